@@ -1,0 +1,102 @@
+"""The peer on PyTorch: a Hugging Face encoder fine-tuned on CoLA the usual way.
+
+Runs in an environment of its own (`torch`, `transformers`, `scikit-learn`), on
+two cores or whatever PyTorch finds: dynamic padding, linear warm-up and decay,
+AdamW with clipping, as `run_glue` does. Prints one JSON line:
+accuracy, Matthews correlation, examples/s.
+
+  python -m benchmarks.peers.huggingface --model_dir=DIR --data_dir=glue/CoLA --seed=1
+"""
+
+import argparse
+import json
+import os
+import time
+
+import torch
+from sklearn.metrics import accuracy_score, matthews_corrcoef
+from transformers import (AutoModelForSequenceClassification, AutoTokenizer,
+                          get_linear_schedule_with_warmup)
+
+UNDECAYED = ("bias", "LayerNorm.weight")
+
+
+def read_cola(path):
+    with open(path, encoding="utf-8", newline="\n") as file:
+        rows = [line.rstrip("\r\n").split("\t") for line in file]
+    return [row[3] for row in rows], [int(row[1]) for row in rows]
+
+
+def batches_of(tokenizer, texts, labels, batch_size, order):
+    for start in range(0, len(order), batch_size):
+        rows = order[start:start + batch_size]
+        batch = tokenizer([texts[i] for i in rows], truncation=True, max_length=128,
+                          padding="longest", return_tensors="pt")
+        yield batch, torch.tensor([labels[i] for i in rows])
+
+
+def optimizer_of(model, learning_rate):
+    decayed, undecayed = [], []
+    for name, parameter in model.named_parameters():
+        (undecayed if any(part in name for part in UNDECAYED) else decayed).append(parameter)
+    return torch.optim.AdamW([{"params": decayed, "weight_decay": 0.01},
+                              {"params": undecayed, "weight_decay": 0.0}],
+                             lr=learning_rate, eps=1e-6)
+
+
+def train(model, tokenizer, texts, labels, args):
+    """Returns examples/s, the first 10 steps left out."""
+    num_steps = int(args.max_steps or len(texts) * args.epochs / args.batch_size)
+    optimizer = optimizer_of(model, args.learning_rate)
+    schedule = get_linear_schedule_with_warmup(optimizer, int(num_steps * 0.1), num_steps)
+    model.train()
+    step, start = 0, None
+    while step < num_steps:
+        order = torch.randperm(len(texts)).tolist()
+        order = order[:len(order) // args.batch_size * args.batch_size]
+        for batch, targets in batches_of(tokenizer, texts, labels, args.batch_size, order):
+            model(**batch, labels=targets).loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            step += 1
+            if step == 10:
+                start = time.time()
+            if step == num_steps:
+                break
+    return (num_steps - 10) * args.batch_size / (time.time() - start)
+
+
+@torch.no_grad()
+def predict(model, tokenizer, texts, labels):
+    model.eval()
+    predicted = []
+    for batch, _ in batches_of(tokenizer, texts, labels, 32, range(len(texts))):
+        predicted += model(**batch).logits.argmax(-1).tolist()
+    return predicted
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model_dir", required=True)
+    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--epochs", type=float, default=3)
+    parser.add_argument("--learning_rate", type=float, default=5e-5)
+    parser.add_argument("--max_steps", type=int, default=0, help="for timing only; 0: all epochs")
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    tokenizer = AutoTokenizer.from_pretrained(args.model_dir)
+    model = AutoModelForSequenceClassification.from_pretrained(args.model_dir, num_labels=2)
+    rate = train(model, tokenizer, *read_cola(os.path.join(args.data_dir, "train.tsv")), args)
+    texts, labels = read_cola(os.path.join(args.data_dir, "dev.tsv"))
+    predicted = predict(model, tokenizer, texts, labels)
+    print(json.dumps({"accuracy": accuracy_score(labels, predicted),
+                      "matthews_correlation": matthews_corrcoef(labels, predicted),
+                      "examples_per_second": rate}))
+
+
+if __name__ == "__main__":
+    main()

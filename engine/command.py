@@ -1,0 +1,45 @@
+"""From a command line to a call: parses flags, turns errors into exit statuses.
+
+Flags live in a private `FlagValues` that the command makes when it runs, never
+at import: people import our modules from programs with flags of their own.
+"""
+
+import signal
+import sys
+from typing import Callable, List, Optional
+
+from absl import flags
+
+from engine.errors import UserError
+
+USER_ERROR_STATUS = 2
+
+
+def run(main: Callable[[flags.FlagValues], None],
+        flag_values: flags.FlagValues,
+        *,
+        usage: str,
+        argv: Optional[List[str]] = None) -> None:
+    """Parses `argv` into `flag_values` and calls `main` with them; exits the process.
+
+    Exit status: 0, or 2 after one line on standard error where the input is
+    wrong (an unknown or ill-valued flag, a `UserError`). A bug gets a traceback.
+    """
+    argv = sys.argv if argv is None else argv
+    if any(argument in ("--help", "-help", "-h", "--helpfull") for argument in argv[1:]):
+        print("{}\n\nFlags:\n{}".format(usage, flag_values.get_help()))
+        sys.exit(0)
+    try:
+        positional = flag_values(argv)[1:]
+        if positional:
+            raise UserError(
+                "Unexpected argument {!r}: this command takes flags only (--name=value).".format(
+                    positional[0]))
+        main(flag_values)
+    except (flags.Error, UserError) as error:
+        # One line whatever the message holds, so that logs and scripts can rely on it.
+        sys.stderr.write("error: {}\n".format(" ".join(str(error).split())))
+        sys.exit(USER_ERROR_STATUS)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(128 + signal.SIGINT)

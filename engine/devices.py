@@ -1,0 +1,150 @@
+"""Which cards, how many replicas, which strategy. The only file that makes a strategy."""
+
+import os
+import subprocess
+from typing import List, NamedTuple, Optional, Tuple
+
+from engine import runtime
+from engine.errors import UserError
+
+import tensorflow.compat.v1 as tf
+
+# Of a card's memory, what its logical devices share out; the rest is the driver's.
+_USABLE_SHARE_OF_GPU_MEMORY = 0.9
+
+
+class Devices(NamedTuple):
+    """The replicas of a run. Made by `find_devices`."""
+    names: Tuple[str, ...]  # one logical device per replica
+    kind: str  # "GPU" or "CPU"
+    all_reduce: str  # a key of ALL_REDUCE
+    session_config: tf.ConfigProto
+
+    @property
+    def num_replicas(self) -> int:
+        return len(self.names)
+
+    def strategy(self) -> tf.distribute.Strategy:
+        """A new strategy over these devices. One graph, one strategy."""
+        return tf.distribute.MirroredStrategy(
+            devices=list(self.names), cross_device_ops=ALL_REDUCE[self.all_reduce](self))
+
+    def describe(self) -> str:
+        """The device names for people: 'GPU:0 GPU:1', 'CPU:0 (a part of it for each of 2)'."""
+        return " ".join(name.replace("/device:", "").lstrip("/").upper() for name in self.names)
+
+
+# How gradients are added up over the replicas.
+ALL_REDUCE = {
+    "nccl": lambda devices: tf.distribute.NcclAllReduce(num_packs=1),
+    "hierarchical_copy":
+        lambda devices: tf.distribute.HierarchicalCopyAllReduce(num_packs=devices.num_replicas),
+    "one_device": lambda devices: tf.distribute.ReductionToOneDevice(),
+}
+
+
+def find_devices(*,
+                 num_gpus: Optional[int] = None,
+                 replicas_per_gpu: int = 1,
+                 num_cpu_replicas: Optional[int] = None,
+                 all_reduce: Optional[str] = None) -> Devices:
+    """Picks the devices of a run and sets up TensorFlow for them.
+
+    Args:
+        num_gpus: how many of the visible cards; None for all, 0 for the CPU.
+        replicas_per_gpu: logical devices on each card.
+        num_cpu_replicas: where given, that many replicas on virtual CPU devices.
+        all_reduce: a key of ALL_REDUCE; None for the best one for these devices.
+
+    Raises:
+        UserError: cards that are not there, or choices that exclude each other.
+    """
+    _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas)
+    if num_cpu_replicas:
+        return _cpu_devices(num_cpu_replicas, all_reduce)
+    visible = runtime.visible_gpu_count()
+    if num_gpus is None:
+        num_gpus = visible
+    if num_gpus > visible:
+        raise UserError(
+            f"--num_gpus={num_gpus}, but {_number(visible, 'GPU')} visible to TensorFlow "
+            f"({_cuda_visible_devices()}); ask for at most {visible}, or show it more cards")
+    if not num_gpus:
+        return _cpu_devices(1, all_reduce)
+    return _gpu_devices(num_gpus, replicas_per_gpu, all_reduce)
+
+
+def why_no_gpu() -> str:
+    """One line for the person who expected a card."""
+    return f"no GPU is visible to TensorFlow {tf.VERSION} ({_cuda_visible_devices()})"
+
+
+def _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas) -> None:
+    for flag, value, least in (("num_gpus", num_gpus, 0),
+                               ("replicas_per_gpu", replicas_per_gpu, 1),
+                               ("num_cpu_replicas", num_cpu_replicas, 1)):
+        if value is not None and value < least:
+            raise UserError(f"--{flag}={value}: must be at least {least}")
+    if num_gpus and num_cpu_replicas:
+        raise UserError(
+            f"--num_gpus={num_gpus} and --num_cpu_replicas={num_cpu_replicas} exclude each other")
+    if replicas_per_gpu > 1 and (num_cpu_replicas or num_gpus == 0):
+        raise UserError(f"--replicas_per_gpu={replicas_per_gpu} needs a GPU, and this run is "
+                        "asked to use the CPU")
+
+
+def _cpu_devices(num_replicas: int, all_reduce: Optional[str]) -> Devices:
+    if all_reduce == "nccl":
+        raise UserError("--all_reduce=nccl needs GPUs, and this run uses the CPU; "
+                        "leave the flag out, or set it to one_device")
+    return Devices(
+        names=tuple(f"/cpu:{i}" for i in range(num_replicas)),
+        kind="CPU",
+        all_reduce=all_reduce or "one_device",
+        session_config=runtime.session_config(num_cpu_devices=num_replicas))
+
+
+def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]) -> Devices:
+    shared = replicas_per_gpu > 1
+    if all_reduce == "nccl" and shared:
+        raise UserError(f"--all_reduce=nccl cannot serve --replicas_per_gpu={replicas_per_gpu}: "
+                        "NCCL takes one replica per card; use hierarchical_copy or one_device")
+    limits: List[List[int]] = []
+    if shared:
+        share = _USABLE_SHARE_OF_GPU_MEMORY / replicas_per_gpu
+        limits = [[int(memory * share)] * replicas_per_gpu for memory in _gpu_memory_mb(num_gpus)]
+    num_replicas = num_gpus * replicas_per_gpu
+    if num_replicas == 1:
+        default = "one_device"
+    else:
+        default = "hierarchical_copy" if shared else "nccl"
+    return Devices(
+        names=tuple(f"/gpu:{i}" for i in range(num_replicas)),
+        kind="GPU",
+        all_reduce=all_reduce or default,
+        session_config=runtime.session_config(gpu_memory_limits_mb=limits))
+
+
+def _gpu_memory_mb(num_gpus: int) -> List[int]:
+    """Memory of the first visible cards. TensorFlow cannot tell before it takes it."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible:
+        command += ["-i", visible]
+    try:
+        answer = subprocess.run(command, check=True, stdout=subprocess.PIPE,
+                                universal_newlines=True).stdout
+        memories = [int(line) for line in answer.split()]
+    except (OSError, subprocess.CalledProcessError, ValueError) as error:
+        raise UserError("--replicas_per_gpu shares out a card's memory, and nvidia-smi does not "
+                        f"say how much there is ({error}); use --replicas_per_gpu=1") from error
+    return memories[:num_gpus]
+
+
+def _cuda_visible_devices() -> str:
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "CUDA_VISIBLE_DEVICES is not set" if value is None else f"CUDA_VISIBLE_DEVICES={value!r}"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun} is" if count == 1 else f"{count or 'no'} {noun}s are"

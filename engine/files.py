@@ -1,0 +1,105 @@
+"""Files that are either whole or not there, and the identity of a file's content."""
+
+import contextlib
+import hashlib
+import json
+import os
+from typing import Any, Iterator
+
+from engine.errors import UserError
+
+_READ_BYTES = 1 << 20
+
+
+@contextlib.contextmanager
+def atomic_path(path: str) -> Iterator[str]:
+    """Yields a temporary path beside `path`; renamed to it on success, removed on failure."""
+    temporary = f"{path}.tmp-{os.getpid()}"
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def write_text(path: str, text: str) -> None:
+    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def write_json(path: str, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str, what: str) -> Any:
+    """Raises a UserError that names `what` where the file is missing or not JSON."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as error:
+        raise UserError(f"{what} {path}: {error.strerror}") from error
+    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError
+        raise UserError(f"{what} {path} is not valid JSON: {error}") from error
+
+
+def require_file(path: str, what: str) -> str:
+    """Returns `path`; raises a UserError unless it is a file that can be read."""
+    if not path:
+        raise UserError(f"{what} is not given")
+    try:
+        with open(path, "rb"):
+            return path
+    except OSError as error:
+        raise UserError(f"{what} {path}: {error.strerror}") from error
+
+
+def make_directory(path: str, what: str) -> str:
+    """Creates `path` where needed; raises a UserError unless one can write into it."""
+    probe = os.path.join(path, f".tmp-{os.getpid()}")
+    try:
+        os.makedirs(path, exist_ok=True)
+        with open(probe, "w"):
+            pass
+        os.remove(probe)
+    except OSError as error:
+        raise UserError(f"{what}={path} cannot be written to: {error.strerror}") from error
+    return path
+
+
+def hash_of(content: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def content_hash(path: str, memory_path: str) -> str:
+    """SHA-256 of a file's content, in hex; remembered by path, size and modification time.
+
+    Args:
+        path: the file.
+        memory_path: a JSON file that keeps the answers, so that a second run on a large
+            file does not read it again.
+    """
+    status = os.stat(path)
+    os.makedirs(os.path.dirname(memory_path), exist_ok=True)
+    identity = [status.st_size, status.st_mtime_ns]
+    known = _load_memory(memory_path)
+    entry = known.get(os.path.realpath(path))
+    if entry and entry[:2] == identity:
+        return entry[2]
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(_READ_BYTES), b""):
+            digest.update(block)
+    known[os.path.realpath(path)] = identity + [digest.hexdigest()]
+    write_json(memory_path, known)
+    return digest.hexdigest()
+
+
+def _load_memory(path: str) -> dict:
+    # A memory only saves time: one that cannot be read is as good as none.
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}

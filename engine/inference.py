@@ -1,0 +1,90 @@
+"""Every example's predictions, on every replica, in the order of the examples.
+
+Metrics are computed on the host from what this returns: every example counts once,
+whatever the size of the set, the batch and the number of replicas, which the
+`eval_distribute` of Estimator does not manage. The graph and its session are built
+once and serve any number of sets.
+"""
+
+from typing import Dict
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from engine import batches, checkpoints, runtime
+from engine.devices import Devices
+from engine.model import Forward
+from engine.plan import inference_plan
+
+
+class Predictor:
+    """A model in a graph and session of its own, ready to score any number of sets.
+
+    Args:
+        forward: the model.
+        source: any records with the features that all later ones will have.
+        devices: the replicas.
+
+    Use it as a context manager: it holds a session.
+    """
+
+    def __init__(self, forward: Forward, source: batches.Source, devices: Devices):
+        self._feed = batches.InferenceFeed(source, devices.num_replicas)
+        self._num_replicas = devices.num_replicas
+        with tf.Graph().as_default() as graph:
+            iterator = tf.data.make_initializable_iterator(self._feed.dataset())
+            self._start_feed = iterator.initializer
+            self._fetches = _predictions(forward, iterator.get_next(), devices)
+            self._variables = tf.global_variables()
+            self._saver = tf.train.Saver(self._variables)
+        self._session = tf.Session(graph=graph, config=devices.session_config)
+
+    def __enter__(self) -> "Predictor":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._session.close()
+
+    def restore(self, checkpoint: checkpoints.Checkpoint) -> None:
+        """Loads the variables. Raises a UserError if the checkpoint lacks some of them."""
+        checkpoints.check_matches(checkpoint, self._variables)
+        self._saver.restore(self._session, checkpoint.path)
+
+    def predict(self, source: batches.Source,
+                per_replica_batch_size: int) -> Dict[str, np.ndarray]:
+        """The predictions for all examples of `source`, each [n, ...], in their order."""
+        self._feed.source = source
+        self._feed.batches = plan = inference_plan(
+            source.lengths, per_replica_batch_size, self._num_replicas)
+        self._session.run(self._start_feed)
+        results = [self._session.run(self._fetches) for _ in plan]
+        return _in_order(plan, results, len(source.lengths))
+
+
+def _predictions(forward: Forward, features_of_replicas, devices: Devices):
+    """A list with the predictions of each replica."""
+    strategy = devices.strategy()
+
+    def predict() -> Dict[str, tf.Tensor]:
+        context = tf.distribute.get_replica_context()
+        replica = tf.get_static_value(tf.convert_to_tensor(context.replica_id_in_sync_group))
+        return forward(features_of_replicas[int(replica)], False, None).predictions
+
+    with strategy.scope():
+        predictions = runtime.run_on_replicas(strategy, predict)
+        local = {name: strategy.experimental_local_results(value)
+                 for name, value in predictions.items()}
+    return [{name: values[replica] for name, values in local.items()}
+            for replica in range(devices.num_replicas)]
+
+
+def _in_order(plan, results, num_examples: int) -> Dict[str, np.ndarray]:
+    answers: Dict[str, np.ndarray] = {}
+    for batch, per_replica in zip(plan, results):
+        for name in per_replica[0]:
+            rows = np.concatenate([result[name][:size]
+                                   for result, size in zip(per_replica, batch.sizes)])
+            if name not in answers:
+                answers[name] = np.empty((num_examples, *rows.shape[1:]), rows.dtype)
+            answers[name][batch.indices] = rows
+    return answers

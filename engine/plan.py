@@ -1,0 +1,104 @@
+"""Which examples make up the batch of a step: a function of seed, sizes and step alone.
+
+Neither the number of replicas nor the place where a run was interrupted matters, so
+that N replicas see the examples of one with N times the batch, and a resumed run
+those of the uninterrupted one. Pure NumPy.
+"""
+
+from functools import lru_cache
+from typing import List, NamedTuple, Tuple
+
+import numpy as np
+
+# Batches that are formed together. Within them, examples of like length share a
+# batch; more of them waste less on padding, and mix examples less freely.
+WINDOW_BATCHES = 50
+
+
+class TrainingPlan:
+    """An endless sequence of global batches over `len(lengths)` examples.
+
+    Epoch after epoch, each a permutation of its own, form one stream: every example
+    is seen once an epoch, and a batch may straddle two. The stream is cut into
+    windows of about WINDOW_BATCHES batches that end where epochs end; in each,
+    examples of like length are batched together and the batches are shuffled.
+
+    Args:
+        lengths: of each example, in tokens, [n].
+        global_batch_size: examples of one step, over all replicas.
+        seed: of the permutations; 0 to 2**32 - 1.
+    """
+
+    def __init__(self, lengths: np.ndarray, global_batch_size: int, seed: int):
+        self._lengths = lengths
+        self._global_batch_size = global_batch_size
+        self._seed = seed
+        # A window and the permutations it is made of serve many steps in a row.
+        self._window = lru_cache(maxsize=2)(self._window)
+        self._permutation = lru_cache(maxsize=2)(self._permutation)
+
+    def global_batch(self, step: int) -> np.ndarray:
+        """Indices of the examples of step `step` (from 0), [global_batch_size]."""
+        first_step, last_step = self._window_around(step)
+        return self._window(first_step, last_step)[step - first_step]
+
+    def _window_around(self, step: int) -> Tuple[int, int]:
+        """First step of the window that `step` is in, and of the next window."""
+        size, n = self._global_batch_size, len(self._lengths)
+        # The first epoch to begin after this step's batch; a batch that straddles
+        # epochs counts to the later one.
+        next_epoch = -(-(step + 1) * size // n)
+        start, end = self._first_step_of(next_epoch - 1), self._first_step_of(next_epoch)
+        num_windows = max(1, round((end - start) / WINDOW_BATCHES))
+        bounds = np.linspace(start, end, num_windows + 1).astype(np.int64)
+        window = np.searchsorted(bounds, step, side="right") - 1
+        return int(bounds[window]), int(bounds[window + 1])
+
+    def _first_step_of(self, epoch: int) -> int:
+        return epoch * len(self._lengths) // self._global_batch_size
+
+    def _window(self, first_step: int, last_step: int) -> np.ndarray:
+        """The batches of a window, [last_step - first_step, global_batch_size]."""
+        size = self._global_batch_size
+        examples = self._stream(first_step * size, last_step * size)
+        examples = examples[np.argsort(self._lengths[examples], kind="stable")]
+        batches = examples.reshape(-1, size)
+        return np.random.RandomState([self._seed, 1, first_step]).permutation(batches)
+
+    def _stream(self, start: int, end: int) -> np.ndarray:
+        """Positions start..end of the epochs' permutations, one after the other."""
+        n = len(self._lengths)
+        pieces = []
+        while start < end:
+            epoch, offset = divmod(start, n)
+            pieces.append(self._permutation(epoch)[offset:offset + end - start])
+            start += len(pieces[-1])
+        return np.concatenate(pieces)
+
+    def _permutation(self, epoch: int) -> np.ndarray:
+        order = np.arange(len(self._lengths), dtype=np.int32)
+        np.random.RandomState([self._seed, 0, epoch]).shuffle(order)
+        return order
+
+
+class InferenceBatch(NamedTuple):
+    """One step of inference."""
+    indices: np.ndarray  # of the examples, over all replicas
+    sizes: List[int]  # how many of them each replica takes
+
+
+def inference_plan(lengths: np.ndarray, per_replica_batch_size: int,
+                   num_replicas: int) -> List[InferenceBatch]:
+    """Every example once, those of like length together, the longest first.
+
+    The longest first, because a batch that does not fit into memory should fail at
+    the start. The last step's examples are spread evenly; a replica may get none.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    global_batch_size = per_replica_batch_size * num_replicas
+    batches = []
+    for start in range(0, len(order), global_batch_size):
+        indices = order[start:start + global_batch_size]
+        sizes = [len(part) for part in np.array_split(indices, num_replicas)]
+        batches.append(InferenceBatch(indices, sizes))
+    return batches

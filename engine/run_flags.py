@@ -1,0 +1,135 @@
+"""The flags that every training command has, and what they mean to the engine."""
+
+import math
+from typing import NamedTuple, Optional
+
+from absl import flags
+
+from engine import devices, log
+from engine.errors import UserError
+
+# Of the original; they drive TPUs and have no meaning here.
+_TPU_FLAGS = ("iterations_per_loop", "tpu_name", "tpu_zone", "gcp_project", "master",
+              "num_tpu_cores")
+
+
+class BatchSizes(NamedTuple):
+    """Examples that one replica takes at a time."""
+    train: int
+    evaluate: int
+    predict: int
+
+
+def define_device_flags(values: flags.FlagValues) -> None:
+    """Which cards, how many replicas."""
+    flags.DEFINE_integer(
+        "num_gpus", None, "How many of the GPUs that CUDA_VISIBLE_DEVICES shows; all of them "
+        "where left out, 0 for the CPU.", flag_values=values)
+    flags.DEFINE_integer("n_gpus", None, "The same as --num_gpus.", flag_values=values)
+    flags.DEFINE_integer(
+        "replicas_per_gpu", 1, "Replicas on each GPU, for short sequences that leave a card "
+        "idle.", flag_values=values)
+    flags.DEFINE_integer(
+        "num_cpu_replicas", None, "Replicas on virtual CPU devices, to try things without a GPU.",
+        flag_values=values)
+    flags.DEFINE_enum(
+        "all_reduce", None, sorted(devices.ALL_REDUCE), "How gradients are added up over "
+        "replicas; the best for the devices found where left out.", flag_values=values)
+
+
+def define_training_flags(values: flags.FlagValues) -> None:
+    """How to train. Batch sizes are per replica."""
+    flags.DEFINE_integer("train_batch_size", 32, "Examples per replica and training step.",
+                         flag_values=values)
+    flags.DEFINE_integer("eval_batch_size", 8, "Examples per replica and evaluation step.",
+                         flag_values=values)
+    flags.DEFINE_integer("predict_batch_size", 8, "Examples per replica and prediction step.",
+                         flag_values=values)
+    flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate of Adam.", flag_values=values)
+    flags.DEFINE_float(
+        "warmup_proportion", 0.1, "Share of the training steps over which the learning rate "
+        "rises: 0.1 is 10%.", flag_values=values)
+    flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps from checkpoint to checkpoint.",
+                         flag_values=values)
+    flags.DEFINE_integer("keep_checkpoint_max", 5, "The newest checkpoints that are kept.",
+                         flag_values=values)
+    flags.DEFINE_integer("seed", 42, "Of initial values, order of examples and dropout.",
+                         flag_values=values)
+    flags.DEFINE_bool(
+        "dynamic_padding", True, "Pad a batch to its longest example; false pads each one to "
+        "--max_seq_length.", flag_values=values)
+    flags.DEFINE_bool(
+        "allow_batch_change", False, "Go on with a run with another global batch size.",
+        flag_values=values)
+    flags.DEFINE_string(
+        "store_dir", None, "Where prepared examples are kept; <output_dir>/store where left out. "
+        "Runs that share it prepare their data once.", flag_values=values)
+
+
+def define_tpu_flags(values: flags.FlagValues) -> None:
+    """Accepted so that commands written for the original run; see `check_tpu_flags`."""
+    flags.DEFINE_bool("use_tpu", False, "Not supported; must be false.", flag_values=values)
+    flags.DEFINE_integer("iterations_per_loop", 1000, "TPU only; ignored.", flag_values=values)
+    flags.DEFINE_string("tpu_name", None, "TPU only; ignored.", flag_values=values)
+    flags.DEFINE_string("tpu_zone", None, "TPU only; ignored.", flag_values=values)
+    flags.DEFINE_string("gcp_project", None, "TPU only; ignored.", flag_values=values)
+    flags.DEFINE_string("master", None, "TPU only; ignored.", flag_values=values)
+    flags.DEFINE_integer("num_tpu_cores", 8, "TPU only; ignored.", flag_values=values)
+
+
+def check_tpu_flags(values: flags.FlagValues) -> None:
+    if values.use_tpu:
+        raise UserError("--use_tpu=true: this program runs on GPUs and CPUs; "
+                        "set --use_tpu=false, and --num_gpus for the number of cards")
+    for name in _TPU_FLAGS:
+        if values[name].present:
+            log.warn(f"--{name} is for TPUs and has no effect here")
+
+
+def find_devices(values: flags.FlagValues) -> devices.Devices:
+    """The devices that the flags ask for; says so where they end up on the CPU."""
+    found = devices.find_devices(
+        num_gpus=_num_gpus(values),
+        replicas_per_gpu=values.replicas_per_gpu,
+        num_cpu_replicas=values.num_cpu_replicas,
+        all_reduce=values.all_reduce)
+    if found.kind == "CPU" and _num_gpus(values) is None and not values.num_cpu_replicas:
+        log.warn(f"{devices.why_no_gpu()}: running on the CPU, which is many times slower")
+    return found
+
+
+def _num_gpus(values: flags.FlagValues) -> Optional[int]:
+    if None not in (values.num_gpus, values.n_gpus) and values.num_gpus != values.n_gpus:
+        raise UserError(f"--num_gpus={values.num_gpus} and --n_gpus={values.n_gpus} are the same "
+                        "flag and disagree; give one of them")
+    return values.n_gpus if values.num_gpus is None else values.num_gpus
+
+
+def batch_sizes(values: flags.FlagValues) -> BatchSizes:
+    return BatchSizes(train=positive(values, "train_batch_size"),
+                      evaluate=positive(values, "eval_batch_size"),
+                      predict=positive(values, "predict_batch_size"))
+
+
+def positive(values: flags.FlagValues, name: str):
+    """The value of a flag that must be above 0. Raises a UserError."""
+    value = values[name].value
+    if not 0 < value < math.inf:  # nor NaN
+        raise UserError(f"--{name}={value}: must be greater than 0")
+    return value
+
+
+def in_range(values: flags.FlagValues, name: str, low: float, high: float):
+    """The value of a flag from `low` to `high`, both included. Raises a UserError."""
+    value = values[name].value
+    if not low <= value <= high:
+        raise UserError(f"--{name}={value}: must be between {low} and {high}")
+    return value
+
+
+def required(values: flags.FlagValues, name: str) -> str:
+    """The value of a flag that must be given. Raises a UserError."""
+    value = values[name].value
+    if not value:
+        raise UserError(f"--{name} is required")
+    return value

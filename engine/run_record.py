@@ -1,0 +1,112 @@
+"""What an output directory remembers of its run, so that two runs are never mixed up."""
+
+import contextlib
+import json
+import os
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
+
+from engine import checkpoints, files, log
+from engine.errors import UserError
+
+_FILE = "run.json"
+
+# The setting that changes the order of the examples.
+GLOBAL_BATCH_SIZE = "global batch size"
+
+
+class Record(NamedTuple):
+    """A run, in JSON values under names for people ("task", "vocabulary")."""
+    facts: Mapping[str, Any]  # what the run is
+    settings: Mapping[str, Any]  # what may change when it goes on
+
+
+def check(output_dir: str, facts: Mapping[str, Any]) -> None:
+    """Refuses an output directory that holds a run with other facts.
+
+    Args:
+        facts: only those given are held against the record: to evaluate a model, its
+            training data is not needed.
+
+    Raises:
+        UserError: names the first difference.
+    """
+    record = _read(output_dir)
+    if not record or not checkpoints.latest(output_dir):
+        return
+    for name, value in facts.items():
+        difference = _difference(record["facts"].get(name), value)
+        if difference:
+            raise UserError(f"--output_dir={output_dir} holds a run with another {name}: "
+                            f"{difference}; use another --output_dir")
+
+
+def check_training(output_dir: str, record: Record, *, num_train_steps: int,
+                   allow_batch_change: bool) -> bool:
+    """Checks the directory as `check` does, and whether the run may go on as it is asked to.
+
+    Other settings than the earlier run's are allowed and said; another global batch
+    size only with `allow_batch_change`.
+
+    Returns:
+        Whether there is something left to train.
+    """
+    check(output_dir, record.facts)
+    checkpoint, earlier = checkpoints.latest(output_dir), _read(output_dir)
+    if not checkpoint:
+        return True
+    changes = _changes(earlier["settings"] if earlier else record.settings, record.settings)
+    if checkpoint.global_step >= num_train_steps:
+        log.info(f"{output_dir} is already trained to step {checkpoint.global_step} "
+                 f"of {num_train_steps}: nothing is left to train")
+        for name, change in changes.items():
+            log.warn(f"the training is finished, so another {name} has no effect: {change}")
+        return False
+    if GLOBAL_BATCH_SIZE in changes and not allow_batch_change:
+        raise UserError(f"--output_dir={output_dir} holds a run with another {GLOBAL_BATCH_SIZE}: "
+                        f"{changes[GLOBAL_BATCH_SIZE]}; keep it, or set --allow_batch_change to "
+                        "go on with another order of the examples")
+    for name, change in changes.items():
+        log.warn(f"the run in {output_dir} goes on with another {name}: {change}")
+    if not earlier:
+        log.warn(f"{output_dir} holds a checkpoint at step {checkpoint.global_step} of another "
+                 "program, such as the original's; this run adopts it and goes on from there")
+    return True
+
+
+@contextlib.contextmanager
+def kept(output_dir: str, record: Record) -> Iterator[None]:
+    """Writes the record down for a training; takes it back where no checkpoint comes of it."""
+    path = os.path.join(output_dir, _FILE)
+    files.write_json(path, record._asdict())
+    try:
+        yield
+    finally:
+        if not checkpoints.latest(output_dir):
+            os.remove(path)
+
+
+def _changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> Dict[str, str]:
+    differences = {name: _difference(earlier.get(name), value) for name, value in now.items()}
+    return {name: difference for name, difference in differences.items() if difference}
+
+
+def _difference(earlier: Any, now: Any) -> str:
+    """What differs, for people; empty where nothing does."""
+    now = json.loads(json.dumps(now))  # as the record holds it: tuples become lists
+    if earlier == now:
+        return ""
+    if isinstance(earlier, dict) and isinstance(now, dict):
+        key = next(key for key in sorted({*earlier, *now}) if earlier.get(key) != now.get(key))
+        return f"{key} {_brief(earlier.get(key))} there, {_brief(now.get(key))} now"
+    return f"{_brief(earlier)} there, {_brief(now)} now"
+
+
+def _read(output_dir: str) -> Optional[Dict[str, Any]]:
+    path = os.path.join(output_dir, _FILE)
+    return files.read_json(path, "the run's record") if os.path.exists(path) else None
+
+
+def _brief(value: Any) -> str:
+    """A value short enough for a line: hashes and long lists are cut."""
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,67 @@
+"""Where TensorFlow 1.15 and 2.15 differ; nobody else asks for the version.
+
+Imported before anything touches TensorFlow: puts 2.15 into the behaviour of 1.15
+(graphs, sessions, Estimator).
+"""
+
+import os
+from typing import Sequence
+
+# TensorFlow's notices (deprecations, a CUDA library that is not there) drown what we have
+# to say; its errors still arrive as exceptions. A user's own setting stands.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+IS_TENSORFLOW_1 = tf.VERSION.startswith("1.")
+
+if not IS_TENSORFLOW_1:
+    tf.disable_v2_behavior()
+tf.logging.set_verbosity(tf.logging.ERROR)
+
+
+def visible_gpu_count() -> int:
+    """Number of cards that TensorFlow can use, `CUDA_VISIBLE_DEVICES` applied."""
+    return len(tf.config.experimental.list_physical_devices("GPU"))
+
+
+def session_config(*, num_cpu_devices: int = 1,
+                   gpu_memory_limits_mb: Sequence[Sequence[int]] = ()) -> tf.ConfigProto:
+    """The ConfigProto of every session, with the logical devices that replicas need.
+
+    Call it before the first session or strategy: TensorFlow 2 takes logical devices
+    from the process's context, TensorFlow 1 from the session's configuration.
+
+    Args:
+        num_cpu_devices: logical CPU devices to make of the machine's cores.
+        gpu_memory_limits_mb: for each card in use, the memory of each logical device
+            on it, in MB; empty where a card is one device.
+    """
+    config = tf.ConfigProto(allow_soft_placement=True)
+    if IS_TENSORFLOW_1:
+        config.device_count["CPU"] = num_cpu_devices
+        for limits in gpu_memory_limits_mb:
+            config.gpu_options.experimental.virtual_devices.add(memory_limit_mb=limits)
+        return config
+    if num_cpu_devices > 1:
+        _set_logical_devices("CPU", [[None] * num_cpu_devices])
+    _set_logical_devices("GPU", gpu_memory_limits_mb)
+    return config
+
+
+def _set_logical_devices(kind: str, memory_limits_mb: Sequence[Sequence[int]]) -> None:
+    cards = tf.config.experimental.list_physical_devices(kind)
+    for card, limits in zip(cards, memory_limits_mb):
+        made = tf.config.experimental.get_virtual_device_configuration(card) or ()
+        if len(made) >= len(limits):
+            continue  # they are made once in a process, and serve any later run with as many
+        tf.config.experimental.set_virtual_device_configuration(
+            card,
+            [tf.config.experimental.VirtualDeviceConfiguration(memory_limit=limit)
+             for limit in limits])
+
+
+def run_on_replicas(strategy: tf.distribute.Strategy, function):
+    """Calls `function()` once in each replica of `strategy`; returns its per-replica result."""
+    run = strategy.experimental_run_v2 if IS_TENSORFLOW_1 else strategy.run
+    return run(function)

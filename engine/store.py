@@ -1,0 +1,163 @@
+"""Records in flat arrays on disk, memory-mapped: written once, read by any number of runs.
+
+A store is a directory with one file per array and a `store.json`. Its name holds the
+hash of everything that shapes its content, and it is written under a temporary name
+and renamed: it is never stale and never half there. Knows nothing of what it holds.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Tuple, Union
+
+import numpy as np
+
+from engine import files
+
+FORMAT_VERSION = 1
+
+# One value per record: an array [n]. Any number per record: all values of the n
+# records one after the other, and the number of each, [n].
+ScalarChunk = np.ndarray
+RaggedChunk = Tuple[np.ndarray, np.ndarray]
+Chunk = Mapping[str, Union[ScalarChunk, RaggedChunk]]
+
+
+class Column(NamedTuple):
+    """What a store holds under one name."""
+    dtype: str  # of NumPy: "uint16", "float32", ...
+    ragged: bool  # any number of values per record, or exactly one
+
+
+class Store:
+    """A finished store, memory-mapped. `facts` are what its builder noted about the whole."""
+
+    def __init__(self, directory: str):
+        self.directory = directory
+        description = files.read_json(os.path.join(directory, "store.json"), "store")
+        self.facts: Dict[str, Any] = description["facts"]
+        self._num_records: int = description["num_records"]
+        self._values, self._offsets = {}, {}
+        for name, (dtype, ragged) in description["columns"].items():
+            self._values[name] = _map(_path(directory, name), dtype)
+            if ragged:
+                self._offsets[name] = _map(_path(directory, name, "offsets"), "int64")
+
+    def __len__(self) -> int:
+        return self._num_records
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def lengths(self, name: str, indices: Union[slice, np.ndarray] = slice(None)) -> np.ndarray:
+        """Number of values of a ragged column in each record of `indices`."""
+        offsets = self._offsets[name]
+        return offsets[1:][indices] - offsets[:-1][indices]
+
+    def scalars(self, name: str, indices: Union[slice, np.ndarray] = slice(None)) -> np.ndarray:
+        """The value of a column in each record of `indices`."""
+        return self._values[name][indices]
+
+    def padded(self, name: str, indices: np.ndarray, length: int) -> np.ndarray:
+        """Records of a ragged column as rows, [len(indices), length], filled up with zeros."""
+        offsets = self._offsets[name]
+        starts, lengths = offsets[indices], self.lengths(name, indices)
+        filled = np.arange(length) < lengths[:, np.newaxis]
+        rows = np.zeros(filled.shape, self._values[name].dtype)
+        # Position of each value in the file: its record's start and its place therein.
+        positions = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+        rows[filled] = self._values[name][positions + np.arange(len(positions))]
+        return rows
+
+
+def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping[str, Column],
+                  chunks: Callable[[], Iterable[Chunk]], *,
+                  facts: Callable[[], Mapping[str, Any]] = dict) -> Store:
+    """Opens the store of `key`, building it first where there is none.
+
+    Args:
+        root: the directory of stores.
+        name: of this one, for people; the hash of `key` is appended.
+        key: everything that shapes the content, as JSON values.
+        columns: what the store holds.
+        chunks: called only to build; gives the records in pieces of bounded size, each
+            with every column.
+        facts: called after the last chunk; JSON values to keep with the store.
+    """
+    identity = json.dumps([FORMAT_VERSION, key, columns], sort_keys=True)
+    digest = hashlib.sha256(identity.encode("utf-8")).hexdigest()[:16]
+    directory = os.path.join(root, f"{name}-{digest}")
+    if not os.path.exists(directory):
+        _build(directory, columns, chunks, facts)
+    return Store(directory)
+
+
+def _build(directory: str, columns, chunks, facts) -> None:
+    temporary = f"{directory}.tmp-{os.getpid()}"
+    _remove_leftovers(directory)
+    os.makedirs(temporary)
+    try:
+        num_records = _write_arrays(temporary, columns, chunks())
+        files.write_json(os.path.join(temporary, "store.json"), {
+            "num_records": num_records, "columns": columns, "facts": facts()})
+        try:
+            os.rename(temporary, directory)
+        except OSError:
+            # Another process has built the same store in the meantime: same key, same bytes.
+            if not os.path.exists(directory):
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_arrays(directory: str, columns: Mapping[str, Column], chunks: Iterable[Chunk]) -> int:
+    written = {name: open(_path(directory, name), "wb") for name in columns}
+    offsets = {name: open(_path(directory, name, "offsets"), "wb")
+               for name, column in columns.items() if column.ragged}
+    ends = dict.fromkeys(offsets, 0)
+    num_records = 0
+    try:
+        for file in offsets.values():
+            np.zeros(1, "int64").tofile(file)
+        for chunk in chunks:
+            for name, column in columns.items():
+                values = chunk[name]
+                if column.ragged:
+                    values, lengths = values
+                    (ends[name] + np.cumsum(lengths, dtype="int64")).tofile(offsets[name])
+                    ends[name] += int(lengths.sum())
+                values.astype(column.dtype, copy=False).tofile(written[name])
+            num_records += len(lengths if column.ragged else values)
+    finally:
+        for file in (*written.values(), *offsets.values()):
+            file.close()
+    return num_records
+
+
+def _remove_leftovers(directory: str) -> None:
+    """Removes what builders of this store left behind when they were killed."""
+    root, name = os.path.split(directory)
+    for entry in os.listdir(root):
+        if entry.startswith(f"{name}.tmp-") and not _is_running(int(entry.rsplit("-", 1)[1])):
+            shutil.rmtree(os.path.join(root, entry), ignore_errors=True)
+
+
+def _is_running(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _path(directory: str, name: str, part: str = "values") -> str:
+    return os.path.join(directory, f"{name}.{part}")
+
+
+def _map(path: str, dtype: str) -> np.ndarray:
+    if not os.path.getsize(path):  # an empty file cannot be mapped
+        return np.zeros(0, dtype)
+    return np.memmap(path, dtype, mode="r")

@@ -1,0 +1,187 @@
+"""The training loop: the only EstimatorSpec, on every replica.
+
+Estimator and MirroredStrategy run it; the batches come from the plan, the update from
+`optimization`, and a run that was interrupted goes on where it was.
+"""
+
+import os
+from typing import NamedTuple, Optional
+
+import tensorflow.compat.v1 as tf
+
+import optimization
+from engine import batches, checkpoints, log, progress
+from engine.devices import Devices
+from engine.errors import UserError
+from engine.model import Forward
+from engine.plan import TrainingPlan
+
+
+class TrainingSettings(NamedTuple):
+    """How to train, whatever is learned."""
+    output_dir: str
+    num_train_steps: int  # at which training ends, steps of earlier runs included
+    warmup_steps: int
+    learning_rate: float  # peak of the schedule
+    per_replica_batch_size: int
+    seed: int  # of initial values, order and dropout
+    save_checkpoints_steps: int
+    keep_checkpoint_max: int
+
+
+def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) -> int:
+    """Steps of `num_epochs` over the examples, each over all replicas; at least 1.
+
+    Raises:
+        UserError: not one batch can be filled.
+    """
+    steps = int(num_examples * num_epochs / global_batch_size)
+    if steps < 1:
+        raise UserError(
+            f"{num_examples} examples x {num_epochs:g} epochs do not fill one batch of "
+            f"{global_batch_size} over all replicas; lower --train_batch_size or use fewer "
+            "replicas")
+    return steps
+
+
+def train(forward: Forward, source: batches.Source, devices: Devices,
+          settings: TrainingSettings, init_checkpoint: Optional[checkpoints.Checkpoint]) -> None:
+    """Trains to `settings.num_train_steps`, from the newest checkpoint in the output directory.
+
+    Args:
+        init_checkpoint: what a new run's variables start from, where it has them. A run
+            that goes on does not need it.
+
+    Raises:
+        UserError: the checkpoints do not fit the model.
+    """
+    os.makedirs(settings.output_dir, exist_ok=True)
+    earlier = checkpoints.latest(settings.output_dir)
+    first_step = earlier.global_step if earlier else 0
+    plan = TrainingPlan(
+        source.lengths, settings.per_replica_batch_size * devices.num_replicas, settings.seed)
+
+    def input_fn() -> tf.data.Dataset:
+        return batches.training_dataset(
+            source, plan, num_replicas=devices.num_replicas,
+            per_replica_batch_size=settings.per_replica_batch_size,
+            first_step=first_step, last_step=settings.num_train_steps)
+
+    initial_values = checkpoints.InitialValues(None if earlier else init_checkpoint, settings.seed)
+    hooks = [_ModelCheck(initial_values, earlier, init_checkpoint),
+             SaveHook(settings.output_dir, settings.save_checkpoints_steps),
+             progress.TrainingProgress(
+                 first_step, settings.num_train_steps,
+                 settings.per_replica_batch_size * devices.num_replicas)]
+    estimator = tf.estimator.Estimator(
+        _model_fn(forward, initial_values, settings), config=_run_config(devices, settings))
+    estimator.train(input_fn, hooks=hooks, max_steps=settings.num_train_steps)
+
+
+def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
+              settings: TrainingSettings):
+    def model_fn(features, mode):
+        global_step = tf.train.get_or_create_global_step()
+        with initial_values.scope():
+            outputs = forward(features, True, _dropout_seed(settings.seed, global_step))
+        train_op = optimization.create_optimizer(
+            outputs.loss, settings.learning_rate, settings.num_train_steps, settings.warmup_steps)
+        _skip_report_of_uninitialized_variables()
+        # Estimator adds up what the replicas report; the mean over all of them is meant.
+        reported_loss = outputs.loss / tf.distribute.get_strategy().num_replicas_in_sync
+        return tf.estimator.EstimatorSpec(mode, loss=reported_loss, train_op=train_op)
+    return model_fn
+
+
+def _dropout_seed(seed: int, global_step: tf.Variable) -> tf.Tensor:
+    """[2], different for every step and replica of a run, and for runs of different seeds."""
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    # 2**20 is more replicas than anyone has: (seed, replica) pairs do not collide.
+    stream = seed * 2**20 + tf.cast(replica, tf.int64)
+    return tf.stack([stream, tf.cast(global_step, tf.int64)])
+
+
+def _skip_report_of_uninitialized_variables() -> None:
+    """Saves one node per variable and replica, and two runs of them, at start-up.
+
+    Everything is restored or initialized by construction; the report would only say so.
+    """
+    for collection in (tf.GraphKeys.READY_OP, tf.GraphKeys.READY_FOR_LOCAL_INIT_OP):
+        if not tf.get_collection(collection):
+            tf.add_to_collection(collection, tf.constant([], tf.string))
+
+
+def _run_config(devices: Devices, settings: TrainingSettings) -> tf.estimator.RunConfig:
+    # Checkpoints, summaries and lines on the screen come from hooks of ours: Estimator's
+    # would save before the first step and write the graph with every checkpoint.
+    return tf.estimator.RunConfig(
+        model_dir=settings.output_dir,
+        tf_random_seed=settings.seed,
+        train_distribute=devices.strategy(),
+        session_config=devices.session_config,
+        keep_checkpoint_max=settings.keep_checkpoint_max,
+        save_checkpoints_steps=None,
+        save_checkpoints_secs=None,
+        save_summary_steps=None,
+        log_step_count_steps=None)
+
+
+class _ModelCheck(tf.train.SessionRunHook):
+    """Holds the built model against the checkpoint it starts from, before any session."""
+
+    def __init__(self, initial_values: checkpoints.InitialValues,
+                 earlier: Optional[checkpoints.Checkpoint],
+                 init_checkpoint: Optional[checkpoints.Checkpoint]):
+        self._initial_values = initial_values
+        self._earlier = earlier
+        self._init_checkpoint = init_checkpoint
+
+    def begin(self) -> None:
+        if self._earlier:
+            checkpoints.check_matches(self._earlier, tf.global_variables())
+            log.info(f"Resuming from {self._earlier.path} "
+                     f"(step {self._earlier.global_step})")
+        elif self._init_checkpoint:
+            self._report_warm_start()
+
+    def _report_warm_start(self) -> None:
+        values, path = self._initial_values, self._init_checkpoint.path
+        if not values.found:
+            raise UserError(f"--init_checkpoint={path} holds none of the model's variables; "
+                            f"it has, for example, {', '.join(self._init_checkpoint.parameters()[:3])}")
+        log.info(f"Initialized {len(values.found)} variables from {path}")
+        if values.not_found:
+            log.info(f"  not in the checkpoint, drawn at random: {', '.join(values.not_found)}")
+        if values.unused():
+            log.info(f"  in the checkpoint, not in the model: {', '.join(values.unused())}")
+
+
+class SaveHook(tf.train.SessionRunHook):
+    """Saves every `every_steps` steps and at the end, and not before the first step."""
+
+    def __init__(self, output_dir: str, every_steps: int):
+        self._prefix = os.path.join(output_dir, "model.ckpt")
+        self._every_steps = every_steps
+
+    def begin(self) -> None:
+        self._global_step = tf.train.get_global_step()
+
+    def after_create_session(self, session, coord) -> None:
+        self._saver, = tf.get_collection(tf.GraphKeys.SAVERS)
+        self._step = self._saved_step = int(session.run(self._global_step))
+
+    def after_run(self, run_context, run_values) -> None:
+        # Counted here: fetched beside the train_op, the variable may be read before or
+        # after the increment.
+        self._step += 1
+        if self._step % self._every_steps == 0:
+            self._save(run_context.session)
+
+    def end(self, session) -> None:
+        self._save(session)
+
+    def _save(self, session) -> None:
+        if self._step != self._saved_step:
+            self._saver.save(session, self._prefix, global_step=self._step,
+                             write_meta_graph=False)
+            self._saved_step = self._step

@@ -1,0 +1,73 @@
+"""The vocabulary in a model's folder, and whether it is one of lower-cased text."""
+
+import os
+from typing import List, Tuple
+
+from engine import files
+from engine.errors import UserError
+
+FILE = "vocab.txt"
+CASING_FILE = "tokenizer_config.json"  # Hugging Face's; states do_lower_case
+TOKENIZER = "tokenizer.json"  # Hugging Face's newer folders have it instead of FILE
+
+
+def is_lower_cased(folder: str) -> bool:
+    """Whether the vocabulary in the folder of a model is one of lower-cased text."""
+    return read_casing(folder, _tokens(folder))[0]
+
+
+def read_tokens(path: str, vocab_size: int) -> List[str]:
+    """The tokens of a vocabulary file or of a folder's, checked against the config."""
+    tokens = _tokens(path)
+    if len(tokens) > vocab_size:
+        raise UserError(f"the vocabulary of {path} has {len(tokens)} entries, more than the "
+                        f"configuration's vocab_size {vocab_size}")
+    return tokens
+
+
+def _tokens(path: str) -> List[str]:
+    tokenizer = os.path.join(path, TOKENIZER)
+    vocab_file = os.path.join(path, FILE) if os.path.isdir(path) else path
+    if os.path.exists(tokenizer) and not os.path.exists(vocab_file):
+        return _tokens_of_tokenizer(tokenizer)
+    try:
+        # Only \n ends a token's line: some vocabularies hold other Unicode line ends.
+        with open(vocab_file, encoding="utf-8", newline="\n") as file:
+            tokens = file.read().rstrip("\n").split("\n")
+    except OSError as error:
+        raise UserError(f"vocabulary {vocab_file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"vocabulary {vocab_file} is not UTF-8: {error}") from error
+    if tokens == [""]:
+        raise UserError(f"vocabulary {vocab_file} is empty")
+    return tokens
+
+
+def _tokens_of_tokenizer(path: str) -> List[str]:
+    """The vocabulary in a file of the `tokenizers` package, in the order of the ids."""
+    tokenizer = files.read_json(path, "tokenizer")
+    try:
+        model = tokenizer["model"]
+        ids = {**model["vocab"], **{token["content"]: token["id"]
+                                    for token in tokenizer["added_tokens"]}}
+        kind = model.get("type", "WordPiece")  # older files do not say
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"tokenizer {path} has no vocabulary ({error})") from error
+    tokens = sorted(ids, key=ids.get)
+    if kind != "WordPiece" or [ids[token] for token in tokens] != list(range(len(tokens))):
+        raise UserError(f"tokenizer {path} is not WordPiece with the ids 0, 1, 2 …, as BERT's is")
+    return tokens
+
+
+def read_casing(folder: str, tokens: List[str]) -> Tuple[bool, List[str]]:
+    """`do_lower_case` as the tokenizer's config, or else the vocabulary, has it; warnings."""
+    path = os.path.join(folder, CASING_FILE)
+    config = files.read_json(path, "tokenizer configuration") if os.path.exists(path) else {}
+    do_lower_case = config.get("do_lower_case")
+    if do_lower_case is None:
+        do_lower_case = not any(token != token.lower() for token in tokens
+                                if token[:1] not in ("[", "<"))  # [CLS], <S>
+    ours = {"strip_accents": do_lower_case, "tokenize_chinese_chars": True}
+    return do_lower_case, [
+        f"{path}: {key} is {config[key]}, here it is always {value}: some texts become other ids"
+        for key, value in ours.items() if config.get(key) not in (None, value)]

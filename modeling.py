@@ -1,0 +1,774 @@
+"""BERT as tensor functions, behind the public API of Google's `modeling.py`.
+
+"BERT: Pre-training of Deep Bidirectional Transformers for Language
+Understanding" (https://arxiv.org/abs/1810.04805) over "Attention Is All You
+Need" (https://arxiv.org/abs/1706.03762). Knows nothing of flags, Estimators,
+losses or devices. Variable names, shapes and initialisers are the original's:
+checkpoints depend on them.
+
+Shapes in comments and docstrings:
+  B batch, F length of the sequence that attends, T length of the one attended to,
+  N heads, H size of a head, D hidden size = N * H, I intermediate size, V vocabulary.
+"""
+
+import collections
+import copy
+import functools
+import json
+import math
+import re
+import threading
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import tensorflow.compat.v1 as tf
+
+Activation = Optional[Callable[[tf.Tensor], tf.Tensor]]
+Dimension = Union[int, tf.Tensor]
+
+LAYER_NORM_EPSILON = 1e-12
+MASKED_SCORE = -10000.0  # added to the score of what must not be attended to
+
+
+# --- Configuration -----------------------------------------------------------------------
+
+
+class BertConfig:
+    """The shape and the rates of a BERT encoder; `bert_config.json` in memory."""
+
+    def __init__(self,
+                 vocab_size: Optional[int],
+                 hidden_size: int = 768,
+                 num_hidden_layers: int = 12,
+                 num_attention_heads: int = 12,
+                 intermediate_size: int = 3072,
+                 hidden_act: Union[str, Activation] = "gelu",
+                 hidden_dropout_prob: float = 0.1,
+                 attention_probs_dropout_prob: float = 0.1,
+                 max_position_embeddings: int = 512,
+                 type_vocab_size: int = 16,
+                 initializer_range: float = 0.02):
+        """`hidden_act` is a name for `get_activation`; the `_prob`s are chances to drop."""
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.intermediate_size = intermediate_size
+        self.hidden_act = hidden_act
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.attention_probs_dropout_prob = attention_probs_dropout_prob
+        self.max_position_embeddings = max_position_embeddings
+        self.type_vocab_size = type_vocab_size
+        self.initializer_range = initializer_range
+
+    @classmethod
+    def from_dict(cls, json_object: Dict[str, Any]) -> "BertConfig":
+        """A config of the given entries; unknown ones are kept, missing ones default."""
+        config = cls(vocab_size=None)
+        vars(config).update(json_object)
+        return config
+
+    @classmethod
+    def from_json_file(cls, json_file: str) -> "BertConfig":
+        with open(json_file, encoding="utf-8") as reader:
+            return cls.from_dict(json.load(reader))
+
+    def to_dict(self) -> Dict[str, Any]:
+        return copy.deepcopy(vars(self))
+
+    def to_json_string(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+def _check_config(config: BertConfig) -> None:
+    """Raises ValueError, in one line, where no encoder of this shape exists."""
+    for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+                 "intermediate_size", "max_position_embeddings", "type_vocab_size"):
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"BERT config: {name} is {value!r}, must be a positive integer.")
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        if not 0.0 <= getattr(config, name) < 1.0:
+            raise ValueError(
+                f"BERT config: {name} is {getattr(config, name)!r}, must be in [0, 1).")
+    _head_size(config.hidden_size, config.num_attention_heads)
+    get_activation(config.hidden_act)
+
+
+def _head_size(hidden_size: int, num_attention_heads: int) -> int:
+    if hidden_size % num_attention_heads:
+        raise ValueError(f"BERT config: hidden_size {hidden_size} is not a multiple of "
+                         f"num_attention_heads {num_attention_heads}.")
+    return hidden_size // num_attention_heads
+
+
+# --- Activations -------------------------------------------------------------------------
+
+
+def gelu(x: tf.Tensor) -> tf.Tensor:
+    """Gaussian Error Linear Unit, tanh form (https://arxiv.org/abs/1606.08415, section 2)."""
+    # 0.5 * (1 + tanh(z)) = sigmoid(2 z)
+    slope = 2.0 * math.sqrt(2.0 / math.pi)
+    return x * tf.sigmoid(x * (slope + slope * 0.044715 * tf.square(x)))
+
+
+def gelu_erf(x: tf.Tensor) -> tf.Tensor:
+    """Gaussian Error Linear Unit, exact: x times the normal distribution function of x."""
+    return x * (0.5 + 0.5 * tf.erf(x * math.sqrt(0.5)))
+
+
+ACTIVATIONS = {"linear": None, "relu": tf.nn.relu, "tanh": tf.tanh,
+               "gelu": gelu, "gelu_erf": gelu_erf}
+
+
+def get_activation(activation_string: Union[str, Activation]) -> Activation:
+    """The function of that name; None for "linear", "" and None; a function is returned as is.
+
+    Raises:
+      ValueError: no activation has this name.
+    """
+    if not activation_string or not isinstance(activation_string, str):
+        return activation_string or None
+    if activation_string.lower() not in ACTIVATIONS:
+        raise ValueError(f"Unknown activation {activation_string!r}; "
+                         f"choose from {sorted(ACTIVATIONS)}.")
+    return ACTIVATIONS[activation_string.lower()]
+
+
+# --- Dropout -----------------------------------------------------------------------------
+
+
+def _draw_seed() -> tf.Tensor:
+    """[2] int32, another one in each step; follows the graph-level seed."""
+    with tf.device("/cpu:0"):  # stateless ops read their seeds in host memory
+        return tf.random_uniform([2], maxval=2**31 - 1, dtype=tf.int32)
+
+
+def _split_seed(seed: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """[*shape, 2] int32: independent seeds, a function of `seed` and of the index alone."""
+    with tf.device("/cpu:0"):
+        return tf.random.stateless_uniform(
+            list(shape) + [2], seed, minval=0, maxval=2**31 - 1, dtype=tf.int32)
+
+
+def dropout(input_tensor: tf.Tensor, dropout_prob: Optional[float], *,
+            dropout_seed: Optional[tf.Tensor] = None) -> tf.Tensor:
+    """Zeroes each value with chance `dropout_prob` and scales the rest to the same mean.
+
+    `dropout_seed`, of shape [2], determines the mask; None draws one.
+    """
+    if not dropout_prob:
+        return input_tensor
+    if dropout_seed is None:
+        dropout_seed = _draw_seed()
+    keep_prob, kept = _keep_mask(tf.shape(input_tensor), dropout_prob, dropout_seed)
+    return input_tensor * (tf.cast(kept, input_tensor.dtype) * (1.0 / keep_prob))
+
+
+def _keep_mask(shape: tf.Tensor, dropout_prob: float,
+               seed: tf.Tensor) -> Tuple[float, tf.Tensor]:
+    """The chance to keep a value, and a bool mask of `shape` drawn with exactly that chance.
+
+    Sixteen random bits decide, two decisions for each number drawn, so the chance
+    is a multiple of 2**-16: within 1e-5 of 1 - `dropout_prob`.
+    """
+    levels = round(dropout_prob * 2**16)
+    size = tf.reduce_prod(shape)
+    draws = tf.random.stateless_uniform(
+        [(size + 1) // 2], seed, minval=-2**31, maxval=2**31 - 1, dtype=tf.int32)
+    bits = tf.reshape(tf.bitcast(draws, tf.int16), [-1])[:size]
+    kept = tf.reshape(bits >= tf.constant(levels - 2**15, tf.int16), shape)
+    return 1.0 - levels / 2**16, kept
+
+
+# --- Variables ---------------------------------------------------------------------------
+
+
+def create_initializer(initializer_range: float = 0.02) -> tf.Tensor:
+    """Normal of that standard deviation, cut off at two of them."""
+    return tf.truncated_normal_initializer(stddev=initializer_range)
+
+
+class LayerNormWeights(NamedTuple):
+    beta: tf.Tensor  # [D]
+    gamma: tf.Tensor  # [D]
+
+
+class DenseWeights(NamedTuple):
+    kernel: tf.Tensor  # [inputs, outputs]
+    bias: tf.Tensor  # [outputs]
+
+
+class LayerWeights(NamedTuple):
+    """The weights of one encoder layer, in the order in which their variables are made."""
+    query: DenseWeights
+    key: DenseWeights
+    value: DenseWeights
+    attention_output: DenseWeights
+    attention_norm: LayerNormWeights
+    intermediate: DenseWeights
+    output: DenseWeights
+    output_norm: LayerNormWeights
+
+
+def _variable(name: str, shape: Sequence[int], initializer: Any) -> tf.Tensor:
+    return tf.convert_to_tensor(tf.get_variable(name, shape, initializer=initializer))
+
+
+def _layer_norm_weights(prefix: str, size: int) -> LayerNormWeights:
+    return LayerNormWeights(beta=_variable(prefix + "beta", [size], tf.zeros_initializer()),
+                            gamma=_variable(prefix + "gamma", [size], tf.ones_initializer()))
+
+
+def _dense_weights(name: str, inputs: int, outputs: int,
+                   initializer_range: float) -> DenseWeights:
+    initializer = create_initializer(initializer_range)
+    return DenseWeights(kernel=_variable(name + "/kernel", [inputs, outputs], initializer),
+                        bias=_variable(name + "/bias", [outputs], tf.zeros_initializer()))
+
+
+def _layer_weights(hidden_size: int, intermediate_size: int,
+                   initializer_range: float) -> LayerWeights:
+    dense = functools.partial(_dense_weights, initializer_range=initializer_range)
+    return LayerWeights(
+        query=dense("attention/self/query", hidden_size, hidden_size),
+        key=dense("attention/self/key", hidden_size, hidden_size),
+        value=dense("attention/self/value", hidden_size, hidden_size),
+        attention_output=dense("attention/output/dense", hidden_size, hidden_size),
+        attention_norm=_layer_norm_weights("attention/output/LayerNorm/", hidden_size),
+        intermediate=dense("intermediate/dense", hidden_size, intermediate_size),
+        output=dense("output/dense", intermediate_size, hidden_size),
+        output_norm=_layer_norm_weights("output/LayerNorm/", hidden_size))
+
+
+# --- The encoder as pure functions of tensors --------------------------------------------
+
+
+class LayerSettings(NamedTuple):
+    """What an encoder layer's function depends on beside its tensors."""
+    num_attention_heads: int
+    activation: Activation
+    hidden_dropout_prob: float
+    attention_probs_dropout_prob: float
+
+
+def _normalize(x: tf.Tensor, weights: LayerNormWeights) -> tf.Tensor:
+    """Layer normalization over the last axis (https://arxiv.org/abs/1607.06450)."""
+    # Not with tf.squared_difference: TensorFlow 2.15's oneDNN rewrite recognises that form
+    # and crashes on it in a function.
+    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+    return centred * tf.rsqrt(variance + LAYER_NORM_EPSILON) * weights.gamma + weights.beta
+
+
+def _dense(x: tf.Tensor, weights: DenseWeights, activation: Activation = None) -> tf.Tensor:
+    """activation(x W + b) over the last axis of `x`, of any rank."""
+    shape = get_shape_list(x)
+    output = tf.nn.bias_add(tf.matmul(reshape_to_matrix(x), weights.kernel), weights.bias)
+    output = reshape_from_matrix(output, shape)
+    return activation(output) if activation else output
+
+
+def _split_heads(x: tf.Tensor, num_heads: int) -> tf.Tensor:
+    """[B, F, N*H] to [B, N, F, H]."""
+    batch_size, length, width = get_shape_list(x)
+    return tf.transpose(tf.reshape(x, [batch_size, length, num_heads, width // num_heads]),
+                        [0, 2, 1, 3])
+
+
+def _join_heads(x: tf.Tensor) -> tf.Tensor:
+    """[B, N, F, H] to [B, F, N*H]."""
+    batch_size, num_heads, length, head_size = get_shape_list(x)
+    return tf.reshape(tf.transpose(x, [0, 2, 1, 3]),
+                      [batch_size, length, num_heads * head_size])
+
+
+def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: Optional[tf.Tensor],
+            dropout_prob: float, dropout_seed: Optional[tf.Tensor]) -> tf.Tensor:
+    """softmax(Q K^T / sqrt(H) + bias) V for each head: [B, N, F, H].
+
+    `query` [B, N, F, H], `key` and `value` [B, N, T, H], `mask_bias` broadcasts to [B, N, F, T].
+    """
+    scale = 1.0 / math.sqrt(get_shape_list(query)[-1])
+    scores = tf.matmul(query * scale, key, transpose_b=True)  # [B, N, F, T]
+    if mask_bias is not None:
+        scores += mask_bias
+    probs = dropout(tf.nn.softmax(scores), dropout_prob, dropout_seed=dropout_seed)
+    return tf.matmul(probs, value)
+
+
+def _encoder_layer(states: tf.Tensor, mask_bias: tf.Tensor, seeds: tf.Tensor,
+                   weights: LayerWeights, settings: LayerSettings) -> tf.Tensor:
+    """One encoder layer: self-attention, then feed-forward, each added and normalized.
+
+    `states` [B, F, D], `mask_bias` broadcasts to [B, N, F, F], `seeds` [3, 2]: of the attention
+    probabilities, the attention's output and the layer's output.
+    """
+    heads = settings.num_attention_heads
+    query, key, value = (_split_heads(_dense(states, projection), heads)
+                         for projection in (weights.query, weights.key, weights.value))
+    context = _join_heads(_attend(query, key, value, mask_bias,
+                                  settings.attention_probs_dropout_prob, seeds[0]))
+    attention = _dense(context, weights.attention_output)
+    attention = dropout(attention, settings.hidden_dropout_prob, dropout_seed=seeds[1])
+    attention = _normalize(attention + states, weights.attention_norm)
+
+    intermediate = _dense(attention, weights.intermediate, settings.activation)
+    output = _dense(intermediate, weights.output)
+    output = dropout(output, settings.hidden_dropout_prob, dropout_seed=seeds[2])
+    return _normalize(output + attention, weights.output_norm)
+
+
+# --- One traced function for all layers and replicas -------------------------------------
+
+_tracing = threading.Lock()  # MirroredStrategy builds each replica in a thread of its own
+_traced_layers = {}  # type: Dict[tuple, Callable[..., tf.Tensor]]
+
+
+def _shared_layer(settings: LayerSettings, weights: LayerWeights) -> Callable[..., tf.Tensor]:
+    """The function of `_encoder_layer`, traced once for each settings and shapes of weights.
+
+    Twelve layers on eight replicas are 96 calls of one graph function in place of 96
+    copies of its hundred nodes, forward and backward.
+    """
+    shapes = tuple(tuple(weight.shape.as_list()) for weight in tf.nest.flatten(weights))
+    key = (settings, shapes)
+    with _tracing:
+        if key not in _traced_layers:
+            _traced_layers[key] = _trace_layer(settings, weights)
+        return _traced_layers[key]
+
+
+def _trace_layer(settings: LayerSettings, weights: LayerWeights) -> Callable[..., tf.Tensor]:
+    def layer(states, mask_bias, seeds, *flat_weights):
+        return _encoder_layer(states, mask_bias, seeds,
+                              tf.nest.pack_sequence_as(weights, flat_weights), settings)
+
+    signature = [tf.TensorSpec([None, None, weights.query.kernel.shape[0]], tf.float32),
+                 tf.TensorSpec([None, 1, None, None], tf.float32),
+                 tf.TensorSpec([3, 2], tf.int32)]
+    signature += [tf.TensorSpec(weight.shape, tf.float32) for weight in tf.nest.flatten(weights)]
+    # A graph of its own has no device scope, no seeds and no control dependencies: what
+    # is traced in it runs on the device of each of its callers.
+    with tf.Graph().as_default():
+        return _noinline_function(layer, signature).get_concrete_function()
+
+
+def _noinline_function(python_function: Callable[..., tf.Tensor],
+                       signature: List[tf.TensorSpec]) -> Any:
+    """A `tf.function` that the graph optimizer does not copy back into each of its callers.
+
+    The one difference between TensorFlow 1.15 and 2.15 in this file.
+    """
+    attributes = {"_noinline": True}
+    try:
+        from tensorflow.python.eager.function import defun_with_attributes
+    except ImportError:
+        return tf.function(python_function, input_signature=signature, autograph=False,
+                           experimental_attributes=attributes)
+    return defun_with_attributes(python_function, signature, attributes, autograph=False)
+
+
+# --- The model ---------------------------------------------------------------------------
+
+
+class BertModel:
+    """The encoder and the pooler, over variables in the scope "bert".
+
+    ```python
+    model = modeling.BertModel(config, is_training=True, input_ids=input_ids,
+                               input_mask=input_mask, token_type_ids=token_type_ids)
+    logits = tf.layers.dense(model.get_pooled_output(), num_labels)
+    ```
+    """
+
+    def __init__(self,
+                 config: BertConfig,
+                 is_training: bool,
+                 input_ids: tf.Tensor,
+                 input_mask: Optional[tf.Tensor] = None,
+                 token_type_ids: Optional[tf.Tensor] = None,
+                 use_one_hot_embeddings: bool = False,
+                 scope: Optional[str] = None,
+                 *,
+                 dropout_seed: Optional[tf.Tensor] = None):
+        """Builds the model in the default graph.
+
+        Args:
+          config: its dropout counts only where `is_training`.
+          input_ids: [B, F] int32. B and F may be unknown until the graph runs.
+          input_mask: [B, F], 1 where a token may be attended to, 0 on padding; all 1 if None.
+          token_type_ids: [B, F]; all 0 if None.
+          use_one_hot_embeddings: look words up by a matrix product (dense gradient).
+          scope: variable scope, "bert" if None.
+          dropout_seed: [2] integers that determine each dropout mask together with its place
+            in the network. None: another seed in each step, drawn from the graph's seed.
+
+        Raises:
+          ValueError: no encoder has this config, or an input does not have this shape.
+        """
+        _check_config(config)
+        config = copy.deepcopy(config)
+        if not is_training:
+            config.hidden_dropout_prob = 0.0
+            config.attention_probs_dropout_prob = 0.0
+        batch_size, length = get_shape_list(input_ids, expected_rank=2)
+        if input_mask is None:
+            input_mask = tf.ones([batch_size, length], tf.int32)
+        if token_type_ids is None:
+            token_type_ids = tf.zeros([batch_size, length], tf.int32)
+        embedding_seed, encoder_seed = _seeds_of_parts(config, dropout_seed)
+
+        with tf.variable_scope(scope, default_name="bert"):
+            with tf.variable_scope("embeddings"):
+                words, self.embedding_table = embedding_lookup(
+                    input_ids, config.vocab_size, config.hidden_size, config.initializer_range,
+                    use_one_hot_embeddings=use_one_hot_embeddings)
+                self.embedding_output = embedding_postprocessor(
+                    words,
+                    use_token_type=True,
+                    token_type_ids=token_type_ids,
+                    token_type_vocab_size=config.type_vocab_size,
+                    initializer_range=config.initializer_range,
+                    max_position_embeddings=config.max_position_embeddings,
+                    dropout_prob=config.hidden_dropout_prob,
+                    dropout_seed=embedding_seed)
+            with tf.variable_scope("encoder"):
+                self.all_encoder_layers = transformer_model(
+                    self.embedding_output,
+                    input_mask[:, tf.newaxis, :],
+                    hidden_size=config.hidden_size,
+                    num_hidden_layers=config.num_hidden_layers,
+                    num_attention_heads=config.num_attention_heads,
+                    intermediate_size=config.intermediate_size,
+                    intermediate_act_fn=get_activation(config.hidden_act),
+                    hidden_dropout_prob=config.hidden_dropout_prob,
+                    attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+                    initializer_range=config.initializer_range,
+                    do_return_all_layers=True,
+                    dropout_seed=encoder_seed)
+            self.sequence_output = self.all_encoder_layers[-1]
+            with tf.variable_scope("pooler"):
+                weights = _dense_weights("dense", config.hidden_size, config.hidden_size,
+                                         config.initializer_range)
+                self.pooled_output = _dense(self.sequence_output[:, 0], weights, tf.tanh)
+
+    def get_pooled_output(self) -> tf.Tensor:
+        """[B, D]: tanh of a projection of the first token's final state."""
+        return self.pooled_output
+
+    def get_sequence_output(self) -> tf.Tensor:
+        """[B, F, D]: the last layer's states."""
+        return self.sequence_output
+
+    def get_all_encoder_layers(self) -> List[tf.Tensor]:
+        """The states after each layer, first to last, each [B, F, D]."""
+        return self.all_encoder_layers
+
+    def get_embedding_output(self) -> tf.Tensor:
+        """[B, F, D]: what enters the first layer, after normalization and dropout."""
+        return self.embedding_output
+
+    def get_embedding_table(self) -> tf.Variable:
+        """[V, D]: the word embeddings."""
+        return self.embedding_table
+
+
+def _seeds_of_parts(config: BertConfig, seed: Optional[tf.Tensor]) -> List[Optional[tf.Tensor]]:
+    """Independent seeds of the embeddings and the encoder; none where nothing is dropped."""
+    if not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
+        return [None, None]
+    return tf.unstack(_split_seed(_draw_seed() if seed is None else seed, [2]))
+
+
+def embedding_lookup(input_ids: tf.Tensor,
+                     vocab_size: int,
+                     embedding_size: int = 128,
+                     initializer_range: float = 0.02,
+                     word_embedding_name: str = "word_embeddings",
+                     use_one_hot_embeddings: bool = False) -> Tuple[tf.Tensor, tf.Variable]:
+    """Rows of a variable [vocab_size, embedding_size], and that variable.
+
+    `input_ids` [B, F] gives [B, F, embedding_size]; with a third axis of k ids for each
+    token, their k rows are joined: [B, F, k * embedding_size].
+    """
+    table = tf.get_variable(word_embedding_name, [vocab_size, embedding_size],
+                            initializer=create_initializer(initializer_range))
+    if use_one_hot_embeddings:
+        one_hot = tf.one_hot(tf.reshape(input_ids, [-1]), depth=vocab_size)
+        rows = tf.matmul(one_hot, table)
+    else:
+        rows = tf.gather(table, input_ids)
+    shape = get_shape_list(input_ids)
+    ids_per_token = shape[2] if len(shape) == 3 else 1
+    return tf.reshape(rows, shape[:2] + [ids_per_token * embedding_size]), table
+
+
+def embedding_postprocessor(input_tensor: tf.Tensor,
+                            use_token_type: bool = False,
+                            token_type_ids: Optional[tf.Tensor] = None,
+                            token_type_vocab_size: int = 16,
+                            token_type_embedding_name: str = "token_type_embeddings",
+                            use_position_embeddings: bool = True,
+                            position_embedding_name: str = "position_embeddings",
+                            initializer_range: float = 0.02,
+                            max_position_embeddings: int = 512,
+                            dropout_prob: float = 0.1,
+                            *,
+                            dropout_seed: Optional[tf.Tensor] = None) -> tf.Tensor:
+    """Adds the embeddings of token types and positions, normalizes, drops: [B, F, D].
+
+    Raises:
+      ValueError: `token_type_ids` [B, F] is missing, or F exceeds `max_position_embeddings`
+        (an InvalidArgumentError when the graph runs, if F is unknown until then).
+    """
+    batch_size, length, width = get_shape_list(input_tensor, expected_rank=3)
+    initializer = create_initializer(initializer_range)
+    output = input_tensor
+    if use_token_type:
+        if token_type_ids is None:
+            raise ValueError("token_type_ids is None: use_token_type=True needs it.")
+        table = tf.get_variable(token_type_embedding_name, [token_type_vocab_size, width],
+                                initializer=initializer)
+        # A product with so few rows has a dense gradient and no scatter.
+        one_hot = tf.one_hot(tf.reshape(token_type_ids, [-1]), depth=token_type_vocab_size)
+        output += tf.reshape(tf.matmul(one_hot, table), [batch_size, length, width])
+    if use_position_embeddings:
+        table = tf.get_variable(position_embedding_name, [max_position_embeddings, width],
+                                initializer=initializer)
+        with tf.control_dependencies(_check_length(length, max_position_embeddings)):
+            output += tf.slice(table, [0, 0], [length, -1])
+    return layer_norm_and_dropout(output, dropout_prob, dropout_seed=dropout_seed)
+
+
+def _check_length(length: Dimension, limit: int) -> List[tf.Operation]:
+    """Raises ValueError where a known length exceeds the limit; else the op that will check."""
+    message = f"The sequences are longer than max_position_embeddings, {limit}."
+    if isinstance(length, int):
+        if length > limit:
+            raise ValueError(f"{message} Their length is {length}.")
+        return []
+    return [tf.assert_less_equal(length, limit, message=message)]
+
+
+def layer_norm(input_tensor: tf.Tensor, name: Optional[str] = None) -> tf.Tensor:
+    """Layer normalization over the last axis, its variables in the scope `name`."""
+    with tf.variable_scope(name, default_name="LayerNorm"):
+        return _normalize(input_tensor, _layer_norm_weights("", get_shape_list(input_tensor)[-1]))
+
+
+def layer_norm_and_dropout(input_tensor: tf.Tensor, dropout_prob: Optional[float],
+                           name: Optional[str] = None, *,
+                           dropout_seed: Optional[tf.Tensor] = None) -> tf.Tensor:
+    return dropout(layer_norm(input_tensor, name), dropout_prob, dropout_seed=dropout_seed)
+
+
+def create_attention_mask_from_input_mask(from_tensor: tf.Tensor,
+                                          to_mask: tf.Tensor) -> tf.Tensor:
+    """[B, F, T] float32: `to_mask` [B, T] for each position of `from_tensor` [B, F, ...]."""
+    batch_size, from_length = get_shape_list(from_tensor, expected_rank=[2, 3])[:2]
+    to_length = get_shape_list(to_mask, expected_rank=2)[1]
+    return tf.broadcast_to(tf.cast(to_mask, tf.float32)[:, tf.newaxis, :],
+                           [batch_size, from_length, to_length])
+
+
+def _mask_bias(attention_mask: Optional[tf.Tensor]) -> tf.Tensor:
+    """[B, 1, F, T], 0 where the mask [B, F, T] is 1 and MASKED_SCORE where it is 0."""
+    if attention_mask is None:
+        return tf.zeros([1, 1, 1, 1])
+    return (1.0 - tf.cast(attention_mask, tf.float32))[:, tf.newaxis] * MASKED_SCORE
+
+
+def attention_layer(from_tensor: tf.Tensor,
+                    to_tensor: tf.Tensor,
+                    attention_mask: Optional[tf.Tensor] = None,
+                    num_attention_heads: int = 1,
+                    size_per_head: int = 512,
+                    query_act: Activation = None,
+                    key_act: Activation = None,
+                    value_act: Activation = None,
+                    attention_probs_dropout_prob: float = 0.0,
+                    initializer_range: float = 0.02,
+                    do_return_2d_tensor: bool = False,
+                    batch_size: Optional[Dimension] = None,
+                    from_seq_length: Optional[Dimension] = None,
+                    to_seq_length: Optional[Dimension] = None,
+                    *,
+                    dropout_seed: Optional[tf.Tensor] = None) -> tf.Tensor:
+    """Multi-head attention with variables query, key and value in the current scope.
+
+    Args:
+      from_tensor: [B, F, ...] or [B*F, ...]: what attends.
+      to_tensor: [B, T, ...] or [B*T, ...]: what is attended to.
+      attention_mask: [B, F, T], 1 where attention is allowed, 0 elsewhere.
+      query_act: activation of the projected queries; likewise `key_act`, `value_act`.
+      do_return_2d_tensor: return [B*F, N*H] in place of [B, F, N*H].
+      batch_size: needed with inputs of rank 2, as are both lengths.
+      dropout_seed: see `dropout`.
+
+    Raises:
+      ValueError: the ranks differ, or are 2 without the sizes.
+    """
+    from_shape = get_shape_list(from_tensor, expected_rank=[2, 3])
+    to_shape = get_shape_list(to_tensor, expected_rank=[2, 3])
+    if len(from_shape) != len(to_shape):
+        raise ValueError(f"from_tensor has rank {len(from_shape)}, to_tensor {len(to_shape)}; "
+                         "their ranks must match.")
+    if len(from_shape) == 3:
+        batch_size, from_seq_length = from_shape[:2]
+        to_seq_length = to_shape[1]
+    elif batch_size is None or from_seq_length is None or to_seq_length is None:
+        raise ValueError("Inputs of rank 2 need batch_size, from_seq_length and to_seq_length.")
+
+    width = num_attention_heads * size_per_head
+
+    def project(name: str, inputs: tf.Tensor, length: Dimension, act: Activation) -> tf.Tensor:
+        weights = _dense_weights(name, get_shape_list(inputs)[-1], width, initializer_range)
+        projected = _dense(reshape_to_matrix(inputs), weights, act)
+        return _split_heads(tf.reshape(projected, [batch_size, length, width]),
+                            num_attention_heads)
+
+    context = _join_heads(_attend(
+        project("query", from_tensor, from_seq_length, query_act),
+        project("key", to_tensor, to_seq_length, key_act),
+        project("value", to_tensor, to_seq_length, value_act),
+        None if attention_mask is None else _mask_bias(attention_mask),
+        attention_probs_dropout_prob, dropout_seed))
+    return reshape_to_matrix(context) if do_return_2d_tensor else context
+
+
+def transformer_model(input_tensor: tf.Tensor,
+                      attention_mask: Optional[tf.Tensor] = None,
+                      hidden_size: int = 768,
+                      num_hidden_layers: int = 12,
+                      num_attention_heads: int = 12,
+                      intermediate_size: int = 3072,
+                      intermediate_act_fn: Activation = gelu,
+                      hidden_dropout_prob: float = 0.1,
+                      attention_probs_dropout_prob: float = 0.1,
+                      initializer_range: float = 0.02,
+                      do_return_all_layers: bool = False,
+                      *,
+                      dropout_seed: Optional[tf.Tensor] = None
+                      ) -> Union[tf.Tensor, List[tf.Tensor]]:
+    """The encoder, its variables under layer_0, layer_1 ... in the current scope.
+
+    Args:
+      input_tensor: [B, F, hidden_size].
+      attention_mask: [B, F, F] or [B, 1, F], 1 where attention is allowed, 0 elsewhere.
+      do_return_all_layers: return the list of all layers' states, not the last one alone.
+      dropout_seed: [2]; with its place in the network it determines each mask. None draws one.
+
+    Returns:
+      [B, F, hidden_size], or the list of them.
+
+    Raises:
+      ValueError: the sizes do not fit each other.
+    """
+    _head_size(hidden_size, num_attention_heads)
+    width = get_shape_list(input_tensor, expected_rank=3)[-1]
+    if width != hidden_size:
+        raise ValueError(f"The input is {width} wide; the encoder's hidden_size is {hidden_size}.")
+    settings = LayerSettings(num_attention_heads, intermediate_act_fn,
+                             hidden_dropout_prob or 0.0, attention_probs_dropout_prob or 0.0)
+    mask_bias = _mask_bias(attention_mask)
+    seeds = _seeds_of_layers(settings, num_hidden_layers, dropout_seed)
+
+    layers = []
+    states = input_tensor
+    for index in range(num_hidden_layers):
+        with tf.variable_scope(f"layer_{index}"):
+            weights = _layer_weights(hidden_size, intermediate_size, initializer_range)
+            states = _call_layer(states, mask_bias, seeds[index], weights, settings)
+        layers.append(states)
+    return layers if do_return_all_layers else states
+
+
+def _seeds_of_layers(settings: LayerSettings, num_layers: int,
+                     seed: Optional[tf.Tensor]) -> List[tf.Tensor]:
+    """For each layer [3, 2] seeds, one for each of its dropouts; zeros where nothing drops."""
+    if not (settings.hidden_dropout_prob or settings.attention_probs_dropout_prob):
+        return [tf.zeros([3, 2], tf.int32)] * num_layers
+    return tf.unstack(_split_seed(_draw_seed() if seed is None else seed, [num_layers, 3]))
+
+
+def _call_layer(states: tf.Tensor, mask_bias: tf.Tensor, seeds: tf.Tensor,
+                weights: LayerWeights, settings: LayerSettings) -> tf.Tensor:
+    if settings.activation not in ACTIVATIONS.values():
+        # A caller's own function may hold tensors of this graph; ours do not.
+        return _encoder_layer(states, mask_bias, seeds, weights, settings)
+    layer = _shared_layer(settings, weights)
+    output = layer(states, mask_bias, seeds, *tf.nest.flatten(weights))
+    output.set_shape(states.shape)
+    return output
+
+
+# --- Shapes ------------------------------------------------------------------------------
+
+
+def get_shape_list(tensor: tf.Tensor, expected_rank: Union[int, Sequence[int], None] = None,
+                   name: Optional[str] = None) -> List[Dimension]:
+    """The shape of `tensor`: ints where known, scalar tensors elsewhere.
+
+    Raises:
+      ValueError: its rank is not (among) `expected_rank`.
+    """
+    if expected_rank is not None:
+        assert_rank(tensor, expected_rank, name)
+    static = tensor.shape.as_list()
+    if None not in static:
+        return static
+    dynamic = tf.shape(tensor)
+    return [dynamic[axis] if size is None else size for axis, size in enumerate(static)]
+
+
+def reshape_to_matrix(input_tensor: tf.Tensor) -> tf.Tensor:
+    """[..., D] to [-1, D].
+
+    Raises:
+      ValueError: the rank is below 2.
+    """
+    if input_tensor.shape.ndims < 2:
+        raise ValueError(f"A matrix needs at least rank 2; the shape is {input_tensor.shape}.")
+    if input_tensor.shape.ndims == 2:
+        return input_tensor
+    return tf.reshape(input_tensor, [-1, get_shape_list(input_tensor)[-1]])
+
+
+def reshape_from_matrix(output_tensor: tf.Tensor,
+                        orig_shape_list: Sequence[Dimension]) -> tf.Tensor:
+    """[-1, D] to the leading axes of `orig_shape_list` and D."""
+    if len(orig_shape_list) == 2:
+        return output_tensor
+    width = get_shape_list(output_tensor)[-1]
+    return tf.reshape(output_tensor, list(orig_shape_list[:-1]) + [width])
+
+
+def assert_rank(tensor: tf.Tensor, expected_rank: Union[int, Sequence[int]],
+                name: Optional[str] = None) -> None:
+    """Raises ValueError unless the rank of `tensor` is (among) `expected_rank`."""
+    expected = [expected_rank] if isinstance(expected_rank, int) else list(expected_rank)
+    if tensor.shape.ndims not in expected:
+        raise ValueError(f"Tensor {name or tensor.name!r} in scope "
+                         f"{tf.get_variable_scope().name!r} has rank {tensor.shape.ndims}, "
+                         f"shape {tensor.shape}; expected rank {expected_rank}.")
+
+
+# --- Checkpoints -------------------------------------------------------------------------
+
+
+def get_assignment_map_from_checkpoint(
+        tvars: Sequence[tf.Variable],
+        init_checkpoint: str) -> Tuple[Dict[str, str], Dict[str, int]]:
+    """The variables that a checkpoint can initialise.
+
+    Returns:
+      a map for `tf.train.init_from_checkpoint`, {name: name}, of those of `tvars` that the
+      checkpoint holds; and {name: 1, name + ":0": 1} of the same, to report them.
+    """
+    names = {re.sub(r":\d+$", "", variable.name) for variable in tvars}
+    assignment_map = collections.OrderedDict(
+        (name, name) for name, _ in tf.train.list_variables(init_checkpoint) if name in names)
+    initialized = {}
+    for name in assignment_map:
+        initialized[name] = initialized[name + ":0"] = 1
+    return assignment_map, initialized

@@ -1,0 +1,196 @@
+"""Adam with decoupled weight decay, right under any number of replicas.
+
+Reduces the gradients over the replicas, clips by their global norm, updates each
+replica's copy alike and advances `global_step`: N replicas that take B examples
+each step like one that takes N * B. Knows nothing of schedules or losses.
+"""
+
+import re
+from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import tensorflow.compat.v1 as tf
+
+Gradient = Union[tf.Tensor, tf.IndexedSlices]
+
+# The graph collection in which `apply_gradients` leaves the scalar global norm of
+# the reduced gradients before clipping. It is not finite in a step that was skipped.
+GRADIENT_NORM = "gradient_norm"
+
+
+class AdamWeightDecayOptimizer(tf.train.Optimizer):
+    """BERT's optimizer: Adam without bias correction, weight decay decoupled from it.
+
+    For gradient g of parameter w (Loshchilov and Hutter, "Decoupled Weight Decay
+    Regularization", algorithm 2, without the bias correction of Adam):
+
+        m = beta_1 * m + (1 - beta_1) * g
+        v = beta_2 * v + (1 - beta_2) * g^2
+        w = w - learning_rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)
+
+    m and v are the variables `<w>/adam_m` and `<w>/adam_v`, as in the original.
+
+    A step in which any gradient of any replica is not finite leaves weights and
+    slots as they are, bit for bit, on every replica; `global_step` goes on.
+
+    Args:
+        learning_rate: a float or a scalar tensor.
+        weight_decay_rate: per step, multiplied by the learning rate.
+        beta_1, beta_2, epsilon: as above.
+        exclude_from_weight_decay: regular expressions; a parameter whose name one of
+            them finds is not decayed.
+        name: of the optimizer's operations.
+        clip_norm: where given, gradients are scaled down to this global norm after
+            they have been averaged over replicas. The norm is `tf.global_norm`'s: of
+            `IndexedSlices` it takes the rows as they come, as the original does.
+    """
+
+    def __init__(self,
+                 learning_rate: Union[float, tf.Tensor],
+                 weight_decay_rate: float = 0.0,
+                 beta_1: float = 0.9,
+                 beta_2: float = 0.999,
+                 epsilon: float = 1e-6,
+                 exclude_from_weight_decay: Optional[Sequence[str]] = None,
+                 name: str = "AdamWeightDecayOptimizer",
+                 *,
+                 clip_norm: Optional[float] = None):
+        super().__init__(use_locking=False, name=name)
+        self.learning_rate = learning_rate
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.exclude_from_weight_decay = exclude_from_weight_decay
+        self.clip_norm = clip_norm
+
+    def apply_gradients(self,
+                        grads_and_vars: Iterable[Tuple[Optional[Gradient], tf.Variable]],
+                        global_step: Optional[tf.Variable] = None,
+                        name: Optional[str] = None) -> tf.Operation:
+        """Updates the variables once, on every replica, and adds 1 to `global_step`.
+
+        Call it in a replica (a `model_fn` under a strategy, or no strategy at all) with
+        the gradients of that replica's mean loss, as `tf.gradients` gives them; they
+        are averaged here. A variable whose gradient is None is left alone.
+
+        Raises:
+            ValueError: no variable has a gradient.
+        """
+        pairs = [(gradient, variable) for gradient, variable in grads_and_vars
+                 if gradient is not None]
+        if not pairs:
+            raise ValueError("No variable has a gradient: does the loss depend on any of them?")
+        gradients, variables = zip(*pairs)
+        return tf.distribute.get_replica_context().merge_call(
+            self._apply_to_all_replicas, args=(gradients, variables, global_step, name))
+
+    def _apply_to_all_replicas(self, strategy, gradients, variables, global_step, name):
+        """The cross-replica half: arguments hold one component for each replica."""
+        extended = strategy.extended
+        reduced = extended.batch_reduce_to(
+            tf.distribute.ReduceOp.MEAN, list(zip(gradients, variables)))
+        slots = [(self._get_slot(variable, "adam_m"), self._get_slot(variable, "adam_v"))
+                 for variable in variables]
+        with tf.name_scope(name or self.get_name()):
+            # One call for all variables: it runs once per replica, on that replica's
+            # device, with that replica's components in the place of the arguments.
+            updates = extended.update(
+                variables[0], self._update_replica, args=(list(variables), reduced, slots),
+                group=False)
+            with tf.control_dependencies(tf.nest.flatten(updates)):
+                if global_step is None:
+                    return tf.no_op()
+                return extended.update(global_step, _add_one)
+
+    def _get_slot(self, variable: tf.Variable, slot_name: str) -> tf.Variable:
+        return tf.get_variable(
+            name=f"{_name_of(variable)}/{slot_name}",
+            shape=variable.shape.as_list(),
+            dtype=tf.float32,
+            trainable=False,
+            use_resource=not _is_reference(variable),
+            initializer=tf.zeros_initializer(),
+            # Updated in the cross-replica context only, the same on every replica.
+            aggregation=tf.VariableAggregation.MEAN)
+
+    def _update_replica(self, _, variables, gradients, slots) -> tf.Operation:
+        """Updates one replica's copies of `variables` and slots; runs on its device."""
+        step = self._step_scalars(gradients)
+        updates = []
+        for variable, gradient, (m, v) in zip(variables, gradients, slots):
+            # 0 * NaN is NaN, but the gradient of a skipped step must vanish.
+            clipped = tf.math.multiply_no_nan(_densified(gradient), step.gradient_scale)
+            with tf.control_dependencies(self._decay(variable, step.learning_rate)):
+                updates.append(self._apply_adam(variable, m, v, clipped, step))
+        return tf.group(*updates)
+
+    def _step_scalars(self, gradients: Sequence[Gradient]) -> "_StepScalars":
+        norm = tf.global_norm(gradients)
+        tf.add_to_collection(GRADIENT_NORM, norm)
+        finite = tf.is_finite(norm)
+        scale = tf.ones_like(norm)
+        if self.clip_norm is not None:
+            scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        # With a zero gradient, a zero learning rate and betas of 1 the update below
+        # changes nothing: no branch is needed to skip a step.
+        return _StepScalars(
+            gradient_scale=tf.where(finite, scale, tf.zeros_like(scale)),
+            learning_rate=tf.where(finite, tf.cast(self.learning_rate, tf.float32), 0.0),
+            beta_1=tf.where(finite, self.beta_1, 1.0),
+            beta_2=tf.where(finite, self.beta_2, 1.0))
+
+    def _decay(self, variable: tf.Variable, learning_rate: tf.Tensor) -> List[tf.Operation]:
+        """Decay of the value before the step; `learning_rate` orders it after the forward pass."""
+        if not self._is_decayed(_name_of(variable)):
+            return []
+        rate = learning_rate * self.weight_decay_rate
+        with tf.control_dependencies([rate]):
+            return [variable.assign_sub(rate * variable.read_value()).op]
+
+    def _apply_adam(self, variable, m, v, gradient, step: "_StepScalars") -> tf.Operation:
+        # One pass over memory where the formula written out takes eight. Beta powers
+        # of 0 switch off the kernel's bias correction, which leaves BERT's Adam.
+        if _is_reference(variable):
+            kernel, handle = tf.raw_ops.ApplyAdam, lambda x: x._ref()
+        else:
+            kernel, handle = tf.raw_ops.ResourceApplyAdam, lambda x: x.handle
+        update = kernel(
+            var=handle(variable), m=handle(m), v=handle(v),
+            beta1_power=0.0, beta2_power=0.0, lr=step.learning_rate,
+            beta1=step.beta_1, beta2=step.beta_2, epsilon=self.epsilon, grad=gradient)
+        return getattr(update, "op", update)
+
+    def _is_decayed(self, parameter_name: str) -> bool:
+        if not self.weight_decay_rate:
+            return False
+        return not any(re.search(pattern, parameter_name)
+                       for pattern in self.exclude_from_weight_decay or ())
+
+
+class _StepScalars(NamedTuple):
+    """What one step multiplies by, on one device; neutral where the step is skipped."""
+    gradient_scale: tf.Tensor
+    learning_rate: tf.Tensor
+    beta_1: tf.Tensor
+    beta_2: tf.Tensor
+
+
+def _densified(gradient: Gradient) -> tf.Tensor:
+    """Rows of `IndexedSlices` added up into a dense tensor: Adam moves every row anyway."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    return tf.math.unsorted_segment_sum(
+        gradient.values, gradient.indices, gradient.dense_shape[0])
+
+
+def _name_of(variable: tf.Variable) -> str:
+    return re.sub(r":\d+$", "", variable.name)
+
+
+def _is_reference(variable: tf.Variable) -> bool:
+    """Whether it is one of TensorFlow 1's reference variables, not a resource."""
+    return variable.dtype != variable.dtype.base_dtype
+
+
+def _add_one(variable: tf.Variable) -> tf.Operation:
+    return variable.assign_add(1).op

@@ -1,0 +1,120 @@
+"""Fine-tunes BERT on a classification or regression task, on every GPU that is visible.
+
+The command of google-research/bert with its flags, plus --num_gpus; see README.md.
+"""
+
+import os
+from typing import Tuple
+
+from absl import flags
+
+import modeling
+import tokenization
+from engine import checkpoints, command, files, run_flags
+from engine.errors import UserError
+from tasks import finetuning, scoring
+from tasks.classifier import load_config
+from tasks.examples import Encoding, load_encoding
+from tasks.finetuning import Job, Settings
+from tasks.table import find_task
+
+USAGE = """Fine-tunes BERT on a task, on every GPU that CUDA_VISIBLE_DEVICES shows.
+
+  python run_classifier.py --task_name=cola --data_dir=glue/CoLA --do_train --do_eval \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
+    --init_checkpoint=$BERT/bert_model.ckpt --output_dir=out --num_gpus=4
+
+Batch sizes are per replica (GPU); the number of steps is divided by the number of replicas."""
+
+
+def define_flags() -> flags.FlagValues:
+    """Google's flags of this command, and ours."""
+    values = flags.FlagValues()
+    flags.DEFINE_string("data_dir", None, "Directory with the task's .tsv files.",
+                        flag_values=values)
+    flags.DEFINE_string("bert_config_file", None, "bert_config.json of the pretrained model.",
+                        flag_values=values)
+    flags.DEFINE_string("task_name", None, "Name of the task.", flag_values=values)
+    flags.DEFINE_string("vocab_file", None, "Vocabulary of the pretrained model.",
+                        flag_values=values)
+    flags.DEFINE_string("output_dir", None, "Where checkpoints and results are written.",
+                        flag_values=values)
+    flags.DEFINE_string("init_checkpoint", None, "Checkpoint to start from (prefix or directory).",
+                        flag_values=values)
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased models.",
+                      flag_values=values)
+    flags.DEFINE_integer("max_seq_length", 128, "Longest input in tokens; longer texts are cut.",
+                         flag_values=values)
+    flags.DEFINE_bool("do_train", False, "Train on the training set.", flag_values=values)
+    flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
+    flags.DEFINE_bool("do_predict", False, "Predict the test set.", flag_values=values)
+    flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training set.",
+                       flag_values=values)
+    run_flags.define_training_flags(values)
+    run_flags.define_device_flags(values)
+    run_flags.define_tpu_flags(values)
+    return values
+
+
+def main(values: flags.FlagValues) -> None:
+    """Trains, evaluates and predicts, as the flags ask."""
+    if not (values.do_train or values.do_eval or values.do_predict):
+        raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_predict; "
+                        "--help explains all flags")
+    run_flags.check_tpu_flags(values)
+    job = _job(values)
+    data = finetuning.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
+                                do_predict=values.do_predict)
+    if values.do_train:
+        finetuning.train(job, data.train)
+    if values.do_eval or values.do_predict:
+        scoring.score(job, data)
+
+
+def _job(values: flags.FlagValues) -> Job:
+    """Checks what the flags say; the output directory is made last, when all is well."""
+    task_name, task = find_task(run_flags.required(values, "task_name"))
+    config, encoding = _model(values)
+    devices = run_flags.find_devices(values)
+    return Job(task_name, task, config, encoding, devices, _settings(values))
+
+
+def _settings(values: flags.FlagValues) -> Settings:
+    return Settings(
+        data_dir=run_flags.required(values, "data_dir"),
+        init_checkpoint=(checkpoints.open_checkpoint(values.init_checkpoint)
+                         if values.init_checkpoint else None),
+        batch_sizes=run_flags.batch_sizes(values),
+        num_train_epochs=run_flags.positive(values, "num_train_epochs"),
+        learning_rate=run_flags.positive(values, "learning_rate"),
+        warmup_proportion=run_flags.in_range(values, "warmup_proportion", 0, 1),
+        save_checkpoints_steps=run_flags.positive(values, "save_checkpoints_steps"),
+        keep_checkpoint_max=run_flags.positive(values, "keep_checkpoint_max"),
+        seed=run_flags.in_range(values, "seed", 0, 2**31 - 1),
+        dynamic_padding=values.dynamic_padding,
+        allow_batch_change=values.allow_batch_change,
+        output_dir=files.make_directory(
+            run_flags.required(values, "output_dir"), "--output_dir"),
+        store_dir=files.make_directory(
+            values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir"))
+
+
+def _model(values: flags.FlagValues) -> Tuple[modeling.BertConfig, Encoding]:
+    """The model's config and vocabulary, held against each other and against the flags."""
+    config = load_config(run_flags.required(values, "bert_config_file"))
+    if values.max_seq_length > config.max_position_embeddings:
+        raise UserError(f"--max_seq_length={values.max_seq_length}: the model has only "
+                        f"{config.max_position_embeddings} positions (--bert_config_file)")
+    encoding = load_encoding(
+        run_flags.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
+        max_seq_length=values.max_seq_length, vocab_size=config.vocab_size)
+    try:
+        tokenization.validate_case_matches_checkpoint(
+            values.do_lower_case, values.init_checkpoint)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return config, encoding
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=USAGE)

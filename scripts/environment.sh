@@ -1,0 +1,151 @@
+# shellcheck shell=bash
+# Finds or makes the Python environment that the other scripts run in. Sourced, not run.
+#
+# `use_environment` sets $python to the interpreter of
+#   1. the one that PYTHON=... names, where it has a supported TensorFlow, or else an
+#      environment in the repository that is made with it;
+#   2. the active environment as it is, where it has a supported TensorFlow (in a container
+#      of NVIDIA's, say);
+#   3. an environment in the repository, made with the first of Python 3.11, 3.10, 3.9, 3.7.
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+python=      # the interpreter to run
+environment= # the directory of an environment of ours; empty where $python is used as it is
+
+say() { printf '%s\n' "$*" >&2; }
+
+fail() {
+  say "error: $*"
+  exit 2
+}
+
+use_environment() {
+  if [[ -n ${PYTHON:-} ]]; then
+    use_given_python
+  elif python=$(active_python); then
+    say "Using $python, which has a supported TensorFlow"
+  else
+    python=$(find_python 3.11 3.10 3.9 3.7) || fail "there is no Python here that TensorFlow" \
+      "supports: install Python 3.11 (or 3.10, 3.9; 3.7 for TensorFlow 1.15) with its venv" \
+      "module, or name an interpreter with PYTHON=..."
+    use_own_environment "$python"
+  fi
+  require "$repository/requirements.txt" absl numpy safetensors six sklearn tokenizers
+}
+
+use_given_python() {
+  local version
+  python=$(type -P "$PYTHON") || fail "PYTHON=$PYTHON: there is no such program"
+  [[ $python == /* ]] || python=$PWD/$python
+  version=$(python_version "$python") || fail "PYTHON=$PYTHON does not run"
+  if has_supported_tensorflow "$python"; then return; fi
+  case $version in
+    3.7 | 3.9 | 3.10 | 3.11) use_own_environment "$python" ;;
+    *) fail "PYTHON=$PYTHON is $("$python" --version 2>&1): TensorFlow 1.15 needs Python 3.7," \
+      "TensorFlow 2.15 needs 3.9, 3.10 or 3.11" ;;
+  esac
+}
+
+# use_own_environment PYTHON: the repository's environment for its version.
+use_own_environment() {
+  environment=$repository/.venv-$(python_version "$1")
+  # Two scripts started together must not make it at the same time.
+  exec 9> "$environment.lock"
+  if type -P flock >/dev/null; then flock 9; fi
+  make_environment "$1" "$environment"
+  exec 9>&-
+  python=$environment/bin/python
+}
+
+# make_environment PYTHON DIRECTORY: an environment that has requirements.txt, and CUDA where a
+# card of NVIDIA's answers; at once where it is there, anew where it is half-made or outdated.
+make_environment() {
+  if [[ ! -f $(stamp "$2" -r "$repository/requirements.txt") ]]; then
+    rm -rf "$2"
+    "$1" -m venv "$2" || fail "$1 cannot make environments; install its venv module"
+    install "$2" "pip>=20.3" # older ones do not know the wheels of today
+    install "$2" -r "$repository/requirements.txt"
+  fi
+  if [[ $(python_version "$1") != 3.7 ]] && nvidia-smi -L >/dev/null 2>&1; then
+    install "$2" "tensorflow[and-cuda]==2.15.1"
+  fi
+}
+
+# require FILE MODULE...: sees to it that the environment has the requirements of FILE, which
+# are these modules. One that is used as it is stays as it is.
+require() {
+  local file=$1 missing
+  shift
+  if [[ -n $environment ]]; then
+    install "$environment" -r "$file"
+    return
+  fi
+  missing=$("$python" -c 'import importlib.util, sys
+print(*[name for name in sys.argv[1:] if not importlib.util.find_spec(name)])' "$@")
+  [[ -z $missing ]] || fail "$python has its own TensorFlow but lacks ${missing// /, }:" \
+    "grep -v tensorflow $file | $python -m pip install -r /dev/stdin"
+}
+
+# install DIRECTORY ARGUMENT...: what pip shall install there; at once where it has done so.
+install() {
+  local directory=$1 marker
+  shift
+  marker=$(stamp "$directory" "$@")
+  if [[ -f $marker ]]; then return; fi
+  say "Installing into ${directory#"$repository"/}: $*"
+  "$directory/bin/python" -m pip install --quiet --disable-pip-version-check "$@" ||
+    fail "pip could not install $*; its lines above say why"
+  touch "$marker"
+}
+
+# stamp DIRECTORY ARGUMENT...: prints the file that says that pip has installed this there.
+stamp() {
+  local directory=$1 argument
+  shift
+  for argument in "$@"; do
+    if [[ -f $argument ]]; then cat "$argument"; else printf '%s\n' "$argument"; fi
+  done | cksum | { read -r sum _ && printf '%s\n' "$directory/installed-$sum"; }
+}
+
+# find_python VERSION...: prints an interpreter of the first of these that can make environments.
+find_python() {
+  local version candidate
+  for version in "$@"; do
+    while read -r candidate; do
+      # Found is not enough: a version manager's shim may lead nowhere.
+      if [[ $(python_version "$candidate") == "$version" ]] &&
+          "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
+        printf '%s\n' "$candidate"
+        return
+      fi
+    done < <(type -aP "python$version"
+      compgen -G "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/$version*/bin/python$version")
+  done
+  return 1
+}
+
+# active_python: prints the interpreter of the active environment if TensorFlow is there.
+active_python() {
+  local candidate
+  while read -r candidate; do
+    if has_supported_tensorflow "$candidate"; then
+      printf '%s\n' "$candidate"
+      return
+    fi
+  done < <(type -P python3 python)
+  return 1
+}
+
+has_supported_tensorflow() {
+  local version
+  version=$("$1" -c 'import importlib.util
+if importlib.util.find_spec("tensorflow"):
+    import tensorflow
+    print(tensorflow.__version__)' 2>/dev/null) || return 1
+  [[ $version == 1.15.* || $version == 2.15.* ]]
+}
+
+# python_version PYTHON: prints 3.11, say; fails where it does not run.
+python_version() {
+  "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
+}

@@ -1,0 +1,162 @@
+"""Makes a small task to try things on: is this a sentence, or are its words out of order?
+
+    python -m scripts.make_demonstration_data --output_dir=DIR
+
+Writes train.tsv, dev.tsv and test.tsv in CoLA's layout (--task_name=cola). Each sentence of
+a small grammar (label 1) comes with itself with words exchanged until the grammar does not
+have it (label 0), both in the same file: whoever looks at the words alone, or has learned
+nothing, is right half of the time. The same seed gives the same files.
+"""
+
+import functools
+import os
+import random
+from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Sequence, Tuple
+
+from absl import flags
+
+from engine import command, files
+from engine.errors import UserError
+
+# Symbol → what it may become; a word that is neither a symbol nor a class stands for itself.
+GRAMMAR = {
+    "SENTENCE": ("CLAUSE", "PLACE CLAUSE", "CLAUSE LINK CLAUSE"),
+    "CLAUSE": ("ONE IT_DOES", "MANY THEY_DO", "ONE MODAL DO", "MANY MODAL DO"),
+    "ONE": ("a SINGULAR", "the SINGULAR", "every SINGULAR", "name"),
+    "MANY": ("the PLURAL", "some PLURAL", "two PLURAL", "PLURAL", "name and name"),
+    "ANYONE": ("ONE", "MANY"),
+    "SINGULAR": ("thing", "adjective thing", "thing PLACE", "thing that IT_DOES"),
+    "PLURAL": ("things", "adjective things", "things PLACE", "things that THEY_DO"),
+    "IT_DOES": ("goes", "goes adverb", "goes PLACE", "sees ANYONE", "says that CLAUSE",
+                "wants to DO", "is adjective"),
+    "THEY_DO": ("go", "go adverb", "go PLACE", "see ANYONE", "say that CLAUSE",
+                "want to DO", "are adjective"),
+    "DO": ("go", "go adverb", "go PLACE", "see ANYONE"),
+    "PLACE": ("preposition the thing", "preposition a adjective thing"),
+    "LINK": ("because", "and", "but", "when"),
+    "MODAL": ("can", "will", "must", "should"),
+}
+
+# Class → its words. No word is in two classes, so that a swap of words is a swap of classes.
+WORDS = {
+    "name": "Anna Peter Maria Oscar Clara Simon Laura Victor Julia Martin Emma Daniel",
+    "thing": "dog teacher river garden child bridge doctor train farmer window sailor castle "
+             "neighbour horse table singer forest lamp painter ship village baker",
+    "things": "dogs teachers rivers gardens children bridges doctors trains farmers windows "
+              "sailors castles neighbours horses tables singers forests lamps painters ships",
+    "adjective": "grey young tall quiet happy clever heavy strange brave lonely small famous "
+                 "green broken gentle tired",
+    "adverb": "slowly quickly today quietly often again early alone loudly happily",
+    "preposition": "near behind under beside above outside inside",
+    "goes": "sleeps waits arrives falls sings vanishes returns works smiles dances",
+    "go": "sleep wait arrive fall sing vanish return work smile dance",
+    "sees": "sees follows helps finds likes watches remembers hears needs admires",
+    "see": "see follow help find like watch remember hear need admire",
+    "says": "says thinks knows believes claims",
+    "say": "say think know believe claim",
+    "wants": "wants hopes plans tries learns",
+    "want": "want hope plan try learn",
+}
+CLASS_WORDS = {name: tuple(words.split()) for name, words in WORDS.items()}
+
+LENGTHS = range(5, 15)  # words
+SPLITS = {"train": 2000, "dev": 400, "test": 200}  # sentences, half of them scrambled
+SEED = 7
+
+
+class Example(NamedTuple):
+    sentence: str
+    label: int  # 1 grammatical, 0 scrambled
+
+
+def make_examples(seed: int = SEED) -> Dict[str, List[Example]]:
+    """The examples of each split, shuffled; no two splits share a sentence or its words."""
+    generator = random.Random(seed)
+    pairs = _pairs(generator)
+    splits = {}
+    for split, size in SPLITS.items():
+        splits[split] = [example for _ in range(size // 2) for example in next(pairs)]
+        generator.shuffle(splits[split])
+    return splits
+
+
+def _pairs(generator: random.Random) -> Iterator[Tuple[Example, Example]]:
+    seen = set()
+    while True:
+        words = generate("SENTENCE", generator)
+        if len(words) not in LENGTHS or tuple(sorted(words)) in seen:
+            continue
+        seen.add(tuple(sorted(words)))
+        yield Example(_written(words), 1), Example(_written(scramble(words, generator)), 0)
+
+
+def generate(symbol: str, generator: random.Random) -> List[str]:
+    """Random words that `symbol` may become."""
+    if symbol in CLASS_WORDS:
+        return [generator.choice(CLASS_WORDS[symbol])]
+    if symbol not in GRAMMAR:
+        return [symbol]
+    return [word for part in generator.choice(GRAMMAR[symbol]).split()
+            for word in generate(part, generator)]
+
+
+def scramble(words: Sequence[str], generator: random.Random) -> List[str]:
+    """The same words, two exchanged at a time until they are no sentence of the grammar."""
+    scrambled = list(words)
+    while is_sentence(scrambled):
+        i, j = generator.sample(range(len(words)), 2)
+        scrambled[i], scrambled[j] = scrambled[j], scrambled[i]
+    return scrambled
+
+
+def is_sentence(words: Sequence[str]) -> bool:
+    """Whether the grammar has the sentence."""
+    @functools.lru_cache(maxsize=None)
+    def ends(symbol: str, start: int) -> FrozenSet[int]:
+        """Where a `symbol` that starts at word `start` may end."""
+        if symbol in GRAMMAR:
+            return frozenset(end for expansion in GRAMMAR[symbol]
+                             for end in ends_of_all(expansion.split(), start))
+        fits = start < len(words) and words[start] in CLASS_WORDS.get(symbol, (symbol,))
+        return frozenset([start + 1] if fits else [])
+
+    def ends_of_all(symbols: Sequence[str], start: int) -> FrozenSet[int]:
+        reached = frozenset([start])
+        for symbol in symbols:
+            reached = frozenset(end for middle in reached for end in ends(symbol, middle))
+        return reached
+
+    return len(words) in ends("SENTENCE", 0)
+
+
+def _written(words: Sequence[str]) -> str:
+    text = " ".join(words)
+    return text[0].upper() + text[1:] + "."
+
+
+def write_examples(splits: Dict[str, List[Example]], output_dir: str) -> None:
+    """Writes the splits in CoLA's layout: source, label, star, sentence; the test set unlabelled."""
+    for split in ("train", "dev"):
+        files.write_text(os.path.join(output_dir, f"{split}.tsv"), "".join(
+            f"demo\t{label}\t{'' if label else '*'}\t{sentence}\n"
+            for sentence, label in splits[split]))
+    files.write_text(os.path.join(output_dir, "test.tsv"), "index\tsentence\n" + "".join(
+        f"{index}\t{example.sentence}\n" for index, example in enumerate(splits["test"])))
+
+
+def define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_string("output_dir", None, "The folder to write to.", flag_values=values)
+    flags.DEFINE_integer("seed", SEED, "Of the random choices.", flag_values=values)
+    return values
+
+
+def main(values: flags.FlagValues) -> None:
+    if not values.output_dir:
+        raise UserError("--output_dir is not given")
+    write_examples(make_examples(values.seed),
+                   files.make_directory(values.output_dir, "--output_dir"))
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=__doc__)

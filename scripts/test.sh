@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs the tests, in the environment that environment.sh finds or makes.
+#
+#   scripts/test.sh                      all of them
+#   scripts/test.sh -k equivalence       pytest's own arguments
+#   PYTHON=python3.7 scripts/test.sh     on TensorFlow 1.15
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/environment.sh
+
+use_environment
+require tests/requirements.txt hypothesis pytest
+exec "$python" -m pytest "${@:-tests}"

@@ -1,0 +1,181 @@
+"""From examples to what the engine trains on: token ids in a store, batches out of it.
+
+Layout of a record, as in the original: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]; the
+longer text gives way where they do not fit. A b without tokens counts as none.
+"""
+
+import itertools
+import os
+import time
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
+
+import numpy as np
+
+from engine import files, log, store
+from engine.batches import Source
+from engine.errors import UserError
+from tasks.reading import Example, read_examples
+from tasks.table import Split, Task
+from tokenization import BatchTokenizer
+
+_CHUNK_EXAMPLES = 8192
+# Some models have their vocab_size rounded up to a multiple of this.
+_VOCAB_PADDING = 128
+
+
+class Encoding(NamedTuple):
+    """How texts become ids. Made by `load_encoding`."""
+    tokenizer: BatchTokenizer
+    vocab_hash: str
+    do_lower_case: bool
+    max_seq_length: int
+
+    @property
+    def id_dtype(self) -> str:
+        return "uint16" if max(self.tokenizer.vocab.values()) < 2**16 else "uint32"
+
+
+def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
+                  vocab_size: int) -> Encoding:
+    """Loads the vocabulary and holds it against the model's `vocab_size`.
+
+    Raises:
+        UserError: the file is missing, damaged or belongs to another model.
+    """
+    files.require_file(vocab_file, "--vocab_file")
+    try:
+        tokenizer = BatchTokenizer(vocab_file, do_lower_case)
+    except ValueError as error:
+        raise UserError(f"--vocab_file: {error}") from error
+    if max_seq_length < 3:
+        raise UserError(f"--max_seq_length={max_seq_length}: must be at least 3, for [CLS], a "
+                        "token and [SEP]")
+    _check_vocab_size(vocab_file, max(tokenizer.vocab.values()) + 1, vocab_size)
+    with open(vocab_file, "rb") as file:
+        digest = files.hash_of(file.read())
+    return Encoding(tokenizer, digest, do_lower_case, max_seq_length)
+
+
+def _check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int) -> None:
+    if num_entries == vocab_size:
+        return
+    difference = (f"--vocab_file={vocab_file} has {num_entries:,} entries, and --bert_config_file "
+                  f"says vocab_size {vocab_size:,}")
+    if num_entries > vocab_size:
+        raise UserError(f"{difference}; they must belong to the same model")
+    if num_entries <= vocab_size - _VOCAB_PADDING:
+        raise UserError(f"{difference}: it is cut short or of another model; if it is neither, "
+                        "fill it up with lines such as [unused1]")
+    log.warn(f"{difference}: the last ones are taken for padding")
+
+
+class TextSet(NamedTuple):
+    """The examples of one file, tokenized. Made by `load_texts`."""
+    store: store.Store
+    content_hash: str  # of the file
+    max_seq_length: int
+    dynamic_padding: bool
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self.store.scalars("label")
+
+    def source(self, *, with_labels: bool) -> Source:
+        """What the engine reads batches from: input_ids, input_mask, segment_ids, label_ids."""
+        def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
+            places = np.arange(length)
+            filled = places < self.store.lengths("input_ids", indices)[:, np.newaxis]
+            second = places >= self.store.scalars("first_segment_length", indices)[:, np.newaxis]
+            features = {
+                "input_ids": self.store.padded("input_ids", indices, length).astype(np.int32),
+                "input_mask": filled.astype(np.int32),
+                "segment_ids": (filled & second).astype(np.int32)}
+            if with_labels:
+                features["label_ids"] = self.store.scalars("label", indices)
+            return features
+
+        return Source(self.store.lengths("input_ids"), fetch, self.max_seq_length,
+                      self.dynamic_padding)
+
+
+def load_texts(task: Task, split: Split, data_dir: str, encoding: Encoding, store_dir: str, *,
+               dynamic_padding: bool) -> TextSet:
+    """Opens the tokenized examples of a file, preparing them first where needed.
+
+    Raises:
+        UserError: the file is not as the task's row says.
+    """
+    path = files.require_file(os.path.join(data_dir, split.file), "--data_dir: the task's file")
+    content_hash = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
+    labelled = split.columns.label is not None
+    columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
+               "first_segment_length": store.Column("int32", ragged=False)}
+    if labelled:
+        columns["label"] = store.Column("float32" if task.is_regression else "int32", ragged=False)
+    key = {"content": content_hash, "columns": split.columns, "labels": task.labels,
+           "label_aliases": task.label_aliases, "vocab": encoding.vocab_hash,
+           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length}
+
+    def chunks() -> Iterator[store.Chunk]:
+        start, count = time.time(), 0
+        for examples in _in_chunks(read_examples(task, split, data_dir)):
+            count += len(examples)
+            yield _encode(examples, encoding, labelled)
+        log.info(f"{path}: prepared {count:,} examples in {time.time() - start:.1f} s")
+
+    name = os.path.splitext(os.path.basename(split.file))[0]
+    texts = store.open_or_build(store_dir, name, key, columns, chunks)
+    return TextSet(texts, content_hash, encoding.max_seq_length, dynamic_padding)
+
+
+def _in_chunks(examples: Iterable[Example]) -> Iterator[List[Example]]:
+    iterator = iter(examples)
+    return iter(lambda: list(itertools.islice(iterator, _CHUNK_EXAMPLES)), [])
+
+
+def _encode(examples: List[Example], encoding: Encoding, labelled: bool) -> store.Chunk:
+    """The store's columns for some examples."""
+    encode = encoding.tokenizer.encode_batch
+    ids_a, lengths_a = encode([example.text_a for example in examples])
+    ids_b, lengths_b = encode([example.text_b or "" for example in examples])
+    is_pair = lengths_b > 0
+    kept_a, kept_b = truncated_lengths(
+        lengths_a, lengths_b, encoding.max_seq_length - 2 - is_pair)
+    first_segment_lengths = kept_a + 2
+    lengths = first_segment_lengths + kept_b + is_pair
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    input_ids = np.full(ends[-1], encoding.tokenizer.sep_id, encoding.id_dtype)
+    input_ids[starts] = encoding.tokenizer.cls_id
+    _copy_rows(input_ids, starts + 1, ids_a, lengths_a, kept_a)
+    _copy_rows(input_ids, starts + first_segment_lengths, ids_b, lengths_b, kept_b)
+    chunk = {"input_ids": (input_ids, lengths), "first_segment_length": first_segment_lengths}
+    if labelled:
+        chunk["label"] = np.array([example.label for example in examples])
+    return chunk
+
+
+def truncated_lengths(lengths_a: np.ndarray, lengths_b: np.ndarray,
+                      limit: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Tokens kept of each pair when the longer one loses its last token until they fit.
+
+    All [n]; `limit` is what the two may have together.
+
+    Of two equally long ones the second gives way first, as in the original: where both
+    must, the first keeps half of `limit` rounded up.
+    """
+    half = limit // 2
+    kept_a = np.minimum(lengths_a, np.maximum(limit - half, limit - lengths_b))
+    kept_b = np.minimum(lengths_b, np.maximum(half, limit - lengths_a))
+    return kept_a, kept_b
+
+
+def _copy_rows(target: np.ndarray, target_starts: np.ndarray, rows: np.ndarray,
+               row_lengths: np.ndarray, kept: np.ndarray) -> None:
+    """Copies the first `kept` values of each row of a flat array to its place in `target`."""
+    row_starts = np.cumsum(row_lengths) - row_lengths
+    within = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
+    target[np.repeat(target_starts, kept) + within] = rows[np.repeat(row_starts, kept) + within]

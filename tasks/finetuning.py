@@ -1,0 +1,143 @@
+"""Fine-tuning on a task: its data, its head and its metrics, put through the engine."""
+
+import os
+from typing import Any, Dict, NamedTuple, Optional
+
+from engine import checkpoints, log, run_record, training
+from engine.devices import Devices
+from engine.model import Forward
+from engine.run_flags import BatchSizes
+from modeling import BertConfig
+from tasks import classifier
+from tasks.examples import Encoding, TextSet, load_texts
+from tasks.table import Split, Task
+
+
+class Settings(NamedTuple):
+    """What the command asks for, beyond the task and the model."""
+    data_dir: str
+    init_checkpoint: Optional[checkpoints.Checkpoint]
+    batch_sizes: BatchSizes
+    num_train_epochs: float
+    learning_rate: float
+    warmup_proportion: float
+    save_checkpoints_steps: int
+    keep_checkpoint_max: int
+    seed: int
+    dynamic_padding: bool
+    allow_batch_change: bool
+    output_dir: str
+    store_dir: str
+
+
+class Job(NamedTuple):
+    """A task, a model, the devices and the settings: all that a run needs but its data."""
+    task_name: str
+    task: Task
+    config: BertConfig
+    encoding: Encoding
+    devices: Devices
+    settings: Settings
+
+    @property
+    def forward(self) -> Forward:
+        return classifier.forward_of(self.config, len(self.task.labels))
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.settings.batch_sizes.train * self.devices.num_replicas
+
+    def facts(self) -> Dict[str, Any]:
+        """What all runs in one output directory must have in common."""
+        return {"task": self.task_name,
+                "label set": self.task.labels,
+                "model config": self.config.to_dict(),
+                "vocabulary": self.encoding.vocab_hash,
+                "casing (--do_lower_case)": self.encoding.do_lower_case,
+                "--max_seq_length": self.encoding.max_seq_length}
+
+
+class Data(NamedTuple):
+    """The sets that a run needs, tokenized. Made by `load_data`."""
+    train: Optional[TextSet]
+    # By the suffix of their results: "" is the set itself, "_mm" the mismatched one.
+    dev: Dict[str, TextSet]
+    test: Dict[str, TextSet]
+
+
+def load_data(job: Job, *, do_train: bool, do_eval: bool, do_predict: bool) -> Data:
+    """Loads all sets before the first is used: a bad row must not surface after the training.
+
+    Raises:
+        UserError: a file is not as the task's row says.
+    """
+    task = job.task
+    return Data(
+        train=_load(job, task.train) if do_train else None,
+        dev=_load_with_mismatched(job, task.dev, task.mismatched_dev) if do_eval else {},
+        test=_load_with_mismatched(job, task.test, task.mismatched_test) if do_predict else {})
+
+
+def _load(job: Job, split: Split) -> TextSet:
+    return load_texts(job.task, split, job.settings.data_dir, job.encoding,
+                      job.settings.store_dir, dynamic_padding=job.settings.dynamic_padding)
+
+
+def _load_with_mismatched(job: Job, split: Split,
+                          mismatched: Optional[Split]) -> Dict[str, TextSet]:
+    sets = {"": _load(job, split)}
+    if mismatched and os.path.exists(os.path.join(job.settings.data_dir, mismatched.file)):
+        sets["_mm"] = _load(job, mismatched)
+    return sets
+
+
+def train(job: Job, texts: TextSet) -> None:
+    """Trains for the epochs asked for; goes on where an earlier run stopped.
+
+    Raises:
+        UserError: the output directory holds another run, or the checkpoint another model.
+    """
+    settings = job.settings
+    num_train_steps = training.count_steps(
+        len(texts), settings.num_train_epochs, job.global_batch_size)
+    warmup_steps = int(num_train_steps * settings.warmup_proportion)
+    record = run_record.Record({**job.facts(), "training data": texts.content_hash},
+                               _changeable(job))
+    if not run_record.check_training(settings.output_dir, record, num_train_steps=num_train_steps,
+                                     allow_batch_change=settings.allow_batch_change):
+        return
+    _announce(job, len(texts), num_train_steps, warmup_steps)
+    with run_record.kept(settings.output_dir, record):
+        training.train(
+            job.forward, texts.source(with_labels=True), job.devices,
+            training.TrainingSettings(
+                output_dir=settings.output_dir,
+                num_train_steps=num_train_steps,
+                warmup_steps=warmup_steps,
+                learning_rate=settings.learning_rate,
+                per_replica_batch_size=settings.batch_sizes.train,
+                seed=settings.seed,
+                save_checkpoints_steps=settings.save_checkpoints_steps,
+                keep_checkpoint_max=settings.keep_checkpoint_max),
+            settings.init_checkpoint)
+
+
+def _changeable(job: Job) -> Dict[str, Any]:
+    """What a run that goes on may have otherwise than before; it is said."""
+    settings = job.settings
+    return {run_record.GLOBAL_BATCH_SIZE: job.global_batch_size,
+            "number of replicas": job.devices.num_replicas,
+            "--num_train_epochs": settings.num_train_epochs,
+            "--learning_rate": settings.learning_rate,
+            "--warmup_proportion": settings.warmup_proportion,
+            "--seed": settings.seed,
+            "--init_checkpoint": settings.init_checkpoint and settings.init_checkpoint.path}
+
+
+def _announce(job: Job, num_examples: int, num_train_steps: int, warmup_steps: int) -> None:
+    if not job.settings.init_checkpoint and not checkpoints.latest(job.settings.output_dir):
+        log.warn("no --init_checkpoint: the whole model starts from random values")
+    log.info(f"Training on {job.devices.describe()}: {job.devices.num_replicas} replicas x "
+             f"{job.settings.batch_sizes.train} = {job.global_batch_size} examples per step; "
+             f"{num_examples:,} examples x {job.settings.num_train_epochs:g} epochs = "
+             f"{num_train_steps:,} steps, {warmup_steps:,} of them warm-up")

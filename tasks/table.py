@@ -1,0 +1,101 @@
+"""The tasks that come with the project: rows of a table.
+
+A row says where a task's files are, which columns hold what, and how it is scored.
+Adding a task is adding a row.
+"""
+
+from typing import NamedTuple, Optional, Tuple
+
+from engine.errors import UserError
+from tasks import metrics as scores
+
+
+class Columns(NamedTuple):
+    """Where a tab-separated file holds an example; columns count from 0, negative from the end."""
+    text_a: int
+    text_b: Optional[int] = None
+    label: Optional[int] = None
+    header: bool = True  # whether the first line names the columns
+    only: Optional[Tuple[int, str]] = None  # keep only rows with this value in this column
+    skip_short_rows: bool = False  # the published file has broken rows: count, warn, go on
+
+
+class Split(NamedTuple):
+    """One file of a task."""
+    file: str  # relative to --data_dir
+    columns: Columns
+
+
+class Task(NamedTuple):
+    """A task: its files, its labels and its metrics."""
+    train: Split
+    dev: Split
+    test: Split
+    labels: Tuple[str, ...] = ()  # empty: regression, a number in the label column
+    metrics: Tuple[scores.Metric, ...] = (scores.accuracy,)
+    # Files that hold the label under another name.
+    label_aliases: Tuple[Tuple[str, str], ...] = ()
+    # A second dev and test set, scored beside the first where their files exist.
+    mismatched_dev: Optional[Split] = None
+    mismatched_test: Optional[Split] = None
+
+    @property
+    def is_regression(self) -> bool:
+        return not self.labels
+
+
+def _glue(columns: Columns, test_columns: Columns, **kwargs) -> Task:
+    """A task whose three files are train.tsv, dev.tsv and test.tsv."""
+    return Task(Split("train.tsv", columns), Split("dev.tsv", columns),
+                Split("test.tsv", test_columns), **kwargs)
+
+
+_COLA = Columns(text_a=3, label=1, header=False)
+_MNLI = Columns(text_a=8, text_b=9, label=-1)
+_XNLI = Columns(text_a=6, text_b=7, label=1, only=(0, "zh"))
+_QQP = Columns(text_a=3, text_b=4, label=5, skip_short_rows=True)
+_PAIR = Columns(text_a=1, text_b=2, label=-1)  # QNLI, RTE, WNLI
+_NLI_LABELS = ("contradiction", "entailment", "neutral")
+
+TASKS = {
+    "cola": _glue(_COLA, Columns(text_a=1), labels=("0", "1"),
+                  metrics=(scores.accuracy, scores.matthews_correlation)),
+    "mnli": Task(
+        Split("train.tsv", _MNLI),
+        Split("dev_matched.tsv", _MNLI),
+        Split("test_matched.tsv", _MNLI._replace(label=None)),
+        labels=_NLI_LABELS,
+        mismatched_dev=Split("dev_mismatched.tsv", _MNLI),
+        mismatched_test=Split("test_mismatched.tsv", _MNLI._replace(label=None))),
+    "mrpc": _glue(Columns(text_a=3, text_b=4, label=0), Columns(text_a=3, text_b=4),
+                  labels=("0", "1"), metrics=(scores.accuracy, scores.f1)),
+    "qnli": _glue(_PAIR, _PAIR._replace(label=None), labels=("entailment", "not_entailment")),
+    "qqp": _glue(_QQP, Columns(text_a=1, text_b=2), labels=("0", "1"),
+                 metrics=(scores.accuracy, scores.f1)),
+    "rte": _glue(_PAIR, _PAIR._replace(label=None), labels=("entailment", "not_entailment")),
+    "sst-2": _glue(Columns(text_a=0, label=1), Columns(text_a=1), labels=("0", "1")),
+    "sts-b": _glue(Columns(text_a=7, text_b=8, label=-1), Columns(text_a=7, text_b=8),
+                   metrics=(scores.pearson, scores.spearman)),
+    "wnli": _glue(_PAIR, _PAIR._replace(label=None), labels=("0", "1")),
+    "xnli": Task(
+        Split("multinli/multinli.train.zh.tsv", Columns(text_a=0, text_b=1, label=2)),
+        Split("xnli.dev.tsv", _XNLI),
+        Split("xnli.test.tsv", _XNLI._replace(label=None)),
+        labels=_NLI_LABELS,
+        label_aliases=(("contradictory", "contradiction"),)),
+}
+
+
+def find_task(name: str) -> Tuple[str, Task]:
+    """The task of a name and the name it has here: "SST-2", "sst2" and "sst_2" are one.
+
+    Raises:
+        UserError: there is no such task; it lists those that there are.
+    """
+    def plain(text: str) -> str:
+        return text.lower().replace("-", "").replace("_", "")
+
+    for own_name, task in TASKS.items():
+        if plain(own_name) == plain(name):
+            return own_name, task
+    raise UserError(f"--task_name={name}: unknown; choose from {', '.join(sorted(TASKS))}")

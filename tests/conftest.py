@@ -1,0 +1,109 @@
+"""What tests share: several CPU devices in this process, a tiny model, a small task."""
+
+import json
+import os
+import random
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, ROOT)
+
+from engine import devices, runtime  # noqa: E402
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+# Before anything else: TensorFlow 2 makes logical devices once in a process.
+runtime.session_config(num_cpu_devices=4)
+
+SHARED_DATA = os.path.join(os.path.dirname(ROOT), "shared", "data")
+WORDS = ("the a cat dog bird tree house river sees likes finds old small green and or not "
+         "quickly slowly today ##s ##ed un ##like . , ? !").split()
+
+
+class TinyModel(NamedTuple):
+    """A model's files, as a user has them."""
+    vocab_file: str
+    bert_config_file: str
+    init_checkpoint: str
+
+    def flags(self):
+        return [f"--{name}={value}" for name, value in self._asdict().items()]
+
+    def config(self, **changes):
+        from modeling import BertConfig
+        with open(self.bert_config_file) as file:
+            return BertConfig.from_dict({**json.load(file), **changes})
+
+
+@pytest.fixture(autouse=True)
+def fresh_graph():
+    with tf.Graph().as_default():
+        yield
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory) -> TinyModel:
+    """2 layers, hidden 16, random weights large enough that gradients are clipped."""
+    from modeling import BertConfig, BertModel
+    directory = tmp_path_factory.mktemp("tiny_model")
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    (directory / "vocab.txt").write_text("".join(f"{word}\n" for word in vocab))
+    config = dict(vocab_size=len(vocab), hidden_size=16, num_hidden_layers=2,
+                  num_attention_heads=2, intermediate_size=32, hidden_act="gelu",
+                  hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+                  max_position_embeddings=40, type_vocab_size=2, initializer_range=0.2)
+    (directory / "bert_config.json").write_text(json.dumps(config))
+    checkpoint = str(directory / "bert_model.ckpt")
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(1)
+        BertModel(BertConfig.from_dict(config), False, tf.zeros([1, 4], tf.int32))
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, checkpoint, write_meta_graph=False, write_state=False)
+    return TinyModel(str(directory / "vocab.txt"), str(directory / "bert_config.json"), checkpoint)
+
+
+def sentences(count: int, seed: int = 0):
+    """Made-up sentences of 1 to 20 words."""
+    generator = random.Random(seed)
+    words = [word for word in WORDS if not word.startswith("##")]
+    return [" ".join(generator.choice(words) for _ in range(generator.randint(1, 20)))
+            for _ in range(count)]
+
+
+def write_cola(directory, *, train: int = 0, dev: int = 0, test: int = 0) -> str:
+    """A task in CoLA's layout; the label says whether the sentence has a cat in it."""
+    os.makedirs(directory, exist_ok=True)
+    for name, count, seed in (("train", train, 1), ("dev", dev, 2)):
+        rows = [f"x\t{int('cat' in text)}\t\t{text}\n" for text in sentences(count, seed)]
+        with open(os.path.join(directory, f"{name}.tsv"), "w") as file:
+            file.writelines(rows)
+    with open(os.path.join(directory, "test.tsv"), "w") as file:
+        file.write("index\tsentence\n")
+        file.writelines(f"{i}\t{text}\n" for i, text in enumerate(sentences(test, 3)))
+    return str(directory)
+
+
+def cpu_devices(num_replicas: int) -> devices.Devices:
+    return devices.find_devices(num_cpu_replicas=num_replicas)
+
+
+def checkpoint_values(directory_or_prefix: str):
+    """Every tensor of a (newest) checkpoint."""
+    reader = tf.train.load_checkpoint(directory_or_prefix)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same_training(expected, actual):
+    """Variables to 1e-5, slots to 1e-4 of a tensor's largest value or 1e-7, as agreed on."""
+    assert sorted(expected) == sorted(actual)
+    for name, value in expected.items():
+        if name.endswith(("adam_m", "adam_v")):
+            tolerance = max(1e-4 * np.abs(value).max(), 1e-7)
+        else:
+            tolerance = 1e-5
+        difference = np.abs(value - actual[name]).max()
+        assert difference <= tolerance, (name, difference, tolerance)

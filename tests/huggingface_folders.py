@@ -1,0 +1,69 @@
+"""A small BERT in a Hugging Face folder, for the tests of the conversion."""
+
+import json
+
+import numpy as np
+from safetensors.numpy import save_file
+
+HIDDEN, INTERMEDIATE, LAYERS, VOCAB, POSITIONS = 12, 20, 2, 30, 16
+CONFIG = {
+    "model_type": "bert", "vocab_size": VOCAB, "hidden_size": HIDDEN, "num_hidden_layers": LAYERS,
+    "num_attention_heads": 3, "intermediate_size": INTERMEDIATE, "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "layer_norm_eps": 1e-12,
+    "max_position_embeddings": POSITIONS, "type_vocab_size": 2, "initializer_range": 0.02}
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word", "##s", "\u2028", "é"]
+
+# As transformers 5 names and shapes them: [outputs, inputs].
+ENCODER = {
+    "embeddings.word_embeddings.weight": (VOCAB, HIDDEN),
+    "embeddings.position_embeddings.weight": (POSITIONS, HIDDEN),
+    "embeddings.token_type_embeddings.weight": (2, HIDDEN),
+    "embeddings.LayerNorm.weight": (HIDDEN,), "embeddings.LayerNorm.bias": (HIDDEN,),
+}
+for _layer in ("encoder.layer.0.", "encoder.layer.1."):
+    for _dense, _shape in (("attention.self.query", (HIDDEN, HIDDEN)),
+                           ("attention.self.key", (HIDDEN, HIDDEN)),
+                           ("attention.self.value", (HIDDEN, HIDDEN)),
+                           ("attention.output.dense", (HIDDEN, HIDDEN)),
+                           ("intermediate.dense", (INTERMEDIATE, HIDDEN)),
+                           ("output.dense", (HIDDEN, INTERMEDIATE))):
+        ENCODER[f"{_layer}{_dense}.weight"] = _shape
+        ENCODER[f"{_layer}{_dense}.bias"] = _shape[:1]
+    for _norm in ("attention.output.LayerNorm", "output.LayerNorm"):
+        ENCODER[f"{_layer}{_norm}.weight"] = ENCODER[f"{_layer}{_norm}.bias"] = (HIDDEN,)
+POOLER = {"pooler.dense.weight": (HIDDEN, HIDDEN), "pooler.dense.bias": (HIDDEN,)}
+HEADS = {
+    "cls.predictions.transform.dense.weight": (HIDDEN, HIDDEN),
+    "cls.predictions.transform.dense.bias": (HIDDEN,),
+    "cls.predictions.transform.LayerNorm.weight": (HIDDEN,),
+    "cls.predictions.transform.LayerNorm.bias": (HIDDEN,),
+    "cls.predictions.bias": (VOCAB,),
+    "cls.seq_relationship.weight": (2, HIDDEN), "cls.seq_relationship.bias": (2,)}
+
+
+def random_tensors(shapes, seed=0):
+    random = np.random.RandomState(seed)
+    return {name: random.normal(1.0 if name.endswith("Norm.weight") else 0.0, 0.3, shape).astype(
+        np.float32) for name, shape in shapes.items()}
+
+
+def prefixed(tensors):
+    return {name if name.startswith("cls.") else "bert." + name: value
+            for name, value in tensors.items()}
+
+
+def write_huggingface(folder, tensors, *, config=(), tokenizer_config=None):
+    folder.mkdir()
+    save_file(tensors, str(folder / "model.safetensors"))
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **dict(config)}))
+    (folder / "vocab.txt").write_text("".join(token + "\n" for token in TOKENS), encoding="utf-8")
+    if tokenizer_config is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
+    return str(folder)
+
+
+def write_bare_encoder(folder):
+    """A folder as a sentence encoder's: names without the prefix, positions as a tensor."""
+    tensors = random_tensors({**ENCODER, **POOLER})
+    tensors["embeddings.position_ids"] = np.arange(POSITIONS, dtype=np.int64)[None]
+    return write_huggingface(folder, tensors)

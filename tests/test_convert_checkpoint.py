@@ -1,0 +1,300 @@
+"""Proves that a BERT means the same in TensorFlow's and in Hugging Face's files.
+
+The converted encoder computes what a NumPy transcription of BERT in Hugging Face's
+conventions computes; there and back gives the same bits. Where HF_PYTHON names an
+interpreter with transformers, transformers itself is the reference.
+"""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import textwrap
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+import tensorflow.compat.v1 as tf
+
+import modeling
+from engine import vocabulary
+from engine.convert_checkpoint import convert_from_huggingface, convert_from_tensorflow
+from huggingface_folders import (
+    CONFIG, ENCODER, HEADS, HIDDEN, POOLER, TOKENS, VOCAB, prefixed, random_tensors,
+    write_bare_encoder, write_huggingface)
+
+
+def read_checkpoint(prefix):
+    return {name: tf.train.load_variable(prefix, name)
+            for name, _ in tf.train.list_variables(prefix)}
+
+
+def assert_same(actual, expected):
+    assert sorted(actual) == sorted(expected)
+    for name, value in expected.items():
+        assert actual[name].dtype == np.float32
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+
+
+# --- What the weights mean ---------------------------------------------------------------
+
+
+def numpy_bert(tensors, gelu, ids, mask, segments):
+    """Hidden states [layers + 1] of [batch, length, hidden], and the pooled output."""
+    def norm(name, x):
+        x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x ** 2).mean(-1, keepdims=True) + 1e-12)
+        return x * tensors[name + ".weight"] + tensors[name + ".bias"]
+
+    def dense(name, x):
+        return x @ tensors[name + ".weight"].T + tensors[name + ".bias"]
+
+    def heads(x):  # [batch, heads, length, size]
+        return x.reshape(*x.shape[:2], CONFIG["num_attention_heads"], -1).transpose(0, 2, 1, 3)
+
+    x = norm("embeddings.LayerNorm",
+             tensors["embeddings.word_embeddings.weight"][ids]
+             + tensors["embeddings.position_embeddings.weight"][:ids.shape[1]]
+             + tensors["embeddings.token_type_embeddings.weight"][segments])
+    states = [x]
+    for layer in ("encoder.layer.0.", "encoder.layer.1."):
+        query, key, value = (heads(dense(f"{layer}attention.self.{name}", x))
+                             for name in ("query", "key", "value"))
+        scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(query.shape[-1])
+        weights = np.exp(scores) * mask[:, None, None]
+        weights /= weights.sum(-1, keepdims=True)
+        context = (weights @ value).transpose(0, 2, 1, 3).reshape(x.shape)
+        x = norm(layer + "attention.output.LayerNorm",
+                 x + dense(layer + "attention.output.dense", context))
+        x = norm(layer + "output.LayerNorm", x + dense(
+            layer + "output.dense", gelu(dense(layer + "intermediate.dense", x))))
+        states.append(x)
+    return states, np.tanh(dense("pooler.dense", x[:, 0]))
+
+
+erf_gelu = np.vectorize(lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))))
+
+
+def tanh_gelu(x):
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+
+
+def tensorflow_bert(folder, ids, mask, segments):
+    with tf.Graph().as_default(), tf.Session() as session:
+        model = modeling.BertModel(
+            modeling.BertConfig.from_json_file(os.path.join(folder, "bert_config.json")), False,
+            tf.constant(ids), tf.constant(mask), tf.constant(segments))
+        tf.train.Saver().restore(session, os.path.join(folder, "bert_model.ckpt"))
+        return session.run([[model.get_embedding_output(), *model.get_all_encoder_layers()],
+                            model.get_pooled_output()])
+
+
+def random_batch():
+    random = np.random.RandomState(1)
+    mask = (np.arange(7) < np.array([[7], [3], [5]])).astype(int)
+    return random.randint(VOCAB, size=[3, 7]), mask, random.randint(2, size=[3, 7])
+
+
+def assert_same_states(actual, expected, mask):
+    for ours, theirs in zip(actual[0], expected[0]):
+        np.testing.assert_allclose(ours[mask > 0], np.asarray(theirs)[mask > 0], atol=1e-4)
+    np.testing.assert_allclose(actual[1], expected[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("hidden_act, gelu, ours", [
+    ("gelu", erf_gelu, "gelu_erf"), ("gelu_new", tanh_gelu, "gelu"),
+    ("gelu_pytorch_tanh", tanh_gelu, "gelu")])
+def test_the_converted_encoder_computes_what_the_source_does(tmp_path, hidden_act, gelu, ours):
+    tensors = random_tensors({**ENCODER, **POOLER})
+    source = write_huggingface(tmp_path / "source", tensors, config={"hidden_act": hidden_act})
+    convert_from_huggingface(source, str(tmp_path / "out"))
+    config = json.loads((tmp_path / "out" / "bert_config.json").read_text())
+    assert config == {**{key: CONFIG[key] for key in config}, "hidden_act": ours}
+    batch = random_batch()
+    assert_same_states(tensorflow_bert(str(tmp_path / "out"), *batch),
+                       numpy_bert(tensors, gelu, *batch), batch[1])
+
+
+def test_the_heads_get_the_names_that_google_s_pretraining_gives_them(tmp_path):
+    tensors = random_tensors({**ENCODER, **POOLER, **HEADS})
+    conversion = convert_from_huggingface(
+        write_huggingface(tmp_path / "source", prefixed(tensors)), str(tmp_path / "out"))
+    written = read_checkpoint(conversion.output)
+    assert conversion.warnings == []
+    assert {name for name in written if name.startswith("cls/")} == {
+        "cls/predictions/transform/dense/kernel", "cls/predictions/transform/dense/bias",
+        "cls/predictions/transform/LayerNorm/gamma", "cls/predictions/transform/LayerNorm/beta",
+        "cls/predictions/output_bias",
+        "cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"}
+    np.testing.assert_array_equal(written["cls/predictions/transform/dense/kernel"],
+                                  tensors["cls.predictions.transform.dense.weight"].T)
+    np.testing.assert_array_equal(written["cls/seq_relationship/output_weights"],
+                                  tensors["cls.seq_relationship.weight"])
+
+
+# --- There and back ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts, architecture", [
+    ({}, "BertModel"), (POOLER, "BertModel"), ({**POOLER, **HEADS}, "BertForPreTraining"),
+    ({name: shape for name, shape in HEADS.items() if "predictions" in name}, "BertForMaskedLM")])
+def test_from_hugging_face_and_back_gives_the_same_bits(tmp_path, parts, architecture):
+    tensors = prefixed(random_tensors({**ENCODER, **parts}))
+    source = write_huggingface(tmp_path / "source", tensors)
+    conversion = convert_from_huggingface(source, str(tmp_path / "tensorflow"))
+    assert bool(conversion.warnings) == ("pooler.dense.bias" not in parts)
+    convert_from_tensorflow(conversion.output, str(tmp_path / "back"))
+    assert_same(load_file(str(tmp_path / "back" / "model.safetensors")), tensors)
+    assert json.loads((tmp_path / "back" / "config.json").read_text()) == {
+        **CONFIG, "architectures": [architecture]}
+    for folder in ("tensorflow", "back"):
+        assert ((tmp_path / folder / "vocab.txt").read_bytes()
+                == (tmp_path / "source" / "vocab.txt").read_bytes())
+
+
+def test_a_training_run_s_checkpoint_loses_optimizer_and_step_and_nothing_else(tmp_path):
+    config = {**{key: value for key, value in CONFIG.items()
+                 if key not in ("model_type", "layer_norm_eps")}, "hidden_act": "gelu"}
+    (tmp_path / "bert_config.json").write_text(json.dumps(config))
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS), encoding="utf-8")
+    (tmp_path / "run").mkdir()
+    with tf.Graph().as_default(), tf.Session() as session:
+        modeling.BertModel(modeling.BertConfig.from_dict(config), False, tf.zeros([1, 2], tf.int32))
+        for variable in tf.trainable_variables():
+            for slot in ("adam_m", "adam_v"):
+                tf.get_variable(f"{variable.op.name}/{slot}", variable.shape)
+        tf.get_variable("output_weights", [2, HIDDEN])
+        tf.train.get_or_create_global_step()
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, str(tmp_path / "run" / "model.ckpt"), global_step=7)
+    trained = read_checkpoint(str(tmp_path / "run" / "model.ckpt-7"))
+    conversion = convert_from_tensorflow(
+        str(tmp_path / "run"), str(tmp_path / "huggingface"),
+        bert_config_file=str(tmp_path / "bert_config.json"),
+        vocab_file=str(tmp_path / "vocab.txt"))
+    assert len(conversion.warnings) == 1 and "output_weights" in conversion.warnings[0]
+    assert json.loads((tmp_path / "huggingface" / "config.json").read_text())[
+        "hidden_act"] == "gelu_new"
+    back = convert_from_huggingface(conversion.output, str(tmp_path / "back"))
+    assert_same(read_checkpoint(back.output), {
+        name: value for name, value in trained.items()
+        if name.startswith("bert/") and "/adam_" not in name})
+
+
+def test_old_names_doubled_tensors_and_half_precision_are_understood(tmp_path):
+    tensors = {name: value.astype(np.float16) for name, value in
+               prefixed(random_tensors({**ENCODER, **POOLER, **HEADS})).items()}
+    expected = convert_from_huggingface(
+        write_huggingface(tmp_path / "today", tensors), str(tmp_path / "expected"))
+    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+        "LayerNorm.bias", "LayerNorm.beta"): value for name, value in tensors.items()}
+    old["cls.predictions.decoder.weight"] = old["bert.embeddings.word_embeddings.weight"].copy()
+    old["cls.predictions.decoder.bias"] = old["cls.predictions.bias"].copy()
+    conversion = convert_from_huggingface(
+        write_huggingface(tmp_path / "old", old), str(tmp_path / "out"))
+    assert conversion.warnings == []
+    assert_same(read_checkpoint(conversion.output), read_checkpoint(expected.output))
+
+
+# --- What is said ------------------------------------------------------------------------
+
+
+def test_a_classifier_s_head_is_left_out_loudly(tmp_path):
+    tensors = prefixed(random_tensors({**ENCODER, **POOLER}))
+    tensors["classifier.weight"] = np.zeros([2, HIDDEN], np.float32)
+    conversion = convert_from_huggingface(
+        write_huggingface(tmp_path / "source", tensors), str(tmp_path / "out"))
+    assert len(conversion.warnings) == 1 and "classifier.weight" in conversion.warnings[0]
+
+
+def test_a_tokenizer_or_a_layer_norm_unlike_ours_is_a_warning(tmp_path):
+    source = write_huggingface(
+        tmp_path / "source", random_tensors({**ENCODER, **POOLER}),
+        config={"layer_norm_eps": 1e-5},
+        tokenizer_config={"do_lower_case": True, "strip_accents": False})
+    epsilon, accents = convert_from_huggingface(source, str(tmp_path / "out")).warnings
+    assert "layer_norm_eps is 1e-05" in epsilon and "strip_accents is False" in accents
+
+
+@pytest.mark.parametrize("config, tokens, lower_cased", [
+    ({"do_lower_case": False}, ["a"], False), ({"do_lower_case": True}, ["A"], True),
+    (None, ["[CLS]", "<S>", "a", "é"], True), (None, ["[CLS]", "a", "É"], False)])
+def test_casing_is_the_tokenizer_s_or_else_what_the_vocabulary_shows(
+        tmp_path, config, tokens, lower_cased):
+    if config is not None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
+    assert vocabulary.is_lower_cased(str(tmp_path)) == lower_cased
+
+
+def test_without_vocab_txt_the_vocabulary_comes_from_tokenizer_json(tmp_path):
+    source = write_bare_encoder(tmp_path / "source")
+    expected = (tmp_path / "source" / "vocab.txt").read_bytes()
+    os.remove(os.path.join(source, "vocab.txt"))
+    ids = {token: i for i, token in enumerate(TOKENS)}
+    with open(os.path.join(source, "tokenizer.json"), "w") as file:
+        json.dump({"added_tokens": [{"content": "[CLS]", "id": ids.pop("[CLS]")}],
+                   "model": {"type": "WordPiece", "vocab": ids}}, file)
+    convert_from_huggingface(source, str(tmp_path / "out"))
+    assert (tmp_path / "out" / "vocab.txt").read_bytes() == expected
+
+
+# --- transformers as the reference -------------------------------------------------------
+
+TRANSFORMERS_SAVES = """
+    import sys, torch, transformers
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=30, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
+        intermediate_size=20, max_position_embeddings=16, hidden_act=sys.argv[2])
+    model = transformers.BertForPreTraining(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(sys.argv[1])
+"""
+TRANSFORMERS_RUNS = """
+    import sys, numpy, torch, transformers
+    model, info = transformers.BertModel.from_pretrained(sys.argv[1], output_loading_info=True)
+    assert not info["missing_keys"], info
+    tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
+    assert tokenizer("words")["input_ids"] == [2, 5, 6, 3]
+    batch = numpy.load(sys.argv[2])
+    with torch.no_grad():
+        out = model.eval()(
+            torch.tensor(batch["ids"]), torch.tensor(batch["mask"]),
+            torch.tensor(batch["segments"]), output_hidden_states=True)
+    numpy.savez(sys.argv[3], states=numpy.stack(out.hidden_states), pooled=out.pooler_output)
+"""
+
+
+def run_transformers(script, *arguments):
+    python = os.environ.get("HF_PYTHON")
+    if not python:
+        pytest.skip("HF_PYTHON names no interpreter with transformers and PyTorch")
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    result = subprocess.run(
+        [shutil.which(python), "-c", textwrap.dedent(script), *map(str, arguments)],
+        env=environment, encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert result.returncode == 0, result.stdout
+
+
+def run_transformers_on(folder, batch, tmp_path):
+    np.savez(tmp_path / "batch.npz", ids=batch[0], mask=batch[1], segments=batch[2])
+    run_transformers(TRANSFORMERS_RUNS, folder, tmp_path / "batch.npz", tmp_path / "result.npz")
+    result = np.load(tmp_path / "result.npz")
+    return list(result["states"]), result["pooled"]
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
+def test_transformers_agrees_in_both_directions(tmp_path, hidden_act):
+    source = tmp_path / "source"
+    run_transformers(TRANSFORMERS_SAVES, source, hidden_act)
+    (source / "vocab.txt").write_text("".join(token + "\n" for token in TOKENS), encoding="utf-8")
+    (source / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    assert convert_from_huggingface(str(source), str(tmp_path / "out")).warnings == []
+    convert_from_tensorflow(str(tmp_path / "out"), str(tmp_path / "back"))
+    batch = random_batch()
+    ours = tensorflow_bert(str(tmp_path / "out"), *batch)
+    for folder in ("source", "back"):
+        assert_same_states(ours, run_transformers_on(tmp_path / folder, batch, tmp_path), batch[1])

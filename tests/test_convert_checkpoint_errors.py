@@ -1,0 +1,147 @@
+"""Proves that a damaged model or a wrong command is one clear line, with nothing half-written."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from engine import convert_checkpoint
+from engine.convert_checkpoint import convert_from_huggingface, convert_from_tensorflow
+from engine.errors import UserError
+from conftest import ROOT
+from huggingface_folders import HIDDEN, VOCAB, write_bare_encoder
+
+
+@pytest.fixture
+def bare_encoder(tmp_path):
+    return write_bare_encoder(tmp_path / "source")
+
+
+def remove(name):
+    return lambda folder: os.remove(os.path.join(folder, name))
+
+
+def truncate(name, size):
+    return lambda folder: os.truncate(os.path.join(folder, name), size)
+
+
+def write(name, text):
+    def change(folder):
+        with open(os.path.join(folder, name), "w") as file:
+            file.write(text)
+    return change
+
+
+def set_config(name="config.json", **entries):
+    def change(folder):
+        with open(os.path.join(folder, name)) as file:
+            config = json.load(file)
+        write(name, json.dumps({**config, **entries}))(folder)
+    return change
+
+
+def set_tensors(change_tensors):
+    def change(folder):
+        path = os.path.join(folder, "model.safetensors")
+        tensors = load_file(path)
+        change_tensors(tensors)
+        save_file(tensors, path)
+    return change
+
+
+def only_a_pickle(folder):
+    os.rename(os.path.join(folder, "model.safetensors"), os.path.join(folder, "pytorch_model.bin"))
+
+
+@pytest.mark.parametrize("damage, message", [
+    (remove("config.json"), "config.json: No such file"),
+    (remove("model.safetensors"), "model.safetensors: No such file"),
+    (remove("vocab.txt"), "vocab.txt: No such file"),
+    (only_a_pickle, "pytorch_model.bin is a pickle"),
+    (truncate("model.safetensors", 5000), "truncated"),
+    (truncate("model.safetensors", 0), "truncated"),
+    (truncate("config.json", 20), "not valid JSON"),
+    (truncate("vocab.txt", 0), "vocab.txt is empty"),
+    (write("vocab.txt", "x\n" * (VOCAB + 1)), "vocabulary .* 31 entries, .* vocab_size 30"),
+    (set_config(model_type="roberta"), "model_type is 'roberta'"),
+    (set_config(position_embedding_type="relative_key"), "position_embedding_type"),
+    (set_config(hidden_act="swish"), "hidden_act is 'swish'.*gelu_new"),
+    (set_config(hidden_size=None), "hidden_size is None"),
+    (set_config(initializer_range="x"), "initializer_range is 'x'"),
+    (set_config(intermediate_size=21), "intermediate.dense.weight has the shape .20, 12."),
+    (set_config(num_hidden_layers=3), "lacks 16 of the 53 variables of a BERT's encoder"),
+    (set_config(num_hidden_layers=1), "holds bert.encoder.layer.1.*different models"),
+    (set_tensors(lambda tensors: tensors.pop("pooler.dense.bias")), "lacks 1 of the 2 .* pooler"),
+    (set_tensors(lambda tensors: tensors.update(
+        {"pooler.dense.bias": np.zeros(HIDDEN, np.int64)})), "of type I64"),
+])
+def test_a_bad_hugging_face_folder_is_one_clear_line(bare_encoder, tmp_path, damage, message):
+    damage(bare_encoder)
+    with pytest.raises(UserError, match=message):
+        convert_from_huggingface(bare_encoder, str(tmp_path / "out"))
+    assert sorted(os.listdir(tmp_path)) == ["source"]  # nothing half-written
+
+
+@pytest.mark.parametrize("damage, message", [
+    (remove("bert_config.json"), "bert_config.json: No such file"),
+    (remove("bert_model.ckpt.index"), "checkpoint"),
+    (remove("bert_model.ckpt.data-00000-of-00001"), "cannot be read"),
+    (truncate("bert_model.ckpt.data-00000-of-00001", 2000), "cut short"),
+    (truncate("bert_model.ckpt.index", 40), "cannot be read"),
+    (remove("vocab.txt"), "vocab.txt: No such file"),
+    (set_config("bert_config.json", vocab_size=31), "word_embeddings has the shape .30, 12."),
+    (set_config("bert_config.json", hidden_act="swish"), "hidden_act is 'swish'.*gelu_erf"),
+])
+def test_a_bad_tensorflow_folder_is_one_clear_line(bare_encoder, tmp_path, damage, message):
+    convert_from_huggingface(bare_encoder, str(tmp_path / "tensorflow"))
+    damage(str(tmp_path / "tensorflow"))
+    with pytest.raises(UserError, match=message):
+        convert_from_tensorflow(str(tmp_path / "tensorflow"), str(tmp_path / "out"))
+    assert sorted(os.listdir(tmp_path)) == ["source", "tensorflow"]
+
+
+def test_a_folder_with_something_in_it_is_never_written_into(bare_encoder, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    for taken in (bare_encoder, str(tmp_path / "full")):
+        with pytest.raises(UserError, match="not empty"):
+            convert_from_huggingface(bare_encoder, taken)
+    convert_from_huggingface(bare_encoder, str(tmp_path / "empty"))
+    assert os.listdir(tmp_path / "full") == ["notes"]
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ([], "one of --from_huggingface and --from_tensorflow"),
+    (["--from_huggingface=x", "--from_tensorflow=x"], "one of"),
+    (["--from_huggingface=x"], "--output_dir is not given"),
+    (["--from_huggingface=x", "--output_dir=y", "--vocab_file=z"], "go with --from_tensorflow"),
+])
+def test_flags_that_make_no_sense_together_are_one_clear_line(arguments, message):
+    values = convert_checkpoint.define_flags()
+    values(["convert_checkpoint", *arguments])
+    with pytest.raises(UserError, match=message):
+        convert_checkpoint.main(values)
+
+
+def test_bad_input_exits_with_status_2_and_one_line(tmp_path):
+    result = run_command("--from_huggingface=/nowhere", f"--output_dir={tmp_path / 'out'}")
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith("error: ")
+    assert "/nowhere/config.json" in result.stderr.splitlines()[-1]
+
+
+def test_the_command_prints_where_the_checkpoint_is(bare_encoder, tmp_path):
+    result = run_command(f"--from_huggingface={bare_encoder}", f"--output_dir={tmp_path / 'out'}")
+    assert result.returncode == 0, result.stderr
+    assert str(tmp_path / "out" / "bert_model.ckpt") in result.stdout
+
+
+def run_command(*arguments):
+    return subprocess.run([sys.executable, "-m", "engine.convert_checkpoint", *arguments],
+                          cwd=ROOT, encoding="utf-8",
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)

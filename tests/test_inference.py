@@ -1,0 +1,96 @@
+"""Every example is predicted once, in order, whatever the set, the batch and the replicas."""
+
+import numpy as np
+import pytest
+
+from conftest import cpu_devices, write_cola
+from engine import checkpoints
+from engine.errors import UserError
+from engine.inference import Predictor
+from engine.plan import inference_plan
+from tasks import classifier
+from tasks.examples import load_encoding, load_texts
+from tasks.table import TASKS
+
+SIZES = (1, 44, 50, 1043)
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model, tmp_path_factory):
+    """The tiny model with a head."""
+    prefix = str(tmp_path_factory.mktemp("trained") / "model.ckpt")
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(2)
+        ids = tf.zeros([1, 4], tf.int32)
+        classifier.forward_of(tiny_model.config(), 2)(
+            {"input_ids": ids, "input_mask": ids, "segment_ids": ids}, False, None)
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, prefix, write_meta_graph=False)
+    return checkpoints.open_checkpoint(prefix)
+
+
+@pytest.fixture(scope="module")
+def sources(tiny_model, tmp_path_factory):
+    encoding = load_encoding(tiny_model.vocab_file, do_lower_case=True, max_seq_length=24,
+                             vocab_size=tiny_model.config().vocab_size)
+    found = {}
+    for size in SIZES:
+        directory = tmp_path_factory.mktemp(f"cola{size}")
+        data_dir = write_cola(directory, test=size)
+        texts = load_texts(TASKS["cola"], TASKS["cola"].test, data_dir, encoding,
+                           str(directory / "store"), dynamic_padding=True)
+        found[size] = texts.source(with_labels=False)
+    return found
+
+
+def logits_one_by_one(model, checkpoint, source):
+    """The reference: each example alone in a plain session, padded to the full length."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        inputs = {name: tf.placeholder(tf.int32, [None, None])
+                  for name in ("input_ids", "input_mask", "segment_ids")}
+        logits = classifier.forward_of(model.config(), 2)(inputs, False, None).predictions["logits"]
+        tf.train.Saver().restore(session, checkpoint.path)
+        rows = []
+        for index in range(len(source.lengths)):
+            features = source.fetch(np.array([index]), source.max_length)
+            rows.append(session.run(logits, {inputs[name]: features[name] for name in inputs})[0])
+        return np.array(rows)
+
+
+@pytest.mark.parametrize("num_replicas", (1, 2, 3))
+def test_all_sizes_and_batches_give_every_example_once_and_in_order(
+        tiny_model, trained, sources, num_replicas):
+    expected = {size: logits_one_by_one(tiny_model, trained, sources[size]) for size in SIZES}
+    spread = expected[1043].std(axis=0)
+    assert spread.min() > 1e-3, "examples must differ for their order to show"
+    with Predictor(classifier.forward_of(tiny_model.config(), 2), sources[1],
+                   cpu_devices(num_replicas)) as predictor:
+        predictor.restore(trained)
+        for size in SIZES:
+            for batch_size in (4, 8):
+                logits = predictor.predict(sources[size], batch_size)["logits"]
+                assert logits.shape == (size, 2)
+                np.testing.assert_allclose(logits, expected[size], atol=1e-6)
+
+
+def test_a_checkpoint_without_the_head_is_refused(tiny_model, sources):
+    released = checkpoints.open_checkpoint(tiny_model.init_checkpoint)
+    with Predictor(classifier.forward_of(tiny_model.config(), 2), sources[1],
+                   cpu_devices(1)) as predictor:
+        with pytest.raises(UserError, match="output_weights is missing"):
+            predictor.restore(released)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("num_replicas", (1, 2, 3))
+def test_the_plan_spreads_what_is_left_evenly(size, num_replicas):
+    lengths = np.random.RandomState(0).randint(1, 30, size)
+    plan = inference_plan(lengths, 8, num_replicas)
+    indices = np.concatenate([batch.indices for batch in plan])
+    assert sorted(indices) == list(range(size))
+    for batch in plan:
+        assert sum(batch.sizes) == len(batch.indices) and len(batch.sizes) == num_replicas
+        assert max(batch.sizes) <= 8 and max(batch.sizes) - min(batch.sizes) <= 1
+    assert (np.diff(lengths[indices]) <= 0).all()

@@ -1,0 +1,186 @@
+"""The optimizer and the schedule against NumPy and against Google's code."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import multigpu_optimizer
+import optimization
+from conftest import ROOT, assert_same_training
+
+import tensorflow.compat.v1 as tf
+
+INITIAL = {"dense/kernel": np.array([[0.5, -1.0], [2.0, 0.1]], np.float32),
+           "dense/bias": np.array([0.3, -0.2], np.float32),
+           "LayerNorm/gamma": np.array([1.0, 1.5], np.float32)}
+
+
+def gradients_of_steps(steps: int, scale: float = 1.0):
+    random = np.random.RandomState(0)
+    return [{name: (scale * random.randn(*value.shape)).astype(np.float32)
+             for name, value in INITIAL.items()} for _ in range(steps)]
+
+
+def adam_w_in_numpy(steps, learning_rate, *, weight_decay_rate, clip_norm=None, beta_1=0.9,
+                    beta_2=0.999, epsilon=1e-6):
+    """The formula of the class's docstring, in float64."""
+    weights = {name: value.astype(np.float64) for name, value in INITIAL.items()}
+    m = {name: np.zeros_like(value) for name, value in weights.items()}
+    v = {name: np.zeros_like(value) for name, value in weights.items()}
+    for gradients in steps:
+        norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in gradients.values()))
+        scale = min(1.0, clip_norm / norm) if clip_norm else 1.0
+        for name, g in gradients.items():
+            g = g.astype(np.float64) * scale
+            m[name] = beta_1 * m[name] + (1 - beta_1) * g
+            v[name] = beta_2 * v[name] + (1 - beta_2) * g * g
+            decay = weight_decay_rate if name == "dense/kernel" else 0.0
+            weights[name] -= learning_rate * (
+                m[name] / (np.sqrt(v[name]) + epsilon) + decay * weights[name])
+    return {**weights, **{f"{name}/adam_m": value for name, value in m.items()},
+            **{f"{name}/adam_v": value for name, value in v.items()}}
+
+
+def run_optimizer(steps, make_optimizer, *, use_resource=True, global_step=False):
+    with tf.Graph().as_default(), tf.Session() as session:
+        variables = [tf.get_variable(name, initializer=tf.constant(value),
+                                     use_resource=use_resource)
+                     for name, value in INITIAL.items()]
+        fed = [tf.placeholder(tf.float32, value.shape) for value in INITIAL.values()]
+        step = tf.train.get_or_create_global_step()
+        train_op = make_optimizer().apply_gradients(
+            list(zip(fed, variables)), global_step=step)
+        session.run(tf.global_variables_initializer())
+        for gradients in steps:
+            session.run(train_op, dict(zip(fed, gradients.values())))
+        values = {variable.op.name: session.run(variable) for variable in tf.global_variables()}
+        count = values.pop("global_step")
+        return (values, count) if global_step else values
+
+
+@pytest.mark.parametrize("use_resource", (True, False))
+@pytest.mark.parametrize("clip_norm", (None, 1.0))
+def test_ten_steps_equal_the_formula_in_numpy(use_resource, clip_norm):
+    steps = gradients_of_steps(10)
+    expected = adam_w_in_numpy(steps, 0.01, weight_decay_rate=0.1, clip_norm=clip_norm)
+    actual, count = run_optimizer(
+        steps, lambda: multigpu_optimizer.AdamWeightDecayOptimizer(
+            0.01, weight_decay_rate=0.1, exclude_from_weight_decay=["LayerNorm", "bias"],
+            clip_norm=clip_norm), use_resource=use_resource, global_step=True)
+    assert count == 10
+    assert sorted(actual) == sorted(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("use_resource", (True, False))
+@pytest.mark.parametrize("bad", (np.nan, np.inf))
+def test_a_gradient_that_is_not_finite_leaves_everything_but_the_step(use_resource, bad):
+    steps = gradients_of_steps(3)
+    poisoned = {name: value.copy() for name, value in steps[2].items()}
+    poisoned["dense/bias"][1] = bad
+
+    def optimizer():
+        return multigpu_optimizer.AdamWeightDecayOptimizer(
+            0.01, weight_decay_rate=0.1, clip_norm=1.0)
+    before = run_optimizer(steps[:2], optimizer, use_resource=use_resource)
+    after, count = run_optimizer(steps[:2] + [poisoned], optimizer, use_resource=use_resource,
+                                 global_step=True)
+    assert count == 3
+    for name, value in before.items():
+        np.testing.assert_array_equal(value, after[name], err_msg=name)
+    recovered = run_optimizer(steps[:2] + [poisoned, steps[2]], optimizer,
+                              use_resource=use_resource)
+    whole = run_optimizer(steps, optimizer, use_resource=use_resource)
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, recovered[name], err_msg=name)
+
+
+def test_googles_semantics_leave_global_step_to_the_caller():
+    values, count = run_optimizer(
+        gradients_of_steps(2), lambda: optimization.AdamWeightDecayOptimizer(0.01),
+        global_step=True)
+    assert count == 0
+    assert np.abs(values["dense/kernel"] - INITIAL["dense/kernel"]).max() > 1e-3
+
+
+def test_repeated_rows_of_a_sparse_gradient_add_up_and_all_rows_keep_moving():
+    """Rows that are not looked up still follow their m, as with a dense gradient."""
+    table = np.arange(12, dtype=np.float32).reshape(4, 3)
+    results = []
+    for sparse in (True, False):
+        with tf.Graph().as_default(), tf.Session() as session:
+            variable = tf.get_variable("table", initializer=tf.constant(table), use_resource=True)
+            ids = tf.placeholder(tf.int32, [3])
+            rows = (tf.gather(variable, ids) if sparse
+                    else tf.matmul(tf.one_hot(ids, 4), variable))
+            gradient, = tf.gradients(tf.reduce_sum(rows * tf.constant([[1.0], [2.0], [4.0]])),
+                                     [variable])
+            assert isinstance(gradient, tf.IndexedSlices) == sparse
+            train_op = multigpu_optimizer.AdamWeightDecayOptimizer(0.1).apply_gradients(
+                [(gradient, variable)])
+            session.run(tf.global_variables_initializer())
+            for looked_up in ([1, 1, 2], [0, 2, 2], [0, 0, 0]):
+                session.run(train_op, {ids: looked_up})
+            results.append(session.run(variable))
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-6)
+    assert (results[0][3] == table[3]).all()
+
+
+def test_no_gradient_at_all_is_an_error():
+    variable = tf.get_variable("w", [2])
+    with pytest.raises(ValueError, match="No variable has a gradient"):
+        multigpu_optimizer.AdamWeightDecayOptimizer(0.1).apply_gradients([(None, variable)])
+
+
+def test_the_learning_rate_rises_over_the_warm_up_and_falls_on_the_line_to_zero():
+    step = tf.placeholder(tf.int64, [])
+    rate = optimization.learning_rate_at(step, 1e-3, 100, 10)
+    without_warmup = optimization.learning_rate_at(step, 1e-3, 100, 0)
+    with tf.Session() as session:
+        for value, expected in ((0, 0.0), (5, 5e-4), (9, 9e-4), (10, 9e-4), (50, 5e-4),
+                                (100, 0.0), (150, 0.0)):
+            assert session.run(rate, {step: value}) == pytest.approx(expected, abs=1e-9)
+        assert session.run(without_warmup, {step: 5}) == pytest.approx(9.5e-4)
+
+
+def test_tpus_are_refused():
+    with pytest.raises(ValueError, match="use_tpu"):
+        optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 0, True)
+
+
+def one_step_graph(create_optimizer, steps: int):
+    """A small net in reference variables, trained by a `create_optimizer`."""
+    random = np.random.RandomState(1)
+    inputs = random.randn(8, 4).astype(np.float32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.get_or_create_global_step()
+        kernel = tf.get_variable("dense/kernel", initializer=random.randn(4, 3).astype(np.float32))
+        bias = tf.get_variable("dense/bias", initializer=np.zeros(3, np.float32))
+        loss = 50 * tf.reduce_mean(tf.square(tf.matmul(inputs, kernel) + bias - 1.0))
+        # So long a schedule that reading global_step before or after it advances, which
+        # Google's code leaves open, makes no difference.
+        train_op = create_optimizer(loss, 1e-3, 10**7, 0, False)
+        session.run(tf.global_variables_initializer())
+        for _ in range(steps):
+            session.run(train_op)
+        return {variable.op.name: session.run(variable) for variable in tf.global_variables()}
+
+
+def test_create_optimizer_steps_like_googles():
+    theirs = pytest.importorskip("bert.optimization")
+    expected = one_step_graph(theirs.create_optimizer, 10)
+    actual = one_step_graph(optimization.create_optimizer, 10)
+    assert actual["global_step"] == 10
+    assert_same_training(expected, actual)
+
+
+def test_googles_own_test_of_the_optimizer_passes_on_ours():
+    package = pytest.importorskip("bert")
+    with open(package.__path__[0] + "/optimization_test.py", encoding="utf-8") as file:
+        source = file.read()
+    assert "from bert import optimization" in source
+    source = source.replace("from bert import optimization", "import optimization")
+    subprocess.run([sys.executable, "-c", source], cwd=ROOT, check=True)

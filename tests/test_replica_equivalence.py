@@ -1,0 +1,184 @@
+"""N replicas x B examples step exactly like one replica x N * B: what the project is for."""
+
+import numpy as np
+import pytest
+
+from conftest import (TinyModel, assert_same_training, checkpoint_values, cpu_devices,
+                      write_cola)
+from engine import batches, checkpoints, training
+from engine.model import Outputs
+from engine.plan import TrainingPlan
+from tasks import classifier
+from tasks.examples import load_encoding, load_texts
+from tasks.table import TASKS
+
+import tensorflow.compat.v1 as tf
+
+STEPS = 20
+
+
+def training_source(model: TinyModel, directory, *, examples: int = 200) -> batches.Source:
+    config = model.config()
+    encoding = load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=16,
+                             vocab_size=config.vocab_size)
+    data_dir = write_cola(directory, train=examples)
+    texts = load_texts(TASKS["cola"], TASKS["cola"].train, data_dir, encoding,
+                       str(directory / "store"), dynamic_padding=True)
+    return texts.source(with_labels=True)
+
+
+def settings(output_dir, per_replica_batch_size: int, **changes) -> training.TrainingSettings:
+    return training.TrainingSettings(
+        output_dir=str(output_dir), num_train_steps=STEPS, warmup_steps=4, learning_rate=5e-5,
+        per_replica_batch_size=per_replica_batch_size, seed=7, save_checkpoints_steps=1000,
+        keep_checkpoint_max=5)._replace(**changes)
+
+
+def train(model: TinyModel, source, num_replicas, run_settings, *, config_changes=None,
+          forward=None):
+    config = model.config(**(config_changes or {}))
+    training.train(forward or classifier.forward_of(config, 2), source, cpu_devices(num_replicas),
+                   run_settings, checkpoints.open_checkpoint(model.init_checkpoint))
+    return checkpoint_values(run_settings.output_dir)
+
+
+@pytest.fixture(scope="module")
+def source(tiny_model, tmp_path_factory):
+    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
+
+
+def recorded(monkeypatch):
+    """Collects the loss and the gradient norm of every step, as the progress hook sees them."""
+    losses, norms = [], []
+    from engine.progress import TrainingProgress
+    original = TrainingProgress.after_run
+
+    def after_run(self, run_context, run_values):
+        losses.append(run_values.results["loss"])
+        norms.append(run_values.results["gradient_norm"])
+        original(self, run_context, run_values)
+    monkeypatch.setattr(TrainingProgress, "after_run", after_run)
+    return losses, norms
+
+
+def test_1x16_2x8_and_4x4_end_with_the_same_variables_slots_step_and_loss(
+        tiny_model, source, tmp_path, monkeypatch):
+    losses, norms = recorded(monkeypatch)
+    classify = classifier.forward_of(tiny_model.config(), 2)
+
+    def forward(features, is_training, dropout_seed):
+        outputs = classify(features, is_training, dropout_seed)
+        return Outputs(30 * outputs.loss, outputs.predictions)  # so that clipping is active
+
+    runs = {}
+    for num_replicas in (1, 2, 4):
+        runs[num_replicas] = train(
+            tiny_model, source, num_replicas,
+            settings(tmp_path / str(num_replicas), 16 // num_replicas), forward=forward)
+    assert np.median(norms[:STEPS]) > 1, "clipping must be active for this to mean anything"
+    for num_replicas in (2, 4):
+        assert_same_training(runs[1], runs[num_replicas])
+        assert runs[num_replicas]["global_step"] == STEPS
+    np.testing.assert_allclose(losses[STEPS:2 * STEPS], losses[:STEPS], rtol=1e-5)
+    np.testing.assert_allclose(losses[2 * STEPS:], losses[:STEPS], rtol=1e-5)
+    initial = checkpoint_values(tiny_model.init_checkpoint)
+    moved = np.abs(runs[1]["bert/pooler/dense/kernel"] - initial["bert/pooler/dense/kernel"])
+    assert moved.max() > 1e-4, "a training that moves nothing proves nothing"
+
+
+def test_the_replicas_of_a_step_share_one_global_batch_and_length(source):
+    def batches_of(num_replicas):
+        plan = TrainingPlan(source.lengths, 16, seed=7)
+        dataset = batches.training_dataset(
+            source, plan, num_replicas=num_replicas, per_replica_batch_size=16 // num_replicas,
+            first_step=0, last_step=STEPS)
+        batch = tf.data.make_one_shot_iterator(dataset).get_next()
+        with tf.Session() as session:
+            parts = [session.run(batch["input_ids"]) for _ in range(STEPS * num_replicas)]
+        return [np.concatenate(parts[i:i + num_replicas])
+                for i in range(0, len(parts), num_replicas)]
+
+    expected = batches_of(1)
+    assert len({batch.shape[1] for batch in expected}) > 1, "lengths should vary"
+    for num_replicas in (2, 4):
+        for one, several in zip(expected, batches_of(num_replicas)):
+            np.testing.assert_array_equal(one, several)
+
+
+class Crash(Exception):
+    """The power goes off."""
+
+
+def crash_after(step: int, monkeypatch) -> None:
+    """Makes training die right after it has saved at `step`."""
+    original = training.SaveHook._save
+
+    def save_and_die(self, session):
+        original(self, session)
+        if self._step == step:
+            raise Crash()
+    monkeypatch.setattr(training.SaveHook, "_save", save_and_die)
+
+
+def train_in_two_parts(model, source, replicas, output_dir, *, crash_step, monkeypatch, **kwargs):
+    first, second = replicas
+    with monkeypatch.context() as patch:
+        crash_after(crash_step, patch)
+        with pytest.raises(Crash):
+            train(model, source, first,
+                  settings(output_dir, 16 // first, save_checkpoints_steps=crash_step), **kwargs)
+    assert checkpoints.latest(str(output_dir)).global_step == crash_step
+    return train(model, source, second, settings(output_dir, 16 // second), **kwargs)
+
+
+def test_what_4_replicas_began_one_replica_ends(tiny_model, source, tmp_path, monkeypatch):
+    whole = train(tiny_model, source, 1, settings(tmp_path / "whole", 16))
+    resumed = train_in_two_parts(tiny_model, source, (4, 1), tmp_path / "parts", crash_step=8,
+                                 monkeypatch=monkeypatch)
+    assert_same_training(whole, resumed)
+
+
+def test_an_interrupted_run_with_dropout_ends_bit_for_bit_like_the_uninterrupted_one(
+        tiny_model, source, tmp_path, monkeypatch):
+    dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    whole = train(tiny_model, source, 2, settings(tmp_path / "whole", 8), config_changes=dropout)
+    again = train(tiny_model, source, 2, settings(tmp_path / "again", 8), config_changes=dropout)
+    resumed = train_in_two_parts(tiny_model, source, (2, 2), tmp_path / "parts", crash_step=7,
+                                 monkeypatch=monkeypatch, config_changes=dropout)
+    other_seed = train(tiny_model, source, 2, settings(tmp_path / "seed", 8, seed=8),
+                       config_changes=dropout)
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, again[name], err_msg=name)
+        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+    assert np.abs(whole["output_weights"] - other_seed["output_weights"]).max() > 1e-4
+
+
+def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing_on_any_replica(
+        tiny_model, source, tmp_path, capsys):
+    """One replica's gradient is NaN in step 3 (counted from 0): the step is skipped."""
+    forward = classifier.forward_of(tiny_model.config(), 2)
+
+    def poisoned(features, is_training, dropout_seed):
+        outputs = forward(features, is_training, dropout_seed)
+        context = tf.distribute.get_replica_context()
+        is_bad = tf.logical_and(
+            tf.equal(tf.cast(context.replica_id_in_sync_group, tf.int32), 1),
+            tf.equal(tf.train.get_global_step(), 3))
+        factor = tf.where(is_bad, float("nan"), 1.0)
+
+        @tf.custom_gradient
+        def poison(loss):
+            return tf.identity(loss), lambda gradient: gradient * factor
+        return Outputs(poison(outputs.loss), outputs.predictions)
+
+    by_length = {}
+    for steps in (3, 4):
+        by_length[steps] = train(
+            tiny_model, source, 2,
+            settings(tmp_path / str(steps), 8, num_train_steps=steps), forward=poisoned)
+    for name, value in by_length[3].items():
+        if name == "global_step":
+            assert (value, by_length[4][name]) == (3, 4)
+        else:
+            np.testing.assert_array_equal(value, by_length[4][name], err_msg=name)
+    assert "1 steps were skipped" in capsys.readouterr().err

@@ -1,0 +1,75 @@
+"""The rules between the rooms: imports point one way, and each framework object has one owner."""
+
+import ast
+import os
+import subprocess
+
+import pytest
+
+from conftest import ROOT
+
+ROOT_MODULES = ("modeling", "tokenization", "optimization", "multigpu_optimizer")
+CAPABILITIES = ("pretraining", "rewriting", "distillation")
+# Who may import whom, lowest first: a room imports rooms that stand before it.
+MAY_IMPORT = {
+    **{module: set(ROOT_MODULES) for module in ROOT_MODULES},
+    "engine": {"engine", *ROOT_MODULES},
+    "tasks": {"tasks", "engine", *ROOT_MODULES},
+    **{name: {name, "tasks", "engine", *ROOT_MODULES} for name in CAPABILITIES},
+    "run_classifier": {"tasks", "engine", *ROOT_MODULES},
+}
+ROOMS = set(MAY_IMPORT)
+
+
+def python_files():
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard",
+                             "*.py"], cwd=ROOT, stdout=subprocess.PIPE, universal_newlines=True)
+    names = [name for name in listed.stdout.split("\n") if name]
+    if listed.returncode or not names:
+        pytest.skip("not a git checkout")
+    return names
+
+
+def syntax_of(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        return ast.parse(file.read(), name)
+
+
+def imported_rooms(name):
+    for node in ast.walk(syntax_of(name)):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module or ""]
+        else:
+            continue
+        yield from (module.split(".")[0] for module in modules if module.split(".")[0] in ROOMS)
+
+
+def room_of(name):
+    first = name.split(os.sep)[0]
+    return first[:-len(".py")] if first.endswith(".py") else first
+
+
+def test_imports_point_one_way():
+    wrong = [f"{name} imports {imported}" for name in python_files()
+             if room_of(name) in ROOMS
+             for imported in imported_rooms(name)
+             if imported not in MAY_IMPORT[room_of(name)]]
+    assert not wrong
+
+
+@pytest.mark.parametrize("attribute, owner", [
+    ("MirroredStrategy", "engine/devices.py"), ("EstimatorSpec", "engine/training.py"),
+    ("Estimator", "engine/training.py"), ("contrib", None)])
+def test_a_framework_object_has_one_owner(attribute, owner):
+    users = {name for name in python_files()
+             if room_of(name) in ROOMS
+             for node in ast.walk(syntax_of(name))
+             if isinstance(node, ast.Attribute) and node.attr == attribute}
+    assert users == ({owner} if owner else set())
+
+
+def test_the_root_holds_what_the_design_names_and_no_more():
+    modules = {name for name in python_files() if os.sep not in name}
+    assert modules == {f"{name}.py" for name in (*ROOT_MODULES, "run_classifier")}

@@ -1,0 +1,264 @@
+"""Tokenization by hand: every rule of the reference, and every vocabulary that is refused.
+
+The values were worked out by hand from the rules, and hold on any Python. That
+the fast path equals the reference, and the reference Google's code, is proved
+in `test_tokenization_properties.py`.
+"""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tokenization
+
+ROOT = pathlib.Path(tokenization.__file__).resolve().parent
+VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##aff", "##able", "hello", "cafe",
+         "café", "##é", "!", ",", "$", "[", "]", "mask", "中", "国", "ας", "σ", "##ας", "i", "##i")
+
+
+@pytest.fixture
+def vocab_file(tmp_path):
+    return write_vocab(tmp_path / "vocab.txt", "\n".join(VOCAB) + "\n")
+
+
+def write_vocab(path, text):
+    path.write_bytes(text.encode("utf-8"))
+    return str(path)
+
+
+def run_python(*arguments):
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), CUDA_VISIBLE_DEVICES="")
+    return subprocess.run([sys.executable, *arguments], env=environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, universal_newlines=True)
+
+
+def test_googles_own_test_passes_on_our_module(tmp_path):
+    package = importlib.util.find_spec("bert")
+    if package is None:
+        pytest.skip("needs Google's code (bert-tensorflow, TensorFlow 1.15)")
+    original = pathlib.Path(package.submodule_search_locations[0], "tokenization_test.py")
+    source = original.read_text(encoding="utf-8")
+    assert "from bert import tokenization\n" in source
+    ours = tmp_path / "googles_tokenization_test.py"
+    ours.write_text(source.replace("from bert import tokenization\n", "import tokenization\n"),
+                    encoding="utf-8")
+    outcome = run_python(str(ours))
+    assert outcome.returncode == 0 and "\nOK" in outcome.stdout, outcome.stdout
+
+
+def test_importing_the_module_does_not_import_tensorflow():
+    outcome = run_python("-c", "import sys, tokenization; print('tensorflow' in sys.modules)")
+    assert outcome.stdout.strip() == "False"
+
+
+# Cleaning and splitting.
+
+
+@pytest.mark.parametrize("text, lower, kept", [
+    (" \tHello,  World!\r\n", "hello , world !", "Hello , World !"),
+    ("a_b c$d e^f `g`", "a _ b c $ d e ^ f ` g `", "a _ b c $ d e ^ f ` g `"),
+    ("Café CAFE\u0301", "cafe cafe", "Café CAFE\u0301"),
+    ("ah中国zz", "ah 中 国 zz", "ah 中 国 zz"),
+    ("\U00020000x\uf900", "\U00020000 x \u8c48", "\U00020000 x \uf900"),  # NFD maps U+F900.
+    ("かな 한국", "かな \u1112\u1161\u11ab\u1100\u116e\u11a8", "かな 한국"),  # NFD takes Hangul apart.
+    ("a\0b\ufffdc\u0007d\u200be\ue000f", "abcdef", "abcdef"),  # Controls, format, private use.
+    ("a\ud800b", "ab", "ab"),  # A lone surrogate.
+    ("a\U0003fffdb", "ab", "ab"),  # Unassigned.
+    ("a\u00a0b\u3000c\u2028d", "a b c d", "a b c d"),  # The last is a space to str.split only.
+    ("a\x85b\x1cc", "abc", "abc"),  # Controls here, although str.split takes them for spaces.
+    ("ΟΔΟΣ ΟΣ'Α", "οδος οσ ' α", "ΟΔΟΣ ΟΣ ' Α"),  # Σ ends no word before an apostrophe.
+    ("İstanbul ISI", "istanbul isi", "İstanbul ISI"),  # İ lower-cases to i and a combining dot.
+    ("Straße ﬁ", "straße ﬁ", "Straße ﬁ"),  # NFD, not NFKD: the ligature stays.
+    ("\u1fef", "`", "\u1fef"),  # NFD makes ASCII of it, which is punctuation then.
+    ("“Ça—va?” ¿Sí!", "“ ca — va ? ” ¿ si !", "“ Ça — va ? ” ¿ Sí !"),
+    ("שָׁלוֹם مَرحبا", "שלום مرحبا", "שָׁלוֹם مَرحبا"),
+    ("😀x👩\u200d👩", "😀x👩👩", "😀x👩👩"),  # Symbols are letters here; joiners go.
+    ("हिन्दी", "हिनदी", "हिन्दी"),  # The virama (Mn) goes, vowel signs (Mc) stay.
+    ("\u0301", "", "\u0301"),
+    ("", "", ""),
+])
+def test_basic_tokens_are_those_worked_out_by_hand(text, lower, kept):
+    assert tokenization.BasicTokenizer().tokenize(text) == lower.split(" " if lower else None)
+    assert (tokenization.BasicTokenizer(do_lower_case=False).tokenize(text)
+            == kept.split(" " if kept else None))
+
+
+def test_every_ideograph_block_is_split_up_to_its_last_character_and_no_further():
+    tokenize = tokenization.BasicTokenizer(do_lower_case=False).tokenize
+    for inside in "\u3400\u4dbf\u4e00\u9fef\uf900\ufad9\U00020000\U0002ceA1\U0002f800\U0002fa1d":
+        if tokenization._is_control(inside):
+            continue  # Unassigned in this Python's Unicode: dropped, as by Google's code.
+        assert tokenize(f"a{inside}b") == ["a", inside, "b"]
+    for outside in "\u33ff\u4dc0\ua000\ufb00\u3042\uac00":
+        assert tokenize(f"a{outside}b") == [f"a{outside}b"]
+
+
+# WordPiece.
+
+
+def test_word_pieces_are_the_longest_first_and_a_word_without_pieces_is_unknown():
+    tokenizer = tokenization.WordpieceTokenizer(vocab={"un": 0, "una": 1, "##aff": 2, "##able": 3})
+    assert tokenizer.tokenize("unaffable") == ["[UNK]"]  # "una" is taken, and "##ff" is none.
+    del tokenizer.vocab["una"]
+    assert tokenizer.tokenize("unaffable  un\tx") == ["un", "##aff", "##able", "un", "[UNK]"]
+    assert tokenizer.tokenize("") == []
+
+
+def test_a_word_of_more_than_200_characters_is_unknown():
+    tokenizer = tokenization.WordpieceTokenizer(vocab={"i": 0, "##i": 1})
+    assert tokenizer.tokenize("i" * 200) == ["i"] + ["##i"] * 199
+    assert tokenizer.tokenize("i" * 201) == ["[UNK]"]
+    shorter = tokenization.WordpieceTokenizer({"i": 0, "##i": 1}, "<unk>", 2)
+    assert shorter.tokenize("ii iii") == ["i", "##i", "<unk>"]
+
+
+# Both paths on a vocabulary of 25 lines.
+
+
+@pytest.mark.parametrize("text, ids", [
+    ("unaffable, Hello!", [5, 6, 7, 13, 8, 12]),
+    ("Café caf\u0065\u0301", [9, 9]),
+    ("中国 国中", [18, 19, 19, 18]),
+    ("ΑΣ ΣΑΣ", [20, 21, 22]),
+    ("[MASK] [CLS]", [15, 17, 16, 15, 1, 16]),  # A special token in a text is text.
+    ("İi", [23, 24]),
+    ("i" * 200 + " " + "i" * 201, [23] + [24] * 199 + [1]),
+    ("xyzzy", [1]),
+    (b"caf\xc3\xa9\xff", [9]),  # Bytes, of which the last is not UTF-8.
+    (" \n", []),
+])
+def test_ids_of_both_paths_are_those_worked_out_by_hand(vocab_file, text, ids):
+    tokenizer = tokenization.BatchTokenizer(vocab_file)
+    assert tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)) == ids
+    assert tokenizer.encode_batch([text])[0].tolist() == ids
+
+
+def test_a_cased_tokenizer_keeps_case_and_accents(vocab_file):
+    tokenizer = tokenization.BatchTokenizer(vocab_file, do_lower_case=False)
+    ids, lengths = tokenizer.encode_batch(["café Hello", "hello"])
+    assert (ids.tolist(), lengths.tolist()) == ([10, 1, 8], [2, 1])
+
+
+def test_a_batch_is_one_flat_array_and_one_length_for_each_text(vocab_file):
+    ids, lengths = tokenization.BatchTokenizer(vocab_file).encode_batch(
+        ["hello!", "", "中国", "hello!"])
+    assert ids.tolist() == [8, 12, 18, 19, 8, 12] and ids.dtype == np.int32
+    assert lengths.tolist() == [2, 0, 2, 2] and lengths.dtype == np.int64
+
+
+def test_a_batch_without_texts_is_empty(vocab_file):
+    ids, lengths = tokenization.BatchTokenizer(vocab_file).encode_batch([])
+    assert (ids.shape, ids.dtype, lengths.shape, lengths.dtype) == ((0,), np.int32, (0,), np.int64)
+
+
+def test_ids_stay_the_same_when_the_remembered_words_are_forgotten(vocab_file, monkeypatch):
+    monkeypatch.setattr(tokenization, "_MAX_REMEMBERED_WORDS", 2)
+    tokenizer = tokenization.BatchTokenizer(vocab_file)
+    ids, _ = tokenizer.encode_batch(["hello un cafe mask hello", "mask un"])
+    assert ids.tolist() == [8, 5, 9, 17, 8, 17, 5]
+    assert len(tokenizer._word_ids) <= 2
+
+
+def test_the_special_ids_are_attributes(tmp_path, vocab_file):
+    tokenizer = tokenization.BatchTokenizer(vocab_file)
+    assert (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id) == (0, 2, 3, 4)
+    without_mask = write_vocab(tmp_path / "no_mask.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
+    assert tokenization.BatchTokenizer(without_mask).mask_id is None
+
+
+def test_tokens_and_ids_convert_into_each_other_and_unknown_ones_raise(vocab_file):
+    tokenizer = tokenization.FullTokenizer(vocab_file)
+    assert tokenizer.convert_tokens_to_ids(["un", "##aff"]) == [5, 6]
+    assert tokenizer.convert_ids_to_tokens([5, 6]) == ["un", "##aff"]
+    assert tokenization.convert_tokens_to_ids(tokenizer.vocab, ["[CLS]"]) == [2]
+    assert tokenization.convert_ids_to_tokens(tokenizer.inv_vocab, [2]) == ["[CLS]"]
+    with pytest.raises(KeyError):
+        tokenizer.convert_tokens_to_ids(["absent"])
+
+
+# Vocabularies.
+
+
+def test_an_id_is_a_line_number_with_blank_and_repeated_lines_counted(tmp_path):
+    vocab = tokenization.load_vocab(write_vocab(tmp_path / "v", "a\n\n b \r\na\nc\u2028d\n\ne"))
+    assert list(vocab.items()) == [("a", 3), ("", 5), ("b", 2), ("c\u2028d", 4), ("e", 6)]
+
+
+def test_a_vocabulary_may_be_named_by_a_path_by_bytes_or_by_a_url(vocab_file):
+    expected = tokenization.load_vocab(vocab_file)
+    for name in (pathlib.Path(vocab_file), os.fsencode(vocab_file), "file://" + vocab_file):
+        assert tokenization.load_vocab(name) == expected
+
+
+def test_a_missing_vocabulary_is_an_error_that_names_it(tmp_path):
+    for name in (str(tmp_path / "absent.txt"), f"file://{tmp_path}/absent.txt", str(tmp_path)):
+        with pytest.raises(ValueError) as error:
+            tokenization.load_vocab(name)
+        assert_is_one_line(error, name, "cannot be read", "give the vocab.txt")
+
+
+def test_an_empty_vocabulary_is_an_error(tmp_path):
+    with pytest.raises(ValueError) as error:
+        tokenization.load_vocab(write_vocab(tmp_path / "empty.txt", ""))
+    assert_is_one_line(error, "empty.txt", "is empty")
+
+
+def test_a_vocabulary_that_is_not_utf8_is_an_error(tmp_path):
+    (tmp_path / "latin.txt").write_bytes("[PAD]\ncafé\n".encode("latin-1"))
+    with pytest.raises(ValueError) as error:
+        tokenization.load_vocab(str(tmp_path / "latin.txt"))
+    assert_is_one_line(error, "latin.txt", "is not UTF-8")
+
+
+def test_a_vocabulary_without_the_special_tokens_serves_the_reference_only(tmp_path):
+    tiny = write_vocab(tmp_path / "tiny.txt", "[UNK]\n[CLS]\nhello\n")
+    assert tokenization.FullTokenizer(tiny).tokenize("Hello you") == ["hello", "[UNK]"]
+    with pytest.raises(ValueError) as error:
+        tokenization.BatchTokenizer(tiny)
+    assert_is_one_line(error, "tiny.txt", "lacks [PAD], [SEP]")
+
+
+def assert_is_one_line(error, *parts):
+    message = str(error.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+# Text conversion and the check of casing.
+
+
+def test_text_and_utf8_bytes_become_str_and_nothing_else_does():
+    for convert in (tokenization.convert_to_unicode, tokenization.printable_text):
+        assert convert("é") == "é"
+        assert convert(b"\xc3\xa9\xff") == "é"
+        with pytest.raises(ValueError, match="Unsupported string type"):
+            convert(1.5)
+
+
+@pytest.mark.parametrize("do_lower_case, folder", [
+    (False, "uncased_L-24_H-1024_A-16"), (False, "uncased_L-12_H-768_A-12"),
+    (False, "multilingual_L-12_H-768_A-12"), (False, "chinese_L-12_H-768_A-12"),
+    (True, "cased_L-12_H-768_A-12"), (True, "cased_L-24_H-1024_A-16"),
+    (True, "multi_cased_L-12_H-768_A-12"),
+])
+def test_the_wrong_casing_for_a_published_checkpoint_is_an_error(do_lower_case, folder):
+    checkpoint = f"/models/{folder}/bert_model.ckpt"
+    with pytest.raises(ValueError) as error:
+        tokenization.validate_case_matches_checkpoint(do_lower_case, checkpoint)
+    assert_is_one_line(error, checkpoint, f"give --do_lower_case={not do_lower_case}")
+    tokenization.validate_case_matches_checkpoint(not do_lower_case, checkpoint)
+
+
+@pytest.mark.parametrize("checkpoint", [
+    None, "", "bert_model.ckpt", "/models/mine/bert_model.ckpt",
+    "/models/cased_L-12_H-768_A-12/model.ckpt-100",
+])
+def test_any_casing_passes_where_the_checkpoint_is_not_a_known_one(checkpoint):
+    for do_lower_case in (True, False):
+        tokenization.validate_case_matches_checkpoint(do_lower_case, checkpoint)
