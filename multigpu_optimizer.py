@@ -89,38 +89,33 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         extended = strategy.extended
         reduced = extended.batch_reduce_to(
             tf.distribute.ReduceOp.MEAN, list(zip(gradients, variables)))
-        slots = [(self._get_slot(variable, "adam_m"), self._get_slot(variable, "adam_v"))
-                 for variable in variables]
+        slots = _Slots()
+        names = [_name_of(variable) for variable in variables]
+        # Each replica's own copies of the variables, replica by replica.
+        copies = zip(*map(strategy.experimental_local_results, variables))
+
+        def update_replica(_, gradients) -> tf.Operation:
+            return self._update_replica(names, next(copies), gradients, slots)
+
         with tf.name_scope(name or self.get_name()):
-            # One call for all variables: it runs once per replica, on that replica's
-            # device, with that replica's components in the place of the arguments.
+            # One call for all variables: it runs once per replica, in order, on that
+            # replica's device, with that replica's gradients.
             updates = extended.update(
-                variables[0], self._update_replica, args=(list(variables), reduced, slots),
-                group=False)
+                variables[0], update_replica, args=(reduced,), group=False)
             with tf.control_dependencies(tf.nest.flatten(updates)):
                 if global_step is None:
                     return tf.no_op()
                 return extended.update(global_step, _add_one)
 
-    def _get_slot(self, variable: tf.Variable, slot_name: str) -> tf.Variable:
-        return tf.get_variable(
-            name=f"{_name_of(variable)}/{slot_name}",
-            shape=variable.shape.as_list(),
-            dtype=tf.float32,
-            trainable=False,
-            use_resource=not _is_reference(variable),
-            initializer=tf.zeros_initializer(),
-            # Updated in the cross-replica context only, the same on every replica.
-            aggregation=tf.VariableAggregation.MEAN)
-
-    def _update_replica(self, _, variables, gradients, slots) -> tf.Operation:
-        """Updates one replica's copies of `variables` and slots; runs on its device."""
+    def _update_replica(self, names, variables, gradients, slots: "_Slots") -> tf.Operation:
+        """Updates one replica's copies of `variables` and of their slots."""
         step = self._step_scalars(gradients)
         updates = []
-        for variable, gradient, (m, v) in zip(variables, gradients, slots):
+        for name, variable, gradient in zip(names, variables, gradients):
+            m, v = (slots.create(f"{name}/{slot}", variable) for slot in ("adam_m", "adam_v"))
             # 0 * NaN is NaN, but the gradient of a skipped step must vanish.
             clipped = tf.math.multiply_no_nan(_densified(gradient), step.gradient_scale)
-            with tf.control_dependencies(self._decay(variable, step.learning_rate)):
+            with tf.control_dependencies(self._decay(name, variable, step.learning_rate)):
                 updates.append(self._apply_adam(variable, m, v, clipped, step))
         return tf.group(*updates)
 
@@ -139,9 +134,10 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             beta_1=tf.where(finite, self.beta_1, 1.0),
             beta_2=tf.where(finite, self.beta_2, 1.0))
 
-    def _decay(self, variable: tf.Variable, learning_rate: tf.Tensor) -> List[tf.Operation]:
+    def _decay(self, name: str, variable: tf.Variable,
+               learning_rate: tf.Tensor) -> List[tf.Operation]:
         """Decay of the value before the step; `learning_rate` orders it after the forward pass."""
-        if not self._is_decayed(_name_of(variable)):
+        if not self._is_decayed(name):
             return []
         rate = learning_rate * self.weight_decay_rate
         with tf.control_dependencies([rate]):
@@ -150,14 +146,11 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
     def _apply_adam(self, variable, m, v, gradient, step: "_StepScalars") -> tf.Operation:
         # One pass over memory where the formula written out takes eight. Beta powers
         # of 0 switch off the kernel's bias correction, which leaves BERT's Adam.
-        if _is_reference(variable):
-            kernel, handle = tf.raw_ops.ApplyAdam, lambda x: x._ref()
-        else:
-            kernel, handle = tf.raw_ops.ResourceApplyAdam, lambda x: x.handle
+        kernel = tf.raw_ops.ApplyAdam if _is_reference(variable) else tf.raw_ops.ResourceApplyAdam
         update = kernel(
-            var=handle(variable), m=handle(m), v=handle(v),
-            beta1_power=0.0, beta2_power=0.0, lr=step.learning_rate,
-            beta1=step.beta_1, beta2=step.beta_2, epsilon=self.epsilon, grad=gradient)
+            var=_handle_of(variable), m=m, v=v, beta1_power=0.0, beta2_power=0.0,
+            lr=step.learning_rate, beta1=step.beta_1, beta2=step.beta_2, epsilon=self.epsilon,
+            grad=gradient)
         return getattr(update, "op", update)
 
     def _is_decayed(self, parameter_name: str) -> bool:
@@ -175,6 +168,42 @@ class _StepScalars(NamedTuple):
     beta_2: tf.Tensor
 
 
+class _Slots:
+    """The optimizer's m and v: variables on the first replica, plain copies on the others.
+
+    Only the first replica's have names in a checkpoint. The others' take their values from
+    them in the local initialization, which follows the initialization or restoration of
+    variables: of a mirrored variable per slot, two thirds of the graph's variables, most
+    of the time to build the graph would go into bookkeeping that nobody reads.
+    """
+
+    def __init__(self):
+        self._first = {}
+
+    def create(self, name: str, parameter: tf.Variable) -> tf.Tensor:
+        """A slot of `parameter`, on the current device, as kernels take it."""
+        with tf.name_scope(None):  # the name is the original's, whatever scope we are in
+            if name in self._first:
+                return self._copy(self._first[name], name)
+            # Of the parameter's own kind: a resource, or a reference in the original's programs.
+            slot = self._first[name] = type(parameter)(
+                tf.zeros(parameter.shape, tf.float32), trainable=False, name=name)
+        if slot.op.name != name:
+            raise ValueError(f"{name} exists already: one optimizer per variable")
+        return _handle_of(slot)
+
+    @staticmethod
+    def _copy(first: tf.Variable, name: str) -> tf.Tensor:
+        handle = tf.raw_ops.VarHandleOp(
+            dtype=tf.float32, shape=first.shape, name=f"{name}/replica",
+            shared_name=tf.get_default_graph().unique_name(f"{name}/copy"))
+        # Tables' initializers are what the local initialization runs beside variables'.
+        tf.add_to_collection(
+            tf.GraphKeys.TABLE_INITIALIZERS,
+            tf.raw_ops.AssignVariableOp(resource=handle, value=first.value()))
+        return handle
+
+
 def _densified(gradient: Gradient) -> tf.Tensor:
     """Rows of `IndexedSlices` added up into a dense tensor: Adam moves every row anyway."""
     if not isinstance(gradient, tf.IndexedSlices):
@@ -190,6 +219,11 @@ def _name_of(variable: tf.Variable) -> str:
 def _is_reference(variable: tf.Variable) -> bool:
     """Whether it is one of TensorFlow 1's reference variables, not a resource."""
     return variable.dtype != variable.dtype.base_dtype
+
+
+def _handle_of(variable: tf.Variable) -> tf.Tensor:
+    """What an optimizer's kernel updates in place."""
+    return variable._ref() if _is_reference(variable) else variable.handle
 
 
 def _add_one(variable: tf.Variable) -> tf.Operation:

@@ -38,6 +38,9 @@ def session_config(*, num_cpu_devices: int = 1,
             on it, in MB; empty where a card is one device.
     """
     config = tf.ConfigProto(allow_soft_placement=True)
+    # The graph as it is built is the graph that should run: rewriting it took a third of
+    # the time to the first step with 8 replicas, and made no step faster.
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
     if IS_TENSORFLOW_1:
         config.device_count["CPU"] = num_cpu_devices
         for limits in gpu_memory_limits_mb:
