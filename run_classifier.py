@@ -8,6 +8,8 @@ from typing import Tuple
 
 from absl import flags
 
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
 import modeling
 import tokenization
 from engine import checkpoints, command, files, run_flags
@@ -16,7 +18,7 @@ from tasks import finetuning, scoring
 from tasks.classifier import load_config
 from tasks.examples import Encoding, load_encoding
 from tasks.finetuning import Job, Settings
-from tasks.table import find_task
+from tasks.table import TASKS, find_task
 
 USAGE = """Fine-tunes BERT on a task, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
@@ -34,7 +36,8 @@ def define_flags() -> flags.FlagValues:
                         flag_values=values)
     flags.DEFINE_string("bert_config_file", None, "bert_config.json of the pretrained model.",
                         flag_values=values)
-    flags.DEFINE_string("task_name", None, "Name of the task.", flag_values=values)
+    flags.DEFINE_string("task_name", None, f"One of {', '.join(sorted(TASKS))}.",
+                        flag_values=values)
     flags.DEFINE_string("vocab_file", None, "Vocabulary of the pretrained model.",
                         flag_values=values)
     flags.DEFINE_string("output_dir", None, "Where checkpoints and results are written.",

@@ -83,7 +83,7 @@ def _check_size(checkpoint: Checkpoint, what: str) -> None:
     needed = sum(int(np.prod(shape)) * checkpoint.dtypes[variable].size
                  for variable, shape in checkpoint.shapes.items()
                  if checkpoint.dtypes[variable] != tf.string)
-    if held and held < needed:
+    if held < needed:
         raise UserError(f"{what}={checkpoint.path} is cut short: its .data files hold {held:,} "
                         f"bytes of {needed:,}; copy it again")
 

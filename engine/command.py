@@ -6,6 +6,7 @@ at import: people import our modules from programs with flags of their own.
 
 import signal
 import sys
+import warnings
 from typing import Callable, List, Optional
 
 from absl import flags
@@ -29,6 +30,9 @@ def run(main: Callable[[flags.FlagValues], None],
     if any(argument in ("--help", "-help", "-h", "--helpfull") for argument in argv[1:]):
         print("{}\n\nFlags:\n{}".format(usage, flag_values.get_help()))
         sys.exit(0)
+    if not sys.warnoptions:
+        # What libraries tell programmers would drown what we tell people.
+        warnings.simplefilter("ignore")
     try:
         positional = flag_values(argv)[1:]
         if positional:

@@ -18,8 +18,8 @@ import numpy as np
 import safetensors
 from safetensors.numpy import save_file
 
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 from engine import bert_variables, checkpoints, command, files, log, vocabulary
-from engine import runtime  # noqa: F401 (before anything touches TensorFlow)
 from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf

@@ -30,7 +30,7 @@ class Devices(NamedTuple):
             devices=list(self.names), cross_device_ops=ALL_REDUCE[self.all_reduce](self))
 
     def describe(self) -> str:
-        """The device names for people: 'GPU:0 GPU:1', 'CPU:0 (a part of it for each of 2)'."""
+        """The device names for people: 'GPU:0 GPU:1'."""
         return " ".join(name.replace("/device:", "").lstrip("/").upper() for name in self.names)
 
 
@@ -70,6 +70,8 @@ def find_devices(*,
             f"--num_gpus={num_gpus}, but {_number(visible, 'GPU')} visible to TensorFlow "
             f"({_cuda_visible_devices()}); ask for at most {visible}, or show it more cards")
     if not num_gpus:
+        if replicas_per_gpu > 1:
+            raise UserError(f"--replicas_per_gpu={replicas_per_gpu}, but {why_no_gpu()}")
         return _cpu_devices(1, all_reduce)
     return _gpu_devices(num_gpus, replicas_per_gpu, all_reduce)
 

@@ -115,7 +115,7 @@ def positive(values: flags.FlagValues, name: str):
     """The value of a flag that must be above 0. Raises a UserError."""
     value = values[name].value
     if not 0 < value < math.inf:  # nor NaN
-        raise UserError(f"--{name}={value}: must be greater than 0")
+        raise UserError(f"--{name}={value}: must be a number greater than 0")
     return value
 
 

@@ -15,9 +15,9 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 
 IS_TENSORFLOW_1 = tf.VERSION.startswith("1.")
 
+tf.logging.set_verbosity(tf.logging.ERROR)
 if not IS_TENSORFLOW_1:
     tf.disable_v2_behavior()
-tf.logging.set_verbosity(tf.logging.ERROR)
 
 
 def visible_gpu_count() -> int:

@@ -44,6 +44,8 @@ def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) ->
     return steps
 
 
+# Autograph, which has nothing to do here, would bury a UserError in frames of its own.
+@tf.autograph.experimental.do_not_convert
 def train(forward: Forward, source: batches.Source, devices: Devices,
           settings: TrainingSettings, init_checkpoint: Optional[checkpoints.Checkpoint]) -> None:
     """Trains to `settings.num_train_steps`, from the newest checkpoint in the output directory.

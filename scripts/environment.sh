@@ -50,7 +50,7 @@ use_given_python() {
 use_own_environment() {
   environment=$repository/.venv-$(python_version "$1")
   # Two scripts started together must not make it at the same time.
-  exec 9> "$environment.lock"
+  exec 9>> "$repository/scripts/environment.sh"
   if type -P flock >/dev/null; then flock 9; fi
   make_environment "$1" "$environment"
   exec 9>&-
@@ -118,7 +118,7 @@ find_python() {
         printf '%s\n' "$candidate"
         return
       fi
-    done < <(type -aP "python$version"
+    done < <(type -aP "python$version" || true
       compgen -G "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/$version*/bin/python$version")
   done
   return 1
@@ -132,7 +132,7 @@ active_python() {
       printf '%s\n' "$candidate"
       return
     fi
-  done < <(type -P python3 python)
+  done < <(type -P python3 python || true)
   return 1
 }
 

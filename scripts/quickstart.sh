@@ -11,6 +11,7 @@
 #   OUTPUT_DIR=...         where everything is written, quickstart/ if left out
 #   PYTHON=...             the Python to use, see environment.sh
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 work=${OUTPUT_DIR:-$repository/quickstart}
@@ -49,7 +50,7 @@ check_arguments() {
 
 # fingerprint FOLDER FOLDER [FLAG...]: another one when a file of the folders has changed.
 fingerprint() {
-  { printf '%s\n' "$@" && ls -l "$1" "$2"; } | cksum | cut -d ' ' -f 1
+  { printf '%s\n' "$@" && stat -L -c '%n %s %Y' "$1"/* "$2"/*; } | cksum | cut -d ' ' -f 1
 }
 
 # find_model: sets $model to a folder with bert_config.json, vocab.txt and bert_model.ckpt.

@@ -17,7 +17,7 @@ def load_config(path: str) -> modeling.BertConfig:
     try:
         config = modeling.BertConfig.from_dict(values)
         modeling._check_config(config)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # a value of the wrong type; one out of range
         raise UserError(f"--bert_config_file={path}: {error}") from error
     return config
 

@@ -1,7 +1,7 @@
 """From examples to what the engine trains on: token ids in a store, batches out of it.
 
 Layout of a record, as in the original: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]; the
-longer text gives way where they do not fit. A b without tokens counts as none.
+longer text gives way where they do not fit. A b without tokens has no [SEP].
 """
 
 import itertools
@@ -141,11 +141,10 @@ def _encode(examples: List[Example], encoding: Encoding, labelled: bool) -> stor
     encode = encoding.tokenizer.encode_batch
     ids_a, lengths_a = encode([example.text_a for example in examples])
     ids_b, lengths_b = encode([example.text_b or "" for example in examples])
-    is_pair = lengths_b > 0
     kept_a, kept_b = truncated_lengths(
-        lengths_a, lengths_b, encoding.max_seq_length - 2 - is_pair)
+        lengths_a, lengths_b, encoding.max_seq_length - 2 - (lengths_b > 0))
     first_segment_lengths = kept_a + 2
-    lengths = first_segment_lengths + kept_b + is_pair
+    lengths = first_segment_lengths + kept_b + (kept_b > 0)
     ends = np.cumsum(lengths)
     starts = ends - lengths
     input_ids = np.full(ends[-1], encoding.tokenizer.sep_id, encoding.id_dtype)

@@ -66,7 +66,7 @@ class _Parser:
         self._columns = columns
         self._path = path
         self._expected_label = (
-            "a number" if task.is_regression else f"one of {', '.join(task.labels)}")
+            "a finite number" if task.is_regression else f"one of {', '.join(task.labels)}")
         self._is_regression = task.is_regression
         self._labels = {label: index for index, label in enumerate(task.labels)}
         for alias, label in task.label_aliases:

@@ -468,17 +468,11 @@ def test_nothing_drops_outside_training():
 
 
 def test_each_place_draws_a_mask_of_its_own():
-    """Two layers with equal inputs and weights, one place open at a time, drop differently."""
-    for open_rate in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-        config = tiny_config(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        setattr(config, open_rate, 0.5)
-        settings = modeling.LayerSettings(4, modeling.gelu, config.hidden_dropout_prob,
-                                          config.attention_probs_dropout_prob)
-        with tf.Graph().as_default(), tf.Session() as session:
-            seeds = modeling._seeds_of_layers(settings, 5, tf.constant([1, 2]))
-            drawn = session.run(seeds)
-        places = np.reshape(drawn, [15, 2])
-        assert len(np.unique(places, axis=0)) == 15
+    with tf.Graph().as_default(), tf.Session() as session:
+        places = session.run(modeling._seeds_of_places([5, 3], tf.constant([1, 2]), [0.0, 0.1]))
+        fewer = session.run(modeling._seeds_of_places([4, 3], tf.constant([1, 2]), [0.1, 0.0]))
+    assert len(np.unique(places.reshape([15, 2]), axis=0)) == 15
+    np.testing.assert_array_equal(places[:4], fewer)
 
 
 # --- Replicas ----------------------------------------------------------------------------

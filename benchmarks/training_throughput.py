@@ -1,0 +1,166 @@
+"""Fine-tuning throughput, examples/s on one replica: ours and a peer's, in turn, in one run.
+
+  python -m benchmarks.training_throughput --set=cola --model=MINILM_TF --data=SHARED_DATA
+
+The MiniLM shape, max_seq_length 128, batch 32. Sets: CoLA, SST-2, ChnSentiCorp (Chinese
+vocabulary, random weights), and CoLA's sentences joined up so that each example fills all
+128 tokens. The peer is Google's run_classifier on TensorFlow 1.15; with
+--huggingface_python and --huggingface_model it is PyTorch (CoLA only).
+
+Beside it the share of the machine's limit: multiply-adds of the encoder on real tokens per
+second over the rate of a large matrix product in the same TensorFlow.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from typing import List
+
+import numpy as np
+
+from benchmarks import report
+
+SETS = {"cola": "glue/CoLA/train.tsv", "sst2": "glue/SST-2/train.tsv",
+        "chnsenticorp": "zh/ChnSentiCorp/train.tsv", "full": "glue/CoLA/train.tsv"}
+OUR_STEPS = {"cola": 120, "sst2": 120, "chnsenticorp": 25, "full": 25}
+
+
+def examples_of(name: str, data: str) -> List[tuple]:
+    """(label, text) of a set's training file, in an order that does not follow the file's."""
+    with open(os.path.join(data, SETS[name]), encoding="utf-8", newline="\n") as file:
+        rows = [line.rstrip("\r\n").split("\t") for line in file]
+    if name in ("cola", "full"):
+        examples = [(row[1], row[3]) for row in rows]
+    elif name == "sst2":
+        examples = [(row[1], row[0]) for row in rows[1:]]
+    else:
+        examples = [(row[0], row[1]) for row in rows[1:]]
+    if name == "full":
+        texts = [text for _, text in examples]
+        examples = [(label, " ".join(texts[(i + k) % len(texts)] for k in range(40)))
+                    for i, (label, _) in enumerate(examples)]
+    order = np.random.RandomState(0).permutation(len(examples))
+    return [examples[i] for i in order[:32 * 130]]
+
+
+def write_cola_layout(examples, directory: str) -> None:
+    os.makedirs(directory)
+    with open(os.path.join(directory, "train.tsv"), "w", encoding="utf-8") as file:
+        file.writelines(f"x\t{label}\t\t{text}\n" for label, text in examples)
+
+
+def prepare_model(name: str, model: str, data: str, directory: str) -> str:
+    """The model's folder; for Chinese, one of the same shape with a Chinese vocabulary."""
+    if name != "chnsenticorp":
+        return model
+    os.makedirs(directory)
+    shutil.copy(os.path.join(data, "vocab/chinese/vocab.txt"), directory)
+    with open(os.path.join(model, "bert_config.json")) as file:
+        config = {**json.load(file), "vocab_size": 21128, "hidden_act": "gelu"}
+    with open(os.path.join(directory, "bert_config.json"), "w") as file:
+        json.dump(config, file)
+    return directory
+
+
+def our_rate(model: str, data_dir: str, steps: int) -> float:
+    checkpoint = os.path.join(model, "bert_model.ckpt")
+    with tempfile.TemporaryDirectory() as output_dir:
+        answer = subprocess.run(
+            [sys.executable, "run_classifier.py", "--task_name=cola", f"--data_dir={data_dir}",
+             f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
+             f"--output_dir={output_dir}", "--do_train", "--num_gpus=0",
+             f"--num_train_epochs={(steps + 0.5) * 32 / (32 * 130)}"]
+            + ([f"--init_checkpoint={checkpoint}"] if os.path.exists(checkpoint + ".index") else []),
+            cwd=report.ROOT, stderr=subprocess.PIPE, universal_newlines=True, check=True)
+    return float(re.findall(r"([\d,.]+) examples/s", answer.stderr)[-1].replace(",", ""))
+
+
+def googles_rate(args, model: str, data_dir: str) -> float:
+    with tempfile.TemporaryDirectory() as work_dir:
+        answer = subprocess.run(
+            [sys.executable, "-m", "benchmarks.peers.google_classifier", f"--data_dir={data_dir}",
+             f"--model={model}", f"--work_dir={work_dir}", "--measure=train"],
+            cwd=report.ROOT, stdout=subprocess.PIPE, universal_newlines=True, check=True)
+    return json.loads(answer.stdout.splitlines()[-1])["rate"]
+
+
+def huggingfaces_rate(args, model: str, data_dir: str) -> float:
+    answer = subprocess.run(
+        [args.huggingface_python, "-m", "benchmarks.peers.huggingface",
+         f"--model_dir={args.huggingface_model}",
+         f"--data_dir={os.path.join(args.data, 'glue/CoLA')}", "--max_steps=70"],
+        cwd=report.ROOT, stdout=subprocess.PIPE, universal_newlines=True, check=True)
+    return json.loads(answer.stdout.splitlines()[-1])["examples_per_second"]
+
+
+def machine_limit_gflops() -> float:
+    """Multiply-adds of a large matrix product per second, in billions, two operations each."""
+    from engine import runtime  # noqa: F401
+    import tensorflow.compat.v1 as tf
+    size = 2048
+    with tf.Graph().as_default(), tf.Session() as session:
+        a = tf.get_variable("a", [size, size])
+        product = tf.matmul(a, a).op
+        session.run(tf.global_variables_initializer())
+        session.run(product)
+        start = time.time()
+        for _ in range(10):
+            session.run(product)
+        return 10 * 2 * size**3 / (time.time() - start) / 1e9
+
+
+def useful_gflops(rate: float, model: str, examples) -> float:
+    """Operations of the encoder on real tokens per second, forward and backward."""
+    from tokenization import BatchTokenizer
+    with open(os.path.join(model, "bert_config.json")) as file:
+        config = json.load(file)
+    hidden, ffn, layers = (config[name] for name in (
+        "hidden_size", "intermediate_size", "num_hidden_layers"))
+    _, lengths = BatchTokenizer(os.path.join(model, "vocab.txt")).encode_batch(
+        [text for _, text in examples])
+    lengths = np.minimum(lengths, 126) + 2.0
+    forward = layers * (2 * lengths * (4 * hidden**2 + 2 * hidden * ffn) + 4 * lengths**2 * hidden)
+    return rate * 3 * forward.mean() / 1e9  # the backward pass is twice the forward pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--set", choices=sorted(SETS), required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--huggingface_python")
+    parser.add_argument("--huggingface_model")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work_dir:
+        examples = examples_of(args.set, args.data)
+        data_dir = os.path.join(work_dir, "data")
+        write_cola_layout(examples, data_dir)
+        model = prepare_model(args.set, args.model, args.data, os.path.join(work_dir, "model"))
+        peer = huggingfaces_rate if args.huggingface_python else googles_rate
+        ours, theirs = [], []
+        for _ in range(args.pairs):
+            theirs.append(peer(args, model, data_dir))
+            ours.append(our_rate(model, data_dir, OUR_STEPS[args.set]))
+            print(f"ours {ours[-1]:.1f}, peer {theirs[-1]:.1f} examples/s", flush=True)
+        limit = machine_limit_gflops()
+        share = [f"{useful_gflops(np.median(rates), model, examples) / limit:.0%}"
+                 for rates in (ours, theirs)]
+    name = "Hugging Face (PyTorch)" if args.huggingface_python else "Google's run_classifier"
+    report.append(
+        f"Fine-tuning throughput, {args.set}, 1 replica, batch 32, examples/s (median)",
+        [{"set": args.set, "ours": f"{np.median(ours):.1f}", "peer": f"{np.median(theirs):.1f}",
+          "the peer is": name, "ours / peer": report.ratios(ours, theirs),
+          "share of the machine's limit, ours and peer": " and ".join(share)}],
+        command=f"python -m benchmarks.training_throughput --set={args.set}",
+        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+
+
+if __name__ == "__main__":
+    main()

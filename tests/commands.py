@@ -1,0 +1,31 @@
+"""How tests call the command: in a process of its own or, where many are needed, in this one."""
+
+import os
+import subprocess
+import sys
+from typing import Dict, List
+
+import run_classifier
+from conftest import ROOT
+from engine import command
+
+Flags = Dict[str, object]
+
+
+def arguments(flags: Flags) -> List[str]:
+    """`--name=value` for each flag that is not None."""
+    return [f"--{name}={value}" for name, value in flags.items() if value is not None]
+
+
+def run_here(flags: Flags) -> None:
+    """Runs the command in this process; raises SystemExit where it ends with an error."""
+    command.run(run_classifier.main, run_classifier.define_flags(), usage="",
+                argv=["run_classifier.py", *arguments(flags)])
+
+
+def run_command(*args: str, cards: str = "") -> subprocess.CompletedProcess:
+    """Runs `python run_classifier.py` as people do; `cards` is CUDA_VISIBLE_DEVICES."""
+    return subprocess.run(
+        [sys.executable, "run_classifier.py", *args], cwd=ROOT, timeout=600,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": cards},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)

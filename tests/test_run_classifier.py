@@ -1,0 +1,413 @@
+"""The command as people call it: flags in, checkpoints, scores and predictions out."""
+
+import json
+import os
+import re
+import shutil
+from typing import Dict
+
+import numpy as np
+import pytest
+from absl import flags as absl_flags
+
+import run_classifier
+from commands import arguments, run_command, run_here
+from conftest import (SHARED_DATA, TinyModel, assert_same_training, checkpoint_values, sentences,
+                      write_cola)
+from engine import checkpoints
+
+TRAIN, DEV, TEST = 48, 21, 13
+
+
+@pytest.fixture(scope="module")
+def base_flags(tiny_model: TinyModel, tmp_path_factory):
+    """Of a command that trains 6 steps of 8 examples."""
+    data_dir = write_cola(
+        tmp_path_factory.mktemp("cola"), train=TRAIN, dev=DEV, test=TEST)
+    return dict(
+        tiny_model._asdict(), task_name="cola", data_dir=data_dir,
+        store_dir=tmp_path_factory.mktemp("store"), max_seq_length=24, train_batch_size=4,
+        num_cpu_replicas=2, num_train_epochs=1, warmup_proportion=0.34, learning_rate=1e-3)
+
+
+@pytest.fixture(scope="module")
+def finished(base_flags, tmp_path_factory):
+    """A run on two replicas, and what it said."""
+    output_dir = tmp_path_factory.mktemp("two_replicas")
+    process = run_command("--do_train", "--do_eval", "--do_predict", *arguments({
+        **base_flags, "output_dir": output_dir, "save_checkpoints_steps": 2,
+        "keep_checkpoint_max": 2, "tpu_name": "mine", "num_tpu_cores": 8}))
+    assert process.returncode == 0, process.stderr
+    return output_dir, process.stderr
+
+
+@pytest.fixture
+def again(base_flags, finished, tmp_path):
+    """Flags of a command on a copy of the finished run."""
+    shutil.copytree(str(finished[0]), str(tmp_path / "out"))
+    return dict(base_flags, output_dir=tmp_path / "out", do_train=True)
+
+
+@pytest.fixture(scope="module")
+def continued(base_flags, finished, tmp_path_factory):
+    """A copy of the finished run that went on for a second epoch, and what it said."""
+    output_dir = tmp_path_factory.mktemp("continued") / "out"
+    shutil.copytree(str(finished[0]), str(output_dir))
+    process = run_command("--do_train", "--num_train_epochs=2", *arguments(
+        {**base_flags, "num_train_epochs": None, "output_dir": output_dir}))
+    assert process.returncode == 0, process.stderr
+    return output_dir, process.stderr
+
+
+def evaluation(output_dir) -> Dict[str, float]:
+    """The content of eval_results.txt, in its order."""
+    lines = (output_dir / "eval_results.txt").read_text().splitlines()
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+
+
+def probabilities(output_dir, suffix: str = "") -> np.ndarray:
+    return np.array([[float(value) for value in line.split("\t")] for line in
+                     (output_dir / f"test_results{suffix}.tsv").read_text().splitlines()])
+
+
+def steps_of(output_dir) -> int:
+    return checkpoints.latest(str(output_dir)).global_step
+
+
+# --- One run, from flags to files ----------------------------------------------------------
+
+
+def test_the_line_before_training_states_replicas_batches_examples_steps_and_devices(finished):
+    line, = [line for line in finished[1].splitlines() if line.startswith("Training on")]
+    assert line == ("Training on CPU:0 CPU:1: 2 replicas x 4 = 8 examples per step; 48 examples "
+                    "x 1 epochs = 6 steps, 2 of them warm-up")
+
+
+def test_a_run_reports_what_it_found_in_the_checkpoint_and_how_far_it_is(finished):
+    assert re.search(r"^Initialized 39 variables from .*bert_model\.ckpt$", finished[1], re.M)
+    assert re.search(r"not in the checkpoint.*output_weights, output_bias$", finished[1], re.M)
+    assert re.search(r"^step 6/6: loss \d\.\d+, [\d,.]+ examples/s", finished[1], re.M)
+    assert "Traceback" not in finished[1] and "no GPU is visible" not in finished[1]
+
+
+def test_tensorflows_own_notices_do_not_drown_what_the_command_says(finished):
+    for notice in ("tensorflow/core", "UserWarning", "cuDNN", "oneDNN"):
+        assert notice not in finished[1]
+
+
+def test_tpu_flags_that_are_set_are_warned_of_and_others_are_not(finished):
+    warnings = [line for line in finished[1].splitlines() if line.startswith("WARNING: --")]
+    assert [warning.split()[1] for warning in warnings] == ["--tpu_name", "--num_tpu_cores"]
+
+
+def test_eval_results_have_the_keys_of_the_original_in_its_order_and_then_ours(finished):
+    results = evaluation(finished[0])
+    assert list(results) == ["eval_accuracy", "eval_loss", "global_step", "loss",
+                             "matthews_correlation"]
+    assert results["global_step"] == 6 and results["loss"] == results["eval_loss"]
+    assert (results["eval_accuracy"] * DEV) % 1 == pytest.approx(0, abs=1e-9)
+
+
+def test_predictions_are_a_row_of_probabilities_and_a_label_per_example(finished):
+    rows = probabilities(finished[0])
+    assert rows.shape == (TEST, 2)
+    np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-6)
+    labels = (finished[0] / "predict.txt").read_text().splitlines()
+    assert labels == [str(index) for index in rows.argmax(axis=1)]
+
+
+def test_the_newest_keep_checkpoint_max_checkpoints_are_kept_and_nothing_temporary(finished):
+    names = sorted(os.listdir(str(finished[0])))
+    assert [name for name in names if name.endswith(".index")] == [
+        "model.ckpt-4.index", "model.ckpt-6.index"]
+    assert not [name for name in names if "tmp" in name or name.startswith("events")]
+
+
+def test_one_replica_without_a_card_says_so_loudly_and_gives_the_numbers_of_two(
+        base_flags, finished, tmp_path):
+    one = {**base_flags, "num_cpu_replicas": None, "train_batch_size": 8, "output_dir": tmp_path}
+    process = run_command("--do_train", "--do_eval", "--do_predict", *arguments(one))
+    assert process.returncode == 0, process.stderr
+    assert re.search(r"^WARNING: no GPU is visible to TensorFlow .*\(CUDA_VISIBLE_DEVICES=''\): "
+                     "running on the CPU", process.stderr, re.M)
+    assert "Training on CPU:0: 1 replicas x 8 = 8 examples per step" in process.stderr
+    assert_same_training(checkpoint_values(str(finished[0])), checkpoint_values(str(tmp_path)))
+    assert evaluation(tmp_path) == pytest.approx(evaluation(finished[0]), abs=1e-5)
+    np.testing.assert_allclose(
+        probabilities(tmp_path), probabilities(finished[0]), atol=1e-5)
+
+
+# --- The same output directory again -------------------------------------------------------
+
+
+def test_the_same_command_again_trains_nothing_prepares_nothing_and_says_so(again, capsys):
+    before = checkpoint_values(str(again["output_dir"]))
+    record = (again["output_dir"] / "run.json").read_text()
+    run_here({**again, "num_train_epochs": 1})
+    said = capsys.readouterr().err
+    assert "already trained to step 6 of 6: nothing is left to train" in said
+    assert "prepared" not in said and "WARNING" not in said
+    after = checkpoint_values(str(again["output_dir"]))
+    assert all(np.array_equal(value, after[name]) for name, value in before.items())
+    assert (again["output_dir"] / "run.json").read_text() == record
+
+
+def test_more_epochs_go_on_from_where_the_run_ended(continued):
+    output_dir, said = continued
+    assert "goes on with another --num_train_epochs: 1.0 there, 2.0 now" in said
+    assert re.search(r"^Resuming from .*model\.ckpt-6 \(step 6\)$", said, re.M)
+    assert "step 7/12" in said and "step 1/12" not in said and "prepared" not in said
+    assert steps_of(output_dir) == 12
+
+
+def test_another_number_of_replicas_with_the_same_global_batch_goes_on_to_the_same_end(
+        again, continued, capsys):
+    run_here({**again, "num_train_epochs": 2, "num_cpu_replicas": 1, "train_batch_size": 8})
+    assert "goes on with another number of replicas: 2 there, 1 now" in capsys.readouterr().err
+    assert_same_training(checkpoint_values(str(continued[0])),
+                         checkpoint_values(str(again["output_dir"])))
+
+
+def test_another_global_batch_goes_on_only_with_allow_batch_change(again, capsys):
+    other = {**again, "train_batch_size": 2, "num_train_epochs": 1}
+    with pytest.raises(SystemExit):
+        run_here(other)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.match("error: .*another global batch size: 8 there, 4 now.*--allow_batch_change",
+                    error)
+    run_here({**other, "allow_batch_change": True})
+    assert steps_of(again["output_dir"]) == 12
+
+
+def changed_config(flags, tmp_path):
+    with open(flags["bert_config_file"]) as file:
+        config = json.load(file)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, "hidden_dropout_prob": 0.3}))
+    return dict(bert_config_file=path)
+
+
+def changed_vocabulary(flags, tmp_path):
+    with open(flags["vocab_file"]) as file:
+        tokens = file.read()
+    path = tmp_path / "vocab.txt"
+    path.write_text(tokens.replace("cat", "horse"))
+    return dict(vocab_file=path)
+
+
+def changed_data(flags, tmp_path):
+    return dict(data_dir=write_cola(tmp_path / "cola", train=TRAIN - 1))
+
+
+CHANGES = {
+    "another task: cola there, sst-2 now": lambda flags, tmp_path: dict(task_name="sst-2"),
+    "another model config: hidden_dropout_prob 0.0 there, 0.3 now": changed_config,
+    "another vocabulary": changed_vocabulary,
+    "another casing (--do_lower_case): True there, False now":
+        lambda flags, tmp_path: dict(do_lower_case=False),
+    "another --max_seq_length: 24 there, 16 now": lambda flags, tmp_path: dict(max_seq_length=16),
+    "another training data": changed_data,
+}
+
+
+@pytest.mark.parametrize("difference", CHANGES)
+def test_a_directory_that_holds_another_run_is_refused_with_the_difference(
+        difference, again, tmp_path, capsys):
+    changes = CHANGES[difference](again, tmp_path)
+    if "task_name" in changes:
+        changes["data_dir"] = tmp_path
+        (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + "a cat\t1\n" * TRAIN)
+    with pytest.raises(SystemExit) as exit_status:
+        run_here({**again, "num_train_epochs": 9, **changes})
+    assert exit_status.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: --output_dir=") and difference in error
+    assert steps_of(again["output_dir"]) == 6
+
+
+def test_another_label_set_is_refused(again, capsys):
+    path = again["output_dir"] / "run.json"
+    record = json.loads(path.read_text())
+    record["facts"]["label set"] = ["no", "yes"]
+    path.write_text(json.dumps(record))
+    with pytest.raises(SystemExit):
+        run_here({**again, "do_train": False, "do_eval": True})
+    assert "another label set: ['no', 'yes'] there, ['0', '1'] now" in capsys.readouterr().err
+
+
+def test_a_directory_of_another_program_is_adopted_with_a_loud_line(again, capsys):
+    (again["output_dir"] / "run.json").unlink()
+    run_here({**again, "num_train_epochs": 2})
+    assert re.search("^WARNING: .* holds a checkpoint at step 6 of another program",
+                     capsys.readouterr().err, re.M)
+    assert steps_of(again["output_dir"]) == 12
+    assert (again["output_dir"] / "run.json").exists()
+
+
+# --- Evaluation and prediction alone -------------------------------------------------------
+
+
+def test_a_trained_model_given_as_init_checkpoint_is_evaluated_from_an_empty_directory(
+        base_flags, finished, tmp_path):
+    run_here({**base_flags, "init_checkpoint": finished[0], "output_dir": tmp_path,
+              "do_eval": True, "num_cpu_replicas": 1})
+    assert evaluation(tmp_path) == pytest.approx(evaluation(finished[0]), abs=1e-5)
+    assert not (tmp_path / "run.json").exists() and not checkpoints.latest(str(tmp_path))
+
+
+def test_padding_to_max_seq_length_gives_the_same_numbers(again, finished):
+    run_here({**again, "do_train": False, "do_eval": True, "do_predict": True,
+              "dynamic_padding": False, "eval_batch_size": 5, "predict_batch_size": 3})
+    assert evaluation(again["output_dir"]) == pytest.approx(evaluation(finished[0]), abs=1e-5)
+    np.testing.assert_allclose(
+        probabilities(again["output_dir"]), probabilities(finished[0]), atol=1e-5)
+
+
+def test_a_model_without_a_checkpoint_is_trained_from_random_values_and_says_so(
+        base_flags, tmp_path, capsys):
+    run_here({**base_flags, "init_checkpoint": None, "output_dir": tmp_path, "do_train": True,
+              "n_gpus": 0, "num_cpu_replicas": None})
+    said = capsys.readouterr().err
+    assert "WARNING: no --init_checkpoint" in said
+    assert "no GPU is visible" not in said, "the CPU was asked for"
+    assert steps_of(tmp_path) == TRAIN // 4
+
+
+# --- Other kinds of tasks ------------------------------------------------------------------
+
+
+def test_mnli_is_scored_on_the_matched_and_the_mismatched_set(base_flags, tmp_path):
+    labels = ("contradiction", "entailment", "neutral")
+
+    def write(name, count, seed, last_columns):
+        rows = ["\t".join([*"01234567", text_a, text_b, *last_columns(i)])
+                for i, (text_a, text_b) in enumerate(
+                    zip(sentences(count, seed), sentences(count, seed + 1)))]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["header", *rows, ""]))
+
+    for seed, (name, count) in enumerate([
+            ("train", 16), ("dev_matched", 5), ("dev_mismatched", 7)]):
+        write(name, count, seed, lambda i: (labels[i % 2], labels[i % 3]))
+    write("test_matched", 3, 7, lambda i: ())
+    write("test_mismatched", 4, 8, lambda i: ())
+    output_dir = tmp_path / "out"
+    run_here({**base_flags, "task_name": "MNLI", "data_dir": tmp_path, "output_dir": output_dir,
+              "do_train": True, "do_eval": True, "do_predict": True})
+    results = evaluation(output_dir)
+    assert list(results) == ["eval_accuracy", "eval_loss", "global_step", "loss",
+                             "eval_accuracy_mm", "eval_loss_mm"]
+    assert (results["eval_accuracy"] * 5) % 1 == pytest.approx(0, abs=1e-9)
+    assert (results["eval_accuracy_mm"] * 7) % 1 == pytest.approx(0, abs=1e-9)
+    for suffix, count in (("", 3), ("_mm", 4)):
+        rows = probabilities(output_dir, suffix)
+        assert rows.shape == (count, 3)
+        assert (output_dir / f"predict{suffix}.txt").read_text().splitlines() == [
+            labels[index] for index in rows.argmax(axis=1)]
+
+
+def test_sts_b_learns_numbers_and_has_correlations_in_the_place_of_an_accuracy(
+        base_flags, tmp_path):
+    def write(name, count, columns):
+        rows = ["\t".join([*"0123456", ("the cat", "a dog and")[i % 2], text.split()[0],
+                           *columns(i)]) for i, text in enumerate(sentences(count))]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["header", *rows, ""]))
+
+    write("train", 64, lambda i: [("1.000", "4.000")[i % 2]])
+    write("dev", 10, lambda i: [("1.000", "4.000")[i % 2]])
+    write("test", 6, lambda i: [])
+    output_dir = tmp_path / "out"
+    run_here({**base_flags, "task_name": "sts-b", "data_dir": tmp_path, "output_dir": output_dir,
+              "learning_rate": 5e-4, "num_train_epochs": 60, "num_cpu_replicas": 1,
+              "train_batch_size": 8, "do_train": True, "do_eval": True, "do_predict": True})
+    results = evaluation(output_dir)
+    assert list(results) == ["eval_loss", "global_step", "loss", "pearson", "spearman"]
+    assert results["pearson"] > 0.9
+    assert results["eval_loss"] < 1.5 ** 2, "worse than the mean of all labels"
+    numbers = probabilities(output_dir)
+    assert numbers.shape == (6, 1) and numbers[1::2].min() > numbers[::2].max()
+    assert (output_dir / "predict.txt").read_text() == (
+        output_dir / "test_results.tsv").read_text()
+
+
+# --- The seed's arithmetic -----------------------------------------------------------------
+
+
+def test_8551_examples_one_epoch_batch_1_on_8_replicas_are_1068_steps(tiny_model, tmp_path):
+    config = tiny_model.config(num_hidden_layers=1, hidden_size=8, num_attention_heads=1,
+                               intermediate_size=8)
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
+    (tmp_path / "train.tsv").write_text("x\t1\t\ta cat\nx\t0\t\ta dog\n" * 4275 + "x\t1\t\tcat\n")
+    process = run_command("--do_train", *arguments(dict(
+        task_name="cola", data_dir=tmp_path, output_dir=tmp_path / "out",
+        vocab_file=tiny_model.vocab_file, bert_config_file=tmp_path / "config.json",
+        max_seq_length=8, train_batch_size=1, num_train_epochs=1, num_cpu_replicas=8)))
+    assert process.returncode == 0, process.stderr
+    assert "8 replicas x 1 = 8 examples per step; 8,551 examples x 1 epochs = 1,068 steps, " \
+        "106 of them warm-up" in process.stderr
+    assert steps_of(tmp_path / "out") == 1068
+
+
+# --- The command line ----------------------------------------------------------------------
+
+
+def test_asking_for_more_cards_than_are_visible_says_how_many_are(base_flags, tmp_path):
+    process = run_command("--do_train", "--num_gpus=2", *arguments({
+        **base_flags, "num_cpu_replicas": None, "output_dir": tmp_path / "out"}), cards="-1")
+    assert process.returncode == 2
+    error = process.stderr.splitlines()[-1]
+    assert re.match("error: --num_gpus=2, but no GPUs are visible .*CUDA_VISIBLE_DEVICES='-1'",
+                    error)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_misspelt_flag_is_an_error_that_names_the_nearest_one():
+    process = run_command("--num_gpu=2", "--do_train")
+    assert process.returncode == 2
+    assert "num_gpu'. Did you mean: num_gpus" in process.stderr.splitlines()[-1]
+    assert "Traceback" not in process.stderr
+
+
+def test_help_explains_every_flag_and_shows_how_to_call_the_command():
+    process = run_command("--help")
+    assert process.returncode == 0
+    assert "python run_classifier.py --task_name=cola" in process.stdout
+    for name in run_classifier.define_flags():
+        assert re.search(rf"^  --(\[no\])?{name}:", process.stdout, re.M), name
+
+
+def test_an_argument_that_is_no_flag_is_an_error(capsys):
+    from engine import command
+    with pytest.raises(SystemExit) as exit_status:
+        command.run(run_classifier.main, run_classifier.define_flags(), usage="",
+                    argv=["run_classifier.py", "train"])
+    assert exit_status.value.code == 2
+    assert capsys.readouterr().err.startswith("error: Unexpected argument 'train'")
+
+
+def test_all_flags_of_the_original_are_there_with_its_defaults():
+    pytest.importorskip("bert.run_classifier",
+                        reason="Google's package runs on TensorFlow 1.15 only")
+    theirs = absl_flags.FLAGS.flags_by_module_dict()["bert.run_classifier"]
+    ours = run_classifier.define_flags()
+    assert len(theirs) > 20
+    for flag in theirs:
+        assert ours[flag.name].default == flag.default, flag.name
+        assert ours[flag.name].flag_type() == flag.flag_type(), flag.name
+
+
+def test_importing_the_command_defines_no_flag_of_the_process():
+    assert "num_gpus" not in absl_flags.FLAGS and "replicas_per_gpu" not in absl_flags.FLAGS
+    assert run_classifier.define_flags()["seed"].default == 42
+
+
+def test_real_data_runs_end_to_end(tiny_model, tmp_path):
+    data_dir = os.path.join(SHARED_DATA, "glue", "CoLA")
+    if not os.path.isdir(data_dir):
+        pytest.skip("../shared/data is not there")
+    run_here(dict(
+        tiny_model._asdict(), task_name="CoLA", data_dir=data_dir, output_dir=tmp_path,
+        max_seq_length=40, num_cpu_replicas=2, num_train_epochs=0.2, do_train=True, do_eval=True,
+        do_predict=True, eval_batch_size=64, predict_batch_size=64))
+    assert steps_of(tmp_path) == int(8551 * 0.2 / 64)
+    assert (evaluation(tmp_path)["eval_accuracy"] * 1043) % 1 == pytest.approx(0, abs=1e-6)
+    assert len(probabilities(tmp_path)) == 1063

@@ -1,0 +1,96 @@
+"""Proves that the shell scripts find a Python that works, and say in one line where none does."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+TOOLS = ("bash", "cat", "cksum", "dirname", "mkdir")
+pytestmark = pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason="needs a POSIX shell")
+
+
+@pytest.fixture
+def bare_machine(tmp_path):
+    """The environment variables of a machine without any Python."""
+    for tool in TOOLS:
+        os.symlink(shutil.which(tool), tmp_path / tool)
+    return {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+
+
+def install_python(machine, name, text):
+    path = os.path.join(machine["PATH"], name)
+    with open(path, "w") as file:
+        file.write(text)
+    os.chmod(path, 0o755)
+
+
+def run(machine, command, **variables):
+    return subprocess.run(
+        ["bash", "-c", f"set -euo pipefail; {command}"], cwd=ROOT, encoding="utf-8",
+        env={**machine, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def assert_one_error_line(result, *parts):
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
+    for part in parts:
+        assert part in result.stderr
+
+
+def test_a_machine_without_python_gets_one_line_that_says_what_to_install(bare_machine):
+    result = run(bare_machine, "source scripts/environment.sh; use_environment")
+    assert_one_error_line(result, "install Python 3.11", "3.7 for TensorFlow 1.15", "PYTHON=")
+
+
+def test_a_shim_that_leads_nowhere_is_passed_over(bare_machine):
+    install_python(bare_machine, "python3.11", "#!/bin/sh\nexit 127\n")
+    result = run(bare_machine, "source scripts/environment.sh; find_python 3.11 3.10 || echo none")
+    assert result.stdout == "none\n"
+
+
+def test_an_interpreter_is_found_by_its_version_on_the_path_or_in_pyenv(bare_machine, tmp_path):
+    version = "{}.{}".format(*sys.version_info)
+    folder = tmp_path / ".pyenv" / "versions" / f"{version}.99" / "bin"
+    folder.mkdir(parents=True)
+    real = folder / f"python{version}"
+    real.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    real.chmod(0o755)
+    find = f"source scripts/environment.sh; find_python 3.1 {version}"
+    assert run(bare_machine, find).stdout == f"{real}\n"
+    install_python(bare_machine, f"python{version}", real.read_text())
+    assert run(bare_machine, find).stdout == f"{tmp_path / f'python{version}'}\n"
+
+
+def test_an_environment_that_has_tensorflow_is_used_as_it_is(bare_machine):
+    result = run(bare_machine, "source scripts/environment.sh; use_environment; echo $python",
+                 PYTHON=sys.executable)
+    assert (result.returncode, result.stdout) == (0, f"{sys.executable}\n"), result.stderr
+
+
+def test_what_an_environment_of_the_user_lacks_is_named_and_not_installed(bare_machine):
+    result = run(bare_machine, "source scripts/environment.sh; use_environment; "
+                 "require tests/requirements.txt pytest no_such_module", PYTHON=sys.executable)
+    assert_one_error_line(result, "lacks no_such_module", "tests/requirements.txt")
+
+
+@pytest.mark.parametrize("variables, part", [
+    ({"DATA_DIR": "/"}, "DATA_DIR and TASK go together"),
+    ({"TASK": "cola"}, "DATA_DIR and TASK go together"),
+    ({"DATA_DIR": "/no/where", "TASK": "cola"}, "DATA_DIR=/no/where is not a folder"),
+    ({"MODEL": "/no/where"}, "MODEL=/no/where is not a folder"),
+    ({"PYTHON": "no-such-python"}, "PYTHON=no-such-python"),
+])
+def test_quickstart_refuses_bad_settings_in_one_line(bare_machine, tmp_path, variables, part):
+    result = run(bare_machine, "scripts/quickstart.sh", OUTPUT_DIR=str(tmp_path / "out"),
+                 **variables)
+    assert_one_error_line(result, part)
+
+
+def test_quickstart_refuses_a_folder_that_is_no_model(bare_machine, tmp_path):
+    (tmp_path / "notes").mkdir()
+    result = run(bare_machine, "scripts/quickstart.sh", OUTPUT_DIR=str(tmp_path / "out"),
+                 MODEL=str(tmp_path / "notes"), PYTHON=sys.executable)
+    assert_one_error_line(result, "neither bert_config.json", "nor config.json")

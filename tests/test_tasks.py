@@ -1,0 +1,339 @@
+"""The task table, the reading of its files and the making of features, against Google's code.
+
+Where Google's package has no such task, or does not run, against rows worked out by hand.
+"""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies
+
+from conftest import SHARED_DATA, TinyModel, sentences
+from engine.errors import UserError
+from tasks import metrics
+from tasks.examples import TextSet, load_encoding, load_texts, truncated_lengths
+from tasks.reading import Example, read_examples
+from tasks.table import TASKS, Columns, Split, Task, find_task
+
+# Quotes that do not pair, spaces at the ends, a line end that only Unicode knows, a byte
+# order's neighbour, an empty field: what csv readers and line splitters stumble over.
+NASTY = ('He said "no', "two  spaces and one at the end ", "a\u2028b\x85c\x0bd",
+         "caf\u00e9 \u732b \U0001f600", "")
+
+MNLI_HEADER = ("index promptID pairID genre sentence1_binary_parse sentence2_binary_parse "
+               "sentence1_parse sentence2_parse sentence1 sentence2 label1 gold_label").split()
+MNLI_TEST_HEADER = MNLI_HEADER[:10]
+XNLI_HEADER = ("language gold_label sentence1_binary_parse sentence2_binary_parse "
+               "sentence1_parse sentence2_parse sentence1 sentence2 promptID").split()
+MRPC_HEADER = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
+
+
+def write_rows(directory, name: str, rows, end: str = "\n") -> None:
+    path = os.path.join(str(directory), name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write("".join("\t".join(row) + end for row in rows).encode("utf-8"))
+
+
+def write_fixtures(directory) -> None:
+    """The tasks of the original in their official layout, a folder each."""
+    nli_labels = ("contradiction", "entailment", "neutral")
+    write_rows(directory, "cola/train.tsv",
+               [["gj04", str(i % 2), "*", text] for i, text in enumerate(NASTY)])
+    write_rows(directory, "cola/dev.tsv", [["gj04", "1", "", text] for text in NASTY], "\r\n")
+    write_rows(directory, "cola/test.tsv", [["index", "sentence"]] + [
+        [str(i), text] for i, text in enumerate(NASTY)])
+    mnli = [["0", "0", "0n", "fiction", "( a )", "( b )", "(ROOT a)", "(ROOT b)", text,
+             NASTY[-1 - i], nli_labels[i % 3], nli_labels[i % 3]]
+            for i, text in enumerate(NASTY)]
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        write_rows(directory, f"mnli/{name}.tsv", [MNLI_HEADER] + mnli)
+    write_rows(directory, "mnli/test_matched.tsv",
+               [MNLI_TEST_HEADER] + [row[:10] for row in mnli])
+    mrpc = [[str(i % 2), "702876", "702977", text, NASTY[-1 - i]] for i, text in enumerate(NASTY)]
+    for name in ("train", "dev", "test"):
+        write_rows(directory, f"mrpc/{name}.tsv", [MRPC_HEADER] + mrpc)
+    write_rows(directory, "xnli/multinli/multinli.train.zh.tsv", [["premise", "hypo", "label"]] + [
+        [text, NASTY[-1 - i], ("contradictory", "entailment", "neutral")[i % 3]]
+        for i, text in enumerate(NASTY)])
+    write_rows(directory, "xnli/xnli.dev.tsv", [XNLI_HEADER] + [
+        [language, nli_labels[i % 3], "", "", "", "", text, NASTY[-1 - i], "1"]
+        for i, text in enumerate(NASTY) for language in ("ar", "zh")])
+
+
+def google_examples(task_name: str, split_name: str, data_dir: str):
+    run_classifier = pytest.importorskip(
+        "bert.run_classifier", reason="Google's package runs on TensorFlow 1.15 only")
+    processor = {"cola": run_classifier.ColaProcessor, "mnli": run_classifier.MnliProcessor,
+                 "mrpc": run_classifier.MrpcProcessor, "xnli": run_classifier.XnliProcessor,
+                 }[task_name]()
+    examples = getattr(processor, f"get_{split_name}_examples")(data_dir)
+    labels = processor.get_labels()
+    assert labels == list(TASKS[task_name].labels)
+    return [Example(example.text_a, example.text_b,
+                    None if split_name == "test" else labels.index(example.label))
+            for example in examples]
+
+
+def our_examples(task_name: str, split_name: str, data_dir: str):
+    task = TASKS[task_name]
+    return list(read_examples(task, getattr(task, split_name), data_dir))
+
+
+@pytest.mark.parametrize("task_name, split_name", [
+    (task_name, split_name) for task_name in ("cola", "mnli", "mrpc", "xnli")
+    for split_name in ("train", "dev", "test")
+    if (task_name, split_name) != ("xnli", "test")])  # of which the original has none
+def test_the_original_tasks_read_the_examples_that_googles_processors_read(
+        task_name, split_name, tmp_path):
+    write_fixtures(tmp_path)
+    data_dir = str(tmp_path / task_name)
+    ours = our_examples(task_name, split_name, data_dir)
+    assert len(ours) == len(NASTY)
+    assert ours == google_examples(task_name, split_name, data_dir)
+
+
+REAL_SETS = [("cola", "CoLA", "train"), ("cola", "CoLA", "dev"), ("cola", "CoLA", "test"),
+             ("mnli", "MNLI", "train"), ("mnli", "MNLI", "dev"),
+             ("xnli", "XNLI", "train"), ("xnli", "XNLI", "dev")]
+
+
+@pytest.mark.parametrize("task_name, folder, split_name", REAL_SETS)
+def test_real_sets_are_read_as_google_reads_them(task_name, folder, split_name):
+    data_dir = os.path.join(SHARED_DATA, "glue", folder)
+    if not os.path.isdir(data_dir):
+        pytest.skip("../shared/data is not there")
+    assert our_examples(task_name, split_name, data_dir) == google_examples(
+        task_name, split_name, data_dir)
+
+
+@pytest.mark.parametrize("task_name, folder, sizes", [
+    ("sst-2", "SST-2", (67349, 872, 1821)), ("sts-b", "STS-B", (5749, 1500, 1379))])
+def test_real_sets_that_google_has_no_processor_for_have_their_published_sizes(
+        task_name, folder, sizes):
+    data_dir = os.path.join(SHARED_DATA, "glue", folder)
+    if not os.path.isdir(data_dir):
+        pytest.skip("../shared/data is not there")
+    found = [our_examples(task_name, name, data_dir) for name in ("train", "dev", "test")]
+    assert tuple(map(len, found)) == sizes
+    if task_name == "sts-b":
+        assert {0.0, 5.0} <= {example.label for example in found[0]} and all(
+            0 <= example.label <= 5 for example in found[0])
+
+
+# (task, split, header, row, the example that it is), as GLUE publishes the files.
+QNLI, STS_B = "index question sentence label", (
+    "index genre filename year old_index source1 source2 sentence1 sentence2 score")
+ROWS = [
+    ("sst-2", "train", "sentence label", "a fine film |1", ("a fine film ", None, 1)),
+    ("sst-2", "dev", "sentence label", "dull .|0", ("dull .", None, 0)),
+    ("sst-2", "test", "index sentence", "7|a fine film", ("a fine film", None, None)),
+    ("qqp", "train", "id qid1 qid2 question1 question2 is_duplicate",
+     "133273|213221|213222|How?|Why?|1", ("How?", "Why?", 1)),
+    ("qqp", "dev", "id qid1 qid2 question1 question2 is_duplicate",
+     "201359|303345|303346|How?|Why?|0", ("How?", "Why?", 0)),
+    ("qqp", "test", "id question1 question2", "0|How?|Why?", ("How?", "Why?", None)),
+    ("qnli", "train", QNLI, "0|When?|In 1990.|entailment", ("When?", "In 1990.", 0)),
+    ("qnli", "dev", QNLI, "0|When?|A dog.|not_entailment", ("When?", "A dog.", 1)),
+    ("qnli", "test", "index question sentence", "0|When?|In 1990.", ("When?", "In 1990.", None)),
+    ("rte", "train", "index sentence1 sentence2 label", "0|A.|B.|not_entailment", ("A.", "B.", 1)),
+    ("rte", "dev", "index sentence1 sentence2 label", "0|A.|B.|entailment", ("A.", "B.", 0)),
+    ("rte", "test", "index sentence1 sentence2", "0|A.|B.", ("A.", "B.", None)),
+    ("wnli", "train", "index sentence1 sentence2 label", "0|A.|B.|1", ("A.", "B.", 1)),
+    ("wnli", "dev", "index sentence1 sentence2 label", "0|A.|B.|0", ("A.", "B.", 0)),
+    ("wnli", "test", "index sentence1 sentence2", "0|A.|B.", ("A.", "B.", None)),
+    ("sts-b", "train", STS_B, "0|main|MSRvid|2012|1|none|none|A.|B.|3.800", ("A.", "B.", 3.8)),
+    ("sts-b", "dev", STS_B, "0|main|MSRvid|2012|1|none|none|A.|B.|0", ("A.", "B.", 0.0)),
+    ("sts-b", "test", STS_B[:-6], "0|main|MSRvid|2012|1|none|none|A.|B.", ("A.", "B.", None)),
+    ("xnli", "test", " ".join(XNLI_HEADER), "zh|neutral|||||A|B|1", ("A", "B", None)),
+]
+
+
+@pytest.mark.parametrize("task_name, split_name, header, row, expected", ROWS)
+def test_the_tasks_that_the_original_lacks_read_glues_files(
+        task_name, split_name, header, row, expected, tmp_path):
+    split = getattr(TASKS[task_name], split_name)
+    write_rows(tmp_path, split.file, [header.split(), row.split("|")])
+    assert our_examples(task_name, split_name, str(tmp_path)) == [Example(*expected)]
+
+
+def test_a_byte_order_mark_belongs_neither_to_a_text_nor_to_a_label(tmp_path):
+    (tmp_path / "train.tsv").write_bytes(b"\xef\xbb\xbf" + b"1\tsome text\n")
+    task = Task(*[Split("train.tsv", Columns(text_a=1, label=0, header=False))] * 3,
+                labels=("0", "1"))
+    assert list(read_examples(task, task.train, str(tmp_path))) == [Example("some text", None, 1)]
+
+
+def test_the_broken_rows_of_qqp_are_left_out_and_counted(tmp_path, capsys):
+    write_rows(tmp_path, "train.tsv", [["header"], ["1", "2", "3", "a", "b", "1"],
+                                       ["1", "2", "3", "broken"], ["4", "5", "6", "c", "d", "0"]])
+    assert our_examples("qqp", "train", str(tmp_path)) == [Example("a", "b", 1),
+                                                           Example("c", "d", 0)]
+    assert "skipped 1 rows with too few columns" in capsys.readouterr().err
+
+
+def test_tasks_are_found_however_their_names_are_spelt():
+    for name in ("SST-2", "sst2", "sst_2"):
+        assert find_task(name) == ("sst-2", TASKS["sst-2"])
+    assert find_task("CoLA")[0] == "cola"
+    with pytest.raises(UserError, match="sqaud.*cola, mnli, mrpc, qnli, qqp, rte, sst-2"):
+        find_task("sqaud")
+
+
+# --- Features ------------------------------------------------------------------------------
+
+PAIR_TASK = TASKS["mrpc"]
+
+
+def load_pairs(model: TinyModel, directory, pairs, max_seq_length: int) -> TextSet:
+    """Pairs of texts as a training set of MRPC's."""
+    write_rows(directory, "train.tsv", [MRPC_HEADER] + [
+        [str(i % 2), "1", "2", *pair] for i, pair in enumerate(pairs)])
+    return load_texts(PAIR_TASK, PAIR_TASK.train, str(directory),
+                      load_tiny_encoding(model, max_seq_length), str(directory / "store"),
+                      dynamic_padding=False)
+
+
+def load_tiny_encoding(model: TinyModel, max_seq_length: int):
+    return load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=max_seq_length,
+                         vocab_size=model.config().vocab_size)
+
+
+def features_of(texts: TextSet):
+    source = texts.source(with_labels=True)
+    return source.fetch(np.arange(len(texts)), source.max_length)
+
+
+def test_features_of_a_pair_and_of_one_that_is_cut_are_as_worked_out_by_hand(tiny_model, tmp_path):
+    ids = load_tiny_encoding(tiny_model, 10).tokenizer.vocab
+    texts = load_pairs(tiny_model, tmp_path, [
+        ("The cat", "a dog"), ("the cat sees a small dog", "a tree and a bird"), ("cat", " ")], 9)
+    features = features_of(texts)
+    expected = [
+        (["[CLS]", "the", "cat", "[SEP]", "a", "dog", "[SEP]"], [0, 0, 0, 0, 1, 1, 1]),
+        (["[CLS]", "the", "cat", "sees", "[SEP]", "a", "tree", "and", "[SEP]"],
+         [0, 0, 0, 0, 0, 1, 1, 1, 1]),
+        (["[CLS]", "cat", "[SEP]"], [0, 0, 0])]
+    for row, (tokens, segments) in enumerate(expected):
+        padding = [0] * (9 - len(tokens))
+        assert features["input_ids"][row].tolist() == [ids[token] for token in tokens] + padding
+        assert features["input_mask"][row].tolist() == [1] * len(tokens) + padding
+        assert features["segment_ids"][row].tolist() == segments + padding
+    assert features["label_ids"].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("max_seq_length", [3, 4, 8, 21, 40])
+def test_features_equal_those_of_googles_convert_single_example(
+        max_seq_length, tiny_model, tmp_path):
+    theirs = pytest.importorskip(
+        "bert.run_classifier", reason="Google's package runs on TensorFlow 1.15 only")
+    pairs = list(zip(sentences(60, seed=4), sentences(60, seed=5)))
+    pairs += [("", "a cat"), ("a cat", ""), ("", ""), ("a \u2603 cat", "\u00a0"), NASTY[:2]]
+    pairs += [(text, "") for text in sentences(20, seed=6)]
+    features = features_of(load_pairs(tiny_model, tmp_path, pairs, max_seq_length))
+    tokenizer = theirs.tokenization.FullTokenizer(tiny_model.vocab_file, do_lower_case=True)
+    for row, (text_a, text_b) in enumerate(pairs):
+        expected = theirs.convert_single_example(
+            9, theirs.InputExample("", text_a, text_b, str(row % 2)), ["0", "1"], max_seq_length,
+            tokenizer)
+        for name in ("input_ids", "input_mask", "segment_ids"):
+            assert features[name][row].tolist() == getattr(expected, name), (name, row)
+        assert features["label_ids"][row] == expected.label_id
+
+
+def test_single_texts_are_cut_at_max_seq_length_and_test_sets_have_no_label(tiny_model, tmp_path):
+    write_rows(tmp_path, "test.tsv", [["index", "sentence"], ["0", "the cat sees a small dog"]])
+    texts = load_texts(TASKS["cola"], TASKS["cola"].test, str(tmp_path),
+                       load_tiny_encoding(tiny_model, 5), str(tmp_path / "store"),
+                       dynamic_padding=True)
+    features = texts.source(with_labels=False).fetch(np.array([0]), 5)
+    vocab = load_tiny_encoding(tiny_model, 5).tokenizer.vocab
+    tokens = ["[CLS]", "the", "cat", "sees", "[SEP]"]
+    assert features["input_ids"].tolist() == [[vocab[token] for token in tokens]]
+    assert features["segment_ids"].tolist() == [[0] * 5]
+    assert "label_ids" not in features
+
+
+def lengths_after_popping(length_a: int, length_b: int, limit: int):
+    """The rule of the original: the longer one loses its last token, of equals the second."""
+    while length_a + length_b > limit:
+        if length_a > length_b:
+            length_a -= 1
+        else:
+            length_b -= 1
+    return length_a, length_b
+
+
+LENGTHS = strategies.integers(0, 60)
+
+
+@settings(max_examples=500, deadline=None)
+@given(strategies.lists(strategies.tuples(LENGTHS, LENGTHS, LENGTHS), min_size=1, max_size=20))
+def test_truncated_lengths_follow_the_original_rule(rows):
+    kept = truncated_lengths(*np.array(rows).T)
+    assert list(zip(*map(list, kept))) == [lengths_after_popping(*row) for row in rows]
+
+
+def test_a_store_is_made_anew_for_another_length_casing_or_content_and_else_reused(
+        tiny_model, tmp_path, capsys):
+    def prepared(text: str, max_seq_length: int = 8, do_lower_case: bool = True) -> bool:
+        write_rows(tmp_path, "train.tsv", [MRPC_HEADER, ["1", "2", "3", text, "dog"]])
+        encoding = load_encoding(
+            tiny_model.vocab_file, do_lower_case=do_lower_case, max_seq_length=max_seq_length,
+            vocab_size=tiny_model.config().vocab_size)
+        capsys.readouterr()
+        load_texts(PAIR_TASK, PAIR_TASK.train, str(tmp_path), encoding, str(tmp_path / "store"),
+                   dynamic_padding=True)
+        return "prepared 1 examples" in capsys.readouterr().err
+
+    assert prepared("A cat")
+    assert not prepared("A cat")
+    assert prepared("A cat", max_seq_length=9)
+    assert prepared("A cat", do_lower_case=False)
+    assert prepared("A bird")
+    assert not prepared("A cat")
+
+
+# --- Metrics -------------------------------------------------------------------------------
+
+
+def test_classification_metrics_are_as_worked_out_by_hand():
+    # 2 true positives, 1 false positive, 1 false negative, 1 true negative.
+    labels, predicted = np.array([1, 1, 0, 0, 1]), np.array([1, 0, 0, 1, 1])
+    results = metrics.evaluate(
+        (metrics.accuracy, metrics.f1, metrics.matthews_correlation), labels, predicted,
+        np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert results == pytest.approx({
+        "eval_accuracy": 3 / 5,
+        "f1": 2 * 2 / (2 * 2 + 1 + 1),
+        "matthews_correlation": (2 * 1 - 1 * 1) / np.sqrt(3 * 3 * 2 * 2),
+        "eval_loss": 3.0})
+
+
+def test_regression_metrics_are_as_worked_out_by_hand():
+    labels, predicted = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.0, 8.0, 5.0])
+    results = metrics.evaluate((metrics.pearson, metrics.spearman), labels, predicted,
+                               (labels - predicted) ** 2)
+    # Deviations from the means: -1.5, -0.5, 0.5, 1.5 and -3, -2, 4, 1.
+    assert results == pytest.approx({
+        "pearson": (4.5 + 1 + 2 + 1.5) / np.sqrt(5 * 30),
+        "spearman": 1 - 6 * (1 + 1) / (4 * 15),
+        "eval_loss": 26 / 4})
+
+
+@pytest.mark.parametrize("labels, predicted", [([1.0], [2.0]), ([1.0, 1.0], [1.0, 2.0]),
+                                               ([1.0, 2.0], [3.0, 3.0])])
+def test_a_correlation_that_does_not_exist_is_nan_and_no_crash(labels, predicted):
+    results = metrics.evaluate((metrics.pearson, metrics.spearman), np.array(labels),
+                               np.array(predicted), np.zeros(len(labels)))
+    assert np.isnan(results["pearson"]) and np.isnan(results["spearman"])
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_a_set_of_one_example_or_of_one_class_still_has_a_score(value):
+    results = metrics.evaluate(
+        (metrics.accuracy, metrics.f1, metrics.matthews_correlation), np.array([value]),
+        np.array([value]), np.zeros(1))
+    assert (results["eval_accuracy"], results["f1"]) == (1.0, value)
+    assert results["matthews_correlation"] == 0.0
