@@ -325,7 +325,7 @@ def _dense(x: tf.Tensor, weights: DenseWeights, activation: Activation = None) -
 def _split_heads(x: tf.Tensor, batch_size: Dimension, length: Dimension,
                  num_heads: int) -> tf.Tensor:
     """[B*F, N*H] to [B, N, F, H]."""
-    head_size = get_shape_list(x)[-1] // num_heads
+    head_size = x.shape.as_list()[-1] // num_heads
     return tf.transpose(tf.reshape(x, [batch_size, length, num_heads, head_size]), [0, 2, 1, 3])
 
 
@@ -380,7 +380,7 @@ def _encoder_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, 
     the attention's output and the layer's output. Returns the new states [B, F, D].
     """
     shape = get_shape_list(queries)
-    batch_size, from_length, _ = shape
+    batch_size, from_length = shape[:2]
     to_length = get_shape_list(states)[1]
     queries, states = reshape_to_matrix(queries), reshape_to_matrix(states)
     hidden_dropout = functools.partial(dropout, dropout_prob=settings.hidden_dropout_prob)
@@ -718,7 +718,7 @@ def attention_layer(from_tensor: tf.Tensor,
 
     def heads(name: str, x: tf.Tensor, length: Dimension, activation: Activation) -> tf.Tensor:
         x = reshape_to_matrix(x)
-        weights = _dense_weights(name, get_shape_list(x)[-1], width, initializer_range)
+        weights = _dense_weights(name, x.shape.as_list()[-1], width, initializer_range)
         return _split_heads(_dense(x, weights, activation), batch_size, length,
                             num_attention_heads)
 
@@ -760,7 +760,8 @@ def transformer_model(input_tensor: tf.Tensor,
     Raises:
       ValueError: the sizes do not fit each other.
     """
-    width = get_shape_list(input_tensor, expected_rank=3)[-1]
+    assert_rank(input_tensor, 3)
+    width = input_tensor.shape.as_list()[-1]
     if width != hidden_size:
         raise ValueError(f"The input is {width} wide; the encoder's hidden_size is {hidden_size}.")
     states = input_tensor
@@ -800,7 +801,7 @@ def _call_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, see
     if settings.activation not in ACTIVATIONS.values():
         # A caller's own function may hold tensors of this graph; ours do not.
         return _encoder_layer(queries, states, mask_bias, seeds, weights, settings)
-    states_shape = [None, None, get_shape_list(states)[-1]]
+    states_shape = [None, None, states.shape.as_list()[-1]]
     output = _call_shared(_encoder_layer, settings,
                           [(queries, states_shape), (states, states_shape),
                            (mask_bias, [None, 1, None, None]), (seeds, [3, 2])], weights)
@@ -837,7 +838,7 @@ def reshape_to_matrix(input_tensor: tf.Tensor) -> tf.Tensor:
         raise ValueError(f"A matrix needs at least rank 2; the shape is {input_tensor.shape}.")
     if input_tensor.shape.ndims == 2:
         return input_tensor
-    return tf.reshape(input_tensor, [-1, get_shape_list(input_tensor)[-1]])
+    return tf.reshape(input_tensor, [-1, input_tensor.shape.as_list()[-1]])
 
 
 def reshape_from_matrix(output_tensor: tf.Tensor,
@@ -845,7 +846,7 @@ def reshape_from_matrix(output_tensor: tf.Tensor,
     """[-1, D] to the leading axes of `orig_shape_list` and D."""
     if len(orig_shape_list) == 2:
         return output_tensor
-    width = get_shape_list(output_tensor)[-1]
+    width = output_tensor.shape.as_list()[-1]
     return tf.reshape(output_tensor, list(orig_shape_list[:-1]) + [width])
 
 

@@ -99,6 +99,7 @@ def _cpu_devices(num_replicas: int, all_reduce: Optional[str]) -> Devices:
     if all_reduce == "nccl":
         raise UserError("--all_reduce=nccl needs GPUs, and this run uses the CPU; "
                         "leave the flag out, or set it to one_device")
+    _check_hierarchical_copy(all_reduce, num_replicas)
     return Devices(
         names=tuple(f"/cpu:{i}" for i in range(num_replicas)),
         kind="CPU",
@@ -116,15 +117,20 @@ def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]
         share = _USABLE_SHARE_OF_GPU_MEMORY / replicas_per_gpu
         limits = [[int(memory * share)] * replicas_per_gpu for memory in _gpu_memory_mb(num_gpus)]
     num_replicas = num_gpus * replicas_per_gpu
-    if num_replicas == 1:
-        default = "one_device"
-    else:
-        default = "hierarchical_copy" if shared else "nccl"
+    _check_hierarchical_copy(all_reduce, num_replicas)
+    default = "one_device" if shared or num_replicas == 1 else "nccl"
     return Devices(
         names=tuple(f"/gpu:{i}" for i in range(num_replicas)),
         kind="GPU",
         all_reduce=all_reduce or default,
         session_config=runtime.session_config(gpu_memory_limits_mb=limits))
+
+
+def _check_hierarchical_copy(all_reduce: Optional[str], num_replicas: int) -> None:
+    # It adds up two halves of the replicas, and leaves one out where the halves are unequal.
+    if all_reduce == "hierarchical_copy" and num_replicas % 2:
+        raise UserError(f"--all_reduce=hierarchical_copy needs an even number of replicas, and "
+                        f"this run has {num_replicas}; use nccl or one_device")
 
 
 def _gpu_memory_mb(num_gpus: int) -> List[int]:
