@@ -30,7 +30,7 @@ use_environment() {
       "module, or name an interpreter with PYTHON=..."
     use_own_environment "$python"
   fi
-  require "$repository/requirements.txt" absl numpy safetensors six sklearn tokenizers
+  require "$repository/requirements.txt" absl numpy safetensors six sklearn
 }
 
 use_given_python() {

@@ -16,7 +16,7 @@ def load_config(path: str) -> modeling.BertConfig:
         raise UserError(f"--bert_config_file={path} is no BERT config: it lacks vocab_size")
     try:
         config = modeling.BertConfig.from_dict(values)
-        modeling._check_config(config)
+        modeling.check_config(config)
     except (TypeError, ValueError) as error:  # a value of the wrong type; one out of range
         raise UserError(f"--bert_config_file={path}: {error}") from error
     return config

@@ -1,0 +1,136 @@
+"""Proves that dropout drops the right share, and repeats where its seed says so."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import modeling
+from bert_reference import (assert_close, evaluate, load, random_features, random_values,
+                            reference_bert, tiny_config, values_for, variable_shapes)
+
+
+def run_dropout(shape, prob, seed):
+    with tf.Graph().as_default(), tf.Session() as session:
+        return session.run(modeling.dropout(tf.ones(shape), prob,
+                                            dropout_seed=tf.constant(seed)))
+
+
+@pytest.mark.parametrize("prob", [0.1, 0.5, 0.003])
+def test_dropout_keeps_the_right_share_and_the_mean(prob):
+    values = run_dropout([1000, 1001], prob, [5, 6])
+    kept = values != 0
+    deviation = math.sqrt(prob * (1 - prob) / values.size)
+    assert abs((1 - kept.mean()) - prob) < 1e-4 + 4 * deviation
+    np.testing.assert_allclose(values[kept], 1 / (1 - prob), rtol=1e-4)
+    # Neighbours share the bits of one draw: their decisions must be independent all the same.
+    for first, second in ((kept[:, :-1], kept[:, 1:]), (kept[:-1], kept[1:])):
+        assert abs((~first & ~second).mean() - prob**2) < 5 * prob / math.sqrt(values.size) + 2e-4
+
+
+def test_dropout_of_probability_zero_or_none_is_the_identity():
+    with tf.Graph().as_default():
+        ones = tf.ones([3])
+        assert modeling.dropout(ones, 0.0) is ones and modeling.dropout(ones, None) is ones
+
+
+def test_an_odd_number_of_values_is_dropped_too():
+    values = run_dropout([3, 5, 7], 0.5, [5, 6])
+    assert values.shape == (3, 5, 7) and set(np.unique(values)) == {0, 2}
+
+
+def test_dropouts_gradient_passes_where_it_kept():
+    with tf.Graph().as_default(), tf.Session() as session:
+        ones = tf.ones([50, 50])
+        output = modeling.dropout(ones, 0.3, dropout_seed=tf.constant([1, 2]))
+        dropped, gradient = session.run([output, tf.gradients(output, ones)[0]])
+        np.testing.assert_array_equal(dropped, gradient)
+
+
+def train_outputs(seed, config=None, steps=1, graph_seed=None):
+    """Outputs in training of a model whose inputs and weights are always the same."""
+    config, features = config or tiny_config(), random_features()
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(graph_seed)
+        placeholder = tf.placeholder(tf.int32, [2])
+        inputs = {name: tf.constant(value, tf.int32) for name, value in features.items()}
+        model = modeling.BertModel(config, True,
+                                   dropout_seed=None if seed is None else placeholder, **inputs)
+        load(session, random_values(tf.global_variables()))
+        fetches = [model.get_embedding_output(), model.get_sequence_output()]
+        feeds = {} if seed is None else {placeholder: seed}
+        return [session.run(fetches, feeds) for _ in range(steps)]
+
+
+def test_the_same_seed_repeats_to_the_last_bit_and_another_does_not():
+    first, again, other = (train_outputs(seed)[0] for seed in ([3, 4], [3, 4], [3, 5]))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first[0], other[0]) and not np.array_equal(first[1], other[1])
+
+
+def test_without_a_seed_each_step_differs_and_the_graphs_seed_repeats_the_run():
+    run, again, other = (train_outputs(None, steps=2, graph_seed=seed) for seed in (8, 8, 9))
+    assert not np.array_equal(run[0], run[1])
+    np.testing.assert_array_equal(run, again)
+    assert not np.array_equal(run, other)
+
+
+def test_nothing_drops_outside_training():
+    features = random_features()
+    values = values_for(tiny_config())
+    outputs = evaluate(modeling.BertModel, tiny_config(), features, values=values)
+    assert_close(outputs, reference_bert(values, tiny_config(), **features))
+
+
+def test_attention_drops_probabilities_and_its_gradient_knows():
+    """Against the gradient that TensorFlow derives of the same formula with the same mask."""
+    rng = np.random.RandomState(1)
+    seed = [7, 8]
+    with tf.Graph().as_default(), tf.Session() as session:
+        query, key, value = (tf.constant(rng.normal(size=[2, 3, length, 4]), tf.float32)
+                             for length in (5, 7, 7))
+        bias = tf.constant(-10000.0 * rng.randint(2, size=[2, 1, 1, 7]), tf.float32)
+        probs = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / 2.0 + bias)
+        formula = tf.matmul(modeling.dropout(probs, 0.3, dropout_seed=seed), value)
+        ours = modeling._attend(query, key, value, bias, 0.3, seed)
+        results = []
+        for context in (ours, formula):
+            gradients = tf.gradients(tf.reduce_sum(tf.sin(context)), [query, key, value])
+            results.append(session.run({"context": context, "d query": gradients[0],
+                                        "d key": gradients[1], "d value": gradients[2]}))
+        assert_close(*results, 1e-6)
+        assert np.abs(results[0]["d query"]).max() > 0.01
+
+
+def test_places_have_seeds_of_their_own_whatever_the_number_of_layers():
+    with tf.Graph().as_default(), tf.Session() as session:
+        places = session.run(modeling._seeds_of_places([5, 3], tf.constant([1, 2]), [0.0, 0.1]))
+        fewer = session.run(modeling._seeds_of_places([4, 3], tf.constant([1, 2]), [0.1, 0.0]))
+    assert len(np.unique(places.reshape([15, 2]), axis=0)) == 15
+    np.testing.assert_array_equal(places[:4], fewer)
+
+
+def mask_at(variable, output):
+    """Where the dropout behind `variable` kept: the one weight but scales that is not 0.
+
+    So that dropout sees ones, and the `output` after it is above 0 where it kept.
+    """
+    config = tiny_config(hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
+    values = {name: np.full(shape, float(name.endswith("gamma") or name == variable))
+              for name, shape in variable_shapes(config).items()}
+    outputs = evaluate(modeling.BertModel, config, random_features(8, 9), is_training=True,
+                       values=values, dropout_seed=tf.constant([1, 2]))
+    return outputs[output] > 0
+
+
+def test_each_place_in_the_network_draws_a_mask_of_its_own():
+    places = {"bert/embeddings/LayerNorm/beta": "embedding"}
+    for index in range(3):
+        for name in ("attention/output", "output"):
+            places[f"bert/encoder/layer_{index}/{name}/dense/bias"] = f"layer_{index}"
+    masks = [mask_at(*place) for place in places.items()]
+    for first, second in itertools.combinations(masks, 2):
+        assert 0.4 < first.mean() < 0.6
+        assert 0.4 < (first == second).mean() < 0.6
