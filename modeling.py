@@ -16,6 +16,7 @@ import copy
 import functools
 import json
 import math
+import numbers
 import re
 import threading
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -85,11 +86,11 @@ def check_config(config: BertConfig) -> None:
     for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
                  "intermediate_size", "max_position_embeddings", "type_vocab_size"):
         value = getattr(config, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
             raise ValueError(f"BERT config: {name} is {value!r}, must be a positive integer.")
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         value = getattr(config, name)
-        if not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
+        if not isinstance(value, numbers.Real) or not 0.0 <= value < 1.0:
             raise ValueError(f"BERT config: {name} is {value!r}, must be in [0, 1).")
     _check_heads(config.hidden_size, config.num_attention_heads)
     get_activation(config.hidden_act)
@@ -131,8 +132,8 @@ def _activate(x: tf.Tensor, value_and_slope: Callable[[tf.Tensor], Tuple[tf.Tens
               ) -> tf.Tensor:
     """The value; its gradient is one product with the slope, all that is kept for it.
 
-    On two cores, forward and backward of `gelu` take 14 ms for 4096 x 1536 values where the
-    derived gradient takes 24 and keeps three tensors of that size.
+    With the derived gradient, forward and backward of `gelu` take 1.5 to 1.9 times as long,
+    and keep three tensors as wide as the feed-forward layer.
     """
     @tf.custom_gradient
     def activate(x):
@@ -294,7 +295,7 @@ def _normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
                ) -> Tuple[tf.Tensor, Callable[[tf.Tensor], Tuple[tf.Tensor, ...]]]:
     """Layer normalization over the last axis (https://arxiv.org/abs/1607.06450).
 
-    The gradient in closed form takes half the time of the derived one.
+    The gradient's closed form saves a tenth to a fifth of the time of the derived one.
     """
     def mean(values: tf.Tensor) -> tf.Tensor:
         return tf.reduce_mean(values, axis=-1, keepdims=True)
@@ -366,7 +367,7 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
 
         def gradient(d_context):
             # What dropout zeroed is zero in `dropped`: the mask need not be kept, nor applied
-            # again. The derived gradient takes three more passes over [B, N, F, T].
+            # again: two passes over [B, N, F, T] less than the derived gradient.
             d_context *= 1.0 / keep_prob
             flow = dropped * tf.matmul(d_context, value, transpose_b=True)
             d_scores = flow - probs * tf.reduce_sum(flow, axis=-1, keepdims=True)
@@ -860,7 +861,7 @@ def reshape_to_matrix(input_tensor: tf.Tensor) -> tf.Tensor:
         raise ValueError(f"A matrix needs at least rank 2; the shape is {input_tensor.shape}.")
     if input_tensor.shape.ndims == 2:
         return input_tensor
-    return tf.reshape(input_tensor, [-1, input_tensor.shape.as_list()[-1]])
+    return tf.reshape(input_tensor, [-1, get_shape_list(input_tensor)[-1]])
 
 
 def reshape_from_matrix(output_tensor: tf.Tensor,
@@ -868,7 +869,7 @@ def reshape_from_matrix(output_tensor: tf.Tensor,
     """[-1, D] to the leading axes of `orig_shape_list` and D."""
     if len(orig_shape_list) == 2:
         return output_tensor
-    width = output_tensor.shape.as_list()[-1]
+    width = get_shape_list(output_tensor)[-1]
     return tf.reshape(output_tensor, list(orig_shape_list[:-1]) + [width])
 
 

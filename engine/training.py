@@ -98,9 +98,10 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
 def _dropout_seed(seed: int, global_step: tf.Variable) -> tf.Tensor:
     """[2], different for every step and replica of a run, and for runs of different seeds."""
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-    # 2**20 is more replicas than anyone has: (seed, replica) pairs do not collide.
-    stream = seed * 2**20 + tf.cast(replica, tf.int64)
-    return tf.stack([stream, tf.cast(global_step, tf.int64)])
+    with tf.device("/cpu:0"):  # random kernels read their seeds in host memory
+        # 2**20 is more replicas than anyone has: (seed, replica) pairs do not collide.
+        stream = seed * 2**20 + tf.cast(replica, tf.int64)
+        return tf.stack([stream, tf.cast(global_step, tf.int64)])
 
 
 def _skip_report_of_uninitialized_variables() -> None:

@@ -180,7 +180,7 @@ CASES = {
     "a size that is a text": Case(
         config(hidden_size="16"), ("--bert_config_file", "hidden_size")),
     "a probability that is a text": Case(
-        config(hidden_dropout_prob="0.1"), ("--bert_config_file", "str")),
+        config(hidden_dropout_prob="0.1"), ("--bert_config_file", "hidden_dropout_prob")),
     "an unknown activation": Case(
         config(hidden_act="swoosh"), ("--bert_config_file", "swoosh")),
     # Flags.

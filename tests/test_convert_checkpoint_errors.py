@@ -89,7 +89,7 @@ def test_a_bad_hugging_face_folder_is_one_clear_line(bare_encoder, tmp_path, dam
 @pytest.mark.parametrize("damage, message", [
     (remove("bert_config.json"), "bert_config.json: No such file"),
     (remove("bert_model.ckpt.index"), "checkpoint"),
-    (remove("bert_model.ckpt.data-00000-of-00001"), "cannot be read"),
+    (remove("bert_model.ckpt.data-00000-of-00001"), "cut short"),
     (truncate("bert_model.ckpt.data-00000-of-00001", 2000), "cut short"),
     (truncate("bert_model.ckpt.index", 40), "cannot be read"),
     (remove("vocab.txt"), "vocab.txt: No such file"),
