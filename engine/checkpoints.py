@@ -159,4 +159,6 @@ def check_matches(checkpoint: Checkpoint, variables: Sequence[tf.Variable]) -> N
         if held != shape:
             state = "is missing" if held is None else f"has the shape {held}"
             raise UserError(f"{checkpoint.path} does not belong to this model: {name} {state}, "
-                            f"and the model needs {shape}; use another --output_dir")
+                            f"and the model needs {shape}; the checkpoint (of --output_dir or "
+                            "--init_checkpoint), --bert_config_file and the task must belong "
+                            "together")

@@ -5,6 +5,7 @@ Estimator and MirroredStrategy run it; the batches come from the plan, the updat
 """
 
 import os
+import time
 from typing import NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
@@ -71,7 +72,8 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
 
     initial_values = checkpoints.InitialValues(None if earlier else init_checkpoint, settings.seed)
     hooks = [_ModelCheck(initial_values, earlier, init_checkpoint),
-             SaveHook(settings.output_dir, settings.save_checkpoints_steps),
+             SaveHook(settings.output_dir, settings.save_checkpoints_steps,
+                      settings.keep_checkpoint_max),
              progress.TrainingProgress(
                  first_step, settings.num_train_steps,
                  settings.per_replica_batch_size * devices.num_replicas)]
@@ -162,15 +164,17 @@ class _ModelCheck(tf.train.SessionRunHook):
 class SaveHook(tf.train.SessionRunHook):
     """Saves every `every_steps` steps and at the end, and not before the first step."""
 
-    def __init__(self, output_dir: str, every_steps: int):
+    def __init__(self, output_dir: str, every_steps: int, keep_checkpoint_max: int):
         self._prefix = os.path.join(output_dir, "model.ckpt")
         self._every_steps = every_steps
+        self._keep_checkpoint_max = keep_checkpoint_max
 
     def begin(self) -> None:
         self._global_step = tf.train.get_global_step()
 
     def after_create_session(self, session, coord) -> None:
         self._saver, = tf.get_collection(tf.GraphKeys.SAVERS)
+        self._remove_surplus()
         self._step = self._saved_step = int(session.run(self._global_step))
 
     def after_run(self, run_context, run_values) -> None:
@@ -182,6 +186,15 @@ class SaveHook(tf.train.SessionRunHook):
 
     def end(self, session) -> None:
         self._save(session)
+
+    def _remove_surplus(self) -> None:
+        """What an earlier run kept more of: the saver itself removes one for each that it saves."""
+        paths = self._saver.last_checkpoints
+        for path in paths[:-self._keep_checkpoint_max]:
+            tf.train.remove_checkpoint(path)
+        # Without their times, the saver would take them for ones to keep for ever.
+        self._saver.set_last_checkpoints_with_time(
+            [(path, time.time()) for path in paths[-self._keep_checkpoint_max:]])
 
     def _save(self, session) -> None:
         if self._step != self._saved_step:

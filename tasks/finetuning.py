@@ -1,5 +1,6 @@
 """Fine-tuning on a task: its data, its head and its metrics, put through the engine."""
 
+import glob
 import os
 from typing import Any, Dict, NamedTuple, Optional
 
@@ -11,6 +12,10 @@ from modeling import BertConfig
 from tasks import classifier
 from tasks.examples import Encoding, TextSet, load_texts
 from tasks.table import Split, Task
+
+
+# What scoring writes into the output directory.
+RESULT_FILES = ("eval_results.txt", "test_results*.tsv", "predict*.txt")
 
 
 class Settings(NamedTuple):
@@ -107,6 +112,7 @@ def train(job: Job, texts: TextSet) -> None:
                                      allow_batch_change=settings.allow_batch_change):
         return
     _announce(job, len(texts), num_train_steps, warmup_steps)
+    _remove_results(settings.output_dir)
     with run_record.kept(settings.output_dir, record):
         training.train(
             job.forward, texts.source(with_labels=True), job.devices,
@@ -120,6 +126,14 @@ def train(job: Job, texts: TextSet) -> None:
                 save_checkpoints_steps=settings.save_checkpoints_steps,
                 keep_checkpoint_max=settings.keep_checkpoint_max),
             settings.init_checkpoint)
+
+
+def _remove_results(output_dir: str) -> None:
+    """Removes scores and predictions of an earlier model, which the training makes stale."""
+    for pattern in RESULT_FILES:
+        for path in glob.glob(os.path.join(glob.escape(output_dir), pattern)):
+            log.info(f"Removing {path}: it is of an earlier model")
+            os.remove(path)
 
 
 def _changeable(job: Job) -> Dict[str, Any]:

@@ -54,7 +54,8 @@ def continued(base_flags, finished, tmp_path_factory):
     output_dir = tmp_path_factory.mktemp("continued") / "out"
     shutil.copytree(str(finished[0]), str(output_dir))
     process = run_command("--do_train", "--num_train_epochs=2", *arguments(
-        {**base_flags, "num_train_epochs": None, "output_dir": output_dir}))
+        {**base_flags, "num_train_epochs": None, "keep_checkpoint_max": 1,
+         "output_dir": output_dir}))
     assert process.returncode == 0, process.stderr
     return output_dir, process.stderr
 
@@ -158,6 +159,13 @@ def test_more_epochs_go_on_from_where_the_run_ended(continued):
     assert re.search(r"^Resuming from .*model\.ckpt-6 \(step 6\)$", said, re.M)
     assert "step 7/12" in said and "step 1/12" not in said and "prepared" not in said
     assert steps_of(output_dir) == 12
+
+
+def test_a_run_that_goes_on_leaves_neither_stale_results_nor_more_checkpoints_than_asked_for(
+        continued):
+    names = os.listdir(str(continued[0]))
+    assert [name for name in names if name.endswith(".index")] == ["model.ckpt-12.index"]
+    assert not {"eval_results.txt", "test_results.tsv", "predict.txt"} & set(names)
 
 
 def test_another_number_of_replicas_with_the_same_global_batch_goes_on_to_the_same_end(
