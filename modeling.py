@@ -450,9 +450,14 @@ def _trace(function: Callable[..., tf.Tensor], settings: Any, structure: Any,
 
     flat_function.__name__ = function.__name__  # what profiles show
     # A graph of its own has no device scope, no seeds, no control dependencies: what is traced
-    # in it runs on the device of each of its callers.
+    # in it runs on the device of each of its callers. So must the function's gradient, which
+    # is traced when first asked for: left to the first replica, it would keep the device of
+    # that replica, and all replicas would go through the first one's card.
     with tf.Graph().as_default():
-        return _noinline_function(flat_function, [tf.TensorSpec(*spec) for spec in specs])
+        shared = _noinline_function(flat_function, [tf.TensorSpec(*spec) for spec in specs])
+        arguments = [tf.placeholder(dtype, shape) for shape, dtype in specs]
+        tf.gradients(shared(*arguments), [x for x in arguments if x.dtype.is_floating])
+        return shared
 
 
 def _noinline_function(python_function: Callable[..., tf.Tensor],

@@ -29,6 +29,13 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
     m and v are the variables `<w>/adam_m` and `<w>/adam_v`, as in the original.
 
+    What crosses replicas in a step is each gradient, once, and nothing else. Dense ones
+    go through the strategy's reduction, packed. A sparse one, the word embeddings', is
+    gathered: each replica receives the rows of the N - 1 others, (N - 1) * B * T of them
+    for B examples of T tokens, where a ring that reduces the dense gradient of V rows
+    would move 2 * V * (N - 1) / N. The rows are fewer while N * B * T < 2 * V: for 8
+    replicas of 32 * 128 tokens, 28,672 rows against 53,414 with V = 30,522.
+
     A step in which any gradient of any replica is not finite leaves weights and
     slots as they are, bit for bit, on every replica; `global_step` goes on.
 
@@ -87,14 +94,19 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
     def _apply_to_all_replicas(self, strategy, gradients, variables, global_step, name):
         """The cross-replica half: arguments hold one component for each replica."""
         extended = strategy.extended
-        reduced = extended.batch_reduce_to(
-            tf.distribute.ReduceOp.MEAN, list(zip(gradients, variables)))
+        rows = [_rows_of_replicas(strategy, gradient) for gradient in gradients]
+        averages = iter(extended.batch_reduce_to(tf.distribute.ReduceOp.MEAN, [
+            (gradient, variable) for gradient, variable, sparse in zip(gradients, variables, rows)
+            if not sparse]))
+        reduced = [None if sparse else next(averages) for sparse in rows]
         slots = _Slots()
         names = [_name_of(variable) for variable in variables]
         # Each replica's own copies of the variables, replica by replica.
         copies = zip(*map(strategy.experimental_local_results, variables))
 
-        def update_replica(_, gradients) -> tf.Operation:
+        def update_replica(_, reduced) -> tf.Operation:
+            gradients = [_gathered(sparse) if sparse else gradient
+                         for gradient, sparse in zip(reduced, rows)]
             return self._update_replica(names, next(copies), gradients, slots)
 
         with tf.name_scope(name or self.get_name()):
@@ -114,7 +126,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         for name, variable, gradient in zip(names, variables, gradients):
             m, v = (slots.create(f"{name}/{slot}", variable) for slot in ("adam_m", "adam_v"))
             # 0 * NaN is NaN, but the gradient of a skipped step must vanish.
-            clipped = tf.math.multiply_no_nan(_densified(gradient), step.gradient_scale)
+            clipped = tf.math.multiply_no_nan(
+                _densified(gradient, variable.shape.as_list()[0]), step.gradient_scale)
             with tf.control_dependencies(self._decay(name, variable, step.learning_rate)):
                 updates.append(self._apply_adam(variable, m, v, clipped, step))
         return tf.group(*updates)
@@ -204,12 +217,26 @@ class _Slots:
         return handle
 
 
-def _densified(gradient: Gradient) -> tf.Tensor:
+def _rows_of_replicas(strategy, gradient) -> Sequence[tf.IndexedSlices]:
+    """The components of a sparse gradient; empty for a dense one."""
+    components = strategy.experimental_local_results(gradient)
+    return components if isinstance(components[0], tf.IndexedSlices) else ()
+
+
+def _gathered(rows: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+    """The mean over replicas, on the current device: the rows of all, copied from each."""
+    if len(rows) == 1:
+        return rows[0]
+    return tf.IndexedSlices(
+        tf.concat([part.values for part in rows], 0) / len(rows),
+        tf.concat([part.indices for part in rows], 0))
+
+
+def _densified(gradient: Gradient, num_rows: int) -> tf.Tensor:
     """Rows of `IndexedSlices` added up into a dense tensor: Adam moves every row anyway."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    return tf.math.unsorted_segment_sum(
-        gradient.values, gradient.indices, gradient.dense_shape[0])
+    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, num_rows)
 
 
 def _name_of(variable: tf.Variable) -> str:

@@ -48,7 +48,7 @@ def recipes_seconds(config: str, num_replicas: int) -> float:
     answer = subprocess.run(
         [sys.executable, "-m", "benchmarks.peers.mirrored_recipe", f"--config={config}",
          f"--num_replicas={num_replicas}"], cwd=report.ROOT, stdout=subprocess.PIPE,
-        universal_newlines=True, check=True)
+        stderr=subprocess.DEVNULL, universal_newlines=True, check=True)
     return json.loads(answer.stdout.splitlines()[-1])["first_step_ended"] - start
 
 

@@ -45,8 +45,8 @@ class AdamW(tf.train.Optimizer):
                         v.assign(next_v))
 
     def _resource_apply_sparse(self, grad, var, indices):
-        dense = tf.scatter_nd(tf.expand_dims(indices, 1), grad, tf.shape(var, out_type=tf.int64))
-        return self._resource_apply_dense(dense, var)
+        rows = tf.expand_dims(tf.cast(indices, tf.int32), 1)
+        return self._resource_apply_dense(tf.scatter_nd(rows, grad, tf.shape(var)), var)
 
 
 def model_fn_of(config):
@@ -79,10 +79,10 @@ def input_fn_of(batch_size, length, vocab_size):
 
 class FirstStep(tf.train.SessionRunHook):
     """The time at which step 1 ended."""
-    end = None
+    ended = None
 
     def after_run(self, run_context, run_values):
-        self.end = self.end or time.time()
+        self.ended = self.ended or time.time()
 
 
 def main():
@@ -103,7 +103,7 @@ def main():
                                           allow_soft_placement=True)))
         estimator.train(input_fn_of(args.batch_size, args.length, config.vocab_size),
                         max_steps=1, hooks=[first_step])
-    print(json.dumps({"first_step_ended": first_step.end}))
+    print(json.dumps({"first_step_ended": first_step.ended}))
 
 
 if __name__ == "__main__":
