@@ -125,9 +125,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         updates = []
         for name, variable, gradient in zip(names, variables, gradients):
             m, v = (slots.create(f"{name}/{slot}", variable) for slot in ("adam_m", "adam_v"))
-            # 0 * NaN is NaN, but the gradient of a skipped step must vanish.
-            clipped = tf.math.multiply_no_nan(
-                _densified(gradient, variable.shape.as_list()[0]), step.gradient_scale)
+            clipped = _scaled(gradient, step.gradient_scale, variable.shape.as_list())
             with tf.control_dependencies(self._decay(name, variable, step.learning_rate)):
                 updates.append(self._apply_adam(variable, m, v, clipped, step))
         return tf.group(*updates)
@@ -232,11 +230,14 @@ def _gathered(rows: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
         tf.concat([part.indices for part in rows], 0))
 
 
-def _densified(gradient: Gradient, num_rows: int) -> tf.Tensor:
-    """Rows of `IndexedSlices` added up into a dense tensor: Adam moves every row anyway."""
+def _scaled(gradient: Gradient, scale: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """The dense gradient times `scale`; zeros for a scale of 0, whatever it holds."""
+    # 0 * NaN is NaN, but the gradient of a skipped step must vanish.
     if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, num_rows)
+        return tf.math.multiply_no_nan(gradient, scale)
+    # Adam moves every row, also those without a gradient.
+    return tf.math.unsorted_segment_sum(
+        tf.math.multiply_no_nan(gradient.values, scale), gradient.indices, shape[0])
 
 
 def _name_of(variable: tf.Variable) -> str:

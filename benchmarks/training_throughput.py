@@ -1,11 +1,11 @@
-"""Fine-tuning throughput, examples/s on one replica: ours and a peer's, in turn, in one run.
+"""Fine-tuning throughput, examples/s: ours and a peer's, in turn, in one run.
 
   python -m benchmarks.training_throughput --set=cola --model=MINILM_TF --data=SHARED_DATA
 
 The MiniLM shape, max_seq_length 128, batch 32. Sets: CoLA, SST-2, ChnSentiCorp (Chinese
 vocabulary, random weights), and CoLA's sentences joined up so that each example fills all
-128 tokens. The peer is Google's run_classifier on TensorFlow 1.15; with
---huggingface_python and --huggingface_model it is PyTorch (CoLA only).
+128 tokens. Peers: Google's run_classifier on TensorFlow 1.15; `--peer=huggingface`, PyTorch
+on CoLA; `--peer=one_replica`, ours with 1 x 32 against ours with 2 x 16.
 
 Beside it the share of the machine's limit: multiply-adds of the encoder on real tokens per
 second over the rate of a large matrix product in the same TensorFlow.
@@ -56,47 +56,66 @@ def write_cola_layout(examples, directory: str) -> None:
 
 
 def prepare_model(name: str, model: str, data: str, directory: str) -> str:
-    """The model's folder; for Chinese, one of the same shape with a Chinese vocabulary."""
-    if name != "chnsenticorp":
-        return model
+    """The model as Google's code takes it: the tanh form of gelu. For Chinese, the shape alone."""
     os.makedirs(directory)
-    shutil.copy(os.path.join(data, "vocab/chinese/vocab.txt"), directory)
     with open(os.path.join(model, "bert_config.json")) as file:
-        config = {**json.load(file), "vocab_size": 21128, "hidden_act": "gelu"}
+        config = {**json.load(file), "hidden_act": "gelu"}
+    if name == "chnsenticorp":
+        config["vocab_size"] = 21128
+        shutil.copy(os.path.join(data, "vocab/chinese/vocab.txt"), directory)
+    else:
+        for file_name in os.listdir(model):
+            if file_name != "bert_config.json":
+                shutil.copy(os.path.join(model, file_name), directory)
     with open(os.path.join(directory, "bert_config.json"), "w") as file:
         json.dump(config, file)
     return directory
 
 
-def our_rate(model: str, data_dir: str, steps: int) -> float:
+def our_rate(model: str, data_dir: str, steps: int, num_replicas: int = 1) -> float:
     checkpoint = os.path.join(model, "bert_model.ckpt")
     with tempfile.TemporaryDirectory() as output_dir:
         answer = subprocess.run(
             [sys.executable, "run_classifier.py", "--task_name=cola", f"--data_dir={data_dir}",
              f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
-             f"--output_dir={output_dir}", "--do_train", "--num_gpus=0",
+             f"--output_dir={output_dir}", "--do_train",
+             f"--num_cpu_replicas={num_replicas}", f"--train_batch_size={32 // num_replicas}",
              f"--num_train_epochs={(steps + 0.5) * 32 / (32 * 130)}"]
             + ([f"--init_checkpoint={checkpoint}"] if os.path.exists(checkpoint + ".index") else []),
             cwd=report.ROOT, stderr=subprocess.PIPE, universal_newlines=True, check=True)
     return float(re.findall(r"([\d,.]+) examples/s", answer.stderr)[-1].replace(",", ""))
 
 
-def googles_rate(args, model: str, data_dir: str) -> float:
+def googles_rate(model: str, data_dir: str, measure: str) -> float:
     with tempfile.TemporaryDirectory() as work_dir:
-        answer = subprocess.run(
-            [sys.executable, "-m", "benchmarks.peers.google_classifier", f"--data_dir={data_dir}",
-             f"--model={model}", f"--work_dir={work_dir}", "--measure=train"],
-            cwd=report.ROOT, stdout=subprocess.PIPE, universal_newlines=True, check=True)
-    return json.loads(answer.stdout.splitlines()[-1])["rate"]
+        return _answer_of(
+            sys.executable, "google_classifier", f"--data_dir={data_dir}", f"--model={model}",
+            f"--work_dir={work_dir}", f"--measure={measure}")["rate"]
 
 
-def huggingfaces_rate(args, model: str, data_dir: str) -> float:
+def huggingfaces_rate(args) -> float:
+    return _answer_of(
+        args.huggingface_python, "huggingface", f"--model_dir={args.huggingface_model}",
+        f"--data_dir={os.path.join(args.data, 'glue/CoLA')}",
+        "--max_steps=70")["examples_per_second"]
+
+
+def _answer_of(python: str, peer: str, *flags: str) -> dict:
     answer = subprocess.run(
-        [args.huggingface_python, "-m", "benchmarks.peers.huggingface",
-         f"--model_dir={args.huggingface_model}",
-         f"--data_dir={os.path.join(args.data, 'glue/CoLA')}", "--max_steps=70"],
-        cwd=report.ROOT, stdout=subprocess.PIPE, universal_newlines=True, check=True)
-    return json.loads(answer.stdout.splitlines()[-1])["examples_per_second"]
+        [python, "-m", f"benchmarks.peers.{peer}", *flags], cwd=report.ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, check=True)
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+# Name, and (flags, model, data_dir) -> examples/s.
+PEERS = {
+    "google": ("Google's run_classifier",
+               lambda args, model, data_dir: googles_rate(model, data_dir, "train")),
+    "huggingface": ("Hugging Face (PyTorch)",
+                    lambda args, model, data_dir: huggingfaces_rate(args)),
+    "one_replica": ("ours, 1 × 32",
+                    lambda args, model, data_dir: our_rate(model, data_dir, OUR_STEPS[args.set])),
+}
 
 
 def machine_limit_gflops() -> float:
@@ -134,32 +153,42 @@ def main() -> None:
     parser.add_argument("--set", choices=sorted(SETS), required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--data", required=True)
+    parser.add_argument("--peer", choices=sorted(PEERS), default="google")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--huggingface_python")
     parser.add_argument("--huggingface_model")
     args = parser.parse_args()
+    peers_name, peers_rate = PEERS[args.peer]
+    num_replicas = 2 if args.peer == "one_replica" else 1
+    ours, theirs = [], []
     with tempfile.TemporaryDirectory() as work_dir:
         examples = examples_of(args.set, args.data)
         data_dir = os.path.join(work_dir, "data")
         write_cola_layout(examples, data_dir)
         model = prepare_model(args.set, args.model, args.data, os.path.join(work_dir, "model"))
-        peer = huggingfaces_rate if args.huggingface_python else googles_rate
-        ours, theirs = [], []
         for _ in range(args.pairs):
-            theirs.append(peer(args, model, data_dir))
-            ours.append(our_rate(model, data_dir, OUR_STEPS[args.set]))
+            theirs.append(peers_rate(args, model, data_dir))
+            ours.append(our_rate(model, data_dir, OUR_STEPS[args.set], num_replicas))
             print(f"ours {ours[-1]:.1f}, peer {theirs[-1]:.1f} examples/s", flush=True)
         limit = machine_limit_gflops()
         share = [f"{useful_gflops(np.median(rates), model, examples) / limit:.0%}"
                  for rates in (ours, theirs)]
-    name = "Hugging Face (PyTorch)" if args.huggingface_python else "Google's run_classifier"
     report.append(
-        f"Fine-tuning throughput, {args.set}, 1 replica, batch 32, examples/s (median)",
+        f"Fine-tuning throughput, {args.set}, {num_replicas} × {32 // num_replicas}, "
+        f"against {peers_name}: examples/s (median)",
         [{"set": args.set, "ours": f"{np.median(ours):.1f}", "peer": f"{np.median(theirs):.1f}",
-          "the peer is": name, "ours / peer": report.ratios(ours, theirs),
+          "ours / peer": report.ratios(ours, theirs),
           "share of the machine's limit, ours and peer": " and ".join(share)}],
-        command=f"python -m benchmarks.training_throughput --set={args.set}",
-        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+        command=f"python -m benchmarks.training_throughput --set={args.set} --peer={args.peer}",
+        versions=_versions(args))
+
+
+def _versions(args) -> dict:
+    versions = {"TensorFlow": report.version_of(sys.executable, "tensorflow")}
+    if args.peer == "huggingface":
+        versions.update({name: report.version_of(args.huggingface_python, name)
+                         for name in ("torch", "transformers")})
+    return versions
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""Evaluation throughput, examples/s: ours and Google's, in turn, in one run.
+
+  python -m benchmarks.evaluation_throughput --model=MINILM_TF --data_dir=glue/CoLA
+
+CoLA's dev set, max_seq_length 128, --eval_batch_size at its default, 8, on one replica;
+TensorFlow 1.15. Both after their first steps, from a model of one training step.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+from benchmarks import report
+from benchmarks.training_throughput import googles_rate, prepare_model
+from engine import checkpoints, devices
+from engine.inference import Predictor
+from tasks import classifier
+from tasks.examples import TextSet, load_encoding, load_texts
+from tasks.table import TASKS
+
+BATCH_SIZE = 8
+
+
+def train_one_step(model: str, data_dir: str, output_dir: str) -> None:
+    subprocess.run(
+        [sys.executable, "run_classifier.py", "--task_name=cola", f"--data_dir={data_dir}",
+         f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
+         f"--init_checkpoint={model}/bert_model.ckpt", f"--output_dir={output_dir}",
+         "--do_train", "--num_gpus=0", "--num_train_epochs=0.005"],
+        cwd=report.ROOT, stderr=subprocess.DEVNULL, check=True)
+
+
+def load_dev(model: str, data_dir: str, store_dir: str) -> TextSet:
+    config = classifier.load_config(f"{model}/bert_config.json")
+    encoding = load_encoding(f"{model}/vocab.txt", do_lower_case=True, max_seq_length=128,
+                             vocab_size=config.vocab_size)
+    return load_texts(TASKS["cola"], TASKS["cola"].dev, data_dir, encoding, store_dir,
+                      dynamic_padding=True)
+
+
+def our_rate(model: str, texts: TextSet, output_dir: str) -> float:
+    """The whole set, after it was predicted once."""
+    forward = classifier.forward_of(classifier.load_config(f"{model}/bert_config.json"), 2)
+    source = texts.source(with_labels=False)
+    with Predictor(forward, source, devices.find_devices(num_gpus=0)) as predictor:
+        predictor.restore(checkpoints.latest(output_dir))
+        predictor.predict(source, BATCH_SIZE)
+        start = time.time()
+        predictor.predict(source, BATCH_SIZE)
+        return len(texts) / (time.time() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--pairs", type=int, default=5)
+    args = parser.parse_args()
+    args.data_dir = os.path.abspath(args.data_dir)
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory() as work_dir:
+        model = prepare_model("cola", args.model, "", os.path.join(work_dir, "model"))
+        output_dir = os.path.join(work_dir, "ours")
+        train_one_step(model, args.data_dir, output_dir)
+        texts = load_dev(model, args.data_dir, work_dir)
+        for _ in range(args.pairs):
+            theirs.append(googles_rate(model, args.data_dir, "evaluate"))
+            ours.append(our_rate(model, texts, output_dir))
+            print(f"ours {ours[-1]:.1f}, Google {theirs[-1]:.1f} examples/s", flush=True)
+    report.append(
+        "Evaluation throughput, CoLA's dev set, 1 replica: examples/s (median)",
+        [{"ours": f"{np.median(ours):.1f}", "Google's run_classifier": f"{np.median(theirs):.1f}",
+          "ours / Google's": report.ratios(ours, theirs)}],
+        command="python -m benchmarks.evaluation_throughput",
+        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""7.8 million sentence pairs: the time to prepare them, its memory, and the time the second time.
+
+  python -m benchmarks.large_set --vocab_file=VOCAB --data_dir=glue/MNLI --work_dir=DIR
+
+MNLI's training rows over and over, each time with other words of theirs exchanged and a
+number added, so that no line repeats. The peer is the reproduction of TinyBERT, which
+reports 50 minutes and 2 GB for its augmented data. Needs about 5 GB of disk.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from benchmarks import report
+from engine import log
+from tasks.examples import load_encoding, load_texts
+from tasks.table import TASKS
+
+NUM_PAIRS = 7_800_000
+
+
+def write_pairs(data_dir: str, path: str) -> None:
+    with open(os.path.join(data_dir, "train.tsv"), encoding="utf-8", newline="\n") as file:
+        header, *lines = file.read().splitlines()
+    rows = [line.split("\t") for line in lines]
+    generator = random.Random(0)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(header + "\n")
+        for number in range(NUM_PAIRS):
+            fields = list(rows[number % len(rows)])
+            for column in (8, 9):
+                words = fields[column].split(" ")
+                other = rows[generator.randrange(len(rows))][column].split(" ")
+                words[generator.randrange(len(words))] = generator.choice(other)
+                fields[column] = " ".join(words) + f" {number}"
+            file.write("\t".join(fields) + "\n")
+
+
+class AnonymousMemory(threading.Thread):
+    """The most anonymous resident memory of this process, in MB, sampled."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.peak_mb = 0.0
+
+    def run(self):
+        while True:
+            with open("/proc/self/status") as file:
+                line = next(line for line in file if line.startswith("RssAnon"))
+            self.peak_mb = max(self.peak_mb, int(line.split()[1]) / 1024)
+            time.sleep(0.05)
+
+
+def prepare(args) -> dict:
+    """What a run does before its training, the import of modules left out."""
+    memory = AnonymousMemory()
+    memory.start()
+    start = time.time()
+    encoding = load_encoding(args.vocab_file, do_lower_case=True, max_seq_length=128,
+                             vocab_size=30522)
+    texts = load_texts(TASKS["mnli"], TASKS["mnli"].train, args.work_dir, encoding,
+                       os.path.join(args.work_dir, "store"), dynamic_padding=True)
+    texts.source(with_labels=True)
+    return {"pairs": len(texts), "seconds": time.time() - start, "peak_mb": memory.peak_mb}
+
+
+def prepare_in_a_process(args, work_dir: str) -> dict:
+    answer = subprocess.run(
+        [sys.executable, "-m", "benchmarks.large_set", f"--vocab_file={args.vocab_file}",
+         f"--data_dir={args.data_dir}", f"--work_dir={work_dir}", "--prepare"],
+        cwd=report.ROOT, stdout=subprocess.PIPE, universal_newlines=True, check=True)
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--vocab_file", required=True)
+    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--work_dir", required=True)
+    parser.add_argument("--prepare", action="store_true", help="only prepare what is there")
+    args = parser.parse_args()
+    if args.prepare:
+        print(json.dumps(prepare(args)))
+        return
+    args.data_dir, args.vocab_file = map(os.path.abspath, (args.data_dir, args.vocab_file))
+    with tempfile.TemporaryDirectory(dir=args.work_dir) as work_dir:
+        log.info("Writing the pairs")
+        write_pairs(args.data_dir, os.path.join(work_dir, "train.tsv"))
+        first, second = (prepare_in_a_process(args, work_dir) for _ in range(2))
+    report.append(
+        f"Preparing {first['pairs']:,} sentence pairs",
+        [{"": name, "seconds": f"{result['seconds']:.1f}",
+          "anonymous resident memory at most, MB": f"{result['peak_mb']:.0f}"}
+         for name, result in (("the first time", first), ("the second time", second))],
+        command="python -m benchmarks.large_set",
+        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+
+
+if __name__ == "__main__":
+    main()
