@@ -15,6 +15,8 @@ Gradient = Union[tf.Tensor, tf.IndexedSlices]
 # The graph collection in which `apply_gradients` leaves the scalar global norm of
 # the reduced gradients before clipping. It is not finite in a step that was skipped.
 GRADIENT_NORM = "gradient_norm"
+# The one for the scalar learning rate of the step; in a step that was skipped, too.
+LEARNING_RATE = "learning_rate"
 
 
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
@@ -132,7 +134,9 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
     def _step_scalars(self, gradients: Sequence[Gradient]) -> "_StepScalars":
         norm = tf.global_norm(gradients)
+        learning_rate = tf.cast(self.learning_rate, tf.float32)
         tf.add_to_collection(GRADIENT_NORM, norm)
+        tf.add_to_collection(LEARNING_RATE, learning_rate)
         finite = tf.is_finite(norm)
         scale = tf.ones_like(norm)
         if self.clip_norm is not None:
@@ -141,7 +145,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         # changes nothing: no branch is needed to skip a step.
         return _StepScalars(
             gradient_scale=tf.where(finite, scale, tf.zeros_like(scale)),
-            learning_rate=tf.where(finite, tf.cast(self.learning_rate, tf.float32), 0.0),
+            learning_rate=tf.where(finite, learning_rate, 0.0),
             beta_1=tf.where(finite, self.beta_1, 1.0),
             beta_2=tf.where(finite, self.beta_2, 1.0))
 

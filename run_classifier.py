@@ -4,7 +4,7 @@ The command of google-research/bert with its flags, plus --num_gpus; see README.
 """
 
 import os
-from typing import Tuple
+from typing import Optional, Tuple
 
 from absl import flags
 
@@ -14,11 +14,15 @@ import modeling
 import tokenization
 from engine import checkpoints, command, files, run_flags
 from engine.errors import UserError
-from tasks import finetuning, scoring
+from tasks import finetuning, kinds, own_data, processors, run_report, scoring, trained
 from tasks.classifier import load_config
 from tasks.examples import Encoding, load_encoding
 from tasks.finetuning import Job, Settings
-from tasks.table import TASKS, find_task
+from tasks.processors import DataProcessor, InputExample  # noqa: F401 (for users' processors)
+from tasks.table import TASKS, Task, find_task
+
+# --task_name of a task that is made of a user's own files.
+OWN_DATA = "file"
 
 USAGE = """Fine-tunes BERT on a task, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
@@ -36,8 +40,10 @@ def define_flags() -> flags.FlagValues:
                         flag_values=values)
     flags.DEFINE_string("bert_config_file", None, "bert_config.json of the pretrained model.",
                         flag_values=values)
-    flags.DEFINE_string("task_name", None, f"One of {', '.join(sorted(TASKS))}.",
-                        flag_values=values)
+    flags.DEFINE_string("task_name", None, f"One of {', '.join(sorted(TASKS))}; or {OWN_DATA}, "
+                        "for a file of your own.", flag_values=values)
+    flags.DEFINE_string("processor", None, "In place of --task_name: path/to/file.py:ClassName "
+                        "of a DataProcessor.", flag_values=values)
     flags.DEFINE_string("vocab_file", None, "Vocabulary of the pretrained model.",
                         flag_values=values)
     flags.DEFINE_string("output_dir", None, "Where checkpoints and results are written.",
@@ -53,6 +59,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_predict", False, "Predict the test set.", flag_values=values)
     flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training set.",
                        flag_values=values)
+    own_data.define_flags(values)
     run_flags.define_training_flags(values)
     run_flags.define_device_flags(values)
     run_flags.define_tpu_flags(values)
@@ -70,21 +77,52 @@ def main(values: flags.FlagValues) -> None:
                                 do_predict=values.do_predict)
     if values.do_train:
         finetuning.train(job, data.train)
+    evaluation = None
     if values.do_eval or values.do_predict:
-        scoring.score(job, data)
+        evaluation = scoring.score(job, data)
+    if values.do_train or values.do_eval:
+        run_report.write(job, evaluation)
 
 
 def _job(values: flags.FlagValues) -> Job:
     """Checks what the flags say; the output directory is made last, when all is well."""
-    task_name, task = find_task(run_flags.required(values, "task_name"))
+    task_name, task = _task(values)
     config, encoding = _model(values)
     devices = run_flags.find_devices(values)
     return Job(task_name, task, config, encoding, devices, _settings(values))
 
 
+def _task(values: flags.FlagValues) -> Tuple[str, Task]:
+    if values.processor and values.task_name:
+        raise UserError(f"--processor={values.processor} and --task_name={values.task_name}: give "
+                        "one of them")
+    if values.processor or values.task_name != OWN_DATA:
+        given = [name for name in own_data.Options._fields
+                 if name != "data_dir" and values[name].present]
+        if given:
+            raise UserError(f"--{given[0]} is for --task_name={OWN_DATA} alone")
+    if values.processor:
+        return values.processor, processors.make_task(values.processor)
+    name = run_flags.required(values, "task_name")
+    if name != OWN_DATA:
+        return find_task(name)
+    sets = [name for name, wanted in (("train", values.do_train), ("dev", values.do_eval),
+                                      ("test", values.do_predict)) if wanted]
+    known = None if values.do_train else _known_model(values)
+    return OWN_DATA, own_data.make_task(own_data.Options.of_flags(values), sets, *(known or ()))
+
+
+def _known_model(values: flags.FlagValues) -> Optional[Tuple[kinds.Kind, bool]]:
+    """What is known of the labels of the model that is scored; see `trained.known`."""
+    given = values.init_checkpoint or ""
+    places = (values.output_dir, given, os.path.dirname(given))
+    return next(filter(None, (trained.known(place) for place in places if place)), None)
+
+
 def _settings(values: flags.FlagValues) -> Settings:
     return Settings(
-        data_dir=run_flags.required(values, "data_dir"),
+        data_dir=("" if values.task_name == OWN_DATA
+                  else run_flags.required(values, "data_dir")),
         init_checkpoint=(checkpoints.open_checkpoint(values.init_checkpoint)
                          if values.init_checkpoint else None),
         batch_sizes=run_flags.batch_sizes(values),

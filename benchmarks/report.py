@@ -31,9 +31,14 @@ def version_of(python: str, package: str) -> str:
 
 
 def commit() -> str:
-    answer = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT,
-                            stdout=subprocess.PIPE, universal_newlines=True)
-    return answer.stdout.strip() or "unknown"
+    """The checked-out commit; "-dirty" where more than the results has been changed since."""
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, stdout=subprocess.PIPE,
+                              universal_newlines=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".",
+                  ":!benchmarks/results.md")
+    return (git("describe", "--always") or "unknown") + ("-dirty" if changed else "")
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:

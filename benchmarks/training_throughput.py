@@ -160,7 +160,7 @@ def main() -> None:
     args = parser.parse_args()
     peers_name, peers_rate = PEERS[args.peer]
     num_replicas = 2 if args.peer == "one_replica" else 1
-    ours, theirs = [], []
+    ours, theirs, limits = [], [], []
     with tempfile.TemporaryDirectory() as work_dir:
         examples = examples_of(args.set, args.data)
         data_dir = os.path.join(work_dir, "data")
@@ -169,9 +169,9 @@ def main() -> None:
         for _ in range(args.pairs):
             theirs.append(peers_rate(args, model, data_dir))
             ours.append(our_rate(model, data_dir, OUR_STEPS[args.set], num_replicas))
+            limits.append(machine_limit_gflops())
             print(f"ours {ours[-1]:.1f}, peer {theirs[-1]:.1f} examples/s", flush=True)
-        limit = machine_limit_gflops()
-        share = [f"{useful_gflops(np.median(rates), model, examples) / limit:.0%}"
+        share = [f"{useful_gflops(np.median(rates), model, examples) / max(limits):.0%}"
                  for rates in (ours, theirs)]
     report.append(
         f"Fine-tuning throughput, {args.set}, {num_replicas} × {32 // num_replicas}, "

@@ -3,7 +3,7 @@
 Knows the plan and how long a batch must be; what a record holds is its source's affair.
 """
 
-from typing import Callable, Dict, List, NamedTuple, Sequence
+from typing import Callable, Dict, List, NamedTuple, Sequence, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -35,10 +35,15 @@ class Source(NamedTuple):
 
     def padded_length(self, indices: np.ndarray) -> int:
         """Length of the batch of these records: the same for every replica that shares it."""
+        return int(self.padded_lengths(indices).max())
+
+    def padded_lengths(self, indices: Union[slice, np.ndarray] = slice(None)) -> np.ndarray:
+        """Length of each of these records in a batch of its own."""
+        lengths = self.lengths[indices]
         if not self.dynamic_padding:
-            return self.max_length
-        longest = int(self.lengths[indices].max())
-        return min(self.max_length, -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
+            return np.full(len(lengths), self.max_length)
+        multiples = -(-lengths // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+        return np.minimum(multiples, self.max_length)
 
 
 def training_dataset(source: Source, plan: TrainingPlan, *, num_replicas: int,

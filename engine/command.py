@@ -4,6 +4,7 @@ Flags live in a private `FlagValues` that the command makes when it runs, never
 at import: people import our modules from programs with flags of their own.
 """
 
+import os
 import signal
 import sys
 import warnings
@@ -27,13 +28,13 @@ def run(main: Callable[[flags.FlagValues], None],
     wrong (an unknown or ill-valued flag, a `UserError`). A bug gets a traceback.
     """
     argv = sys.argv if argv is None else argv
-    if any(argument in ("--help", "-help", "-h", "--helpfull") for argument in argv[1:]):
-        print("{}\n\nFlags:\n{}".format(usage, flag_values.get_help()))
-        sys.exit(0)
     if not sys.warnoptions:
         # What libraries tell programmers would drown what we tell people.
         warnings.simplefilter("ignore")
     try:
+        if any(argument in ("--help", "-help", "-h", "--helpfull") for argument in argv[1:]):
+            print("{}\n\nFlags:\n{}".format(usage, flag_values.get_help()), flush=True)
+            sys.exit(0)
         positional = flag_values(argv)[1:]
         if positional:
             raise UserError(
@@ -44,6 +45,11 @@ def run(main: Callable[[flags.FlagValues], None],
         # One line whatever the message holds, so that logs and scripts can rely on it.
         sys.stderr.write("error: {}\n".format(" ".join(str(error).split())))
         sys.exit(USER_ERROR_STATUS)
+    except BrokenPipeError:
+        # Who reads our output has gone, as `head` does: not an error of ours. What is left in
+        # the buffer has nowhere to go when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(128 + signal.SIGINT)

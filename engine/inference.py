@@ -6,7 +6,7 @@ whatever the size of the set, the batch and the number of replicas, which the
 once and serve any number of sets.
 """
 
-from typing import Dict
+from typing import Callable, Dict
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -50,14 +50,22 @@ class Predictor:
         checkpoints.check_matches(checkpoint, self._variables)
         self._saver.restore(self._session, checkpoint.path)
 
-    def predict(self, source: batches.Source,
-                per_replica_batch_size: int) -> Dict[str, np.ndarray]:
-        """The predictions for all examples of `source`, each [n, ...], in their order."""
+    def predict(self, source: batches.Source, per_replica_batch_size: int,
+                advance: Callable[[int], None] = lambda count: None) -> Dict[str, np.ndarray]:
+        """The predictions for all examples of `source`, each [n, ...], in their order.
+
+        A replica takes `per_replica_batch_size` examples of full length at a time, or as
+        many tokens of shorter ones. `advance` hears how many more examples are done.
+        """
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
-            source.lengths, per_replica_batch_size, self._num_replicas)
+            source.padded_lengths(), per_replica_batch_size * source.max_length,
+            self._num_replicas)
         self._session.run(self._start_feed)
-        results = [self._session.run(self._fetches) for _ in plan]
+        results = []
+        for batch in plan:
+            results.append(self._session.run(self._fetches))
+            advance(len(batch.indices))
         return _in_order(plan, results, len(source.lengths))
 
 

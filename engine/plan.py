@@ -87,18 +87,24 @@ class InferenceBatch(NamedTuple):
     sizes: List[int]  # how many of them each replica takes
 
 
-def inference_plan(lengths: np.ndarray, per_replica_batch_size: int,
+def inference_plan(padded_lengths: np.ndarray, tokens_per_replica: int,
                    num_replicas: int) -> List[InferenceBatch]:
     """Every example once, those of like length together, the longest first.
 
     The longest first, because a batch that does not fit into memory should fail at
     the start. The last step's examples are spread evenly; a replica may get none.
+
+    Args:
+        padded_lengths: of each example, [n].
+        tokens_per_replica: what a replica takes at a time, padding included: the shorter
+            the examples, the more of them share a step.
     """
-    order = np.argsort(-lengths, kind="stable")
-    global_batch_size = per_replica_batch_size * num_replicas
-    batches = []
-    for start in range(0, len(order), global_batch_size):
-        indices = order[start:start + global_batch_size]
+    order = np.argsort(-padded_lengths, kind="stable")
+    batches, start = [], 0
+    while start < len(order):
+        longest = padded_lengths[order[start]]
+        indices = order[start:start + max(1, tokens_per_replica // longest) * num_replicas]
         sizes = [len(part) for part in np.array_split(indices, num_replicas)]
         batches.append(InferenceBatch(indices, sizes))
+        start += len(indices)
     return batches

@@ -1,18 +1,84 @@
-"""How far a run is: plain lines at intervals."""
+"""How far a run is: a bar on a terminal, plain lines at intervals elsewhere."""
 
+import os
+import sys
 import time
+from typing import Dict, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from tqdm import tqdm
 
 import multigpu_optimizer
 from engine import log
 
-_INTERVAL_SECONDS = 10.0
+_LINE_SECONDS = 10.0  # between lines, where there is no terminal
+_BAR_SECONDS = 0.5  # between changes of what stands beside a bar
+
+
+def step_values() -> Dict[str, tf.Tensor]:
+    """What a hook can fetch of each training step: loss, learning_rate, gradient_norm."""
+    return {
+        # Estimator adds the loss over all replicas last.
+        "loss": tf.get_collection(tf.GraphKeys.LOSSES)[-1],
+        "learning_rate": tf.get_collection(multigpu_optimizer.LEARNING_RATE)[0],
+        "gradient_norm": tf.get_collection(multigpu_optimizer.GRADIENT_NORM)[0]}
+
+
+class Counter:
+    """Says how much of a long work is done, and in one closing line how long it took.
+
+    Use it as a context manager; a work that fails has no closing line.
+
+    Args:
+        description: the work, "Preparing train.tsv".
+        unit: what is counted, in the plural, "examples".
+        total: how many there will be, where that is known.
+    """
+
+    def __init__(self, description: str, *, unit: str, total: Optional[int] = None):
+        self._description = description
+        self._unit = unit
+        self._total = total
+        self._count = 0
+
+    def __enter__(self) -> "Counter":
+        self._start = self._said = time.time()
+        self._bar = _bar(desc=self._description, total=self._total, unit=f" {self._unit}")
+        return self
+
+    def advance(self, count: int) -> None:
+        """So many more are done."""
+        self._count += count
+        self._bar.update(count)
+        if self._bar.disable and time.time() - self._said > _LINE_SECONDS:
+            self._say()
+
+    def __exit__(self, kind, error, traceback) -> None:
+        self._bar.close()
+        if error is None:
+            seconds = time.time() - self._start
+            log.info(f"{self._description}: {self._count:,} {self._unit} in {seconds:.1f} s, "
+                     f"{self._rate():,.1f} {self._unit}/s")
+
+    def _say(self) -> None:
+        done, left = f"{self._count:,}", ""
+        if self._total:
+            done += f"/{self._total:,}"
+            left = f", {_clock((self._total - self._count) / max(self._rate(), 1e-9))} left"
+        log.info(f"{self._description}: {done} {self._unit}, "
+                 f"{self._rate():,.1f} {self._unit}/s{left}")
+        self._said = time.time()
+
+    def _rate(self) -> float:
+        return self._count / max(time.time() - self._start, 1e-9)
 
 
 class TrainingProgress(tf.train.SessionRunHook):
-    """Says step, mean loss since the last line, examples/s over all replicas, time left."""
+    """Says step, mean loss since it last did, learning rate, examples/s of all replicas, time left.
+
+    Use it as a context manager around the training, so that an error finds the bar gone.
+    """
 
     def __init__(self, first_step: int, num_train_steps: int, global_batch_size: int):
         self._step = first_step
@@ -20,12 +86,18 @@ class TrainingProgress(tf.train.SessionRunHook):
         self._global_batch_size = global_batch_size
         self._losses = []
         self._skipped_steps = 0
+        self._start = None
+
+    def __enter__(self) -> "TrainingProgress":
+        self._bar = _bar(initial=self._step, total=self._num_train_steps,
+                         bar_format="step {n}/{total} |{bar}| {desc}")
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._bar.close()
 
     def begin(self) -> None:
-        self._fetches = {
-            # Estimator adds the loss over all replicas last.
-            "loss": tf.get_collection(tf.GraphKeys.LOSSES)[-1],
-            "gradient_norm": tf.get_collection(multigpu_optimizer.GRADIENT_NORM)[0]}
+        self._fetches = step_values()
 
     def before_run(self, run_context):
         return tf.train.SessionRunArgs(self._fetches)
@@ -34,29 +106,49 @@ class TrainingProgress(tf.train.SessionRunHook):
         self._step += 1
         self._losses.append(run_values.results["loss"])
         self._skipped_steps += not np.isfinite(run_values.results["gradient_norm"])
-        if len(self._losses) == 1 and not hasattr(self, "_start"):
-            self._report_first_step()
-        elif (time.time() - self._reported > _INTERVAL_SECONDS
-              or self._step == self._num_train_steps):
-            self._report()
+        self._bar.update()
+        if self._start is None or self._step == self._num_train_steps or self._is_time():
+            self._say(run_values.results["learning_rate"])
 
     def end(self, session) -> None:
         if self._skipped_steps:
             log.warn(f"{self._skipped_steps} steps were skipped: their gradients were not finite")
 
-    def _report_first_step(self) -> None:
-        # The first step's time is set-up: it stays out of the rate.
-        self._start, self._start_step = time.time(), self._step
-        self._line("")
+    def _is_time(self) -> bool:
+        interval = _LINE_SECONDS if self._bar.disable else _BAR_SECONDS
+        return time.time() - self._said > interval
 
-    def _report(self) -> None:
-        rate = (self._step - self._start_step) / max(time.time() - self._start, 1e-9)
-        left = time.strftime(
-            "%H:%M:%S", time.gmtime((self._num_train_steps - self._step) / max(rate, 1e-9)))
-        self._line(f", {rate * self._global_batch_size:,.1f} examples/s, {left} left")
-
-    def _line(self, speed: str) -> None:
-        log.info(f"step {self._step}/{self._num_train_steps}: "
-                 f"loss {np.mean(self._losses):.4f}{speed}")
+    def _say(self, learning_rate: float) -> None:
+        state = f"loss {np.mean(self._losses):.4f}, lr {learning_rate:.2e}{self._speed()}"
+        if self._bar.disable or self._step == self._num_train_steps:
+            log.info(f"step {self._step}/{self._num_train_steps}: {state}")
+        else:
+            self._bar.set_description_str(state)
         self._losses.clear()
-        self._reported = time.time()
+        self._said = time.time()
+
+    def _speed(self) -> str:
+        # The first step's time is set-up: it stays out of the rate.
+        if self._start is None:
+            self._start, self._start_step = time.time(), self._step
+            return ""
+        rate = (self._step - self._start_step) / max(time.time() - self._start, 1e-9)
+        left = _clock((self._num_train_steps - self._step) / rate)
+        return f", {rate * self._global_batch_size:,.1f} examples/s, {left} left"
+
+
+def _bar(**arguments) -> tqdm:
+    """A bar that goes when it is closed; disabled where standard error is no terminal."""
+    return tqdm(leave=False, disable=not _has_place(), dynamic_ncols=True, **arguments)
+
+
+def _has_place() -> bool:
+    # Some terminals, of containers say, are 0 characters wide.
+    return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
+
+
+def _clock(seconds: float) -> str:
+    """hours:minutes:seconds, 00:01:30."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02}:{minutes:02}:{seconds:02}"

@@ -41,9 +41,10 @@ def define_training_flags(values: flags.FlagValues) -> None:
     """How to train. Batch sizes are per replica."""
     flags.DEFINE_integer("train_batch_size", 32, "Examples per replica and training step.",
                          flag_values=values)
-    flags.DEFINE_integer("eval_batch_size", 8, "Examples per replica and evaluation step.",
+    flags.DEFINE_integer("eval_batch_size", 8, "Examples of --max_seq_length per replica and "
+                         "evaluation step; of shorter ones, as many as have those tokens.",
                          flag_values=values)
-    flags.DEFINE_integer("predict_batch_size", 8, "Examples per replica and prediction step.",
+    flags.DEFINE_integer("predict_batch_size", 8, "Like --eval_batch_size, for predictions.",
                          flag_values=values)
     flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate of Adam.", flag_values=values)
     flags.DEFINE_float(

@@ -20,6 +20,12 @@ class Record(NamedTuple):
     settings: Mapping[str, Any]  # what may change when it goes on
 
 
+def load(output_dir: str) -> Optional[Record]:
+    """What the directory remembers of its run; None where it holds none."""
+    record = _read(output_dir)
+    return Record(**record) if record else None
+
+
 def check(output_dir: str, facts: Mapping[str, Any]) -> None:
     """Refuses an output directory that holds a run with other facts.
 

@@ -30,19 +30,33 @@ class Column(NamedTuple):
     ragged: bool  # any number of values per record, or exactly one
 
 
-class Store:
-    """A finished store, memory-mapped. `facts` are what its builder noted about the whole."""
+class Records:
+    """Records by index: the flat arrays of their columns, wherever those are.
 
-    def __init__(self, directory: str):
-        self.directory = directory
-        description = files.read_json(os.path.join(directory, "store.json"), "store")
-        self.facts: Dict[str, Any] = description["facts"]
-        self._num_records: int = description["num_records"]
-        self._values, self._offsets = {}, {}
-        for name, (dtype, ragged) in description["columns"].items():
-            self._values[name] = _map(_path(directory, name), dtype)
-            if ragged:
-                self._offsets[name] = _map(_path(directory, name, "offsets"), "int64")
+    Args:
+        num_records: how many.
+        values: of each column, one after the other.
+        offsets: of each ragged column, where each record's values begin, and the end.
+    """
+
+    def __init__(self, num_records: int, values: Mapping[str, np.ndarray],
+                 offsets: Mapping[str, np.ndarray]):
+        self._num_records = num_records
+        self._values = values
+        self._offsets = offsets
+
+    @classmethod
+    def of_chunk(cls, chunk: Chunk) -> "Records":
+        """The records of a chunk, in memory."""
+        values, offsets = {}, {}
+        for name, column in chunk.items():
+            if isinstance(column, tuple):
+                values[name], lengths = column
+                offsets[name] = np.concatenate([[0], np.cumsum(lengths)])
+            else:
+                values[name] = column
+        num_records = len(lengths if isinstance(column, tuple) else column)
+        return cls(num_records, values, offsets)
 
     def __len__(self) -> int:
         return self._num_records
@@ -59,16 +73,35 @@ class Store:
         """The value of a column in each record of `indices`."""
         return self._values[name][indices]
 
-    def padded(self, name: str, indices: np.ndarray, length: int) -> np.ndarray:
-        """Records of a ragged column as rows, [len(indices), length], filled up with zeros."""
-        offsets = self._offsets[name]
-        starts, lengths = offsets[indices], self.lengths(name, indices)
-        filled = np.arange(length) < lengths[:, np.newaxis]
-        rows = np.zeros(filled.shape, self._values[name].dtype)
+    def values(self, name: str, indices: Union[slice, np.ndarray] = slice(None)) -> RaggedChunk:
+        """The values of a ragged column in these records, flat, and the number of each."""
+        starts, lengths = self._offsets[name][:-1][indices], self.lengths(name, indices)
         # Position of each value in the file: its record's start and its place therein.
         positions = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-        rows[filled] = self._values[name][positions + np.arange(len(positions))]
+        return self._values[name][positions + np.arange(len(positions))], lengths
+
+    def padded(self, name: str, indices: np.ndarray, length: int) -> np.ndarray:
+        """Records of a ragged column as rows, [len(indices), length], filled up with zeros."""
+        values, lengths = self.values(name, indices)
+        filled = np.arange(length) < lengths[:, np.newaxis]
+        rows = np.zeros(filled.shape, values.dtype)
+        rows[filled] = values
         return rows
+
+
+class Store(Records):
+    """A finished store, memory-mapped. `facts` are what its builder noted about the whole."""
+
+    def __init__(self, directory: str):
+        self.directory = directory
+        description = files.read_json(os.path.join(directory, "store.json"), "store")
+        self.facts: Dict[str, Any] = description["facts"]
+        values, offsets = {}, {}
+        for name, (dtype, ragged) in description["columns"].items():
+            values[name] = _map(_path(directory, name), dtype)
+            if ragged:
+                offsets[name] = _map(_path(directory, name, "offsets"), "int64")
+        super().__init__(description["num_records"], values, offsets)
 
 
 def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping[str, Column],

@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 import tensorflow.compat.v1 as tf
 
 import optimization
-from engine import batches, checkpoints, log, progress
+from engine import batches, checkpoints, log, progress, summaries
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
@@ -61,8 +61,8 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     os.makedirs(settings.output_dir, exist_ok=True)
     earlier = checkpoints.latest(settings.output_dir)
     first_step = earlier.global_step if earlier else 0
-    plan = TrainingPlan(
-        source.lengths, settings.per_replica_batch_size * devices.num_replicas, settings.seed)
+    global_batch_size = settings.per_replica_batch_size * devices.num_replicas
+    plan = TrainingPlan(source.lengths, global_batch_size, settings.seed)
 
     def input_fn() -> tf.data.Dataset:
         return batches.training_dataset(
@@ -71,15 +71,18 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
             first_step=first_step, last_step=settings.num_train_steps)
 
     initial_values = checkpoints.InitialValues(None if earlier else init_checkpoint, settings.seed)
-    hooks = [_ModelCheck(initial_values, earlier, init_checkpoint),
-             SaveHook(settings.output_dir, settings.save_checkpoints_steps,
-                      settings.keep_checkpoint_max),
-             progress.TrainingProgress(
-                 first_step, settings.num_train_steps,
-                 settings.per_replica_batch_size * devices.num_replicas)]
     estimator = tf.estimator.Estimator(
         _model_fn(forward, initial_values, settings), config=_run_config(devices, settings))
-    estimator.train(input_fn, hooks=hooks, max_steps=settings.num_train_steps)
+    curves = summaries.TrainingSummaries(
+        settings.output_dir, source, plan, first_step=first_step,
+        num_train_steps=settings.num_train_steps,
+        save_checkpoints_steps=settings.save_checkpoints_steps)
+    shown = progress.TrainingProgress(first_step, settings.num_train_steps, global_batch_size)
+    hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves,
+             SaveHook(settings.output_dir, settings.save_checkpoints_steps,
+                      settings.keep_checkpoint_max), shown]
+    with curves, shown:
+        estimator.train(input_fn, hooks=hooks, max_steps=settings.num_train_steps)
 
 
 def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,

@@ -30,7 +30,8 @@ use_environment() {
       "module, or name an interpreter with PYTHON=..."
     use_own_environment "$python"
   fi
-  require "$repository/requirements.txt" absl numpy safetensors six sklearn
+  require "$repository/requirements.txt" absl jinja2 matplotlib numpy \
+    safetensors six sklearn tqdm
 }
 
 use_given_python() {

@@ -1,6 +1,5 @@
 """The head on BERT's pooled output: class probabilities, or one number in a regression."""
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
@@ -22,11 +21,12 @@ def load_config(path: str) -> modeling.BertConfig:
     return config
 
 
-def forward_of(config: modeling.BertConfig, num_labels: int) -> Forward:
-    """A model with `num_labels` classes; 0 for a regression.
+def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
+    """A model with so many outputs: the classes, or 1 for a regression.
 
     Its features are input_ids, input_mask, segment_ids, int32 [b, t], and, for a loss,
-    label_ids [b]. Its prediction is "logits", [b, classes] or [b, 1].
+    label_ids: a class each, int32 [b]; several, float32 [b, classes]; a number, float32 [b].
+    Its prediction is "logits", [b, num_outputs].
     """
     def forward(features, is_training, dropout_seed) -> Outputs:
         model = modeling.BertModel(
@@ -36,7 +36,7 @@ def forward_of(config: modeling.BertConfig, num_labels: int) -> Forward:
             input_mask=features["input_mask"],
             token_type_ids=features["segment_ids"],
             dropout_seed=dropout_seed)
-        logits = _logits(model.get_pooled_output(), max(num_labels, 1),
+        logits = _logits(model.get_pooled_output(), num_outputs,
                          config.hidden_dropout_prob if is_training else 0.0, dropout_seed)
         loss = None
         if "label_ids" in features:
@@ -57,14 +57,10 @@ def _logits(pooled: tf.Tensor, num_outputs: int, dropout_prob: float, dropout_se
 
 def _mean_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Cross-entropy for classes; squared error where the labels are numbers."""
+    if labels.shape.ndims == 2:
+        return tf.reduce_mean(
+            tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
     if labels.dtype.is_floating:
         return tf.reduce_mean(tf.squared_difference(tf.squeeze(logits, -1), labels))
     return tf.reduce_mean(
         tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
-
-
-def log_probabilities(logits: np.ndarray) -> np.ndarray:
-    """Log-softmax of [n, classes], in float64."""
-    shifted = logits.astype(np.float64)
-    shifted -= shifted.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

@@ -5,17 +5,19 @@ longer text gives way where they do not fit. A b without tokens has no [SEP].
 """
 
 import itertools
+import json
 import os
-import time
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from engine import files, log, store
 from engine.batches import Source
 from engine.errors import UserError
-from tasks.reading import Example, read_examples
-from tasks.table import Split, Task
+from engine.progress import Counter
+from tasks import kinds
+from tasks.reading import AnySplit, Example, content_hash, read_examples
+from tasks.table import Task
 from tokenization import BatchTokenizer
 
 _CHUNK_EXAMPLES = 8192
@@ -26,6 +28,7 @@ _VOCAB_PADDING = 128
 class Encoding(NamedTuple):
     """How texts become ids. Made by `load_encoding`."""
     tokenizer: BatchTokenizer
+    vocab_file: str
     vocab_hash: str
     do_lower_case: bool
     max_seq_length: int
@@ -53,7 +56,7 @@ def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
     _check_vocab_size(vocab_file, max(tokenizer.vocab.values()) + 1, vocab_size)
     with open(vocab_file, "rb") as file:
         digest = files.hash_of(file.read())
-    return Encoding(tokenizer, digest, do_lower_case, max_seq_length)
+    return Encoding(tokenizer, vocab_file, digest, do_lower_case, max_seq_length)
 
 
 def _check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int) -> None:
@@ -70,73 +73,86 @@ def _check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int) -> Non
 
 
 class TextSet(NamedTuple):
-    """The examples of one file, tokenized. Made by `load_texts`."""
-    store: store.Store
-    content_hash: str  # of the file
+    """The examples of one file, tokenized. Made by `load_texts` and `encode_texts`."""
+    records: store.Records
+    kind: kinds.Kind
+    content_hash: str  # of the file and what is read of it
     max_seq_length: int
     dynamic_padding: bool
 
     def __len__(self) -> int:
-        return len(self.store)
+        return len(self.records)
 
     @property
     def labels(self) -> np.ndarray:
-        return self.store.scalars("label")
+        return self.kind.targets(self.records, slice(None))
 
     def source(self, *, with_labels: bool) -> Source:
         """What the engine reads batches from: input_ids, input_mask, segment_ids, label_ids."""
+        records = self.records
+
         def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
             places = np.arange(length)
-            filled = places < self.store.lengths("input_ids", indices)[:, np.newaxis]
-            second = places >= self.store.scalars("first_segment_length", indices)[:, np.newaxis]
+            filled = places < records.lengths("input_ids", indices)[:, np.newaxis]
+            second = places >= records.scalars("first_segment_length", indices)[:, np.newaxis]
             features = {
-                "input_ids": self.store.padded("input_ids", indices, length).astype(np.int32),
+                "input_ids": records.padded("input_ids", indices, length).astype(np.int32),
                 "input_mask": filled.astype(np.int32),
                 "segment_ids": (filled & second).astype(np.int32)}
             if with_labels:
-                features["label_ids"] = self.store.scalars("label", indices)
+                features["label_ids"] = self.kind.targets(records, indices)
             return features
 
-        return Source(self.store.lengths("input_ids"), fetch, self.max_seq_length,
+        return Source(records.lengths("input_ids"), fetch, self.max_seq_length,
                       self.dynamic_padding)
 
 
-def load_texts(task: Task, split: Split, data_dir: str, encoding: Encoding, store_dir: str, *,
+def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str, *,
                dynamic_padding: bool) -> TextSet:
     """Opens the tokenized examples of a file, preparing them first where needed.
 
     Raises:
         UserError: the file is not as the task's row says.
     """
-    path = files.require_file(os.path.join(data_dir, split.file), "--data_dir: the task's file")
-    content_hash = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
-    labelled = split.columns.label is not None
+    content = [content_hash(split, data_dir, os.path.join(store_dir, "hashes.json")),
+               split.columns, getattr(split, "keys", ()), getattr(split, "format", "processor")]
+    kind = task.kind if split.columns.label is not None else None
     columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
                "first_segment_length": store.Column("int32", ragged=False)}
-    if labelled:
-        columns["label"] = store.Column("float32" if task.is_regression else "int32", ragged=False)
-    key = {"content": content_hash, "columns": split.columns, "labels": task.labels,
-           "label_aliases": task.label_aliases, "vocab": encoding.vocab_hash,
+    if kind:
+        columns["label"] = kind.column
+    key = {"content": content, "labels": task.labels,
+           "label_separator": task.label_separator, "label_aliases": task.label_aliases,
+           "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length}
 
     def chunks() -> Iterator[store.Chunk]:
-        start, count = time.time(), 0
-        for examples in _in_chunks(read_examples(task, split, data_dir)):
-            count += len(examples)
-            yield _encode(examples, encoding, labelled)
-        log.info(f"{path}: prepared {count:,} examples in {time.time() - start:.1f} s")
+        description = f"Preparing {os.path.join(data_dir, split.file)}"
+        with Counter(description, unit="examples") as counter:
+            for examples in in_chunks(read_examples(task, split, data_dir)):
+                yield _encode(examples, encoding, kind)
+                counter.advance(len(examples))
 
     name = os.path.splitext(os.path.basename(split.file))[0]
     texts = store.open_or_build(store_dir, name, key, columns, chunks)
-    return TextSet(texts, content_hash, encoding.max_seq_length, dynamic_padding)
+    digest = files.hash_of(json.dumps(content).encode("utf-8"))
+    return TextSet(texts, task.kind, digest, encoding.max_seq_length, dynamic_padding)
 
 
-def _in_chunks(examples: Iterable[Example]) -> Iterator[List[Example]]:
+def encode_texts(examples: List[Example], task: Task, encoding: Encoding) -> TextSet:
+    """Tokenized examples in memory, without labels."""
+    records = store.Records.of_chunk(_encode(examples, encoding, None))
+    return TextSet(records, task.kind, "", encoding.max_seq_length, dynamic_padding=True)
+
+
+def in_chunks(examples: Iterable[Example]) -> Iterator[List[Example]]:
+    """Lists of a bounded number of examples, one after the other."""
     iterator = iter(examples)
     return iter(lambda: list(itertools.islice(iterator, _CHUNK_EXAMPLES)), [])
 
 
-def _encode(examples: List[Example], encoding: Encoding, labelled: bool) -> store.Chunk:
+def _encode(examples: List[Example], encoding: Encoding,
+            kind: Optional[kinds.Kind]) -> store.Chunk:
     """The store's columns for some examples."""
     encode = encoding.tokenizer.encode_batch
     ids_a, lengths_a = encode([example.text_a for example in examples])
@@ -152,8 +168,8 @@ def _encode(examples: List[Example], encoding: Encoding, labelled: bool) -> stor
     _copy_rows(input_ids, starts + 1, ids_a, lengths_a, kept_a)
     _copy_rows(input_ids, starts + first_segment_lengths, ids_b, lengths_b, kept_b)
     chunk = {"input_ids": (input_ids, lengths), "first_segment_length": first_segment_lengths}
-    if labelled:
-        chunk["label"] = np.array([example.label for example in examples])
+    if kind:
+        chunk["label"] = kind.stored([example.label for example in examples])
     return chunk
 
 

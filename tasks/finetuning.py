@@ -9,13 +9,14 @@ from engine.devices import Devices
 from engine.model import Forward
 from engine.run_flags import BatchSizes
 from modeling import BertConfig
-from tasks import classifier
+from tasks import classifier, trained
 from tasks.examples import Encoding, TextSet, load_texts
 from tasks.table import Split, Task
 
 
 # What scoring writes into the output directory.
-RESULT_FILES = ("eval_results.txt", "test_results*.tsv", "predict*.txt")
+RESULT_FILES = ("eval_results.txt", "eval_results.json", "test_results*.tsv", "predict*.txt",
+                "report.html")
 
 
 class Settings(NamedTuple):
@@ -46,7 +47,7 @@ class Job(NamedTuple):
 
     @property
     def forward(self) -> Forward:
-        return classifier.forward_of(self.config, len(self.task.labels))
+        return classifier.forward_of(self.config, self.task.kind.num_outputs)
 
     @property
     def global_batch_size(self) -> int:
@@ -54,8 +55,10 @@ class Job(NamedTuple):
 
     def facts(self) -> Dict[str, Any]:
         """What all runs in one output directory must have in common."""
+        task = self.task
         return {"task": self.task_name,
-                "label set": self.task.labels,
+                "label set": ([*task.labels, f"separated by {task.label_separator}"]
+                              if task.label_separator else task.labels),
                 "model config": self.config.to_dict(),
                 "vocabulary": self.encoding.vocab_hash,
                 "casing (--do_lower_case)": self.encoding.do_lower_case,
@@ -76,9 +79,12 @@ def load_data(job: Job, *, do_train: bool, do_eval: bool, do_predict: bool) -> D
     Raises:
         UserError: a file is not as the task's row says.
     """
-    task = job.task
+    task, train_texts = job.task, None
+    if do_train:
+        train_texts = _load(job, task.train)
+        _num_train_steps(job, train_texts)  # too few examples are said before the rest is read
     return Data(
-        train=_load(job, task.train) if do_train else None,
+        train=train_texts,
         dev=_load_with_mismatched(job, task.dev, task.mismatched_dev) if do_eval else {},
         test=_load_with_mismatched(job, task.test, task.mismatched_test) if do_predict else {})
 
@@ -103,8 +109,7 @@ def train(job: Job, texts: TextSet) -> None:
         UserError: the output directory holds another run, or the checkpoint another model.
     """
     settings = job.settings
-    num_train_steps = training.count_steps(
-        len(texts), settings.num_train_epochs, job.global_batch_size)
+    num_train_steps = _num_train_steps(job, texts)
     warmup_steps = int(num_train_steps * settings.warmup_proportion)
     record = run_record.Record({**job.facts(), "training data": texts.content_hash},
                                _changeable(job))
@@ -113,6 +118,7 @@ def train(job: Job, texts: TextSet) -> None:
         return
     _announce(job, len(texts), num_train_steps, warmup_steps)
     _remove_results(settings.output_dir)
+    trained.save(settings.output_dir, job.task, job.config, job.encoding)
     with run_record.kept(settings.output_dir, record):
         training.train(
             job.forward, texts.source(with_labels=True), job.devices,
@@ -126,6 +132,11 @@ def train(job: Job, texts: TextSet) -> None:
                 save_checkpoints_steps=settings.save_checkpoints_steps,
                 keep_checkpoint_max=settings.keep_checkpoint_max),
             settings.init_checkpoint)
+
+
+def _num_train_steps(job: Job, texts: TextSet) -> int:
+    return training.count_steps(
+        len(texts), job.settings.num_train_epochs, job.global_batch_size)
 
 
 def _remove_results(output_dir: str) -> None:

@@ -1,105 +1,155 @@
-"""From a task's files to examples: tab-separated lines, checked as they stream by."""
+"""From a task's files to examples, checked row by row as they stream by."""
 
-import math
 import os
-from typing import Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Iterator, List, NamedTuple, Optional, Union
 
-from engine import log
+from engine import files, log
 from engine.errors import UserError
-from tasks.table import Columns, Split, Task
+from tasks import formats, processors
+from tasks.kinds import Kind
+from tasks.table import Split, Task
+
+
+AnySplit = Union[Split, processors.ProcessorSplit]
 
 
 class Example(NamedTuple):
-    """One text or pair of texts. `label` is a class index, a number, or None in a test set."""
+    """One text or pair of texts. `label` is as the task's kind has it, or None in a test set."""
     text_a: str
     text_b: Optional[str]
-    label: Optional[Union[int, float]]
+    label: Any
 
 
-def read_examples(task: Task, split: Split, data_dir: str) -> Iterator[Example]:
+def read_examples(task: Task, split: AnySplit, data_dir: str,
+                  kind: Optional[Kind] = None) -> Iterator[Example]:
     """Streams the examples of one of the task's files.
+
+    Args:
+        kind: of the labels, where it is not the task's. This is a first look at a file: what
+            is odd and harmless is said when it is read for good.
 
     Raises:
         UserError: with file and line number, for anything that is not as the task's
             row says; also where the file holds no example.
     """
+    if isinstance(split, processors.ProcessorSplit):
+        yield from _processed(split, data_dir, kind or task.kind)
+        return
     path = os.path.join(data_dir, split.file)
-    parser = _Parser(task, split.columns, path)
+    parser = _Parser(kind or task.kind, split, path)
     count = 0
-    for line_number, fields in _rows(path, split.columns.header):
+    for line_number, fields in _rows(task, split, path):
         example = parser.parse(line_number, fields)
         if example:
             count += 1
             yield example
-    if parser.short_rows:
-        log.warn(f"{path}: skipped {parser.short_rows} rows with too few columns, as the "
-                 "published file of this task has some")
+    if kind is None:
+        parser.report()
     if not count:
         raise UserError(f"{path} holds no examples")
 
 
-def _rows(path: str, header: bool) -> Iterator[Tuple[int, List[str]]]:
-    """Line numbers, from 1, and tab-separated fields. No quoting: quotes are text."""
-    try:
-        # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
-        with open(path, "rb") as file:
-            for line_number, line in enumerate(file, start=1):
-                if line_number > 1 or not header:
-                    yield line_number, _decode(path, line_number, line).split("\t")
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from error
+def content_hash(split: AnySplit, data_dir: str, memory_path: str) -> str:
+    """Identifies a set's content; files are remembered as in `files.content_hash`."""
+    if isinstance(split, processors.ProcessorSplit):
+        return processors.digest(split, data_dir)
+    path = files.require_file(os.path.join(data_dir, split.file), "the task's file")
+    return files.content_hash(path, memory_path)
 
 
-def _decode(path: str, line_number: int, line: bytes) -> str:
-    try:
-        text = line.decode("utf-8-sig" if line_number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}, line {line_number}: not UTF-8 ({error.reason}); convert the "
-                        "file, for example with iconv") from error
-    return text.rstrip("\r\n")
+def _processed(split: processors.ProcessorSplit, data_dir: str, kind: Kind) -> Iterator[Example]:
+    for example in processors.examples_of(split, data_dir):
+        label = None
+        if split.columns.label is not None:
+            try:
+                label = kind.parse(str(example.label))
+            except ValueError as error:
+                raise UserError(f"--processor: the label of {split.file} example {example.guid!r} "
+                                f"is {example.label!r}, and it must be {error}") from error
+        yield Example(_text(split, example, example.text_a),
+                      None if example.text_b is None else _text(split, example, example.text_b),
+                      label)
+
+
+def _text(split: processors.ProcessorSplit, example: Any, text: Any) -> str:
+    if not isinstance(text, str):
+        raise UserError(f"--processor: {split.file} example {example.guid!r} has {_brief(text)} in "
+                        "the place of a text")
+    return formats.whole_characters(text)
+
+
+def _rows(task: Task, split: Split, path: str) -> Iterator[formats.Row]:
+    label = split.columns.label
+    if split.format == "jsonl":
+        list_key = split.keys[label] if task.label_separator and label is not None else None
+        yield from formats.json_rows(path, split.keys, list_key)
+        return
+    rows = formats.csv_rows(path) if split.format == "csv" else formats.tsv_rows(path)
+    for index, row in enumerate(rows):
+        if index or not split.columns.header:
+            yield row
 
 
 class _Parser:
-    """Turns the fields of a line into an Example."""
+    """Turns the fields of a row into an Example."""
 
-    def __init__(self, task: Task, columns: Columns, path: str):
-        self._columns = columns
+    def __init__(self, kind: Kind, split: Split, path: str):
+        self._columns = columns = split.columns
         self._path = path
-        self._expected_label = (
-            "a finite number" if task.is_regression else f"one of {', '.join(task.labels)}")
-        self._is_regression = task.is_regression
-        self._labels = {label: index for index, label in enumerate(task.labels)}
-        for alias, label in task.label_aliases:
-            self._labels[alias] = self._labels[label]
+        self._kind = kind
         positions = [columns.text_a, columns.text_b, columns.label,
                      columns.only and columns.only[0]]
         self._num_columns = max(
             position + 1 if position >= 0 else -position
             for position in positions if position is not None)
-        self.short_rows = 0
+        self._hint = ("a text with commas or line ends needs quotes around it"
+                      if split.format == "csv" else "a text can hold no tab and no line end")
+        self._short_rows = self._blank_rows = self._empty_texts = 0
 
     def parse(self, line_number: int, fields: List[str]) -> Optional[Example]:
-        """The example of a line; None for one that the task leaves out."""
+        """The example of a row; None for one that the task leaves out."""
         columns = self._columns
+        if columns.width is not None:
+            if columns.width > 1 and len(fields) == 1 and not fields[0].strip():
+                self._blank_rows += 1
+                return None
+            if len(fields) != columns.width:
+                raise UserError(f"{self._path}, line {line_number}: {len(fields)} columns, and "
+                                f"the file's first line has {columns.width}; {self._hint}")
         if len(fields) < self._num_columns:
             if columns.skip_short_rows:
-                self.short_rows += 1
+                self._short_rows += 1
                 return None
             raise UserError(f"{self._path}, line {line_number}: {len(fields)} columns, and the "
                             f"task needs at least {self._num_columns} (tab-separated)")
         if columns.only and fields[columns.only[0]] != columns.only[1]:
             return None
-        return Example(
+        example = Example(
             fields[columns.text_a],
             None if columns.text_b is None else fields[columns.text_b],
             None if columns.label is None else self._label(fields[columns.label], line_number))
+        self._empty_texts += not (example.text_a.strip() or (example.text_b or "").strip())
+        return example
 
-    def _label(self, text: str, line_number: int) -> Union[int, float]:
+    def report(self) -> None:
+        """Says what was odd and harmless."""
+        if self._short_rows:
+            log.warn(f"{self._path}: skipped {self._short_rows} rows with too few columns, as the "
+                     "published file of this task has some")
+        if self._blank_rows:
+            log.warn(f"{self._path}: skipped {self._blank_rows} blank lines")
+        if self._empty_texts:
+            log.warn(f"{self._path}: {self._empty_texts} examples have an empty text")
+
+    def _label(self, text: str, line_number: int) -> Any:
         try:
-            label = float(text) if self._is_regression else self._labels[text]
-            if math.isfinite(label):
-                return label
-        except (KeyError, ValueError):
-            pass
-        raise UserError(f"{self._path}, line {line_number}: the label is {text!r}, and it must "
-                        f"be {self._expected_label}")
+            return self._kind.parse(text)
+        except ValueError as error:
+            raise UserError(f"{self._path}, line {line_number}: the label is {_brief(text)}, and "
+                            f"it must be {error}") from error
+
+
+def _brief(value: Any) -> str:
+    """A value short enough for a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

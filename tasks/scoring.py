@@ -1,14 +1,16 @@
 """What a trained model makes of a task's dev and test sets: scores and predictions, in files."""
 
+import math
 import os
-from typing import Callable, Dict, Iterable, Mapping
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 import numpy as np
 
-from engine import checkpoints, files, log, run_record
+from engine import checkpoints, files, log, run_record, summaries
 from engine.errors import UserError
 from engine.inference import Predictor
-from tasks import classifier, metrics
+from engine.progress import Counter
+from tasks import metrics
 from tasks.examples import TextSet
 from tasks.finetuning import Data, Job
 from tasks.table import Task
@@ -19,8 +21,21 @@ _ORIGINAL_KEYS = ("eval_accuracy", "eval_loss", "global_step", "loss")
 Logits = Callable[[TextSet, int], np.ndarray]  # (set, per-replica batch size) -> [n, classes]
 
 
-def score(job: Job, data: Data) -> None:
+class Evaluation(NamedTuple):
+    """How the model does on the dev set."""
+    results: Dict[str, float]  # of eval_results.txt, in its order
+    labels: np.ndarray  # as the task's kind has them, [n] or [n, classes]
+    predicted: np.ndarray  # likewise
+    errors: np.ndarray  # see `Kind.errors`, [n]
+    per_class: List[Dict[str, Any]]
+    confusion_matrix: List[List[int]]
+
+
+def score(job: Job, data: Data) -> Optional[Evaluation]:
     """Evaluates `data.dev` and predicts `data.test`, each where it holds sets.
+
+    Returns:
+        The evaluation of the dev set, not of a mismatched one; None without a dev set.
 
     Raises:
         UserError: there is no trained model, or the one there is does not fit.
@@ -33,12 +48,16 @@ def score(job: Job, data: Data) -> None:
 
         def logits(texts: TextSet, per_replica_batch_size: int) -> np.ndarray:
             source = texts.source(with_labels=False)
-            return predictor.predict(source, per_replica_batch_size)["logits"]
+            with Counter("Scoring", unit="examples", total=len(texts)) as counter:
+                return predictor.predict(
+                    source, per_replica_batch_size, counter.advance)["logits"]
 
+        evaluation = None
         if data.dev:
-            _evaluate(job, data.dev, logits, checkpoint.global_step)
+            evaluation = _evaluate(job, data.dev, logits, checkpoint.global_step)
         for suffix, texts in data.test.items():
             _predict(job, texts, logits, suffix)
+        return evaluation
 
 
 def _trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
@@ -56,30 +75,43 @@ def _trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
     return checkpoint
 
 
-def _evaluate(job: Job, sets: Mapping[str, TextSet], logits: Logits, global_step: int) -> None:
-    """Writes eval_results.txt: `name = value` lines."""
-    results: Dict[str, float] = {}
-    for suffix, texts in sets.items():
-        scores = _scores(job.task, texts, logits(texts, job.settings.batch_sizes.evaluate))
-        results.update({name + suffix: value for name, value in scores.items()})
+def _evaluate(job: Job, sets: Mapping[str, TextSet], logits: Logits,
+              global_step: int) -> Evaluation:
+    """Writes eval_results.txt, `name = value` lines, and eval_results.json, with all there is."""
+    evaluations = {
+        suffix: _evaluation(job.task, texts, logits(texts, job.settings.batch_sizes.evaluate))
+        for suffix, texts in sets.items()}
+    results, details = {}, {}
+    for suffix, evaluation in evaluations.items():
+        results.update({name + suffix: value for name, value in evaluation.results.items()})
+        details.update({"num_examples" + suffix: len(evaluation.errors),
+                        "per_class" + suffix: evaluation.per_class,
+                        "confusion_matrix" + suffix: evaluation.confusion_matrix})
     results.update(global_step=global_step, loss=results["eval_loss"])
     names = [name for name in _ORIGINAL_KEYS if name in results]
-    names += sorted(set(results) - set(names))
-    lines = [f"{name} = {results[name]}" for name in names]
+    results = {name: results[name] for name in names + sorted(set(results) - set(names))}
+    lines = [f"{name} = {value}" for name, value in results.items()]
     _write(job, "eval_results.txt", lines)
+    # JSON has no NaN, which a correlation may be.
+    figures = {name: value if math.isfinite(value) else None for name, value in results.items()}
+    files.write_json(os.path.join(job.settings.output_dir, "eval_results.json"),
+                     {**figures, **details})
+    summaries.write_evaluation(job.settings.output_dir, results, global_step)
     log.info("***** Eval results *****")
     for line in lines:
         log.info(f"  {line}")
+    return evaluations[""]._replace(results=results)
 
 
-def _scores(task: Task, texts: TextSet, logits: np.ndarray) -> Dict[str, float]:
-    if task.is_regression:
-        predicted = logits[:, 0].astype(np.float64)
-        losses = (predicted - texts.labels) ** 2
-    else:
-        predicted = logits.argmax(axis=1)
-        losses = -classifier.log_probabilities(logits)[np.arange(len(texts)), texts.labels]
-    return metrics.evaluate(task.metrics, texts.labels, predicted, losses)
+def _evaluation(task: Task, texts: TextSet, logits: np.ndarray) -> Evaluation:
+    kind, labels = task.kind, texts.labels
+    scores = kind.scores(logits)
+    predicted = kind.predicted(scores)
+    return Evaluation(
+        metrics.evaluate(task.metrics, labels, predicted, kind.losses(logits, labels)),
+        labels, predicted, kind.errors(scores, labels),
+        metrics.per_class(kind, labels, predicted),
+        metrics.confusion_matrix(kind, labels, predicted))
 
 
 def _predict(job: Job, texts: TextSet, logits: Logits, suffix: str) -> None:
@@ -88,15 +120,11 @@ def _predict(job: Job, texts: TextSet, logits: Logits, suffix: str) -> None:
     test_results.tsv has a line of class probabilities (or one number) per example, and
     predict.txt a label (or the number).
     """
-    values = logits(texts, job.settings.batch_sizes.predict)
-    if job.task.is_regression:
-        rows, answers = values, [f"{value:.9g}" for value in values[:, 0]]
-    else:
-        rows = np.exp(classifier.log_probabilities(values))
-        answers = [job.task.labels[index] for index in values.argmax(axis=1)]
+    kind = job.task.kind
+    scores = kind.scores(logits(texts, job.settings.batch_sizes.predict))
     _write(job, f"test_results{suffix}.tsv",
-           ("\t".join(f"{value:.9g}" for value in row) for row in rows))
-    _write(job, f"predict{suffix}.txt", answers)
+           ("\t".join(f"{value:.9g}" for value in row) for row in scores))
+    _write(job, f"predict{suffix}.txt", map(kind.written, kind.predicted(scores)))
     log.info(f"Predicted {len(texts):,} examples: {job.settings.output_dir}/predict{suffix}.txt")
 
 

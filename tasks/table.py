@@ -7,23 +7,28 @@ Adding a task is adding a row.
 from typing import NamedTuple, Optional, Tuple
 
 from engine.errors import UserError
+from tasks import kinds
 from tasks import metrics as scores
 
 
 class Columns(NamedTuple):
-    """Where a tab-separated file holds an example; columns count from 0, negative from the end."""
+    """Where a row holds an example; columns count from 0, negative from the end."""
     text_a: int
     text_b: Optional[int] = None
     label: Optional[int] = None
     header: bool = True  # whether the first line names the columns
     only: Optional[Tuple[int, str]] = None  # keep only rows with this value in this column
     skip_short_rows: bool = False  # the published file has broken rows: count, warn, go on
+    # Of a user's own file, where nothing is known of the rows that are odd:
+    width: Optional[int] = None  # columns that each row must have
 
 
 class Split(NamedTuple):
     """One file of a task."""
-    file: str  # relative to --data_dir
+    file: str  # relative to --data_dir, or absolute
     columns: Columns
+    format: str = "tsv"  # of `formats.FORMATS`
+    keys: Tuple[str, ...] = ()  # of a JSON object: its columns
 
 
 class Task(NamedTuple):
@@ -32,6 +37,7 @@ class Task(NamedTuple):
     dev: Split
     test: Split
     labels: Tuple[str, ...] = ()  # empty: regression, a number in the label column
+    label_separator: str = ""  # where given, an example has any number of labels
     metrics: Tuple[scores.Metric, ...] = (scores.accuracy,)
     # Files that hold the label under another name.
     label_aliases: Tuple[Tuple[str, str], ...] = ()
@@ -40,8 +46,13 @@ class Task(NamedTuple):
     mismatched_test: Optional[Split] = None
 
     @property
-    def is_regression(self) -> bool:
-        return not self.labels
+    def kind(self) -> kinds.Kind:
+        """What a label of this task is."""
+        if self.label_separator:
+            return kinds.SeveralClasses(self.labels, self.label_separator)
+        if self.labels:
+            return kinds.OneClass(self.labels, self.label_aliases)
+        return kinds.Number()
 
 
 def _glue(columns: Columns, test_columns: Columns, **kwargs) -> Task:

@@ -1,9 +1,8 @@
-"""The peer on PyTorch: a Hugging Face encoder fine-tuned on CoLA the usual way.
+"""The peer on PyTorch: a Hugging Face encoder fine-tuned on a task of GLUE the usual way.
 
 Runs in an environment of its own (`torch`, `transformers`, `scikit-learn`), on
 two cores or whatever PyTorch finds: dynamic padding, linear warm-up and decay,
-AdamW with clipping, as `run_glue` does. Prints one JSON line:
-accuracy, Matthews correlation, examples/s.
+AdamW with clipping, as `run_glue` does. Prints one JSON line: the task's metrics, examples/s.
 
   python -m benchmarks.peers.huggingface --model_dir=DIR --data_dir=glue/CoLA --seed=1
 """
@@ -14,6 +13,7 @@ import os
 import time
 
 import torch
+from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 from transformers import (AutoModelForSequenceClassification, AutoTokenizer,
                           get_linear_schedule_with_warmup)
@@ -21,16 +21,28 @@ from transformers import (AutoModelForSequenceClassification, AutoTokenizer,
 UNDECAYED = ("bias", "LayerNorm.weight")
 
 
-def read_cola(path):
+# Columns of the texts and of the label, lines of header, labels (1: a regression), metrics.
+TASKS = {
+    "cola": ((3,), 1, 0, 2, {"accuracy": accuracy_score,
+                             "matthews_correlation": matthews_corrcoef}),
+    "sst-2": ((0,), 1, 1, 2, {"accuracy": accuracy_score}),
+    "sts-b": ((7, 8), -1, 1, 1, {"pearson": lambda labels, values: pearsonr(labels, values)[0],
+                                 "spearman": lambda labels, values: spearmanr(labels, values)[0]})}
+
+
+def read(path, task):
+    text_columns, label_column, header, num_labels, _ = TASKS[task]
     with open(path, encoding="utf-8", newline="\n") as file:
-        rows = [line.rstrip("\r\n").split("\t") for line in file]
-    return [row[3] for row in rows], [int(row[1]) for row in rows]
+        rows = [line.rstrip("\r\n").split("\t") for line in file][header:]
+    to_label = float if num_labels == 1 else int
+    return ([tuple(row[column] for column in text_columns) for row in rows],
+            [to_label(row[label_column]) for row in rows])
 
 
 def batches_of(tokenizer, texts, labels, batch_size, order):
     for start in range(0, len(order), batch_size):
         rows = order[start:start + batch_size]
-        batch = tokenizer([texts[i] for i in rows], truncation=True, max_length=128,
+        batch = tokenizer(*map(list, zip(*[texts[i] for i in rows])), truncation=True, max_length=128,
                           padding="longest", return_tensors="pt")
         yield batch, torch.tensor([labels[i] for i in rows])
 
@@ -73,7 +85,8 @@ def predict(model, tokenizer, texts, labels):
     model.eval()
     predicted = []
     for batch, _ in batches_of(tokenizer, texts, labels, 32, range(len(texts))):
-        predicted += model(**batch).logits.argmax(-1).tolist()
+        logits = model(**batch).logits
+        predicted += (logits[:, 0] if logits.shape[1] == 1 else logits.argmax(-1)).tolist()
     return predicted
 
 
@@ -81,6 +94,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model_dir", required=True)
     parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--task", choices=sorted(TASKS), default="cola")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--epochs", type=float, default=3)
@@ -90,14 +104,14 @@ def main():
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     tokenizer = AutoTokenizer.from_pretrained(args.model_dir)
-    model = AutoModelForSequenceClassification.from_pretrained(args.model_dir, num_labels=2)
-    rate = train(model, tokenizer, *read_cola(os.path.join(args.data_dir, "train.tsv")), args)
+    model = AutoModelForSequenceClassification.from_pretrained(args.model_dir, num_labels=TASKS[args.task][3])
+    rate = train(model, tokenizer, *read(os.path.join(args.data_dir, "train.tsv"), args.task), args)
     results = {"examples_per_second": rate}
     if not args.max_steps:
-        texts, labels = read_cola(os.path.join(args.data_dir, "dev.tsv"))
+        texts, labels = read(os.path.join(args.data_dir, "dev.tsv"), args.task)
         predicted = predict(model, tokenizer, texts, labels)
-        results.update(accuracy=accuracy_score(labels, predicted),
-                       matthews_correlation=matthews_corrcoef(labels, predicted))
+        results.update({name: float(metric(labels, predicted))
+                        for name, metric in TASKS[args.task][4].items()})
     print(json.dumps(results))
 
 

@@ -1,6 +1,6 @@
-"""Does training on 2 x 16 agree with 1 x 32, and both with Hugging Face? CoLA, three seeds.
+"""Does training on 2 x 16 agree with 1 x 32, and both with Hugging Face? Three seeds.
 
-  python -m benchmarks.cola_agreement --model=MINILM_TF --huggingface_model=MINILM_HF \\
+  python -m benchmarks.agreement --task=cola --model=MINILM_TF --huggingface_model=MINILM_HF \\
     --huggingface_python=PYTHON --data_dir=glue/CoLA --work_dir=DIR
 
 The same data, weights, batch, epochs, learning rate and schedule. A run that is
@@ -12,32 +12,35 @@ import json
 import os
 import subprocess
 import sys
-from typing import Dict, List
+from typing import Dict, List, Sequence
 
 from benchmarks import report
 
 SEEDS = (1, 2, 3)
-METRICS = ("accuracy", "matthews_correlation")
+# Names of the metrics, here and in the peer.
+METRICS = {"cola": ("accuracy", "matthews_correlation"), "sst-2": ("accuracy",),
+           "sts-b": ("pearson", "spearman")}
 
 
 def run_ours(args, seed: int, num_replicas: int, output_dir: str) -> Dict[str, float]:
     model = args.model
     subprocess.run(
-        [sys.executable, "run_classifier.py", "--task_name=cola", f"--data_dir={args.data_dir}",
+        [sys.executable, "run_classifier.py", f"--task_name={args.task}", f"--data_dir={args.data_dir}",
          f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
          f"--init_checkpoint={model}/bert_model.ckpt", f"--output_dir={output_dir}",
          "--do_train", "--do_eval", f"--seed={seed}", f"--num_cpu_replicas={num_replicas}",
-         f"--train_batch_size={32 // num_replicas}"], cwd=report.ROOT, check=True)
-    with open(os.path.join(output_dir, "eval_results.txt")) as file:
-        results = dict(line.strip().split(" = ") for line in file)
-    return {"accuracy": float(results["eval_accuracy"]),
-            "matthews_correlation": float(results["matthews_correlation"])}
+         f"--num_train_epochs={args.epochs}", f"--train_batch_size={32 // num_replicas}"], cwd=report.ROOT, check=True)
+    with open(os.path.join(output_dir, "eval_results.json")) as file:
+        results = json.load(file)
+    return {metric: results["eval_accuracy" if metric == "accuracy" else metric]
+            for metric in METRICS[args.task]}
 
 
 def run_huggingface(args, seed: int) -> Dict[str, float]:
     answer = subprocess.run(
         [args.huggingface_python, "-m", "benchmarks.peers.huggingface",
-         f"--model_dir={args.huggingface_model}", f"--data_dir={args.data_dir}", f"--seed={seed}"],
+         f"--model_dir={args.huggingface_model}", f"--data_dir={args.data_dir}", f"--seed={seed}",
+         f"--task={args.task}", f"--epochs={args.epochs}"],
         cwd=report.ROOT, check=True, stdout=subprocess.PIPE, universal_newlines=True)
     return json.loads(answer.stdout.splitlines()[-1])
 
@@ -51,34 +54,38 @@ def remembered(path: str, run) -> Dict[str, float]:
         return json.load(file)
 
 
-def row(name: str, results: List[Dict[str, float]]) -> Dict[str, str]:
+def row(name: str, metrics: Sequence[str], results: List[Dict[str, float]]) -> Dict[str, str]:
     return {"training": name,
             **{metric: report.mean_and_deviation([result[metric] for result in results])
-               for metric in METRICS},
-            "each seed (accuracy, Matthews)": "; ".join(
-                ", ".join(f"{result[metric]:.3f}" for metric in METRICS) for result in results)}
+               for metric in metrics},
+            "each seed": "; ".join(
+                ", ".join(f"{result[metric]:.3f}" for metric in metrics) for result in results)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("model", "huggingface_model", "huggingface_python", "data_dir", "work_dir"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--task", choices=sorted(METRICS), required=True)
+    parser.add_argument("--epochs", type=float, default=3)
     args = parser.parse_args()
     os.makedirs(args.work_dir, exist_ok=True)
 
     def path(name):
         return os.path.join(args.work_dir, name)
 
-    rows = [row(f"ours, {replicas} × {32 // replicas}", [
+    metrics = METRICS[args.task]
+    rows = [row(f"ours, {replicas} × {32 // replicas}", metrics, [
         remembered(path(f"ours-{replicas}-{seed}.json"),
                    lambda: run_ours(args, seed, replicas, path(f"ours-{replicas}-{seed}")))
         for seed in SEEDS]) for replicas in (1, 2)]
-    rows.append(row("Hugging Face, 1 × 32", [
+    rows.append(row("Hugging Face, 1 × 32", metrics, [
         remembered(path(f"huggingface-{seed}.json"), lambda: run_huggingface(args, seed))
         for seed in SEEDS]))
     report.append(
-        "Agreement on CoLA: dev set after 3 epochs, MiniLM encoder, three seeds (mean ± deviation)",
-        rows, command="python -m benchmarks.cola_agreement",
+        f"Agreement on {args.task}: dev set after {args.epochs:g} epochs, MiniLM encoder, three "
+        "seeds (mean ± deviation)",
+        rows, command=f"python -m benchmarks.agreement --task={args.task} --epochs={args.epochs:g}",
         versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"),
                   "PyTorch": report.version_of(args.huggingface_python, "torch"),
                   "transformers": report.version_of(args.huggingface_python, "transformers")})

@@ -1,0 +1,308 @@
+"""What the links allow, on paper: step time and efficiency of training on 1 to 64 cards.
+
+  python -m benchmarks.scaling
+
+rewrites benchmarks/scaling.md. A model, not a measurement: compute time from published speeds,
+plus bytes over bandwidth, one after the other, because the optimizer reduces when the whole
+backward pass is done. What moves is what `multigpu_optimizer` says and tests/test_communication.py
+counts: dense gradients in one packed all-reduce, and the rows of the word embeddings.
+"""
+
+import math
+import os
+from typing import Dict, List, NamedTuple, Optional
+
+from engine import files
+
+RESULT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scaling.md")
+TEMPLATE = os.path.join(os.path.dirname(RESULT), "scaling_template.md")
+BATCH, LENGTH = 32, 128  # examples on each card, tokens in each
+MACHINE = 8  # cards
+INDEX_BYTES = 4
+
+
+class Shape(NamedTuple):
+    """A BERT with a feed-forward width of 4 * hidden, 512 positions, 2 types and 2 labels."""
+    name: str
+    layers: int
+    hidden: int
+    vocab_size: int = 30522
+
+
+class Link(NamedTuple):
+    """`line` by specification and `effective` as assumed, bytes/s in one direction."""
+    name: str
+    line: float
+    effective: float
+    why: str
+
+
+class Precision(NamedTuple):
+    name: str
+    value_bytes: int  # of a gradient's value
+    flops: float  # what the card, a V100 if no other is named, sustains, operations/s
+
+
+class Traffic(NamedTuple):
+    """Bytes that one card contributes to a step."""
+    dense: float
+    rows: float
+
+
+class Step(NamedTuple):
+    seconds: float
+    efficiency: float  # throughput over that of as many cards without communication
+
+
+BASE, LARGE = Shape("BERT-base", 12, 768), Shape("BERT-large", 24, 1024)
+
+NVLINK = Link("NVLink", 150e9, 120e9, "V100, six links of 25 GB/s, less the 20% that the protocol "
+              "takes (nccl-tests issue 212, on a later NVLink)")
+PCIE = Link("PCIe 3.0 ×16", 15.75e9, 10e9, "found: 4.9 GB/s (4 cards, nccl issue 445, wiring "
+            "not given) and 11 GB/s (2 cards, mxnet issue 4062)")
+SLOW_PCIE = PCIE._replace(effective=5e9)
+NETWORKS = [
+    Link("10 Gb/s", 1.25e9, 1.1e9, "88% of the line, as was had of 1 Gb/s with TCP (gloo "
+         "issue 21)"),
+    Link("25 Gb/s", 3.125e9, 1.9e9, "60% of the line, the most that was reliably had of 32 Gb/s "
+         "with TCP (nccl issue 209)"),
+    Link("100 Gb/s", 12.5e9, 5e9, "4 – 6 GB/s with TCP between machines of 8 × V100 (nccl issue "
+         "450)"),
+    Link("100 Gb/s RDMA", 12.5e9, 12e9, "12.2 GB/s is as good as it gets, on InfiniBand "
+         "(nccl-tests issue 29)"),
+]
+
+
+def layer_flops(shape: Shape, length: int) -> float:
+    """Operations of a layer's forward pass on one example, 2 for a multiply-add.
+
+    24 T D^2 for projections and feed-forward, whose 12 D^2 weights every token meets;
+    4 T^2 D for the scores and the weighted sum of the values.
+    """
+    return 24 * length * shape.hidden**2 + 4 * length**2 * shape.hidden
+
+
+def usual_flops(shape: Shape, length: int = LENGTH) -> float:
+    """Operations per example, forward and backward (twice the forward pass), all layers whole."""
+    return 3 * shape.layers * layer_flops(shape, length)
+
+
+def our_flops(shape: Shape, length: int = LENGTH) -> float:
+    """As `usual_flops`, but of the last layer only what the pooler reads (`modeling._pool`).
+
+    Keys and values of all tokens; query, output and feed-forward of one.
+    """
+    d = shape.hidden
+    last = 4 * length * d**2 + 20 * d**2 + 4 * length * d
+    return 3 * ((shape.layers - 1) * layer_flops(shape, length) + last)
+
+
+# Published examples/s times operations per example; sources in `assumptions_table`.
+P40 = Precision("fp32 on P40", 4, 1.69 * 32 * usual_flops(BASE))
+FLOAT32 = Precision("fp32", 4, 46.78 * usual_flops(LARGE))
+FLOAT16 = Precision("fp16", 2, 168.63 * usual_flops(LARGE))
+SETTINGS = [(shape, precision) for shape in (BASE, LARGE) for precision in (FLOAT32, FLOAT16)]
+
+
+def dense_values(shape: Shape) -> int:
+    """Values of all parameters of a classifier but the word embeddings."""
+    d = shape.hidden
+    embeddings = (512 + 2) * d + 2 * d
+    return embeddings + shape.layers * (12 * d**2 + 13 * d) + d**2 + d + 2 * d + 2
+
+
+def traffic(shape: Shape, value_bytes: int, *, length: int = LENGTH,
+            gather_rows: bool = True) -> Traffic:
+    """What a card contributes; without `gather_rows` the embeddings' gradient is a dense one."""
+    dense = dense_values(shape) * value_bytes
+    if gather_rows:
+        return Traffic(dense, BATCH * length * (shape.hidden * value_bytes + INDEX_BYTES))
+    return Traffic(dense + shape.vocab_size * shape.hidden * value_bytes, 0)
+
+
+def ring_seconds(size: float, members: int, bandwidth: float) -> float:
+    """Ring all-reduce: each member sends and receives 2 (n - 1) / n times the bytes."""
+    return 2 * (members - 1) / members * size / bandwidth
+
+
+def communication_seconds(moved: Traffic, cards: int, inside: Link,
+                          network: Optional[Link] = None) -> float:
+    """Dense gradients and rows over the links; beyond 8 cards, machine by machine.
+
+    M machines: a reduce-scatter and an all-gather in each, together a ring of its cards,
+    around a ring of the machines, each with one network link for its 8 cards. Rows enter a
+    machine once, 8 (M - 1) cards' of them, and reach every card in it, N - 1 cards' of them.
+    """
+    machines = max(1, cards // MACHINE)
+    seconds = (ring_seconds(moved.dense, min(cards, MACHINE), inside.effective)
+               + (cards - 1) * moved.rows / inside.effective)
+    if machines > 1:
+        seconds += (ring_seconds(moved.dense, machines, network.effective)
+                    + MACHINE * (machines - 1) * moved.rows / network.effective)
+    return seconds
+
+
+def tensorflow_seconds(moved: Traffic, cards: int, link: Link, *, nccl: bool) -> float:
+    """As MirroredStrategy's own reduction of TensorFlow 1.15 moves it (cross_device_ops.py).
+
+    Rows are joined on one card, which sends all of them to each; without NCCL dense gradients
+    go to that card and back, too.
+    """
+    rows = (cards - 1) * (1 + cards) * moved.rows / link.effective
+    if nccl:
+        return rows + ring_seconds(moved.dense, cards, link.effective)
+    return rows + 2 * (cards - 1) * moved.dense / link.effective
+
+
+def step(shape: Shape, precision: Precision, cards: int, inside: Link,
+         network: Optional[Link] = None, *, length: int = LENGTH,
+         gather_rows: bool = True) -> Step:
+    """Our step: compute, then communication."""
+    compute = BATCH * our_flops(shape, length) / precision.flops
+    moved = traffic(shape, precision.value_bytes, length=length, gather_rows=gather_rows)
+    seconds = compute + communication_seconds(moved, cards, inside, network)
+    return Step(seconds, compute / seconds)
+
+
+def gain(setting, cards: int, inside: Link, network: Optional[Link], times: int = 2) -> float:
+    """Throughput of `times` as many cards over that of `cards`."""
+    few, many = (step(*setting, n, inside, network) for n in (cards, times * cards))
+    return times * many.efficiency / few.efficiency
+
+
+class Published(NamedTuple):
+    """Published examples/s on 1 and 8 cards, and what a step of the 8 is on paper."""
+    name: str
+    one_card: float
+    eight_cards: float
+    examples: int  # of a card in a step, accumulated ones included
+    moved: Traffic
+
+    def row(self, name: str, communication: float) -> Dict[str, str]:
+        compute = self.examples / self.one_card
+        published, model = 8 * self.examples / self.eight_cards, compute + communication
+        return {"8 cards": name, "published": f"{8 * compute / published:.2f} ×",
+                "model": f"{8 * compute / model:.2f} ×",
+                "communication in the model's step": f"{communication / model:.1%}",
+                "published step beyond the model's": f"{published / model - 1:+.0%}"}
+
+
+TUTORIAL = Published("tutorial", 1.69 * 32, 0.91 * 8 * 32, 32, traffic(BASE, 4))
+_FLOAT32, _FLOAT16 = (traffic(LARGE, size, gather_rows=False) for size in (4, 2))
+DEEP_LEARNING_EXAMPLES = [
+    Published("SQuAD, fp32, batch 2, 16 GB", 7.36, 52.39, 2, _FLOAT32),
+    Published("SQuAD, fp32, batch 10, 32 GB", 10.42, 79.37, 10, _FLOAT32),
+    Published("pretraining, fp32, batch 8 × 1,024, 16 GB", 39.43, 285.79, 8 * 1024, _FLOAT32),
+    Published("pretraining, fp32, batch 32 × 256, 32 GB", 46.78, 357.0, 32 * 256, _FLOAT32),
+    Published("SQuAD, fp16, batch 4, 16 GB", 29.74, 189.77, 4, _FLOAT16),
+    Published("SQuAD, fp16, batch 24, 32 GB", 51.02, 314.6, 24, _FLOAT16),
+    Published("pretraining, fp16, batch 64 × 128, 32 GB", 168.63, 1443.05, 64 * 128, _FLOAT16),
+]
+
+
+def table(rows: List[Dict[str, str]]) -> str:
+    lines = [list(rows[0]), ["---"] * len(rows[0])] + [list(row.values()) for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def assumptions_table() -> str:
+    rates = [
+        ("P40, fp32", P40.flops, "the tutorial's 1.69 steps/s of 32 examples, BERT-base"),
+        ("V100, fp32", FLOAT32.flops, "46.78 examples/s, BERT-large, 128 tokens, batch 32 "
+         "(DeepLearningExamples, pretraining, 32 GB)"),
+        ("V100, fp16", FLOAT16.flops, "168.63 examples/s, the same with mixed precision and batch "
+         f"64: tensor cores make it {FLOAT16.flops / FLOAT32.flops:.2f} times as fast")]
+    return table(
+        [{"": name, "assumed": f"{flops / 1e12:.3g} TFLOP/s", "because": why}
+         for name, flops, why in rates]
+        + [{"": link.name, "assumed": f"{link.effective / 1e9:g} of {link.line / 1e9:g} GB/s",
+            "because": link.why} for link in [NVLINK, PCIE] + NETWORKS])
+
+
+def results_table(networks, counts) -> str:
+    """Step time in ms and efficiency, by card count, over both links inside a machine."""
+    def cell(setting, cards, inside, network):
+        result = step(*setting, cards, inside, network)
+        return f"{1e3 * result.seconds:,.0f}, {result.efficiency:.0%}"
+    return table([{
+        "ms, efficiency": ", ".join(part.name for part in (*setting, network) if part),
+        **{f"{inside.name}: {n}": cell(setting, n, inside, network)
+           for inside in (NVLINK, PCIE) for n in counts if (inside, n) != (PCIE, 1)}}
+        for setting in SETTINGS for network in networks])
+
+
+def where_it_stops(setting, inside: Link, network: Optional[Link]) -> str:
+    """The first card count with an efficiency below half; doublings that gain less than 1.5."""
+    counts = [8, 16, 32, 64] if network else [1, 2, 4, 8]
+    below = [n for n in counts if step(*setting, n, inside, network).efficiency < 0.5]
+    gains = {n: gain(setting, n, inside, network) for n in counts[:-1]}
+    # Rounded down, lest 1.497 read as 1.50.
+    poor = [f"{n}→{2 * n} {math.floor(100 * gains[n]) / 100:.2f}" for n in gains if gains[n] < 1.5]
+    return f"{below[0] if below else 'none'}; {', '.join(poor) or 'none'}"
+
+
+def stops_table() -> str:
+    return table([{"": inside.name + (f", {network.name}" if network else ""),
+                   **{f"{setting[0].name}, {setting[1].name}":
+                      where_it_stops(setting, inside, network) for setting in SETTINGS}}
+                  for inside in (NVLINK, PCIE) for network in [None] + NETWORKS])
+
+
+def tutorial_table() -> str:
+    moved = TUTORIAL.moved
+    return table([TUTORIAL.row(f"{name}, PCIe at {link.effective / 1e9:g} GB/s", seconds(link))
+                  for name, seconds in (
+        ("our reduction", lambda link: communication_seconds(moved, 8, link)),
+        ("TensorFlow's, NCCL", lambda link: tensorflow_seconds(moved, 8, link, nccl=True)),
+        ("TensorFlow's, no NCCL", lambda link: tensorflow_seconds(moved, 8, link, nccl=False)))
+        for link in (PCIE, SLOW_PCIE)])
+
+
+def text_figures() -> dict:
+    """The figures within the page's sentences."""
+    def efficiency(precision, cards, inside, network=None, **changes):
+        return step(BASE, precision, cards, inside, network, **changes).efficiency
+
+    def gains(cards, times, inside, network=None):
+        values = [gain(setting, cards, inside, network, times) for setting in SETTINGS]
+        return f"{min(values):.2f} – {max(values):.2f}"
+
+    sizes = [traffic(shape, 4) for shape in (BASE, LARGE)]
+    explained = communication_seconds(TUTORIAL.moved, MACHINE, PCIE)
+    added = 32 * MACHINE / TUTORIAL.eight_cards - 32 / TUTORIAL.one_card
+    return dict(
+        forward=usual_flops(BASE) / 3e9,
+        shares=[our_flops(shape) / usual_flops(shape) for shape in (BASE, LARGE)],
+        dense=[size.dense / 1e6 for size in sizes], rows=[size.rows / 1e6 for size in sizes],
+        added=1e3 * added, explained=1e3 * explained,
+        needed=explained * PCIE.effective / added / 1e9,
+        p40=efficiency(P40, 8, PCIE), half=efficiency(FLOAT16, 8, PCIE),
+        half_float32=efficiency(FLOAT16._replace(value_bytes=4), 8, PCIE),
+        eight=[gains(1, 8, inside) for inside in (NVLINK, PCIE)], pair=gains(1, 2, PCIE),
+        nvlink=[gains(8, 2, NVLINK, network) for network in NETWORKS],
+        pcie=[gains(8, 2, PCIE, network) for network in NETWORKS],
+        machines_8=gains(8, 8, NVLINK, NETWORKS[0]),
+        gathered_mb=63 * sizes[0].rows / 1e6,
+        reduced_mb=2 * 63 / 64 * BASE.vocab_size * BASE.hidden * 4 / 1e6,
+        gathered=efficiency(FLOAT32, 64, NVLINK, NETWORKS[1]),
+        reduced=efficiency(FLOAT32, 64, NVLINK, NETWORKS[1], gather_rows=False),
+        full=efficiency(FLOAT32, 8, PCIE), short=efficiency(FLOAT32, 8, PCIE, length=16))
+
+
+def page() -> str:
+    """The text of scaling.md."""
+    published = [run.row(run.name, communication_seconds(run.moved, 8, NVLINK))
+                 for run in DEEP_LEARNING_EXAMPLES]
+    with open(TEMPLATE, encoding="utf-8") as file:
+        return file.read().format(
+            assumptions=assumptions_table(), inside=results_table([None], (1, 2, 4, 8)),
+            across=results_table(NETWORKS, (16, 32, 64)), stops=stops_table(),
+            tutorial=tutorial_table(), published=table(published), **text_figures())
+
+
+def main() -> None:
+    files.write_text(RESULT, page())
+
+
+if __name__ == "__main__":
+    main()

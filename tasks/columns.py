@@ -1,0 +1,259 @@
+"""Which column of a user's file holds what: as the user says, or guessed from names and values."""
+
+import itertools
+import math
+import os
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from engine.errors import UserError
+from tasks import formats
+from tasks.table import Columns, Split
+
+# Names that columns commonly have, the likeliest first.
+_TEXT_NAMES = ("text", "text_a", "sentence", "sentence1", "question", "question1", "premise",
+               "review", "comment", "content", "title", "query", "document", "body")
+_PAIR_NAMES = ("text_b", "sentence2", "question2", "hypothesis", "answer", "passage", "text_pair")
+_LABEL_NAMES = ("label", "labels", "class", "category", "sentiment", "target", "score", "rating",
+                "stars", "tag", "tags", "gold_label", "y")
+_HEADER_NAMES = {*_TEXT_NAMES, *_PAIR_NAMES, *_LABEL_NAMES, "id", "index", "idx", "guid"}
+_ROWS_TO_GUESS_FROM = 1000
+_ENOUGH_NUMBERS = 10  # below a word, for it to be their name
+
+
+class Roles(NamedTuple):
+    """The columns that matter, each by its name or its number, from 1. None: not said, or none."""
+    text: Optional[str]
+    text_pair: Optional[str]
+    label: Optional[str]
+
+
+class Table(NamedTuple):
+    """What the first rows of a file show. Made by `read_head`."""
+    path: str
+    format: str  # of formats.FORMATS
+    names: Tuple[str, ...]  # of the columns; empty where no line names them
+    width: int  # number of columns
+    rows: List[Sequence[Any]]  # the first ones, without the header
+
+    def position(self, column: str, role: str) -> int:
+        """Where the column of this name or number is, from 0. Raises a UserError."""
+        count = self.names.count(column)
+        if count == 1:
+            return self.names.index(column)
+        if count > 1:
+            raise UserError(f"{self.path}, line 1: {count} columns are named {column!r}; choose "
+                            "one by its number, from 1")
+        if column.isdecimal() and 1 <= int(column) <= self.width and self.format != "jsonl":
+            return int(column) - 1
+        raise UserError(f"{self.path} has no column {column!r} for --{role}_column; "
+                        f"{self.described()}")
+
+    def described(self) -> str:
+        """Which columns there are, for people."""
+        if self.format == "jsonl":
+            return f"its first object has {', '.join(map(repr, self.names)) or 'no keys'}"
+        if not self.names:
+            return (f"no line names its {self.width} columns (--header says otherwise): give a "
+                    "number from 1")
+        more = "" if self.width <= 50 else f" ... ({self.width} columns)"
+        return f"its columns are {', '.join(self.names[:50])}{more}"
+
+    def column(self, position: int) -> List[Any]:
+        """The column's values in the first rows."""
+        return [row[position] for row in self.rows if position < len(row)]
+
+
+def read_head(path: str, header: Optional[bool]) -> Table:
+    """Reads the first rows. `header`: whether the first line names the columns; None: guess.
+
+    Raises:
+        UserError: the file cannot be read, or holds nothing.
+    """
+    kind = formats.FORMATS[os.path.splitext(path)[1].lower()]
+    if kind == "jsonl":
+        objects = [value for _, value in _first(formats.json_objects(path))]
+        if not objects:
+            raise UserError(f"{path} holds no examples")
+        names = tuple(objects[0])
+        return Table(path, kind, names, len(names),
+                     [[value.get(name, "") for name in names] for value in objects])
+    read = formats.csv_rows if kind == "csv" else formats.tsv_rows
+    rows = [row for _, row in _first(read(path))]
+    if not rows:
+        raise UserError(f"{path} holds no examples")
+    _check_line_ends(path, rows)
+    if header is None:
+        header = _is_header(rows[0], rows[1:])
+    names = tuple(name.strip() for name in rows[0]) if header else ()
+    return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows)
+
+
+def _check_line_ends(path: str, rows: List[List[str]]) -> None:
+    """Against files of which the width, as the first line has it, would be nonsense."""
+    if len(rows) == 1 and any("\r" in field for field in rows[0]):
+        raise UserError(f"{path}: its lines end with \\r alone, as on old Macs; convert them to "
+                        "\\n, for example with tr")
+    if rows[0] == [""] and any(len(row) > 1 for row in rows):
+        raise UserError(f"{path}, line 1: blank, and the first line must name the columns or be "
+                        "an example; remove it")
+
+
+def _is_header(first: List[str], others: List[List[str]]) -> bool:
+    """Whether it has a usual name that does not come again, or a word above nothing but numbers."""
+    for position, field in enumerate(first):
+        below = [row[position] for row in others if position < len(row)]
+        if field.strip().lower() in _HEADER_NAMES and field not in below:
+            return True
+        if len(below) >= _ENOUGH_NUMBERS and are_numbers(below) and not are_numbers([field]):
+            return True
+    return False
+
+
+def are_numbers(values: Iterable[str]) -> bool:
+    """Whether all of them are finite ones."""
+    try:
+        return all(math.isfinite(float(value)) for value in values)
+    except ValueError:
+        return False
+
+
+def _first(rows: Iterable) -> Iterable:
+    return itertools.islice(rows, _ROWS_TO_GUESS_FROM)
+
+
+def complete(roles: Roles, table: Table, takes_pairs: Optional[bool] = None) -> Roles:
+    """What `roles` leaves open, guessed from a file with labels; a pair only by its name.
+
+    Args:
+        takes_pairs: whether the model takes pairs; None: one that is still to be trained.
+
+    Raises:
+        UserError: a column is not there, is there twice, or the file has too few.
+    """
+    if table.width < 2:
+        there = (table.described() if table.format == "jsonl" else "columns are separated by tabs "
+                 "in .tsv and .txt, by commas in .csv")
+        raise UserError(f"{table.path} has one column, and a text and a label are needed; {there}")
+    found = _places(roles, table)
+    _find_by_name(found, "label", table, _LABEL_NAMES)
+    _find_by_name(found, "text", table, _TEXT_NAMES)
+    if takes_pairs or (takes_pairs is None and roles.text is None):
+        _find_by_name(found, "text_pair", table, _PAIR_NAMES)
+    _find_by_values(found, "label", table, lambda values: (len(set(map(str, values))),
+                                                           _mean_length(values)))
+    _find_by_values(found, "text", table, lambda values: -_mean_length(values))
+    return _roles(found, roles, table)
+
+
+def complete_texts(roles: Roles, table: Table, takes_pairs: bool) -> Roles:
+    """What `roles` leaves open in a file of texts without labels, guessed from it.
+
+    Raises:
+        UserError: the file has no second text, and the model takes pairs.
+    """
+    if roles.text_pair and not takes_pairs:
+        raise UserError(f"--text_pair_column={roles.text_pair}: the model takes single texts")
+    found = _places(roles._replace(label=None), table)
+    if takes_pairs:
+        _find_by_name(found, "text_pair", table, _PAIR_NAMES)
+        if "text_pair" not in found and table.width == 2 and not table.names:
+            found["text_pair"] = 1 - found.get("text", 0)
+        if "text_pair" not in found:
+            raise UserError(f"{table.path}: the model takes pairs of texts, and no column looks "
+                            "like the second; name it with --text_pair_column")
+    _find_by_name(found, "text", table, _TEXT_NAMES)
+    _find_by_values(found, "text", table, lambda values: -_mean_length(values))
+    return _roles(found, roles, table)
+
+
+def _places(roles: Roles, table: Table) -> Dict[str, int]:
+    """Where the columns are that are said, by their roles."""
+    return {role: table.position(column, role)
+            for role, column in roles._asdict().items() if column is not None}
+
+
+def _roles(found: Dict[str, int], said: Roles, table: Table) -> Roles:
+    """The columns by their names, or their numbers where those say more."""
+    def column(position: int) -> str:
+        name = table.names[position] if table.names else ""
+        return name if table.names.count(name) == 1 else str(position + 1)
+
+    return Roles(*(getattr(said, role) or (column(found[role]) if role in found else None)
+                   for role in Roles._fields))
+
+
+def _find_by_name(found: Dict[str, int], role: str, table: Table,
+                  candidates: Sequence[str]) -> None:
+    """Adds the column of this role, if it is open, where a free column has such a name."""
+    free = [(name.lower(), position) for position, name in enumerate(table.names)
+            if position not in found.values()]
+    for candidate in candidates if role not in found else ():
+        positions = [position for name, position in free if name == candidate]
+        if len(positions) > 1:
+            raise UserError(f"{table.path}, line 1: {len(positions)} columns are named "
+                            f"{candidate!r}; choose one by its number, from 1, with "
+                            f"--{role}_column")
+        if positions:
+            found[role] = positions[0]
+            return
+
+
+def _find_by_values(found: Dict[str, int], role: str, table: Table,
+                    rank: Callable[[List[Any]], Any]) -> None:
+    """Adds the column of this role, if it is open: the free one whose values rank lowest."""
+    if role in found:
+        return
+    free = [position for position in range(table.width) if position not in found.values()]
+    if not free:
+        raise UserError(f"{table.path}: no column is left for the {role} ({table.described()}); "
+                        f"say with --{role}_column where it is")
+    found[role] = min(free, key=lambda position: rank(table.column(position)))
+
+
+def _mean_length(values: Sequence[Any]) -> float:
+    return sum(len(str(value)) for value in values) / max(len(values), 1)
+
+
+def split_of(table: Table, roles: Roles, reference: Table, *, labelled: bool) -> Split:
+    """Where a file's rows hold what `roles` says of the file `reference`, the label if asked for."""
+    both_named = bool(table.names and reference.names)
+    if roles.label and not labelled and not both_named and table.width == reference.width - 1:
+        roles = _without_label(roles, reference)
+    wanted = {"text": roles.text, "text_pair": roles.text_pair}
+    if labelled:
+        wanted["label"] = roles.label
+    positions = {role: _place(column, role, table, reference)
+                 for role, column in wanted.items() if column is not None}
+    if len(set(positions.values())) < len(positions):
+        raise UserError(f"{table.path}: --text_column, --text_pair_column and --label_column must "
+                        "be different columns")
+    keys: Tuple[str, ...] = ()
+    if table.format == "jsonl":
+        keys = tuple(table.names[position] for position in positions.values())
+        positions = {role: index for index, role in enumerate(positions)}
+    columns = Columns(
+        positions["text"], positions.get("text_pair"), positions.get("label"),
+        header=bool(table.names), width=None if keys else table.width)
+    return Split(table.path, columns, table.format, keys)
+
+
+def _place(column: str, role: str, table: Table, reference: Table) -> int:
+    """Where a column of `reference` is: under its name, or else its number is that of both."""
+    if table is not reference and table.names and reference.names:
+        name = reference.names[reference.position(column, role)]
+        if table.names.count(name) == 1:
+            return table.names.index(name)
+    return table.position(column, role)
+
+
+def _without_label(roles: Roles, reference: Table) -> Roles:
+    """The numbers of the columns in a file that has all columns of `reference` but the label."""
+    label = reference.position(roles.label, "label")
+
+    def shifted(column: Optional[str], role: str) -> Optional[str]:
+        if column is None:
+            return None
+        position = reference.position(column, role)
+        return str(position + 1 - (position > label))
+
+    return Roles(shifted(roles.text, "text"), shifted(roles.text_pair, "text_pair"), None)

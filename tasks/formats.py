@@ -1,0 +1,121 @@
+"""Rows of text files: tab-separated lines, CSV and JSON lines, checked as they stream by.
+
+Every row comes with the number of its line, from 1. Nothing here knows what a row means.
+"""
+
+import csv
+import json
+import re
+import sys
+from typing import Any, BinaryIO, Iterator, List, Optional, Sequence, Tuple
+
+from engine.errors import UserError
+
+Row = Tuple[int, List[str]]
+
+# By the extension of the file's name.
+FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
+# Halves of characters, which JSON can spell and no file can hold.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def tsv_rows(path: str) -> Iterator[Row]:
+    """Tab-separated fields. No quoting: quotes are text."""
+    for line_number, line in lines(path):
+        yield line_number, line.split("\t")
+
+
+def csv_rows(path: str) -> Iterator[Row]:
+    """Comma-separated fields as RFC 4180 has them: quoted ones may hold commas and line ends.
+
+    A row's number is that of the line on which it begins.
+    """
+    csv.field_size_limit(sys.maxsize)  # texts may be long
+    reader = csv.reader((line + "\n" for _, line in lines(path)), strict=True)
+    first_line = 1
+    while True:
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UserError(f"{path}, line {first_line}: this row is not CSV ({error}); quotes "
+                            "around a field must be closed, those within it doubled, and lines "
+                            "end with \\n or \\r\\n") from error
+        # An empty line comes as no field at all, and a quoted text ends without our "\n".
+        yield first_line, fields or [""]
+        first_line = reader.line_num + 1
+
+
+def json_rows(path: str, names: Sequence[str], list_name: Optional[str] = None) -> Iterator[Row]:
+    """The values of these keys in each line's object; that of `list_name` may be a list."""
+    for line_number, value in json_objects(path):
+        missing = next((name for name in names if name not in value), None)
+        if missing is not None:
+            raise UserError(f"{path}, line {line_number}: the object has no {missing!r}; it has "
+                            f"{', '.join(map(repr, value)) or 'no keys'}")
+        yield line_number, [_as_text(path, line_number, name, value[name], name == list_name)
+                            for name in names]
+
+
+def json_objects(path: str) -> Iterator[Tuple[int, dict]]:
+    """The object of each line that is not blank."""
+    for line_number, line in lines(path):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = (f"{error.msg}, character {error.pos + 1}"
+                      if isinstance(error, json.JSONDecodeError) else error)
+            raise UserError(f"{path}, line {line_number}: not JSON ({reason}); each line must "
+                            "be one object") from error
+        if not isinstance(value, dict):
+            raise UserError(f"{path}, line {line_number}: a JSON {type(value).__name__}, and "
+                            "each line must be one object")
+        yield line_number, value
+
+
+def whole_characters(text: str) -> str:
+    """The text with U+FFFD in the place of each half of a character, which cannot be written."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def _as_text(path: str, line_number: int, name: str, value: Any, may_be_list: bool) -> Any:
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    if may_be_list and isinstance(value, list):
+        return [_as_text(path, line_number, name, item, False) for item in value]
+    raise UserError(f"{path}, line {line_number}: {name!r} is {json.dumps(value)[:40]}, and it "
+                    f"must be a text{' or a list of texts' if may_be_list else ''}")
+
+
+def lines(path: str) -> Iterator[Tuple[int, str]]:
+    """Line numbers and lines without their ends and without byte order marks."""
+    try:
+        with open(path, "rb") as file:
+            yield from lines_of(file, path)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+
+
+def lines_of(file: BinaryIO, name: str) -> Iterator[Tuple[int, str]]:
+    """`lines` of an open file."""
+    # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
+    for line_number, line in enumerate(file, start=1):
+        yield line_number, _decode(name, line_number, line)
+
+
+def _decode(path: str, line_number: int, line: bytes) -> str:
+    if b"\0" in line or (line_number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff")):
+        raise UserError(f"{path}, line {line_number}: holds a NUL byte or the mark of UTF-16; "
+                        "texts must be UTF-8: convert the file, for example with iconv")
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}, line {line_number}: not UTF-8 ({error.reason}); convert the "
+                        "file, for example with iconv") from error
+    # A mark begins other lines, too, where files were put one after the other.
+    return text.lstrip("\ufeff").rstrip("\r\n")

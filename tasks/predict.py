@@ -1,0 +1,167 @@
+"""Scores texts with a trained model: one line of answers for each, in their order.
+
+  python -m tasks.predict --output_dir=out < texts.txt > answers.tsv
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import sys
+from typing import Callable, IO, Iterator
+
+from absl import flags
+import numpy as np
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+from engine import checkpoints, command, files, log, run_flags
+from engine.devices import Devices
+from engine.errors import UserError
+from engine.inference import Predictor
+from engine.model import Forward
+from engine.progress import Counter
+from tasks import classifier, columns, formats, kinds, trained
+from tasks.examples import TextSet, encode_texts, in_chunks
+from tasks.reading import Example, read_examples
+
+USAGE = """Scores texts with a trained model, on every GPU that CUDA_VISIBLE_DEVICES shows.
+
+  python -m tasks.predict --output_dir=out < texts.txt > answers.tsv
+  python -m tasks.predict --output_dir=out --input_file=texts.csv --output_file=answers.jsonl
+
+On standard input a line is a text; where the model takes pairs, two with a tab between them.
+Files are .tsv, .txt (tab-separated), .csv or .jsonl; --text_column says where the texts are.
+Answers are a line for each text, in their order, as TSV (label, then the probability of
+each label; a header line first) or JSON lines."""
+
+
+def define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_string("output_dir", None, "Where the model was trained.", flag_values=values)
+    flags.DEFINE_string("input_file", None, "The texts; standard input where left out.",
+                        flag_values=values)
+    flags.DEFINE_string("output_file", None, "The answers, .tsv or .jsonl; standard output where "
+                        "left out.", flag_values=values)
+    flags.DEFINE_enum("format", None, ["tsv", "jsonl"], "Of the answers; the output file's, or "
+                      "tsv, where left out.", flag_values=values)
+    flags.DEFINE_string("text_column", None, "The column of the text, its name or its number, "
+                        "from 1; guessed where left out.", flag_values=values)
+    flags.DEFINE_string("text_pair_column", None, "The column of the second text.",
+                        flag_values=values)
+    flags.DEFINE_bool("header", None, "Whether the first line of --input_file names the columns; "
+                      "guessed where left out.", flag_values=values)
+    flags.DEFINE_integer("predict_batch_size", 8, "Examples of the model's --max_seq_length per "
+                         "replica and step; of shorter ones, as many as have those tokens.",
+                         flag_values=values)
+    run_flags.define_device_flags(values)
+    return values
+
+
+def main(values: flags.FlagValues) -> None:
+    """Reads, scores and writes, a bounded number of texts at a time."""
+    model_dir = run_flags.required(values, "output_dir")
+    batch_size = run_flags.positive(values, "predict_batch_size")
+    model = trained.load(model_dir)
+    checkpoint = checkpoints.latest(model_dir)
+    if not checkpoint:
+        raise UserError(f"--output_dir={model_dir} holds no checkpoint: the model is not trained")
+    devices = run_flags.find_devices(values)
+    chunks = in_chunks(_examples(values, model))
+    first = next(chunks, None)
+    with _output(values.output_file) as file:
+        written = _writer(_format(values), model.task.kind, file)
+        if first is None:
+            log.warn("there is no text to score")
+            return
+        forward = classifier.forward_of(model.config, model.task.kind.num_outputs)
+        sets = (encode_texts(examples, model.task, model.encoding)
+                for examples in itertools.chain([first], chunks))
+        _score(forward, sets, devices, checkpoint, batch_size, written)
+
+
+def _score(forward: Forward, sets: Iterator[TextSet], devices: Devices,
+           checkpoint: checkpoints.Checkpoint, batch_size: int,
+           write: Callable[[np.ndarray], None]) -> None:
+    texts = next(sets)
+    with Predictor(forward, texts.source(with_labels=False), devices) as predictor:
+        predictor.restore(checkpoint)
+        with Counter("Scoring", unit="texts") as counter:
+            for texts in itertools.chain([texts], sets):
+                source = texts.source(with_labels=False)
+                logits = predictor.predict(source, batch_size, counter.advance)["logits"]
+                write(texts.kind.scores(logits))
+
+
+def _examples(values: flags.FlagValues, model: trained.TrainedModel) -> Iterator[Example]:
+    if values.input_file:
+        table = columns.read_head(_known(values.input_file), values.header)
+        said = columns.Roles(values.text_column, values.text_pair_column, None)
+        roles = columns.complete_texts(said, table, model.takes_pairs)
+        split = columns.split_of(table, roles, table, labelled=False)
+        yield from read_examples(model.task, split, "")
+        return
+    for name in ("text_column", "text_pair_column", "header"):
+        if values[name].present:
+            raise UserError(f"--{name} is for an --input_file; on standard input a line is a text")
+    for line_number, line in formats.lines_of(sys.stdin.buffer, "standard input"):
+        yield _example_of_line(line_number, line, model.takes_pairs)
+
+
+def _known(path: str) -> str:
+    if os.path.splitext(path)[1].lower() not in formats.FORMATS:
+        raise UserError(f"--input_file={path}: its name must end in one of "
+                        f"{', '.join(formats.FORMATS)}")
+    return files.require_file(path, "--input_file")
+
+
+def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
+    if not takes_pairs:
+        return Example(line, None, None)
+    text_a, tab, text_b = line.partition("\t")
+    if not tab:
+        raise UserError(f"standard input, line {line_number}: one text, and the model takes pairs, with "
+                        "a tab between the two")
+    return Example(text_a, text_b, None)
+
+
+@contextlib.contextmanager
+def _output(path: str) -> Iterator[IO[str]]:
+    """The output file, there only when it is whole; or standard output."""
+    if not path:
+        yield sys.stdout
+        return
+    files.make_directory(os.path.dirname(os.path.abspath(path)), "--output_file: its directory")
+    with files.atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        yield file
+
+
+def _format(values: flags.FlagValues) -> str:
+    named = os.path.splitext(values.output_file or "")[1].lower().lstrip(".")
+    return values.format or (named if named == "jsonl" else "tsv")
+
+
+def _writer(form: str, kind: kinds.Kind, file: IO[str]) -> Callable[[np.ndarray], None]:
+    """A function that writes the answers to some texts from their scores, [n, outputs]."""
+    names = kind.labels
+    if form == "tsv":
+        file.write("\t".join(["label", *names]) + "\n")
+
+    def write(scores: np.ndarray) -> None:
+        for row, label in zip(scores, map(kind.written, kind.predicted(scores))):
+            if form == "tsv":
+                fields = [label] + [f"{score:.9g}" for score in row if names]
+                file.write("\t".join(fields) + "\n")
+            elif names:
+                probabilities = {name: float(f"{score:.9g}") for name, score in zip(names, row)}
+                file.write(json.dumps({"label": label, "probabilities": probabilities},
+                                      ensure_ascii=False) + "\n")
+            else:
+                file.write(json.dumps({"value": float(label)}) + "\n")
+        file.flush()
+
+    return write
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=USAGE)

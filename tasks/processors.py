@@ -1,0 +1,129 @@
+"""Data processors as the original has them: classes of a user's that read files their own way."""
+
+import functools
+import hashlib
+import importlib.util
+import inspect
+import json
+import sys
+from typing import Any, List, NamedTuple, Optional
+
+from engine import files
+from engine.errors import UserError
+from tasks import formats
+from tasks import metrics as scores
+from tasks.table import Columns, Task
+
+
+class InputExample:
+    """One example of a data processor: a text or two, and the name of a label."""
+
+    def __init__(self, guid: str, text_a: str, text_b: Optional[str] = None,
+                 label: Optional[str] = None):
+        self.guid = guid
+        self.text_a = text_a
+        self.text_b = text_b
+        self.label = label
+
+
+class DataProcessor:
+    """What reads the examples of a task; a subclass says how, for each set."""
+
+    def get_train_examples(self, data_dir: str) -> List[InputExample]:
+        raise NotImplementedError()
+
+    def get_dev_examples(self, data_dir: str) -> List[InputExample]:
+        raise NotImplementedError()
+
+    def get_test_examples(self, data_dir: str) -> List[InputExample]:
+        raise NotImplementedError()
+
+    def get_labels(self) -> List[str]:
+        """The names of all labels, in the order of the model's outputs."""
+        raise NotImplementedError()
+
+    @classmethod
+    def _read_tsv(cls, input_file: str, quotechar: Optional[str] = None) -> List[List[str]]:
+        """The rows of a tab-separated file; quotes are text, as they are in the original."""
+        return [fields for _, fields in formats.tsv_rows(input_file)]
+
+
+class ProcessorSplit(NamedTuple):
+    """One set of a data processor."""
+    processor: Any
+    file: str  # the set's name: "train", "dev" or "test"
+    columns: Columns  # a label or none
+
+
+@functools.lru_cache(maxsize=1)  # asked for twice in a row: to be identified, and to be read
+def examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
+    """What the processor returns. Raises a UserError where that is nothing."""
+    name = f"get_{split.file}_examples"
+    examples = list(_call(split.processor, name, data_dir) or ())
+    if not examples:
+        raise UserError(f"--processor: {name}({data_dir!r}) returned nothing")
+    return examples
+
+
+def _call(processor: Any, name: str, *args: str) -> Any:
+    """Calls a method; raises a UserError where the class lacks it, or only inherits its name."""
+    method = getattr(processor, name, None)
+    try:
+        if method is not None:
+            return method(*args)
+    except NotImplementedError:
+        pass
+    except OSError as error:
+        raise UserError(f"--processor: {name}: {error}") from error
+    raise UserError(f"--processor: {type(processor).__name__} lacks {name}, which this run needs")
+
+
+def digest(split: ProcessorSplit, data_dir: str) -> str:
+    """Identifies what the processor returned, as a file's hash identifies the file."""
+    content = hashlib.sha256()
+    for example in examples_of(split, data_dir):
+        content.update(json.dumps([example.text_a, example.text_b, str(example.label)],
+                                  default=repr).encode("utf-8"))
+    return content.hexdigest()
+
+
+def make_task(specification: str) -> Task:
+    """The task of `--processor=path/to/file.py:ClassName`.
+
+    Raises:
+        UserError: there is no such file or class, or it is no data processor.
+    """
+    processor = _load(specification)
+    names = _call(processor, "get_labels")
+    if not isinstance(names, (list, tuple)):
+        raise UserError(f"--processor={specification}: get_labels() returned a "
+                        f"{type(names).__name__}, and it must return a list of names")
+    # A regression's processors return no label, or None.
+    labels = tuple(str(name).strip() for name in names if name is not None)
+    labelled, unlabelled = Columns(text_a=0, label=1), Columns(text_a=0)
+    return Task(
+        *(ProcessorSplit(processor, name, labelled if name != "test" else unlabelled)
+          for name in ("train", "dev", "test")),
+        labels=labels,
+        metrics=(scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman))
+
+
+def _load(specification: str) -> Any:
+    path, _, class_name = specification.rpartition(":")
+    if not path:
+        raise UserError(f"--processor={specification}: must be path/to/file.py:ClassName")
+    files.require_file(path, "--processor")
+    spec = importlib.util.spec_from_file_location("processor_of_the_user", path)
+    if spec is None:
+        raise UserError(f"--processor={specification}: {path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where a data class, for one, looks for its own module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UserError(f"--processor={specification}: {error.filename or path}, line "
+                        f"{error.lineno}: {error.msg}") from error
+    processor = getattr(module, class_name, None)
+    if not inspect.isclass(processor):
+        raise UserError(f"--processor={specification}: {path} has no class {class_name!r}")
+    return processor()

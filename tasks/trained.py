@@ -1,0 +1,65 @@
+"""What a trained model's directory says of itself, so that nobody need repeat it.
+
+Beside the checkpoints: `task.json`, what the labels are and how texts become ids,
+`vocab.txt` and `bert_config.json`.
+"""
+
+import os
+import shutil
+from typing import NamedTuple, Optional, Tuple
+
+from engine import checkpoints, files
+from engine.errors import UserError
+from modeling import BertConfig
+from tasks import classifier, kinds
+from tasks.examples import Encoding, load_encoding
+from tasks.table import Columns, Split, Task
+
+_TASK, _VOCAB, _CONFIG = "task.json", "vocab.txt", "bert_config.json"
+
+
+class TrainedModel(NamedTuple):
+    """A model that can be used without a word about how it was trained."""
+    task: Task  # its labels; it has no files
+    takes_pairs: bool
+    config: BertConfig
+    encoding: Encoding
+
+
+def save(output_dir: str, task: Task, config: BertConfig, encoding: Encoding) -> None:
+    """Writes the model's description into its directory, before it is trained."""
+    with files.atomic_path(os.path.join(output_dir, _VOCAB)) as temporary:
+        shutil.copyfile(encoding.vocab_file, temporary)
+    files.write_text(os.path.join(output_dir, _CONFIG), config.to_json_string())
+    files.write_json(os.path.join(output_dir, _TASK), {
+        **kinds.to_json(task.kind),
+        "takes_pairs": task.train.columns.text_b is not None,
+        "do_lower_case": encoding.do_lower_case,
+        "max_seq_length": encoding.max_seq_length})
+
+
+def load(output_dir: str) -> TrainedModel:
+    """Reads what `save` wrote. Raises a UserError where that is not there."""
+    path = os.path.join(output_dir, _TASK)
+    if not os.path.exists(path):
+        raise UserError(f"{output_dir} holds no {_TASK}: it must be the --output_dir of a "
+                        "training with run_classifier.py")
+    values = files.read_json(path, "the model's description")
+    config = classifier.load_config(os.path.join(output_dir, _CONFIG))
+    encoding = load_encoding(
+        os.path.join(output_dir, _VOCAB), do_lower_case=values["do_lower_case"],
+        max_seq_length=values["max_seq_length"], vocab_size=config.vocab_size)
+    kind = kinds.from_json(values)
+    unused = Split("", Columns(0))
+    task = Task(unused, unused, unused, labels=kind.labels,
+                label_separator=kind.separator)
+    return TrainedModel(task, values["takes_pairs"], config, encoding)
+
+
+def known(directory: str) -> Optional[Tuple[kinds.Kind, bool]]:
+    """What the labels of the model there are, and whether it takes pairs; None without a model."""
+    path = os.path.join(directory, _TASK)
+    if not os.path.exists(path) or not checkpoints.latest(directory):
+        return None
+    values = files.read_json(path, "the model's description")
+    return kinds.from_json(values), values["takes_pairs"]

@@ -1,0 +1,113 @@
+"""`python -m tasks.predict` answers for every text, in order, with the numbers of --do_predict."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from commands import arguments, run_here
+from conftest import ROOT, sentences, write_cola
+from engine import command
+from tasks import examples, predict
+
+NUM_TEXTS = 23
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model, tmp_path_factory):
+    """The directory of a model that is trained and has predicted its test set."""
+    output_dir = tmp_path_factory.mktemp("trained")
+    data_dir = write_cola(tmp_path_factory.mktemp("cola"), train=16, test=NUM_TEXTS)
+    run_here({**tiny_model._asdict(), "task_name": "cola", "data_dir": data_dir,
+              "output_dir": output_dir, "do_train": True, "do_predict": True,
+              "max_seq_length": 24, "train_batch_size": 4, "num_cpu_replicas": 2,
+              "num_train_epochs": 1, "learning_rate": 1e-3})
+    return output_dir
+
+
+@pytest.fixture
+def texts():
+    return sentences(NUM_TEXTS, 3)
+
+
+def expected(trained):
+    return np.loadtxt(str(trained / "test_results.tsv"))
+
+
+def predict_here(trained, **flags):
+    command.run(predict.main, predict.define_flags(), usage="", argv=[
+        "predict", *arguments({"output_dir": trained, "num_cpu_replicas": 2, **flags})])
+
+
+def rows_of(path):
+    header, *rows = [line.split("\t") for line in path.read_text().splitlines()]
+    assert header == ["label", "0", "1"]
+    return [row[0] for row in rows], np.array([row[1:] for row in rows], float)
+
+
+@pytest.mark.parametrize("name, content", [
+    ("texts.txt", "{}\n"), ("texts.csv", '"{}"\n'), ("texts.jsonl", '{{"text": "{}"}}\n')])
+def test_a_file_of_any_format_gets_the_numbers_of_do_predict(
+        name, content, trained, texts, tmp_path):
+    (tmp_path / name).write_text("".join(content.format(text) for text in texts))
+    predict_here(trained, input_file=tmp_path / name, output_file=tmp_path / "answers.tsv")
+    labels, probabilities = rows_of(tmp_path / "answers.tsv")
+    np.testing.assert_allclose(probabilities, expected(trained), atol=1e-6)
+    assert labels == (trained / "predict.txt").read_text().split()
+
+
+def test_texts_are_taken_some_at_a_time_and_answered_in_order(
+        trained, texts, tmp_path, monkeypatch):
+    monkeypatch.setattr(examples, "_CHUNK_EXAMPLES", 5)
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    predict_here(trained, input_file=tmp_path / "texts.txt",
+                 output_file=tmp_path / "answers.jsonl")
+    answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    probabilities = [[answer["probabilities"][label] for label in "01"] for answer in answers]
+    np.testing.assert_allclose(probabilities, expected(trained), atol=1e-6)
+    assert [answer["label"] for answer in answers] == [
+        str(int(row[1] > row[0])) for row in probabilities]
+
+
+def test_standard_input_is_a_text_a_line_and_empty_lines_keep_their_place(trained, texts):
+    process = subprocess.run(
+        [sys.executable, "-m", "tasks.predict", f"--output_dir={trained}", "--num_gpus=0"],
+        cwd=ROOT, input="\n\n".join(texts), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        universal_newlines=True, timeout=600)
+    assert process.returncode == 0, process.stderr
+    _, *rows = [line.split("\t") for line in process.stdout.splitlines()]
+    assert len(rows) == 2 * NUM_TEXTS - 1
+    np.testing.assert_allclose(
+        np.array([row[1:] for row in rows[::2]], float), expected(trained), atol=1e-6)
+
+
+@pytest.mark.parametrize("flags, file, words", [
+    ({"input_file": "texts.csv", "text_column": "title"}, "sentence,id\na,1\n",
+     ("no column 'title'", "sentence, id")),
+    ({"input_file": "texts.doc"}, "", ("texts.doc", ".csv")),
+    ({"input_file": "missing.txt"}, "", ("missing.txt", "No such file")),
+    ({"input_file": "texts.txt"}, "", ("texts.txt", "holds no examples")),
+    ({"input_file": "texts.txt", "text_pair_column": "2"}, "a\tb\n", ("single texts",)),
+    ({"text_column": "2"}, "", ("--text_column", "--input_file")),
+    ({"predict_batch_size": 0}, "", ("--predict_batch_size=0",)),
+])
+def test_wrong_input_is_one_line_and_leaves_no_answers(
+        flags, file, words, trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("texts.csv", "texts.txt"):
+        (tmp_path / name).write_text(file)
+    with pytest.raises(SystemExit) as stopped:
+        predict_here(trained, output_file="answers.tsv", **flags)
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert stopped.value.code == 2 and message.startswith("error: ")
+    for word in words:
+        assert word in message
+    assert not (tmp_path / "answers.tsv").exists()
+
+
+def test_a_directory_without_a_trained_model_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        predict_here(tmp_path)
+    assert "holds no task.json" in capsys.readouterr().err

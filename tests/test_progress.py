@@ -1,0 +1,150 @@
+"""What a person sees of a long work: a bar on a terminal, and lines where there is none."""
+
+import fcntl
+import os
+import re
+import struct
+import sys
+import termios
+import threading
+
+import pytest
+
+from engine import log, progress
+from test_replica_equivalence import settings, train, training_source
+
+
+class Terminal:
+    """A pseudo-terminal in the place of standard error; what it was sent is in `text`."""
+
+    def __init__(self, monkeypatch, columns: int = 120):
+        self._screen, end = os.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.stream = os.fdopen(end, "w")
+        self._received = b""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        monkeypatch.setattr(sys, "stderr", self.stream)
+
+    def _read(self):
+        try:
+            while True:
+                self._received += os.read(self._screen, 4096)
+        except OSError:  # the other end is closed
+            os.close(self._screen)
+
+    def close(self) -> str:
+        """Returns all that it was sent."""
+        self.stream.close()
+        self._reader.join()
+        return self._received.decode()
+
+
+def screen(text: str):
+    """The lines that stand on the screen in the end: what follows a \\r replaces what was there."""
+    lines = []
+    for line in text.replace("\r\n", "\n").split("\n"):
+        shown = ""
+        for part in line.split("\r"):
+            shown = part + shown[len(part):]
+        lines.append(shown.rstrip())
+    return lines
+
+
+@pytest.fixture(scope="module")
+def source(tiny_model, tmp_path_factory):
+    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
+
+
+def test_without_a_terminal_a_work_has_lines_at_intervals_and_a_closing_one(
+        monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_LINE_SECONDS", -1)
+    with progress.Counter("Preparing train.tsv", unit="examples") as count:
+        count.advance(1500)
+    with progress.Counter("Scoring", unit="examples", total=2000) as count:
+        count.advance(1000)
+        count.advance(1000)
+    patterns = [
+        r"Preparing train\.tsv: 1,500 examples, [\d,]+\.\d examples/s",
+        r"Preparing train\.tsv: 1,500 examples in \d+\.\d s, [\d,]+\.\d examples/s",
+        r"Scoring: 1,000/2,000 examples, [\d,]+\.\d examples/s, \d\d:\d\d:\d\d left",
+        r"Scoring: 2,000/2,000 examples, [\d,]+\.\d examples/s, 00:00:00 left",
+        r"Scoring: 2,000 examples in \d+\.\d s, [\d,]+\.\d examples/s"]
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(patterns)
+    for line, pattern in zip(lines, patterns):
+        assert re.fullmatch(pattern, line)
+
+
+def test_a_short_work_has_the_closing_line_alone_and_one_that_fails_has_none(capsys):
+    with progress.Counter("Scoring", unit="examples") as count:
+        count.advance(1)
+    with pytest.raises(ValueError), progress.Counter("Scoring", unit="examples") as count:
+        count.advance(1)
+        raise ValueError()
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_on_a_terminal_a_bar_moves_lines_stand_above_it_and_it_goes_in_the_end(monkeypatch):
+    terminal = Terminal(monkeypatch)
+    with progress.Counter("Scoring", unit="examples", total=4) as count:
+        for part in range(4):
+            count.advance(1)
+            log.info(f"line {part}")
+    text = terminal.close()
+    assert re.search(r"Scoring:  75%\|\S+ *\| 3/4 \[.* examples/s\]", text)
+    *lines, closing, rest = screen(text)
+    assert lines == ["line 0", "line 1", "line 2", "line 3"] and not rest
+    assert re.fullmatch(r"Scoring: 4 examples in \d+\.\d s, [\d,]+\.\d examples/s", closing)
+
+
+def test_a_terminal_without_a_width_has_lines(monkeypatch):
+    monkeypatch.setattr(progress, "_LINE_SECONDS", -1)
+    terminal = Terminal(monkeypatch, columns=0)
+    with progress.Counter("Scoring", unit="examples", total=4) as count:
+        count.advance(2)
+    line, closing, rest = screen(terminal.close())
+    assert line.startswith("Scoring: 2/4 examples") and not rest
+
+
+def test_a_training_says_its_state_in_lines_where_there_is_no_terminal(
+        tiny_model, source, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_LINE_SECONDS", -1)
+    train(tiny_model, source, 1, settings(tmp_path, 8, num_train_steps=3))
+    first, *others = [line for line in capsys.readouterr().err.splitlines()
+                      if line.startswith("step")]
+    assert re.fullmatch(r"step 1/3: loss \d\.\d{4}, lr 0\.00e\+00", first)
+    assert len(others) == 2
+    for step, line in zip((2, 3), others):
+        assert re.fullmatch(rf"step {step}/3: loss \d\.\d{{4}}, lr \d\.\d\de-05, "
+                            r"[\d,]+\.\d examples/s, 00:00:0\d left", line)
+
+
+def test_a_training_says_its_state_beside_a_bar_on_a_terminal(
+        tiny_model, source, tmp_path, monkeypatch):
+    terminal = Terminal(monkeypatch)
+    monkeypatch.setattr(progress, "_BAR_SECONDS", -1)
+    train(tiny_model, source, 1, settings(tmp_path, 8, num_train_steps=3))
+    text = terminal.close()
+    assert re.search(r"step 2/3 \|.*\| loss \d\.\d{4}, lr \d\.\d\de-05, [\d,]+\.\d examples/s, "
+                     r"00:00:0\d left", text)
+    lines = screen(text)
+    assert [line.split(":")[0] for line in lines if line.startswith("step")] == ["step 3/3"]
+    assert any(line.startswith("Initialized") for line in lines)
+
+
+def test_an_error_finds_the_bar_of_a_training_gone(tiny_model, source, tmp_path, monkeypatch):
+    terminal = Terminal(monkeypatch)
+
+    def forward(features, is_training, dropout_seed):
+        raise ValueError("not this one")
+
+    with pytest.raises(ValueError):
+        train(tiny_model, source, 1, settings(tmp_path, 8), forward=forward)
+    sys.stderr.write("error: one line\n")
+    text = terminal.close()
+    assert "step 0/20 |" in text and screen(text)[-2:] == ["error: one line", ""]
+
+
+def test_days_that_are_left_are_said_in_hours():
+    assert progress._clock(90061) == "25:01:01"

@@ -1,0 +1,192 @@
+"""The page about a run says what it was given, in a real browser, at a phone's width too."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from tasks import report
+from tasks.report import ClassScores, Confusion, Mistake, Report
+
+LABELS = "财经 房产 家居 教育 科技 时尚 时政 体育 游戏 娱乐".split()
+HOSTILE = "<script>alert(1)</script> & \"quotes\""
+STEPS = range(1, 41)
+COUNTS = np.random.RandomState(0).randint(0, 9, (10, 10)) + 500 * np.eye(10, dtype=int)
+HISTORY = {
+    "loss": [(step, 2.3 / step) for step in STEPS],
+    "learning_rate": [(step, 5e-5 * (1 - step / 40)) for step in STEPS],
+    "gradient_norm": [(step, 1 + step % 3) for step in STEPS],
+    "examples_per_second": [(step, 1700.0 + step) for step in STEPS[1:]],
+    "padding_share": [(step, 0.06) for step in STEPS]}
+MISTAKES = [
+    Mistake(HOSTILE, None, "财经", "体育", 0.9991),
+    Mistake("W" * 300, "央行宣布下调存款准备金率", HOSTILE, "科技", 0.75)]
+FULL = Report(
+    title="THUCNews",
+    facts={"Settings": {"learning_rate": 5e-5, "data_dir": "/data" * 40},
+           "Environment": {"TensorFlow": "2.15.1"}},
+    history=HISTORY,
+    evaluation=[("eval_accuracy", 0.98765432), ("global_step", 12345), ("pearson", float("nan"))],
+    confusion=Confusion(LABELS, COUNTS),
+    per_class=[ClassScores(label, 0.875, 0.75, 0.8077, 1234) for label in LABELS],
+    mistakes=MISTAKES)
+MANY = FULL._replace(per_class=(), confusion=Confusion(
+    [f"a_long_name_of_an_intent_{index}" for index in range(21)], np.eye(21, dtype=int) * 777))
+NUMBERS = Report("STS-B", {}, {}, [("pearson", 0.88)],
+                 mistakes=[Mistake("A man plays.", "A man sings.", 4.5, 0.31023, None)])
+
+
+class Page(HTMLParser):
+    """A page's elements, as (tag, attributes), its text, and the text of its table cells."""
+
+    def __init__(self, source: str):
+        super().__init__()
+        self.elements, self.text, self.rows = [], "", []
+        self.feed(source)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data):
+        tag = self.elements[-1][0] if self.elements else None
+        if tag != "style":
+            self.text += data
+        if tag in ("td", "th"):
+            self.rows[-1][-1] += data.strip()
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def written(tmp_path, content: Report):
+    path = tmp_path / "report.html"
+    report.write_report(str(path), content)
+    return path
+
+
+def browse(path, *flags: str) -> str:
+    """The page's elements as a browser has them in the end."""
+    browser = next(filter(None, map(
+        shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if not browser:
+        pytest.skip("no Chromium here: apt-get install chromium, or Google Chrome")
+    process = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         "--hide-scrollbars",
+         f"--user-data-dir={path.parent / 'browser'}", *flags, "--dump-dom", path.as_uri()],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def measured(path, *flags: str) -> dict:
+    """Width and colours of a page in a frame as wide as a phone."""
+    frame = path.parent / "frame.html"
+    frame.write_text(f"""<!DOCTYPE html><meta charset="utf-8">
+<iframe style="width: 390px; height: 844px; border: 0"
+ srcdoc="{html.escape(path.read_text(encoding="utf-8"))}"></iframe>
+<script>
+document.querySelector("iframe").onload = event => {{
+  const page = event.target.contentDocument, style = getComputedStyle(page.body);
+  document.body.dataset.measured = JSON.stringify({{
+    width: page.documentElement.scrollWidth, paper: style.backgroundColor, ink: style.color}});
+}};
+</script>""", encoding="utf-8")
+    answer = re.search(r'data-measured="([^"]*)"', browse(frame, *flags)).group(1)
+    return json.loads(html.unescape(answer))
+
+
+def brightness(colour: str) -> float:
+    return sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
+
+
+def test_a_browser_shows_the_figures_the_metrics_the_classes_the_mistakes_and_the_facts(tmp_path):
+    page = Page(browse(written(tmp_path, FULL)))
+    assert [figure["aria-label"] for figure in page.all("svg")] == [
+        f"{title} over the steps" for title in (
+            "Training loss", "Learning rate", "Gradient norm", "Examples per second",
+            "Padding in batches")]
+    for text in ("THUCNews", "eval_accuracy", "0.9877", "12,345", "n/a", "0.9991", "W" * 300,
+                 "央行宣布下调存款准备金率", "5e-05", "Environment", "2.15.1"):
+        assert text in page.text
+    assert ["财经", "0.8750", "0.7500", "0.8077", "1,234"] in page.rows
+    for label, counts in zip(LABELS, COUNTS):
+        assert [label, *(str(count) if count else "" for count in counts)] in page.rows
+    assert ["", *LABELS] in page.rows
+
+
+def test_a_text_that_looks_like_html_stays_text(tmp_path):
+    page = Page(browse(written(tmp_path, FULL._replace(title=HOSTILE))))
+    assert page.text.count(HOSTILE) == 4  # title, heading, a mistake's text, a mistake's label
+    assert not page.all("script")
+
+
+def test_a_page_needs_no_network(tmp_path):
+    source = written(tmp_path, FULL).read_text(encoding="utf-8")
+    for tag, attributes in Page(source).elements:
+        assert tag not in ("link", "img", "iframe", "object") and "src" not in attributes
+        assert all(value.startswith("#") for name, value in attributes.items() if "href" in name)
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", source))
+    assert "@import" not in source
+
+
+@pytest.mark.parametrize("content", (FULL, MANY, NUMBERS), ids=("full", "many", "numbers"))
+def test_a_page_is_no_wider_than_a_phone(content, tmp_path):
+    path = written(tmp_path, content)
+    assert measured(path)["width"] == 390
+    path.write_text(path.read_text(encoding="utf-8").replace(
+        "</body>", '<div style="width: 500px">too wide</div></body>'), encoding="utf-8")
+    assert measured(path)["width"] > 390, "the measurement does not see what is too wide"
+
+
+def test_a_page_is_dark_where_the_reader_wants_it(tmp_path):
+    path = written(tmp_path, FULL)
+    light = measured(path, "--blink-settings=preferredColorScheme=1")
+    dark = measured(path, "--blink-settings=preferredColorScheme=0")
+    assert brightness(light["paper"]) > 240 and brightness(light["ink"]) < 60
+    assert brightness(dark["paper"]) < 30 and brightness(dark["ink"]) > 200
+
+
+@pytest.mark.parametrize("name, title, colour", (
+    ("loss", "Training loss", "rgb(var(--right) / 0.45)"),
+    ("learning_rate", "Learning rate", "rgb(var(--right))")))
+def test_a_curve_goes_through_its_points_in_the_pages_colours(name, title, colour, tmp_path):
+    source = written(tmp_path, FULL).read_text(encoding="utf-8")
+    figure = re.search(f'aria-label="{title}.*?</svg>', source, re.DOTALL).group()
+    line, = [path for path in re.findall("<path[^>]*>", figure) if f"stroke: {colour};" in path]
+    drawn = np.array(re.findall(r"[ML] (\S+) (\S+)", line), float)
+    points = np.array(HISTORY[name])
+    assert np.corrcoef(drawn[:, 0], points[:, 0])[0, 1] == pytest.approx(1)
+    assert np.corrcoef(drawn[:, 1], points[:, 1])[0, 1] == pytest.approx(-1)  # y grows downwards
+    assert "#00000" not in source
+
+
+def test_the_moving_mean_is_over_what_there_is():
+    values = np.array([1.0, 3, 5, 7, 30])
+    np.testing.assert_allclose(report._moving_mean(values, 3), [2, 3, 5, 14, 18.5])
+
+
+def test_a_matrix_of_many_classes_has_colours_alone_and_its_numbers_in_the_tips(tmp_path):
+    page = Page(written(tmp_path, MANY).read_text(encoding="utf-8"))
+    assert "777" not in page.text
+    tips = [cell["title"] for cell in page.all("td") if "title" in cell]
+    assert tips[3] == "a_long_name_of_an_intent_3 taken for a_long_name_of_an_intent_3: 777"
+    assert len(tips) == 21
+
+
+def test_a_page_of_a_regression_has_numbers_for_labels_and_leaves_out_what_there_is_not(tmp_path):
+    page = Page(written(tmp_path, NUMBERS).read_text(encoding="utf-8"))
+    for text in ("4.5000", "0.3102", "The farthest off first", "A man sings."):
+        assert text in page.text
+    for part in ("Training", "Confusion", "Classes", "Settings", "Probability"):
+        assert part not in page.text
+    assert not page.all("svg") and not page.all("table")

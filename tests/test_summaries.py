@@ -1,0 +1,214 @@
+"""The curves in the event files are those of the training, and outlive an interruption.
+
+Compared with TensorFlow's and TensorBoard's own readers, the schedule's formula in NumPy
+and the batches that the training reads.
+"""
+
+import glob
+import os
+
+import numpy as np
+import pytest
+
+from conftest import cpu_devices
+from engine import batches, checkpoints, summaries, training
+from engine.model import Outputs
+from engine.plan import TrainingPlan
+from tasks import classifier
+from test_replica_equivalence import Crash, recorded, settings, train, training_source
+
+import tensorflow.compat.v1 as tf
+
+STEPS, WARMUP, PEAK, REPLICAS = 24, 4, 5e-5, 2
+NAMES = ["examples_per_second", "gradient_norm", "learning_rate", "loss", "padding_share"]
+
+
+@pytest.fixture(scope="module")
+def source(tiny_model, tmp_path_factory):
+    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_model, source, tmp_path_factory):
+    """A run's output directory, and the loss and gradient norm of its every step."""
+    with pytest.MonkeyPatch.context() as patch:
+        losses, norms = recorded(patch)
+        output_dir = tmp_path_factory.mktemp("finished")
+        train(tiny_model, source, REPLICAS, settings(output_dir, 8, num_train_steps=STEPS))
+    return str(output_dir), losses, norms
+
+
+def events(directory):
+    """Every event of a directory, through TensorFlow's own reader, file by file."""
+    paths = sorted(glob.glob(os.path.join(str(directory), "events*")))
+    return [event for path in paths for event in tf.train.summary_iterator(path)]
+
+
+def schedule(step, peak=PEAK):
+    """The learning rate of the update from `step`, as the paper has it."""
+    return peak * (step / WARMUP if step < WARMUP else 1 - step / STEPS)
+
+
+def values(history, name):
+    return [value for _, value in history[name]]
+
+
+def test_every_curve_has_a_point_for_each_of_the_first_steps(finished):
+    history = summaries.read_history(finished[0])
+    assert sorted(history) == NAMES
+    for name in NAMES:
+        # The first step's time is set-up: it has no rate.
+        first = 2 if name == "examples_per_second" else 1
+        assert [step for step, _ in history[name]] == list(range(first, STEPS + 1))
+    assert min(values(history, "examples_per_second")) > 0
+
+
+def test_tensorflows_own_reader_finds_the_same_points(finished):
+    theirs = {}
+    for event in events(finished[0]):
+        for value in event.summary.value:
+            theirs.setdefault(value.tag, []).append((event.step, value.simple_value))
+    assert theirs == summaries.read_history(finished[0])
+
+
+def test_loss_and_gradient_norm_are_those_of_the_steps(finished):
+    output_dir, losses, norms = finished
+    history = summaries.read_history(output_dir)
+    np.testing.assert_allclose(values(history, "loss"), losses, rtol=1e-6)
+    np.testing.assert_allclose(values(history, "gradient_norm"), norms, rtol=1e-6)
+
+
+def test_the_learning_rate_at_a_step_is_the_one_that_made_its_update(finished):
+    expected = [schedule(step) for step in range(STEPS)]
+    history = summaries.read_history(finished[0])
+    np.testing.assert_allclose(values(history, "learning_rate"), expected, rtol=1e-5, atol=1e-12)
+
+
+def test_the_padding_share_is_that_of_the_batches(finished, source):
+    plan = TrainingPlan(source.lengths, 8 * REPLICAS, seed=7)
+    batch = tf.data.make_one_shot_iterator(batches.training_dataset(
+        source, plan, num_replicas=1, per_replica_batch_size=8 * REPLICAS, first_step=0,
+        last_step=STEPS)).get_next()
+    with tf.Session() as session:
+        expected = [1 - session.run(batch["input_mask"]).mean() for _ in range(STEPS)]
+    assert max(expected) > min(expected) + 0.05, "shares must differ for their order to show"
+    history = summaries.read_history(finished[0])
+    np.testing.assert_allclose(values(history, "padding_share"), expected, rtol=1e-6)
+
+
+def test_a_long_run_has_points_at_intervals_that_are_means_over_their_steps(
+        tiny_model, source, finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(summaries, "_FIRST_STEPS", 2)
+    monkeypatch.setattr(summaries, "_MAX_POINTS", 5)  # of 24 steps: every fifth
+    train(tiny_model, source, REPLICAS, settings(tmp_path, 8, num_train_steps=STEPS))
+    sparse, dense = summaries.read_history(str(tmp_path)), summaries.read_history(finished[0])
+    steps = [1, 2, 5, 10, 15, 20, 24]
+    for name in ("loss", "gradient_norm"):
+        means = [np.mean(values(dense, name)[start:end]) for start, end in zip([0] + steps, steps)]
+        assert [step for step, _ in sparse[name]] == steps
+        np.testing.assert_allclose(values(sparse, name), means, rtol=1e-5)
+    assert [value for _, value in sparse["learning_rate"]] == [
+        value for step, value in dense["learning_rate"] if step in steps]
+
+
+def test_a_run_of_many_steps_has_about_a_thousand_points():
+    for steps in (1000, 1001, 24_543, 1_000_000):
+        points = sum(summaries._has_point(step, steps) for step in range(1, steps + 1))
+        assert 500 <= points <= 1021
+
+
+@pytest.fixture(scope="module")
+def interrupted(tiny_model, source, tmp_path_factory):
+    """A run that died at step 11, saved at 7 last, and went on from there with twice the rate."""
+    output_dir = tmp_path_factory.mktemp("interrupted")
+
+    def die(self, run_context, run_values):
+        original(self, run_context, run_values)
+        if self._step == 11:
+            raise Crash()
+    original = training.SaveHook.after_run
+    changes = dict(num_train_steps=STEPS, save_checkpoints_steps=7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training.SaveHook, "after_run", die)
+        with pytest.raises(Crash):
+            train(tiny_model, source, REPLICAS, settings(output_dir, 8, **changes))
+    assert checkpoints.latest(str(output_dir)).global_step == 7
+    train(tiny_model, source, REPLICAS,
+          settings(output_dir, 8, learning_rate=2 * PEAK, **changes))
+    return str(output_dir)
+
+
+def test_a_run_that_goes_on_continues_its_curves_with_each_step_once(interrupted):
+    written = [event.step for event in events(interrupted) if event.summary.value]
+    assert sorted(written) == sorted([*range(1, 12), *range(8, STEPS + 1)])
+    history = summaries.read_history(interrupted)
+    assert sorted(history) == NAMES
+    expected = [schedule(step, PEAK if step < 7 else 2 * PEAK) for step in range(STEPS)]
+    assert [step for step, _ in history["learning_rate"]] == list(range(1, STEPS + 1))
+    np.testing.assert_allclose(values(history, "learning_rate"), expected, rtol=1e-5, atol=1e-12)
+
+
+def test_tensorboard_shows_a_run_that_went_on_like_our_reader(interrupted):
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    board = accumulators.EventAccumulator(interrupted, size_guidance={"scalars": 0})
+    board.Reload()
+    history = summaries.read_history(interrupted)
+    assert sorted(board.Tags()["scalars"]) == NAMES
+    for name in NAMES:
+        assert [(event.step, event.value) for event in board.Scalars(name)] == history[name]
+
+
+def test_points_of_a_run_that_died_are_void_where_the_next_one_has_none(tmp_path):
+    for start, steps in ((1, (5, 10, 15, 20)), (11, (12, 24))):
+        with summaries._writer(str(tmp_path)) as writer:
+            writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), start)
+            for step in steps:
+                writer.add_summary(summaries._summary({"loss": start}), step)
+    assert summaries.read_history(str(tmp_path)) == {
+        "loss": [(5, 1), (10, 1), (12, 11), (24, 11)]}
+
+
+def test_values_that_are_not_finite_have_no_point(tiny_model, source, tmp_path):
+    """The loss of step 3 is infinite; its gradient is not finite either."""
+    forward = classifier.forward_of(tiny_model.config(), 2)
+
+    def poisoned(features, is_training, dropout_seed):
+        outputs = forward(features, is_training, dropout_seed)
+        factor = tf.where(tf.equal(tf.train.get_global_step(), 2), float("inf"), 1.0)
+        return Outputs(outputs.loss * factor, outputs.predictions)
+
+    train(tiny_model, source, REPLICAS, settings(tmp_path, 8, num_train_steps=4),
+          forward=poisoned)
+    history = summaries.read_history(str(tmp_path))
+    for name in NAMES:
+        assert np.isfinite(values(history, name)).all()
+        steps = [step for step, _ in history[name]]
+        assert (3 not in steps) == (name in ("loss", "gradient_norm")) and 4 in steps
+
+
+def test_a_training_that_is_refused_leaves_no_file(source, tmp_path):
+    def forward(features, is_training, dropout_seed):
+        raise ValueError("not this one")
+
+    with pytest.raises(ValueError, match="not this one"):
+        training.train(forward, source, cpu_devices(REPLICAS), settings(tmp_path, 8), None)
+    assert not events(tmp_path)
+
+
+def test_metrics_of_evaluations_are_curves_of_their_own(tmp_path):
+    for step, accuracy in ((10, 0.5), (20, 0.75), (20, 0.875)):
+        summaries.write_evaluation(
+            str(tmp_path), {"eval_accuracy": accuracy, "pearson": float("nan")}, step)
+    assert summaries.read_history(str(tmp_path / "eval")) == {
+        "eval_accuracy": [(10, 0.5), (20, 0.875)]}
+    assert summaries.read_history(str(tmp_path)) == {}
+    assert summaries.read_history(str(tmp_path / "nowhere")) == {}
+
+
+def test_an_event_that_a_killed_run_left_half_written_costs_that_event_alone(tmp_path):
+    for step in (1, 2):
+        summaries.write_evaluation(str(tmp_path), {"loss": step}, step)
+    newest = max(glob.glob(str(tmp_path / "eval" / "*")), key=os.path.getmtime)
+    with open(newest, "rb+") as file:
+        file.truncate(os.path.getsize(newest) - 3)
+    assert summaries.read_history(str(tmp_path / "eval")) == {"loss": [(1, 1)]}
