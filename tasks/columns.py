@@ -17,6 +17,7 @@ _LABEL_NAMES = ("label", "labels", "class", "category", "sentiment", "target", "
                 "stars", "tag", "tags", "gold_label", "y")
 _HEADER_NAMES = {*_TEXT_NAMES, *_PAIR_NAMES, *_LABEL_NAMES, "id", "index", "idx", "guid"}
 _ROWS_TO_GUESS_FROM = 1000
+_NEARLY_ALL = 0.9  # share of values that differ, from which on it says nothing of a column
 _ENOUGH_NUMBERS = 10  # below a word, for it to be their name
 
 
@@ -139,8 +140,8 @@ def complete(roles: Roles, table: Table, takes_pairs: Optional[bool] = None) -> 
     _find_by_name(found, "text", table, _TEXT_NAMES)
     if takes_pairs or (takes_pairs is None and roles.text is None):
         _find_by_name(found, "text_pair", table, _PAIR_NAMES)
-    _find_by_values(found, "label", table, lambda values: (len(set(map(str, values))),
-                                                           _mean_length(values)))
+    _find_by_values(found, "label", table, lambda values: (
+        min(len(set(map(str, values))), _NEARLY_ALL * len(values)), _mean_length(values)))
     _find_by_values(found, "text", table, lambda values: -_mean_length(values))
     return _roles(found, roles, table)
 
@@ -215,7 +216,7 @@ def _mean_length(values: Sequence[Any]) -> float:
 
 
 def split_of(table: Table, roles: Roles, reference: Table, *, labelled: bool) -> Split:
-    """Where a file's rows hold what `roles` says of the file `reference`, the label if asked for."""
+    """Where a file's rows hold what `roles` says of `reference`, the label if asked for."""
     both_named = bool(table.names and reference.names)
     if roles.label and not labelled and not both_named and table.width == reference.width - 1:
         roles = _without_label(roles, reference)

@@ -87,6 +87,12 @@ class TextSet(NamedTuple):
     def labels(self) -> np.ndarray:
         return self.kind.targets(self.records, slice(None))
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether any example has a second text."""
+        first = self.records.scalars("first_segment_length")
+        return bool((self.records.lengths("input_ids") > first).any())
+
     def source(self, *, with_labels: bool) -> Source:
         """What the engine reads batches from: input_ids, input_mask, segment_ids, label_ids."""
         records = self.records

@@ -118,7 +118,7 @@ def train(job: Job, texts: TextSet) -> None:
         return
     _announce(job, len(texts), num_train_steps, warmup_steps)
     _remove_results(settings.output_dir)
-    trained.save(settings.output_dir, job.task, job.config, job.encoding)
+    trained.save(settings.output_dir, texts, job.config, job.encoding)
     with run_record.kept(settings.output_dir, record):
         training.train(
             job.forward, texts.source(with_labels=True), job.devices,

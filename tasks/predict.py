@@ -120,8 +120,8 @@ def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
         return Example(line, None, None)
     text_a, tab, text_b = line.partition("\t")
     if not tab:
-        raise UserError(f"standard input, line {line_number}: one text, and the model takes pairs, with "
-                        "a tab between the two")
+        raise UserError(f"standard input, line {line_number}: one text, and the model takes "
+                        "pairs, with a tab between the two")
     return Example(text_a, text_b, None)
 
 

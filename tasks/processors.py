@@ -8,6 +8,8 @@ import json
 import sys
 from typing import Any, List, NamedTuple, Optional
 
+import tensorflow.compat.v1 as tf
+
 from engine import files
 from engine.errors import UserError
 from tasks import formats
@@ -73,7 +75,7 @@ def _call(processor: Any, name: str, *args: str) -> Any:
             return method(*args)
     except NotImplementedError:
         pass
-    except OSError as error:
+    except (OSError, tf.errors.OpError) as error:  # the latter is gfile's
         raise UserError(f"--processor: {name}: {error}") from error
     raise UserError(f"--processor: {type(processor).__name__} lacks {name}, which this run needs")
 

@@ -16,6 +16,7 @@ from tasks.scoring import Evaluation
 
 _FILE = "report.html"
 _MOST_MISTAKES = 20
+_MOST_CHARACTERS = 1000
 
 
 def write(job: Job, evaluation: Optional[Evaluation]) -> None:
@@ -77,9 +78,16 @@ def _mistakes(job: Job, evaluation: Evaluation) -> Sequence[report.Mistake]:
             if len(found) == len(wanted):
                 break
     return [report.Mistake(
-        found[index].text_a, found[index].text_b, _shown(kind, evaluation.labels[index]),
+        _excerpt(found[index].text_a), _excerpt(found[index].text_b), _shown(kind, evaluation.labels[index]),
         _shown(kind, evaluation.predicted[index]),
         float(errors[index]) if kind.labels else None) for index in worst]
+
+
+def _excerpt(text: Optional[str]) -> Optional[str]:
+    """As much of a text as anyone reads on a page."""
+    if text is None or len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"{text[:_MOST_CHARACTERS]} ..."
 
 
 def _shown(kind: Kind, label: Any) -> Any:

@@ -12,7 +12,7 @@ from engine import checkpoints, files
 from engine.errors import UserError
 from modeling import BertConfig
 from tasks import classifier, kinds
-from tasks.examples import Encoding, load_encoding
+from tasks.examples import Encoding, TextSet, load_encoding
 from tasks.table import Columns, Split, Task
 
 _TASK, _VOCAB, _CONFIG = "task.json", "vocab.txt", "bert_config.json"
@@ -26,14 +26,14 @@ class TrainedModel(NamedTuple):
     encoding: Encoding
 
 
-def save(output_dir: str, task: Task, config: BertConfig, encoding: Encoding) -> None:
-    """Writes the model's description into its directory, before it is trained."""
+def save(output_dir: str, texts: TextSet, config: BertConfig, encoding: Encoding) -> None:
+    """Writes the model's description into its directory, before it is trained on these texts."""
     with files.atomic_path(os.path.join(output_dir, _VOCAB)) as temporary:
         shutil.copyfile(encoding.vocab_file, temporary)
     files.write_text(os.path.join(output_dir, _CONFIG), config.to_json_string())
     files.write_json(os.path.join(output_dir, _TASK), {
-        **kinds.to_json(task.kind),
-        "takes_pairs": task.train.columns.text_b is not None,
+        **kinds.to_json(texts.kind),
+        "takes_pairs": texts.has_pairs,
         "do_lower_case": encoding.do_lower_case,
         "max_seq_length": encoding.max_seq_length})
 

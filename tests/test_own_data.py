@@ -1,0 +1,341 @@
+"""A user's own files and data processors: what is read of them, and what their labels mean.
+
+Losses are compared with TensorFlow's, scores with scikit-learn's, and data processors with
+the equivalent file or row of the task table.
+"""
+
+import os
+import subprocess
+import sys
+from typing import Dict, List, Tuple
+
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from conftest import ROOT, TinyModel, sentences, write_cola
+from engine.errors import UserError
+from tasks import kinds, metrics, own_data, processors
+from tasks.examples import TextSet, load_encoding, load_texts
+from tasks.reading import read_examples
+from tasks.table import Task
+
+import tensorflow.compat.v1 as tf
+
+SETS = ("train", "dev", "test")
+
+
+def make_task(folder, files: Dict[str, str], **options) -> Task:
+    """Writes the files, named after their sets, and makes the task that they are."""
+    for name, text in files.items():
+        (folder / name).write_bytes(text.encode("utf-8"))
+    values = dict.fromkeys(own_data.Options._fields)
+    return own_data.make_task(
+        own_data.Options(**{**values, "data_dir": str(folder), **options}),
+        [name for name in SETS if any(file.startswith(name) for file in files)])
+
+
+def rows_of(task: Task, name: str) -> List[Tuple]:
+    """The examples of a set, with their labels as people write them."""
+    return [(text_a, text_b, None if label is None else written(task.kind, label))
+            for text_a, text_b, label in read_examples(task, getattr(task, name), "")]
+
+
+def written(kind: kinds.Kind, label) -> str:
+    """`Kind.written` of a label that was read."""
+    if isinstance(label, tuple):
+        label = np.isin(np.arange(kind.num_outputs), label)
+    return kind.written(label)
+
+
+# --- Reading -------------------------------------------------------------------------------
+
+GUESSED = {
+    "text, tab, class, as THUCNews": (
+        "train.txt", "词汇阅读是关键\t3\n中国人民公安大学\t10\n名师详解\t3\n",
+        [("词汇阅读是关键", None, "3"), ("中国人民公安大学", None, "10"), ("名师详解", None, "3")]),
+    "label, tab, text": (
+        "train.tsv", "0\t今天天气\n1\t便宜出售\n0\t你好吗\n",
+        [("今天天气", None, "0"), ("便宜出售", None, "1"), ("你好吗", None, "0")]),
+    "a header, as ChnSentiCorp": (
+        "train.tsv", "label\ttext_a\n1\t房间很大\n0\t差\n",
+        [("房间很大", None, "1"), ("差", None, "0")]),
+    "a pair and a score": (
+        "train.tsv", "sentence1\tsentence2\tscore\na cat\ta dog\t2.5\na\tb\t5\n",
+        [("a cat", "a dog", "2.5"), ("a", "b", "5")]),
+    "a class that is named as columns are": (
+        "train.tsv", "why is it so\tquestion\nit is\tanswer\nwho is it\tquestion\n",
+        [("why is it so", None, "question"), ("it is", None, "answer"),
+         ("who is it", None, "question")]),
+    "unusual names above numbers": (
+        "train.tsv", "Kommentar\tNote\n" + "".join(f"gut, {i}\t{i % 2}\n" for i in range(10)),
+        [(f"gut, {i}", None, str(i % 2)) for i in range(10)]),
+    "a byte order mark, CRLF and quotes that are text": (
+        "train.tsv", '\ufeff1\t"a cat\r\n0\ta "small" dog\r\n1\t""\r\n',
+        [('"a cat', None, "1"), ('a "small" dog', None, "0"), ('""', None, "1")]),
+    "files put one after the other": (
+        "train.tsv", "\ufeff0\ta cat\n\ufeff1\ta dog\n0\ta bird\n",
+        [("a cat", None, "0"), ("a dog", None, "1"), ("a bird", None, "0")]),
+    "CSV with quotes": (
+        "train.csv", '\ufefftext,label\r\n"a, ""b""\tc",yes\r\n"two\r\nlines", no\r\n',
+        [('a, "b"\tc', None, "yes"), ("two\nlines", None, "no")]),
+    "JSON lines": (
+        "train.jsonl", '{"id": 7, "label": 1, "text": "a\\tcat \\ud83d"}\n\n'
+        '{"text": 3.5, "label": true, "more": []}\n',
+        [("a\tcat \ufffd", None, "1"), ("3.5", None, "true")]),
+    "lists of labels": (
+        "train.jsonl", '{"text": "a", "label": ["x", " y"]}\n{"text": "b", "label": []}\n'
+        '{"text": "c", "label": "y,1"}\n{"text": "d", "label": [1]}\n',
+        [("a", None, "x,y"), ("b", None, ""), ("c", None, "1,y"), ("d", None, "1")]),
+}
+
+
+@pytest.mark.parametrize("name", GUESSED)
+def test_columns_header_and_kind_are_guessed_and_said(name, tmp_path, capsys):
+    file, text, expected = GUESSED[name]
+    task = make_task(tmp_path, {file: text})
+    assert rows_of(task, "train") == expected
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(f"{tmp_path / file}: ") and "(guessed)" in said[0]
+    assert "taken for a regression" in said[1] if not task.labels else (
+        f"{len(task.labels)} labels ({', '.join(task.labels)})" in said[1])
+
+
+SAID = {
+    "names": ("a\tb\tc\nno\t0\tcat\nyes\t1\tdog\n",
+              dict(text_column="c", label_column="a", header=True)),
+    "numbers, with a header": ("label\tx\tx\nno\t0\tcat\nyes\t1\tdog\n",
+                               dict(text_column="3", label_column="1")),
+    "numbers": ("no\t0\tcat\nyes\t1\tdog\n", dict(text_column="3", label_column="1")),
+    "no header": ("text\tlabel\ncat\tno\ndog\tyes\n",
+                  dict(text_column="1", label_column="2", header=False)),
+    "only the label": ("title\tanswer\ncat\tno\ndog\tyes\n", dict(label_column="answer")),
+    "only the text": ("label\ttitle\nno\tcat\nyes\tdog\n", dict(text_column="title")),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_columns_are_taken_as_they_are_said(name, tmp_path):
+    text, options = SAID[name]
+    expected = [("cat", None, "no"), ("dog", None, "yes")]
+    if options.get("header") is False:
+        expected = [("text", None, "label"), *expected]
+    assert rows_of(make_task(tmp_path, {"train.tsv": text}, **options), "train") == expected
+
+
+def test_a_pair_is_read_from_the_columns_that_are_said(tmp_path):
+    task = make_task(tmp_path, {"train.csv": "1,a,b\n0,c,d\n"}, text_column="3",
+                     text_pair_column="2", label_column="1")
+    assert rows_of(task, "train") == [("b", "a", "1"), ("d", "c", "0")]
+
+
+TESTS = {
+    "a header": ("label\tid\ttext\n0\t7\ta cat\n1\t8\ta dog\n", "id\ttext\n9\ta bird\n", {}),
+    "a header in another order": (
+        "label\tid\ttext\n0\t7\ta cat\n1\t8\ta dog\n", "text\tid\na bird\t9\n",
+        dict(text_column="3", label_column="1")),
+    "no header": ("7\t0\ta cat\n8\t1\ta dog\n", "9\ta bird\n",
+                  dict(text_column="3", label_column="2")),
+    "no header, guessed": ("0\ta cat\n1\ta dog\n1\ta cat\n", "a bird\n", {}),
+    "a header in the training file alone": ("label\ttext\n0\ta cat\n1\ta dog\n", "a bird\n", {}),
+    "a header in the test file alone": ("0\ta cat\n1\ta dog\n1\ta cat\n", "text\na bird\n", {}),
+    "the label is there": ("0\ta cat\n1\ta dog\n1\ta cat\n", "?\ta bird\n", {}),
+}
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_a_test_file_may_lack_the_label_column(name, tmp_path):
+    train, test, options = TESTS[name]
+    task = make_task(tmp_path, {"train.tsv": train, "test.tsv": test}, **options)
+    assert rows_of(task, "train")[0] == ("a cat", None, "0")
+    assert rows_of(task, "test") == [("a bird", None, None)]
+
+
+@pytest.mark.parametrize("labels, expected", [
+    (("10", "2", "-1"), ("-1", "2", "10")), (("10.0", "2.0"), ("2.0", "10.0")),
+    (("b", "10", "2"), ("10", "2", "b")), (("\u00b3", "\u00b2"), ("\u00b2", "\u00b3"))])
+def test_labels_are_in_the_order_of_their_values_or_letters(labels, expected, tmp_path):
+    text = "".join(f"{label}\tthe text {i}\n" for i, label in enumerate([*labels, *labels]))
+    assert make_task(tmp_path, {"train.tsv": text}).labels == expected
+
+
+def test_a_second_set_may_have_another_format(tmp_path):
+    task = make_task(tmp_path, {"train.tsv": "label\ttext\nb\tx\na\ty\n", "dev.csv":
+                                'text,label\n"x, y",b\n', "test.jsonl": '{"text": "z"}\n'})
+    assert rows_of(task, "dev") == [("x, y", None, "b")]
+    assert rows_of(task, "test") == [("z", None, None)]
+
+
+def test_hundreds_of_thousands_of_fractions_are_a_regression(tmp_path):
+    text = "".join(f"{i / 7:.4f}\tthe text number {i}\n" for i in range(200_000))
+    assert make_task(tmp_path, {"train.tsv": text}).kind.name == "regression"
+
+
+@pytest.mark.parametrize("options, message", [
+    (dict(label_kind="regression"), "trained with multi_label"),
+    (dict(label_kind="multi_label", label_separator=";"), "trained with '[|]'"),
+    (dict(text_pair_column="more"), "single texts")])
+def test_what_is_said_against_a_trained_model_is_refused(options, message, tmp_path):
+    (tmp_path / "dev.tsv").write_text("text\tlabel\tmore\na\tx|y\tb\n")
+    values = {**dict.fromkeys(own_data.Options._fields), "data_dir": str(tmp_path), **options}
+    with pytest.raises(UserError, match=message):
+        own_data.make_task(own_data.Options(**values), ["dev"],
+                           kinds.SeveralClasses(["x", "y"], "|"), False)
+
+
+# --- Kinds of labels -----------------------------------------------------------------------
+
+KINDS = {"classes": kinds.OneClass("abcd"), "multi_label": kinds.SeveralClasses("abcd", ","),
+         "regression": kinds.Number()}
+
+
+def outputs_and_labels(kind: kinds.Kind):
+    """Made-up outputs of a model, some of them extreme, and labels; class "d" has no example."""
+    random = np.random.RandomState(0)
+    logits = (random.randn(60, kind.num_outputs) * 3).astype(np.float32)
+    logits[:2] = [[300.0], [-300.0]]
+    labels = {"classes": random.randint(0, 3, 60),
+              "multi_label": (random.rand(60, 4) < [0.5, 0.2, 0.7, 0]).astype(np.float32),
+              "regression": random.randn(60).astype(np.float32)}[kind.name]
+    return logits, labels
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_losses_and_scores_are_tensorflows(name):
+    kind = KINDS[name]
+    logits, labels = outputs_and_labels(kind)
+    losses, scores = {
+        "classes": lambda: (tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=labels, logits=logits), tf.nn.softmax(logits)),
+        "multi_label": lambda: (tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(
+            labels=labels, logits=logits), axis=1), tf.sigmoid(logits)),
+        "regression": lambda: (tf.math.squared_difference(logits[:, 0], labels),
+                               tf.constant(logits))}[name]()
+    with tf.Session() as session:
+        losses, scores = session.run([losses, scores])
+    np.testing.assert_allclose(kind.losses(logits, labels), losses, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(kind.scores(logits), scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["classes", "multi_label"])
+def test_scores_of_each_class_and_the_confusion_matrix_are_scikit_learns(name):
+    kind = KINDS[name]
+    logits, labels = outputs_and_labels(kind)
+    predicted = logits.argmax(axis=1) if name == "classes" else (logits >= 0).astype(int)
+    np.testing.assert_array_equal(kind.predicted(kind.scores(logits)), predicted)
+    report = sklearn.metrics.classification_report(
+        labels, predicted, labels=range(4), target_names=list("abcd"), output_dict=True,
+        zero_division=0)
+    rows = metrics.per_class(kind, labels, predicted)
+    assert [row["label"] for row in rows] == list("abcd") and rows[3]["num_examples"] == 0
+    for row in rows:
+        expected = report[row["label"]]
+        assert row["num_examples"] == expected["support"]
+        assert [row["precision"], row["recall"], row["f1"]] == pytest.approx(
+            [expected["precision"], expected["recall"], expected["f1-score"]])
+    matrix = metrics.confusion_matrix(kind, labels, predicted)
+    assert matrix == (sklearn.metrics.confusion_matrix(labels, predicted, labels=range(4)).tolist()
+                      if name == "classes" else [])
+
+
+# --- The store -----------------------------------------------------------------------------
+
+
+def load(task, name: str, folder, model: TinyModel, data_dir: str = "") -> TextSet:
+    encoding = load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=16,
+                             vocab_size=model.config().vocab_size)
+    (folder / "store").mkdir(exist_ok=True)
+    return load_texts(task, getattr(task, name), data_dir, encoding, str(folder / "store"),
+                      dynamic_padding=True)
+
+
+def assert_same_records(actual: TextSet, expected: TextSet):
+    everything = slice(None)
+    for index in (0, 1):  # ids, and how many each record has
+        np.testing.assert_array_equal(actual.records.values("input_ids", everything)[index],
+                                      expected.records.values("input_ids", everything)[index])
+    for name in {"first_segment_length", "label"} if "label" in expected.records else set():
+        np.testing.assert_array_equal(actual.records.scalars(name), expected.records.scalars(name))
+
+
+def test_another_kind_or_column_has_a_store_and_an_identity_of_its_own(tiny_model, tmp_path):
+    text = "".join(f"{i % 2}\t{i % 3}\tcat {'the ' * (i % 5)}\tdog\n" for i in range(6))
+    choices = [dict(label_column="1"), dict(label_column="2"),
+               dict(label_column="1", label_kind="multi_label"),
+               dict(label_column="1", label_kind="regression"),
+               dict(label_column="1", text_column="4")]
+    sets = [load(make_task(tmp_path, {"train.tsv": text}, **{"text_column": "3", **choice}),
+                 "train", tmp_path, tiny_model) for choice in choices]
+    assert [texts.labels[:4].tolist() for texts in sets] == [
+        [0, 1, 0, 1], [0, 1, 2, 0], [[1, 0], [0, 1], [1, 0], [0, 1]], [0.0, 1.0, 0.0, 1.0],
+        [0, 1, 0, 1]]
+    assert [texts.labels.dtype.name for texts in sets] == [
+        "int32", "int32", "float32", "float32", "int32"]
+    assert sets[4].records.lengths("input_ids").tolist() == [3] * 6
+    assert len({texts.records.directory for texts in sets}) == len(sets)
+    assert sets[0].content_hash not in (sets[1].content_hash, sets[4].content_hash)
+
+
+# --- Data processors -----------------------------------------------------------------------
+
+PROCESSOR = """
+import os
+from run_classifier import DataProcessor, InputExample
+
+class Mine(DataProcessor):
+    def get_labels(self):
+        return ["no", "yes"]
+
+    def get_train_examples(self, data_dir):
+        rows = self._read_tsv(os.path.join(data_dir, "train.tsv"))
+        return [InputExample(str(i), row[1], row[2], label=row[0]) for i, row in enumerate(rows)]
+"""
+
+
+def test_a_processor_and_the_equivalent_file_give_the_same_records(tiny_model, tmp_path):
+    pairs = list(zip(sentences(30, 4), [*sentences(29, 5), '"']))
+    text = "".join(f"{('no', 'yes')[i % 2]}\t{a}\t{b}\n" for i, (a, b) in enumerate(pairs))
+    file_task = make_task(tmp_path, {"train.tsv": text}, text_column="2", text_pair_column="3",
+                          label_column="1")
+    (tmp_path / "mine.py").write_text(PROCESSOR)
+    task = processors.make_task(f"{tmp_path / 'mine.py'}:Mine")
+    assert task.labels == file_task.labels == ("no", "yes")
+    texts = load(task, "train", tmp_path, tiny_model, str(tmp_path))
+    expected = load(file_task, "train", tmp_path, tiny_model)
+    assert len(texts) == 30 and texts.records.directory != expected.records.directory
+    assert_same_records(texts, expected)
+
+
+GOOGLES = """
+import sys
+import numpy as np
+from tasks import processors
+from tasks.examples import load_encoding, load_texts
+from tasks.table import TASKS
+
+path, data_dir, vocab_file, store_dir = sys.argv[1:]
+encoding = load_encoding(vocab_file, do_lower_case=True, max_seq_length=16, vocab_size=33)
+theirs, ours = processors.make_task(path + ":ColaProcessor"), TASKS["cola"]
+assert theirs.labels == ours.labels
+for name in ("train", "dev", "test"):
+    features = []
+    for task in (theirs, ours):
+        source = load_texts(task, getattr(task, name), data_dir, encoding, store_dir,
+                            dynamic_padding=False).source(with_labels=name != "test")
+        features.append(source.fetch(np.arange(len(source.lengths)), 16))
+    assert len(features[0]["input_ids"]) == 20 and sorted(features[0]) == sorted(features[1])
+    for key, values in features[0].items():
+        np.testing.assert_array_equal(values, features[1][key])
+print("equal")
+"""
+
+
+def test_googles_own_processor_gives_the_features_of_our_row(tiny_model, tmp_path):
+    google = pytest.importorskip("bert", reason="Google's package runs on TensorFlow 1.15 only")
+    data_dir = write_cola(tmp_path, train=20, dev=20, test=20)
+    process = subprocess.run(  # its flags can be defined once in a process
+        [sys.executable, "-c", GOOGLES,
+         os.path.join(os.path.dirname(google.__file__), "run_classifier.py"), data_dir,
+         tiny_model.vocab_file, str(tmp_path)],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    assert process.stdout == "equal\n", process.stderr
