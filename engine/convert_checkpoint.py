@@ -10,7 +10,6 @@ vocab.txt. No pickle is ever loaded. float32 weights are copied bit by bit.
 
 import contextlib
 import os
-import tempfile
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from absl import flags
@@ -251,11 +250,8 @@ def _new_folder(path: str) -> Iterator[str]:
     files.make_directory(parent, "the folder of --output_dir")
     if os.path.exists(path) and not os.path.isdir(path):
         raise UserError(f"--output_dir={path} is a file; name a new folder")
-    with tempfile.TemporaryDirectory(prefix=".convert-", dir=parent) as scratch:
-        draft = os.path.join(scratch, "draft")
-        os.mkdir(draft)
+    with files.atomic_folder(path) as draft:
         yield draft
-        os.rename(draft, os.path.abspath(path))
 
 
 # --- The command -------------------------------------------------------------------------
