@@ -22,7 +22,9 @@ _USE = """\
 `[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair, as WordPiece ids of
 `assets.extra/vocab.txt`, at most {max_seq_length} of them, {casing}. Inputs, all int32
 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on padding;
-`segment_ids`, 1 on the second text and its `[SEP]`, else 0. Outputs: {outputs}.
+`segment_ids`, 1 on the second text and its `[SEP]`, else 0.
+
+Outputs: {outputs}.
 
 ```python
 import tensorflow as tf  # 2.x; 1.15 has tf.saved_model.load(session, ["serve"], folder)
@@ -106,5 +108,5 @@ def _row(cells: Iterable[Any]) -> str:
 
 
 def _cell(value: Any) -> str:
-    shown = f"{value:.4f}" if isinstance(value, float) and abs(value) >= 1e-3 else str(value)
+    shown = f"{value:.5g}" if isinstance(value, float) else str(value)
     return " ".join(shown.replace("|", "\\|").split())
