@@ -16,6 +16,7 @@ from engine import checkpoints, files
 from engine.errors import UserError
 
 GRAPH_FILE = "saved_model.pb"
+ASSETS = "assets.extra"  # what belongs to a SavedModel without being read by its graph
 FLOAT_TYPES = ("float32", "float16")
 
 # TensorFlow 2.15 names a variable's handle twice; a gradient's name means something to the

@@ -69,10 +69,10 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
         if frozen_type:
             saved_model.write_frozen_graph(
                 os.path.join(draft, FROZEN_GRAPH), build, checkpoint, frozen_type)
-        os.mkdir(os.path.join(draft, trained.ASSETS))
+        os.mkdir(os.path.join(draft, saved_model.ASSETS))
         for name in trained.FILES:
             shutil.copyfile(os.path.join(output_dir, name),
-                            os.path.join(draft, trained.ASSETS, name))
+                            os.path.join(draft, saved_model.ASSETS, name))
         files.write_text(os.path.join(draft, "README.md"),
                          model_card.text(output_dir, model, checkpoint.global_step, frozen_type))
     log.info(f"Exported {checkpoint.path} (step {checkpoint.global_step}): {folder}")

@@ -30,7 +30,8 @@ Outputs: {outputs}.
 import tensorflow as tf  # 2.x; 1.15 has tf.saved_model.load(session, ["serve"], folder)
 
 score = tf.saved_model.load("export").signatures["serving_default"]
-answers = score(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
+answers = score(input_ids=tf.constant(input_ids), input_mask=tf.constant(input_mask),
+                segment_ids=tf.constant(segment_ids))
 ```
 
 With the program that trained it, from texts to answers:

@@ -8,15 +8,14 @@ import os
 import shutil
 from typing import NamedTuple, Optional, Tuple
 
-from engine import checkpoints, files, saved_model
+from engine import checkpoints, classifier_head, files, saved_model
 from engine.errors import UserError
 from modeling import BertConfig
 from tasks import classifier, kinds
 from tasks.examples import Encoding, load_encoding
 from tasks.table import Columns, Split, Task
 
-FILES = _TASK, _VOCAB, _CONFIG = "task.json", "vocab.txt", "bert_config.json"
-ASSETS = "assets.extra"  # what belongs to a SavedModel without being read by its graph
+FILES = _TASK, _VOCAB, _CONFIG = classifier_head.FILE, "vocab.txt", "bert_config.json"
 
 
 class TrainedModel(NamedTuple):
@@ -45,11 +44,12 @@ def load(model_dir: str) -> TrainedModel:
     Raises:
         UserError: that is not there.
     """
-    folder = os.path.join(model_dir, ASSETS) if saved_model.is_there(model_dir) else model_dir
+    is_export = saved_model.is_there(model_dir)
+    folder = os.path.join(model_dir, saved_model.ASSETS) if is_export else model_dir
     path = os.path.join(folder, _TASK)
     if not os.path.exists(path):
         raise UserError(f"{folder} holds no {_TASK}: --output_dir must be that of a training "
-                        "with run_classifier.py, or an export of one")
+                        "with run_classifier.py, an export, or a converted classifier")
     values = files.read_json(path, "the model's description")
     config = classifier.load_config(os.path.join(folder, _CONFIG))
     encoding = load_encoding(
