@@ -190,6 +190,8 @@ def test_float16_halves_the_frozen_graph_and_hardly_moves_a_probability(
         weights[float_type] = sum(
             len(node.attr["value"].tensor.tensor_content) for node in read_graph(path).node)
         answers[float_type] = run_frozen_graph(path, features, ["probabilities"])["probabilities"]
+    lookup, = [node for node in read_graph(path).node if node.op == "GatherV2"]
+    assert lookup.attr["Tparams"].type == tf.float16  # not the whole table is cast in each call
     assert weights["float16"] == pytest.approx(weights["float32"] / 2, rel=0.02)
     np.testing.assert_allclose(answers["float16"], answers["float32"], atol=5e-3)
 
