@@ -12,6 +12,7 @@ Shapes in comments and docstrings:
 """
 
 import collections
+import contextlib
 import copy
 import functools
 import json
@@ -19,7 +20,7 @@ import math
 import numbers
 import re
 import threading
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import tensorflow.compat.v1 as tf
 
@@ -414,6 +415,20 @@ def _encoder_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, 
 
 _tracing = threading.Lock()  # MirroredStrategy builds each replica in a thread of its own
 _traced = {}  # type: Dict[tuple, Callable[..., tf.Tensor]]
+_copying = threading.local()
+
+
+@contextlib.contextmanager
+def copied_layers() -> Iterator[None]:
+    """Within it, this thread's models have every layer's nodes in the graph itself.
+
+    For a graph that other programs read, whose converters may know no functions.
+    """
+    _copying.is_on = True
+    try:
+        yield
+    finally:
+        _copying.is_on = False
 
 
 def _call_shared(function: Callable[..., tf.Tensor], settings: Any,
@@ -425,6 +440,8 @@ def _call_shared(function: Callable[..., tf.Tensor], settings: Any,
     replicas are 96 calls, not 96 copies of two hundred nodes. `inputs` are tensors, each with
     the shape to trace for, None where calls differ; `weights` are nested tuples of tensors.
     """
+    if getattr(_copying, "is_on", False):
+        return function(*[tensor for tensor, _ in inputs], weights, settings)
     flat_weights = tf.nest.flatten(weights)
     tensors = [tensor for tensor, _ in inputs] + flat_weights
     shapes = [shape for _, shape in inputs] + [weight.shape.as_list() for weight in flat_weights]

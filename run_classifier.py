@@ -12,9 +12,9 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 
 import modeling
 import tokenization
-from engine import checkpoints, command, files, run_flags
+from engine import checkpoints, command, files, run_flags, saved_model
 from engine.errors import UserError
-from tasks import finetuning, kinds, own_data, processors, run_report, scoring, trained
+from tasks import export, finetuning, kinds, own_data, processors, run_report, scoring, trained
 from tasks.classifier import load_config
 from tasks.examples import Encoding, load_encoding
 from tasks.finetuning import Job, Settings
@@ -57,6 +57,11 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_train", False, "Train on the training set.", flag_values=values)
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
     flags.DEFINE_bool("do_predict", False, "Predict the test set.", flag_values=values)
+    flags.DEFINE_bool("do_export", False, "Write the trained model to <output_dir>/export, as a "
+                      "SavedModel; needs no other flag than --output_dir.", flag_values=values)
+    flags.DEFINE_enum("export_frozen_graph", None, list(saved_model.FLOAT_TYPES), "With "
+                      "--do_export: one file with the weights in it too, of this type.",
+                      flag_values=values)
     flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training set.",
                        flag_values=values)
     own_data.define_flags(values)
@@ -67,11 +72,30 @@ def define_flags() -> flags.FlagValues:
 
 
 def main(values: flags.FlagValues) -> None:
-    """Trains, evaluates and predicts, as the flags ask."""
-    if not (values.do_train or values.do_eval or values.do_predict):
-        raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_predict; "
-                        "--help explains all flags")
+    """Trains, evaluates, predicts and exports, as the flags ask."""
+    scores_something = values.do_eval or values.do_predict
+    if not (values.do_train or scores_something or values.do_export):
+        raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_predict, "
+                        "--do_export; --help explains all flags")
     run_flags.check_tpu_flags(values)
+    _check_export(values)
+    if values.do_train or scores_something:
+        _run(values)
+    if values.do_export:
+        export.write(values.output_dir, values.export_frozen_graph)
+
+
+def _check_export(values: flags.FlagValues) -> None:
+    """Raises a UserError for what would stop an export after hours of training."""
+    if values.export_frozen_graph and not values.do_export:
+        raise UserError("--export_frozen_graph is for --do_export, which is not set")
+    if values.do_export:
+        export.target(run_flags.required(values, "output_dir"))
+        if not values.do_train:
+            trained.checkpoint_of(values.output_dir)
+
+
+def _run(values: flags.FlagValues) -> None:
     job = _job(values)
     data = finetuning.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
                                 do_predict=values.do_predict)

@@ -1,10 +1,10 @@
 """Which variable of a TensorFlow BERT is which tensor of a Hugging Face one, and its shape.
 
 Knows names and shapes, and no files. A checkpoint is a set of parts, each there whole
-or not at all; only the encoder must be. A classifier's head would be one more part.
+or not at all; only the encoder must be.
 """
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from engine.errors import UserError
 
@@ -12,6 +12,7 @@ ENCODER = "encoder"
 POOLER = "pooler"
 MASKED_LM_HEAD = "masked-LM head"
 NEXT_SENTENCE_HEAD = "next-sentence head"
+CLASSIFIER = "classifier"
 
 # A name in one of these scopes that is not in the table means another model or config.
 _OWN_SCOPES = ("bert/", "bert.", "cls/predictions/", "cls.predictions.")
@@ -36,7 +37,7 @@ class Match(NamedTuple):
 
 
 def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], world: str,
-          path: str) -> Match:
+          path: str, num_outputs: Optional[int] = None) -> Match:
     """Finds the table's rows among a checkpoint's variables.
 
     Args:
@@ -44,11 +45,12 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], worl
         config: of `bert_config.json`.
         world: "tensorflow" or "huggingface", whose names `shapes` has.
         path: of the checkpoint, for messages.
+        num_outputs: of the classifier; where it is not known, its head is left out.
 
     Raises:
         UserError: the checkpoint is not a BERT of this config.
     """
-    table = correspondence(config)
+    table = correspondence(config, num_outputs)
     rows: List[Row] = []
     parts = [part for part, candidates in table.items()
              if part == ENCODER or any(getattr(row, world) in shapes for row in candidates)]
@@ -66,9 +68,13 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], worl
     return Match(rows, parts, warnings)
 
 
-def correspondence(config: Mapping[str, Any]) -> Dict[str, List[Row]]:
-    """The rows of each part of a BERT of this config."""
+def correspondence(config: Mapping[str, Any],
+                   num_outputs: Optional[int] = None) -> Dict[str, List[Row]]:
+    """The rows of each part of a BERT of this config, with a classifier of so many outputs."""
     hidden = config["hidden_size"]
+    classifier = {} if num_outputs is None else {CLASSIFIER: [
+        Row("output_weights", "classifier.weight", (num_outputs, hidden)),
+        Row("output_bias", "classifier.bias", (num_outputs,))]}
     return {
         ENCODER: _embeddings(config) + [
             row for layer in range(config["num_hidden_layers"])
@@ -81,6 +87,7 @@ def correspondence(config: Mapping[str, Any]) -> Dict[str, List[Row]]:
         NEXT_SENTENCE_HEAD: [
             Row("cls/seq_relationship/output_weights", "cls.seq_relationship.weight", (2, hidden)),
             Row("cls/seq_relationship/output_bias", "cls.seq_relationship.bias", (2,))],
+        **classifier,
     }
 
 

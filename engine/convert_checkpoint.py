@@ -5,12 +5,12 @@
 
 A Hugging Face folder holds config.json, model.safetensors, vocab.txt (or tokenizer.json)
 and tokenizer_config.json; one of Google's holds bert_config.json, bert_model.ckpt.* and
-vocab.txt. No pickle is ever loaded. float32 weights are copied bit by bit.
+vocab.txt. A classifier keeps its head, and its labels in task.json. No pickle is ever
+loaded. float32 weights are copied bit by bit.
 """
 
 import contextlib
 import os
-import tempfile
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from absl import flags
@@ -19,7 +19,8 @@ import safetensors
 from safetensors.numpy import save_file
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-from engine import bert_variables, checkpoints, command, files, log, vocabulary
+from engine import (
+    bert_variables, checkpoints, classifier_head, command, files, log, saved_model, vocabulary)
 from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf
@@ -57,12 +58,16 @@ class _Source(NamedTuple):
     read: Callable[[str], np.ndarray]  # name → float32
 
 
-def convert_from_huggingface(source_dir: str, output_dir: str) -> Conversion:
+def convert_from_huggingface(source_dir: str, output_dir: str, *,
+                             takes_pairs: bool = False) -> Conversion:
     """Writes the BERT of a Hugging Face folder as a folder like Google's released ones.
+
+    A classifier's has a task.json too, with which texts can be scored.
 
     Args:
         source_dir: holds config.json, model.safetensors, and vocab.txt or tokenizer.json.
         output_dir: new or empty; appears whole or not at all.
+        takes_pairs: whether a classifier's texts are pairs.
 
     Raises:
         UserError: a file is missing or damaged, or the model is not a plain BERT.
@@ -72,9 +77,13 @@ def convert_from_huggingface(source_dir: str, output_dir: str) -> Conversion:
     bert_config, config_warnings = _config_from_huggingface(config, config_path)
     weights_path = os.path.join(source_dir, WEIGHTS)
     weights = _open_safetensors(weights_path)
-    matched = bert_variables.match(weights.shapes, bert_config, "huggingface", weights_path)
     tokens = vocabulary.read_tokens(source_dir, bert_config["vocab_size"])
     do_lower_case, tokenizer_warnings = vocabulary.read_casing(source_dir, tokens)
+    description = classifier_head.from_huggingface(
+        config, config_path, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
+        max_seq_length=vocabulary.longest_input(source_dir, bert_config["max_position_embeddings"]))
+    matched = bert_variables.match(weights.shapes, bert_config, "huggingface", weights_path,
+                                   description and classifier_head.num_outputs(description))
     with _new_folder(output_dir) as folder:
         _write_checkpoint(os.path.join(folder, CHECKPOINT), {
             row.tensorflow: _transposed(row, weights.read(row.huggingface))
@@ -83,6 +92,9 @@ def convert_from_huggingface(source_dir: str, output_dir: str) -> Conversion:
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
         files.write_json(os.path.join(folder, vocabulary.CASING_FILE),
                          {"do_lower_case": do_lower_case})
+        if bert_variables.CLASSIFIER in matched.parts:
+            files.write_json(os.path.join(folder, classifier_head.FILE), description)
+            tf.train.update_checkpoint_state(folder, CHECKPOINT)  # as a trained model's folder
     return Conversion(os.path.join(output_dir, CHECKPOINT), do_lower_case,
                       config_warnings + tokenizer_warnings + matched.warnings)
 
@@ -93,33 +105,40 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     """Writes a TensorFlow BERT checkpoint as a Hugging Face folder.
 
     Args:
-        source: the prefix of a checkpoint, or the folder of a released model or of a
-            training run, whose latest checkpoint is taken.
+        source: the prefix of a checkpoint, or the folder of a released model, of a
+            training run, whose latest checkpoint is taken, or of an export.
         output_dir: new or empty; appears whole or not at all.
         bert_config_file, vocab_file: where they are not beside the checkpoint.
 
     Raises:
         UserError: a file is missing or damaged, or the checkpoint is not of this config.
     """
-    checkpoint, prefix = _open_checkpoint(source)
-    config_path = bert_config_file or os.path.join(os.path.dirname(prefix), TENSORFLOW_CONFIG)
+    checkpoint, prefix, folder_of_model = _open_checkpoint(source)
+    config_path = bert_config_file or os.path.join(folder_of_model, TENSORFLOW_CONFIG)
     bert_config = files.read_json(config_path, "BERT configuration")
     config = _config_from_tensorflow(bert_config, config_path)
-    matched = bert_variables.match(checkpoint.shapes, bert_config, "tensorflow", prefix)
-    vocab_file = vocab_file or os.path.join(os.path.dirname(prefix), vocabulary.FILE)
+    description = classifier_head.read(folder_of_model)
+    matched = bert_variables.match(checkpoint.shapes, bert_config, "tensorflow", prefix,
+                                   description and classifier_head.num_outputs(description))
+    vocab_file = vocab_file or os.path.join(folder_of_model, vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config["vocab_size"])
-    do_lower_case, tokenizer_warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
+    do_lower_case, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
+    max_length, labels = config["max_position_embeddings"], {}
+    if bert_variables.CLASSIFIER in matched.parts:
+        do_lower_case = description["do_lower_case"]
+        max_length = description["max_seq_length"]
+        labels = classifier_head.to_huggingface(description)
     with _new_folder(output_dir) as folder:
         save_file({row.huggingface: _transposed(row, checkpoint.read(row.tensorflow))
                    for row in matched.rows},
                   os.path.join(folder, WEIGHTS), metadata={"format": "pt"})
         files.write_json(os.path.join(folder, HUGGINGFACE_CONFIG),
-                         {"architectures": [_architecture(matched.parts)], **config})
+                         {"architectures": [_architecture(matched.parts)], **config, **labels})
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
         files.write_json(os.path.join(folder, vocabulary.CASING_FILE), {
             "tokenizer_class": "BertTokenizer", "do_lower_case": do_lower_case,
-            "model_max_length": config["max_position_embeddings"]})
-    return Conversion(output_dir, do_lower_case, tokenizer_warnings + matched.warnings)
+            "model_max_length": max_length})
+    return Conversion(output_dir, do_lower_case, warnings + matched.warnings)
 
 
 # --- Configurations ----------------------------------------------------------------------
@@ -169,6 +188,8 @@ def _look_up(names: Mapping[str, str], name: Any, path: str) -> str:
 
 def _architecture(parts: List[str]) -> str:
     """The class of transformers that has just these parts."""
+    if bert_variables.CLASSIFIER in parts:
+        return classifier_head.ARCHITECTURE
     if bert_variables.MASKED_LM_HEAD not in parts:
         return "BertModel"
     with_pair_head = bert_variables.NEXT_SENTENCE_HEAD in parts
@@ -216,9 +237,14 @@ def _current_name(name: str) -> str:
         "LayerNorm.beta", "LayerNorm.bias")
 
 
-def _open_checkpoint(path: str) -> Tuple[_Source, str]:
-    """The variables of a TensorFlow checkpoint without the optimizer's; its prefix."""
-    checkpoint = checkpoints.open_checkpoint(path, "--from_tensorflow")
+def _open_checkpoint(path: str) -> Tuple[_Source, str, str]:
+    """A checkpoint's variables without the optimizer's, its prefix, its model's folder."""
+    if saved_model.is_there(path):
+        checkpoint = saved_model.open_variables(path)
+        folder = os.path.join(path, saved_model.ASSETS)
+    else:
+        checkpoint = checkpoints.open_checkpoint(path, "--from_tensorflow")
+        folder = os.path.dirname(checkpoint.path)
 
     def read(name: str) -> np.ndarray:
         try:
@@ -229,7 +255,7 @@ def _open_checkpoint(path: str) -> Tuple[_Source, str]:
     # An optimizer's slot is named below its variable: <variable>/adam_m.
     return _Source({name: tuple(shape) for name, shape in checkpoint.shapes.items()
                     if os.path.dirname(name) not in checkpoint.shapes
-                    and name != tf.GraphKeys.GLOBAL_STEP}, read), checkpoint.path
+                    and name != tf.GraphKeys.GLOBAL_STEP}, read), checkpoint.path, folder
 
 
 def _write_checkpoint(prefix: str, variables: Mapping[str, np.ndarray]) -> None:
@@ -251,11 +277,8 @@ def _new_folder(path: str) -> Iterator[str]:
     files.make_directory(parent, "the folder of --output_dir")
     if os.path.exists(path) and not os.path.isdir(path):
         raise UserError(f"--output_dir={path} is a file; name a new folder")
-    with tempfile.TemporaryDirectory(prefix=".convert-", dir=parent) as scratch:
-        draft = os.path.join(scratch, "draft")
-        os.mkdir(draft)
+    with files.atomic_folder(path) as draft:
         yield draft
-        os.rename(draft, os.path.abspath(path))
 
 
 # --- The command -------------------------------------------------------------------------
@@ -265,11 +288,13 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     for name, text in (
             ("from_huggingface", "Folder with config.json, model.safetensors and vocab.txt."),
-            ("from_tensorflow", "Folder with a checkpoint, or the prefix of a checkpoint."),
+            ("from_tensorflow", "Folder with a checkpoint, prefix of one, or an export."),
             ("bert_config_file", "Where bert_config.json is not beside the checkpoint."),
             ("vocab_file", "Where vocab.txt is not beside the checkpoint."),
             ("output_dir", "The folder to write; new or empty.")):
         flags.DEFINE_string(name, None, text, flag_values=values)
+    flags.DEFINE_bool("takes_pairs", False, "The Hugging Face classifier is of pairs of texts, "
+                      "which its files do not say.", flag_values=values)
     return values
 
 
@@ -286,12 +311,15 @@ def _convert(values: flags.FlagValues) -> Conversion:
     if not values.output_dir:
         raise UserError("--output_dir is not given")
     if values.from_tensorflow:
+        if values.takes_pairs:
+            raise UserError("--takes_pairs goes with --from_huggingface only")
         return convert_from_tensorflow(
             values.from_tensorflow, values.output_dir,
             bert_config_file=values.bert_config_file, vocab_file=values.vocab_file)
     if values.bert_config_file or values.vocab_file:
         raise UserError("--bert_config_file and --vocab_file go with --from_tensorflow only")
-    return convert_from_huggingface(values.from_huggingface, values.output_dir)
+    return convert_from_huggingface(values.from_huggingface, values.output_dir,
+                                    takes_pairs=values.takes_pairs)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 from typing import Any, Iterator
 
 from engine.errors import UserError
@@ -21,6 +22,22 @@ def atomic_path(path: str) -> Iterator[str]:
     finally:
         if os.path.exists(temporary):
             os.remove(temporary)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str) -> Iterator[str]:
+    """Yields an empty folder beside `path`; it takes its place on success, vanishes on failure."""
+    path = os.path.abspath(path)
+    temporary, replaced = (f"{path}.{state}-{os.getpid()}" for state in ("tmp", "old"))
+    os.makedirs(temporary)
+    try:
+        yield temporary
+        if os.path.isdir(path):
+            os.rename(path, replaced)
+        os.rename(temporary, path)
+    finally:
+        for folder in (temporary, replaced):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_text(path: str, text: str) -> None:

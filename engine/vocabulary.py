@@ -1,13 +1,13 @@
 """The vocabulary in a model's folder, and whether it is one of lower-cased text."""
 
 import os
-from typing import List, Tuple
+from typing import Any, Dict, List, Tuple
 
 from engine import files
 from engine.errors import UserError
 
 FILE = "vocab.txt"
-CASING_FILE = "tokenizer_config.json"  # Hugging Face's; states do_lower_case
+CASING_FILE = "tokenizer_config.json"  # Hugging Face's; states do_lower_case, the longest input
 TOKENIZER = "tokenizer.json"  # Hugging Face's newer folders have it instead of FILE
 
 
@@ -62,7 +62,7 @@ def _tokens_of_tokenizer(path: str) -> List[str]:
 def read_casing(folder: str, tokens: List[str]) -> Tuple[bool, List[str]]:
     """`do_lower_case` as the tokenizer's config, or else the vocabulary, has it; warnings."""
     path = os.path.join(folder, CASING_FILE)
-    config = files.read_json(path, "tokenizer configuration") if os.path.exists(path) else {}
+    config = _tokenizer_config(path)
     do_lower_case = config.get("do_lower_case")
     if do_lower_case is None:
         do_lower_case = not any(token != token.lower() for token in tokens
@@ -71,3 +71,15 @@ def read_casing(folder: str, tokens: List[str]) -> Tuple[bool, List[str]]:
     return do_lower_case, [
         f"{path}: {key} is {config[key]}, here it is always {value}: some texts become other ids"
         for key, value in ours.items() if config.get(key) not in (None, value)]
+
+
+def longest_input(folder: str, num_positions: int) -> int:
+    """Tokens that the tokenizer's config lets a text have, or else as many as the model has."""
+    longest = _tokenizer_config(os.path.join(folder, CASING_FILE)).get("model_max_length")
+    # Where transformers knows no limit, it writes 1e30.
+    known = isinstance(longest, int) and 2 < longest < num_positions
+    return longest if known else num_positions
+
+
+def _tokenizer_config(path: str) -> Dict[str, Any]:
+    return files.read_json(path, "tokenizer configuration") if os.path.exists(path) else {}

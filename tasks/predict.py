@@ -38,7 +38,8 @@ each label; a header line first) or JSON lines."""
 
 def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
-    flags.DEFINE_string("output_dir", None, "Where the model was trained.", flag_values=values)
+    flags.DEFINE_string("output_dir", None, "Where the model was trained, or its export.",
+                        flag_values=values)
     flags.DEFINE_string("input_file", None, "The texts; standard input where left out.",
                         flag_values=values)
     flags.DEFINE_string("output_file", None, "The answers, .tsv or .jsonl; standard output where "
@@ -62,10 +63,7 @@ def main(values: flags.FlagValues) -> None:
     """Reads, scores and writes, a bounded number of texts at a time."""
     model_dir = run_flags.required(values, "output_dir")
     batch_size = run_flags.positive(values, "predict_batch_size")
-    model = trained.load(model_dir)
-    checkpoint = checkpoints.latest(model_dir)
-    if not checkpoint:
-        raise UserError(f"--output_dir={model_dir} holds no checkpoint: the model is not trained")
+    model, checkpoint = trained.load(model_dir), trained.checkpoint_of(model_dir)
     devices = run_flags.find_devices(values)
     chunks = in_chunks(_examples(values, model))
     first = next(chunks, None)

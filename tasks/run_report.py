@@ -1,14 +1,12 @@
 """What the report page says of a fine-tuning: its settings, its curves, its mistakes."""
 
 import os
-import platform
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 
 from engine import log, run_record, summaries
-from tasks import report
+from tasks import report, run_facts
 from tasks.finetuning import Job
 from tasks.kinds import Kind
 from tasks.reading import read_examples
@@ -24,7 +22,11 @@ def write(job: Job, evaluation: Optional[Evaluation]) -> None:
     path = os.path.join(job.settings.output_dir, _FILE)
     page = report.Report(
         title=f"{job.task_name}: {os.path.basename(os.path.abspath(job.settings.output_dir))}",
-        facts={"Settings": _settings(job), "Environment": _environment(job)},
+        facts={"Settings": run_facts.settings(job.task_name, job.config, job.encoding,
+                                              run_record.load(job.settings.output_dir)),
+               "Environment": {"devices": job.devices.describe(),
+                               "replicas": job.devices.num_replicas,
+                               **run_facts.environment()}},
         history=summaries.read_history(job.settings.output_dir),
         # "loss" is the original's second name of "eval_loss".
         evaluation=[(name, value) for name, value in (evaluation.results if evaluation else {})
@@ -35,27 +37,6 @@ def write(job: Job, evaluation: Optional[Evaluation]) -> None:
             per_class=[report.ClassScores(*row.values()) for row in evaluation.per_class])
     report.write_report(path, page)
     log.info(f"Report: {path}")
-
-
-def _settings(job: Job) -> Dict[str, Any]:
-    """Of the training as it was; of a model trained elsewhere, only what is known."""
-    config, record = job.config, run_record.load(job.settings.output_dir)
-    model = (f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
-             f"{config.num_attention_heads} heads")
-    return {"task": job.task_name, "model": model,
-            "--max_seq_length": job.encoding.max_seq_length,
-            "--do_lower_case": str(job.encoding.do_lower_case).lower(),
-            **{name: _said(value) for name, value in (record.settings if record else {}).items()}}
-
-
-def _said(value: Any) -> Any:
-    return "none" if value is None else value
-
-
-def _environment(job: Job) -> Mapping[str, Any]:
-    return {"devices": job.devices.describe(), "replicas": job.devices.num_replicas,
-            "TensorFlow": tf.VERSION, "Python": platform.python_version(),
-            "system": f"{platform.system()} {platform.machine()}"}
 
 
 def _confusion(job: Job, evaluation: Evaluation) -> Optional[report.Confusion]:

@@ -1,21 +1,21 @@
 """What a trained model's directory says of itself, so that nobody need repeat it.
 
-Beside the checkpoints: `task.json`, what the labels are and how texts become ids,
-`vocab.txt` and `bert_config.json`.
+Beside the checkpoints, or in the assets of an export: `task.json`, what the labels are and
+how texts become ids, `vocab.txt` and `bert_config.json`.
 """
 
 import os
 import shutil
 from typing import NamedTuple, Optional, Tuple
 
-from engine import checkpoints, files
+from engine import checkpoints, classifier_head, files, saved_model
 from engine.errors import UserError
 from modeling import BertConfig
 from tasks import classifier, kinds
 from tasks.examples import Encoding, TextSet, load_encoding
 from tasks.table import Columns, Split, Task
 
-_TASK, _VOCAB, _CONFIG = "task.json", "vocab.txt", "bert_config.json"
+FILES = _TASK, _VOCAB, _CONFIG = classifier_head.FILE, "vocab.txt", "bert_config.json"
 
 
 class TrainedModel(NamedTuple):
@@ -38,22 +38,42 @@ def save(output_dir: str, texts: TextSet, config: BertConfig, encoding: Encoding
         "max_seq_length": encoding.max_seq_length})
 
 
-def load(output_dir: str) -> TrainedModel:
-    """Reads what `save` wrote. Raises a UserError where that is not there."""
-    path = os.path.join(output_dir, _TASK)
+def load(model_dir: str) -> TrainedModel:
+    """Reads what `save` wrote, in a training's directory or an export's.
+
+    Raises:
+        UserError: that is not there.
+    """
+    is_export = saved_model.is_there(model_dir)
+    folder = os.path.join(model_dir, saved_model.ASSETS) if is_export else model_dir
+    path = os.path.join(folder, _TASK)
     if not os.path.exists(path):
-        raise UserError(f"{output_dir} holds no {_TASK}: it must be the --output_dir of a "
-                        "training with run_classifier.py")
+        raise UserError(f"{folder} holds no {_TASK}: --output_dir must be that of a training "
+                        "with run_classifier.py, an export, or a converted classifier")
     values = files.read_json(path, "the model's description")
-    config = classifier.load_config(os.path.join(output_dir, _CONFIG))
+    config = classifier.load_config(os.path.join(folder, _CONFIG))
     encoding = load_encoding(
-        os.path.join(output_dir, _VOCAB), do_lower_case=values["do_lower_case"],
+        os.path.join(folder, _VOCAB), do_lower_case=values["do_lower_case"],
         max_seq_length=values["max_seq_length"], vocab_size=config.vocab_size)
     kind = kinds.from_json(values)
     unused = Split("", Columns(0))
     task = Task(unused, unused, unused, labels=kind.labels,
                 label_separator=kind.separator)
     return TrainedModel(task, values["takes_pairs"], config, encoding)
+
+
+def checkpoint_of(model_dir: str) -> checkpoints.Checkpoint:
+    """The variables of an export, or the newest checkpoint of a training's directory.
+
+    Raises:
+        UserError: there is none.
+    """
+    if saved_model.is_there(model_dir):
+        return saved_model.open_variables(model_dir)
+    checkpoint = checkpoints.latest(model_dir)
+    if not checkpoint:
+        raise UserError(f"--output_dir={model_dir} holds no checkpoint: the model is not trained")
+    return checkpoint
 
 
 def known(directory: str) -> Optional[Tuple[kinds.Kind, bool]]:

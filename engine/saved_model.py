@@ -1,0 +1,150 @@
+"""A model in TensorFlow's own formats: a SavedModel, or one graph with the weights in it.
+
+What is written loads in TensorFlow 1.15 and in 2.15, whichever wrote it: no functions, no
+attribute that only the newer one knows, and no value that an older one would have to guess.
+"""
+
+import os
+from typing import Callable, Dict, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from tensorflow.core.framework import tensor_pb2
+from tensorflow.core.protobuf import saved_model_pb2
+
+from engine import checkpoints, files
+from engine.errors import UserError
+
+GRAPH_FILE = "saved_model.pb"
+ASSETS = "assets.extra"  # what belongs to a SavedModel without being read by its graph
+FLOAT_TYPES = ("float32", "float16")
+
+# TensorFlow 2.15 names a variable's handle twice; a gradient's name means something to the
+# process that made it alone; shapes are worked out again by who reads the graph.
+_NOT_PORTABLE = ("debug_name", "_gradient_op_type", "_output_shapes")
+
+
+class Signature(NamedTuple):
+    """The inputs and outputs of a model, each a tensor that has its name here in the graph."""
+    inputs: Dict[str, tf.Tensor]
+    outputs: Dict[str, tf.Tensor]
+
+
+Build = Callable[[], Signature]  # makes the model in the default graph, with get_variable
+
+
+def is_there(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, GRAPH_FILE))
+
+
+def open_variables(folder: str) -> checkpoints.Checkpoint:
+    """The variables of a SavedModel. Raises a UserError where they are missing or damaged."""
+    return checkpoints.open_checkpoint(
+        os.path.join(folder, "variables", "variables"), "the exported model's checkpoint")
+
+
+def write(folder: str, build: Build, checkpoint: checkpoints.Checkpoint) -> None:
+    """Writes the model with the checkpoint's values into an empty folder.
+
+    Raises:
+        UserError: the checkpoint is not of this model.
+    """
+    with tf.Graph().as_default() as graph, _session_without_gpu(graph) as session:
+        with tf.variable_scope("", use_resource=True, custom_getter=_at_zero):
+            signature = build()
+        checkpoints.check_matches(checkpoint, tf.global_variables())
+        saver = tf.train.Saver()
+        saver.restore(session, checkpoint.path)
+        builder = tf.saved_model.builder.SavedModelBuilder(folder)
+        builder.add_meta_graph_and_variables(
+            session, [tf.saved_model.tag_constants.SERVING],
+            {tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
+             tf.saved_model.predict_signature_def(signature.inputs, signature.outputs)},
+            saver=saver, strip_default_attrs=True)
+        builder.save()
+    _make_portable(os.path.join(folder, GRAPH_FILE))
+
+
+def write_frozen_graph(path: str, build: Build, checkpoint: checkpoints.Checkpoint,
+                       float_type: str) -> None:
+    """Writes the model as one GraphDef whose weights are constants.
+
+    Args:
+        float_type: of the constants, one of FLOAT_TYPES; whatever it is, the model computes
+            with 32 bits.
+
+    Raises:
+        UserError: a weight is too large for the type.
+    """
+    with tf.Graph().as_default() as graph:
+        with tf.variable_scope("", custom_getter=_constants(checkpoint, float_type)):
+            signature = build()
+        graph_def = tf.train.export_meta_graph(graph=graph, strip_default_attrs=True).graph_def
+    graph_def = tf.graph_util.extract_sub_graph(graph_def, list(signature.outputs))
+    _strip(graph_def)
+    _cast_rows_only(graph_def)
+    with files.atomic_path(path) as temporary, open(temporary, "wb") as file:
+        file.write(graph_def.SerializeToString())
+
+
+def _session_without_gpu(graph: tf.Graph) -> tf.Session:
+    return tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0}))
+
+
+def _at_zero(getter, name: str, *args, **kwargs) -> tf.Variable:
+    """A variable that draws no random values: they come from the checkpoint."""
+    return getter(name, *args, **{**kwargs, "initializer": tf.zeros_initializer()})
+
+
+def _constants(checkpoint: checkpoints.Checkpoint, float_type: str):
+    """A getter of constants with a checkpoint's values in place of variables."""
+    def constant(getter, name: str, *args, **kwargs) -> tf.Tensor:
+        with np.errstate(over="ignore"):  # said below
+            value = tf.train.load_variable(checkpoint.path, name).astype(float_type)
+        if not np.isfinite(value).all():
+            raise UserError(f"{checkpoint.path}: {name} has values that {float_type} cannot hold; "
+                            "freeze the graph with float32")
+        return tf.cast(tf.constant(_as_proto(value), name=name.rsplit("/", 1)[-1]), tf.float32)
+    return constant
+
+
+def _as_proto(value: np.ndarray) -> tensor_pb2.TensorProto:
+    """As its bytes: TensorFlow 1.15 itself writes a number of 16 bits in up to three of them."""
+    return tensor_pb2.TensorProto(
+        dtype=tf.as_dtype(value.dtype).as_datatype_enum,
+        tensor_shape=tf.TensorShape(value.shape).as_proto(), tensor_content=value.tobytes())
+
+
+def _cast_rows_only(graph_def: tf.GraphDef) -> None:
+    """Casts the rows that are looked up in a table, where the whole table would be.
+
+    TensorFlow casts small constants once; a table of all words it casts in every call, which
+    took longer than a text does in a model of 6 layers.
+    """
+    nodes = {node.name: node for node in graph_def.node}
+    for name, node in nodes.items():
+        if node.op != "GatherV2" or nodes[node.input[0]].op != "Cast":
+            continue
+        cast, rows = nodes[node.input[0]], graph_def.node.add()
+        rows.CopyFrom(node)
+        rows.name, rows.input[0] = f"{name}/rows", cast.input[0]
+        rows.attr["Tparams"].CopyFrom(cast.attr["SrcT"])
+        node.CopyFrom(cast)
+        node.name, node.input[0] = name, rows.name
+
+
+def _make_portable(path: str) -> None:
+    saved_model = saved_model_pb2.SavedModel()
+    with open(path, "rb") as file:
+        saved_model.ParseFromString(file.read())
+    for meta_graph in saved_model.meta_graphs:
+        _strip(meta_graph.graph_def)
+    with files.atomic_path(path) as temporary, open(temporary, "wb") as file:
+        file.write(saved_model.SerializeToString())
+
+
+def _strip(graph_def: tf.GraphDef) -> None:
+    for node in graph_def.node:
+        for name in _NOT_PORTABLE:
+            if name in node.attr:
+                del node.attr[name]

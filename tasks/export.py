@@ -1,0 +1,89 @@
+"""A trained model for other programs: a SavedModel with all that belongs to it.
+
+`<output_dir>/export/` holds the SavedModel, in `assets.extra` the vocabulary, the labels and
+the settings, and a model card.
+"""
+
+import os
+import shutil
+from typing import Callable, Dict, Optional
+
+import tensorflow.compat.v1 as tf
+
+import modeling
+from engine import files, log, saved_model
+from engine.errors import UserError
+from tasks import classifier, kinds, model_card, trained
+
+FROZEN_GRAPH = "frozen_graph.pb"
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+def _one_class(logits: tf.Tensor) -> Dict[str, tf.Tensor]:
+    return {"probabilities": tf.nn.softmax(logits),
+            "label_index": tf.argmax(logits, axis=-1)}
+
+
+# Kind of the labels → the outputs that [batch, outputs] of the model mean.
+_OUTPUTS: Dict[str, Callable[[tf.Tensor], Dict[str, tf.Tensor]]] = {
+    kinds.OneClass.name: _one_class,
+    kinds.SeveralClasses.name: lambda logits: {"probabilities": tf.sigmoid(logits)},
+    kinds.Number.name: lambda logits: {"value": tf.squeeze(logits, -1)},
+}
+
+
+def target(output_dir: str) -> str:
+    """Where the export of a model goes. Raises a UserError where something else is there."""
+    folder = os.path.join(output_dir, "export")
+    if saved_model.is_there(output_dir):
+        raise UserError(f"--output_dir={output_dir} is an export itself; --do_export needs the "
+                        "directory of the training")
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise UserError(f"{folder} is a file, and --do_export writes a folder of that name; "
+                        "move it away")
+    if os.path.isdir(folder) and os.listdir(folder) and not saved_model.is_there(folder):
+        raise UserError(f"{folder} holds something else than an export (no "
+                        f"{saved_model.GRAPH_FILE}), which --do_export will not replace; "
+                        "move it away")
+    return folder
+
+
+def write(output_dir: str, frozen_type: Optional[str]) -> None:
+    """Exports the newest checkpoint of a training's directory; replaces an earlier export.
+
+    Args:
+        frozen_type: of the weights in a frozen graph beside the SavedModel, one of
+            `saved_model.FLOAT_TYPES`; None for no such graph.
+
+    Raises:
+        UserError: there is no trained model.
+    """
+    folder = target(output_dir)
+    model, checkpoint = trained.load(output_dir), trained.checkpoint_of(output_dir)
+
+    def build() -> saved_model.Signature:
+        return _signature(model)
+
+    with files.atomic_folder(folder) as draft:
+        saved_model.write(draft, build, checkpoint)
+        if frozen_type:
+            saved_model.write_frozen_graph(
+                os.path.join(draft, FROZEN_GRAPH), build, checkpoint, frozen_type)
+        os.mkdir(os.path.join(draft, saved_model.ASSETS))
+        for name in trained.FILES:
+            shutil.copyfile(os.path.join(output_dir, name),
+                            os.path.join(draft, saved_model.ASSETS, name))
+        files.write_text(os.path.join(draft, "README.md"),
+                         model_card.text(output_dir, model, checkpoint.global_step, frozen_type))
+    log.info(f"Exported {checkpoint.path} (step {checkpoint.global_step}): {folder}")
+
+
+def _signature(model: trained.TrainedModel) -> saved_model.Signature:
+    """The model over int32 [batch, length] inputs of any size, in the default graph."""
+    kind = model.task.kind
+    inputs = {name: tf.placeholder(tf.int32, [None, None], name=name) for name in INPUTS}
+    with modeling.copied_layers():
+        outputs = classifier.forward_of(model.config, kind.num_outputs)(inputs, False, None)
+    named = _OUTPUTS[kind.name](outputs.predictions["logits"])
+    return saved_model.Signature(
+        inputs, {name: tf.identity(tensor, name=name) for name, tensor in named.items()})

@@ -1,0 +1,113 @@
+"""The page that goes with an exported model: what it is, how good, and how to use it."""
+
+import os
+from typing import Any, Iterable, List, Optional
+
+from engine import files, run_record
+from tasks import run_facts
+from tasks.kinds import Kind
+from tasks.trained import TrainedModel
+
+# Of more labels than this, the page shows the first ones; `task.json` has them all.
+_MOST_LABELS = 100
+
+_OUTPUTS = {
+    "classes": "`probabilities`, float32 `[batch, {count}]`, the classes in the order above; "
+               "`label_index`, int64 `[batch]`, the likeliest, from 0",
+    "multi_label": "`probabilities`, float32 `[batch, {count}]`, of each label by itself, in the "
+                   "order above; an example has those from 0.5 on",
+    "regression": "`value`, float32 `[batch]`"}
+
+_USE = """\
+`[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair, as WordPiece ids of
+`assets.extra/vocab.txt`, at most {max_seq_length} of them, {casing}. Inputs, all int32
+`[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on padding;
+`segment_ids`, 1 on the second text and its `[SEP]`, else 0.
+
+Outputs: {outputs}.
+
+```python
+import tensorflow as tf  # 2.x; 1.15 has tf.saved_model.load(session, ["serve"], folder)
+
+score = tf.saved_model.load("export").signatures["serving_default"]
+answers = score(input_ids=tf.constant(input_ids), input_mask=tf.constant(input_mask),
+                segment_ids=tf.constant(segment_ids))
+```
+
+With the program that trained it, from texts to answers:
+
+```shell
+python -m tasks.predict --output_dir=export < texts.txt
+```
+"""
+
+_FROZEN = """
+`frozen_graph.pb` is the same model as one GraphDef, its weights {float_type} constants; inputs
+and outputs have the names above. It computes with 32 bits.
+"""
+
+
+def text(output_dir: str, model: TrainedModel, global_step: int,
+         frozen_type: Optional[str]) -> str:
+    """The page, in Markdown, of the checkpoint at a step in a training's output directory."""
+    record = run_record.load(output_dir)
+    task_name = record.facts["task"] if record else "unknown"
+    kind = model.task.kind
+    settings = run_facts.settings(task_name, model.config, model.encoding, record)
+    return "\n".join([
+        f"# {task_name}: a fine-tuned BERT\n",
+        f"{_described(kind)}, for {'pairs of texts' if model.takes_pairs else 'single texts'}; "
+        f"the model after training step {global_step}.\n",
+        *_labels(kind),
+        *_metrics(output_dir, global_step),
+        "## Settings\n", *_table(("setting", "value"), settings.items()),
+        "## Environment\n", *_table(("of the export", ""), run_facts.environment().items()),
+        "## How to use it\n",
+        _USE.format(max_seq_length=model.encoding.max_seq_length,
+                    casing="lower-cased" if model.encoding.do_lower_case else "in their case",
+                    outputs=_OUTPUTS[kind.name].format(count=kind.num_outputs))
+        + (_FROZEN.format(float_type=frozen_type) if frozen_type else "")])
+
+
+def _described(kind: Kind) -> str:
+    return {"classes": f"One of {len(kind.labels):,} labels",
+            "multi_label": f"Any number of {len(kind.labels):,} labels",
+            "regression": "A number"}[kind.name]
+
+
+def _labels(kind: Kind) -> List[str]:
+    if not kind.labels:
+        return []
+    shown = [f"{index}. `{label}`" for index, label in enumerate(kind.labels[:_MOST_LABELS])]
+    left_out = len(kind.labels) - len(shown)
+    more = [f"\n… and {left_out:,} more, in `assets.extra/task.json`"] * bool(left_out)
+    return ["## Labels\n", *shown, *more, ""]
+
+
+def _metrics(output_dir: str, global_step: int) -> List[str]:
+    """Of the evaluation at this step, where there was one."""
+    path = os.path.join(output_dir, "eval_results.json")
+    results = files.read_json(path, "the evaluation") if os.path.exists(path) else {}
+    if results.get("global_step") != global_step:
+        return ["## Metrics\n", "This checkpoint was not evaluated.\n"]
+    # "loss" is the original's second name of "eval_loss".
+    figures = {name: value for name, value in results.items()
+               if not isinstance(value, list) and name not in ("global_step", "loss")}
+    classes = results["per_class"][:_MOST_LABELS]
+    return ["## Metrics\n", "On the dev set:\n",
+            *_table(("metric", "value"), figures.items()),
+            *(_table(classes[0], (row.values() for row in classes)) if classes else [])]
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> List[str]:
+    head = list(head)
+    return [_row(head), _row(["---"] * len(head)), *map(_row, rows), ""]
+
+
+def _row(cells: Iterable[Any]) -> str:
+    return "| " + " | ".join(map(_cell, cells)) + " |"
+
+
+def _cell(value: Any) -> str:
+    shown = f"{value:.5g}" if isinstance(value, float) else str(value)
+    return " ".join(shown.replace("|", "\\|").split())

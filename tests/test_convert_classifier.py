@@ -1,0 +1,292 @@
+"""A classifier goes to Hugging Face's format and back with its head, its labels and its scores.
+
+Scores of `tasks.predict` are held against a NumPy transcription of BERT in Hugging Face's
+conventions and, where HF_PYTHON names an interpreter with it, against transformers itself.
+"""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from commands import arguments, run_here
+from conftest import checkpoint_values, sentences
+from engine import command
+from engine.convert_checkpoint import convert_from_huggingface, convert_from_tensorflow
+from engine.errors import UserError
+from huggingface_folders import (
+    ENCODER, HIDDEN, POOLER, TOKENS, random_tensors, write_huggingface)
+from tasks import predict
+from test_convert_checkpoint import erf_gelu, numpy_bert, run_transformers
+
+TEXTS = ["word", "words word", "words words words"]
+# WordPiece by hand: [CLS] 2, [SEP] 3, word 5, ##s 6.
+IDS = [[2, 5, 3], [2, 5, 6, 5, 3], [2, 5, 6, 5, 6, 5, 6, 3]]
+
+# Kind of the labels → Hugging Face's problem type, labels, what logits [n, labels] mean.
+KINDS = {
+    "classes": ("single_label_classification", ("good, very", "bad", "neither"),
+                lambda x: np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)),
+    "multi_label": ("multi_label_classification", ("red", "green"), lambda x: 1 / (1 + np.exp(-x))),
+    "regression": ("regression", ("LABEL_0",), lambda x: x),
+}
+
+
+def config_entries(kind):
+    problem, labels, _ = KINDS[kind]
+    return {"architectures": ["BertForSequenceClassification"], "problem_type": problem,
+            "id2label": {str(index): label for index, label in enumerate(labels)},
+            "label2id": {label: index for index, label in enumerate(labels)}}
+
+
+def classifier_tensors(num_labels):
+    return random_tensors({**{name if name.startswith("classifier") else "bert." + name: shape
+                              for name, shape in {**ENCODER, **POOLER}.items()},
+                           "classifier.weight": (num_labels, HIDDEN),
+                           "classifier.bias": (num_labels,)})
+
+
+@pytest.fixture(params=sorted(KINDS))
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def source(kind, tmp_path):
+    """A Hugging Face folder of a classifier."""
+    return write_huggingface(
+        tmp_path / "source", classifier_tensors(len(KINDS[kind][1])), config=config_entries(kind),
+        tokenizer_config={"do_lower_case": True, "model_max_length": 12})
+
+
+def predicted(model_dir, tmp_path, texts, **flags):
+    """The answers of tasks.predict: labels, and scores [n, labels] ([n, 1] of a regression)."""
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    command.run(predict.main, predict.define_flags(), usage="", argv=["predict", *arguments({
+        "output_dir": model_dir, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 2,
+        "output_file": tmp_path / "answers.tsv", **flags})])
+    _, *rows = [line.split("\t") for line in (tmp_path / "answers.tsv").read_text().splitlines()]
+    return [row[0] for row in rows], np.array([row[1:] or row[:1] for row in rows], float)
+
+
+def expected_scores(kind, tensors):
+    bare = {name[len("bert."):]: value for name, value in tensors.items()
+            if name.startswith("bert.")}
+    logits = []
+    for ids in IDS:
+        ids = np.array([ids])
+        _, pooled = numpy_bert(bare, erf_gelu, ids, np.ones_like(ids), np.zeros_like(ids))
+        logits.append((pooled @ tensors["classifier.weight"].T + tensors["classifier.bias"])[0])
+    return KINDS[kind][2](np.array(logits))
+
+
+def test_a_hugging_face_classifier_scores_here_with_its_labels(kind, source, tmp_path):
+    assert convert_from_huggingface(source, str(tmp_path / "ours")).warnings == []
+    assert json.loads((tmp_path / "ours" / "task.json").read_text()) == {
+        "kind": kind, "labels": [] if kind == "regression" else list(KINDS[kind][1]),
+        "label_separator": "," if kind == "multi_label" else "", "takes_pairs": False,
+        "do_lower_case": True, "max_seq_length": 12}
+    labels, scores = predicted(tmp_path / "ours", tmp_path, TEXTS)
+    expected = expected_scores(kind, load_file(os.path.join(source, "model.safetensors")))
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    if kind == "classes":
+        assert labels == [KINDS[kind][1][index] for index in expected.argmax(axis=1)]
+
+
+def test_there_and_back_gives_the_same_bits_and_labels(kind, source, tmp_path):
+    convert_from_huggingface(source, str(tmp_path / "ours"))
+    assert convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back")).warnings == []
+    before, after = (load_file(os.path.join(folder, "model.safetensors"))
+                     for folder in (source, str(tmp_path / "back")))
+    assert sorted(before) == sorted(after)
+    for name, value in before.items():
+        np.testing.assert_array_equal(value, after[name])
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert {key: config[key] for key in config_entries(kind)} == config_entries(kind)
+    tokenizer = json.loads((tmp_path / "back" / "tokenizer_config.json").read_text())
+    assert tokenizer["do_lower_case"] is True and tokenizer["model_max_length"] == 12
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model, tmp_path_factory):
+    """The output directory of a training with an export, cased."""
+    data_dir, output_dir = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("out")
+    (data_dir / "train.tsv").write_text("sentence\tlabel\n" + "".join(
+        f"{text}\t{'cat' if 'cat' in text else 'no cat'}\n" for text in sentences(16, 1)))
+    run_here({**tiny_model._asdict(), "task_name": "file", "data_dir": data_dir,
+              "output_dir": output_dir, "do_train": True, "do_export": True,
+              "do_lower_case": False, "max_seq_length": 24, "train_batch_size": 4,
+              "num_cpu_replicas": 2, "num_train_epochs": 1, "learning_rate": 1e-3})
+    return output_dir
+
+
+@pytest.mark.parametrize("place", [".", "export"])
+def test_a_training_s_directory_or_export_becomes_a_hugging_face_classifier(
+        trained, tmp_path, place):
+    conversion = convert_from_tensorflow(str(trained / place), str(tmp_path / "theirs"))
+    assert conversion.warnings == [] and not conversion.do_lower_case
+    config = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"]
+    assert config["problem_type"] == "single_label_classification"
+    assert sorted(config["id2label"].values()) == ["cat", "no cat"]
+    tensors = load_file(str(tmp_path / "theirs" / "model.safetensors"))
+    held = checkpoint_values(str(trained))
+    np.testing.assert_array_equal(tensors["classifier.weight"], held["output_weights"])
+    np.testing.assert_array_equal(tensors["classifier.bias"], held["output_bias"])
+    convert_from_huggingface(str(tmp_path / "theirs"), str(tmp_path / "ours"))
+    texts = sentences(7, 5)
+    labels, scores = predicted(trained, tmp_path, texts)
+    again, same = predicted(tmp_path / "ours", tmp_path, texts)
+    assert again == labels
+    np.testing.assert_array_equal(same, scores)
+
+
+def test_a_classifier_of_pairs_scores_pairs(tmp_path):
+    source = write_huggingface(tmp_path / "source", classifier_tensors(3),
+                               config=config_entries("classes"))
+    convert_from_huggingface(source, str(tmp_path / "ours"), takes_pairs=True)
+    labels, scores = predicted(tmp_path / "ours", tmp_path, ["word\twords", "words\tword"])
+    assert scores.shape == (2, 3) and np.abs(scores[0] - scores[1]).max() > 1e-3
+
+
+def test_a_converted_classifier_can_be_exported(source, tmp_path):
+    convert_from_huggingface(source, str(tmp_path / "ours"))
+    run_here({"output_dir": tmp_path / "ours", "do_export": True})
+    _, scores = predicted(tmp_path / "ours", tmp_path, TEXTS)
+    _, exported = predicted(tmp_path / "ours" / "export", tmp_path, TEXTS)
+    np.testing.assert_array_equal(exported, scores)
+
+
+# --- What a config may say ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes, num_labels, kind, labels", [
+    ({"problem_type": None}, 3, "classes", ["good, very", "bad", "neither"]),
+    ({"problem_type": None, "id2label": {"0": "LABEL_0"}}, 1, "regression", []),
+    ({"id2label": {"1": "b", "0": "a"}}, 2, "classes", ["a", "b"]),
+    ({"problem_type": "multi_label_classification"}, 3, "multi_label",
+     ["good, very", "bad", "neither"])])
+def test_the_kind_is_what_transformers_takes_it_for(tmp_path, changes, num_labels, kind, labels):
+    source = write_huggingface(tmp_path / "source", classifier_tensors(num_labels),
+                               config={**config_entries("classes"), **changes})
+    convert_from_huggingface(source, str(tmp_path / "ours"))
+    description = json.loads((tmp_path / "ours" / "task.json").read_text())
+    assert (description["kind"], description["labels"]) == (kind, labels)
+    assert description["label_separator"] == (";" if kind == "multi_label" else "")
+    assert description["max_seq_length"] == 16  # as many as the model has positions
+
+
+def test_a_token_classifier_s_head_is_no_classifier_here(tmp_path):
+    source = write_huggingface(
+        tmp_path / "source", classifier_tensors(3),
+        config={**config_entries("classes"), "architectures": ["BertForTokenClassification"]})
+    warning, = convert_from_huggingface(source, str(tmp_path / "ours")).warnings
+    assert "classifier.weight" in warning
+    assert not (tmp_path / "ours" / "task.json").exists()
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"id2label": {"0": "a", "2": "b"}}, "id2label is no map from 0, 1, 2"),
+    ({"id2label": {"x": "a", "y": "b"}}, "id2label is no map"),
+    ({"id2label": ["a", "b"]}, "id2label is no map"),
+    ({"id2label": {"0": "a", "1": "a"}}, "the same label twice: a, a"),
+    ({"id2label": {"0": "a", "1": "b", "2": "c", "3": "d"}},
+     "classifier.weight has the shape .3, 12., its configuration says .4, 12."),
+    ({"problem_type": "regression"}, "a regression to 3 numbers"),
+    ({"problem_type": "ranking"}, "problem_type is 'ranking'"),
+    ({"problem_type": "multi_label_classification",
+      "id2label": {"0": "a, b; c", "1": "d|\te", "2": "e"}}, "every separator"),
+])
+def test_labels_that_make_no_sense_are_one_clear_line(tmp_path, changes, message):
+    source = write_huggingface(tmp_path / "source", classifier_tensors(3),
+                               config={**config_entries("classes"), **changes})
+    with pytest.raises(UserError, match=message):
+        convert_from_huggingface(source, str(tmp_path / "out"))
+    assert os.listdir(str(tmp_path)) == ["source"]
+
+
+@pytest.mark.parametrize("text, message", [
+    ("{", "task.json is not valid JSON"), ('{"labels": []}', "task.json says no kind of label"),
+    ('{"kind": "classes"}', "task.json lacks labels")])
+def test_a_damaged_description_is_one_clear_line(source, tmp_path, text, message):
+    convert_from_huggingface(source, str(tmp_path / "ours"))
+    (tmp_path / "ours" / "task.json").write_text(text)
+    with pytest.raises(UserError, match=message):
+        convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back"))
+    assert sorted(os.listdir(str(tmp_path))) == ["ours", "source"]
+
+
+def test_a_head_without_its_bias_is_one_clear_line(tmp_path):
+    tensors = classifier_tensors(3)
+    del tensors["classifier.bias"]
+    source = write_huggingface(tmp_path / "source", tensors, config=config_entries("classes"))
+    with pytest.raises(UserError, match="lacks 1 of the 2 variables of a BERT's classifier"):
+        convert_from_huggingface(source, str(tmp_path / "out"))
+
+
+# --- transformers as the reference -------------------------------------------------------
+
+TRANSFORMERS_SCORES = """
+    import json, sys, torch, transformers
+    folder, texts, answers = sys.argv[1:]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"], info
+    assert type(model).__name__ == "BertForSequenceClassification"
+    batch = tokenizer(json.load(open(texts)), padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = model.eval()(**batch).logits
+    activation = {"single_label_classification": lambda x: x.softmax(-1),
+                  "multi_label_classification": torch.sigmoid,
+                  "regression": lambda x: x}[model.config.problem_type]
+    labels = [model.config.id2label[index] for index in range(model.config.num_labels)]
+    json.dump([labels, activation(logits).tolist()], open(answers, "w"))
+"""
+TRANSFORMERS_SAVES = """
+    import json, sys, torch, transformers
+    folder, entries = sys.argv[1:]
+    entries = json.loads(entries)
+    entries["id2label"] = {int(index): label for index, label in entries["id2label"].items()}
+    del entries["architectures"]
+    torch.manual_seed(0)
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(
+        vocab_size=30, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
+        intermediate_size=20, max_position_embeddings=16, **entries))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
+"""
+
+
+def scores_of_transformers(folder, texts, tmp_path):
+    (tmp_path / "texts.json").write_text(json.dumps(texts))
+    run_transformers(TRANSFORMERS_SCORES, folder, tmp_path / "texts.json",
+                     tmp_path / "answers.json")
+    labels, scores = json.loads((tmp_path / "answers.json").read_text())
+    return labels, np.array(scores)
+
+
+def test_transformers_scores_our_classifier_alike(trained, tmp_path):
+    convert_from_tensorflow(str(trained), str(tmp_path / "theirs"))
+    texts = [*sentences(7, 5), " ".join(sentences(7, 5))]  # the last one is cut
+    _, scores = predicted(trained, tmp_path, texts)
+    labels, theirs = scores_of_transformers(tmp_path / "theirs", texts, tmp_path)
+    assert sorted(labels) == ["cat", "no cat"]
+    np.testing.assert_allclose(theirs, scores, atol=1e-4)
+
+
+def test_we_score_the_classifier_of_transformers_alike_in_both_directions(kind, tmp_path):
+    source = tmp_path / "source"
+    run_transformers(TRANSFORMERS_SAVES, source, json.dumps(config_entries(kind)))
+    (source / "vocab.txt").write_text("".join(token + "\n" for token in TOKENS), encoding="utf-8")
+    (source / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    assert convert_from_huggingface(str(source), str(tmp_path / "ours")).warnings == []
+    convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back"))
+    _, scores = predicted(tmp_path / "ours", tmp_path, TEXTS)
+    for folder in ("source", "back"):
+        labels, theirs = scores_of_transformers(tmp_path / folder, TEXTS, tmp_path)
+        assert tuple(labels) == KINDS[kind][1]
+        np.testing.assert_allclose(theirs, scores, atol=1e-4)

@@ -1,0 +1,410 @@
+"""`--do_export` writes a model that other programs can use, with the numbers of --do_predict.
+
+What one runtime writes loads in the other: every op and attribute is known to TensorFlow 1.15,
+by the list in `tensorflow_1_15_ops.json`, which is held against the real one there. Where
+OTHER_RUNTIME_PYTHON names an interpreter with the other TensorFlow, it loads the model itself.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from commands import arguments, run_here
+from conftest import ROOT, checkpoint_values, sentences, write_cola
+from engine import checkpoints, command, runtime, saved_model
+from engine.errors import UserError
+from tasks import predict, trained
+from tasks.examples import encode_texts
+from tasks.reading import Example
+
+NUM_TEXTS = 11
+TEXTS = sentences(NUM_TEXTS, 3)
+# Kind of the labels → how a text of the training file is labelled, and the flags that say so.
+KINDS = {
+    "classes": (lambda text: "cat" if "cat" in text else "none", {}),
+    "multi_label": (lambda text: ",".join(
+        animal for animal in ("cat", "dog", "bird") if animal in text), {}),
+    "regression": (lambda text: str(len(text) / 50), {}),
+}
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+def train(tiny_model, output_dir, **flags):
+    run_here({**tiny_model._asdict(), "output_dir": output_dir, "max_seq_length": 24,
+              "train_batch_size": 4, "num_cpu_replicas": 2, "num_train_epochs": 1,
+              "learning_rate": 1e-3, **flags})
+
+
+@pytest.fixture(scope="module", params=sorted(KINDS))
+def exported(request, tiny_model, tmp_path_factory):
+    """The output directory of a training with --do_export, for each kind of label."""
+    data_dir, output_dir = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("out")
+    label, flags = KINDS[request.param]
+    rows = [f"{text}\t{label(text)}\n" for text in sentences(24, 1)]
+    (data_dir / "train.tsv").write_text("sentence\tlabel\n" + "".join(rows))
+    (data_dir / "test.tsv").write_text("sentence\n" + "".join(f"{text}\n" for text in TEXTS))
+    train(tiny_model, output_dir, task_name="file", data_dir=data_dir,
+          label_kind=request.param, do_train=True, do_predict=True, do_export=True,
+          export_frozen_graph="float32", **flags)
+    return output_dir
+
+
+@pytest.fixture(scope="module")
+def cola(tiny_model, tmp_path_factory):
+    """Flags of a run on CoLA with a dev set."""
+    data_dir = write_cola(tmp_path_factory.mktemp("cola"), train=16, dev=9)
+    return {"task_name": "cola", "data_dir": data_dir}
+
+
+def features_of(export_dir):
+    """The test set as the model's inputs, padded to one length."""
+    model = trained.load(str(export_dir))
+    texts = encode_texts([Example(text, None, None) for text in TEXTS], model.task,
+                         model.encoding)
+    source = texts.source(with_labels=False)
+    return source.fetch(np.arange(NUM_TEXTS), 24)
+
+
+def expected(output_dir):
+    return np.loadtxt(str(output_dir / "test_results.tsv"), ndmin=2)
+
+
+def scores_of(outputs):
+    if "value" in outputs:
+        return outputs["value"][:, np.newaxis]
+    return outputs["probabilities"]
+
+
+def run_saved_model(export_dir, features):
+    with tf.Graph().as_default(), tf.Session() as session:
+        meta_graph = tf.saved_model.load(session, ["serve"], str(export_dir))
+        signature = meta_graph.signature_def["serving_default"]
+        assert signature.method_name == "tensorflow/serving/predict"
+        assert sorted(signature.inputs) == sorted(INPUTS)
+        for entry in signature.inputs.values():
+            assert entry.dtype == tf.int32 and [
+                axis.size for axis in entry.tensor_shape.dim] == [-1, -1]
+        return session.run(
+            {name: entry.name for name, entry in signature.outputs.items()},
+            {signature.inputs[name].name: features[name] for name in INPUTS})
+
+
+def run_frozen_graph(path, features, outputs):
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.import_graph_def(read_graph(path), name="")
+        return session.run({name: f"{name}:0" for name in outputs},
+                           {f"{name}:0": features[name] for name in INPUTS})
+
+
+def read_graph(path):
+    graph_def = tf.GraphDef()
+    graph_def.ParseFromString(path.read_bytes())
+    return graph_def
+
+
+def read_saved_model(export_dir):
+    message = saved_model_pb2.SavedModel()
+    message.ParseFromString((export_dir / "saved_model.pb").read_bytes())
+    return message.meta_graphs[0]
+
+
+def predict_with(model_dir, tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    command.run(predict.main, predict.define_flags(), usage="", argv=["predict", *arguments({
+        "output_dir": model_dir, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 2,
+        "output_file": tmp_path / "answers.tsv"})])
+    return (tmp_path / "answers.tsv").read_text()
+
+
+# --- Its numbers -------------------------------------------------------------------------
+
+
+def test_it_has_the_numbers_of_do_predict_whatever_the_sizes_of_the_batch(exported):
+    features = features_of(exported / "export")
+    outputs = run_saved_model(exported / "export", features)
+    np.testing.assert_allclose(scores_of(outputs), expected(exported), atol=1e-5)
+    assert ("label_index" in outputs) == (
+        trained.load(str(exported)).task.kind.name == "classes")
+    if "label_index" in outputs:
+        np.testing.assert_array_equal(outputs["label_index"], expected(exported).argmax(axis=1))
+    one = {name: value[:1, :int(features["input_mask"][0].sum())]
+           for name, value in features.items()}
+    np.testing.assert_allclose(scores_of(run_saved_model(exported / "export", one)),
+                               expected(exported)[:1], atol=1e-5)
+
+
+def test_the_frozen_graph_has_them_too(exported):
+    features = features_of(exported / "export")
+    outputs = run_saved_model(exported / "export", features)
+    frozen = run_frozen_graph(exported / "export" / "frozen_graph.pb", features, outputs)
+    for name, value in outputs.items():
+        np.testing.assert_allclose(frozen[name], value, atol=1e-6)
+
+
+def test_tasks_predict_scores_with_an_export_as_with_the_training_s_directory(
+        exported, tmp_path):
+    alone = tmp_path / "taken away"
+    shutil.copytree(str(exported / "export"), str(alone))
+    answers = predict_with(alone, tmp_path)
+    assert answers == predict_with(exported, tmp_path)
+    assert [line.split("\t")[0] for line in answers.splitlines()[1:]] == (
+        exported / "predict.txt").read_text().split("\n")[:-1]
+
+
+def test_saved_model_cli_runs_it(exported, tmp_path):
+    features = features_of(exported / "export")
+    for name in INPUTS:
+        np.save(str(tmp_path / name), features[name])
+    tool = "tensorflow.python.tools.saved_model_cli"
+    code = f"import sys; from {tool} import main; sys.exit(main())"
+    inputs = ";".join(f"{name}={tmp_path / name}.npy" for name in INPUTS)
+    result = subprocess.run(
+        [sys.executable, "-c", code, "run", f"--dir={exported / 'export'}", "--tag_set=serve",
+         "--signature_def=serving_default", f"--inputs={inputs}", f"--outdir={tmp_path}"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    assert result.returncode == 0, result.stdout
+    name, = {"value.npy", "probabilities.npy"} & set(os.listdir(str(tmp_path)))
+    scores = np.load(str(tmp_path / name)).reshape(NUM_TEXTS, -1)
+    np.testing.assert_allclose(scores, expected(exported), atol=1e-5)
+
+
+def test_float16_halves_the_frozen_graph_and_hardly_moves_a_probability(
+        tiny_model, cola, tmp_path):
+    train(tiny_model, tmp_path / "out", do_train=True, do_export=True, **cola)
+    export = tmp_path / "out" / "export"
+    assert not (export / "frozen_graph.pb").exists()
+    features = features_of(export)
+    weights, answers = {}, {}
+    for float_type in ("float32", "float16"):
+        run_here({"output_dir": tmp_path / "out", "do_export": True,
+                  "export_frozen_graph": float_type})
+        path = export / "frozen_graph.pb"
+        weights[float_type] = sum(
+            len(node.attr["value"].tensor.tensor_content) for node in read_graph(path).node)
+        answers[float_type] = run_frozen_graph(path, features, ["probabilities"])["probabilities"]
+    lookup, = [node for node in read_graph(path).node if node.op == "GatherV2"]
+    assert lookup.attr["Tparams"].type == tf.float16  # not the whole table is cast in each call
+    assert weights["float16"] == pytest.approx(weights["float32"] / 2, rel=0.02)
+    np.testing.assert_allclose(answers["float16"], answers["float32"], atol=5e-3)
+
+
+# --- Its files ---------------------------------------------------------------------------
+
+
+def test_it_holds_one_set_of_the_model_s_variables_and_nothing_of_the_training(exported):
+    variables = checkpoint_values(str(exported / "export" / "variables" / "variables"))
+    held = checkpoint_values(str(exported))
+    assert sorted(variables) == sorted(
+        name for name in held if "adam" not in name and name != "global_step")
+    for name, value in variables.items():
+        np.testing.assert_array_equal(value, held[name])
+    names = [node.name.lower() for node in read_saved_model(exported / "export").graph_def.node]
+    assert not [name for name in names if "adam" in name or "gradient" in name
+                or "replica" in name or "dropout" in name or "global_step" in name]
+
+
+def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(tiny_model, cola, tmp_path):
+    out = tmp_path / "out"
+    train(tiny_model, out, do_train=True, do_export=True, do_eval=True,
+          export_frozen_graph="float32", **cola)
+    first = checkpoint_values(str(out / "export" / "variables" / "variables"))
+    train(tiny_model, out, do_train=True, do_export=True, **{**cola, "num_train_epochs": 2})
+    second = checkpoint_values(str(out / "export" / "variables" / "variables"))
+    assert np.abs(second["output_weights"] - first["output_weights"]).max() > 0
+    np.testing.assert_array_equal(second["output_weights"],
+                                  checkpoint_values(str(out))["output_weights"])
+    assert sorted(os.listdir(str(out / "export"))) == [
+        "README.md", "assets.extra", "saved_model.pb", "variables"]
+    assert sorted(os.listdir(str(out / "export" / "assets.extra"))) == [
+        "bert_config.json", "task.json", "vocab.txt"]
+    assert [name for name in os.listdir(str(out)) if "export" in name] == ["export"]
+    # The evaluation was of the earlier checkpoint.
+    assert "not evaluated" in (out / "export" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_model_card_says_what_the_run_s_files_say(tiny_model, cola, tmp_path):
+    out = tmp_path / "out"
+    train(tiny_model, out, do_train=True, do_eval=True, do_export=True, **cola)
+    card = (out / "export" / "README.md").read_text(encoding="utf-8")
+    results = json.loads((out / "eval_results.json").read_text())
+    assert card.startswith("# cola: a fine-tuned BERT\n")
+    assert "step 2." in card and "One of 2 labels" in card and "0. `0`\n1. `1`\n" in card
+    for name in ("eval_accuracy", "eval_loss", "matthews_correlation"):
+        assert f"| {name} | {results[name]:.5g} |" in card
+    for said in ("| num_examples | 9 |", "| --learning_rate | 0.001 |", "| global batch size | 8 |",
+                 "2 layers, hidden size 16", f"| TensorFlow | {tf.VERSION} |",
+                 "python -m tasks.predict", "label_index"):
+        assert said in card, said
+    assert "frozen_graph" not in card
+
+
+# --- The other runtime -------------------------------------------------------------------
+
+LOADS = """
+    import sys
+    import numpy as np
+    import tensorflow.compat.v1 as tf
+    folder, features, answers = sys.argv[1:]
+    features = np.load(features)
+    feeds = {name + ":0": features[name] for name in features.files}
+    with tf.Session(graph=tf.Graph()) as session:
+        with session.graph.as_default():
+            signature = tf.saved_model.loader.load(
+                session, ["serve"], folder).signature_def["serving_default"]
+            outputs = {name: entry.name for name, entry in signature.outputs.items()}
+            saved = session.run(outputs, feeds)
+    with tf.Session(graph=tf.Graph()) as session:
+        with session.graph.as_default(), open(folder + "/frozen_graph.pb", "rb") as file:
+            tf.import_graph_def(tf.GraphDef.FromString(file.read()), name="")
+            frozen = session.run(outputs, feeds)
+    for name, value in saved.items():
+        np.testing.assert_allclose(frozen[name], value, atol=1e-6)
+    if not tf.VERSION.startswith("1."):  # as TensorFlow 2 itself loads it
+        import tensorflow as tf2
+        tf2.compat.v1.enable_v2_behavior()
+        score = tf2.saved_model.load(folder).signatures["serving_default"]
+        again = score(**{name: tf2.constant(features[name]) for name in features.files})
+        for name, value in saved.items():
+            np.testing.assert_allclose(again[name].numpy(), value, atol=1e-6)
+    np.savez(answers, **saved)
+"""
+
+
+@pytest.mark.parametrize("interpreter", ["this", "other"])
+def test_it_loads_in_a_plain_program_on_either_runtime(exported, tmp_path, interpreter):
+    python = sys.executable if interpreter == "this" else os.environ.get("OTHER_RUNTIME_PYTHON")
+    if not python:
+        pytest.skip("OTHER_RUNTIME_PYTHON names no interpreter with the other TensorFlow")
+    features = features_of(exported / "export")
+    np.savez(str(tmp_path / "features.npz"), **{name: features[name] for name in INPUTS})
+    result = subprocess.run(
+        [python, "-c", textwrap.dedent(LOADS), str(exported / "export"),
+         str(tmp_path / "features.npz"), str(tmp_path / "answers.npz")], cwd=str(tmp_path),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    assert result.returncode == 0, result.stdout
+    answers = np.load(str(tmp_path / "answers.npz"))
+    np.testing.assert_allclose(scores_of({name: answers[name] for name in answers.files}),
+                               expected(exported), atol=1e-5)
+
+
+def known_ops():
+    """Op → the names of its attributes, of TensorFlow 1.15, for those that exports need."""
+    with open(os.path.join(ROOT, "tests", "tensorflow_1_15_ops.json")) as file:
+        return {op: set(attributes) for op, attributes in json.load(file).items()}
+
+
+def test_every_op_and_attribute_is_known_to_tensorflow_1_15(exported):
+    known = known_ops()
+    graphs = [read_saved_model(exported / "export").graph_def,
+              read_graph(exported / "export" / "frozen_graph.pb")]
+    for graph in graphs:
+        assert not graph.library.function
+        assert graph.versions.min_consumer <= 134  # the version of 1.15
+        unknown = {(node.op, attribute) for node in graph.node for attribute in node.attr
+                   if not attribute.startswith("_")  # these belong to any op
+                   and attribute not in known.get(node.op, ())}
+        assert not unknown
+        assert not {node.op for node in graph.node} - set(known)
+
+
+@pytest.mark.skipif(not runtime.IS_TENSORFLOW_1, reason="needs TensorFlow 1.15 to compare with")
+def test_the_list_of_ops_is_tensorflow_1_15_s():
+    from tensorflow.python.framework import op_def_registry
+    registered = op_def_registry.get_registered_ops()
+    for op, attributes in known_ops().items():
+        assert {attribute.name for attribute in registered[op].attr} == attributes, op
+
+
+# --- Bad input ---------------------------------------------------------------------------
+
+
+def assert_refused(capsys, flags, *words):
+    with pytest.raises(SystemExit) as stopped:
+        run_here(flags)
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert stopped.value.code == 2 and message.startswith("error: ")
+    for word in words:
+        assert word in message
+
+
+@pytest.fixture
+def finished(exported, tmp_path):
+    """A copy of a training's directory, to spoil."""
+    shutil.copytree(str(exported), str(tmp_path / "out"))
+    return tmp_path / "out"
+
+
+def test_a_model_that_is_not_trained_is_not_exported(tmp_path, capsys):
+    assert_refused(capsys, {"do_export": True, "output_dir": tmp_path}, str(tmp_path),
+                   "not trained")
+    assert os.listdir(str(tmp_path)) == []
+    assert_refused(capsys, {"do_export": True}, "--output_dir is required")
+
+
+def test_a_graph_is_frozen_with_an_export_only(tmp_path, capsys):
+    assert_refused(capsys, {"do_eval": True, "export_frozen_graph": "float16"},
+                   "--export_frozen_graph", "--do_export")
+
+
+def test_what_is_no_export_is_not_replaced(finished, capsys):
+    shutil.rmtree(str(finished / "export"))
+    flags = {"do_export": True, "output_dir": finished}
+    (finished / "export").write_text("mine")
+    assert_refused(capsys, flags, str(finished / "export"), "is a file")
+    (finished / "export").unlink()
+    (finished / "export").mkdir()
+    (finished / "export" / "notes").write_text("mine")
+    assert_refused(capsys, flags, str(finished / "export"), "something else")
+    assert os.listdir(str(finished / "export")) == ["notes"]
+
+
+def test_an_export_of_an_export_is_refused(exported, capsys):
+    assert_refused(capsys, {"do_export": True, "output_dir": exported / "export"},
+                   "is an export itself")
+
+
+@pytest.mark.parametrize("damage, words", [
+    ("assets.extra/task.json", ("assets.extra", "holds no task.json")),
+    ("variables/variables.index", ("variables", "no checkpoint")),
+    ("variables/variables.data-00000-of-00001", ("cut short",)),
+])
+def test_an_export_that_lacks_a_part_is_said_in_one_line(
+        finished, tmp_path, capsys, damage, words):
+    (finished / "export" / damage).unlink()
+    with pytest.raises(SystemExit):
+        predict_with(finished / "export", tmp_path)
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("error: ")
+    for word in words:
+        assert word in message
+
+
+def test_a_weight_that_float16_cannot_hold_is_said(tmp_path):
+    def build():
+        return saved_model.Signature({}, {"y": tf.identity(tf.get_variable("w", [1]), "y")})
+
+    with tf.Session() as session:
+        tf.get_variable("w", initializer=[1e5])
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, str(tmp_path / "model.ckpt"))
+    checkpoint = checkpoints.open_checkpoint(str(tmp_path / "model.ckpt"))
+    with pytest.raises(UserError, match="w has values that float16 cannot hold"):
+        saved_model.write_frozen_graph(str(tmp_path / "graph.pb"), build, checkpoint, "float16")
+    assert not (tmp_path / "graph.pb").exists()
+
+
+def test_an_export_that_fails_leaves_the_earlier_one(finished, capsys):
+    before = (finished / "export" / "saved_model.pb").read_bytes()
+    for name in os.listdir(str(finished)):
+        if ".data-" in name:
+            os.truncate(str(finished / name), 10)
+    assert_refused(capsys, {"do_export": True, "output_dir": finished}, "cut short")
+    assert (finished / "export" / "saved_model.pb").read_bytes() == before
