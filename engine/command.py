@@ -12,6 +12,7 @@ from typing import Callable, List, Optional
 
 from absl import flags
 
+from engine import interruption
 from engine.errors import UserError
 
 USER_ERROR_STATUS = 2
@@ -25,7 +26,8 @@ def run(main: Callable[[flags.FlagValues], None],
     """Parses `argv` into `flag_values` and calls `main` with them; exits the process.
 
     Exit status: 0, or 2 after one line on standard error where the input is
-    wrong (an unknown or ill-valued flag, a `UserError`). A bug gets a traceback.
+    wrong (an unknown or ill-valued flag, a `UserError`), or 143 or 130 where SIGTERM
+    or Ctrl-C ended it. A bug gets a traceback.
     """
     argv = sys.argv if argv is None else argv
     if not sys.warnoptions:
@@ -40,7 +42,8 @@ def run(main: Callable[[flags.FlagValues], None],
             raise UserError(
                 "Unexpected argument {!r}: this command takes flags only (--name=value).".format(
                     positional[0]))
-        main(flag_values)
+        with interruption.Raised():
+            main(flag_values)
     except (flags.Error, UserError) as error:
         # One line whatever the message holds, so that logs and scripts can rely on it.
         sys.stderr.write("error: {}\n".format(" ".join(str(error).split())))
@@ -50,6 +53,6 @@ def run(main: Callable[[flags.FlagValues], None],
         # the buffer has nowhere to go when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        sys.exit(128 + signal.SIGINT)
+    except interruption.Interrupted as interrupted:
+        sys.stderr.write(f"{interrupted}\n")
+        sys.exit(128 + interrupted.signal_number)

@@ -5,13 +5,12 @@ Estimator and MirroredStrategy run it; the batches come from the plan, the updat
 """
 
 import os
-import time
 from typing import NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
 import optimization
-from engine import batches, checkpoints, log, progress, summaries
+from engine import batches, checkpoints, interruption, log, progress, saving, summaries
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
@@ -55,10 +54,14 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         init_checkpoint: what a new run's variables start from, where it has them. A run
             that goes on does not need it.
 
+    SIGTERM and Ctrl-C end it after the step that they meet, with a checkpoint.
+
     Raises:
         UserError: the checkpoints do not fit the model.
+        Interrupted: by one of those signals.
     """
     os.makedirs(settings.output_dir, exist_ok=True)
+    saving.remove_remnants(settings.output_dir)
     earlier = checkpoints.latest(settings.output_dir)
     first_step = earlier.global_step if earlier else 0
     global_batch_size = settings.per_replica_batch_size * devices.num_replicas
@@ -78,11 +81,16 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         num_train_steps=settings.num_train_steps,
         save_checkpoints_steps=settings.save_checkpoints_steps)
     shown = progress.TrainingProgress(first_step, settings.num_train_steps, global_batch_size)
-    hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves,
-             SaveHook(settings.output_dir, settings.save_checkpoints_steps,
-                      settings.keep_checkpoint_max), shown]
-    with curves, shown:
+    signals = interruption.Deferred()
+    saver = saving.SaveHook(settings.output_dir, settings.save_checkpoints_steps,
+                            settings.keep_checkpoint_max, signals)
+    hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver, shown]
+    with signals, curves, shown:
         estimator.train(input_fn, hooks=hooks, max_steps=settings.num_train_steps)
+    if signals.received:
+        raise interruption.Interrupted(
+            signals.received, f"{settings.output_dir} holds step {saver.saved_step} of "
+            f"{settings.num_train_steps}; the same command goes on from there")
 
 
 def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
@@ -127,7 +135,7 @@ def _run_config(devices: Devices, settings: TrainingSettings) -> tf.estimator.Ru
         tf_random_seed=settings.seed,
         train_distribute=devices.strategy(),
         session_config=devices.session_config,
-        keep_checkpoint_max=settings.keep_checkpoint_max,
+        keep_checkpoint_max=settings.keep_checkpoint_max + 1,  # the hook removes the surplus
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
         save_summary_steps=None,
@@ -162,45 +170,3 @@ class _ModelCheck(tf.train.SessionRunHook):
             log.info(f"  not in the checkpoint, drawn at random: {', '.join(values.not_found)}")
         if values.unused():
             log.info(f"  in the checkpoint, not in the model: {', '.join(values.unused())}")
-
-
-class SaveHook(tf.train.SessionRunHook):
-    """Saves every `every_steps` steps and at the end, and not before the first step."""
-
-    def __init__(self, output_dir: str, every_steps: int, keep_checkpoint_max: int):
-        self._prefix = os.path.join(output_dir, "model.ckpt")
-        self._every_steps = every_steps
-        self._keep_checkpoint_max = keep_checkpoint_max
-
-    def begin(self) -> None:
-        self._global_step = tf.train.get_global_step()
-
-    def after_create_session(self, session, coord) -> None:
-        self._saver, = tf.get_collection(tf.GraphKeys.SAVERS)
-        self._remove_surplus()
-        self._step = self._saved_step = int(session.run(self._global_step))
-
-    def after_run(self, run_context, run_values) -> None:
-        # Counted here: fetched beside the train_op, the variable may be read before or
-        # after the increment.
-        self._step += 1
-        if self._step % self._every_steps == 0:
-            self._save(run_context.session)
-
-    def end(self, session) -> None:
-        self._save(session)
-
-    def _remove_surplus(self) -> None:
-        """What an earlier run kept more of: the saver itself removes one for each that it saves."""
-        paths = self._saver.last_checkpoints
-        for path in paths[:-self._keep_checkpoint_max]:
-            tf.train.remove_checkpoint(path)
-        # Without their times, the saver would take them for ones to keep for ever.
-        self._saver.set_last_checkpoints_with_time(
-            [(path, time.time()) for path in paths[-self._keep_checkpoint_max:]])
-
-    def _save(self, session) -> None:
-        if self._step != self._saved_step:
-            self._saver.save(session, self._prefix, global_step=self._step,
-                             write_meta_graph=False)
-            self._saved_step = self._step

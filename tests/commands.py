@@ -25,7 +25,14 @@ def run_here(flags: Flags) -> None:
 
 def run_command(*args: str, cards: str = "") -> subprocess.CompletedProcess:
     """Runs `python run_classifier.py` as people do; `cards` is CUDA_VISIBLE_DEVICES."""
-    return subprocess.run(
-        [sys.executable, "run_classifier.py", *args], cwd=ROOT, timeout=600,
+    process = start_command(*args, cards=cards)
+    output, errors = process.communicate(timeout=600)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def start_command(*args: str, cards: str = "") -> subprocess.Popen:
+    """Starts it and does not wait."""
+    return subprocess.Popen(
+        [sys.executable, "run_classifier.py", *args], cwd=ROOT,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": cards},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)

@@ -5,7 +5,7 @@ import pytest
 
 from conftest import (TinyModel, assert_same_training, checkpoint_values, cpu_devices,
                       write_cola)
-from engine import batches, checkpoints, training
+from engine import batches, checkpoints, saving, training
 from engine.model import Outputs
 from engine.plan import TrainingPlan
 from tasks import classifier
@@ -111,13 +111,13 @@ class Crash(Exception):
 
 def crash_after(step: int, monkeypatch) -> None:
     """Makes training die right after it has saved at `step`."""
-    original = training.SaveHook._save
+    original = saving.SaveHook._save
 
     def save_and_die(self, session):
         original(self, session)
         if self._step == step:
             raise Crash()
-    monkeypatch.setattr(training.SaveHook, "_save", save_and_die)
+    monkeypatch.setattr(saving.SaveHook, "_save", save_and_die)
 
 
 def train_in_two_parts(model, source, replicas, output_dir, *, crash_step, monkeypatch, **kwargs):

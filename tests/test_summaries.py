@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from conftest import cpu_devices
-from engine import batches, checkpoints, summaries, training
+from engine import batches, checkpoints, saving, summaries, training
 from engine.model import Outputs
 from engine.plan import TrainingPlan
 from tasks import classifier
@@ -126,10 +126,10 @@ def interrupted(tiny_model, source, tmp_path_factory):
         original(self, run_context, run_values)
         if self._step == 11:
             raise Crash()
-    original = training.SaveHook.after_run
+    original = saving.SaveHook.after_run
     changes = dict(num_train_steps=STEPS, save_checkpoints_steps=7)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training.SaveHook, "after_run", die)
+        patch.setattr(saving.SaveHook, "after_run", die)
         with pytest.raises(Crash):
             train(tiny_model, source, REPLICAS, settings(output_dir, 8, **changes))
     assert checkpoints.latest(str(output_dir)).global_step == 7

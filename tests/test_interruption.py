@@ -1,0 +1,140 @@
+"""A run that is told to end, or killed, goes on where it was and ends as if nothing had happened."""
+
+import json
+import os
+import random
+import re
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from commands import arguments, run_command, start_command
+from conftest import checkpoint_values, write_cola
+from engine import saving
+
+STEPS = 60
+
+
+@pytest.fixture(scope="module")
+def flags(tiny_model, tmp_path_factory):
+    """Of a run of 60 steps with dropout on two replicas that saves after each."""
+    directory = tmp_path_factory.mktemp("interruption")
+    config = {**tiny_model.config().to_dict(), "hidden_dropout_prob": 0.1}
+    (directory / "config.json").write_text(json.dumps(config))
+    return dict(
+        tiny_model._asdict(), bert_config_file=directory / "config.json", task_name="cola",
+        data_dir=write_cola(directory / "cola", train=48, dev=9), max_seq_length=16,
+        train_batch_size=4, num_train_epochs=10, num_cpu_replicas=2, learning_rate=1e-3,
+        save_checkpoints_steps=1, store_dir=directory / "store", do_train=True)
+
+
+@pytest.fixture(scope="module")
+def whole(flags, tmp_path_factory):
+    """The checkpoint of the uninterrupted run, and its output directory."""
+    output_dir = tmp_path_factory.mktemp("whole")
+    process = run_command(*arguments({**flags, "output_dir": output_dir}))
+    assert process.returncode == 0, process.stderr
+    return checkpoint_values(str(output_dir)), output_dir
+
+
+def step_of(output_dir) -> int:
+    """The newest checkpoint's, by its name: another process may be removing its files."""
+    try:
+        with open(os.path.join(str(output_dir), "checkpoint")) as file:
+            return int(re.match(r'model_checkpoint_path: "model\.ckpt-(\d+)"', file.read()).group(1))
+    except FileNotFoundError:
+        return 0
+
+
+def wait_for_step(process, output_dir, step: int) -> None:
+    """Waits until a process has saved that step; fails where it ends before."""
+    while step_of(output_dir) < step:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def assert_equal(expected, actual) -> None:
+    assert sorted(expected) == sorted(actual)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(value, actual[name], err_msg=name)
+
+
+def test_a_run_that_is_killed_at_random_moments_ends_bit_for_bit_like_the_uninterrupted_one(
+        flags, whole, tmp_path):
+    generator = random.Random(1)
+    for _ in range(3):
+        process = start_command(*arguments({**flags, "output_dir": tmp_path}))
+        wait_for_step(process, tmp_path, step_of(tmp_path) + generator.randint(1, 6))
+        time.sleep(generator.uniform(0, 0.05))
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    assert 0 < step_of(tmp_path) < STEPS
+    process = run_command(*arguments({**flags, "output_dir": tmp_path}))
+    assert process.returncode == 0, process.stderr
+    assert "Resuming from" in process.stderr
+    assert_equal(whole[0], checkpoint_values(str(tmp_path)))
+    assert sorted(name for name in os.listdir(str(tmp_path)) if "events" not in name) == sorted(
+        name for name in os.listdir(str(whole[1])) if "events" not in name)
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_run_that_is_told_to_end_saves_says_how_to_go_on_and_ends_the_same(
+        number, status, flags, whole, tmp_path):
+    # Nothing is saved on the way.
+    unsaved = {**flags, "output_dir": tmp_path, "save_checkpoints_steps": 1000,
+               "num_train_epochs": 500}
+    process = start_command(*arguments(unsaved))
+    assert any(line.startswith("step 1/") for line in process.stderr)
+    while process.poll() is None:  # again and again, also while it saves
+        process.send_signal(number)
+        time.sleep(0.02)
+    said = process.communicate()[1]
+    assert process.returncode == status, said
+    step = step_of(tmp_path)
+    assert 0 < step < 3000
+    line = said.splitlines()[-1]
+    assert line == (f"interrupted by {number.name}: {tmp_path} holds step {step} of 3000; the same "
+                    "command goes on from there")
+    assert "Traceback" not in said
+    assert not [name for name in os.listdir(str(tmp_path)) if "temp" in name or "tmp" in name]
+
+
+def test_a_run_that_is_told_to_end_and_started_again_ends_like_the_uninterrupted_one(
+        flags, whole, tmp_path):
+    process = start_command(*arguments({**flags, "output_dir": tmp_path}))
+    wait_for_step(process, tmp_path, 2)
+    process.terminate()
+    said = process.communicate()[1]
+    assert process.returncode == 143, said
+    assert step_of(tmp_path) < STEPS
+    process = run_command(*arguments({**flags, "output_dir": tmp_path}))
+    assert process.returncode == 0, process.stderr
+    assert_equal(whole[0], checkpoint_values(str(tmp_path)))
+
+
+def test_before_the_first_step_a_signal_ends_the_command_at_once_and_leaves_no_checkpoint(
+        flags, tmp_path):
+    process = start_command(*arguments({**flags, "output_dir": tmp_path / "out"}))
+    while not (tmp_path / "out" / "run.json").exists():  # the graph is being built
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.terminate()
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 143 and "interrupted by SIGTERM" in said.splitlines()
+    assert not (tmp_path / "out" / "run.json").exists() and not step_of(tmp_path / "out")
+
+
+def test_what_a_killed_process_was_writing_or_removing_is_removed_and_nothing_else(tmp_path):
+    kept = ["checkpoint", "model.ckpt-4.data-00000-of-00001", "model.ckpt-4.index", "my.tmp-notes",
+            "other.data-00000-of-00001"]
+    for name in kept + ["model.ckpt-3.index.tempstate123", "checkpoint.tmp0123abcd",
+                        "run.json.tmp-77", "model.ckpt-3.data-00000-of-00001"]:
+        (tmp_path / name).write_text("")
+    for name in ("model.ckpt-5_temp", "model.ckpt-6_temp_01ab"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part-00000-of-00001.data").write_text("")
+    saving.remove_remnants(str(tmp_path))
+    assert sorted(os.listdir(str(tmp_path))) == kept
