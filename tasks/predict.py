@@ -63,7 +63,7 @@ def main(values: flags.FlagValues) -> None:
     model_dir = run_flags.required(values, "output_dir")
     batch_size = run_flags.positive(values, "predict_batch_size")
     model = trained.load(model_dir)
-    checkpoint = checkpoints.latest(model_dir)
+    checkpoint = checkpoints.best(model_dir)
     if not checkpoint:
         raise UserError(f"--output_dir={model_dir} holds no checkpoint: the model is not trained")
     devices = run_flags.find_devices(values)
