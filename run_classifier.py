@@ -66,6 +66,7 @@ def define_flags() -> flags.FlagValues:
                        flag_values=values)
     own_data.define_flags(values)
     run_flags.define_training_flags(values)
+    run_flags.define_evaluation_flags(values)
     run_flags.define_device_flags(values)
     run_flags.define_tpu_flags(values)
     return values
@@ -100,7 +101,8 @@ def _run(values: flags.FlagValues) -> None:
     data = finetuning.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
                                 do_predict=values.do_predict)
     if values.do_train:
-        finetuning.train(job, data.train)
+        with scoring.evaluator(job, data.dev) as evaluate:
+            finetuning.train(job, data.train, evaluate)
     evaluation = None
     if values.do_eval or values.do_predict:
         evaluation = scoring.score(job, data)
@@ -113,7 +115,7 @@ def _job(values: flags.FlagValues) -> Job:
     task_name, task = _task(values)
     config, encoding = _model(values)
     devices = run_flags.find_devices(values)
-    return Job(task_name, task, config, encoding, devices, _settings(values))
+    return Job(task_name, task, config, encoding, devices, _settings(values, task))
 
 
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:
@@ -143,7 +145,7 @@ def _known_model(values: flags.FlagValues) -> Optional[Tuple[kinds.Kind, bool]]:
     return next(filter(None, (trained.known(place) for place in places if place)), None)
 
 
-def _settings(values: flags.FlagValues) -> Settings:
+def _settings(values: flags.FlagValues, task: Task) -> Settings:
     return Settings(
         data_dir=("" if values.task_name == OWN_DATA
                   else run_flags.required(values, "data_dir")),
@@ -158,6 +160,8 @@ def _settings(values: flags.FlagValues) -> Settings:
         seed=run_flags.in_range(values, "seed", 0, 2**31 - 1),
         dynamic_padding=values.dynamic_padding,
         allow_batch_change=values.allow_batch_change,
+        evaluation=run_flags.evaluation_settings(
+            values, [metric.name for metric in task.metrics]),
         output_dir=files.make_directory(
             run_flags.required(values, "output_dir"), "--output_dir"),
         store_dir=files.make_directory(

@@ -7,10 +7,17 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from engine import files
 from engine.errors import UserError
 
 # What training adds to a model in a checkpoint; a model that starts from one leaves it.
 _SLOT_SUFFIXES = ("/adam_m", "/adam_v")
+
+# A training's checkpoints are called so, and the step.
+PREFIX = "model.ckpt"
+# In an output directory: what the evaluations during its training found, and the name of the
+# best checkpoint. `engine.selection` writes it.
+EVALUATIONS = "evaluations.json"
 
 
 class Checkpoint(NamedTuple):
@@ -38,8 +45,21 @@ def latest(directory: str) -> Optional[Checkpoint]:
     return open_checkpoint(path, f"the latest checkpoint of {directory}") if path else None
 
 
+def best(directory: str) -> Optional[Checkpoint]:
+    """The best by the evaluations during the training, or else the newest; None without any."""
+    path = _best_path(directory)
+    if path:
+        return open_checkpoint(path, f"the best checkpoint of {directory}")
+    return latest(directory)
+
+
+def name_of(step: int) -> str:
+    """The name of a training's checkpoint."""
+    return f"{PREFIX}-{step}"
+
+
 def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
-    """Opens a checkpoint given by prefix, by its .index file, or by its directory.
+    """Opens a checkpoint given by prefix, by its .index file, or by its directory (its `best`).
 
     Raises:
         UserError: it is missing, damaged or cut short.
@@ -57,11 +77,19 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
     return checkpoint
 
 
+def _best_path(directory: str) -> Optional[str]:
+    path = os.path.join(directory, EVALUATIONS)
+    name = (files.read_json(path, "the evaluations")["best_checkpoint"]
+            if os.path.exists(path) else None)
+    prefix = name and os.path.join(directory, name)
+    return prefix if prefix and tf.train.checkpoint_exists(prefix) else None
+
+
 def _prefix_of(path: str, what: str) -> str:
     if os.path.isdir(path):
-        newest = tf.train.latest_checkpoint(path)
-        if newest:
-            return newest
+        trained = _best_path(path) or tf.train.latest_checkpoint(path)
+        if trained:
+            return trained
         prefixes = sorted(name[:-len(".index")] for name in os.listdir(path)
                           if name.endswith(".index"))
         if len(prefixes) == 1:

@@ -55,4 +55,7 @@ def run(main: Callable[[flags.FlagValues], None],
         sys.exit(128 + signal.SIGPIPE)
     except interruption.Interrupted as interrupted:
         sys.stderr.write(f"{interrupted}\n")
-        sys.exit(128 + interrupted.signal_number)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        # Threads may be building the graph: an interpreter that is taken down under them crashes.
+        os._exit(128 + interrupted.signal_number)

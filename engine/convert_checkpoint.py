@@ -106,7 +106,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
 
     Args:
         source: the prefix of a checkpoint, or the folder of a released model, of a
-            training run, whose latest checkpoint is taken, or of an export.
+            training run, whose best or newest checkpoint is taken, or of an export.
         output_dir: new or empty; appears whole or not at all.
         bert_config_file, vocab_file: where they are not beside the checkpoint.
 

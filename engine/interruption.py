@@ -93,6 +93,11 @@ class Deferred(_Handled):
     def hold(self) -> None:
         self._handle(self._note)
 
+    def raise_if_received(self) -> None:
+        """For work that takes long and can be cut short after all."""
+        if self.received:
+            raise Interrupted(self.received)
+
     def _note(self, number: int, frame) -> None:
         # Nothing is said here: a handler runs amid whatever the thread was saying.
         self.received = self.received or number

@@ -42,6 +42,11 @@ class TrainingPlan:
         first_step, last_step = self._window_around(step)
         return self._window(first_step, last_step)[step - first_step]
 
+    def ends_epoch(self, num_steps: int) -> bool:
+        """Whether so many steps see an epoch to its end, but for a batch that straddles it."""
+        epoch = -(-num_steps * self._global_batch_size // len(self._lengths))
+        return self._first_step_of(epoch) == num_steps
+
     def _window_around(self, step: int) -> Tuple[int, int]:
         """First step of the window that `step` is in, and of the next window."""
         size, n = self._global_batch_size, len(self._lengths)

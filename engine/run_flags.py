@@ -1,12 +1,13 @@
 """The flags that every training command has, and what they mean to the engine."""
 
 import math
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Sequence
 
 from absl import flags
 
 from engine import devices, log
 from engine.errors import UserError
+from engine.selection import EvaluationSettings
 
 # Of the original; they drive TPUs and have no meaning here.
 _TPU_FLAGS = ("iterations_per_loop", "tpu_name", "tpu_zone", "gcp_project", "master",
@@ -67,6 +68,21 @@ def define_training_flags(values: flags.FlagValues) -> None:
         "Runs that share it prepare their data once.", flag_values=values)
 
 
+def define_evaluation_flags(values: flags.FlagValues) -> None:
+    """Evaluation during the training."""
+    flags.DEFINE_integer(
+        "eval_every_steps", 0, "Evaluate on the dev set after so many steps, and at the end, and "
+        "keep the best checkpoint; 0: only after the training.", flag_values=values)
+    flags.DEFINE_bool("eval_each_epoch", False, "The same at the end of each epoch.",
+                      flag_values=values)
+    flags.DEFINE_string(
+        "metric_for_best", None, "What the best checkpoint is the best in: a metric of the task, "
+        "or eval_loss; the task's first where left out.", flag_values=values)
+    flags.DEFINE_integer(
+        "early_stopping_patience", None, "Stop after so many evaluations without improvement.",
+        flag_values=values)
+
+
 def define_tpu_flags(values: flags.FlagValues) -> None:
     """Accepted so that commands written for the original run; see `check_tpu_flags`."""
     flags.DEFINE_bool("use_tpu", False, "Not supported; must be false.", flag_values=values)
@@ -110,6 +126,36 @@ def batch_sizes(values: flags.FlagValues) -> BatchSizes:
     return BatchSizes(train=positive(values, "train_batch_size"),
                       evaluate=positive(values, "eval_batch_size"),
                       predict=positive(values, "predict_batch_size"))
+
+
+def evaluation_settings(values: flags.FlagValues,
+                        metrics: Sequence[str]) -> Optional[EvaluationSettings]:
+    """What the flags say of evaluation during the training; None where there is to be none.
+
+    Args:
+        metrics: the names of the task's, of which more is better.
+    """
+    every_steps = in_range(values, "eval_every_steps", 0, 2**31 - 1)
+    if not (every_steps or values.eval_each_epoch):
+        for name in ("metric_for_best", "early_stopping_patience"):
+            if values[name].present:
+                raise UserError(f"--{name} needs evaluation during the training: set "
+                                "--eval_every_steps or --eval_each_epoch")
+        return None
+    if every_steps and values.eval_each_epoch:
+        raise UserError(f"--eval_every_steps={every_steps} and --eval_each_epoch exclude each "
+                        "other; give one of them")
+    if values.do_train and not values.do_eval:
+        raise UserError("--eval_every_steps and --eval_each_epoch evaluate on the dev set: set "
+                        "--do_eval, too")
+    metric = values.metric_for_best or metrics[0]
+    if metric not in (*metrics, "eval_loss"):
+        raise UserError(f"--metric_for_best={metric}: this task has "
+                        f"{', '.join((*metrics, 'eval_loss'))}")
+    return EvaluationSettings(
+        every_steps=every_steps or None, metric=metric, higher_is_better=metric != "eval_loss",
+        patience=(positive(values, "early_stopping_patience")
+                  if values["early_stopping_patience"].present else None))
 
 
 def positive(values: flags.FlagValues, name: str):

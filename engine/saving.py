@@ -1,13 +1,15 @@
-"""Checkpoints of a training: when one is written, and which are kept."""
+"""Checkpoints of a training: when one is written and evaluated, and which are kept."""
 
 import os
 import re
 import shutil
 import time
+from typing import Callable, List, Optional
 
 import tensorflow.compat.v1 as tf
 
-from engine import interruption
+from engine import checkpoints, interruption
+from engine.selection import Evaluations
 
 
 # Of files.atomic_path; of TensorFlow's state file, checkpoint files and directories for them.
@@ -30,16 +32,21 @@ def remove_remnants(output_dir: str) -> None:
 class SaveHook(tf.train.SessionRunHook):
     """Saves every `every_steps` steps and at the end, and not before the first step.
 
-    Once `signals` has received one, the step that just ended is the last.
+    Where there are `evaluations`, each step for which `is_evaluated` is saved and evaluated.
+    The training ends where they lost their patience, or with the step in which `signals`
+    received one.
     """
 
     def __init__(self, output_dir: str, every_steps: int, keep_checkpoint_max: int,
-                 signals: interruption.Deferred):
+                 signals: interruption.Deferred, evaluations: Optional[Evaluations] = None,
+                 is_evaluated: Callable[[int], bool] = lambda step: False):
         self._output_dir = output_dir
-        self._prefix = os.path.join(output_dir, "model.ckpt")
+        self._prefix = os.path.join(output_dir, checkpoints.PREFIX)
         self._every_steps = every_steps
         self._keep_checkpoint_max = keep_checkpoint_max
         self._signals = signals
+        self._evaluations = evaluations
+        self._is_evaluated = is_evaluated
 
     def begin(self) -> None:
         self._global_step = tf.train.get_global_step()
@@ -56,6 +63,10 @@ class SaveHook(tf.train.SessionRunHook):
         self._step += 1
         if self._step % self._every_steps == 0:
             self._save(run_context.session)
+        if self._is_evaluated(self._step):
+            self._save(run_context.session)
+            if self._evaluate():
+                run_context.request_stop()
         if self._signals.received:
             run_context.request_stop()
 
@@ -69,19 +80,35 @@ class SaveHook(tf.train.SessionRunHook):
             self.saved_step = self._step
             self._remove_surplus()
 
+    def _evaluate(self) -> bool:
+        """Evaluates what was just saved; returns whether the training is to end."""
+        path = os.path.join(self._output_dir, checkpoints.name_of(self._step))
+        # An evaluation that a signal cuts short is made up for when the run goes on.
+        self._evaluations.run(checkpoints.open_checkpoint(path),
+                              lambda count: self._signals.raise_if_received())
+        self._remove_surplus()
+        return self._evaluations.is_patience_used_up()
+
     def _remove_surplus(self) -> None:
-        """Removes all but the newest, also what an earlier run kept more of.
+        """Removes all but the newest and the best, also what an earlier run kept more of.
 
         The saver would remove a checkpoint after it has struck it off its list: a process
         killed between the two would leave it for ever.
         """
         paths = self._saver.last_checkpoints
-        kept = paths[-self._keep_checkpoint_max:]
-        if kept == paths:
+        surplus = self._surplus(paths)
+        if not surplus:
             return
-        for path in paths[:-self._keep_checkpoint_max]:
+        for path in surplus:
             tf.train.remove_checkpoint(path)
+        kept = [path for path in paths if path not in surplus]
         self._saver.set_last_checkpoints_with_time([(path, time.time()) for path in kept])
         # Relative, as the saver's, so that the directory can be moved.
         names = [os.path.relpath(path, self._output_dir) for path in kept]
         tf.train.update_checkpoint_state(os.path.abspath(self._output_dir), names[-1], names)
+
+    def _surplus(self, paths: List[str]) -> List[str]:
+        best_step = self._evaluations and self._evaluations.best_step
+        best = best_step and checkpoints.name_of(best_step)
+        return [path for path in paths[:-self._keep_checkpoint_max]
+                if os.path.basename(path) != best]

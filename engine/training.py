@@ -15,6 +15,7 @@ from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
 from engine.plan import TrainingPlan
+from engine.selection import Evaluations
 
 
 class TrainingSettings(NamedTuple):
@@ -47,12 +48,14 @@ def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) ->
 # Autograph, which has nothing to do here, would bury a UserError in frames of its own.
 @tf.autograph.experimental.do_not_convert
 def train(forward: Forward, source: batches.Source, devices: Devices,
-          settings: TrainingSettings, init_checkpoint: Optional[checkpoints.Checkpoint]) -> None:
+          settings: TrainingSettings, init_checkpoint: Optional[checkpoints.Checkpoint],
+          evaluations: Optional[Evaluations] = None) -> None:
     """Trains to `settings.num_train_steps`, from the newest checkpoint in the output directory.
 
     Args:
         init_checkpoint: what a new run's variables start from, where it has them. A run
             that goes on does not need it.
+        evaluations: of the checkpoints on the way, where there are to be any.
 
     SIGTERM and Ctrl-C end it after the step that they meet, with a checkpoint.
 
@@ -66,6 +69,14 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     first_step = earlier.global_step if earlier else 0
     global_batch_size = settings.per_replica_batch_size * devices.num_replicas
     plan = TrainingPlan(source.lengths, global_batch_size, settings.seed)
+
+    def is_evaluated(step: int) -> bool:
+        return evaluations is not None and step > 0 and _is_due(step, evaluations, plan, settings)
+
+    if earlier and is_evaluated(first_step) and evaluations.lacks(first_step):
+        evaluations.run(earlier)  # of a run that ended between checkpoint and evaluation
+    if evaluations and evaluations.is_patience_used_up():
+        return
 
     def input_fn() -> tf.data.Dataset:
         return batches.training_dataset(
@@ -83,14 +94,25 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     shown = progress.TrainingProgress(first_step, settings.num_train_steps, global_batch_size)
     signals = interruption.Deferred()
     saver = saving.SaveHook(settings.output_dir, settings.save_checkpoints_steps,
-                            settings.keep_checkpoint_max, signals)
+                            settings.keep_checkpoint_max, signals, evaluations, is_evaluated)
     hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver, shown]
     with signals, curves, shown:
-        estimator.train(input_fn, hooks=hooks, max_steps=settings.num_train_steps)
+        try:
+            estimator.train(input_fn, hooks=hooks, max_steps=settings.num_train_steps)
+        except interruption.Interrupted:
+            if not signals.received:
+                raise
     if signals.received:
         raise interruption.Interrupted(
             signals.received, f"{settings.output_dir} holds step {saver.saved_step} of "
             f"{settings.num_train_steps}; the same command goes on from there")
+
+
+def _is_due(step: int, evaluations: Evaluations, plan: TrainingPlan,
+            settings: TrainingSettings) -> bool:
+    every_steps = evaluations.settings.every_steps
+    return (step == settings.num_train_steps
+            or (step % every_steps == 0 if every_steps else plan.ends_epoch(step)))
 
 
 def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
@@ -135,7 +157,7 @@ def _run_config(devices: Devices, settings: TrainingSettings) -> tf.estimator.Ru
         tf_random_seed=settings.seed,
         train_distribute=devices.strategy(),
         session_config=devices.session_config,
-        keep_checkpoint_max=settings.keep_checkpoint_max + 1,  # the hook removes the surplus
+        keep_checkpoint_max=settings.keep_checkpoint_max + 2,  # the hook removes the surplus
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
         save_summary_steps=None,

@@ -4,7 +4,7 @@ import glob
 import os
 from typing import Any, Dict, NamedTuple, Optional
 
-from engine import checkpoints, log, run_record, training
+from engine import checkpoints, log, run_record, selection, training
 from engine.devices import Devices
 from engine.model import Forward
 from engine.run_flags import BatchSizes
@@ -32,6 +32,7 @@ class Settings(NamedTuple):
     seed: int
     dynamic_padding: bool
     allow_batch_change: bool
+    evaluation: Optional[selection.EvaluationSettings]  # during the training; None: only after it
     output_dir: str
     store_dir: str
 
@@ -102,8 +103,12 @@ def _load_with_mismatched(job: Job, split: Split,
     return sets
 
 
-def train(job: Job, texts: TextSet) -> None:
+def train(job: Job, texts: TextSet, evaluate: selection.Evaluate) -> None:
     """Trains for the epochs asked for; goes on where an earlier run stopped.
+
+    Args:
+        evaluate: a checkpoint, on the dev set; used where the settings ask for evaluation
+            during the training.
 
     Raises:
         UserError: the output directory holds another run, or the checkpoint another model.
@@ -113,9 +118,16 @@ def train(job: Job, texts: TextSet) -> None:
     warmup_steps = int(num_train_steps * settings.warmup_proportion)
     record = run_record.Record({**job.facts(), "training data": texts.content_hash},
                                _changeable(job))
+    evaluations = settings.evaluation and selection.Evaluations(
+        settings.output_dir, settings.evaluation, evaluate)
     if not run_record.check_training(settings.output_dir, record, num_train_steps=num_train_steps,
                                      allow_batch_change=settings.allow_batch_change):
+        _catch_up(evaluations, settings.output_dir)
         return
+    if evaluations and evaluations.is_patience_used_up():
+        return
+    if not evaluations:
+        selection.forget(settings.output_dir)
     _announce(job, len(texts), num_train_steps, warmup_steps)
     _remove_results(settings.output_dir)
     trained.save(settings.output_dir, texts, job.config, job.encoding)
@@ -131,7 +143,14 @@ def train(job: Job, texts: TextSet) -> None:
                 seed=settings.seed,
                 save_checkpoints_steps=settings.save_checkpoints_steps,
                 keep_checkpoint_max=settings.keep_checkpoint_max),
-            settings.init_checkpoint)
+            settings.init_checkpoint, evaluations)
+
+
+def _catch_up(evaluations: Optional[selection.Evaluations], output_dir: str) -> None:
+    """Makes up for the last evaluation of a run that was killed before it."""
+    newest = checkpoints.latest(output_dir)
+    if evaluations and evaluations.lacks(newest.global_step):
+        evaluations.run(newest)
 
 
 def _num_train_steps(job: Job, texts: TextSet) -> int:
@@ -156,7 +175,16 @@ def _changeable(job: Job) -> Dict[str, Any]:
             "--learning_rate": settings.learning_rate,
             "--warmup_proportion": settings.warmup_proportion,
             "--seed": settings.seed,
+            **_evaluation_facts(settings.evaluation),
             "--init_checkpoint": settings.init_checkpoint and settings.init_checkpoint.path}
+
+
+def _evaluation_facts(evaluation: Optional[selection.EvaluationSettings]) -> Dict[str, Any]:
+    facts = evaluation or selection.EvaluationSettings(None, None, None, None)
+    each_epoch = evaluation is not None and evaluation.every_steps is None
+    return {"--eval_every_steps": "each epoch" if each_epoch else facts.every_steps,
+            "--metric_for_best": facts.metric,
+            "--early_stopping_patience": facts.patience}
 
 
 def _announce(job: Job, num_examples: int, num_train_steps: int, warmup_steps: int) -> None:

@@ -1,8 +1,10 @@
 """What a trained model makes of a task's dev and test sets: scores and predictions, in files."""
 
+import contextlib
 import math
 import os
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
+from typing import (
+    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional)
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from engine import checkpoints, files, log, run_record, summaries
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
+from engine.selection import Evaluate
 from tasks import metrics
 from tasks.examples import TextSet
 from tasks.finetuning import Data, Job
@@ -60,11 +63,35 @@ def score(job: Job, data: Data) -> Optional[Evaluation]:
         return evaluation
 
 
+@contextlib.contextmanager
+def evaluator(job: Job, dev: Mapping[str, TextSet]) -> Iterator[Evaluate]:
+    """A function that evaluates checkpoints on the dev set, not on a mismatched one.
+
+    Its graph and session are made by the first evaluation and serve all.
+    """
+    with contextlib.ExitStack() as stack:
+        predictors: List[Predictor] = []
+
+        def evaluate(checkpoint: checkpoints.Checkpoint,
+                     advance: Callable[[int], None]) -> Dict[str, float]:
+            texts = dev[""]
+            source = texts.source(with_labels=False)
+            if not predictors:
+                predictors.append(stack.enter_context(
+                    Predictor(job.forward, source, job.devices)))
+            predictors[0].restore(checkpoint)
+            logits = predictors[0].predict(
+                source, job.settings.batch_sizes.evaluate, advance)["logits"]
+            return _evaluation(job.task, texts, logits).results
+
+        yield evaluate
+
+
 def _trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
-    """The newest one of the output directory, or else the one given."""
+    """The best or newest one of the output directory, or else the one given."""
     output_dir, given = job.settings.output_dir, job.settings.init_checkpoint
     run_record.check(output_dir, job.facts())
-    checkpoint = checkpoints.latest(output_dir) or given
+    checkpoint = checkpoints.best(output_dir) or given
     if not checkpoint:
         raise UserError(f"--output_dir={output_dir} holds no trained model; train one "
                         "(--do_train), or give one as --init_checkpoint")

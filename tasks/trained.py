@@ -63,14 +63,14 @@ def load(model_dir: str) -> TrainedModel:
 
 
 def checkpoint_of(model_dir: str) -> checkpoints.Checkpoint:
-    """The variables of an export, or the newest checkpoint of a training's directory.
+    """The variables of an export, or the best or newest checkpoint of a training's directory.
 
     Raises:
         UserError: there is none.
     """
     if saved_model.is_there(model_dir):
         return saved_model.open_variables(model_dir)
-    checkpoint = checkpoints.latest(model_dir)
+    checkpoint = checkpoints.best(model_dir)
     if not checkpoint:
         raise UserError(f"--output_dir={model_dir} holds no checkpoint: the model is not trained")
     return checkpoint

@@ -19,7 +19,7 @@ STEPS = 60
 
 @pytest.fixture(scope="module")
 def flags(tiny_model, tmp_path_factory):
-    """Of a run of 60 steps with dropout on two replicas that saves after each."""
+    """Of a run of 60 steps with dropout on two replicas that saves after each, evaluates some."""
     directory = tmp_path_factory.mktemp("interruption")
     config = {**tiny_model.config().to_dict(), "hidden_dropout_prob": 0.1}
     (directory / "config.json").write_text(json.dumps(config))
@@ -27,7 +27,8 @@ def flags(tiny_model, tmp_path_factory):
         tiny_model._asdict(), bert_config_file=directory / "config.json", task_name="cola",
         data_dir=write_cola(directory / "cola", train=48, dev=9), max_seq_length=16,
         train_batch_size=4, num_train_epochs=10, num_cpu_replicas=2, learning_rate=1e-3,
-        save_checkpoints_steps=1, store_dir=directory / "store", do_train=True)
+        save_checkpoints_steps=1, eval_every_steps=4, do_eval=True,
+        early_stopping_patience=100, store_dir=directory / "store", do_train=True)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,8 @@ def test_a_run_that_is_killed_at_random_moments_ends_bit_for_bit_like_the_uninte
     assert process.returncode == 0, process.stderr
     assert "Resuming from" in process.stderr
     assert_equal(whole[0], checkpoint_values(str(tmp_path)))
+    assert (tmp_path / "evaluations.json").read_text() == (
+        whole[1] / "evaluations.json").read_text()
     assert sorted(name for name in os.listdir(str(tmp_path)) if "events" not in name) == sorted(
         name for name in os.listdir(str(whole[1])) if "events" not in name)
 

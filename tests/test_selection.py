@@ -1,0 +1,238 @@
+"""Evaluations during a training: the best checkpoint is kept and used, and patience ends the run."""
+
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from commands import arguments, run_command, run_here
+from conftest import checkpoint_values, write_cola
+from engine import checkpoints, selection
+from engine.plan import TrainingPlan
+from tasks import predict
+from test_replica_equivalence import Crash
+
+STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def flags(tiny_model, tmp_path_factory):
+    """Of a run of 12 steps on two replicas, evaluated after 4, 8 and 12."""
+    directory = tmp_path_factory.mktemp("selection")
+    return dict(
+        tiny_model._asdict(), task_name="cola",
+        data_dir=write_cola(directory / "cola", train=48, dev=21, test=13), max_seq_length=24,
+        store_dir=directory / "store", train_batch_size=4, num_cpu_replicas=2,
+        num_train_epochs=2, learning_rate=1e-3, do_train=True, do_eval=True, eval_every_steps=4)
+
+
+@pytest.fixture(scope="module")
+def finished(flags, tmp_path_factory):
+    output_dir = tmp_path_factory.mktemp("finished")
+    process = run_command(*arguments({**flags, "output_dir": output_dir}))
+    assert process.returncode == 0, process.stderr
+    return output_dir, process.stderr
+
+
+def steady(flags, output_dir, **changes):
+    """Flags of a run that does not learn: its first evaluation is as good as all later ones."""
+    return {**flags, "output_dir": output_dir, "learning_rate": 1e-12, "eval_every_steps": 2,
+            **changes}
+
+
+def evaluations(output_dir):
+    return json.loads((output_dir / "evaluations.json").read_text())
+
+
+def steps_in(output_dir):
+    return sorted(int(name[len("model.ckpt-"):-len(".index")])
+                  for name in os.listdir(str(output_dir)) if name.endswith(".index"))
+
+
+def final_results(output_dir):
+    return json.loads((output_dir / "eval_results.json").read_text())
+
+
+# --- What an evaluation says ---------------------------------------------------------------
+
+
+def test_each_evaluation_is_that_of_its_checkpoint_alone(flags, finished, tmp_path):
+    done = evaluations(finished[0])["evaluations"]
+    assert [evaluation["step"] for evaluation in done] == [4, 8, 12] == steps_in(finished[0])
+    for evaluation in done:
+        run_here({**flags, "do_train": False, "output_dir": tmp_path / str(evaluation["step"]),
+                  "num_cpu_replicas": 1,
+                  "init_checkpoint": finished[0] / checkpoints.name_of(evaluation["step"])})
+        alone = final_results(tmp_path / str(evaluation["step"]))
+        for name in ("eval_accuracy", "eval_loss", "matthews_correlation"):
+            assert evaluation[name] == pytest.approx(alone[name], abs=1e-6), name
+
+
+def test_each_evaluation_is_a_line_and_a_point_in_the_curves(finished):
+    from engine import summaries
+    lines = re.findall(r"^Evaluation at step (\d+): eval_accuracy \d\.\d{4}, matthews_correlation "
+                       r".*, eval_loss \d\.\d{4} \(.*best.*\)$", finished[1], re.M)
+    assert lines == ["4", "8", "12"]
+    curves = summaries.read_history(str(finished[0] / "eval"))
+    for name in ("eval_accuracy", "eval_loss"):
+        assert [value for _, value in curves[name]] == pytest.approx(
+            [evaluation[name] for evaluation in evaluations(finished[0])["evaluations"]])
+
+
+def test_evaluating_changes_nothing_of_the_training(flags, finished, tmp_path):
+    run_here({**flags, "output_dir": tmp_path, "eval_every_steps": None, "do_eval": None})
+    expected = checkpoint_values(str(finished[0] / "model.ckpt-12"))
+    for name, value in checkpoint_values(str(tmp_path)).items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    assert not (tmp_path / "evaluations.json").exists()
+
+
+def test_eval_each_epoch_evaluates_where_epochs_end():
+    plan = TrainingPlan(np.full(10, 5), global_batch_size=4, seed=0)
+    # 10, 20 and 30 examples are 2.5, 5 and 7.5 steps.
+    assert [step for step in range(1, 8) if plan.ends_epoch(step)] == [2, 5, 7]
+    plan = TrainingPlan(np.full(3, 5), global_batch_size=4, seed=0)
+    assert all(plan.ends_epoch(step) for step in range(1, 8))
+
+
+# --- The best one --------------------------------------------------------------------------
+
+
+def test_the_best_is_kept_and_evaluated_predicted_with_and_exported(flags, tmp_path):
+    output_dir = tmp_path / "out"
+    run_here(steady(flags, output_dir, keep_checkpoint_max=1, do_predict=True))
+    assert steps_in(output_dir) == [2, STEPS], "the best and the newest"
+    assert evaluations(output_dir)["best_checkpoint"] == "model.ckpt-2"
+    assert final_results(output_dir)["global_step"] == 2
+    assert checkpoints.latest(str(output_dir)).global_step == STEPS
+    assert checkpoints.open_checkpoint(str(output_dir)).global_step == 2
+
+
+def test_predict_takes_the_best(flags, finished, tmp_path):
+    output_dir = tmp_path / "out"
+    shutil.copytree(str(finished[0]), str(output_dir))
+    path = output_dir / "evaluations.json"
+    path.write_text(json.dumps({**evaluations(output_dir), "best_checkpoint": "model.ckpt-4"}))
+    (tmp_path / "texts.tsv").write_text("the cat sees a dog\n")
+    answers = {}
+    for name in ("best", "newest"):
+        if name == "newest":
+            path.unlink()
+        values = predict.define_flags()
+        values(["predict", f"--output_dir={output_dir}", f"--input_file={tmp_path}/texts.tsv",
+                f"--output_file={tmp_path}/{name}.tsv", "--noheader", "--num_gpus=0"])
+        predict.main(values)
+        answers[name] = (tmp_path / f"{name}.tsv").read_text()
+    assert answers["best"] != answers["newest"]
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Decisions after evaluations with these values of a metric, each of a later step."""
+    def decide(values, *, higher_is_better=True, patience=None):
+        settings = selection.EvaluationSettings(1, "score", higher_is_better, patience)
+        remaining = iter(values)
+        evaluator = selection.Evaluations(
+            str(tmp_path), settings, lambda checkpoint, advance: {"score": next(remaining)})
+        stopped = None
+        for step, _ in enumerate(values, start=1):
+            evaluator.run(Step(step))
+            if evaluator.is_patience_used_up():
+                stopped = stopped or step
+        return evaluator.best_step, stopped
+
+    class Step:
+        def __init__(self, global_step):
+            self.global_step = global_step
+    return decide
+
+
+@pytest.mark.parametrize("values, options, expected", [
+    ([0.1, 0.3, 0.2], {}, (2, None)),
+    ([0.1, 0.3, 0.3], {}, (2, None)),  # the first of equals
+    ([0.3, 0.1, 0.2], dict(higher_is_better=False), (2, None)),
+    ([float("nan"), 0.1, float("nan")], {}, (2, None)),
+    ([float("nan"), float("nan")], dict(patience=2), (None, 2)),
+    ([0.3, 0.1, 0.2, 0.1], dict(patience=2), (1, 3)),
+    ([0.3, 0.1, 0.4, 0.1, 0.2], dict(patience=2), (3, 5)),
+])
+def test_the_best_and_the_patience_are_those_of_the_values(values, options, expected, recorded):
+    assert recorded(values, **options) == expected
+
+
+# --- Early stopping, and going on ----------------------------------------------------------
+
+
+def test_patience_ends_the_run_the_same_command_changes_nothing_and_a_larger_one_goes_on(
+        flags, tmp_path, capsys):
+    run_here(steady(flags, tmp_path, early_stopping_patience=2))
+    assert steps_in(tmp_path)[-1] == 6
+    assert "Stopped early at step 6: 2 evaluations did not improve on the eval_accuracy of step 2" \
+        in capsys.readouterr().err
+    before = (tmp_path / "evaluations.json").read_text()
+    run_here(steady(flags, tmp_path, early_stopping_patience=2))
+    said = capsys.readouterr().err
+    assert "Stopped early at step 6" in said and "Training on" not in said
+    assert (tmp_path / "evaluations.json").read_text() == before
+    run_here(steady(flags, tmp_path, early_stopping_patience=4))
+    assert steps_in(tmp_path)[-1] == 10
+
+
+@pytest.mark.parametrize("died_at, resumed_to", [(2, 6), (4, 6), (6, 6)])
+def test_a_run_that_dies_between_checkpoint_and_evaluation_decides_as_the_uninterrupted_one(
+        died_at, resumed_to, flags, tmp_path, monkeypatch):
+    run_here(steady(flags, tmp_path / "whole", early_stopping_patience=2))
+    original = selection.Evaluations.run
+
+    def die(self, checkpoint, *arguments):
+        if checkpoint.global_step == died_at:
+            raise Crash()
+        original(self, checkpoint, *arguments)
+    parts = steady(flags, tmp_path / "parts", early_stopping_patience=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(selection.Evaluations, "run", die)
+        with pytest.raises(Crash):
+            run_here(parts)
+    run_here(parts)
+    assert steps_in(tmp_path / "parts") == steps_in(tmp_path / "whole")
+    assert steps_in(tmp_path / "parts")[-1] == resumed_to
+    for name in ("evaluations.json", "eval_results.txt"):
+        assert (tmp_path / "parts" / name).read_text() == (tmp_path / "whole" / name).read_text()
+
+
+def test_a_run_that_dies_before_its_last_evaluation_makes_up_for_it(
+        flags, finished, tmp_path, capsys):
+    output_dir = tmp_path / "out"
+    shutil.copytree(str(finished[0]), str(output_dir))
+    record = evaluations(output_dir)
+    (output_dir / "evaluations.json").write_text(json.dumps(
+        {**record, "evaluations": record["evaluations"][:-1]}))
+    run_here({**flags, "output_dir": output_dir})
+    assert "nothing is left to train" in capsys.readouterr().err
+    assert evaluations(output_dir) == record
+
+
+def test_a_run_that_goes_on_without_evaluations_forgets_its_best(flags, tmp_path, capsys):
+    run_here(steady(flags, tmp_path))
+    run_here(steady(flags, tmp_path, eval_every_steps=None, num_train_epochs=3))
+    assert "goes on without evaluations" in capsys.readouterr().err
+    assert final_results(tmp_path)["global_step"] == 18
+
+
+@pytest.mark.parametrize("changes, error", [
+    (dict(do_eval=None), "set --do_eval, too"),
+    (dict(eval_each_epoch=True), "exclude each other"),
+    (dict(eval_every_steps=-1), "--eval_every_steps=-1: must be between 0"),
+    (dict(eval_every_steps=0, early_stopping_patience=3), "needs evaluation during the training"),
+    (dict(metric_for_best="f1"), "this task has eval_accuracy, matthews_correlation, eval_loss"),
+    (dict(early_stopping_patience=0), "--early_stopping_patience=0: must be a number greater"),
+])
+def test_flags_that_make_no_sense_are_refused_in_one_line(changes, error, flags, tmp_path, capsys):
+    with pytest.raises(SystemExit) as exit_status:
+        run_here({**flags, "output_dir": tmp_path / "out", **changes})
+    assert exit_status.value.code == 2
+    assert error in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
