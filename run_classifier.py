@@ -128,6 +128,7 @@ def _settings(values: flags.FlagValues, task: Task) -> Settings:
         init_checkpoint=(checkpoints.open_checkpoint(values.init_checkpoint)
                          if values.init_checkpoint else None),
         batch_sizes=run_flags.batch_sizes(values),
+        gradient_accumulation_steps=run_flags.positive(values, "gradient_accumulation_steps"),
         num_train_epochs=run_flags.positive(values, "num_train_epochs"),
         learning_rate=run_flags.positive(values, "learning_rate"),
         warmup_proportion=run_flags.in_range(values, "warmup_proportion", 0, 1),

@@ -42,6 +42,9 @@ def define_training_flags(values: flags.FlagValues) -> None:
     """How to train. Batch sizes are per replica."""
     flags.DEFINE_integer("train_batch_size", 32, "Examples per replica and training step.",
                          flag_values=values)
+    flags.DEFINE_integer(
+        "gradient_accumulation_steps", 1, "Train on so many times --train_batch_size examples per "
+        "replica and step, in the memory of one time.", flag_values=values)
     flags.DEFINE_integer("eval_batch_size", 8, "Examples of --max_seq_length per replica and "
                          "evaluation step; of shorter ones, as many as have those tokens.",
                          flag_values=values)

@@ -24,6 +24,7 @@ class Settings(NamedTuple):
     data_dir: str
     init_checkpoint: Optional[checkpoints.Checkpoint]
     batch_sizes: BatchSizes
+    gradient_accumulation_steps: int
     num_train_epochs: float
     learning_rate: float
     warmup_proportion: float
@@ -52,7 +53,10 @@ class Job(NamedTuple):
 
     @property
     def global_batch_size(self) -> int:
-        return self.settings.batch_sizes.train * self.devices.num_replicas
+        """Examples of a training step, over all replicas."""
+        settings = self.settings
+        return (settings.batch_sizes.train * settings.gradient_accumulation_steps
+                * self.devices.num_replicas)
 
     def facts(self) -> Dict[str, Any]:
         """What all runs in one output directory must have in common."""
@@ -140,6 +144,7 @@ def train(job: Job, texts: TextSet, evaluate: selection.Evaluate) -> None:
                 warmup_steps=warmup_steps,
                 learning_rate=settings.learning_rate,
                 per_replica_batch_size=settings.batch_sizes.train,
+                gradient_accumulation_steps=settings.gradient_accumulation_steps,
                 seed=settings.seed,
                 save_checkpoints_steps=settings.save_checkpoints_steps,
                 keep_checkpoint_max=settings.keep_checkpoint_max),
@@ -171,6 +176,9 @@ def _changeable(job: Job) -> Dict[str, Any]:
     settings = job.settings
     return {run_record.GLOBAL_BATCH_SIZE: job.global_batch_size,
             "number of replicas": job.devices.num_replicas,
+            # None, as in the records of runs before there was accumulation.
+            "--gradient_accumulation_steps":
+                settings.gradient_accumulation_steps if _accumulates(settings) else None,
             "--num_train_epochs": settings.num_train_epochs,
             "--learning_rate": settings.learning_rate,
             "--warmup_proportion": settings.warmup_proportion,
@@ -187,10 +195,16 @@ def _evaluation_facts(evaluation: Optional[selection.EvaluationSettings]) -> Dic
             "--early_stopping_patience": facts.patience}
 
 
+def _accumulates(settings: Settings) -> bool:
+    return settings.gradient_accumulation_steps > 1
+
+
 def _announce(job: Job, num_examples: int, num_train_steps: int, warmup_steps: int) -> None:
     if not job.settings.init_checkpoint and not checkpoints.latest(job.settings.output_dir):
         log.warn("no --init_checkpoint: the whole model starts from random values")
+    times = (f" x {job.settings.gradient_accumulation_steps} accumulated"
+             if _accumulates(job.settings) else "")
     log.info(f"Training on {job.devices.describe()}: {job.devices.num_replicas} replicas x "
-             f"{job.settings.batch_sizes.train} = {job.global_batch_size} examples per step; "
+             f"{job.settings.batch_sizes.train}{times} = {job.global_batch_size} examples per step; "
              f"{num_examples:,} examples x {job.settings.num_train_epochs:g} epochs = "
              f"{num_train_steps:,} steps, {warmup_steps:,} of them warm-up")
