@@ -3,6 +3,8 @@
 Google's names and meaning on top of `multigpu_optimizer`, which does the update.
 """
 
+import functools
+import re
 from typing import Callable, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 import tensorflow.compat.v1 as tf
@@ -13,6 +15,8 @@ import multigpu_optimizer
 WEIGHT_DECAY_RATE = 0.01
 CLIP_NORM = 1.0
 EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
+OPTIMIZERS = {"adamw": multigpu_optimizer.AdamWeightDecayOptimizer,
+              "lamb": multigpu_optimizer.LambOptimizer}
 
 GradientAndVariable = Tuple[Optional[multigpu_optimizer.Gradient], tf.Variable]
 
@@ -56,16 +60,51 @@ def create_optimizer(loss: tf.Tensor, init_lr: float, num_train_steps: int,
 
 
 def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_train_steps: int,
-                    num_warmup_steps: Optional[int]) -> tf.Operation:
-    """`create_optimizer` for the gradients of a replica's mean loss."""
+                    num_warmup_steps: Optional[int], *, optimizer: str = "adamw",
+                    layer_lr_decay: float = 1.0) -> tf.Operation:
+    """`create_optimizer` for the gradients of a replica's mean loss.
+
+    Args:
+        optimizer: a key of OPTIMIZERS.
+        layer_lr_decay: see `layer_factor`.
+    """
     global_step = tf.train.get_or_create_global_step()
-    optimizer = multigpu_optimizer.AdamWeightDecayOptimizer(
+    factor = None
+    if layer_lr_decay != 1.0:
+        names = [variable.op.name for _, variable in gradients]
+        factor = functools.partial(layer_factor, num_layers=count_layers(names),
+                                   decay=layer_lr_decay)
+    made = OPTIMIZERS[optimizer](
         learning_rate=learning_rate_at(
             global_step, init_lr, num_train_steps, num_warmup_steps or 0),
         weight_decay_rate=WEIGHT_DECAY_RATE,
         exclude_from_weight_decay=EXCLUDE_FROM_WEIGHT_DECAY,
-        clip_norm=CLIP_NORM)
-    return optimizer.apply_gradients(gradients, global_step=global_step)
+        clip_norm=CLIP_NORM,
+        learning_rate_factor=factor)
+    return made.apply_gradients(gradients, global_step=global_step)
+
+
+def layer_factor(name: str, *, num_layers: int, decay: float) -> float:
+    """What the learning rate of a parameter of this name is multiplied by.
+
+    `decay` to the power of the layers above it (discriminative fine-tuning: Howard and
+    Ruder, "Universal Language Model Fine-tuning for Text Classification", section 3.2).
+    Pooler and head are the highest layer, the embeddings lie below all of the encoder's.
+    """
+    layer = _layer_of(name)
+    if layer is not None:
+        return decay ** (num_layers - layer)
+    return decay ** (num_layers + 1) if "bert/embeddings/" in name else 1.0
+
+
+def count_layers(names: Iterable[str]) -> int:
+    """Layers of the encoder that has these parameters."""
+    return 1 + max((layer for layer in map(_layer_of, names) if layer is not None), default=-1)
+
+
+def _layer_of(name: str) -> Optional[int]:
+    found = re.search(r"/layer_(\d+)/", name)
+    return int(found.group(1)) if found else None
 
 
 def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_micro_batches: int

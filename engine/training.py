@@ -24,6 +24,8 @@ class TrainingSettings(NamedTuple):
     num_train_steps: int  # at which training ends, steps of earlier runs included
     warmup_steps: int
     learning_rate: float  # peak of the schedule
+    optimizer: str  # a key of optimization.OPTIMIZERS
+    layer_lr_decay: float  # see optimization.layer_factor
     per_replica_batch_size: int  # what a replica takes at a time
     gradient_accumulation_steps: int  # so many times in a step
     seed: int  # of initial values, order and dropout
@@ -133,7 +135,8 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
         loss, gradients = optimization.mean_gradients(
             loss_of, settings.gradient_accumulation_steps)
         train_op = optimization.create_train_op(
-            gradients, settings.learning_rate, settings.num_train_steps, settings.warmup_steps)
+            gradients, settings.learning_rate, settings.num_train_steps, settings.warmup_steps,
+            optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay)
         _skip_report_of_uninitialized_variables()
         # Estimator adds up what the replicas report; the mean over all of them is meant.
         reported_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync

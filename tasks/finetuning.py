@@ -27,6 +27,8 @@ class Settings(NamedTuple):
     gradient_accumulation_steps: int
     num_train_epochs: float
     learning_rate: float
+    optimizer: str
+    layer_lr_decay: float
     warmup_proportion: float
     save_checkpoints_steps: int
     keep_checkpoint_max: int
@@ -143,6 +145,8 @@ def train(job: Job, texts: TextSet, evaluate: selection.Evaluate) -> None:
                 num_train_steps=num_train_steps,
                 warmup_steps=warmup_steps,
                 learning_rate=settings.learning_rate,
+                optimizer=settings.optimizer,
+                layer_lr_decay=settings.layer_lr_decay,
                 per_replica_batch_size=settings.batch_sizes.train,
                 gradient_accumulation_steps=settings.gradient_accumulation_steps,
                 seed=settings.seed,
@@ -176,9 +180,11 @@ def _changeable(job: Job) -> Dict[str, Any]:
     settings = job.settings
     return {run_record.GLOBAL_BATCH_SIZE: job.global_batch_size,
             "number of replicas": job.devices.num_replicas,
-            # None, as in the records of runs before there was accumulation.
+            # None where it is the default, as in the records of runs before there was a choice.
             "--gradient_accumulation_steps":
                 settings.gradient_accumulation_steps if _accumulates(settings) else None,
+            "--optimizer": settings.optimizer if settings.optimizer != "adamw" else None,
+            "--layer_lr_decay": settings.layer_lr_decay if settings.layer_lr_decay != 1 else None,
             "--num_train_epochs": settings.num_train_epochs,
             "--learning_rate": settings.learning_rate,
             "--warmup_proportion": settings.warmup_proportion,
