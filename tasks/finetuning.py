@@ -211,6 +211,6 @@ def _announce(job: Job, num_examples: int, num_train_steps: int, warmup_steps: i
     times = (f" x {job.settings.gradient_accumulation_steps} accumulated"
              if _accumulates(job.settings) else "")
     log.info(f"Training on {job.devices.describe()}: {job.devices.num_replicas} replicas x "
-             f"{job.settings.batch_sizes.train}{times} = {job.global_batch_size} examples per step; "
-             f"{num_examples:,} examples x {job.settings.num_train_epochs:g} epochs = "
+             f"{job.settings.batch_sizes.train}{times} = {job.global_batch_size} examples per "
+             f"step; {num_examples:,} examples x {job.settings.num_train_epochs:g} epochs = "
              f"{num_train_steps:,} steps, {warmup_steps:,} of them warm-up")
