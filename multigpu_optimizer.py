@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay, right under any number of replicas.
+"""Adam with decoupled weight decay, and LAMB, right under any number of replicas.
 
 Reduces the gradients over the replicas, clips by their global norm, updates each
 replica's copy alike and advances `global_step`: N replicas that take B examples
@@ -6,7 +6,7 @@ each step like one that takes N * B. Knows nothing of schedules or losses.
 """
 
 import re
-from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import tensorflow.compat.v1 as tf
 
@@ -51,6 +51,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         clip_norm: where given, gradients are scaled down to this global norm after
             they have been averaged over replicas. The norm is `tf.global_norm`'s: of
             `IndexedSlices` it takes the rows as they come, as the original does.
+        learning_rate_factor: where given, from a parameter's name to what its learning
+            rate is multiplied by.
     """
 
     def __init__(self,
@@ -62,7 +64,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                  exclude_from_weight_decay: Optional[Sequence[str]] = None,
                  name: str = "AdamWeightDecayOptimizer",
                  *,
-                 clip_norm: Optional[float] = None):
+                 clip_norm: Optional[float] = None,
+                 learning_rate_factor: Optional[Callable[[str], float]] = None):
         super().__init__(use_locking=False, name=name)
         self.learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
@@ -71,6 +74,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         self.epsilon = epsilon
         self.exclude_from_weight_decay = exclude_from_weight_decay
         self.clip_norm = clip_norm
+        self.learning_rate_factor = learning_rate_factor
 
     def apply_gradients(self,
                         grads_and_vars: Iterable[Tuple[Optional[Gradient], tf.Variable]],
@@ -128,8 +132,11 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         for name, variable, gradient in zip(names, variables, gradients):
             m, v = (slots.create(f"{name}/{slot}", variable) for slot in ("adam_m", "adam_v"))
             clipped = _scaled(gradient, step.gradient_scale, variable.shape.as_list())
-            with tf.control_dependencies(self._decay(name, variable, step.learning_rate)):
-                updates.append(self._apply_adam(variable, m, v, clipped, step))
+            own_step = step
+            if self.learning_rate_factor:
+                own_step = step._replace(
+                    learning_rate=step.learning_rate * self.learning_rate_factor(name))
+            updates.append(self._update_variable(name, variable, m, v, clipped, own_step))
         return tf.group(*updates)
 
     def _step_scalars(self, gradients: Sequence[Gradient]) -> "_StepScalars":
@@ -148,6 +155,11 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             learning_rate=tf.where(finite, learning_rate, 0.0),
             beta_1=tf.where(finite, self.beta_1, 1.0),
             beta_2=tf.where(finite, self.beta_2, 1.0))
+
+    def _update_variable(self, name, variable, m, v, gradient, step: "_StepScalars"
+                         ) -> tf.Operation:
+        with tf.control_dependencies(self._decay(name, variable, step.learning_rate)):
+            return self._apply_adam(variable, m, v, gradient, step)
 
     def _decay(self, name: str, variable: tf.Variable,
                learning_rate: tf.Tensor) -> List[tf.Operation]:
@@ -173,6 +185,34 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             return False
         return not any(re.search(pattern, parameter_name)
                        for pattern in self.exclude_from_weight_decay or ())
+
+
+class LambOptimizer(AdamWeightDecayOptimizer):
+    """LAMB: the update of AdamWeightDecayOptimizer in the proportions of each parameter.
+
+    With m and v as there (You et al., "Large Batch Optimization for Deep Learning: Training
+    BERT in 76 minutes", algorithm 2, without the bias correction, whose part the warm-up
+    plays), and |x| the Euclidean norm of a variable's values:
+
+        u = m / (sqrt(v) + epsilon) + weight_decay_rate * w
+        w = w - learning_rate * |w| / |u| * u
+
+    A parameter that is excluded from the decay has no such ratio, nor has one where a norm
+    is 0: it moves by learning_rate * u. Arguments, slots, clipping, replicas and skipped
+    steps are those of AdamWeightDecayOptimizer.
+    """
+
+    def _update_variable(self, name, variable, m, v, gradient, step):
+        # With a learning rate of 0 the kernel moves the slots alone.
+        moved = self._apply_adam(variable, m, v, gradient, step._replace(learning_rate=0.0))
+        with tf.control_dependencies([moved]):
+            update = _read(m) / (tf.sqrt(_read(v)) + self.epsilon)
+            rate = step.learning_rate
+            if self._is_decayed(name):
+                value = variable.read_value()
+                update += self.weight_decay_rate * value
+                rate *= _ratio(tf.norm(value), tf.norm(update))
+            return variable.assign_sub(rate * update).op
 
 
 class _StepScalars(NamedTuple):
@@ -256,6 +296,18 @@ def _is_reference(variable: tf.Variable) -> bool:
 def _handle_of(variable: tf.Variable) -> tf.Tensor:
     """What an optimizer's kernel updates in place."""
     return variable._ref() if _is_reference(variable) else variable.handle
+
+
+def _read(handle: tf.Tensor) -> tf.Tensor:
+    """The value of a variable that was made a `_handle_of`."""
+    if handle.dtype == tf.resource:
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+    return tf.identity(handle)
+
+
+def _ratio(norm: tf.Tensor, update_norm: tf.Tensor) -> tf.Tensor:
+    defined = tf.logical_and(norm > 0, update_norm > 0)
+    return tf.where(defined, tf.math.divide_no_nan(norm, update_norm), tf.ones_like(norm))
 
 
 def _add_one(variable: tf.Variable) -> tf.Operation:

@@ -1,9 +1,11 @@
-"""The schedule of the learning rate, and the train_op of a loss.
+"""The schedule of the learning rate, gradients over micro-batches, and the train_op of a loss.
 
 Google's names and meaning on top of `multigpu_optimizer`, which does the update.
 """
 
-from typing import Iterable, Optional, Tuple
+import functools
+import re
+from typing import Callable, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 import tensorflow.compat.v1 as tf
 
@@ -13,6 +15,10 @@ import multigpu_optimizer
 WEIGHT_DECAY_RATE = 0.01
 CLIP_NORM = 1.0
 EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
+OPTIMIZERS = {"adamw": multigpu_optimizer.AdamWeightDecayOptimizer,
+              "lamb": multigpu_optimizer.LambOptimizer}
+
+GradientAndVariable = Tuple[Optional[multigpu_optimizer.Gradient], tf.Variable]
 
 
 def learning_rate_at(global_step: tf.Tensor, init_lr: float, num_train_steps: int,
@@ -48,16 +54,136 @@ def create_optimizer(loss: tf.Tensor, init_lr: float, num_train_steps: int,
     """
     if use_tpu:
         raise ValueError("use_tpu=True is not supported: this optimizer runs on GPUs and CPUs")
+    variables = tf.trainable_variables()
+    return create_train_op(list(zip(tf.gradients(loss, variables), variables)), init_lr,
+                           num_train_steps, num_warmup_steps)
+
+
+def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_train_steps: int,
+                    num_warmup_steps: Optional[int], *, optimizer: str = "adamw",
+                    layer_lr_decay: float = 1.0) -> tf.Operation:
+    """`create_optimizer` for the gradients of a replica's mean loss.
+
+    Args:
+        optimizer: a key of OPTIMIZERS.
+        layer_lr_decay: see `layer_factor`.
+    """
     global_step = tf.train.get_or_create_global_step()
-    optimizer = multigpu_optimizer.AdamWeightDecayOptimizer(
+    factor = None
+    if layer_lr_decay != 1.0:
+        names = [variable.op.name for _, variable in gradients]
+        factor = functools.partial(layer_factor, num_layers=count_layers(names),
+                                   decay=layer_lr_decay)
+    made = OPTIMIZERS[optimizer](
         learning_rate=learning_rate_at(
             global_step, init_lr, num_train_steps, num_warmup_steps or 0),
         weight_decay_rate=WEIGHT_DECAY_RATE,
         exclude_from_weight_decay=EXCLUDE_FROM_WEIGHT_DECAY,
-        clip_norm=CLIP_NORM)
+        clip_norm=CLIP_NORM,
+        learning_rate_factor=factor)
+    return made.apply_gradients(gradients, global_step=global_step)
+
+
+def layer_factor(name: str, *, num_layers: int, decay: float) -> float:
+    """What the learning rate of a parameter of this name is multiplied by.
+
+    `decay` to the power of the layers above it (discriminative fine-tuning: Howard and
+    Ruder, "Universal Language Model Fine-tuning for Text Classification", section 3.2).
+    Pooler and head are the highest layer, the embeddings lie below all of the encoder's.
+    """
+    layer = _layer_of(name)
+    if layer is not None:
+        return decay ** (num_layers - layer)
+    return decay ** (num_layers + 1) if "bert/embeddings/" in name else 1.0
+
+
+def count_layers(names: Iterable[str]) -> int:
+    """Layers of the encoder that has these parameters."""
+    return 1 + max((layer for layer in map(_layer_of, names) if layer is not None), default=-1)
+
+
+def _layer_of(name: str) -> Optional[int]:
+    found = re.search(r"/layer_(\d+)/", name)
+    return int(found.group(1)) if found else None
+
+
+def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_micro_batches: int
+                   ) -> Tuple[tf.Tensor, List[GradientAndVariable]]:
+    """The loss of a batch and its gradients, with the memory of one of its micro-batches.
+
+    Micro-batches are equally large, so the mean of their mean losses is that of the batch.
+    The first is computed before a loop over the others, one after the other: it makes the
+    variables and shows which gradients are sparse. Of those the rows are kept, as they
+    come: the batch as a whole would give the same, and the same norm.
+
+    Args:
+        loss_of: from a micro-batch's number to its mean loss, a scalar. It is called once
+            with 0 and, where there are more, once in the loop with a tensor, in a
+            variable scope that reuses the variables made before.
+    """
+    loss = loss_of(0)
     variables = tf.trainable_variables()
-    return optimizer.apply_gradients(
-        zip(tf.gradients(loss, variables), variables), global_step=global_step)
+    gradients = tf.gradients(loss, variables)
+    if num_micro_batches == 1:
+        return loss, list(zip(gradients, variables))
+    pairs = [(gradient, variable) for gradient, variable in zip(gradients, variables)
+             if gradient is not None]
+    gradients, variables = zip(*pairs)
+
+    def add_micro_batch(index, loss_sum, sums):
+        with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+            loss = loss_of(index)
+        more = tf.gradients(loss, variables)
+        return index + 1, loss_sum + loss, [
+            _added(total, gradient, index) for total, gradient in zip(sums, more)]
+
+    # The loop's first forward pass waits for this, and so for the first backward pass.
+    with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
+        first_index = tf.constant(1)
+    _, loss_sum, sums = tf.while_loop(
+        lambda index, *sums: index < num_micro_batches, add_micro_batch,
+        [first_index, loss, [_first(gradient, num_micro_batches) for gradient in gradients]],
+        parallel_iterations=1, back_prop=False)
+    means = [_mean(total, gradient, num_micro_batches)
+             for total, gradient in zip(sums, gradients)]
+    return loss_sum / num_micro_batches, list(zip(means, variables))
+
+
+class _Rows(NamedTuple):
+    """The rows of a sparse gradient, an element for each micro-batch.
+
+    The indices are held as bits of floats: a GPU has no arrays of integers.
+    """
+    values: tf.TensorArray
+    indices: tf.TensorArray
+
+
+def _first(gradient: multigpu_optimizer.Gradient, count: int) -> Union[tf.Tensor, _Rows]:
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows = _Rows(tf.TensorArray(gradient.values.dtype, count, infer_shape=False),
+                 tf.TensorArray(tf.float32, count, infer_shape=False))
+    return _added(rows, gradient, 0)
+
+
+def _added(total: Union[tf.Tensor, _Rows], gradient: multigpu_optimizer.Gradient,
+           index: Union[int, tf.Tensor]) -> Union[tf.Tensor, _Rows]:
+    if isinstance(total, _Rows):
+        return _Rows(total.values.write(index, gradient.values),
+                     total.indices.write(index, tf.bitcast(gradient.indices, tf.float32)))
+    return total + gradient
+
+
+def _mean(total: Union[tf.Tensor, _Rows], first: multigpu_optimizer.Gradient,
+          count: int) -> multigpu_optimizer.Gradient:
+    if not isinstance(total, _Rows):
+        return total / count
+    values = total.values.concat()
+    indices = tf.bitcast(total.indices.concat(), first.indices.dtype)
+    rows = first.indices.shape.num_elements()
+    indices.set_shape([rows and rows * count])
+    values.set_shape(indices.shape.concatenate(first.values.shape[1:]))
+    return tf.IndexedSlices(values / count, indices, first.dense_shape)
 
 
 class AdamWeightDecayOptimizer(multigpu_optimizer.AdamWeightDecayOptimizer):

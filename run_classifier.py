@@ -152,8 +152,11 @@ def _settings(values: flags.FlagValues, task: Task) -> Settings:
         init_checkpoint=(checkpoints.open_checkpoint(values.init_checkpoint)
                          if values.init_checkpoint else None),
         batch_sizes=run_flags.batch_sizes(values),
+        gradient_accumulation_steps=run_flags.positive(values, "gradient_accumulation_steps"),
         num_train_epochs=run_flags.positive(values, "num_train_epochs"),
         learning_rate=run_flags.positive(values, "learning_rate"),
+        optimizer=values.optimizer,
+        layer_lr_decay=run_flags.in_range(values, "layer_lr_decay", 0.01, 1),
         warmup_proportion=run_flags.in_range(values, "warmup_proportion", 0, 1),
         save_checkpoints_steps=run_flags.positive(values, "save_checkpoints_steps"),
         keep_checkpoint_max=run_flags.positive(values, "keep_checkpoint_max"),

@@ -5,6 +5,7 @@ from typing import NamedTuple, Optional, Sequence
 
 from absl import flags
 
+import optimization
 from engine import devices, log
 from engine.errors import UserError
 from engine.selection import EvaluationSettings
@@ -42,12 +43,21 @@ def define_training_flags(values: flags.FlagValues) -> None:
     """How to train. Batch sizes are per replica."""
     flags.DEFINE_integer("train_batch_size", 32, "Examples per replica and training step.",
                          flag_values=values)
+    flags.DEFINE_integer(
+        "gradient_accumulation_steps", 1, "Train on so many times --train_batch_size examples per "
+        "replica and step, in the memory of one time.", flag_values=values)
     flags.DEFINE_integer("eval_batch_size", 8, "Examples of --max_seq_length per replica and "
                          "evaluation step; of shorter ones, as many as have those tokens.",
                          flag_values=values)
     flags.DEFINE_integer("predict_batch_size", 8, "Like --eval_batch_size, for predictions.",
                          flag_values=values)
-    flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate of Adam.", flag_values=values)
+    flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.", flag_values=values)
+    flags.DEFINE_enum(
+        "optimizer", "adamw", sorted(optimization.OPTIMIZERS), "lamb scales each parameter's "
+        "update to the parameter's own size, for large batches.", flag_values=values)
+    flags.DEFINE_float(
+        "layer_lr_decay", 1.0, "The learning rate of a layer is that of the layer above it times "
+        "this, the embeddings' the lowest and the head's --learning_rate.", flag_values=values)
     flags.DEFINE_float(
         "warmup_proportion", 0.1, "Share of the training steps over which the learning rate "
         "rises: 0.1 is 10%.", flag_values=values)

@@ -5,7 +5,7 @@ Estimator and MirroredStrategy run it; the batches come from the plan, the updat
 """
 
 import os
-from typing import NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional, Union
 
 import tensorflow.compat.v1 as tf
 
@@ -24,7 +24,10 @@ class TrainingSettings(NamedTuple):
     num_train_steps: int  # at which training ends, steps of earlier runs included
     warmup_steps: int
     learning_rate: float  # peak of the schedule
-    per_replica_batch_size: int
+    optimizer: str  # a key of optimization.OPTIMIZERS
+    layer_lr_decay: float  # see optimization.layer_factor
+    per_replica_batch_size: int  # what a replica takes at a time
+    gradient_accumulation_steps: int  # so many times in a step
     seed: int  # of initial values, order and dropout
     save_checkpoints_steps: int
     keep_checkpoint_max: int
@@ -67,7 +70,8 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     saving.remove_remnants(settings.output_dir)
     earlier = checkpoints.latest(settings.output_dir)
     first_step = earlier.global_step if earlier else 0
-    global_batch_size = settings.per_replica_batch_size * devices.num_replicas
+    examples_per_replica = settings.per_replica_batch_size * settings.gradient_accumulation_steps
+    global_batch_size = examples_per_replica * devices.num_replicas
     plan = TrainingPlan(source.lengths, global_batch_size, settings.seed)
 
     def is_evaluated(step: int) -> bool:
@@ -81,7 +85,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     def input_fn() -> tf.data.Dataset:
         return batches.training_dataset(
             source, plan, num_replicas=devices.num_replicas,
-            per_replica_batch_size=settings.per_replica_batch_size,
+            per_replica_batch_size=examples_per_replica,
             first_step=first_step, last_step=settings.num_train_steps)
 
     initial_values = checkpoints.InitialValues(None if earlier else init_checkpoint, settings.seed)
@@ -119,24 +123,44 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
               settings: TrainingSettings):
     def model_fn(features, mode):
         global_step = tf.train.get_or_create_global_step()
-        with initial_values.scope():
-            outputs = forward(features, True, _dropout_seed(settings.seed, global_step))
-        train_op = optimization.create_optimizer(
-            outputs.loss, settings.learning_rate, settings.num_train_steps, settings.warmup_steps)
+
+        def loss_of(micro_batch):
+            part = features
+            if settings.gradient_accumulation_steps > 1:
+                part = _micro_batch(features, micro_batch, settings.per_replica_batch_size)
+            with initial_values.scope():
+                return forward(
+                    part, True, _dropout_seed(settings.seed, global_step, micro_batch)).loss
+
+        loss, gradients = optimization.mean_gradients(
+            loss_of, settings.gradient_accumulation_steps)
+        train_op = optimization.create_train_op(
+            gradients, settings.learning_rate, settings.num_train_steps, settings.warmup_steps,
+            optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay)
         _skip_report_of_uninitialized_variables()
         # Estimator adds up what the replicas report; the mean over all of them is meant.
-        reported_loss = outputs.loss / tf.distribute.get_strategy().num_replicas_in_sync
+        reported_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
         return tf.estimator.EstimatorSpec(mode, loss=reported_loss, train_op=train_op)
     return model_fn
 
 
-def _dropout_seed(seed: int, global_step: tf.Variable) -> tf.Tensor:
-    """[2], different for every step and replica of a run, and for runs of different seeds."""
+def _micro_batch(features: Dict[str, tf.Tensor], index: Union[int, tf.Tensor],
+                 size: int) -> Dict[str, tf.Tensor]:
+    # Gathered, because slices and reshapes of int32 would go through the host's memory.
+    rows = index * size + tf.range(size)
+    return {name: tf.gather(values, rows) for name, values in features.items()}
+
+
+def _dropout_seed(seed: int, global_step: tf.Variable,
+                  micro_batch: Union[int, tf.Tensor]) -> tf.Tensor:
+    """[2], another for each step, micro-batch and replica of a run, and for other seeds."""
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
     with tf.device("/cpu:0"):  # random kernels read their seeds in host memory
         # 2**20 is more replicas than anyone has: (seed, replica) pairs do not collide.
         stream = seed * 2**20 + tf.cast(replica, tf.int64)
-        return tf.stack([stream, tf.cast(global_step, tf.int64)])
+        # And nobody trains for 2**40 steps.
+        place = tf.cast(global_step, tf.int64) + tf.cast(micro_batch, tf.int64) * 2**40
+        return tf.stack([stream, place])
 
 
 def _skip_report_of_uninitialized_variables() -> None:

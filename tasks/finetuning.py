@@ -24,8 +24,11 @@ class Settings(NamedTuple):
     data_dir: str
     init_checkpoint: Optional[checkpoints.Checkpoint]
     batch_sizes: BatchSizes
+    gradient_accumulation_steps: int
     num_train_epochs: float
     learning_rate: float
+    optimizer: str
+    layer_lr_decay: float
     warmup_proportion: float
     save_checkpoints_steps: int
     keep_checkpoint_max: int
@@ -52,7 +55,10 @@ class Job(NamedTuple):
 
     @property
     def global_batch_size(self) -> int:
-        return self.settings.batch_sizes.train * self.devices.num_replicas
+        """Examples of a training step, over all replicas."""
+        settings = self.settings
+        return (settings.batch_sizes.train * settings.gradient_accumulation_steps
+                * self.devices.num_replicas)
 
     def facts(self) -> Dict[str, Any]:
         """What all runs in one output directory must have in common."""
@@ -139,7 +145,10 @@ def train(job: Job, texts: TextSet, evaluate: selection.Evaluate) -> None:
                 num_train_steps=num_train_steps,
                 warmup_steps=warmup_steps,
                 learning_rate=settings.learning_rate,
+                optimizer=settings.optimizer,
+                layer_lr_decay=settings.layer_lr_decay,
                 per_replica_batch_size=settings.batch_sizes.train,
+                gradient_accumulation_steps=settings.gradient_accumulation_steps,
                 seed=settings.seed,
                 save_checkpoints_steps=settings.save_checkpoints_steps,
                 keep_checkpoint_max=settings.keep_checkpoint_max),
@@ -171,6 +180,11 @@ def _changeable(job: Job) -> Dict[str, Any]:
     settings = job.settings
     return {run_record.GLOBAL_BATCH_SIZE: job.global_batch_size,
             "number of replicas": job.devices.num_replicas,
+            # None where it is the default, as in the records of runs before there was a choice.
+            "--gradient_accumulation_steps":
+                settings.gradient_accumulation_steps if _accumulates(settings) else None,
+            "--optimizer": settings.optimizer if settings.optimizer != "adamw" else None,
+            "--layer_lr_decay": settings.layer_lr_decay if settings.layer_lr_decay != 1 else None,
             "--num_train_epochs": settings.num_train_epochs,
             "--learning_rate": settings.learning_rate,
             "--warmup_proportion": settings.warmup_proportion,
@@ -187,10 +201,16 @@ def _evaluation_facts(evaluation: Optional[selection.EvaluationSettings]) -> Dic
             "--early_stopping_patience": facts.patience}
 
 
+def _accumulates(settings: Settings) -> bool:
+    return settings.gradient_accumulation_steps > 1
+
+
 def _announce(job: Job, num_examples: int, num_train_steps: int, warmup_steps: int) -> None:
     if not job.settings.init_checkpoint and not checkpoints.latest(job.settings.output_dir):
         log.warn("no --init_checkpoint: the whole model starts from random values")
+    times = (f" x {job.settings.gradient_accumulation_steps} accumulated"
+             if _accumulates(job.settings) else "")
     log.info(f"Training on {job.devices.describe()}: {job.devices.num_replicas} replicas x "
-             f"{job.settings.batch_sizes.train} = {job.global_batch_size} examples per step; "
-             f"{num_examples:,} examples x {job.settings.num_train_epochs:g} epochs = "
+             f"{job.settings.batch_sizes.train}{times} = {job.global_batch_size} examples per "
+             f"step; {num_examples:,} examples x {job.settings.num_train_epochs:g} epochs = "
              f"{num_train_steps:,} steps, {warmup_steps:,} of them warm-up")

@@ -24,7 +24,7 @@ def config() -> modeling.BertConfig:
         attention_probs_dropout_prob=0.0)
 
 
-def operations_of_a_step(num_replicas: int, kind: str, all_reduce: str):
+def operations_of_a_step(num_replicas: int, kind: str, all_reduce: str, micro_batches: int = 1):
     """All that one step of a classifier's training runs."""
     names = tuple(f"/{kind}:{i}" for i in range(num_replicas))
     strategy = Devices(names, kind.upper(), all_reduce, tf.ConfigProto()).strategy()
@@ -35,7 +35,14 @@ def operations_of_a_step(num_replicas: int, kind: str, all_reduce: str):
         features = {name: tf.placeholder(tf.int32, [BATCH, LENGTH])
                     for name in ("input_ids", "input_mask", "segment_ids")}
         features["label_ids"] = tf.placeholder(tf.int32, [BATCH])
-        return optimization.create_optimizer(forward(features, True, None).loss, 1e-4, 10, 1)
+
+        def loss_of(index):
+            rows = index * (BATCH // micro_batches) + tf.range(BATCH // micro_batches)
+            part = {name: tf.gather(values, rows) for name, values in features.items()}
+            with tf.variable_scope(tf.get_variable_scope()):
+                return forward(part, True, None).loss
+        _, gradients = optimization.mean_gradients(loss_of, micro_batches)
+        return optimization.create_train_op(gradients, 1e-4, 10, 1)
 
     with strategy.scope():
         train_ops = strategy.experimental_local_results(
@@ -63,9 +70,10 @@ def num_dense_values() -> int:
                if "word_embeddings" not in variable.name and "replica" not in variable.name)
 
 
-@pytest.mark.parametrize("num_replicas", [2, 3, 8])
-def test_cards_exchange_one_pack_of_gradients_and_the_rows_of_the_embeddings(num_replicas):
-    operations = operations_of_a_step(num_replicas, "gpu", "nccl")
+@pytest.mark.parametrize("num_replicas, micro_batches", [(2, 1), (3, 1), (8, 1), (2, 4)])
+def test_cards_exchange_one_pack_of_gradients_and_the_rows_of_the_embeddings(
+        num_replicas, micro_batches):
+    operations = operations_of_a_step(num_replicas, "gpu", "nccl", micro_batches)
     packs = [op for op in operations if op.type == "NcclAllReduce"]
     assert sorted({op.device for op in packs}) == sorted(op.device for op in packs)
     assert [op.inputs[0].shape.as_list() for op in packs] == [[num_dense_values()]] * num_replicas

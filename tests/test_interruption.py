@@ -1,4 +1,4 @@
-"""A run that is told to end, or killed, goes on where it was and ends as if nothing had happened."""
+"""A run that is told to end, or killed, goes on and ends as if nothing had happened."""
 
 import json
 import os
@@ -19,7 +19,7 @@ STEPS = 60
 
 @pytest.fixture(scope="module")
 def flags(tiny_model, tmp_path_factory):
-    """Of a run of 60 steps with dropout on two replicas that saves after each, evaluates some."""
+    """Of a run of 60 steps with dropout on two replicas, each saved, some evaluated."""
     directory = tmp_path_factory.mktemp("interruption")
     config = {**tiny_model.config().to_dict(), "hidden_dropout_prob": 0.1}
     (directory / "config.json").write_text(json.dumps(config))

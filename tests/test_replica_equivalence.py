@@ -30,8 +30,9 @@ def training_source(model: TinyModel, directory, *, examples: int = 200) -> batc
 def settings(output_dir, per_replica_batch_size: int, **changes) -> training.TrainingSettings:
     return training.TrainingSettings(
         output_dir=str(output_dir), num_train_steps=STEPS, warmup_steps=4, learning_rate=5e-5,
-        per_replica_batch_size=per_replica_batch_size, seed=7, save_checkpoints_steps=1000,
-        keep_checkpoint_max=5)._replace(**changes)
+        optimizer="adamw", layer_lr_decay=1.0,
+        per_replica_batch_size=per_replica_batch_size, gradient_accumulation_steps=1, seed=7,
+        save_checkpoints_steps=1000, keep_checkpoint_max=5)._replace(**changes)
 
 
 def train(model: TinyModel, source, num_replicas, run_settings, *, config_changes=None,

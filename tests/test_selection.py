@@ -1,4 +1,4 @@
-"""Evaluations during a training: the best checkpoint is kept and used, and patience ends the run."""
+"""Evaluations during a training: the best checkpoint is kept and used, patience ends the run."""
 
 import json
 import os

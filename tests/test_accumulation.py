@@ -1,0 +1,142 @@
+"""k micro-batches of B step like one batch of k * B, on several replicas, too."""
+
+import numpy as np
+import pytest
+
+import optimization
+from commands import arguments, run_command
+from conftest import assert_same_training, checkpoint_values, write_cola
+from engine import batches, checkpoints
+from engine.model import Outputs
+from tasks import classifier
+from test_replica_equivalence import (STEPS, Crash, crash_after, recorded, settings, train,
+                                      training_source)
+
+import tensorflow.compat.v1 as tf
+
+
+@pytest.fixture(scope="module")
+def source(tiny_model, tmp_path_factory):
+    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
+
+
+def steep(model):
+    """A model whose gradients are clipped."""
+    classify = classifier.forward_of(model.config(), 2)
+
+    def forward(features, is_training, dropout_seed):
+        outputs = classify(features, is_training, dropout_seed)
+        return Outputs(30 * outputs.loss, outputs.predictions)
+    return forward
+
+
+def test_1x16_1x4x4_and_2x2x4_end_with_the_same_variables_slots_step_and_loss(
+        tiny_model, source, tmp_path, monkeypatch):
+    losses, norms = recorded(monkeypatch)
+    runs = []
+    for replicas, batch, times in ((1, 16, 1), (1, 4, 4), (2, 2, 4)):
+        runs.append(train(
+            tiny_model, source, replicas,
+            settings(tmp_path / str(len(runs)), batch, gradient_accumulation_steps=times),
+            forward=steep(tiny_model)))
+    assert np.median(norms[:STEPS]) > 1, "clipping must be active for this to mean anything"
+    np.testing.assert_allclose(losses[STEPS:2 * STEPS], losses[:STEPS], rtol=1e-5)
+    np.testing.assert_allclose(losses[2 * STEPS:], losses[:STEPS], rtol=1e-5)
+    np.testing.assert_allclose(norms[STEPS:2 * STEPS], norms[:STEPS], rtol=1e-4)
+    for run in runs[1:]:
+        assert_same_training(runs[0], run)  # the same names, too: nothing more in a checkpoint
+        assert run["global_step"] == STEPS
+    initial = checkpoint_values(tiny_model.init_checkpoint)
+    moved = np.abs(runs[0]["bert/pooler/dense/kernel"] - initial["bert/pooler/dense/kernel"])
+    assert moved.max() > 1e-4, "a training that moves nothing proves nothing"
+
+
+def test_what_one_batch_began_accumulation_ends(tiny_model, source, tmp_path, monkeypatch):
+    whole = train(tiny_model, source, 1, settings(tmp_path / "whole", 16))
+    with monkeypatch.context() as patch:
+        crash_after(8, patch)
+        with pytest.raises(Crash):
+            train(tiny_model, source, 1,
+                  settings(tmp_path / "parts", 16, save_checkpoints_steps=8))
+    assert checkpoints.latest(str(tmp_path / "parts")).global_step == 8
+    resumed = train(tiny_model, source, 2,
+                    settings(tmp_path / "parts", 4, gradient_accumulation_steps=2))
+    assert_same_training(whole, resumed)
+
+
+def test_micro_batches_and_steps_drop_different_values_and_runs_of_a_seed_the_same(
+        tiny_model, source, tmp_path):
+    """Of one example again and again, all differences are dropout's."""
+    same = batches.Source(
+        lengths=source.lengths[:1].repeat(64), max_length=source.max_length,
+        fetch=lambda indices, length: source.fetch(np.zeros(len(indices), np.int64), length))
+    seen = []
+    classify = classifier.forward_of(tiny_model.config(hidden_dropout_prob=0.2), 2)
+
+    def forward(features, is_training, dropout_seed):
+        outputs = classify(features, is_training, dropout_seed)
+        logits = outputs.predictions["logits"]
+        note = tf.numpy_function(lambda values: seen.append(values) or np.float32(0),
+                                 [logits[0]], tf.float32)
+        return Outputs(outputs.loss + tf.stop_gradient(tf.ensure_shape(note, [])),
+                       outputs.predictions)
+
+    def run(name):
+        seen.clear()
+        values = train(tiny_model, same, 2, settings(
+            tmp_path / name, 2, gradient_accumulation_steps=3, num_train_steps=2,
+            learning_rate=1e-12), forward=forward)
+        return values, np.array(sorted(map(tuple, seen)))
+
+    values, logits = run("once")
+    assert logits.shape == (2 * 3 * 2, 2)
+    assert len(np.unique(logits.round(6), axis=0)) == len(logits), "each mask is another"
+    again, same_logits = run("again")
+    np.testing.assert_array_equal(logits, same_logits)
+    for name, value in values.items():
+        np.testing.assert_array_equal(value, again[name], err_msg=name)
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_the_gradients_of_micro_batches_are_those_of_the_batch_in_kind_and_value(times):
+    """A variable that is looked up, one that is not, and one that the loss does not have."""
+    random = np.random.RandomState(0)
+    ids = random.randint(0, 6, [10, 3]).astype(np.int32)
+    table_value = random.randn(6, 4).astype(np.float32)
+
+    def build(parts):
+        def loss_of(index):
+            table = tf.get_variable("table", initializer=table_value, use_resource=True)
+            kernel = tf.get_variable("kernel", initializer=table_value[:4, :2], use_resource=True)
+            tf.get_variable("unused", [2], use_resource=True)
+            rows = tf.gather(ids, index * (10 // parts) + tf.range(10 // parts))
+            return tf.reduce_mean(tf.square(tf.tensordot(tf.gather(table, rows), kernel, 1)))
+        with tf.Graph().as_default(), tf.Session() as session:
+            loss, gradients = optimization.mean_gradients(
+                lambda index: _in_scope(loss_of, index), parts)
+            by_name = {variable.op.name: gradient for gradient, variable in gradients
+                       if gradient is not None}
+            assert sorted(by_name) == ["kernel", "table"]
+            assert isinstance(by_name["table"], tf.IndexedSlices)
+            session.run(tf.global_variables_initializer())
+            return session.run([loss, by_name["kernel"], by_name["table"].values,
+                                by_name["table"].indices])
+
+    for expected, actual in zip(build(1), build(times)):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7)
+
+
+def _in_scope(loss_of, index):
+    with tf.variable_scope(tf.get_variable_scope()):
+        return loss_of(index)
+
+
+def test_the_command_counts_steps_and_examples_with_accumulation(tiny_model, tmp_path):
+    process = run_command("--do_train", *arguments(dict(
+        tiny_model._asdict(), task_name="cola", data_dir=write_cola(tmp_path / "cola", train=50),
+        output_dir=tmp_path / "out", max_seq_length=24, train_batch_size=2, num_cpu_replicas=2,
+        gradient_accumulation_steps=3, num_train_epochs=2)))
+    assert process.returncode == 0, process.stderr
+    assert "2 replicas x 2 x 3 accumulated = 12 examples per step; 50 examples x 2 epochs = " \
+        "8 steps" in process.stderr
+    assert checkpoints.latest(str(tmp_path / "out")).global_step == 8

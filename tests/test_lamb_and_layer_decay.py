@@ -1,0 +1,132 @@
+"""LAMB and layer-wise learning rates against NumPy, and on several replicas like on one."""
+
+import numpy as np
+import pytest
+
+import optimization
+from conftest import assert_same_training, checkpoint_values
+from test_optimizer import INITIAL, gradients_of_steps, run_optimizer
+from test_replica_equivalence import settings, train, training_source
+
+DECAY, EPSILON = 0.1, 1e-6
+
+
+@pytest.fixture(scope="module")
+def source(tiny_model, tmp_path_factory):
+    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
+
+
+def in_numpy(steps, learning_rate, *, lamb, factor=lambda name: 1.0, clip_norm=1.0, initial=None):
+    """LAMB, or AdamW, as the papers have them, without bias correction, in float64."""
+    w = {name: value.astype(np.float64) for name, value in (initial or INITIAL).items()}
+    m = {name: np.zeros_like(value) for name, value in w.items()}
+    v = {name: np.zeros_like(value) for name, value in w.items()}
+    for gradients in steps:
+        norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in gradients.values()))
+        for name, g in gradients.items():
+            g = g.astype(np.float64) * min(1.0, clip_norm / norm)
+            m[name] = 0.9 * m[name] + 0.1 * g
+            v[name] = 0.999 * v[name] + 0.001 * g ** 2
+            is_excluded = "LayerNorm" in name or "bias" in name
+            u = m[name] / (np.sqrt(v[name]) + EPSILON) + (0 if is_excluded else DECAY) * w[name]
+            ratio = 1.0
+            norms = np.linalg.norm(w[name]), np.linalg.norm(u)
+            if lamb and not is_excluded and min(norms) > 0:
+                ratio = norms[0] / norms[1]
+            w[name] = w[name] - learning_rate * factor(name) * ratio * u
+    return {**w, **{f"{name}/adam_m": value for name, value in m.items()},
+            **{f"{name}/adam_v": value for name, value in v.items()}}
+
+
+def optimizer(kind, **options):
+    return lambda: optimization.OPTIMIZERS[kind](
+        0.01, weight_decay_rate=DECAY, exclude_from_weight_decay=["LayerNorm", "bias"],
+        clip_norm=1.0, **options)
+
+
+def assert_close(expected, actual):
+    assert sorted(expected) == sorted(actual)
+    for name, value in expected.items():  # 1 - 0.999 is 1.3e-5 off in float32
+        np.testing.assert_allclose(actual[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("use_resource", (True, False))
+def test_ten_steps_of_lamb_equal_the_formula_in_numpy(use_resource):
+    steps = gradients_of_steps(10)
+    expected = in_numpy(steps, 0.01, lamb=True)
+    actual, count = run_optimizer(steps, optimizer("lamb"), use_resource=use_resource,
+                                  global_step=True)
+    assert count == 10
+    assert_close(expected, actual)
+    adam = in_numpy(steps, 0.01, lamb=False)
+    assert np.abs(adam["dense/kernel"] - expected["dense/kernel"]).max() > 1e-3
+
+
+def test_a_parameter_of_zeros_still_moves(monkeypatch):
+    zeros = {**INITIAL, "dense/kernel": np.zeros((2, 2), np.float32)}
+    monkeypatch.setitem(INITIAL, "dense/kernel", zeros["dense/kernel"])
+    steps = gradients_of_steps(2)
+    actual = run_optimizer(steps, optimizer("lamb"))
+    assert_close(in_numpy(steps, 0.01, lamb=True, initial=zeros), actual)
+    assert np.abs(actual["dense/kernel"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("use_resource", (True, False))
+@pytest.mark.parametrize("bad", (np.nan, np.inf))
+def test_lamb_leaves_everything_but_the_step_where_a_gradient_is_not_finite(use_resource, bad):
+    steps = gradients_of_steps(2)
+    poisoned = {name: value.copy() for name, value in steps[1].items()}
+    poisoned["dense/kernel"][0, 1] = bad
+    before = run_optimizer(steps, optimizer("lamb"), use_resource=use_resource)
+    after, count = run_optimizer(steps + [poisoned], optimizer("lamb"),
+                                 use_resource=use_resource, global_step=True)
+    assert count == 3
+    for name, value in before.items():
+        np.testing.assert_array_equal(value, after[name], err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_each_parameter_has_its_own_learning_rate(kind):
+    def factor(name):
+        return {"dense/kernel": 0.5, "dense/bias": 0.1}.get(name, 1.0)
+    steps = gradients_of_steps(5)
+    expected = in_numpy(steps, 0.01, lamb=kind == "lamb", factor=factor)
+    assert_close(expected, run_optimizer(steps, optimizer(kind, learning_rate_factor=factor)))
+
+
+def test_the_rate_falls_from_the_head_to_the_embeddings():
+    names = ["bert/embeddings/word_embeddings", "bert/embeddings/LayerNorm/beta",
+             "bert/encoder/layer_0/output/dense/kernel",
+             "bert/encoder/layer_10/attention/self/query/bias",
+             "bert/encoder/layer_11/output/dense/kernel", "bert/pooler/dense/kernel",
+             "output_weights"]
+    assert optimization.count_layers(names) == 12
+    factors = [optimization.layer_factor(name, num_layers=12, decay=0.5) for name in names]
+    assert factors == [0.5 ** 13, 0.5 ** 13, 0.5 ** 12, 0.5 ** 2, 0.5, 1.0, 1.0]
+
+
+def test_the_first_step_of_a_model_moves_each_layer_by_its_rate(tiny_model, source, tmp_path):
+    """Adam's first step is +-rate * 0.1 / sqrt(0.001), wherever the gradient is not tiny."""
+    initial = checkpoint_values(tiny_model.init_checkpoint)
+    moved = train(tiny_model, source, 2, settings(
+        tmp_path, 8, num_train_steps=1, warmup_steps=0, learning_rate=1e-3, layer_lr_decay=0.5))
+    for name, factor in (("bert/pooler/dense/bias", 1.0),
+                         ("bert/encoder/layer_1/output/dense/bias", 0.5),
+                         ("bert/encoder/layer_0/output/dense/bias", 0.25),
+                         ("bert/embeddings/LayerNorm/beta", 0.125)):
+        largest = np.abs(moved[name] - initial[name]).max()
+        assert largest == pytest.approx(factor * 1e-3 * 0.1 / np.sqrt(0.001), rel=0.05), name
+
+
+def test_lamb_on_several_replicas_and_micro_batches_steps_like_on_one(
+        tiny_model, source, tmp_path):
+    runs = [train(tiny_model, source, replicas, settings(
+        tmp_path / str(index), batch, gradient_accumulation_steps=times, optimizer="lamb",
+        layer_lr_decay=0.9))
+        for index, (replicas, batch, times) in enumerate(((1, 16, 1), (2, 8, 1), (2, 4, 2)))]
+    for run in runs[1:]:
+        assert_same_training(runs[0], run)
+    adam = train(tiny_model, source, 1, settings(tmp_path / "adam", 16))
+    assert sorted(adam) == sorted(runs[0]), "a checkpoint does not say which optimizer it was"
+    name = "bert/pooler/dense/kernel"
+    assert np.abs(adam[name] - runs[0][name]).max() > 1e-5
