@@ -10,7 +10,8 @@ from typing import Dict, NamedTuple, Optional, Union
 import tensorflow.compat.v1 as tf
 
 import optimization
-from engine import batches, checkpoints, interruption, log, progress, saving, summaries
+from engine import (
+    batches, checkpoints, interruption, log, memory, progress, saving, summaries)
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
@@ -63,7 +64,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     SIGTERM and Ctrl-C end it after the step that they meet, with a checkpoint.
 
     Raises:
-        UserError: the checkpoints do not fit the model.
+        UserError: the checkpoints do not fit the model; the memory does not suffice.
         Interrupted: by one of those signals.
     """
     os.makedirs(settings.output_dir, exist_ok=True)
@@ -100,7 +101,11 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     saver = saving.SaveHook(settings.output_dir, settings.save_checkpoints_steps,
                             settings.keep_checkpoint_max, signals, evaluations, is_evaluated)
     hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver, shown]
-    with signals, curves, shown:
+
+    def step_at_hand() -> str:
+        return _describe_step(saver.step or first_step, source, plan, settings)
+
+    with signals, curves, shown, memory.explained(step_at_hand):
         try:
             estimator.train(input_fn, hooks=hooks, max_steps=settings.num_train_steps)
         except interruption.Interrupted:
@@ -117,6 +122,18 @@ def _is_due(step: int, evaluations: Evaluations, plan: TrainingPlan,
     every_steps = evaluations.settings.every_steps
     return (step == settings.num_train_steps
             or (step % every_steps == 0 if every_steps else plan.ends_epoch(step)))
+
+
+def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
+                   settings: TrainingSettings) -> str:
+    """What the step after `step` takes, and how it takes less, for `memory.explained`."""
+    batch_size = settings.per_replica_batch_size
+    kept = checkpoints.latest(settings.output_dir)
+    return (f"in training step {step + 1}: {batch_size} examples per replica at a time x "
+            f"{source.padded_length(plan.global_batch(step))} tokens; "
+            + memory.smaller_batch(batch_size, settings.gradient_accumulation_steps)
+            + "--recompute_layers or a smaller --max_seq_length help"
+            + (f"; {settings.output_dir} keeps step {kept.global_step}" if kept else ""))
 
 
 def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
