@@ -289,6 +289,25 @@ class LayerSettings(NamedTuple):
     activation: Activation
     hidden_dropout_prob: Optional[float]
     attention_probs_dropout_prob: Optional[float]
+    compiled: bool = False  # with XLA; see `layer_computation`
+
+
+_computation = threading.local()  # MirroredStrategy builds each replica in a thread of its own
+
+
+@contextlib.contextmanager
+def layer_computation(*, compiled: bool) -> Iterator[None]:
+    """Within it, this thread's models compute their encoder layers in another way.
+
+    Args:
+      compiled: with XLA, forward and backward, once for each shape and device.
+    """
+    earlier = getattr(_computation, "settings", {})
+    _computation.settings = {"compiled": compiled}
+    try:
+        yield
+    finally:
+        _computation.settings = earlier
 
 
 @tf.custom_gradient
@@ -411,9 +430,16 @@ def _encoder_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, 
     return tf.reshape(_add_and_normalize(output, attention, weights.output_norm), shape)
 
 
+def _compiled_encoder_layer(*arguments) -> tf.Tensor:
+    """`_encoder_layer`, its operations and those of its gradient marked for XLA."""
+    # Of all ways this is the one that both runtimes have for functions in several replicas.
+    with tf.xla.experimental.jit_scope():
+        return _encoder_layer(*arguments)
+
+
 # --- Graph functions shared by layers and replicas ---------------------------------------
 
-_tracing = threading.Lock()  # MirroredStrategy builds each replica in a thread of its own
+_tracing = threading.Lock()
 _traced = {}  # type: Dict[tuple, Callable[..., tf.Tensor]]
 _copying = threading.local()
 
@@ -819,6 +845,7 @@ def _encoder_layers(settings: LayerSettings, num_layers: int, hidden_size: int,
                     dropout_seed: Optional[tf.Tensor]
                     ) -> List[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]]:
     """Makes the variables of layer_0, layer_1 ...; returns each layer as f(queries, states)."""
+    settings = settings._replace(**getattr(_computation, "settings", {}))
     # In each layer: the attention probabilities, the attention's output, the layer's output.
     seeds = tf.unstack(_seeds_of_places([num_layers, 3], dropout_seed, [
         settings.hidden_dropout_prob, settings.attention_probs_dropout_prob]))
@@ -847,7 +874,8 @@ def _call_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, see
         # A caller's own function may hold tensors of this graph; ours do not.
         return _encoder_layer(queries, states, mask_bias, seeds, weights, settings)
     states_shape = [None, None, states.shape.as_list()[-1]]
-    output = _call_shared(_encoder_layer, settings,
+    function = _compiled_encoder_layer if settings.compiled else _encoder_layer
+    output = _call_shared(function, settings,
                           [(queries, states_shape), (states, states_shape),
                            (mask_bias, [None, 1, None, None]), (seeds, [3, 2])], weights)
     output.set_shape(queries.shape)

@@ -68,6 +68,9 @@ def define_training_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("seed", 42, "Of initial values, order of examples and dropout.",
                          flag_values=values)
     flags.DEFINE_bool(
+        "xla", False, "Compile the encoder's layers with XLA in training; steps are padded to one "
+        "of a handful of lengths, each compiled once.", flag_values=values)
+    flags.DEFINE_bool(
         "dynamic_padding", True, "Pad a batch to its longest example; false pads each one to "
         "--max_seq_length.", flag_values=values)
     flags.DEFINE_bool(

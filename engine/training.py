@@ -9,9 +9,10 @@ from typing import Dict, NamedTuple, Optional, Union
 
 import tensorflow.compat.v1 as tf
 
+import modeling
 import optimization
 from engine import (
-    batches, checkpoints, interruption, log, memory, progress, saving, summaries)
+    batches, checkpoints, compilation, interruption, log, memory, progress, saving, summaries)
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
@@ -32,6 +33,7 @@ class TrainingSettings(NamedTuple):
     seed: int  # of initial values, order and dropout
     save_checkpoints_steps: int
     keep_checkpoint_max: int
+    xla: bool = False  # compile the encoder's layers
 
 
 def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) -> int:
@@ -74,6 +76,8 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     examples_per_replica = settings.per_replica_batch_size * settings.gradient_accumulation_steps
     global_batch_size = examples_per_replica * devices.num_replicas
     plan = TrainingPlan(source.lengths, global_batch_size, settings.seed)
+    if settings.xla:
+        source = source.bucketed()
 
     def is_evaluated(step: int) -> bool:
         return evaluations is not None and step > 0 and _is_due(step, evaluations, plan, settings)
@@ -101,6 +105,8 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     saver = saving.SaveHook(settings.output_dir, settings.save_checkpoints_steps,
                             settings.keep_checkpoint_max, signals, evaluations, is_evaluated)
     hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver, shown]
+    if settings.xla:
+        hooks.append(compilation.CompilationLog(source, plan, first_step))
 
     def step_at_hand() -> str:
         return _describe_step(saver.step or first_step, source, plan, settings)
@@ -145,7 +151,7 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             part = features
             if settings.gradient_accumulation_steps > 1:
                 part = _micro_batch(features, micro_batch, settings.per_replica_batch_size)
-            with initial_values.scope():
+            with initial_values.scope(), modeling.layer_computation(compiled=settings.xla):
                 return forward(
                     part, True, _dropout_seed(settings.seed, global_step, micro_batch)).loss
 
