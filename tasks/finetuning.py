@@ -29,6 +29,7 @@ class Settings(NamedTuple):
     learning_rate: float
     optimizer: str
     layer_lr_decay: float
+    fp16: bool
     warmup_proportion: float
     save_checkpoints_steps: int
     keep_checkpoint_max: int
@@ -151,7 +152,8 @@ def train(job: Job, texts: TextSet, evaluate: selection.Evaluate) -> None:
                 gradient_accumulation_steps=settings.gradient_accumulation_steps,
                 seed=settings.seed,
                 save_checkpoints_steps=settings.save_checkpoints_steps,
-                keep_checkpoint_max=settings.keep_checkpoint_max),
+                keep_checkpoint_max=settings.keep_checkpoint_max,
+                fp16=settings.fp16),
             settings.init_checkpoint, evaluations)
 
 
@@ -185,6 +187,7 @@ def _changeable(job: Job) -> Dict[str, Any]:
                 settings.gradient_accumulation_steps if _accumulates(settings) else None,
             "--optimizer": settings.optimizer if settings.optimizer != "adamw" else None,
             "--layer_lr_decay": settings.layer_lr_decay if settings.layer_lr_decay != 1 else None,
+            "--fp16": settings.fp16 or None,
             "--num_train_epochs": settings.num_train_epochs,
             "--learning_rate": settings.learning_rate,
             "--warmup_proportion": settings.warmup_proportion,
