@@ -159,6 +159,7 @@ def _settings(values: flags.FlagValues, task: Task) -> Settings:
         learning_rate=run_flags.positive(values, "learning_rate"),
         optimizer=values.optimizer,
         layer_lr_decay=run_flags.in_range(values, "layer_lr_decay", 0.01, 1),
+        fp16=values.fp16,
         warmup_proportion=run_flags.in_range(values, "warmup_proportion", 0, 1),
         save_checkpoints_steps=run_flags.positive(values, "save_checkpoints_steps"),
         keep_checkpoint_max=run_flags.positive(values, "keep_checkpoint_max"),

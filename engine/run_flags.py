@@ -58,6 +58,9 @@ def define_training_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "layer_lr_decay", 1.0, "The learning rate of a layer is that of the layer above it times "
         "this, the embeddings' the lowest and the head's --learning_rate.", flag_values=values)
+    flags.DEFINE_bool(
+        "fp16", False, "Mixed precision: the encoder's matrix products in float16, with a loss "
+        "scale that finds itself. For GPUs with tensor cores.", flag_values=values)
     flags.DEFINE_float(
         "warmup_proportion", 0.1, "Share of the training steps over which the learning rate "
         "rises: 0.1 is 10%.", flag_values=values)

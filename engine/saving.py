@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import time
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -27,6 +27,19 @@ def remove_remnants(output_dir: str) -> None:
         if _TEMPORARY.fullmatch(name) or (data and data.group(1) + ".index" not in names):
             path = os.path.join(output_dir, name)
             shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+
+
+def restore_only(variables: Sequence[tf.Variable], *,
+                 and_initialize: Sequence[tf.Variable]) -> None:
+    """Makes this graph's saver, which saves all variables, restore from checkpoints with fewer."""
+    saver, = tf.get_collection(tf.GraphKeys.SAVERS)
+    partial = tf.train.Saver(variables)
+    initialize = tf.variables_initializer(and_initialize)
+
+    def restore(session, path):
+        partial.restore(session, path)
+        session.run(initialize)
+    saver.restore = restore
 
 
 class SaveHook(tf.train.SessionRunHook):

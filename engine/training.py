@@ -34,6 +34,7 @@ class TrainingSettings(NamedTuple):
     save_checkpoints_steps: int
     keep_checkpoint_max: int
     xla: bool = False  # compile the encoder's layers
+    fp16: bool = False  # mixed precision, with a dynamic loss scale
 
 
 def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) -> int:
@@ -69,6 +70,8 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         UserError: the checkpoints do not fit the model; the memory does not suffice.
         Interrupted: by one of those signals.
     """
+    if settings.fp16 and devices.kind == "CPU":
+        log.warn("--fp16 makes nothing faster on the CPU; it is for GPUs with tensor cores")
     os.makedirs(settings.output_dir, exist_ok=True)
     saving.remove_remnants(settings.output_dir)
     earlier = checkpoints.latest(settings.output_dir)
@@ -151,15 +154,18 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             part = features
             if settings.gradient_accumulation_steps > 1:
                 part = _micro_batch(features, micro_batch, settings.per_replica_batch_size)
-            with initial_values.scope(), modeling.layer_computation(compiled=settings.xla):
+            with initial_values.scope(), modeling.layer_computation(
+                    float16=settings.fp16, compiled=settings.xla):
                 return forward(
                     part, True, _dropout_seed(settings.seed, global_step, micro_batch)).loss
 
+        loss_scale = optimization.LossScale.create() if settings.fp16 else None
         loss, gradients = optimization.mean_gradients(
-            loss_of, settings.gradient_accumulation_steps)
+            loss_of, settings.gradient_accumulation_steps, loss_scale)
         train_op = optimization.create_train_op(
             gradients, settings.learning_rate, settings.num_train_steps, settings.warmup_steps,
-            optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay)
+            optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
+            loss_scale=loss_scale)
         _skip_report_of_uninitialized_variables()
         # Estimator adds up what the replicas report; the mean over all of them is meant.
         reported_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
@@ -223,11 +229,21 @@ class _ModelCheck(tf.train.SessionRunHook):
 
     def begin(self) -> None:
         if self._earlier:
-            checkpoints.check_matches(self._earlier, tf.global_variables())
+            self._check_earlier()
             log.info(f"Resuming from {self._earlier.path} "
                      f"(step {self._earlier.global_step})")
         elif self._init_checkpoint:
             self._report_warm_start()
+
+    def _check_earlier(self) -> None:
+        # A run that had no loss scale so far starts with one now.
+        new_names = set(optimization.LossScale.NAMES) - set(self._earlier.shapes)
+        new, others = [], []
+        for variable in tf.global_variables():
+            (new if variable.op.name in new_names else others).append(variable)
+        checkpoints.check_matches(self._earlier, others)
+        if new:
+            saving.restore_only(others, and_initialize=new)
 
     def _report_warm_start(self) -> None:
         values, path = self._initial_values, self._init_checkpoint.path

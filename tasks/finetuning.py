@@ -29,6 +29,7 @@ class Settings(NamedTuple):
     learning_rate: float
     optimizer: str
     layer_lr_decay: float
+    fp16: bool
     warmup_proportion: float
     save_checkpoints_steps: int
     keep_checkpoint_max: int
@@ -153,7 +154,8 @@ def train(job: Job, texts: TextSet, evaluate: selection.Evaluate) -> None:
                 seed=settings.seed,
                 save_checkpoints_steps=settings.save_checkpoints_steps,
                 keep_checkpoint_max=settings.keep_checkpoint_max,
-                xla=settings.xla),
+                xla=settings.xla,
+                fp16=settings.fp16),
             settings.init_checkpoint, evaluations)
 
 
@@ -188,6 +190,7 @@ def _changeable(job: Job) -> Dict[str, Any]:
             "--optimizer": settings.optimizer if settings.optimizer != "adamw" else None,
             "--layer_lr_decay": settings.layer_lr_decay if settings.layer_lr_decay != 1 else None,
             "--xla": settings.xla or None,
+            "--fp16": settings.fp16 or None,
             "--num_train_epochs": settings.num_train_epochs,
             "--learning_rate": settings.learning_rate,
             "--warmup_proportion": settings.warmup_proportion,
