@@ -5,7 +5,7 @@ Estimator and MirroredStrategy run it; the batches come from the plan, the updat
 """
 
 import os
-from typing import Dict, NamedTuple, Optional, Union
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Union
 
 import tensorflow.compat.v1 as tf
 
@@ -79,8 +79,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     examples_per_replica = settings.per_replica_batch_size * settings.gradient_accumulation_steps
     global_batch_size = examples_per_replica * devices.num_replicas
     plan = TrainingPlan(source.lengths, global_batch_size, settings.seed)
-    if settings.xla:
-        source = source.bucketed()
+    source = source.bucketed() if settings.xla else source
 
     def is_evaluated(step: int) -> bool:
         return evaluations is not None and step > 0 and _is_due(step, evaluations, plan, settings)
@@ -111,15 +110,20 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     if settings.xla:
         hooks.append(compilation.CompilationLog(source, plan, first_step))
 
-    def step_at_hand() -> str:
-        return _describe_step(saver.step or first_step, source, plan, settings)
+    with signals, curves, shown, memory.explained(
+            lambda: _describe_step(saver.step or first_step, source, plan, settings)):
+        _run(estimator, input_fn, hooks, signals, saver, settings)
 
-    with signals, curves, shown, memory.explained(step_at_hand):
-        try:
-            estimator.train(input_fn, hooks=hooks, max_steps=settings.num_train_steps)
-        except interruption.Interrupted:
-            if not signals.received:
-                raise
+
+def _run(estimator: tf.estimator.Estimator, input_fn: Callable[[], tf.data.Dataset],
+         hooks: Sequence[tf.train.SessionRunHook], signals: interruption.Deferred,
+         saver: saving.SaveHook, settings: TrainingSettings) -> None:
+    """Trains to the end, or to that of the step in which a signal came, and raises then."""
+    try:
+        estimator.train(input_fn, hooks=hooks, max_steps=settings.num_train_steps)
+    except interruption.Interrupted:
+        if not signals.received:
+            raise
     if signals.received:
         raise interruption.Interrupted(
             signals.received, f"{settings.output_dir} holds step {saver.saved_step} of "

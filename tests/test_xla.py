@@ -50,7 +50,8 @@ def one_length(tiny_model, tmp_path_factory):
             for more in ((), ("--xla",))]
 
 
-def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(one_length, tiny_model):
+def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(
+        one_length, tiny_model):
     plain, compiled = one_length
     assert plain.num_programs() == 0
     assert compiled.num_programs() > 0, "XLA must have compiled for this to mean anything"
