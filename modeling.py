@@ -516,6 +516,8 @@ class BertModel:
       scope: variable scope, "bert" if None.
       dropout_seed: [2] integers that determine each dropout mask together with its place
         in the network. None: another seed in each step, drawn from the graph's seed.
+      dense_embedding_gradient: for a model whose loss depends on all word embeddings, too, as
+        with a masked-LM head; see `embedding_lookup`.
 
     Raises:
       ValueError: no encoder has this config, or an input does not have this shape.
@@ -530,7 +532,8 @@ class BertModel:
                  use_one_hot_embeddings: bool = False,
                  scope: Optional[str] = None,
                  *,
-                 dropout_seed: Optional[tf.Tensor] = None):
+                 dropout_seed: Optional[tf.Tensor] = None,
+                 dense_embedding_gradient: bool = False):
         """Builds the model in the default graph."""
         check_config(config)
         config = copy.deepcopy(config)
@@ -548,7 +551,8 @@ class BertModel:
             with tf.variable_scope("embeddings"):
                 words, self.embedding_table = embedding_lookup(
                     input_ids, config.vocab_size, config.hidden_size, config.initializer_range,
-                    use_one_hot_embeddings=use_one_hot_embeddings)
+                    use_one_hot_embeddings=use_one_hot_embeddings,
+                    dense_gradient=dense_embedding_gradient)
                 self.embedding_output = embedding_postprocessor(
                     words, use_token_type=True, token_type_ids=token_type_ids,
                     token_type_vocab_size=config.type_vocab_size,
@@ -565,9 +569,15 @@ class BertModel:
                     encoder_seed)
                 self.all_encoder_layers = _apply_in_turn(layers, self.embedding_output)
             with tf.variable_scope("pooler"):
-                inputs = ([self.embedding_output] + self.all_encoder_layers)[-2]
-                self.pooled_output = _pool(layers[-1], inputs, config)
+                self._pooler = _dense_weights("dense", config.hidden_size, config.hidden_size,
+                                              config.initializer_range)
         self.sequence_output = self.all_encoder_layers[-1]
+        self._last_layer = layers[-1]
+        self._last_inputs = ([self.embedding_output] + self.all_encoder_layers)[-2]  # [B, F, D]
+        # The pooler reads one position of the last layer. Computed apart, a classifier's step
+        # never runs the others: a seventh of its time with 6 layers.
+        first_states = self._last_layer(self._last_inputs[:, :1], self._last_inputs)
+        self.pooled_output = self.pool(first_states[:, 0])
 
     def get_pooled_output(self) -> tf.Tensor:
         """[B, D]: tanh of a projection of the first token's final state.
@@ -580,6 +590,22 @@ class BertModel:
     def get_sequence_output(self) -> tf.Tensor:
         """[B, F, D]: the last layer's states."""
         return self.sequence_output
+
+    def get_sequence_output_at(self, positions: tf.Tensor) -> tf.Tensor:
+        """[B, P, D]: the last layer's states at `positions` [B, P].
+
+        Computed apart from the sequence output, as the pooled output: the last layer runs for
+        these positions alone.
+        """
+        queries = _gather_positions(self._last_inputs, positions)
+        return self._last_layer(queries, self._last_inputs)
+
+    def pool(self, first_states: tf.Tensor) -> tf.Tensor:
+        """[B, D]: the pooled output of [B, D], the last layer's states of the first token.
+
+        For who has these states at hand: the last layer runs once more for `get_pooled_output`.
+        """
+        return _dense(first_states, self._pooler, tf.tanh)
 
     def get_all_encoder_layers(self) -> List[tf.Tensor]:
         """The states after each layer, first to last, each [B, F, D]."""
@@ -594,17 +620,12 @@ class BertModel:
         return self.embedding_table
 
 
-def _pool(last_layer: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], states: tf.Tensor,
-          config: BertConfig) -> tf.Tensor:
-    """[B, D] of the [B, F, D] that enter the last layer.
-
-    The pooler reads one position of the last layer. Computed apart, a classifier's step never
-    runs the others: a seventh of its time with 6 layers.
-    """
-    weights = _dense_weights("dense", config.hidden_size, config.hidden_size,
-                             config.initializer_range)
-    first = last_layer(states[:, :1], states)
-    return _dense(first[:, 0], weights, tf.tanh)
+def _gather_positions(states: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """[B, P, D]: the rows of `states` [B, F, D] at `positions` [B, P]."""
+    batch_size, length = get_shape_list(states, expected_rank=3)[:2]
+    starts = tf.range(batch_size) * length
+    return tf.gather(reshape_to_matrix(states),
+                     tf.cast(positions, tf.int32) + starts[:, tf.newaxis])
 
 
 def embedding_lookup(input_ids: tf.Tensor,
@@ -612,22 +633,38 @@ def embedding_lookup(input_ids: tf.Tensor,
                      embedding_size: int = 128,
                      initializer_range: float = 0.02,
                      word_embedding_name: str = "word_embeddings",
-                     use_one_hot_embeddings: bool = False) -> Tuple[tf.Tensor, tf.Variable]:
+                     use_one_hot_embeddings: bool = False,
+                     *,
+                     dense_gradient: bool = False) -> Tuple[tf.Tensor, tf.Variable]:
     """Rows of a variable [vocab_size, embedding_size], and that variable.
 
     `input_ids` [B, F] gives [B, F, embedding_size]; with a third axis of k ids for each
     token, their k rows are joined: [B, F, k * embedding_size].
+
+    The table's gradient is that of its rows; with `dense_gradient` it is one tensor. Where
+    the table has another gradient that is one, TensorFlow would make rows of all of it.
     """
     table = tf.get_variable(word_embedding_name, [vocab_size, embedding_size],
                             initializer=create_initializer(initializer_range))
     if use_one_hot_embeddings:
         one_hot = tf.one_hot(tf.reshape(input_ids, [-1]), depth=vocab_size)
         rows = tf.matmul(one_hot, table)
+    elif dense_gradient:
+        rows = _gather_with_dense_gradient(tf.convert_to_tensor(table), input_ids)
     else:
         rows = tf.gather(table, input_ids)
     shape = get_shape_list(input_ids)
     ids_per_token = shape[2] if len(shape) == 3 else 1
     return tf.reshape(rows, shape[:2] + [ids_per_token * embedding_size]), table
+
+
+def _gather_with_dense_gradient(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    def gather(table):
+        def gradient(rows):
+            return tf.math.unsorted_segment_sum(rows, ids, table.shape.as_list()[0])
+        return tf.gather(table, ids), gradient
+
+    return tf.custom_gradient(gather)(table)
 
 
 def embedding_postprocessor(input_tensor: tf.Tensor,
