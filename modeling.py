@@ -516,8 +516,6 @@ class BertModel:
       scope: variable scope, "bert" if None.
       dropout_seed: [2] integers that determine each dropout mask together with its place
         in the network. None: another seed in each step, drawn from the graph's seed.
-      dense_embedding_gradient: for a model whose loss depends on all word embeddings, too, as
-        with a masked-LM head; see `embedding_lookup`.
 
     Raises:
       ValueError: no encoder has this config, or an input does not have this shape.
@@ -532,8 +530,7 @@ class BertModel:
                  use_one_hot_embeddings: bool = False,
                  scope: Optional[str] = None,
                  *,
-                 dropout_seed: Optional[tf.Tensor] = None,
-                 dense_embedding_gradient: bool = False):
+                 dropout_seed: Optional[tf.Tensor] = None):
         """Builds the model in the default graph."""
         check_config(config)
         config = copy.deepcopy(config)
@@ -551,8 +548,7 @@ class BertModel:
             with tf.variable_scope("embeddings"):
                 words, self.embedding_table = embedding_lookup(
                     input_ids, config.vocab_size, config.hidden_size, config.initializer_range,
-                    use_one_hot_embeddings=use_one_hot_embeddings,
-                    dense_gradient=dense_embedding_gradient)
+                    use_one_hot_embeddings=use_one_hot_embeddings)
                 self.embedding_output = embedding_postprocessor(
                     words, use_token_type=True, token_type_ids=token_type_ids,
                     token_type_vocab_size=config.type_vocab_size,
@@ -633,38 +629,22 @@ def embedding_lookup(input_ids: tf.Tensor,
                      embedding_size: int = 128,
                      initializer_range: float = 0.02,
                      word_embedding_name: str = "word_embeddings",
-                     use_one_hot_embeddings: bool = False,
-                     *,
-                     dense_gradient: bool = False) -> Tuple[tf.Tensor, tf.Variable]:
+                     use_one_hot_embeddings: bool = False) -> Tuple[tf.Tensor, tf.Variable]:
     """Rows of a variable [vocab_size, embedding_size], and that variable.
 
     `input_ids` [B, F] gives [B, F, embedding_size]; with a third axis of k ids for each
     token, their k rows are joined: [B, F, k * embedding_size].
-
-    The table's gradient is that of its rows; with `dense_gradient` it is one tensor. Where
-    the table has another gradient that is one, TensorFlow would make rows of all of it.
     """
     table = tf.get_variable(word_embedding_name, [vocab_size, embedding_size],
                             initializer=create_initializer(initializer_range))
     if use_one_hot_embeddings:
         one_hot = tf.one_hot(tf.reshape(input_ids, [-1]), depth=vocab_size)
         rows = tf.matmul(one_hot, table)
-    elif dense_gradient:
-        rows = _gather_with_dense_gradient(tf.convert_to_tensor(table), input_ids)
     else:
         rows = tf.gather(table, input_ids)
     shape = get_shape_list(input_ids)
     ids_per_token = shape[2] if len(shape) == 3 else 1
     return tf.reshape(rows, shape[:2] + [ids_per_token * embedding_size]), table
-
-
-def _gather_with_dense_gradient(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    def gather(table):
-        def gradient(rows):
-            return tf.math.unsorted_segment_sum(rows, ids, table.shape.as_list()[0])
-        return tf.gather(table, ids), gradient
-
-    return tf.custom_gradient(gather)(table)
 
 
 def embedding_postprocessor(input_tensor: tf.Tensor,

@@ -15,9 +15,9 @@ WEIGHTS = np.array([[1, 1, 0], [1, 1, 1], [1, 0, 0]], np.float32)
 NEXT = np.array([0, 1, 1], np.int32)
 
 
-def build(inputs, config, *, is_training=False, dense=True):
+def build(inputs, config):
     """The losses, as Google has them, and all that they are made of."""
-    model = modeling.BertModel(config, is_training, **inputs, dense_embedding_gradient=dense)
+    model = modeling.BertModel(config, False, **inputs)
     states = tf.reshape(model.get_sequence_output_at(tf.constant(POSITIONS)), [-1, 16])
     masked = pretraining_heads.masked_lm_logits(states, model.get_embedding_table(), config)
     following = pretraining_heads.next_sentence_logits(model.get_pooled_output(), config)
@@ -32,17 +32,16 @@ def build(inputs, config, *, is_training=False, dense=True):
         "next log probs": tf.nn.log_softmax(following)}
 
 
-def run(builder, config, *, gradients=True):
+def run(builder, config):
     """Values and gradients by name, of variables that depend on their names and shapes alone."""
     features = random_features()
     with tf.Graph().as_default(), tf.Session() as session:
         inputs = placeholders(features)
         outputs = builder(inputs, config)
         variables = tf.trainable_variables()
-        if gradients:
-            made = tf.gradients(outputs["masked"] + outputs["next"], variables)
-            outputs.update({f"d {variable.op.name}": tf.convert_to_tensor(gradient)
-                            for gradient, variable in zip(made, variables)})
+        gradients = tf.gradients(outputs["masked"] + outputs["next"], variables)
+        outputs.update({f"d {variable.op.name}": tf.convert_to_tensor(gradient)
+                        for gradient, variable in zip(gradients, variables)})
         load(session, random_values(tf.global_variables()))
         return session.run(outputs, {inputs[name]: features[name] for name in features})
 
@@ -70,18 +69,13 @@ def test_names_losses_probabilities_and_gradients_are_googles():
         np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_the_tied_tables_gradient_is_one_tensor_and_the_sum_of_both_uses():
-    config = tiny_config()
+def test_the_tied_tables_gradient_is_one_tensor_not_rows_for_replicas_to_gather():
     inputs = {name: tf.constant(value) for name, value in random_features().items()}
-    losses = build(inputs, config)
+    losses = build(inputs, tiny_config())
     table, = [variable for variable in tf.trainable_variables()
               if variable.op.name.endswith("word_embeddings")]
     gradient, = tf.gradients(losses["masked"] + losses["next"], [table])
     assert isinstance(gradient, tf.Tensor) and gradient.shape.as_list() == [VOCAB, 16]
-    dense = run(build, config)
-    rows = run(lambda *arguments: build(*arguments, dense=False), config)
-    for name, value in rows.items():
-        np.testing.assert_allclose(dense[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_the_states_at_some_positions_are_those_of_the_sequence_output():
