@@ -1,10 +1,10 @@
 """The pretraining heads: Google's names and numbers, and one dense gradient of the tied table."""
 
 import numpy as np
-import pytest
 
 import modeling
 from bert_reference import VOCAB, load, placeholders, random_features, random_values, tiny_config
+from conftest import googles
 from engine import pretraining_heads
 
 import tensorflow.compat.v1 as tf
@@ -46,10 +46,9 @@ def run(builder, config):
         return session.run(outputs, {inputs[name]: features[name] for name in features})
 
 
-def googles(inputs, config):
-    bert_modeling = pytest.importorskip("bert.modeling")
-    bert_pretraining = pytest.importorskip("bert.run_pretraining")
-    model = bert_modeling.BertModel(config, False, **inputs)
+def googles_heads(inputs, config):
+    bert_pretraining = googles("run_pretraining")
+    model = googles("modeling").BertModel(config, False, **inputs)
     masked, _, masked_log_probs = bert_pretraining.get_masked_lm_output(
         config, model.get_sequence_output(), model.get_embedding_table(),
         tf.constant(POSITIONS), tf.constant(IDS), tf.constant(WEIGHTS))
@@ -60,9 +59,9 @@ def googles(inputs, config):
 
 
 def test_names_losses_probabilities_and_gradients_are_googles():
-    pytest.importorskip("bert.run_pretraining")
+    googles("run_pretraining")
     config = tiny_config(hidden_act="tanh")
-    expected, actual = run(googles, config), run(build, config)
+    expected, actual = run(googles_heads, config), run(build, config)
     assert sorted(expected) == sorted(actual)
     assert "d cls/predictions/transform/LayerNorm/gamma" in expected
     for name, value in expected.items():
