@@ -619,9 +619,10 @@ class BertModel:
 def _gather_positions(states: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     """[B, P, D]: the rows of `states` [B, F, D] at `positions` [B, P]."""
     batch_size, length = get_shape_list(states, expected_rank=3)[:2]
-    starts = tf.range(batch_size) * length
+    starts = tf.cast(tf.range(batch_size) * length, tf.int64)
+    # int64, because GPUs leave sums of int32 to the host.
     return tf.gather(reshape_to_matrix(states),
-                     tf.cast(positions, tf.int32) + starts[:, tf.newaxis])
+                     tf.cast(positions, tf.int64) + starts[:, tf.newaxis])
 
 
 def embedding_lookup(input_ids: tf.Tensor,

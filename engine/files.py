@@ -5,7 +5,8 @@ import hashlib
 import json
 import os
 import shutil
-from typing import Any, Iterator
+import sys
+from typing import Any, IO, Iterator, Optional
 
 from engine.errors import UserError
 
@@ -38,6 +39,21 @@ def atomic_folder(path: str) -> Iterator[str]:
     finally:
         for folder in (temporary, replaced):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def output(path: Optional[str], what: str) -> Iterator[IO[str]]:
+    """A file for text, there only when it is whole; without a path, standard output.
+
+    Raises:
+        UserError: its directory, which `what` names as a flag, cannot be written to.
+    """
+    if not path:
+        yield sys.stdout
+        return
+    make_directory(os.path.dirname(os.path.abspath(path)), f"{what}: its directory")
+    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        yield file
 
 
 def write_text(path: str, text: str) -> None:

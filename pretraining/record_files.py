@@ -47,9 +47,9 @@ def layout_of(path: str, *, max_seq_length: int, max_predictions_per_seq: int) -
         raise UserError(f"{path}: its records hold no {missing[0]}: they are no pretraining "
                         "examples; make some with python -m pretraining.create_data")
     if lengths["input_ids"] != max_seq_length:
-        raise UserError(f"{path}: its records are made for --max_seq_length={lengths['input_ids']}, "
-                        f"and here it is {max_seq_length}; give that value, or create the data "
-                        "with this one")
+        raise UserError(f"{path}: its records are made for --max_seq_length="
+                        f"{lengths['input_ids']}, and here it is {max_seq_length}; give that "
+                        "value, or create the data with this one")
     num_predictions = lengths["masked_lm_positions"] if masked else None
     if masked and num_predictions > max_predictions_per_seq:
         raise too_many_predictions(path, num_predictions, max_predictions_per_seq)
@@ -57,8 +57,8 @@ def layout_of(path: str, *, max_seq_length: int, max_predictions_per_seq: int) -
 
 
 def too_many_predictions(path: str, there: int, here: int) -> UserError:
-    return UserError(f"{path}: its records are made for --max_predictions_per_seq={there}, and here "
-                     f"it is {here}; give that value, or create the data with this one")
+    return UserError(f"{path}: its records are made for --max_predictions_per_seq={there}, and "
+                     f"here it is {here}; give that value, or create the data with this one")
 
 
 def _lengths_of_first(path: str) -> Optional[Dict[str, int]]:
