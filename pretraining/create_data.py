@@ -26,7 +26,8 @@ from typing import Any, Dict, List, NamedTuple, Optional
 import numpy as np
 from absl import flags
 
-from engine import command, files, log, runtime, store
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine import command, files, log, store
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import chinese_words, example_protos, masking, objectives, texts, workers
