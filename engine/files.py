@@ -100,6 +100,19 @@ def make_directory(path: str, what: str) -> str:
     return path
 
 
+@contextlib.contextmanager
+def new_folder(path: str, flag: str) -> Iterator[str]:
+    """`atomic_folder` of a path that a user gave; raises a UserError unless it is new or empty."""
+    if os.path.isdir(path) and os.listdir(path):
+        raise UserError(f"{flag}={path} is not empty; name a new folder")
+    parent = os.path.dirname(os.path.abspath(path))
+    make_directory(parent, f"the folder of {flag}")
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise UserError(f"{flag}={path} is a file; name a new folder")
+    with atomic_folder(path) as draft:
+        yield draft
+
+
 def hash_of(content: bytes) -> str:
     """SHA-256 in hex."""
     return hashlib.sha256(content).hexdigest()

@@ -111,11 +111,12 @@ FORMATS: Mapping[str, Callable[[str, int], Iterator[Sentence]]] = {
     "sentences": _lines, "paragraphs": _paragraphs, "pairs": _pairs}
 
 _CLOSING = "\"'”’»」』）)\\]】》"
-# After Chinese marks no space follows; after Western ones one does.
-_END = re.compile(rf"[。！？；…]+[{_CLOSING}]*|[.!?]+[{_CLOSING}]*(?=\s)")
+# After Chinese marks no space follows. After Western ones one does, and no small letter: “Who?” he
+# said. Only where a run of marks begins, so that a long one is looked at once.
+_END = re.compile(rf"[。！？；…]+[{_CLOSING}]*|(?<![.!?])[.!?]+[{_CLOSING}]*(?=\s+[^\sa-z])")
 # A period after these is part of the word; so is one after an initial.
 _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[A-Za-z]|Mr|Mrs|Ms|Dr|Prof|St|Mt|Gen|Col|Capt|Lt|Rev|"
-                           r"Hon|Jr|Sr|No|Vol|Fig|vs|etc|e\.g|i\.e|cf|al)\.$")
+                           r"Hon|No|Vol|Fig|vs|e\.g|i\.e|cf)\.$")
 # Longer words than this are no abbreviation, and a paragraph may have 100,000 characters.
 _ABBREVIATION_LENGTH = 8
 
