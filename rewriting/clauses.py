@@ -4,8 +4,10 @@ import re
 from typing import Iterator, List, NamedTuple, Tuple
 
 _IDEOGRAPH = "[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]"
+# Of scripts in which words have letters, or digits.
+LETTER = f"(?:(?!{_IDEOGRAPH})\\w)"
 # What a text is long in: an ideograph is a word.
-_WORD = re.compile(f"{_IDEOGRAPH}|(?:(?!{_IDEOGRAPH})\\w)+")
+_WORD = re.compile(f"{_IDEOGRAPH}|{LETTER}+")
 _ALNUM = "[0-9A-Za-z\uff10-\uff19]"
 # Chinese marks end a clause wherever they stand. Western ones stand in numbers, times and
 # names as well ("3.5", "10:30", "e.g."), with a letter or digit on both sides. Chinese titles
@@ -36,11 +38,14 @@ def slots(text: str, min_words: int = 2) -> List[Slot]:
     Args:
         min_words: in a clause, ideographs or words; what is shorter is no slot.
     """
-    spans = [(start, end) for start, end in _spans(text)
-             if count_words(text[start:end]) >= min_words]
-    if len(spans) < 2:
-        return []
-    return [Slot(text[:start], text[start:end], text[end:]) for start, end in spans]
+    found = [Slot(text[:start], text[start:end], text[end:]) for start, end in _spans(text)]
+    found = [slot for slot in found if count_words(slot.clause) >= min_words]
+    return found if len(found) > 1 else []
+
+
+def clauses(text: str) -> List[str]:
+    """The clauses of a text, or of a part of one."""
+    return [text[start:end] for start, end in _spans(text) if start < end]
 
 
 def count_words(text: str) -> int:

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import re
 import tempfile
 from typing import Dict, IO, Iterator, List, NamedTuple, Sequence, Tuple
 
@@ -28,11 +29,14 @@ clauses of other texts are put beside it that do not belong there.
   python -m rewriting.create_data --input_file=texts.txt --output_dir=slots
 
 Texts are a line each (.txt), or a column of a .tsv, .csv or .jsonl file. Writes train, dev and
-test sets as JSON lines, or as bert-ad has them (--format=bert-ad), and pool.txt, the clauses of
-the train set. A text, and its doubles, are in one set alone."""
+test sets as JSON lines, or as bert-ad has them (--format=bert-ad), and of the train set
+pool.txt, its clauses, and pairs.tsv, clauses with texts that have them (label 1) or not (0), for
+pretraining (--objective=span --input_format=pairs). A text, and its doubles, are in one set
+alone."""
 
 TRAIN, DEV, TEST = SPLITS = ("train", "dev", "test")
-POOL = "pool.txt"
+POOL, PAIRS = "pool.txt", "pairs.tsv"
+_FIELD_ENDS = re.compile("[\t\r\n]")
 _TEXTS_AT_A_TIME = 512
 
 
@@ -155,7 +159,7 @@ def _write_sets(options: Options, clauses: store.Store) -> None:
     with contextlib.ExitStack() as stack:
         out = {split: _open(stack, options, split + questions.EXTENSIONS[options.format])
                for split in SPLITS}
-        pool = _open(stack, options, POOL)
+        pool, pairs = (_open(stack, options, name) for name in (POOL, PAIRS))
         for some in _texts_with_slots(options, "Writing slots"):
             for split in SPLITS:
                 of_split = [its_slots for its_split, its_slots in some if its_split == split]
@@ -163,13 +167,24 @@ def _write_sets(options: Options, clauses: store.Store) -> None:
                 for its_slots, its_negatives in zip(of_split, drawn):
                     counts[split].add(options, split, its_slots, its_negatives, out[split])
                     if split == TRAIN:
-                        pool.writelines(f"{slot.clause}\n" for slot in its_slots
-                                        if "\t" not in slot.clause)
+                        _write_for_others(its_slots, its_negatives, pool, pairs)
         if not counts[TRAIN].num_slots:
             raise UserError("no text with two clauses fell to the train set; lower --dev_fraction "
                             "and --test_fraction, or give more texts")
     for split in SPLITS:
         counts[split].report(options, split)
+
+
+def _write_for_others(its_slots: Sequence[Slot], its_negatives: Sequence[List[str]],
+                      pool: IO[str], pairs: IO[str]) -> None:
+    """Lines of pool.txt, and of pairs.tsv: label, number of the slot, phrase, text."""
+    for number, (slot, phrases) in enumerate(zip(its_slots, its_negatives)):
+        text = slot.filled(slot.clause)
+        if "\t" not in slot.clause:
+            pool.write(f"{slot.clause}\n")
+        for label, phrase in zip([1] + [0] * len(phrases), (slot.clause, *phrases)):
+            if not _FIELD_ENDS.search(phrase + text):
+                pairs.write(f"{label}\t{number}\t{phrase}\t{text}\n")
 
 
 def _open(stack: contextlib.ExitStack, options: Options, name: str) -> IO[str]:

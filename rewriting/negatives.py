@@ -5,11 +5,11 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set
 import numpy as np
 
 from engine import store
-from rewriting import bm25
+from rewriting import bm25, phrases
 from rewriting.clauses import Slot, count_words
 
 RANDOM, LIKE_LENGTH, BM25 = KINDS = ("random", "like_length", "bm25")
-COLUMNS: Dict[str, store.Column] = {"text": store.Column("uint8", ragged=True),
+COLUMNS: Dict[str, store.Column] = {**phrases.COLUMNS,
                                     "num_words": store.Column("uint16", ragged=False)}
 # Draws until one is found that is neither of the text itself nor drawn before.
 _MOST_DRAWS = 100
@@ -18,23 +18,11 @@ _LIKE = 0.8  # a length of which the other is at least this share
 
 def encode(clauses: Sequence[str], kinds: Sequence[str]) -> store.Chunk:
     """Clauses as the store has them: COLUMNS and, for BM25, its terms."""
-    chunk = dict(encode_texts(clauses))
+    chunk = dict(phrases.encode(clauses))
     chunk["num_words"] = np.minimum([count_words(clause) for clause in clauses], 2**16 - 1)
     if BM25 in kinds:
         chunk.update(bm25.encode(clauses))
     return chunk
-
-
-def encode_texts(texts: Sequence[str]) -> store.Chunk:
-    """The column "text": UTF-8."""
-    encoded = [text.encode("utf-8") for text in texts]
-    return {"text": (np.frombuffer(b"".join(encoded), np.uint8),
-                     np.array([len(text) for text in encoded], np.int64))}
-
-
-def decode_text(records: store.Records, row: int) -> str:
-    """What `encode_texts` has encoded."""
-    return records.values("text", np.array([row]))[0].tobytes().decode("utf-8")
 
 
 class Negatives:
@@ -99,7 +87,7 @@ class Negatives:
 
     def _first(self, rows: Iterator[int], excluded: Set[str]) -> Optional[str]:
         for row in rows:
-            text = decode_text(self._clauses, row)
+            text = phrases.decode(self._clauses, row)
             if text not in excluded:
                 return text
         return None

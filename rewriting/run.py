@@ -169,7 +169,8 @@ def _rank(job: Job, held_out: Mapping[str, QuestionSet], objective: str) -> None
             results.update({name + suffix: value for name, value in found.items()})
             details.update({"num_slots" + suffix: int(questions.is_ranked.sum()),
                             "num_pairs" + suffix: len(questions.pairs),
-                            "chance" + suffix: ranking.chance(questions)})
+                            "chance" + suffix: ranking.chance(questions.num_phrases,
+                                                              questions.num_fitting)})
     results.setdefault("eval_loss", results.get("eval_loss_test"))
     scoring.write_results(job.settings.output_dir, results, details, checkpoint.global_step)
 
@@ -186,7 +187,7 @@ def results_of(questions: QuestionSet, logits: np.ndarray, objective: str) -> Di
     else:
         loss = float(np.mean(KIND.losses(logits.astype(np.float64), labels)))
     return {"eval_accuracy": float(np.mean((odds > 0) == labels)), "eval_loss": loss,
-            **ranking.evaluate(questions, odds)}
+            **ranking.evaluate(questions.num_phrases, questions.num_fitting, odds)}
 
 
 def _listwise_loss(questions: QuestionSet, odds: np.ndarray) -> float:

@@ -10,7 +10,7 @@ from engine import files, log, store
 from engine.batches import Source
 from engine.errors import UserError
 from engine.progress import Counter
-from rewriting import pairs, questions
+from rewriting import pairs, questions, ranking
 from rewriting.questions import Question
 from tasks import kinds
 from tasks.examples import Encoding
@@ -41,8 +41,8 @@ class QuestionSet(NamedTuple):
 
     @property
     def is_ranked(self) -> np.ndarray:
-        """Which slots have a phrase that fits and another to prefer it to, bool [slots]."""
-        return (self.num_fitting > 0) & (self.num_phrases > 1)
+        """See `ranking.is_ranked`, bool [slots]."""
+        return ranking.is_ranked(self.num_phrases, self.num_fitting)
 
 
 class PairwiseSet(NamedTuple):

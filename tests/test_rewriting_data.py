@@ -68,6 +68,10 @@ def test_every_clause_is_one_positive_and_negatives_are_clauses_of_other_texts_o
             assert set(row["negatives"]) <= clauses_of_set - own
     pool = (tmp_path / "out" / "pool.txt").read_text().splitlines()
     assert pool == [row["clause"] for row in found["train"]]
+    pairs = [line.split("\t") for line in (tmp_path / "out" / "pairs.tsv").read_text().splitlines()]
+    assert [(label, phrase, text) for label, _, phrase, text in pairs] == [
+        (label, phrase, row["before"] + row["clause"] + row["after"]) for row in found["train"]
+        for label, phrase in zip("1000", [row["clause"], *row["negatives"]])]
 
 
 def test_no_text_is_in_two_sets_and_doubles_are_in_one(texts_file, tmp_path):
@@ -85,7 +89,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_other_sets(texts_fil
         create_here(input_file=texts_file, output_dir=tmp_path / folder, seed=seed,
                     negatives="random,like_length,bm25")
         assert sorted(path.name for path in (tmp_path / folder).iterdir()) == [
-            "dev.jsonl", "pool.txt", "test.jsonl", "train.jsonl"]
+            "dev.jsonl", "pairs.tsv", "pool.txt", "test.jsonl", "train.jsonl"]
         return {name: (tmp_path / folder / f"{name}.jsonl").read_bytes() for name in SETS}
 
     first = contents("first", 1)

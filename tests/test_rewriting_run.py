@@ -7,12 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from bert_reference import load, random_values
 from commands import arguments
 from conftest import assert_same_training, checkpoint_values, cpu_devices
-from engine import checkpoints, command, store, training
-from engine.model import Outputs
+from engine import checkpoints, command, training
 from rewriting import ranking, run, scorer, sets
-from rewriting.pairs import Pairs
 from rewriting.questions import Question
 from test_replica_equivalence import recorded, settings
 from test_rewriting_data import create_here, made_up_texts
@@ -62,19 +61,15 @@ def test_1x8_2x4_and_4x2_end_with_the_same_variables_slots_and_loss(
     assert min(norms) > 0.01, "a training that moves nothing proves nothing"
 
 
-def outputs_of(forward, features, values):
-    """What a model makes of features; `values` keeps its variables for the next one."""
+def outputs_of(forward, features, values=None):
+    """What a model with variables of these values makes of features, and the values."""
     with tf.Graph().as_default(), tf.Session() as session:
         outputs = forward({name: tf.constant(value) for name, value in features.items()},
                           False, None)
-        session.run(tf.global_variables_initializer())
-        for variable in tf.global_variables():
-            if variable.op.name in values:
-                variable.load(values[variable.op.name], session)
-        values.update({variable.op.name: session.run(variable)
-                       for variable in tf.global_variables()})
-        return Outputs(*session.run([outputs.loss if outputs.loss is not None else tf.zeros([]),
-                                     outputs.predictions]))
+        values = values or random_values(tf.global_variables())
+        load(session, values)
+        return session.run({"loss": outputs.loss, **outputs.predictions} if "num_phrases" in
+                           features else outputs.predictions), values
 
 
 def test_the_listwise_loss_is_the_cross_entropy_of_a_softmax_over_each_slots_phrases(
@@ -84,22 +79,13 @@ def test_the_listwise_loss_is_the_cross_entropy_of_a_softmax_over_each_slots_phr
     features["num_phrases"] = np.array([4, 2, 4, 3, 4], np.int32)  # not all phrases count
     pairs = {name: values.reshape(-1, 32) for name, values in features.items()
              if name != "num_phrases"}
-    values = {}
-    listed = outputs_of(scorer.listwise(tiny_model.config()), features, values)
-    logits = outputs_of(scorer.pairwise(tiny_model.config()), pairs, values).predictions["logits"]
-    odds = scorer.log_odds(logits).reshape(5, 4).astype(float)
+    listed, values = outputs_of(scorer.listwise(tiny_model.config()), features)
+    one_by_one, _ = outputs_of(scorer.pairwise(tiny_model.config()), pairs, values)
+    odds = scorer.log_odds(one_by_one["logits"]).reshape(5, 4).astype(float)
     expected = [math.log(sum(math.exp(value) for value in row[:count])) - row[0]
                 for row, count in zip(odds, features["num_phrases"])]
     assert np.ptp(odds) > 0.1, "scores must differ for this to mean anything"
-    assert listed.loss == pytest.approx(np.mean(expected), rel=1e-5)
-
-
-def made_up_set(num_phrases, num_fitting):
-    """Slots without tokens, for their ranking."""
-    slots = np.repeat(np.arange(len(num_phrases)), num_phrases)
-    empty = store.Records(0, {}, {})
-    pairs = Pairs(empty, empty, slots, slots, None, 16)
-    return sets.QuestionSet(pairs, np.array(num_phrases), np.array(num_fitting), "")
+    assert listed["loss"] == pytest.approx(np.mean(expected), rel=1e-5)
 
 
 def test_the_ranking_is_the_mean_over_all_orders_of_phrases_with_equal_scores():
@@ -119,14 +105,14 @@ def test_the_ranking_is_the_mean_over_all_orders_of_phrases_with_equal_scores():
         others += count - 1
         for limit in recalled:
             recalled[limit].append(np.mean([rank <= limit for rank in ranks]))
-    found = ranking.evaluate(made_up_set(counts, fitting), scores)
+    found = ranking.evaluate(np.array(counts), np.array(fitting), scores)
     assert found == pytest.approx({
         "mean_reciprocal_rank": np.mean(reciprocals), "pair_accuracy": before / others,
         **{f"recall_at_{limit}": np.mean(values) for limit, values in recalled.items()}})
 
 
 def test_scores_that_know_nothing_get_what_chance_gives():
-    found = ranking.chance(made_up_set([20] * 3, [1] * 3))
+    found = ranking.chance(np.array([20] * 3), np.array([1] * 3))
     assert found == pytest.approx({
         "mean_reciprocal_rank": np.mean(1 / np.arange(1, 21)), "pair_accuracy": 0.5,
         "recall_at_1": 0.05, "recall_at_5": 0.25, "recall_at_10": 0.5})
