@@ -26,7 +26,7 @@ from benchmarks import report
 from benchmarks.large_set import AnonymousMemory
 from engine import devices
 from engine.inference import Predictor
-from rewriting import constraints, pairs, pool, rewriter, scorer, sets, texts
+from rewriting import constraints, pool, rewriter, scorer, sets, texts
 from tasks import trained
 
 MAX_SEQ_LENGTH = 128
@@ -162,7 +162,8 @@ def measure_memory(args, work_dir: str) -> None:
                      "anonymous resident memory at most, MB": f"{found['peak_mb']:.0f}"})
         print(rows[-1], flush=True)
     report.append("Rewriting, pools of several sizes", rows,
-                  command=f"python -m benchmarks.rewriting_throughput --pool_sizes={args.pool_sizes}",
+                  command="python -m benchmarks.rewriting_throughput "
+                          f"--pool_sizes={args.pool_sizes}",
                   versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
 
 

@@ -61,7 +61,7 @@ class Index:
 
     def __init__(self, phrases: Records):
         self._terms, self._counts = phrases.flat("terms"), phrases.flat("term_counts")
-        self._offsets = np.concatenate([[0], np.cumsum(phrases.lengths("terms"))])
+        self._offsets = phrases.offsets("terms")
         frequencies = np.bincount(self._terms, minlength=_NUM_TERMS)
         self._idf = np.log1p((len(phrases) - frequencies + 0.5) / (frequencies + 0.5)
                              ).astype(np.float32)

@@ -152,9 +152,10 @@ def _collect_clauses(options: Options, folder: str) -> store.Store:
 
 def _write_sets(options: Options, clauses: store.Store) -> None:
     split_numbers = clauses.scalars("split")
-    draws = {split: negatives.Negatives(
-        clauses, np.flatnonzero(split_numbers == number), options.kinds, options.seed + number)
-        for number, split in enumerate(SPLITS)}
+    index = bm25.Index(clauses) if negatives.BM25 in options.kinds else None
+    draws = {split: negatives.Negatives(clauses, np.flatnonzero(split_numbers == number),
+                                        options.kinds, index, options.seed + number)
+             for number, split in enumerate(SPLITS)}
     counts = {split: _Counts() for split in SPLITS}
     with contextlib.ExitStack() as stack:
         out = {split: _open(stack, options, split + questions.EXTENSIONS[options.format])

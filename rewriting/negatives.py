@@ -1,4 +1,4 @@
-"""Phrases that do not belong into a slot: clauses of other texts, drawn by chance or by likeness."""
+"""Phrases that do not belong into a slot: clauses of other texts, by chance or by likeness."""
 
 from typing import Dict, Iterator, List, Optional, Sequence, Set
 
@@ -32,10 +32,12 @@ class Negatives:
         clauses: all there are, as `encode` has them.
         rows: those that may be drawn, [n].
         kinds: of KINDS; the negatives of a slot are of each in turn.
+        index: of the clauses, where BM25 is among the kinds.
         seed: of the draws.
     """
 
-    def __init__(self, clauses: store.Records, rows: np.ndarray, kinds: Sequence[str], seed: int):
+    def __init__(self, clauses: store.Records, rows: np.ndarray, kinds: Sequence[str],
+                 index: Optional[bm25.Index], seed: int):
         self._clauses = clauses
         self._kinds = kinds
         self._random = np.random.RandomState(seed)
@@ -43,10 +45,9 @@ class Negatives:
         # By length, so that those of like length are neighbours.
         self._rows = rows[np.argsort(num_words, kind="stable")]
         self._num_words = np.sort(num_words, kind="stable")
-        if BM25 in kinds:
-            self._index = bm25.Index(clauses)
-            self._is_allowed = np.zeros(len(clauses), bool)
-            self._is_allowed[rows] = True
+        self._index = index
+        self._is_allowed = np.zeros(len(clauses), bool)
+        self._is_allowed[rows] = True
 
     def draw(self, slots_of_texts: Sequence[Sequence[Slot]], count: int
              ) -> Iterator[List[List[str]]]:
@@ -62,7 +63,7 @@ class Negatives:
 
     def _hard_rows(self, slots: Sequence[Slot], count: int) -> List[np.ndarray]:
         """For each slot the clauses that BM25 finds nearest to what stands around it."""
-        if BM25 not in self._kinds:
+        if not self._index:
             return [np.zeros(0, np.int64)] * len(slots)
         # Some will be the text's own, or doubles of each other.
         matches = self._index.top([f"{slot.before} {slot.after}" for slot in slots],

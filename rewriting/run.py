@@ -3,24 +3,22 @@
   python -m rewriting.run --data_dir=slots --do_train --do_eval ...
 """
 
-import contextlib
 import os
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Dict, Mapping, NamedTuple, Optional
 
 import numpy as np
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from engine import checkpoints, command, files, log, run_flags
+from engine import command, files, inference, log, run_flags
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
-from engine.selection import Evaluate
 from rewriting import pairs, ranking, scorer, sets
 from rewriting.questions import EXTENSIONS
 from rewriting.sets import KIND, PairwiseSet, QuestionSet
-from tasks import finetuning, kinds, scoring
+from tasks import finetuning, scoring
 from tasks.finetuning import Job, Settings
 from tasks.table import Columns, Split, Task
 
@@ -127,29 +125,11 @@ def _train(job: Job, data: Data, objective: str) -> None:
         train_set, forward = sets.listwise(data.train), scorer.listwise(job.config)
     else:
         train_set, forward = PairwiseSet(data.train), scorer.pairwise(job.config)
-    with _evaluator(job, data, objective) as evaluate:
+    dev = data.held_out.get("")
+    with inference.evaluator(
+            job.forward, lambda: dev.pairs.source(), job.devices, job.settings.batch_sizes.evaluate,
+            lambda predictions: results_of(dev, predictions["logits"], objective)) as evaluate:
         finetuning.train(job, train_set, evaluate, forward)
-
-
-@contextlib.contextmanager
-def _evaluator(job: Job, data: Data, objective: str) -> Iterator[Evaluate]:
-    """Ranks the dev set with checkpoints; the graph is made by the first and serves all."""
-    with contextlib.ExitStack() as stack:
-        predictors: List[Predictor] = []
-
-        def evaluate(checkpoint: checkpoints.Checkpoint,
-                     advance: Callable[[int], None]) -> Dict[str, float]:
-            questions = data.held_out[""]
-            source = questions.pairs.source()
-            if not predictors:
-                predictors.append(stack.enter_context(
-                    Predictor(job.forward, source, job.devices)))
-            predictors[0].restore(checkpoint)
-            logits = predictors[0].predict(
-                source, job.settings.batch_sizes.evaluate, advance)["logits"]
-            return results_of(questions, logits, objective)
-
-        yield evaluate
 
 
 def _rank(job: Job, held_out: Mapping[str, QuestionSet], objective: str) -> None:

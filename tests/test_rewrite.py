@@ -1,4 +1,4 @@
-"""`python -m rewriting.rewrite`: the best phrases of the pool, whatever the batch and the replicas."""
+"""`python -m rewriting.rewrite`: the best phrases of the pool, on any replicas, interrupted or not."""
 
 import json
 
