@@ -5,7 +5,7 @@ import json
 import os
 import re
 import sys
-from typing import Callable, Dict, IO, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, IO, Iterator, List, NamedTuple, Optional, Sequence
 
 from engine import files, interruption, log
 from rewriting.questions import BERT_AD_MARK
@@ -51,8 +51,8 @@ def _lines(rows: Iterator[List[str]]) -> str:
 class Output(NamedTuple):
     """Where rewrites go."""
     num_done: int  # texts whose rewrites are there already
-    write: Callable[[str], None]
-    done: Callable[[int], None]  # hears how many texts are done in all, now and then
+    write: Callable[[str], Any]
+    done: Callable[[int], Any]  # hears how many texts are done in all, now and then
 
 
 @contextlib.contextmanager
@@ -72,23 +72,23 @@ def opened(path: Optional[str], form: str, identity: str) -> Iterator[Output]:
     files.make_directory(os.path.dirname(os.path.abspath(path)), "--output_file: its directory")
     part, state_path = f"{path}.part", f"{path}.part.json"
     state = _state(state_path, part, identity)
-    try:
-        with open(part, "r+b" if state else "wb") as file:
-            if state:
-                file.truncate(state["bytes"])
-                file.seek(state["bytes"])
-                log.info(f"Going on with {part}: {state['texts']:,} texts are done")
-            else:
-                file.write(_HEADERS.get(form, "").encode("utf-8"))
+    with open(part, "r+b" if state else "wb") as file:
+        if state:
+            file.truncate(state["bytes"])
+            file.seek(state["bytes"])
+            log.info(f"Going on with {part}: {state['texts']:,} texts are done")
+        else:
+            file.write(_HEADERS.get(form, "").encode("utf-8"))
+        try:
             yield Output(state["texts"] if state else 0,
-                         lambda text: file.write(text.encode("utf-8")) and None,
+                         lambda text: file.write(text.encode("utf-8")),
                          lambda count: _note(file, state_path, identity, count))
-    except BaseException as error:
-        if not os.path.exists(state_path):
-            os.remove(part)  # there is nothing to go on with
-        elif isinstance(error, interruption.Interrupted):
-            log.info(f"{part} holds what is done; the same command goes on from there")
-        raise
+        except BaseException as error:
+            if not os.path.exists(state_path):
+                os.remove(part)  # there is nothing to go on with
+            elif isinstance(error, interruption.Interrupted):
+                log.info(f"{part} holds what is done; the same command goes on from there")
+            raise
     os.replace(part, path)
     if os.path.exists(state_path):
         os.remove(state_path)

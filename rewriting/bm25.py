@@ -17,9 +17,10 @@ COLUMNS: Dict[str, Column] = {"terms": Column("int32", ragged=True),
 _K1, _B = 1.2, 0.75
 # Terms are hashed: a vocabulary of all pairs of ideographs would be as large as the pool.
 _NUM_TERMS = 1 << 20
-# Bounds on the memory of one product.
+# Bounds on memory.
 _PHRASES_AT_A_TIME = 1 << 14
 _QUERIES_AT_A_TIME = 64
+_TERMS_AT_A_TIME = 1 << 20
 
 
 class Matches(NamedTuple):
@@ -62,7 +63,10 @@ class Index:
     def __init__(self, phrases: Records):
         self._terms, self._counts = phrases.flat("terms"), phrases.flat("term_counts")
         self._offsets = phrases.offsets("terms")
-        frequencies = np.bincount(self._terms, minlength=_NUM_TERMS)
+        frequencies = np.zeros(_NUM_TERMS, np.int64)
+        for start in range(0, len(self._terms), _TERMS_AT_A_TIME):
+            frequencies += np.bincount(self._terms[start:start + _TERMS_AT_A_TIME],
+                                       minlength=_NUM_TERMS)
         self._idf = np.log1p((len(phrases) - frequencies + 0.5) / (frequencies + 0.5)
                              ).astype(np.float32)
         self._mean_length = max(self._counts.sum(dtype=np.int64) / max(len(phrases), 1), 1e-9)

@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 import tempfile
-from typing import Dict, IO, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Dict, IO, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from absl import flags
@@ -43,8 +43,8 @@ _TEXTS_AT_A_TIME = 512
 class Options(NamedTuple):
     """What the flags say, checked."""
     input_files: Sequence[str]
-    text_column: str
-    header: bool
+    text_column: Optional[str]
+    header: Optional[bool]
     output_dir: str
     format: str
     kinds: Sequence[str]  # of negatives

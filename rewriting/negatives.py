@@ -55,15 +55,15 @@ class Negatives:
 
         None is a clause of the text itself.
         """
-        slots = [slot for slots in slots_of_texts for slot in slots]
+        slots = [slot for its_slots in slots_of_texts for slot in its_slots]
         hard = iter(self._hard_rows(slots, count))
-        for slots in slots_of_texts:
-            own = {slot.clause for slot in slots}
-            yield [self._draw_for(slot, own, count, next(hard)) for slot in slots]
+        for its_slots in slots_of_texts:
+            own = {slot.clause for slot in its_slots}
+            yield [self._draw_for(slot, own, count, next(hard)) for slot in its_slots]
 
     def _hard_rows(self, slots: Sequence[Slot], count: int) -> List[np.ndarray]:
         """For each slot the clauses that BM25 finds nearest to what stands around it."""
-        if not self._index:
+        if self._index is None:
             return [np.zeros(0, np.int64)] * len(slots)
         # Some will be the text's own, or doubles of each other.
         matches = self._index.top([f"{slot.before} {slot.after}" for slot in slots],

@@ -10,10 +10,8 @@
 #   NEGATIVES=...       how wrong phrases are chosen, bm25,random if left out
 #   PRETRAIN_STEPS=...  steps of span pretraining on the slots' texts before; 0 if left out
 #   POOL=...            the phrases to rewrite with; the clauses of the train set if left out
+#   MAX_SEQ_LENGTH=...  tokens of a phrase, its slot and what is around it; 64 if left out
 #   PYTHON=...          the Python to use, see environment.sh
-#
-# On the novels (28,000 slots) with the small encoder of quickstart.sh it takes about an hour on
-# two CPU cores; --num_train_epochs=0.1 gives a first look.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"

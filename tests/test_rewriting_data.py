@@ -1,4 +1,4 @@
-"""`python -m rewriting.create_data`: every clause once, no text in two sets, always the same bytes."""
+"""`python -m rewriting.create_data`: every clause once, no text in two sets, always the same."""
 
 import json
 import random
