@@ -6,7 +6,8 @@ whatever the size of the set, the batch and the number of replicas, which the
 once and serve any number of sets.
 """
 
-from typing import Callable, Dict
+import contextlib
+from typing import Callable, Dict, Iterator, List
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -15,6 +16,7 @@ from engine import batches, checkpoints, memory, runtime
 from engine.devices import Devices
 from engine.model import Forward
 from engine.plan import InferenceBatch, inference_plan
+from engine.selection import Evaluate
 
 
 class Predictor:
@@ -71,6 +73,32 @@ class Predictor:
                 results.append(self._session.run(self._fetches))
             advance(len(batch.indices))
         return _in_order(plan, results, len(source.lengths))
+
+
+@contextlib.contextmanager
+def evaluator(forward: Forward, source: Callable[[], batches.Source], devices: Devices,
+              per_replica_batch_size: int,
+              results_of: Callable[[Dict[str, np.ndarray]], Dict[str, float]]
+              ) -> Iterator[Evaluate]:
+    """A function that evaluates checkpoints, of a training that goes on.
+
+    Its graph and session are made by the first evaluation and serve all.
+
+    Args:
+        source: gives what is to be predicted; called when there is something to evaluate.
+        results_of: the predictions for all of it -> the results.
+    """
+    with contextlib.ExitStack() as stack:
+        predictors: List[Predictor] = []
+
+        def evaluate(checkpoint: checkpoints.Checkpoint,
+                     advance: Callable[[int], None]) -> Dict[str, float]:
+            if not predictors:
+                predictors.append(stack.enter_context(Predictor(forward, source(), devices)))
+            predictors[0].restore(checkpoint)
+            return results_of(predictors[0].predict(source(), per_replica_batch_size, advance))
+
+        yield evaluate
 
 
 def _predictions(forward: Forward, features_of_replicas, devices: Devices):

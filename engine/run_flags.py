@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional, Sequence
 from absl import flags
 
 import optimization
-from engine import devices, log
+from engine import devices, log, runtime
 from engine.errors import UserError
 from engine.selection import EvaluationSettings
 
@@ -120,7 +120,12 @@ def check_tpu_flags(values: flags.FlagValues) -> None:
 
 
 def find_devices(values: flags.FlagValues) -> devices.Devices:
-    """The devices that the flags ask for; says so where they end up on the CPU."""
+    """The devices that the flags ask for; says so where they end up on the CPU.
+
+    With --xla, where there is such a flag, TensorFlow is told before they are looked for.
+    """
+    if values.get_flag_value("xla", False):
+        runtime.prepare_xla()
     found = devices.find_devices(
         num_gpus=_num_gpus(values),
         replicas_per_gpu=values.replicas_per_gpu,

@@ -16,7 +16,7 @@ from typing import Optional, Tuple
 
 from absl import flags
 
-from engine import runtime  # before anything that imports TensorFlow
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from engine import checkpoints, command, files, log, run_flags
 from engine.errors import UserError
@@ -87,8 +87,6 @@ def _job(values: flags.FlagValues) -> Job:
     if values.max_seq_length > config.max_position_embeddings:
         raise UserError(f"--max_seq_length={values.max_seq_length}: the model has only "
                         f"{config.max_position_embeddings} positions (--bert_config_file)")
-    if values.xla:
-        runtime.prepare_xla()
     return Job(
         config=config,
         devices=run_flags.find_devices(values),
