@@ -292,22 +292,26 @@ class LayerSettings(NamedTuple):
     hidden_dropout_prob: Optional[float]
     attention_probs_dropout_prob: Optional[float]
     dtype: tf.DType = tf.float32  # of matrix products; see `layer_computation`
+    recompute: bool = False  # likewise
 
 
 _computation = threading.local()  # MirroredStrategy builds each replica in a thread of its own
 
 
 @contextlib.contextmanager
-def layer_computation(*, float16: bool) -> Iterator[None]:
+def layer_computation(*, float16: bool = False, recompute: bool = False) -> Iterator[None]:
     """Within it, this thread's models compute their encoder layers in another way.
 
     Args:
       float16: matrix products, and what lies between two of them, in float16. Weights, the
         states between sublayers, layer normalization and softmax stay in float32; so do
         embeddings, pooler and heads.
+      recompute: of a layer only its inputs are kept for the gradient, which computes the layer
+        again (Chen et al., "Training Deep Nets with Sublinear Memory Cost").
     """
     earlier = getattr(_computation, "settings", {})
-    _computation.settings = {"dtype": tf.float16 if float16 else tf.float32}
+    _computation.settings = {"dtype": tf.float16 if float16 else tf.float32,
+                             "recompute": recompute}
     try:
         yield
     finally:
@@ -445,6 +449,27 @@ def _encoder_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, 
     intermediate = _dense(narrow(attention), weights.intermediate, settings.activation)
     output = hidden_dropout(_dense(intermediate, weights.output), dropout_seed=seeds[2])
     return tf.reshape(_add_and_normalize(output, attention, weights.output_norm), shape)
+
+
+def _recomputed_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor,
+                      seeds: tf.Tensor, weights: LayerWeights,
+                      settings: LayerSettings) -> tf.Tensor:
+    """`_encoder_layer`, whose gradient computes it again: the seeds make the same masks."""
+    def compute(inputs: Sequence[tf.Tensor]) -> tf.Tensor:
+        return _encoder_layer(inputs[0], inputs[1], mask_bias, seeds,
+                              tf.nest.pack_sequence_as(weights, inputs[2:]), settings)
+
+    @tf.custom_gradient
+    def layer(*inputs):
+        def gradient(d_output):
+            # Not before it is needed. A shared function's gradient is a function of its own,
+            # which waits for its arguments anyway; a layer in the graph itself would not.
+            with tf.control_dependencies([d_output]):
+                again = [tf.identity(tensor) for tensor in inputs]
+            return tf.gradients(compute(again), again, d_output)
+        return compute(inputs), gradient
+
+    return layer(queries, states, *tf.nest.flatten(weights))
 
 
 # --- Graph functions shared by layers and replicas ---------------------------------------
@@ -880,11 +905,12 @@ def _apply_in_turn(layers: Sequence[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]]
 
 def _call_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, seeds: tf.Tensor,
                 weights: LayerWeights, settings: LayerSettings) -> tf.Tensor:
+    layer = _recomputed_layer if settings.recompute else _encoder_layer
     if settings.activation not in ACTIVATIONS.values():
         # A caller's own function may hold tensors of this graph; ours do not.
-        return _encoder_layer(queries, states, mask_bias, seeds, weights, settings)
+        return layer(queries, states, mask_bias, seeds, weights, settings)
     states_shape = [None, None, states.shape.as_list()[-1]]
-    output = _call_shared(_encoder_layer, settings,
+    output = _call_shared(layer, settings,
                           [(queries, states_shape), (states, states_shape),
                            (mask_bias, [None, 1, None, None]), (seeds, [3, 2])], weights)
     output.set_shape(queries.shape)

@@ -158,6 +158,7 @@ def _settings(values: flags.FlagValues, task: Task) -> Settings:
         optimizer=values.optimizer,
         layer_lr_decay=run_flags.in_range(values, "layer_lr_decay", 0.01, 1),
         fp16=values.fp16,
+        recompute_layers=values.recompute_layers,
         warmup_proportion=run_flags.in_range(values, "warmup_proportion", 0, 1),
         save_checkpoints_steps=run_flags.positive(values, "save_checkpoints_steps"),
         keep_checkpoint_max=run_flags.positive(values, "keep_checkpoint_max"),

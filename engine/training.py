@@ -33,6 +33,7 @@ class TrainingSettings(NamedTuple):
     save_checkpoints_steps: int
     keep_checkpoint_max: int
     fp16: bool = False  # mixed precision, with a dynamic loss scale
+    recompute_layers: bool = False  # keep no activations within an encoder layer
 
 
 def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) -> int:
@@ -132,7 +133,8 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             part = features
             if settings.gradient_accumulation_steps > 1:
                 part = _micro_batch(features, micro_batch, settings.per_replica_batch_size)
-            with initial_values.scope(), modeling.layer_computation(float16=settings.fp16):
+            with initial_values.scope(), modeling.layer_computation(
+                    float16=settings.fp16, recompute=settings.recompute_layers):
                 return forward(
                     part, True, _dropout_seed(settings.seed, global_step, micro_batch)).loss
 

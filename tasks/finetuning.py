@@ -30,6 +30,7 @@ class Settings(NamedTuple):
     optimizer: str
     layer_lr_decay: float
     fp16: bool
+    recompute_layers: bool
     warmup_proportion: float
     save_checkpoints_steps: int
     keep_checkpoint_max: int
@@ -153,7 +154,8 @@ def train(job: Job, texts: TextSet, evaluate: selection.Evaluate) -> None:
                 seed=settings.seed,
                 save_checkpoints_steps=settings.save_checkpoints_steps,
                 keep_checkpoint_max=settings.keep_checkpoint_max,
-                fp16=settings.fp16),
+                fp16=settings.fp16,
+                recompute_layers=settings.recompute_layers),
             settings.init_checkpoint, evaluations)
 
 
