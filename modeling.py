@@ -293,13 +293,15 @@ class LayerSettings(NamedTuple):
     attention_probs_dropout_prob: Optional[float]
     dtype: tf.DType = tf.float32  # of matrix products; see `layer_computation`
     recompute: bool = False  # likewise
+    compiled: bool = False  # with XLA; see `layer_computation`
 
 
 _computation = threading.local()  # MirroredStrategy builds each replica in a thread of its own
 
 
 @contextlib.contextmanager
-def layer_computation(*, float16: bool = False, recompute: bool = False) -> Iterator[None]:
+def layer_computation(*, float16: bool = False, recompute: bool = False,
+                      compiled: bool = False) -> Iterator[None]:
     """Within it, this thread's models compute their encoder layers in another way.
 
     Args:
@@ -308,10 +310,11 @@ def layer_computation(*, float16: bool = False, recompute: bool = False) -> Iter
         embeddings, pooler and heads.
       recompute: of a layer only its inputs are kept for the gradient, which computes the layer
         again (Chen et al., "Training Deep Nets with Sublinear Memory Cost").
+      compiled: with XLA, forward and backward, once for each shape and device.
     """
     earlier = getattr(_computation, "settings", {})
     _computation.settings = {"dtype": tf.float16 if float16 else tf.float32,
-                             "recompute": recompute}
+                             "recompute": recompute, "compiled": compiled}
     try:
         yield
     finally:
@@ -451,13 +454,25 @@ def _encoder_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, 
     return tf.reshape(_add_and_normalize(output, attention, weights.output_norm), shape)
 
 
+def _compiled_encoder_layer(*arguments) -> tf.Tensor:
+    """`_encoder_layer`, its operations and those of its gradient marked for XLA."""
+    # Of all ways this is the one that both runtimes have for functions in several replicas.
+    with tf.xla.experimental.jit_scope():
+        return _encoder_layer(*arguments)
+
+
+def _layer_function(settings: LayerSettings) -> Callable[..., tf.Tensor]:
+    return _compiled_encoder_layer if settings.compiled else _encoder_layer
+
+
 def _recomputed_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor,
                       seeds: tf.Tensor, weights: LayerWeights,
                       settings: LayerSettings) -> tf.Tensor:
     """`_encoder_layer`, whose gradient computes it again: the seeds make the same masks."""
     def compute(inputs: Sequence[tf.Tensor]) -> tf.Tensor:
-        return _encoder_layer(inputs[0], inputs[1], mask_bias, seeds,
-                              tf.nest.pack_sequence_as(weights, inputs[2:]), settings)
+        return _layer_function(settings)(
+            inputs[0], inputs[1], mask_bias, seeds,
+            tf.nest.pack_sequence_as(weights, inputs[2:]), settings)
 
     @tf.custom_gradient
     def layer(*inputs):
@@ -626,9 +641,15 @@ class BertModel:
                     encoder_seed)
                 self.all_encoder_layers = _apply_in_turn(layers, self.embedding_output)
             with tf.variable_scope("pooler"):
-                inputs = ([self.embedding_output] + self.all_encoder_layers)[-2]
-                self.pooled_output = _pool(layers[-1], inputs, config)
+                self._pooler = _dense_weights("dense", config.hidden_size, config.hidden_size,
+                                              config.initializer_range)
         self.sequence_output = self.all_encoder_layers[-1]
+        self._last_layer = layers[-1]
+        self._last_inputs = ([self.embedding_output] + self.all_encoder_layers)[-2]  # [B, F, D]
+        # The pooler reads one position of the last layer. Computed apart, a classifier's step
+        # never runs the others: a seventh of its time with 6 layers.
+        first_states = self._last_layer(self._last_inputs[:, :1], self._last_inputs)
+        self.pooled_output = self.pool(first_states[:, 0])
 
     def get_pooled_output(self) -> tf.Tensor:
         """[B, D]: tanh of a projection of the first token's final state.
@@ -641,6 +662,22 @@ class BertModel:
     def get_sequence_output(self) -> tf.Tensor:
         """[B, F, D]: the last layer's states."""
         return self.sequence_output
+
+    def get_sequence_output_at(self, positions: tf.Tensor) -> tf.Tensor:
+        """[B, P, D]: the last layer's states at `positions` [B, P].
+
+        Computed apart from the sequence output, as the pooled output: the last layer runs for
+        these positions alone.
+        """
+        queries = _gather_positions(self._last_inputs, positions)
+        return self._last_layer(queries, self._last_inputs)
+
+    def pool(self, first_states: tf.Tensor) -> tf.Tensor:
+        """[B, D]: the pooled output of [B, D], the last layer's states of the first token.
+
+        For who has these states at hand: the last layer runs once more for `get_pooled_output`.
+        """
+        return _dense(first_states, self._pooler, tf.tanh)
 
     def get_all_encoder_layers(self) -> List[tf.Tensor]:
         """The states after each layer, first to last, each [B, F, D]."""
@@ -655,17 +692,13 @@ class BertModel:
         return self.embedding_table
 
 
-def _pool(last_layer: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], states: tf.Tensor,
-          config: BertConfig) -> tf.Tensor:
-    """[B, D] of the [B, F, D] that enter the last layer.
-
-    The pooler reads one position of the last layer. Computed apart, a classifier's step never
-    runs the others: a seventh of its time with 6 layers.
-    """
-    weights = _dense_weights("dense", config.hidden_size, config.hidden_size,
-                             config.initializer_range)
-    first = last_layer(states[:, :1], states)
-    return _dense(first[:, 0], weights, tf.tanh)
+def _gather_positions(states: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """[B, P, D]: the rows of `states` [B, F, D] at `positions` [B, P]."""
+    batch_size, length = get_shape_list(states, expected_rank=3)[:2]
+    starts = tf.cast(tf.range(batch_size) * length, tf.int64)
+    # int64, because GPUs leave sums of int32 to the host.
+    return tf.gather(reshape_to_matrix(states),
+                     tf.cast(positions, tf.int64) + starts[:, tf.newaxis])
 
 
 def embedding_lookup(input_ids: tf.Tensor,
@@ -905,9 +938,10 @@ def _apply_in_turn(layers: Sequence[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]]
 
 def _call_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, seeds: tf.Tensor,
                 weights: LayerWeights, settings: LayerSettings) -> tf.Tensor:
-    layer = _recomputed_layer if settings.recompute else _encoder_layer
-    if settings.activation not in ACTIVATIONS.values():
-        # A caller's own function may hold tensors of this graph; ours do not.
+    in_graph = settings.activation not in ACTIVATIONS.values()
+    settings = settings._replace(compiled=settings.compiled and not in_graph)
+    layer = _recomputed_layer if settings.recompute else _layer_function(settings)
+    if in_graph:  # a caller's own function may hold tensors of this graph; ours do not
         return layer(queries, states, mask_bias, seeds, weights, settings)
     states_shape = [None, None, states.shape.as_list()[-1]]
     output = _call_shared(layer, settings,

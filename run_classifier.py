@@ -8,7 +8,7 @@ from typing import Optional, Tuple
 
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine import runtime  # before anything that imports TensorFlow
 
 import modeling
 import tokenization
@@ -114,6 +114,8 @@ def _job(values: flags.FlagValues) -> Job:
     """Checks what the flags say; the output directory is made last, when all is well."""
     task_name, task = _task(values)
     config, encoding = _model(values)
+    if values.xla:
+        runtime.prepare_xla()
     devices = run_flags.find_devices(values)
     return Job(task_name, task, config, encoding, devices, _settings(values, task))
 
@@ -164,6 +166,7 @@ def _settings(values: flags.FlagValues, task: Task) -> Settings:
         keep_checkpoint_max=run_flags.positive(values, "keep_checkpoint_max"),
         seed=run_flags.in_range(values, "seed", 0, 2**31 - 1),
         dynamic_padding=values.dynamic_padding,
+        xla=values.xla,
         allow_batch_change=values.allow_batch_change,
         evaluation=run_flags.evaluation_settings(
             values, [metric.name for metric in task.metrics]),

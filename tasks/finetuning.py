@@ -36,6 +36,7 @@ class Settings(NamedTuple):
     keep_checkpoint_max: int
     seed: int
     dynamic_padding: bool
+    xla: bool
     allow_batch_change: bool
     evaluation: Optional[selection.EvaluationSettings]  # during the training; None: only after it
     output_dir: str
@@ -154,6 +155,7 @@ def train(job: Job, texts: TextSet, evaluate: selection.Evaluate) -> None:
                 seed=settings.seed,
                 save_checkpoints_steps=settings.save_checkpoints_steps,
                 keep_checkpoint_max=settings.keep_checkpoint_max,
+                xla=settings.xla,
                 fp16=settings.fp16,
                 recompute_layers=settings.recompute_layers),
             settings.init_checkpoint, evaluations)
@@ -189,6 +191,7 @@ def _changeable(job: Job) -> Dict[str, Any]:
                 settings.gradient_accumulation_steps if _accumulates(settings) else None,
             "--optimizer": settings.optimizer if settings.optimizer != "adamw" else None,
             "--layer_lr_decay": settings.layer_lr_decay if settings.layer_lr_decay != 1 else None,
+            "--xla": settings.xla or None,
             "--fp16": settings.fp16 or None,
             "--num_train_epochs": settings.num_train_epochs,
             "--learning_rate": settings.learning_rate,
