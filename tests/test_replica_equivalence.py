@@ -117,7 +117,7 @@ def crash_after(step: int, monkeypatch) -> None:
 
     def save_and_die(self, session):
         original(self, session)
-        if self._step == step:
+        if self.step == step:
             raise Crash()
     monkeypatch.setattr(saving.SaveHook, "_save", save_and_die)
 
