@@ -64,6 +64,10 @@ class Records:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
+    def flat(self, name: str) -> np.ndarray:
+        """All values of a column as they lie there, one record's after the other's; no copy."""
+        return self._values[name]
+
     def lengths(self, name: str, indices: Union[slice, np.ndarray] = slice(None)) -> np.ndarray:
         """Number of values of a ragged column in each record of `indices`."""
         offsets = self._offsets[name]
