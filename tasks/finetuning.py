@@ -2,12 +2,13 @@
 
 import glob
 import os
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from absl import flags
 
 import tokenization
 from engine import checkpoints, files, log, run_flags, run_record, selection, training
+from engine.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
@@ -95,8 +96,7 @@ class Settings(NamedTuple):
         """
         return cls(
             data_dir=data_dir,
-            init_checkpoint=(checkpoints.open_checkpoint(values.init_checkpoint)
-                             if values.init_checkpoint else None),
+            init_checkpoint=_init_checkpoint(values),
             batch_sizes=run_flags.batch_sizes(values),
             gradient_accumulation_steps=run_flags.positive(values, "gradient_accumulation_steps"),
             num_train_epochs=run_flags.positive(values, "num_train_epochs"),
@@ -114,6 +114,11 @@ class Settings(NamedTuple):
                 run_flags.required(values, "output_dir"), "--output_dir"),
             store_dir=files.make_directory(
                 values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir"))
+
+
+def _init_checkpoint(values: flags.FlagValues) -> Optional[checkpoints.Checkpoint]:
+    given = "init_checkpoint" in values and values.init_checkpoint  # some commands start otherwise
+    return checkpoints.open_checkpoint(given) if given else None
 
 
 class Job(NamedTuple):
@@ -186,13 +191,18 @@ def _load_with_mismatched(job: Job, split: Split,
 
 
 def train(job: Job, texts: TextSet, evaluate: selection.Evaluate,
-          forward: Optional[Forward] = None) -> None:
+          forward: Optional[Forward] = None, *,
+          source: Optional[Callable[[], Source]] = None,
+          facts: Optional[Mapping[str, Any]] = None) -> None:
     """Trains for the epochs asked for; goes on where an earlier run stopped.
 
     Args:
         evaluate: a checkpoint, on the dev set; used where the settings ask for evaluation
             during the training.
         forward: the model with the loss to train it with, where that is not the job's.
+        source: makes what that loss reads, where it is more than the texts; called only
+            where there is something to train.
+        facts: what the run is, beyond the job and its data.
 
     Raises:
         UserError: the output directory holds another run, or the checkpoint another model.
@@ -200,8 +210,8 @@ def train(job: Job, texts: TextSet, evaluate: selection.Evaluate,
     settings = job.settings
     num_train_steps = _num_train_steps(job, texts)
     warmup_steps = int(num_train_steps * settings.warmup_proportion)
-    record = run_record.Record({**job.facts(), "training data": texts.content_hash},
-                               _changeable(job))
+    record = run_record.Record(
+        {**job.facts(), "training data": texts.content_hash, **(facts or {})}, _changeable(job))
     evaluations = settings.evaluation and selection.Evaluations(
         settings.output_dir, settings.evaluation, evaluate)
     if not run_record.check_training(settings.output_dir, record, num_train_steps=num_train_steps,
@@ -217,8 +227,8 @@ def train(job: Job, texts: TextSet, evaluate: selection.Evaluate,
     trained.save(settings.output_dir, texts, job.config, job.encoding)
     with run_record.kept(settings.output_dir, record):
         training.train(
-            forward or job.forward, texts.source(with_labels=True), job.devices,
-            training.TrainingSettings(
+            forward or job.forward, source() if source else texts.source(with_labels=True),
+            job.devices, training.TrainingSettings(
                 output_dir=settings.output_dir,
                 num_train_steps=num_train_steps,
                 warmup_steps=warmup_steps,
