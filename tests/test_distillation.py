@@ -1,0 +1,317 @@
+"""A student from a teacher, through the commands: both stages, and what is made of the result."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from commands import run_here
+from conftest import TinyModel, checkpoint_values, cpu_devices, sentences, write_cola
+from distillation import models, run, student, teacher
+from engine import checkpoints, convert_checkpoint
+from tasks import classifier, kinds, predict
+from tasks.examples import load_texts
+from tasks.table import TASKS
+
+SHAPE = "1,8,2,12"  # of a student with another hidden size than its teacher's, 16
+LONGEST = 24
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return write_cola(tmp_path_factory.mktemp("cola"), train=48, dev=21, test=13)
+
+
+@pytest.fixture(scope="module")
+def teacher_dir(tiny_model: TinyModel, data_dir, tmp_path_factory):
+    """A classifier of 2 layers, trained for 12 steps."""
+    output_dir = tmp_path_factory.mktemp("teacher")
+    run_here(dict(tiny_model._asdict(), task_name="cola", data_dir=data_dir, do_train=True,
+                  output_dir=output_dir, max_seq_length=LONGEST, train_batch_size=8,
+                  num_train_epochs=2, learning_rate=1e-3, num_cpu_replicas=1))
+    return output_dir
+
+
+@pytest.fixture(scope="module")
+def flags(data_dir, teacher_dir, tmp_path_factory):
+    """Of a stage of 6 steps on two replicas."""
+    return dict(task_name="cola", data_dir=data_dir, teacher=teacher_dir, do_train=True,
+                store_dir=tmp_path_factory.mktemp("store"), max_seq_length=LONGEST,
+                train_batch_size=4, num_cpu_replicas=2, num_train_epochs=1, learning_rate=1e-3)
+
+
+@pytest.fixture(scope="module")
+def first_stage(flags, tmp_path_factory):
+    output_dir = tmp_path_factory.mktemp("first")
+    run_here({**flags, "stage": "intermediate", "student": SHAPE, "output_dir": output_dir}, run)
+    return output_dir
+
+
+@pytest.fixture(scope="module")
+def both_stages(flags, first_stage, tmp_path_factory):
+    output_dir = tmp_path_factory.mktemp("second")
+    run_here({**flags, "stage": "prediction", "student": first_stage, "do_eval": True,
+              "eval_every_steps": 3, "output_dir": output_dir}, run)
+    return output_dir
+
+
+def parameters(directory):
+    return set(checkpoints.open_checkpoint(str(directory)).parameters())
+
+
+def encoder_variables(num_layers):
+    with tf.Graph().as_default():
+        tables = {"hidden_size": 8, "num_hidden_layers": num_layers, "intermediate_size": 12,
+                  "vocab_size": 5, "max_position_embeddings": 5, "type_vocab_size": 2}
+        from engine import bert_variables
+        table = bert_variables.correspondence(tables)
+        return {row.tensorflow for part in (bert_variables.ENCODER, bert_variables.POOLER)
+                for row in table[part]}
+
+
+# --- The two stages ------------------------------------------------------------------------
+
+
+def test_the_first_stage_leaves_an_encoder_and_the_projection_and_nothing_of_the_teacher(
+        first_stage):
+    assert parameters(first_stage) == encoder_variables(1) | {"projection/kernel",
+                                                              "projection/bias"}
+    values = checkpoint_values(str(first_stage))
+    assert values["projection/kernel"].shape == (8, 16)
+    assert np.abs(values["projection/kernel"] - np.eye(8, 16)).max() > 1e-4, "it learns"
+
+
+def test_the_second_stage_leaves_an_ordinary_classifier(both_stages, first_stage):
+    assert parameters(both_stages) == encoder_variables(1) | {"output_weights", "output_bias"}
+    config = json.loads((both_stages / "bert_config.json").read_text())
+    assert [config[name] for name in student._SHAPE] == [1, 8, 2, 12]
+    moved = (checkpoint_values(str(both_stages))["bert/embeddings/word_embeddings"]
+             - checkpoint_values(str(first_stage))["bert/embeddings/word_embeddings"])
+    assert np.abs(moved).max() > 1e-4
+
+
+def test_the_student_evaluates_predicts_exports_and_converts_like_any_model(
+        both_stages, flags, tmp_path, capsys):
+    evaluated = (both_stages / "eval_results.txt").read_text()
+    assert [row["step"] for row in json.loads(
+        (both_stages / "evaluations.json").read_text())["evaluations"]] == [3, 6]
+    run_here(dict(task_name="cola", data_dir=flags["data_dir"], output_dir=both_stages,
+                  vocab_file=both_stages / "vocab.txt", max_seq_length=LONGEST, do_eval=True,
+                  bert_config_file=both_stages / "bert_config.json", do_predict=True,
+                  do_export=True, num_cpu_replicas=1))
+    np.testing.assert_allclose(
+        *[[float(line.split(" = ")[1]) for line in text.splitlines()] for text in (
+            evaluated, (both_stages / "eval_results.txt").read_text())], rtol=1e-5)
+    assert len((both_stages / "predict.txt").read_text().splitlines()) == 13
+    texts, answers = tmp_path / "texts.txt", tmp_path / "answers.tsv"
+    texts.write_text("".join(f"{text}\n" for text in sentences(5)))
+    for folder in (both_stages, both_stages / "export"):
+        run_here(dict(output_dir=folder, input_file=texts, output_file=answers, header=False,
+                      text_column=1, num_cpu_replicas=1), predict)
+        assert len(answers.read_text().splitlines()) == 6
+    run_here(dict(from_tensorflow=both_stages, output_dir=tmp_path / "hf"), convert_checkpoint)
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [
+        "BertForSequenceClassification"]
+
+
+def test_a_stage_that_is_run_again_has_nothing_left_and_other_settings_are_refused(
+        both_stages, first_stage, flags, capsys):
+    again = {**flags, "stage": "prediction", "student": first_stage, "output_dir": both_stages}
+    run_here(again, run)
+    assert "nothing is left to train" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run_here({**again, "temperature": 2}, run)
+    assert "another --temperature: 1.0 there, 2.0 now" in capsys.readouterr().err
+
+
+def test_augmented_texts_in_the_layout_of_the_task_take_the_training_files_place(
+        flags, tmp_path, capsys):
+    augmented = tmp_path / "train_aug.tsv"
+    augmented.write_text("".join(f"x\t{index % 2}\t\t{text}\n"
+                                 for index, text in enumerate(sentences(80, seed=9))))
+    run_here({**flags, "stage": "intermediate", "student": "1,16,2,32", "train_file": augmented,
+              "output_dir": tmp_path / "out"}, run)
+    assert "80 examples x 1 epochs = 10 steps" in capsys.readouterr().err
+
+
+def test_the_papers_epochs_and_lengths_are_the_defaults(flags, first_stage, tmp_path, capsys):
+    for stage, learner, epochs, steps in (("intermediate", SHAPE, 50, 12), ("prediction", first_stage, 3, 0)):
+        output_dir = tmp_path / stage
+        run_here({**flags, "stage": stage, "student": learner, "num_train_epochs": None,
+                  "train_batch_size": 24 * epochs, "max_seq_length": 20 if steps else None,
+                  "learning_rate": None, "output_dir": output_dir}, run)
+        settings = json.loads((output_dir / "run.json").read_text())
+        assert settings["settings"]["--num_train_epochs"] == epochs
+        assert settings["settings"]["--learning_rate"] == (5e-5 if steps else 3e-5)
+    # The paper's 64 are more than the positions that the toy has.
+    assert settings["facts"]["--max_seq_length"] == 40
+
+
+# --- What a student starts from ------------------------------------------------------------
+
+
+def test_a_student_of_the_teachers_width_starts_with_its_layers_and_head(
+        flags, teacher_dir, tmp_path, capsys):
+    output_dir = tmp_path / "out"
+    run_here({**flags, "stage": "prediction", "student": "1,16,2,32", "layer_map": "1",
+              "learning_rate": 1e-12, "output_dir": output_dir}, run)
+    assert "drawn at random" not in capsys.readouterr().err
+    ours, taught = checkpoint_values(str(output_dir)), checkpoint_values(str(teacher_dir))
+    for name in parameters(output_dir):
+        np.testing.assert_allclose(ours[name], taught[name], atol=1e-7, err_msg=name)
+
+
+def test_layers_are_taken_over_as_far_as_the_shapes_are_the_same(teacher_dir):
+    taught = teacher.load(str(teacher_dir))
+    config = student.find("1,16,4,20", taught).config
+    layers = student.layer_map(None, config, taught.config)
+    assert layers == (2,)
+    found = student.first_values(config, taught, layers, with_head=False)
+    held = checkpoint_values(str(teacher_dir))
+    assert found.stored_names["bert/encoder/layer_0/attention/self/key/kernel"] == (
+        "bert/encoder/layer_1/attention/self/key/kernel")
+    assert "bert/encoder/layer_0/intermediate/dense/kernel" not in found.shapes
+    assert "output_weights" not in found.shapes
+    assert found.shapes["bert/embeddings/word_embeddings"] == list(
+        held["bert/embeddings/word_embeddings"].shape)
+    narrow = student.find(SHAPE, taught).config
+    assert student.first_values(narrow, taught, layers, with_head=True) is None
+
+
+@pytest.mark.parametrize("own, others, expected", [
+    (2, 6, (3, 6)), (4, 12, (3, 6, 9, 12)), (4, 6, (1, 3, 4, 6)), (3, 3, (1, 2, 3))])
+def test_layers_are_mapped_uniformly_up_to_the_last(tiny_model, own, others, expected):
+    small, big = (tiny_model.config(num_hidden_layers=layers) for layers in (own, others))
+    assert student.layer_map(None, small, big) == expected
+    assert student.layer_map(",".join("1" * own), small, big) == (1,) * own
+
+
+# --- The teacher's outputs -----------------------------------------------------------------
+
+
+def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
+        teacher_dir, data_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(teacher, "_CHUNK_EXAMPLES", 20)
+    taught = teacher.load(str(teacher_dir))
+    texts = load_texts(TASKS["cola"], TASKS["cola"].train, data_dir, taught.encoding,
+                       str(tmp_path), dynamic_padding=True)
+    indices = np.array([47, 3, 20, 19])
+    for asked in (True, False):
+        source = teacher.with_outputs(taught, texts, cpu_devices(2), per_replica_batch_size=4,
+                                      store_dir=str(tmp_path))
+        assert ("Asking the teacher" in capsys.readouterr().err) == asked
+        features = source.fetch(indices, LONGEST)
+        with tf.Graph().as_default(), tf.Session() as session:
+            given = {name: tf.constant(value) for name, value in features.items()}
+            forward = classifier.forward_of(taught.config, 2)
+            logits = forward(given, False, None).predictions["logits"]
+            tf.train.Saver().restore(session, taught.checkpoint.path)
+            expected = session.run(logits)
+        np.testing.assert_allclose(features["teacher_logits"], expected, atol=1e-5)
+
+
+LOGITS, OTHERS = np.array([[1.0, -0.5], [0.2, 2.0]]), np.array([[0.3, 0.1], [-1.0, 1.5]])
+
+
+@pytest.mark.parametrize("kind, columns", [
+    (kinds.OneClass("ab"), 2), (kinds.SeveralClasses("ab", ","), 2), (kinds.Number(), 1)])
+@pytest.mark.parametrize("label_weight", [0.0, 0.25])
+def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
+        tiny_model, kind, columns, label_weight):
+    """Against the formulas, of the model's own logits."""
+    rng = np.random.RandomState(0)
+    taught, tau = rng.normal(size=[3, columns]).astype(np.float32), 2.0
+    labels = {"classes": np.array([0, 1, 1]), "multi_label": np.float32([[0, 1], [1, 1], [0, 0]]),
+              "regression": np.float32([0.5, -1, 2])}[kind.name]
+    features = {name: tf.constant(np.ones([3, 6]), tf.int32)
+                for name in ("input_ids", "input_mask", "segment_ids")}
+    features["input_ids"] += tf.range(3)[:, tf.newaxis]
+    features.update(teacher_logits=tf.constant(taught), label_ids=tf.constant(labels))
+    forward = models.prediction(
+        classifier.forward_of(tiny_model.config(), kind.num_outputs), kind, temperature=tau,
+        label_weight=label_weight)
+    outputs = forward(features, True, None)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        loss, logits = session.run([outputs.loss, outputs.predictions["logits"]])
+    if kind.name == "classes":
+        soft = -(np.exp(kinds.log_softmax(taught / tau)) * kinds.log_softmax(logits / tau)).sum(1)
+    elif kind.name == "multi_label":
+        p, q = (1 / (1 + np.exp(-x / tau)) for x in (taught, logits))
+        soft = -(p * np.log(q) + (1 - p) * np.log(1 - q)).mean(1)
+    else:
+        soft, tau = (taught - logits)[:, 0]**2, 1
+    expected = ((1 - label_weight) * tau**2 * soft.mean()
+                + label_weight * kind.losses(logits, labels).mean())
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+# --- Bad input -----------------------------------------------------------------------------
+
+
+def other_vocabulary(folder, flags):
+    shutil.copytree(str(flags["teacher"]), str(folder / "student"))
+    with open(str(folder / "student" / "vocab.txt"), "r+") as file:
+        tokens = file.read().replace("tree", "trees")
+        file.seek(0)
+        file.write(tokens)
+    flags["student"] = folder / "student"
+
+
+def header_only(folder, flags):
+    (folder / "train.tsv").write_text("sentence\tlabel\n")
+    flags.update(task_name="sst-2", data_dir=folder)
+
+
+def other_labels(folder, flags):
+    (folder / "train.tsv").write_text("id\ta\tb\tlabel\n1\tx\ty\tneutral\n")
+    flags.update(task_name="mnli", data_dir=folder)
+
+
+@pytest.mark.parametrize("changes, parts", [
+    (other_vocabulary, ("vocab.txt", "another vocabulary than the teacher's")),
+    (header_only, ("train.tsv", "holds no examples")),
+    (other_labels, ("knows the labels 0, 1", "contradiction, entailment, neutral")),
+    (dict(student="1,16,4,32"), ("4 attention heads", "--teacher 2", "--attention_loss=false")),
+    (dict(student="1,16,2"), ("--student=1,16,2", "four numbers")),
+    (dict(student="1,16,3,32"), ("--student=1,16,3,32", "multiple")),
+    (dict(student="3,16,2,32"), ("3 layers", "--layer_map")),
+    (dict(student="/no/where"), ("--student=/no/where", "neither")),
+    (dict(student=None), ("--student is required",)),
+    (dict(layer_map="1,2"), ("--layer_map=1,2", "1 numbers", "from 1 to 2")),
+    (dict(layer_map="0"), ("--layer_map=0",)),
+    (dict(teacher="/no/where"), ("--teacher=/no/where", "no trained classifier")),
+    (dict(stage=None), ("--stage is required",)),
+    (dict(do_train=False), ("nothing to do",)),
+    (dict(do_eval=True), ("--do_eval", "--stage=prediction")),
+    (dict(max_seq_length=41), ("--max_seq_length=41", "between 3 and 40")),
+    (dict(temperature=0), ("--temperature=0", "greater than 0")),
+    (dict(label_weight=2), ("--label_weight=2", "between 0 and 1")),
+    (dict(train_file="/no/where.tsv"), ("--train_file", "/no/where.tsv")),
+    (dict(dev_file="dev.tsv"), ("--dev_file", "--task_name=file")),
+])
+def test_bad_input_is_answered_in_one_line_before_anything_is_written(
+        flags, tmp_path, capsys, changes, parts):
+    damaged = {**flags, "stage": "intermediate", "student": "1,16,2,32",
+               "output_dir": tmp_path / "out"}
+    if callable(changes):
+        changes(tmp_path, damaged)
+    else:
+        damaged.update(changes)
+    with pytest.raises(SystemExit) as exit_:
+        run_here(damaged, run)
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert exit_.value.code == 2 and line.startswith("error: ")
+    for part in parts:
+        assert part in line
+    out = tmp_path / "out"
+    assert not out.exists() or not [name for name in os.listdir(str(out)) if "ckpt" in name]
+
+
+def test_heads_may_differ_where_attention_is_not_learned(flags, tmp_path):
+    run_here({**flags, "stage": "intermediate", "student": "1,16,4,32", "attention_loss": False,
+              "num_train_epochs": 0.5, "output_dir": tmp_path / "out"}, run)
+    assert "projection/kernel" in parameters(tmp_path / "out")
