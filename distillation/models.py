@@ -64,7 +64,8 @@ def _projection(inputs: int, outputs: int):
     """
     with tf.variable_scope(PROJECTION):
         # It starts by leaving the values as they are, as far as the sizes go.
-        kernel = tf.get_variable("kernel", [inputs, outputs], initializer=tf.initializers.identity())
+        kernel = tf.get_variable("kernel", [inputs, outputs],
+                                 initializer=tf.initializers.identity())
         bias = tf.get_variable("bias", [outputs], initializer=tf.zeros_initializer())
 
     def project(states: tf.Tensor) -> tf.Tensor:

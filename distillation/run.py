@@ -166,7 +166,8 @@ def _job_and_lesson(values: flags.FlagValues) -> Tuple[Job, Lesson]:
 
 
 def _task(values: flags.FlagValues, taught: Teacher) -> Tuple[str, Task]:
-    sets = [name for name, wanted in (("train", values.do_train), ("dev", values.do_eval)) if wanted]
+    wanted = {"train": values.do_train, "dev": values.do_eval}
+    sets = [name for name in wanted if wanted[name]]
     task_name, task = task_flags.find(values, sets, (taught.kind, taught.takes_pairs))
     kind = task.kind
     if (kind.name, kind.labels) != (taught.kind.name, taught.kind.labels):

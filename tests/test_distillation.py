@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+import modeling
 from commands import run_here
+
 from conftest import TinyModel, checkpoint_values, cpu_devices, sentences, write_cola
 from distillation import models, run, student, teacher
 from engine import checkpoints, convert_checkpoint
@@ -62,30 +64,28 @@ def parameters(directory):
     return set(checkpoints.open_checkpoint(str(directory)).parameters())
 
 
-def encoder_variables(num_layers):
+def encoder_variables(config):
+    """Names, as a model makes them."""
     with tf.Graph().as_default():
-        tables = {"hidden_size": 8, "num_hidden_layers": num_layers, "intermediate_size": 12,
-                  "vocab_size": 5, "max_position_embeddings": 5, "type_vocab_size": 2}
-        from engine import bert_variables
-        table = bert_variables.correspondence(tables)
-        return {row.tensorflow for part in (bert_variables.ENCODER, bert_variables.POOLER)
-                for row in table[part]}
+        modeling.BertModel(config, False, tf.zeros([1, 2], tf.int32))
+        return {variable.op.name for variable in tf.global_variables()}
 
 
 # --- The two stages ------------------------------------------------------------------------
 
 
 def test_the_first_stage_leaves_an_encoder_and_the_projection_and_nothing_of_the_teacher(
-        first_stage):
-    assert parameters(first_stage) == encoder_variables(1) | {"projection/kernel",
-                                                              "projection/bias"}
+        tiny_model, first_stage):
+    assert parameters(first_stage) == encoder_variables(tiny_model.config(num_hidden_layers=1)) | {
+        "projection/kernel", "projection/bias"}
     values = checkpoint_values(str(first_stage))
     assert values["projection/kernel"].shape == (8, 16)
     assert np.abs(values["projection/kernel"] - np.eye(8, 16)).max() > 1e-4, "it learns"
 
 
-def test_the_second_stage_leaves_an_ordinary_classifier(both_stages, first_stage):
-    assert parameters(both_stages) == encoder_variables(1) | {"output_weights", "output_bias"}
+def test_the_second_stage_leaves_an_ordinary_classifier(tiny_model, both_stages, first_stage):
+    assert parameters(both_stages) == encoder_variables(tiny_model.config(num_hidden_layers=1)) | {
+        "output_weights", "output_bias"}
     config = json.loads((both_stages / "bert_config.json").read_text())
     assert [config[name] for name in student._SHAPE] == [1, 8, 2, 12]
     moved = (checkpoint_values(str(both_stages))["bert/embeddings/word_embeddings"]
@@ -137,17 +137,18 @@ def test_augmented_texts_in_the_layout_of_the_task_take_the_training_files_place
     assert "80 examples x 1 epochs = 10 steps" in capsys.readouterr().err
 
 
-def test_the_papers_epochs_and_lengths_are_the_defaults(flags, first_stage, tmp_path, capsys):
-    for stage, learner, epochs, steps in (("intermediate", SHAPE, 50, 12), ("prediction", first_stage, 3, 0)):
-        output_dir = tmp_path / stage
-        run_here({**flags, "stage": stage, "student": learner, "num_train_epochs": None,
-                  "train_batch_size": 24 * epochs, "max_seq_length": 20 if steps else None,
-                  "learning_rate": None, "output_dir": output_dir}, run)
-        settings = json.loads((output_dir / "run.json").read_text())
-        assert settings["settings"]["--num_train_epochs"] == epochs
-        assert settings["settings"]["--learning_rate"] == (5e-5 if steps else 3e-5)
+@pytest.mark.parametrize("stage, epochs, learning_rate", [
+    ("intermediate", 50, 5e-5), ("prediction", 3, 3e-5)])
+def test_the_papers_epochs_lengths_and_rates_are_the_defaults(
+        flags, first_stage, tmp_path, stage, epochs, learning_rate):
+    run_here({**flags, "stage": stage, "student": first_stage, "num_train_epochs": None,
+              "max_seq_length": None, "learning_rate": None, "output_dir": tmp_path / "out",
+              "train_batch_size": 24 * epochs}, run)
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["settings"]["--num_train_epochs"] == epochs
+    assert record["settings"]["--learning_rate"] == learning_rate
     # The paper's 64 are more than the positions that the toy has.
-    assert settings["facts"]["--max_seq_length"] == 40
+    assert record["facts"]["--max_seq_length"] == 40
 
 
 # --- What a student starts from ------------------------------------------------------------
