@@ -10,7 +10,6 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from commands import run_here
-
 from conftest import TinyModel, checkpoint_values, cpu_devices, sentences, write_cola
 from distillation import models, run, student, teacher
 from engine import checkpoints, convert_checkpoint
