@@ -589,9 +589,15 @@ class BertModel:
                 self.all_encoder_layers = [output.states for output in outputs]
                 self.attention_scores = [output.scores for output in outputs]
             with tf.variable_scope("pooler"):
-                inputs = ([self.embedding_output] + self.all_encoder_layers)[-2]
-                self.pooled_output = _pool(layers[-1], inputs, config)
+                self._pooler = _dense_weights("dense", config.hidden_size, config.hidden_size,
+                                              config.initializer_range)
         self.sequence_output = self.all_encoder_layers[-1]
+        self._last_layer = layers[-1]
+        self._last_inputs = ([self.embedding_output] + self.all_encoder_layers)[-2]  # [B, F, D]
+        # The pooler reads one position of the last layer. Computed apart, a classifier's step
+        # never runs the others: a seventh of its time with 6 layers.
+        first_states = self._last_layer(self._last_inputs[:, :1], self._last_inputs).states
+        self.pooled_output = self.pool(first_states[:, 0])
 
     def get_pooled_output(self) -> tf.Tensor:
         """[B, D]: tanh of a projection of the first token's final state.
@@ -604,6 +610,22 @@ class BertModel:
     def get_sequence_output(self) -> tf.Tensor:
         """[B, F, D]: the last layer's states."""
         return self.sequence_output
+
+    def get_sequence_output_at(self, positions: tf.Tensor) -> tf.Tensor:
+        """[B, P, D]: the last layer's states at `positions` [B, P].
+
+        Computed apart from the sequence output, as the pooled output: the last layer runs for
+        these positions alone.
+        """
+        queries = _gather_positions(self._last_inputs, positions)
+        return self._last_layer(queries, self._last_inputs).states
+
+    def pool(self, first_states: tf.Tensor) -> tf.Tensor:
+        """[B, D]: the pooled output of [B, D], the last layer's states of the first token.
+
+        For who has these states at hand: the last layer runs once more for `get_pooled_output`.
+        """
+        return _dense(first_states, self._pooler, tf.tanh)
 
     def get_all_encoder_layers(self) -> List[tf.Tensor]:
         """The states after each layer, first to last, each [B, F, D]."""
@@ -626,16 +648,13 @@ class BertModel:
         return self.embedding_table
 
 
-def _pool(last_layer: Layer, states: tf.Tensor, config: BertConfig) -> tf.Tensor:
-    """[B, D] of the [B, F, D] that enter the last layer.
-
-    The pooler reads one position of the last layer. Computed apart, a classifier's step never
-    runs the others: a seventh of its time with 6 layers.
-    """
-    weights = _dense_weights("dense", config.hidden_size, config.hidden_size,
-                             config.initializer_range)
-    first = last_layer(states[:, :1], states).states
-    return _dense(first[:, 0], weights, tf.tanh)
+def _gather_positions(states: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """[B, P, D]: the rows of `states` [B, F, D] at `positions` [B, P]."""
+    batch_size, length = get_shape_list(states, expected_rank=3)[:2]
+    starts = tf.cast(tf.range(batch_size) * length, tf.int64)
+    # int64, because GPUs leave sums of int32 to the host.
+    return tf.gather(reshape_to_matrix(states),
+                     tf.cast(positions, tf.int64) + starts[:, tf.newaxis])
 
 
 def embedding_lookup(input_ids: tf.Tensor,

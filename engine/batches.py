@@ -3,7 +3,9 @@
 Knows the plan and how long a batch must be; what a record holds is its source's affair.
 """
 
-from typing import Callable, Dict, List, NamedTuple, Sequence, Union
+import functools
+import threading
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -27,11 +29,16 @@ class Source(NamedTuple):
         max_length: the longest that a batch may be.
         dynamic_padding: pad to the longest record of the global batch; False pads
             every batch to `max_length`.
+        fetch_for_step: what `fetch` is while training, where that is something else: from
+            all records of a step and the pass over the records that each belongs to, both
+            [b], and the length. So an example may change from epoch to epoch, and hold what
+            is known of the step as a whole.
     """
     lengths: np.ndarray
     fetch: Callable[[np.ndarray, int], Features]
     max_length: int
     dynamic_padding: bool = True
+    fetch_for_step: Optional[Callable[[np.ndarray, np.ndarray, int], Features]] = None
 
     def padded_length(self, indices: np.ndarray) -> int:
         """Length of the batch of these records: the same for every replica that shares it."""
@@ -54,14 +61,23 @@ def training_dataset(source: Source, plan: TrainingPlan, *, num_replicas: int,
     `num_replicas` consecutive elements are the global batch of one step: replica r
     gets its r-th part.
     """
-    names, dtypes, shapes = _signature(source)
+    fetch_step = source.fetch_for_step or (
+        lambda indices, epochs, length: source.fetch(indices, length))
+    names, dtypes, shapes = _signature(
+        fetch_step(np.zeros(1, np.int64), np.zeros(1, np.int64), source.max_length))
+    lock = threading.Lock()
+
+    @functools.lru_cache(maxsize=4)  # steps that calls in parallel may be about
+    def features_of(step: int) -> Features:
+        indices = plan.global_batch(step)
+        return fetch_step(indices, plan.epochs(step), source.padded_length(indices))
 
     def fetch(element: np.ndarray) -> List[np.ndarray]:
         step, replica = divmod(int(element), num_replicas)
-        indices = plan.global_batch(step)
-        part = indices[replica * per_replica_batch_size:][:per_replica_batch_size]
-        features = source.fetch(part, source.padded_length(indices))
-        return [features[name] for name in names]
+        with lock:  # the next replica's call waits for the step's features and has them, too
+            features = features_of(step)
+        start = replica * per_replica_batch_size
+        return [features[name][start:start + per_replica_batch_size] for name in names]
 
     def to_features(element: tf.Tensor) -> Dict[str, tf.Tensor]:
         values = tf.numpy_function(fetch, [element], dtypes)
@@ -90,7 +106,8 @@ class InferenceFeed:
         A replica without examples gets one of another's, since it cannot have none; the
         reader drops its answer.
         """
-        names, dtypes, shapes = _signature(self.source)
+        names, dtypes, shapes = _signature(
+            self.source.fetch(np.zeros(1, np.int64), self.source.max_length))
 
         def fetch(step: np.ndarray) -> List[np.ndarray]:
             indices, sizes = self.batches[int(step)]
@@ -112,9 +129,8 @@ class InferenceFeed:
         return steps.map(to_features, num_parallel_calls=2).prefetch(2)
 
 
-def _signature(source: Source):
-    """Names, types and shapes (without the batch) of the features, seen on the first record."""
-    example = source.fetch(np.zeros(1, np.int64), source.max_length)
+def _signature(example: Features):
+    """Names, types and shapes (without the batch) of the features, as one record has them."""
     names = sorted(example)
     dtypes = [tf.as_dtype(example[name].dtype) for name in names]
     shapes = [[None] * (example[name].ndim - 1) for name in names]

@@ -84,6 +84,17 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
     return checkpoint
 
 
+def write_checkpoint(prefix: str, variables: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays as a checkpoint's variables."""
+    names = sorted(variables)
+    no_gpu = tf.ConfigProto(device_count={"GPU": 0})
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph, config=no_gpu) as session:
+        tensors = [tf.placeholder(variables[name].dtype, variables[name].shape) for name in names]
+        save = tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names,
+                                 shape_and_slices=[""] * len(names), tensors=tensors)
+        session.run(save, {tensor: variables[name] for tensor, name in zip(tensors, names)})
+
+
 def _best_path(directory: str) -> Optional[str]:
     path = os.path.join(directory, EVALUATIONS)
     name = (files.read_json(path, "the evaluations")["best_checkpoint"]

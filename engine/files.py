@@ -5,7 +5,8 @@ import hashlib
 import json
 import os
 import shutil
-from typing import Any, Iterator
+import sys
+from typing import Any, IO, Iterator, Optional
 
 from engine.errors import UserError
 
@@ -38,6 +39,21 @@ def atomic_folder(path: str) -> Iterator[str]:
     finally:
         for folder in (temporary, replaced):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def output(path: Optional[str], what: str) -> Iterator[IO[str]]:
+    """A file for text, there only when it is whole; without a path, standard output.
+
+    Raises:
+        UserError: its directory, which `what` names as a flag, cannot be written to.
+    """
+    if not path:
+        yield sys.stdout
+        return
+    make_directory(os.path.dirname(os.path.abspath(path)), f"{what}: its directory")
+    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        yield file
 
 
 def write_text(path: str, text: str) -> None:
@@ -82,6 +98,19 @@ def make_directory(path: str, what: str) -> str:
     except OSError as error:
         raise UserError(f"{what}={path} cannot be written to: {error.strerror}") from error
     return path
+
+
+@contextlib.contextmanager
+def new_folder(path: str, flag: str) -> Iterator[str]:
+    """`atomic_folder` of a path that a user gave; raises a UserError unless it is new or empty."""
+    if os.path.isdir(path) and os.listdir(path):
+        raise UserError(f"{flag}={path} is not empty; name a new folder")
+    parent = os.path.dirname(os.path.abspath(path))
+    make_directory(parent, f"the folder of {flag}")
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise UserError(f"{flag}={path} is a file; name a new folder")
+    with atomic_folder(path) as draft:
+        yield draft
 
 
 def hash_of(content: bytes) -> str:

@@ -138,12 +138,13 @@ def batch_sizes(values: flags.FlagValues) -> BatchSizes:
                       predict=positive(values, "predict_batch_size"))
 
 
-def evaluation_settings(values: flags.FlagValues,
-                        metrics: Sequence[str]) -> Optional[EvaluationSettings]:
+def evaluation_settings(values: flags.FlagValues, metrics: Sequence[str],
+                        loss: str = "eval_loss") -> Optional[EvaluationSettings]:
     """What the flags say of evaluation during the training; None where there is to be none.
 
     Args:
         metrics: the names of the task's, of which more is better.
+        loss: the name of the one of which less is better.
     """
     every_steps = in_range(values, "eval_every_steps", 0, 2**31 - 1)
     if not (every_steps or values.eval_each_epoch):
@@ -159,11 +160,11 @@ def evaluation_settings(values: flags.FlagValues,
         raise UserError("--eval_every_steps and --eval_each_epoch evaluate on the dev set: set "
                         "--do_eval, too")
     metric = values.metric_for_best or metrics[0]
-    if metric not in (*metrics, "eval_loss"):
+    if metric not in (*metrics, loss):
         raise UserError(f"--metric_for_best={metric}: this task has "
-                        f"{', '.join((*metrics, 'eval_loss'))}")
+                        f"{', '.join((*metrics, loss))}")
     return EvaluationSettings(
-        every_steps=every_steps or None, metric=metric, higher_is_better=metric != "eval_loss",
+        every_steps=every_steps or None, metric=metric, higher_is_better=metric != loss,
         patience=(positive(values, "early_stopping_patience")
                   if values["early_stopping_patience"].present else None))
 

@@ -65,8 +65,12 @@ class Records:
         return name in self._values
 
     def flat(self, name: str) -> np.ndarray:
-        """All values of a column as they lie there, one record's after the other's; no copy."""
+        """The values of a column in all records, one after the other."""
         return self._values[name]
+
+    def offsets(self, name: str) -> np.ndarray:
+        """Where each record's values of a ragged column begin in them, and the end."""
+        return self._offsets[name]
 
     def lengths(self, name: str, indices: Union[slice, np.ndarray] = slice(None)) -> np.ndarray:
         """Number of values of a ragged column in each record of `indices`."""
@@ -197,4 +201,5 @@ def _path(directory: str, name: str, part: str = "values") -> str:
 def _map(path: str, dtype: str) -> np.ndarray:
     if not os.path.getsize(path):  # an empty file cannot be mapped
         return np.zeros(0, dtype)
-    return np.memmap(path, dtype, mode="r")
+    # As a plain array: a memmap's own indexing is slow.
+    return np.asarray(np.memmap(path, dtype, mode="r"))

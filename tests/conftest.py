@@ -1,5 +1,6 @@
 """What tests share: several CPU devices in this process, a tiny model, a small task."""
 
+import importlib
 import json
 import os
 import random
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from absl import flags as absl_flags
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
@@ -89,6 +91,23 @@ def write_cola(directory, *, train: int = 0, dev: int = 0, test: int = 0) -> str
 
 def cpu_devices(num_replicas: int) -> devices.Devices:
     return devices.find_devices(num_cpu_replicas=num_replicas)
+
+
+def googles(name: str):
+    """Google's module `bert.<name>`, for its functions; skips where the package is not."""
+    pytest.importorskip("bert", reason="Google's package runs on TensorFlow 1.15 only")
+    _forget_googles_flags()
+    module = importlib.import_module(f"bert.{name}")
+    _forget_googles_flags()
+    return module
+
+
+def _forget_googles_flags() -> None:
+    """Its scripts define flags of the same names when they are imported: no two can be."""
+    for module, defined in list(absl_flags.FLAGS.flags_by_module_dict().items()):
+        if module.startswith("bert."):
+            for flag in list(defined):
+                delattr(absl_flags.FLAGS, flag.name)
 
 
 def checkpoint_values(directory_or_prefix: str):

@@ -1,0 +1,174 @@
+"""Pretraining examples, from TFRecord files into a store, and batches out of it.
+
+Examples come with their masks, or get others in each epoch, as a function of the seed,
+the epoch and their number alone. Knows nothing of a model.
+"""
+
+import json
+import os
+from typing import Dict, Iterator, List, NamedTuple, Optional
+
+import numpy as np
+
+from engine import files, store
+from engine.batches import Features, Source
+from engine.errors import UserError
+from engine.progress import Counter
+from pretraining import masking, record_files
+from pretraining.counters import keys_of
+from tokenization import BatchTokenizer
+
+# Of the masks of examples that are evaluated: the same in each run, whatever its --seed.
+_EVALUATION_SEED = 0
+
+
+class Sizes(NamedTuple):
+    """What the flags and the model say of the records."""
+    max_seq_length: int
+    max_predictions_per_seq: int
+    vocab_size: int
+
+
+class RecordSet(NamedTuple):
+    """The examples of some files. Made by `load_records`."""
+    records: store.Records
+    content_hash: str  # of the files
+    max_seq_length: int
+    dynamic_padding: bool
+    scheme: Optional[masking.Scheme]  # of masks that are drawn anew; None: they are in the records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def has_next_sentences(self) -> bool:
+        """Whether there is something to learn from the labels: not where all are the same.
+
+        Examples of one text have the label 0, so that the original reads them.
+        """
+        labels = self.records.flat("next_sentence_label")
+        return bool((labels != labels[0]).any())
+
+    def source(self, seed: int) -> Source:
+        """What the engine reads batches from; training draws masks from `seed`.
+
+        Features: input_ids, input_mask, segment_ids, int32 [b, t]; masked_lm_positions,
+        masked_lm_ids, int32 [b, p], masked_lm_weights, float32 [b, p], p being the largest
+        number of masked tokens in the batch; next_sentence_labels, int32 [b]. While training,
+        the mean of an example's weight over all of the step, too, Google's 1e-5 added to
+        the sum of them: masked_lm_mean_weight, float32 [b], the same number for each.
+        """
+        def fetch(indices: np.ndarray, length: int) -> Features:
+            return self._features(indices, keys_of(_EVALUATION_SEED, 0, indices), length)
+
+        def fetch_for_step(indices: np.ndarray, epochs: np.ndarray, length: int) -> Features:
+            features = self._features(indices, keys_of(seed, epochs, indices), length)
+            weight = features["masked_lm_weights"].sum() + 1e-5
+            features["masked_lm_mean_weight"] = np.full(
+                len(indices), weight / len(indices), np.float32)
+            return features
+
+        return Source(self.records.lengths("input_ids"), fetch, self.max_seq_length,
+                      self.dynamic_padding, fetch_for_step)
+
+    def _features(self, indices: np.ndarray, keys: np.ndarray, length: int) -> Features:
+        records, places = self.records, np.arange(length)
+        filled = places < records.lengths("input_ids", indices)[:, np.newaxis]
+        second = places >= records.scalars("first_segment_length", indices)[:, np.newaxis]
+        features = {
+            "input_ids": records.padded("input_ids", indices, length).astype(np.int32),
+            "input_mask": filled.astype(np.int32),
+            "segment_ids": (filled & second).astype(np.int32),
+            "next_sentence_labels":
+                records.scalars("next_sentence_label", indices).astype(np.int32)}
+        if self.scheme:
+            words = records.padded("word_starts", indices, length)
+            masks = masking.draw({**features, "word_starts": words}, keys, self.scheme)
+            width = max(1, int(masks["masked_lm_weights"].sum(axis=1).max()))
+            return {**features, **{name: values[:, :width] if name.startswith("masked") else values
+                                   for name, values in masks.items()}}
+        return {**features, **self._frozen_masks(indices)}
+
+    def _frozen_masks(self, indices: np.ndarray) -> Features:
+        records = self.records
+        counts = records.lengths("masked_lm_positions", indices)
+        width = max(1, int(counts.max()))
+        return {
+            "masked_lm_positions":
+                records.padded("masked_lm_positions", indices, width).astype(np.int32),
+            "masked_lm_ids": records.padded("masked_lm_ids", indices, width).astype(np.int32),
+            "masked_lm_weights":
+                (np.arange(width) < counts[:, np.newaxis]).astype(np.float32)}
+
+
+def load_records(patterns: str, flag: str, sizes: Sizes, store_dir: str, *,
+                 vocab_file: Optional[str], dynamic_padding: bool) -> RecordSet:
+    """Opens the examples of TFRecord files, preparing them first where needed.
+
+    Args:
+        patterns: names of the files, patterns and directories, comma-separated.
+        flag: which holds them, for messages.
+        vocab_file: for records whose masks are to be drawn.
+
+    Raises:
+        UserError: the files hold no examples of these sizes.
+    """
+    layouts = _layouts(record_files.find(patterns, flag), flag, sizes)
+    memory = os.path.join(store_dir, "hashes.json")
+    hashes = [files.content_hash(path, memory) for path in layouts]
+
+    def chunks() -> Iterator[store.Chunk]:
+        with Counter(f"Preparing {patterns}", unit="examples") as counter:
+            for path, layout in layouts.items():
+                for chunk in record_files.read_chunks(
+                        path, layout, max_seq_length=sizes.max_seq_length,
+                        vocab_size=sizes.vocab_size):
+                    yield chunk
+                    counter.advance(len(chunk["next_sentence_label"]))
+
+    first_path, first_layout = next(iter(layouts.items()))
+    scheme = None
+    if first_layout.num_predictions is None:
+        scheme = _scheme(first_path, vocab_file, sizes)
+    key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
+           "vocab_size": sizes.vocab_size}
+    records = store.open_or_build(store_dir, "pretraining", key,
+                                  record_files.columns_of(first_layout, sizes.vocab_size), chunks)
+    digest = files.hash_of(json.dumps([hashes, scheme]).encode("utf-8"))
+    return RecordSet(records, digest, sizes.max_seq_length, dynamic_padding, scheme)
+
+
+def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, record_files.Layout]:
+    """Of the files that hold records; all with masks or all without."""
+    layouts = {}
+    for path in paths:
+        layout = record_files.layout_of(path, max_seq_length=sizes.max_seq_length,
+                                        max_predictions_per_seq=sizes.max_predictions_per_seq)
+        if layout:
+            layouts[path] = layout
+    if not layouts:
+        raise UserError(f"{flag}: there is no record in {', '.join(paths)[:200]}")
+    drawn = {layout.num_predictions is None: path for path, layout in layouts.items()}
+    if len(drawn) > 1:
+        raise UserError(f"{flag}: {drawn[True]} has records whose masks are to be drawn, and "
+                        f"{drawn[False]} some that have their masks; give the one or the other")
+    return layouts
+
+
+def _scheme(path: str, vocab_file: Optional[str], sizes: Sizes) -> masking.Scheme:
+    """How masks are drawn, as `create_data` has noted it beside a file of records."""
+    facts = files.read_json(f"{path}.json", f"{path} has records whose masks are to be drawn; how, "
+                            "says the file")
+    if not vocab_file:
+        raise UserError(f"--vocab_file is required: masks of the records of {path} are drawn "
+                        "while training")
+    with open(files.require_file(vocab_file, "--vocab_file"), "rb") as file:
+        if files.hash_of(file.read()) != facts["vocab_sha256"]:
+            raise UserError(f"--vocab_file={vocab_file} is not the one that {path} was made with")
+    if facts["max_predictions_per_seq"] > sizes.max_predictions_per_seq:
+        raise record_files.too_many_predictions(
+            path, facts["max_predictions_per_seq"], sizes.max_predictions_per_seq)
+    return masking.Scheme.of(
+        BatchTokenizer(vocab_file, facts["do_lower_case"]), shape=facts["mask_shape"],
+        masked_lm_prob=facts["masked_lm_prob"],
+        max_predictions_per_seq=facts["max_predictions_per_seq"])
