@@ -93,7 +93,8 @@ def first_values(student: modeling.BertConfig, teacher: Teacher, layers: LayerMa
     """
     if student.hidden_size != teacher.config.hidden_size:
         return None
-    table = bert_variables.correspondence(student.to_dict(), teacher.kind.num_outputs)
+    table = bert_variables.correspondence(
+        student.to_dict(), teacher.kind.num_outputs if with_head else None)
     parts = [bert_variables.ENCODER, bert_variables.POOLER]
     if with_head:
         parts.append(bert_variables.CLASSIFIER)

@@ -1,23 +1,23 @@
-"""The model that a student learns from: a trained classifier, its states and its outputs.
+"""The model that a student learns from: its states and, of a classifier, its outputs.
 
 It has no dropout, takes no gradient and keeps its values, bit for bit.
 """
 
 import os
-from typing import Dict, Iterator, NamedTuple
+from typing import Dict, Iterator, NamedTuple, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from engine import checkpoints, files, saved_model, store
+from engine import checkpoints, files, saved_model, store, vocabulary
 from engine.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
 from tasks import classifier, kinds, trained
-from tasks.examples import Encoding, TextSet
+from tasks.examples import Encoding, TextSet, load_encoding
 
 SCOPE = "teacher"  # of its variables in the student's graph
 
@@ -25,12 +25,13 @@ _CHUNK_EXAMPLES = 1 << 17  # whose outputs are in memory at a time
 
 
 class Teacher(NamedTuple):
-    """A trained classifier. Made by `load`."""
+    """A trained classifier, or an encoder. Made by `load` and `load_encoder`."""
     config: modeling.BertConfig
     checkpoint: checkpoints.Checkpoint
     encoding: Encoding
-    kind: kinds.Kind  # of its labels
-    takes_pairs: bool
+    # Of a classifier: its labels, and whether its texts are pairs.
+    kind: Optional[kinds.Kind] = None
+    takes_pairs: bool = False
 
     @property
     def digest(self) -> str:
@@ -51,6 +52,20 @@ def load(directory: str) -> Teacher:
     model = trained.load(directory)
     return Teacher(model.config, trained.checkpoint_of(directory), model.encoding,
                    model.task.kind, model.takes_pairs)
+
+
+def load_encoder(directory: str, max_seq_length: int) -> Teacher:
+    """The model of a folder: bert_config.json, vocab.txt and a checkpoint, with or without heads.
+
+    Raises:
+        UserError: one of them is missing, or they do not belong together.
+    """
+    config = classifier.load_config(os.path.join(directory, "bert_config.json"))
+    checkpoint = checkpoints.open_checkpoint(directory, "--teacher")
+    encoding = load_encoding(
+        os.path.join(directory, vocabulary.FILE), max_seq_length=max_seq_length,
+        do_lower_case=vocabulary.is_lower_cased(directory), vocab_size=config.vocab_size)
+    return Teacher(config, checkpoint, encoding)
 
 
 def encoder(teacher: Teacher, features: Dict[str, tf.Tensor], *,

@@ -11,8 +11,9 @@ import tensorflow.compat.v1 as tf
 import modeling
 from commands import run_here
 from conftest import TinyModel, checkpoint_values, cpu_devices, sentences, write_cola
-from distillation import models, run, student, teacher
+from distillation import general, models, run, student, teacher
 from engine import checkpoints, convert_checkpoint
+from pretraining_files import LENGTH, features_of, write_frozen, write_unmasked
 from tasks import classifier, kinds, predict
 from tasks.examples import load_texts
 from tasks.table import TASKS
@@ -150,6 +151,48 @@ def test_the_papers_epochs_lengths_and_rates_are_the_defaults(
     assert record["facts"]["--max_seq_length"] == 40
 
 
+# --- Without a task ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("masks", ["frozen", "drawn"])
+def test_general_distillation_reads_the_texts_of_pretraining_without_their_masks(
+        tiny_model, tmp_path, masks):
+    path = tmp_path / "examples.tfrecord"
+    if masks == "frozen":
+        write_frozen(path, 9)
+    else:
+        write_unmasked(path, tiny_model, 9)
+    taught = teacher.load_encoder(os.path.dirname(tiny_model.vocab_file), LENGTH)
+    texts = general.open_texts(str(path), taught.encoding, taught.config.vocab_size, str(tmp_path))
+    source = general.source(texts, taught.encoding, dynamic_padding=True)
+    features = source.fetch(np.arange(9), LENGTH)
+    for index, example in enumerate(features_of(9)):
+        size = len(example["input_ids"])
+        np.testing.assert_array_equal(features["input_ids"][index, :size], example["input_ids"])
+        np.testing.assert_array_equal(features["segment_ids"][index, :size],
+                                      example["segment_ids"])
+        assert features["input_mask"][index].sum() == size == source.lengths[index]
+
+
+def test_a_student_of_general_distillation_goes_on_with_a_task(
+        tiny_model, flags, tmp_path, capsys):
+    here = {"stage": "general", "teacher": os.path.dirname(tiny_model.vocab_file),
+            "student": SHAPE, "input_file": write_frozen(tmp_path / "examples.tfrecord", 24),
+            "max_seq_length": LENGTH, "do_train": True, "num_cpu_replicas": 2,
+            "train_batch_size": 4, "num_train_epochs": 1, "output_dir": tmp_path / "general"}
+    run_here(here, run)
+    assert "24 examples x 1 epochs = 3 steps" in capsys.readouterr().err
+    assert "projection/kernel" in parameters(tmp_path / "general")
+    run_here(here, run)
+    assert "nothing is left to train" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run_here({**here, "task_name": "cola"}, run)
+    assert "--task_name is of a task" in capsys.readouterr().err
+    run_here({**flags, "stage": "intermediate", "student": tmp_path / "general",
+              "num_train_epochs": 0.2, "output_dir": tmp_path / "task"}, run)
+    assert "drawn at random" not in capsys.readouterr().err
+
+
 # --- What a student starts from ------------------------------------------------------------
 
 
@@ -284,6 +327,8 @@ def other_labels(folder, flags):
     (dict(layer_map="1,2"), ("--layer_map=1,2", "1 numbers", "from 1 to 2")),
     (dict(layer_map="0"), ("--layer_map=0",)),
     (dict(teacher="/no/where"), ("--teacher=/no/where", "no trained classifier")),
+    (dict(input_file="x.tfrecord"), ("--input_file", "--stage=general")),
+    (dict(stage="general", task_name=None, data_dir=None), ("--input_file is required",)),
     (dict(stage=None), ("--stage is required",)),
     (dict(do_train=False), ("nothing to do",)),
     (dict(do_eval=True), ("--do_eval", "--stage=prediction")),
