@@ -138,8 +138,10 @@ def _activate(x: tf.Tensor, value_and_slope: Callable[[tf.Tensor], Tuple[tf.Tens
     """
     @tf.custom_gradient
     def activate(x):
-        value, slope = value_and_slope(x)
-        return value, lambda dy: dy * slope
+        # Not in float16, where the slope of a large x would be NaN; there it is kept, though.
+        value, slope = value_and_slope(tf.cast(x, tf.float32))
+        slope = tf.cast(slope, x.dtype)
+        return tf.cast(value, x.dtype), lambda dy: dy * slope
 
     return activate(x)
 
@@ -289,6 +291,8 @@ class LayerSettings(NamedTuple):
     activation: Activation
     hidden_dropout_prob: Optional[float]
     attention_probs_dropout_prob: Optional[float]
+    dtype: tf.DType = tf.float32  # of matrix products; see `layer_computation`
+    compiled: bool = False  # with XLA; see `layer_computation`
     gives_scores: bool = False  # of the attention, beside the states
 
 
@@ -299,6 +303,27 @@ class LayerOutputs(NamedTuple):
 
 
 Layer = Callable[[tf.Tensor, tf.Tensor], LayerOutputs]  # f(queries, states)
+
+_computation = threading.local()  # MirroredStrategy builds each replica in a thread of its own
+
+
+@contextlib.contextmanager
+def layer_computation(*, float16: bool = False, compiled: bool = False) -> Iterator[None]:
+    """Within it, this thread's models compute their encoder layers in another way.
+
+    Args:
+      float16: matrix products, and what lies between two of them, in float16. Weights, the
+        states between sublayers, layer normalization and softmax stay in float32; so do
+        embeddings, pooler and heads.
+      compiled: with XLA, forward and backward, once for each shape and device.
+    """
+    earlier = getattr(_computation, "settings", {})
+    _computation.settings = {"dtype": tf.float16 if float16 else tf.float32,
+                             "compiled": compiled}
+    try:
+        yield
+    finally:
+        _computation.settings = earlier
 
 
 @tf.custom_gradient
@@ -328,7 +353,8 @@ def _normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
 
 def _add_and_normalize(x: tf.Tensor, residual: tf.Tensor, weights: LayerNormWeights) -> tf.Tensor:
     # tf.add_n knows that its inputs have one shape; `+` would find out when it is differentiated.
-    return _normalize(tf.add_n([x, residual]), weights.gamma, weights.beta)
+    total = tf.add_n([tf.cast(x, residual.dtype), residual])
+    return _normalize(total, weights.gamma, weights.beta)
 
 
 def _normalize_and_drop(x: tf.Tensor, seeds: tf.Tensor, weights: LayerNormWeights,
@@ -338,8 +364,9 @@ def _normalize_and_drop(x: tf.Tensor, seeds: tf.Tensor, weights: LayerNormWeight
 
 
 def _dense(x: tf.Tensor, weights: DenseWeights, activation: Activation = None) -> tf.Tensor:
-    """activation(x W + b) of the rows of a matrix."""
-    output = tf.nn.bias_add(tf.matmul(x, weights.kernel), weights.bias)
+    """activation(x W + b) of the rows of a matrix, in the type of x."""
+    kernel, bias = tf.cast(weights.kernel, x.dtype), tf.cast(weights.bias, x.dtype)
+    output = tf.nn.bias_add(tf.matmul(x, kernel), bias)
     return activation(output) if activation else output
 
 
@@ -363,8 +390,12 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
 
     `query` [B, N, F, H], `key` and `value` [B, N, T, H], `mask_bias` broadcasts to
     [B, N, F, T]. Returns that, [B, N, F, H], and, where asked for, the scores
-    Q K^T / sqrt(H), [B, N, F, T].
+    Q K^T / sqrt(H), [B, N, F, T]. Those, the softmax and its gradient are in float32, whatever
+    the type of the products.
     """
+    def wide(x: tf.Tensor) -> tf.Tensor:
+        return tf.cast(x, tf.float32)
+
     scale = 1.0 / math.sqrt(query.shape.as_list()[-1])
     if dropout_prob and dropout_seed is None:
         dropout_seed = _draw_seed()
@@ -372,8 +403,8 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
     @tf.custom_gradient
     def attend(query, key, value):
         query *= scale
-        scores = tf.matmul(query, key, transpose_b=True)
-        probs = tf.nn.softmax(scores + mask_bias)
+        scores = wide(tf.matmul(query, key, transpose_b=True))
+        probs = tf.cast(tf.nn.softmax(scores + mask_bias), value.dtype)
         keep_prob, dropped = 1.0, probs  # [B, N, F, T]
         if dropout_prob:
             keep_prob, kept = _keep_mask(probs, dropout_prob, dropout_seed)
@@ -383,10 +414,11 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
             # What dropout zeroed is zero in `dropped`: the mask need not be kept, nor applied
             # again: two passes over [B, N, F, T] less than the derived gradient.
             d_context *= 1.0 / keep_prob
-            flow = dropped * tf.matmul(d_context, value, transpose_b=True)
-            d_scores = flow - probs * tf.reduce_sum(flow, axis=-1, keepdims=True)
+            flow = wide(dropped) * wide(tf.matmul(d_context, value, transpose_b=True))
+            d_scores = flow - wide(probs) * tf.reduce_sum(flow, axis=-1, keepdims=True)
             if gives_scores:
                 d_scores += d_given_scores[0]
+            d_scores = tf.cast(d_scores, value.dtype)
             return (tf.matmul(d_scores, key) * scale,
                     tf.matmul(d_scores, query, transpose_a=True),
                     tf.matmul(dropped, d_context, transpose_a=True))
@@ -413,26 +445,38 @@ def _encoder_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, 
     queries, states = reshape_to_matrix(queries), reshape_to_matrix(states)
     hidden_dropout = functools.partial(dropout, dropout_prob=settings.hidden_dropout_prob)
 
+    def narrow(x: tf.Tensor) -> tf.Tensor:
+        return tf.cast(x, settings.dtype)
+
     def heads(x: tf.Tensor, projection: DenseWeights, length: Dimension) -> tf.Tensor:
         return _split_heads(_dense(x, projection), batch_size, length,
                             settings.num_attention_heads)
 
+    attended = narrow(states)
     context, *scores = _attend(
-        heads(queries, weights.query, from_length), heads(states, weights.key, to_length),
-        heads(states, weights.value, to_length), mask_bias,
+        heads(narrow(queries), weights.query, from_length),
+        heads(attended, weights.key, to_length),
+        heads(attended, weights.value, to_length), mask_bias,
         settings.attention_probs_dropout_prob, seeds[0], settings.gives_scores)
     attention = hidden_dropout(_dense(_join_heads(context), weights.attention_output),
                                dropout_seed=seeds[1])
     attention = _add_and_normalize(attention, queries, weights.attention_norm)
-    intermediate = _dense(attention, weights.intermediate, settings.activation)
+    intermediate = _dense(narrow(attention), weights.intermediate, settings.activation)
     output = hidden_dropout(_dense(intermediate, weights.output), dropout_seed=seeds[2])
     output = _add_and_normalize(output, attention, weights.output_norm)
     return [tf.reshape(output, shape), *scores]
 
 
+def _compiled_encoder_layer(*arguments) -> List[tf.Tensor]:
+    """`_encoder_layer`, its operations and those of its gradient marked for XLA."""
+    # Of all ways this is the one that both runtimes have for functions in several replicas.
+    with tf.xla.experimental.jit_scope():
+        return _encoder_layer(*arguments)
+
+
 # --- Graph functions shared by layers and replicas ---------------------------------------
 
-_tracing = threading.Lock()  # MirroredStrategy builds each replica in a thread of its own
+_tracing = threading.Lock()
 _traced = {}  # type: Dict[tuple, Callable[..., tf.Tensor]]
 _copying = threading.local()
 
@@ -581,7 +625,7 @@ class BertModel:
                     LayerSettings(
                         config.num_attention_heads, get_activation(config.hidden_act),
                         config.hidden_dropout_prob, config.attention_probs_dropout_prob,
-                        gives_attention_scores),
+                        gives_scores=gives_attention_scores),
                     config.num_hidden_layers, config.hidden_size, config.intermediate_size,
                     config.initializer_range, _mask_bias(input_mask[:, tf.newaxis, :]),
                     encoder_seed)
@@ -870,6 +914,7 @@ def _encoder_layers(settings: LayerSettings, num_layers: int, hidden_size: int,
                     dropout_seed: Optional[tf.Tensor]
                     ) -> List[Layer]:
     """Makes the variables of layer_0, layer_1 ...; returns each layer."""
+    settings = settings._replace(**getattr(_computation, "settings", {}))
     # In each layer: the attention probabilities, the attention's output, the layer's output.
     seeds = tf.unstack(_seeds_of_places([num_layers, 3], dropout_seed, [
         settings.hidden_dropout_prob, settings.attention_probs_dropout_prob]))
@@ -898,8 +943,9 @@ def _call_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, see
         return LayerOutputs(
             *_encoder_layer(queries, states, mask_bias, seeds, weights, settings))
     states_shape = [None, None, states.shape.as_list()[-1]]
+    function = _compiled_encoder_layer if settings.compiled else _encoder_layer
     outputs = LayerOutputs(*_call_shared(
-        _encoder_layer, settings,
+        function, settings,
         [(queries, states_shape), (states, states_shape),
          (mask_bias, [None, 1, None, None]), (seeds, [3, 2])], weights))
     outputs.states.set_shape(queries.shape)

@@ -73,11 +73,13 @@ class Settings(NamedTuple):
     learning_rate: float
     optimizer: str
     layer_lr_decay: float
+    fp16: bool
     warmup_proportion: float
     save_checkpoints_steps: int
     keep_checkpoint_max: int
     seed: int
     dynamic_padding: bool
+    xla: bool
     allow_batch_change: bool
     evaluation: Optional[selection.EvaluationSettings]  # during the training; None: only after it
     output_dir: str
@@ -103,6 +105,8 @@ class Settings(NamedTuple):
             learning_rate=run_flags.positive(values, "learning_rate"),
             optimizer=values.optimizer,
             layer_lr_decay=run_flags.in_range(values, "layer_lr_decay", 0.01, 1),
+            fp16=values.fp16,
+            xla=values.xla,
             warmup_proportion=run_flags.in_range(values, "warmup_proportion", 0, 1),
             save_checkpoints_steps=run_flags.positive(values, "save_checkpoints_steps"),
             keep_checkpoint_max=run_flags.positive(values, "keep_checkpoint_max"),
@@ -132,7 +136,9 @@ class Settings(NamedTuple):
             gradient_accumulation_steps=self.gradient_accumulation_steps,
             seed=self.seed,
             save_checkpoints_steps=self.save_checkpoints_steps,
-            keep_checkpoint_max=self.keep_checkpoint_max)
+            keep_checkpoint_max=self.keep_checkpoint_max,
+            xla=self.xla,
+            fp16=self.fp16)
 
     def changeable(self, num_replicas: int) -> Dict[str, Any]:
         """What a run that goes on may have otherwise than before; it is said."""
@@ -144,6 +150,8 @@ class Settings(NamedTuple):
                     self.gradient_accumulation_steps if accumulates else None,
                 "--optimizer": self.optimizer if self.optimizer != "adamw" else None,
                 "--layer_lr_decay": self.layer_lr_decay if self.layer_lr_decay != 1 else None,
+                "--xla": self.xla or None,
+                "--fp16": self.fp16 or None,
                 "--num_train_epochs": self.num_train_epochs,
                 "--learning_rate": self.learning_rate,
                 "--warmup_proportion": self.warmup_proportion,

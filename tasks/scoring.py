@@ -1,14 +1,13 @@
 """What a trained model makes of a task's dev and test sets: scores and predictions, in files."""
 
-import contextlib
 import math
 import os
 from typing import (
-    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional)
+    Any, Callable, ContextManager, Dict, Iterable, List, Mapping, NamedTuple, Optional)
 
 import numpy as np
 
-from engine import checkpoints, files, log, run_record, summaries
+from engine import checkpoints, files, inference, log, run_record, summaries
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
@@ -63,28 +62,12 @@ def score(job: Job, data: Data) -> Optional[Evaluation]:
         return evaluation
 
 
-@contextlib.contextmanager
-def evaluator(job: Job, dev: Mapping[str, TextSet]) -> Iterator[Evaluate]:
-    """A function that evaluates checkpoints on the dev set, not on a mismatched one.
-
-    Its graph and session are made by the first evaluation and serve all.
-    """
-    with contextlib.ExitStack() as stack:
-        predictors: List[Predictor] = []
-
-        def evaluate(checkpoint: checkpoints.Checkpoint,
-                     advance: Callable[[int], None]) -> Dict[str, float]:
-            texts = dev[""]
-            source = texts.source(with_labels=False)
-            if not predictors:
-                predictors.append(stack.enter_context(
-                    Predictor(job.forward, source, job.devices)))
-            predictors[0].restore(checkpoint)
-            logits = predictors[0].predict(
-                source, job.settings.batch_sizes.evaluate, advance)["logits"]
-            return _evaluation(job.task, texts, logits).results
-
-        yield evaluate
+def evaluator(job: Job, dev: Mapping[str, TextSet]) -> ContextManager[Evaluate]:
+    """A function that evaluates checkpoints on the dev set, not on a mismatched one."""
+    return inference.evaluator(
+        job.forward, lambda: dev[""].source(with_labels=False), job.devices,
+        job.settings.batch_sizes.evaluate,
+        lambda predictions: _evaluation(job.task, dev[""], predictions["logits"]).results)
 
 
 def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:

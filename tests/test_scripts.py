@@ -112,3 +112,14 @@ def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_pa
     assert "step 1/1" in whole.stderr
     again = run(os.environ, command, **settings)
     assert again.stdout == whole.stdout and "step" not in again.stderr
+
+
+@pytest.mark.parametrize("variables, part", [
+    ({}, "TEXTS and MODEL are needed"),
+    ({"TEXTS": "/no/where.txt", "MODEL": "/"}, "there is no file /no/where.txt"),
+    ({"TEXTS": "README.md", "MODEL": "/no/where"}, "MODEL=/no/where is not a folder"),
+])
+def test_rewrite_refuses_bad_settings_in_one_line(bare_machine, tmp_path, variables, part):
+    result = run(bare_machine, "scripts/rewrite.sh", OUTPUT_DIR=str(tmp_path / "out"), **variables)
+    assert_one_error_line(result, part)
+    assert not (tmp_path / "out").exists()
