@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from commands import run_here
-from conftest import TinyModel, checkpoint_values, cpu_devices, sentences, write_cola
+from conftest import checkpoint_values, cpu_devices, sentences, write_cola
 from distillation import general, models, run, student, teacher
 from engine import checkpoints, convert_checkpoint
 from pretraining_files import LENGTH, features_of, write_frozen, write_unmasked
@@ -28,19 +27,9 @@ def data_dir(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def teacher_dir(tiny_model: TinyModel, data_dir, tmp_path_factory):
-    """A classifier of 2 layers, trained for 12 steps."""
-    output_dir = tmp_path_factory.mktemp("teacher")
-    run_here(dict(tiny_model._asdict(), task_name="cola", data_dir=data_dir, do_train=True,
-                  output_dir=output_dir, max_seq_length=LONGEST, train_batch_size=8,
-                  num_train_epochs=2, learning_rate=1e-3, num_cpu_replicas=1))
-    return output_dir
-
-
-@pytest.fixture(scope="module")
-def flags(data_dir, teacher_dir, tmp_path_factory):
+def flags(data_dir, tiny_classifier, tmp_path_factory):
     """Of a stage of 6 steps on two replicas."""
-    return dict(task_name="cola", data_dir=data_dir, teacher=teacher_dir, do_train=True,
+    return dict(task_name="cola", data_dir=data_dir, teacher=tiny_classifier, do_train=True,
                 store_dir=tmp_path_factory.mktemp("store"), max_seq_length=LONGEST,
                 train_batch_size=4, num_cpu_replicas=2, num_train_epochs=1, learning_rate=1e-3)
 
@@ -197,23 +186,23 @@ def test_a_student_of_general_distillation_goes_on_with_a_task(
 
 
 def test_a_student_of_the_teachers_width_starts_with_its_layers_and_head(
-        flags, teacher_dir, tmp_path, capsys):
+        flags, tiny_classifier, tmp_path, capsys):
     output_dir = tmp_path / "out"
     run_here({**flags, "stage": "prediction", "student": "1,16,2,32", "layer_map": "1",
               "learning_rate": 1e-12, "output_dir": output_dir}, run)
     assert "drawn at random" not in capsys.readouterr().err
-    ours, taught = checkpoint_values(str(output_dir)), checkpoint_values(str(teacher_dir))
+    ours, taught = checkpoint_values(str(output_dir)), checkpoint_values(str(tiny_classifier))
     for name in parameters(output_dir):
         np.testing.assert_allclose(ours[name], taught[name], atol=1e-7, err_msg=name)
 
 
-def test_layers_are_taken_over_as_far_as_the_shapes_are_the_same(teacher_dir):
-    taught = teacher.load(str(teacher_dir))
+def test_layers_are_taken_over_as_far_as_the_shapes_are_the_same(tiny_classifier):
+    taught = teacher.load(str(tiny_classifier))
     config = student.find("1,16,4,20", taught).config
     layers = student.layer_map(None, config, taught.config)
     assert layers == (2,)
     found = student.first_values(config, taught, layers, with_head=False)
-    held = checkpoint_values(str(teacher_dir))
+    held = checkpoint_values(str(tiny_classifier))
     assert found.stored_names["bert/encoder/layer_0/attention/self/key/kernel"] == (
         "bert/encoder/layer_1/attention/self/key/kernel")
     assert "bert/encoder/layer_0/intermediate/dense/kernel" not in found.shapes
@@ -232,13 +221,19 @@ def test_layers_are_mapped_uniformly_up_to_the_last(tiny_model, own, others, exp
     assert student.layer_map(",".join("1" * own), small, big) == (1,) * own
 
 
+def test_heads_may_differ_where_attention_is_not_learned(flags, tmp_path):
+    run_here({**flags, "stage": "intermediate", "student": "1,16,4,32", "attention_loss": False,
+              "num_train_epochs": 0.5, "output_dir": tmp_path / "out"}, run)
+    assert "projection/kernel" in parameters(tmp_path / "out")
+
+
 # --- The teacher's outputs -----------------------------------------------------------------
 
 
 def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
-        teacher_dir, data_dir, tmp_path, capsys, monkeypatch):
+        tiny_classifier, data_dir, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(teacher, "_CHUNK_EXAMPLES", 20)
-    taught = teacher.load(str(teacher_dir))
+    taught = teacher.load(str(tiny_classifier))
     texts = load_texts(TASKS["cola"], TASKS["cola"].train, data_dir, taught.encoding,
                        str(tmp_path), dynamic_padding=True)
     indices = np.array([47, 3, 20, 19])
@@ -290,73 +285,3 @@ def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
     expected = ((1 - label_weight) * tau**2 * soft.mean()
                 + label_weight * kind.losses(logits, labels).mean())
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
-
-
-# --- Bad input -----------------------------------------------------------------------------
-
-
-def other_vocabulary(folder, flags):
-    shutil.copytree(str(flags["teacher"]), str(folder / "student"))
-    with open(str(folder / "student" / "vocab.txt"), "r+") as file:
-        tokens = file.read().replace("tree", "trees")
-        file.seek(0)
-        file.write(tokens)
-    flags["student"] = folder / "student"
-
-
-def header_only(folder, flags):
-    (folder / "train.tsv").write_text("sentence\tlabel\n")
-    flags.update(task_name="sst-2", data_dir=folder)
-
-
-def other_labels(folder, flags):
-    (folder / "train.tsv").write_text("id\ta\tb\tlabel\n1\tx\ty\tneutral\n")
-    flags.update(task_name="mnli", data_dir=folder)
-
-
-@pytest.mark.parametrize("changes, parts", [
-    (other_vocabulary, ("vocab.txt", "another vocabulary than the teacher's")),
-    (header_only, ("train.tsv", "holds no examples")),
-    (other_labels, ("knows the labels 0, 1", "contradiction, entailment, neutral")),
-    (dict(student="1,16,4,32"), ("4 attention heads", "--teacher 2", "--attention_loss=false")),
-    (dict(student="1,16,2"), ("--student=1,16,2", "four numbers")),
-    (dict(student="1,16,3,32"), ("--student=1,16,3,32", "multiple")),
-    (dict(student="3,16,2,32"), ("3 layers", "--layer_map")),
-    (dict(student="/no/where"), ("--student=/no/where", "neither")),
-    (dict(student=None), ("--student is required",)),
-    (dict(layer_map="1,2"), ("--layer_map=1,2", "1 numbers", "from 1 to 2")),
-    (dict(layer_map="0"), ("--layer_map=0",)),
-    (dict(teacher="/no/where"), ("--teacher=/no/where", "no trained classifier")),
-    (dict(input_file="x.tfrecord"), ("--input_file", "--stage=general")),
-    (dict(stage="general", task_name=None, data_dir=None), ("--input_file is required",)),
-    (dict(stage=None), ("--stage is required",)),
-    (dict(do_train=False), ("nothing to do",)),
-    (dict(do_eval=True), ("--do_eval", "--stage=prediction")),
-    (dict(max_seq_length=41), ("--max_seq_length=41", "between 3 and 40")),
-    (dict(temperature=0), ("--temperature=0", "greater than 0")),
-    (dict(label_weight=2), ("--label_weight=2", "between 0 and 1")),
-    (dict(train_file="/no/where.tsv"), ("--train_file", "/no/where.tsv")),
-    (dict(dev_file="dev.tsv"), ("--dev_file", "--task_name=file")),
-])
-def test_bad_input_is_answered_in_one_line_before_anything_is_written(
-        flags, tmp_path, capsys, changes, parts):
-    damaged = {**flags, "stage": "intermediate", "student": "1,16,2,32",
-               "output_dir": tmp_path / "out"}
-    if callable(changes):
-        changes(tmp_path, damaged)
-    else:
-        damaged.update(changes)
-    with pytest.raises(SystemExit) as exit_:
-        run_here(damaged, run)
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert exit_.value.code == 2 and line.startswith("error: ")
-    for part in parts:
-        assert part in line
-    out = tmp_path / "out"
-    assert not out.exists() or not [name for name in os.listdir(str(out)) if "ckpt" in name]
-
-
-def test_heads_may_differ_where_attention_is_not_learned(flags, tmp_path):
-    run_here({**flags, "stage": "intermediate", "student": "1,16,4,32", "attention_loss": False,
-              "num_train_epochs": 0.5, "output_dir": tmp_path / "out"}, run)
-    assert "projection/kernel" in parameters(tmp_path / "out")

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from commands import run_here
-from conftest import assert_same_training, checkpoint_values, write_cola
+from conftest import assert_same_training, checkpoint_values
 from distillation import models, teacher
 from engine import saving
 from test_replica_equivalence import settings, train, train_in_two_parts, training_source
@@ -14,13 +13,9 @@ STEPS = 6
 
 
 @pytest.fixture(scope="module")
-def taught(tiny_model, tmp_path_factory):
-    """A teacher of 2 layers, whose head has seen 2 steps."""
-    directory = tmp_path_factory.mktemp("teacher")
-    run_here(dict(tiny_model._asdict(), task_name="cola", do_train=True, output_dir=directory,
-                  data_dir=write_cola(directory / "cola", train=16), max_seq_length=16,
-                  train_batch_size=8, num_train_epochs=1, num_cpu_replicas=1))
-    return teacher.load(str(directory))
+def taught(tiny_classifier):
+    """A teacher of 2 layers."""
+    return teacher.load(str(tiny_classifier))
 
 
 @pytest.fixture(scope="module")
