@@ -1,6 +1,7 @@
 """From planned indices to padded batches: `tf.data` pipelines over records in memory.
 
-Knows the plan and how long a batch must be; what a record holds is its source's affair.
+Knows the plan and how long a batch must be; what a record holds beside its tokens is its
+source's affair.
 """
 
 import functools
@@ -11,6 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from engine.plan import InferenceBatch, TrainingPlan
+from engine.store import Records
 
 # Batches are padded to a multiple of this: odd lengths are slow in matrix products,
 # and fewer different shapes reach the device's allocator.
@@ -20,6 +22,19 @@ LENGTH_MULTIPLE = 8
 _MAX_BUCKETS = 8
 
 Features = Dict[str, np.ndarray]
+
+
+def token_features(records: Records, indices: np.ndarray, length: int) -> Features:
+    """What an encoder reads: input_ids, input_mask and segment_ids, int32 [b, length].
+
+    `records` have the columns "input_ids" and "first_segment_length".
+    """
+    places = np.arange(length)
+    filled = places < records.lengths("input_ids", indices)[:, np.newaxis]
+    second = places >= records.scalars("first_segment_length", indices)[:, np.newaxis]
+    return {"input_ids": records.padded("input_ids", indices, length).astype(np.int32),
+            "input_mask": filled.astype(np.int32),
+            "segment_ids": (filled & second).astype(np.int32)}
 
 
 class Source(NamedTuple):

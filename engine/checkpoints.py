@@ -1,8 +1,9 @@
 """Checkpoints: finding them, checking them, starting a model from one."""
 
+import contextlib
 import os
 import zlib
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -27,6 +28,12 @@ class Checkpoint(NamedTuple):
     path: str  # prefix of its files
     shapes: Dict[str, List[int]]
     dtypes: Dict[str, tf.DType]
+    stored_names: Mapping[str, str] = {}  # of the variables that its files name otherwise
+
+    def renamed(self, names: Mapping[str, str]) -> "Checkpoint":
+        """A checkpoint of some of its variables, {new name: name}."""
+        return Checkpoint(self.path, {new: self.shapes[name] for new, name in names.items()},
+                          {new: self.dtypes[name] for new, name in names.items()}, names)
 
     @property
     def global_step(self) -> int:
@@ -153,6 +160,8 @@ class InitialValues:
         return sorted(set(self._checkpoint.parameters()) - set(self.found))
 
     def _get_variable(self, getter, name, *args, **kwargs):
+        if tf.GraphKeys.LOCAL_VARIABLES in (kwargs.get("collections") or ()):
+            return getter(name, *args, **kwargs)  # of no checkpoint; see `frozen`
         if self._checkpoint and name in self._checkpoint.shapes:
             self._check_shape(name, kwargs["shape"])
             self._note(self.found, name)
@@ -186,10 +195,35 @@ def _restored(checkpoint: Checkpoint, name: str):
         del partition_info
         with tf.device("/cpu:0"):
             value, = tf.raw_ops.RestoreV2(
-                prefix=checkpoint.path, tensor_names=[name], shape_and_slices=[""],
-                dtypes=[checkpoint.dtypes[name]])
+                prefix=checkpoint.path, tensor_names=[checkpoint.stored_names.get(name, name)],
+                shape_and_slices=[""], dtypes=[checkpoint.dtypes[name]])
             return tf.cast(tf.ensure_shape(value, shape), dtype)
     return initializer
+
+
+@contextlib.contextmanager
+def frozen(checkpoint: Checkpoint, scope: str) -> Iterator[None]:
+    """Within it, variables are those of `checkpoint`, beside a model that is trained.
+
+    They are loaded at the start of each session, never trained, and in no checkpoint of the
+    training. Their names are the checkpoint's below `scope`.
+
+    Raises:
+        UserError: the checkpoint lacks a variable.
+    """
+    def get_variable(getter, name, *args, **kwargs):
+        own_name = name[len(scope) + 1:]
+        held = checkpoint.shapes.get(own_name)
+        if held != tf.TensorShape(kwargs["shape"]).as_list():
+            raise UserError(f"{checkpoint.path} does not belong to its config: {own_name} "
+                            f"{'is missing' if held is None else f'has the shape {held}'}, and the "
+                            f"config needs {kwargs['shape']}")
+        kwargs.update(initializer=_restored(checkpoint, own_name), trainable=False,
+                      collections=[tf.GraphKeys.LOCAL_VARIABLES])
+        return getter(name, *args, **kwargs)
+
+    with tf.variable_scope(scope, custom_getter=get_variable):
+        yield
 
 
 def check_matches(checkpoint: Checkpoint, variables: Sequence[tf.Variable]) -> None:

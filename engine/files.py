@@ -1,12 +1,13 @@
 """Files that are either whole or not there, and the identity of a file's content."""
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
 import shutil
 import sys
-from typing import Any, IO, Iterator, Optional
+from typing import Any, IO, Iterator, List, Optional
 
 from engine.errors import UserError
 
@@ -74,6 +75,34 @@ def read_json(path: str, what: str) -> Any:
         raise UserError(f"{what} {path}: {error.strerror}") from error
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError
         raise UserError(f"{what} {path} is not valid JSON: {error}") from error
+
+
+def find(patterns: str, flag: str) -> List[str]:
+    """The files that comma-separated paths, patterns and directories name, each once.
+
+    Raises:
+        UserError: one of them names no file.
+    """
+    found = {}
+    for pattern in filter(None, map(str.strip, patterns.split(","))):
+        # A path may hold characters that mean something in a pattern.
+        paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
+        names = [name for path in paths for name in _files_at(path)]
+        if not names:
+            raise UserError(f"{flag}: {pattern} is no file, no directory with files and no "
+                            "pattern that matches one")
+        found.update(dict.fromkeys(names))
+    if not found:
+        raise UserError(f"{flag} names no file")
+    return list(found)
+
+
+def _files_at(path: str) -> List[str]:
+    if not os.path.isdir(path):
+        return [path]
+    inside = (os.path.join(path, name) for name in sorted(os.listdir(path))
+              if not name.startswith("."))
+    return [name for name in inside if os.path.isfile(name)]
 
 
 def require_file(path: str, what: str) -> str:

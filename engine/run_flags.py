@@ -127,7 +127,7 @@ def find_devices(values: flags.FlagValues) -> devices.Devices:
 
     With --xla, where there is such a flag, TensorFlow is told before they are looked for.
     """
-    if values.get_flag_value("xla", False):
+    if "xla" in values and values.xla:
         runtime.prepare_xla()
     found = devices.find_devices(
         num_gpus=_num_gpus(values),

@@ -124,7 +124,7 @@ def define_flags() -> flags.FlagValues:
 def main(flag_values: flags.FlagValues) -> None:
     settings = _settings(flag_values)
     tokenizer = _tokenizer(flag_values.vocab_file, settings.do_lower_case)
-    paths = texts.find_files(flag_values.input_file, "--input_file")
+    paths = files.find(flag_values.input_file, "--input_file")
     outputs = _outputs(flag_values.output_file)
     facts = {**settings._asdict(), "mask_shape": settings.mask_shape,
              "vocab_sha256": _hash(flag_values.vocab_file), "num_files": len(outputs),

@@ -137,7 +137,7 @@ def _words(flag_values: flags.FlagValues, tokenizer: FullTokenizer, num_rows: in
 
 def _lines(input_file: str) -> Iterator[str]:
     with Counter("Reading", unit="lines") as counter:
-        for path in texts.find_files(input_file or "", "--input_file"):
+        for path in files.find(input_file or "", "--input_file"):
             for _, line in texts.read_lines(path):
                 counter.advance(1)
                 yield line

@@ -20,10 +20,11 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 
 from engine import checkpoints, command, files, log, run_flags
 from engine.errors import UserError
+from engine.record_files import Sizes
 from engine.training import TrainingSettings
 from pretraining import evaluation, job
 from pretraining.job import Job
-from pretraining.records import RecordSet, Sizes, load_records
+from pretraining.records import RecordSet, load_records
 from tasks.classifier import load_config
 
 

@@ -5,9 +5,7 @@ the same with a paragraph a line, which is split into sentences. "pairs": a labe
 pair of texts a line, `label TAB anything TAB text TAB text`.
 """
 
-import glob
 import gzip
-import os
 import re
 import zlib
 from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
@@ -23,34 +21,6 @@ class Sentence(NamedTuple):
     document: int  # numbered from 0; what has no text leaves gaps
     text: str
     label: int = 0  # of a pair
-
-
-def find_files(patterns: str, flag: str) -> List[str]:
-    """The files that comma-separated paths, patterns and directories name, each once.
-
-    Raises:
-        UserError: one of them names no file.
-    """
-    found = {}
-    for pattern in filter(None, map(str.strip, patterns.split(","))):
-        # A path may hold characters that mean something in a pattern.
-        paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
-        names = [name for path in paths for name in _files_at(path)]
-        if not names:
-            raise UserError(f"{flag}: {pattern} is no file, no directory with files and no "
-                            "pattern that matches one")
-        found.update(dict.fromkeys(names))
-    if not found:
-        raise UserError(f"{flag} names no file")
-    return list(found)
-
-
-def _files_at(path: str) -> List[str]:
-    if not os.path.isdir(path):
-        return [path]
-    inside = (os.path.join(path, name) for name in sorted(os.listdir(path))
-              if not name.startswith("."))
-    return [name for name in inside if os.path.isfile(name)]
 
 
 def read_sentences(paths: Iterable[str], input_format: str) -> Iterator[Sentence]:

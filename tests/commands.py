@@ -4,6 +4,7 @@ import os
 import resource
 import subprocess
 import sys
+from types import ModuleType
 from typing import Callable, Dict, List, Optional
 
 import run_classifier
@@ -18,10 +19,10 @@ def arguments(flags: Flags) -> List[str]:
     return [f"--{name}={value}" for name, value in flags.items() if value is not None]
 
 
-def run_here(flags: Flags) -> None:
-    """Runs the command in this process; raises SystemExit where it ends with an error."""
-    command.run(run_classifier.main, run_classifier.define_flags(), usage="",
-                argv=["run_classifier.py", *arguments(flags)])
+def run_here(flags: Flags, module: ModuleType = run_classifier) -> None:
+    """Runs a command in this process; raises SystemExit where it ends with an error."""
+    command.run(module.main, module.define_flags(), usage="",
+                argv=[f"{module.__name__}.py", *arguments(flags)])
 
 
 def run_command(*args: str, cards: str = "", address_space: Optional[int] = None,

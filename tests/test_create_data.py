@@ -165,7 +165,7 @@ def test_files_patterns_directories_and_gzip_hold_the_same_text(tiny_model, tmp_
     with gzip.open(str(folder / "b.txt.gz"), "wb") as file:
         file.write(b"a bird\n\n\nthe tree\n")
     for names in (f"{folder}/a.txt, {folder}/b.txt.gz", f"{folder}/*", str(folder)):
-        sentences = texts.read_sentences(texts.find_files(names, "--input_file"), "sentences")
+        sentences = texts.read_sentences(files.find(names, "--input_file"), "sentences")
         read_in = [(sentence.document, sentence.text) for sentence in sentences]
         assert [text for _, text in read_in] == ["the cat", "a dog", "a bird", "the tree"]
         assert len({document for document, _ in read_in}) == 4  # a file's end ends a document

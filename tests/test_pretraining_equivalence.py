@@ -6,8 +6,9 @@ import pytest
 from conftest import assert_same_training, checkpoint_values, cpu_devices
 from engine import batches, checkpoints, training
 from engine.plan import TrainingPlan
+from engine.record_files import Sizes
 from pretraining import model
-from pretraining.records import Sizes, load_records
+from pretraining.records import load_records
 from pretraining_files import LENGTH, PREDICTIONS, VOCAB, write_frozen, write_unmasked
 from test_replica_equivalence import Crash, crash_after, recorded, settings
 
