@@ -6,7 +6,7 @@ the epoch and their number alone. Knows nothing of a model.
 
 import json
 import os
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 
@@ -126,10 +126,9 @@ def load_records(patterns: str, flag: str, sizes: Sizes, store_dir: str, *,
                     yield chunk
                     counter.advance(len(chunk["next_sentence_label"]))
 
-    first_path, first_layout = next(iter(layouts.items()))
-    scheme = None
+    first_layout, scheme = next(iter(layouts.values())), None
     if first_layout.num_predictions is None:
-        scheme = _scheme(first_path, vocab_file, sizes)
+        scheme = _scheme(list(layouts), vocab_file, sizes)
     key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
            "vocab_size": sizes.vocab_size}
     records = store.open_or_build(store_dir, "pretraining", key,
@@ -155,20 +154,30 @@ def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, record_file
     return layouts
 
 
-def _scheme(path: str, vocab_file: Optional[str], sizes: Sizes) -> masking.Scheme:
-    """How masks are drawn, as `create_data` has noted it beside a file of records."""
-    facts = files.read_json(f"{path}.json", f"{path} has records whose masks are to be drawn; how, "
-                            "says the file")
+def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> masking.Scheme:
+    """How masks are drawn, as `create_data` has noted it beside each file of records."""
+    first, facts = paths[0], _mask_facts(paths[0])
+    for path in paths[1:]:
+        if _mask_facts(path) != facts:
+            raise UserError(f"{first} and {path} are made for masks of other kinds, or with other "
+                            "vocabularies; create their data with the same flags")
     if not vocab_file:
-        raise UserError(f"--vocab_file is required: masks of the records of {path} are drawn "
+        raise UserError(f"--vocab_file is required: masks of the records of {first} are drawn "
                         "while training")
     with open(files.require_file(vocab_file, "--vocab_file"), "rb") as file:
         if files.hash_of(file.read()) != facts["vocab_sha256"]:
-            raise UserError(f"--vocab_file={vocab_file} is not the one that {path} was made with")
+            raise UserError(f"--vocab_file={vocab_file} is not the one that {first} was made with")
     if facts["max_predictions_per_seq"] > sizes.max_predictions_per_seq:
         raise record_files.too_many_predictions(
-            path, facts["max_predictions_per_seq"], sizes.max_predictions_per_seq)
+            first, facts["max_predictions_per_seq"], sizes.max_predictions_per_seq)
     return masking.Scheme.of(
         BatchTokenizer(vocab_file, facts["do_lower_case"]), shape=facts["mask_shape"],
         masked_lm_prob=facts["masked_lm_prob"],
         max_predictions_per_seq=facts["max_predictions_per_seq"])
+
+
+def _mask_facts(path: str) -> Dict[str, Any]:
+    facts = files.read_json(f"{path}.json", f"{path} has records whose masks are to be drawn; how, "
+                            "says the file")
+    return {name: facts[name] for name in ("mask_shape", "masked_lm_prob", "vocab_sha256",
+                                           "max_predictions_per_seq", "do_lower_case")}
