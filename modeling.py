@@ -138,8 +138,10 @@ def _activate(x: tf.Tensor, value_and_slope: Callable[[tf.Tensor], Tuple[tf.Tens
     """
     @tf.custom_gradient
     def activate(x):
-        value, slope = value_and_slope(x)
-        return value, lambda dy: dy * slope
+        # Not in float16, where the slope of a large x would be NaN; there it is kept, though.
+        value, slope = value_and_slope(tf.cast(x, tf.float32))
+        slope = tf.cast(slope, x.dtype)
+        return tf.cast(value, x.dtype), lambda dy: dy * slope
 
     return activate(x)
 
@@ -289,6 +291,30 @@ class LayerSettings(NamedTuple):
     activation: Activation
     hidden_dropout_prob: Optional[float]
     attention_probs_dropout_prob: Optional[float]
+    dtype: tf.DType = tf.float32  # of matrix products; see `layer_computation`
+    compiled: bool = False  # with XLA; see `layer_computation`
+
+
+_computation = threading.local()  # MirroredStrategy builds each replica in a thread of its own
+
+
+@contextlib.contextmanager
+def layer_computation(*, float16: bool = False, compiled: bool = False) -> Iterator[None]:
+    """Within it, this thread's models compute their encoder layers in another way.
+
+    Args:
+      float16: matrix products, and what lies between two of them, in float16. Weights, the
+        states between sublayers, layer normalization and softmax stay in float32; so do
+        embeddings, pooler and heads.
+      compiled: with XLA, forward and backward, once for each shape and device.
+    """
+    earlier = getattr(_computation, "settings", {})
+    _computation.settings = {"dtype": tf.float16 if float16 else tf.float32,
+                             "compiled": compiled}
+    try:
+        yield
+    finally:
+        _computation.settings = earlier
 
 
 @tf.custom_gradient
@@ -318,7 +344,8 @@ def _normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
 
 def _add_and_normalize(x: tf.Tensor, residual: tf.Tensor, weights: LayerNormWeights) -> tf.Tensor:
     # tf.add_n knows that its inputs have one shape; `+` would find out when it is differentiated.
-    return _normalize(tf.add_n([x, residual]), weights.gamma, weights.beta)
+    total = tf.add_n([tf.cast(x, residual.dtype), residual])
+    return _normalize(total, weights.gamma, weights.beta)
 
 
 def _normalize_and_drop(x: tf.Tensor, seeds: tf.Tensor, weights: LayerNormWeights,
@@ -328,8 +355,9 @@ def _normalize_and_drop(x: tf.Tensor, seeds: tf.Tensor, weights: LayerNormWeight
 
 
 def _dense(x: tf.Tensor, weights: DenseWeights, activation: Activation = None) -> tf.Tensor:
-    """activation(x W + b) of the rows of a matrix."""
-    output = tf.nn.bias_add(tf.matmul(x, weights.kernel), weights.bias)
+    """activation(x W + b) of the rows of a matrix, in the type of x."""
+    kernel, bias = tf.cast(weights.kernel, x.dtype), tf.cast(weights.bias, x.dtype)
+    output = tf.nn.bias_add(tf.matmul(x, kernel), bias)
     return activation(output) if activation else output
 
 
@@ -351,8 +379,12 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
     """softmax(Q K^T / sqrt(H) + bias) V for each head, with dropout of the softmax.
 
     `query` [B, N, F, H], `key` and `value` [B, N, T, H], `mask_bias` broadcasts to
-    [B, N, F, T]. Returns [B, N, F, H].
+    [B, N, F, T]. Returns [B, N, F, H]. The softmax and its gradient are computed in
+    float32, whatever the type of the products.
     """
+    def wide(x: tf.Tensor) -> tf.Tensor:
+        return tf.cast(x, tf.float32)
+
     scale = 1.0 / math.sqrt(query.shape.as_list()[-1])
     if dropout_prob and dropout_seed is None:
         dropout_seed = _draw_seed()
@@ -360,7 +392,8 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
     @tf.custom_gradient
     def attend(query, key, value):
         query *= scale
-        probs = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + mask_bias)
+        scores = wide(tf.matmul(query, key, transpose_b=True)) + mask_bias
+        probs = tf.cast(tf.nn.softmax(scores), value.dtype)
         keep_prob, dropped = 1.0, probs  # [B, N, F, T]
         if dropout_prob:
             keep_prob, kept = _keep_mask(probs, dropout_prob, dropout_seed)
@@ -370,8 +403,9 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
             # What dropout zeroed is zero in `dropped`: the mask need not be kept, nor applied
             # again: two passes over [B, N, F, T] less than the derived gradient.
             d_context *= 1.0 / keep_prob
-            flow = dropped * tf.matmul(d_context, value, transpose_b=True)
-            d_scores = flow - probs * tf.reduce_sum(flow, axis=-1, keepdims=True)
+            flow = wide(dropped) * wide(tf.matmul(d_context, value, transpose_b=True))
+            d_scores = tf.cast(
+                flow - wide(probs) * tf.reduce_sum(flow, axis=-1, keepdims=True), value.dtype)
             return (tf.matmul(d_scores, key) * scale,
                     tf.matmul(d_scores, query, transpose_a=True),
                     tf.matmul(dropped, d_context, transpose_a=True))
@@ -396,24 +430,36 @@ def _encoder_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, 
     queries, states = reshape_to_matrix(queries), reshape_to_matrix(states)
     hidden_dropout = functools.partial(dropout, dropout_prob=settings.hidden_dropout_prob)
 
+    def narrow(x: tf.Tensor) -> tf.Tensor:
+        return tf.cast(x, settings.dtype)
+
     def heads(x: tf.Tensor, projection: DenseWeights, length: Dimension) -> tf.Tensor:
         return _split_heads(_dense(x, projection), batch_size, length,
                             settings.num_attention_heads)
 
+    attended = narrow(states)
     context = _join_heads(_attend(
-        heads(queries, weights.query, from_length), heads(states, weights.key, to_length),
-        heads(states, weights.value, to_length), mask_bias,
+        heads(narrow(queries), weights.query, from_length),
+        heads(attended, weights.key, to_length),
+        heads(attended, weights.value, to_length), mask_bias,
         settings.attention_probs_dropout_prob, seeds[0]))
     attention = hidden_dropout(_dense(context, weights.attention_output), dropout_seed=seeds[1])
     attention = _add_and_normalize(attention, queries, weights.attention_norm)
-    intermediate = _dense(attention, weights.intermediate, settings.activation)
+    intermediate = _dense(narrow(attention), weights.intermediate, settings.activation)
     output = hidden_dropout(_dense(intermediate, weights.output), dropout_seed=seeds[2])
     return tf.reshape(_add_and_normalize(output, attention, weights.output_norm), shape)
 
 
+def _compiled_encoder_layer(*arguments) -> tf.Tensor:
+    """`_encoder_layer`, its operations and those of its gradient marked for XLA."""
+    # Of all ways this is the one that both runtimes have for functions in several replicas.
+    with tf.xla.experimental.jit_scope():
+        return _encoder_layer(*arguments)
+
+
 # --- Graph functions shared by layers and replicas ---------------------------------------
 
-_tracing = threading.Lock()  # MirroredStrategy builds each replica in a thread of its own
+_tracing = threading.Lock()
 _traced = {}  # type: Dict[tuple, Callable[..., tf.Tensor]]
 _copying = threading.local()
 
@@ -837,6 +883,7 @@ def _encoder_layers(settings: LayerSettings, num_layers: int, hidden_size: int,
                     dropout_seed: Optional[tf.Tensor]
                     ) -> List[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]]:
     """Makes the variables of layer_0, layer_1 ...; returns each layer as f(queries, states)."""
+    settings = settings._replace(**getattr(_computation, "settings", {}))
     # In each layer: the attention probabilities, the attention's output, the layer's output.
     seeds = tf.unstack(_seeds_of_places([num_layers, 3], dropout_seed, [
         settings.hidden_dropout_prob, settings.attention_probs_dropout_prob]))
@@ -865,7 +912,8 @@ def _call_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, see
         # A caller's own function may hold tensors of this graph; ours do not.
         return _encoder_layer(queries, states, mask_bias, seeds, weights, settings)
     states_shape = [None, None, states.shape.as_list()[-1]]
-    output = _call_shared(_encoder_layer, settings,
+    function = _compiled_encoder_layer if settings.compiled else _encoder_layer
+    output = _call_shared(function, settings,
                           [(queries, states_shape), (states, states_shape),
                            (mask_bias, [None, 1, None, None]), (seeds, [3, 2])], weights)
     output.set_shape(queries.shape)

@@ -9,9 +9,11 @@ import tensorflow.compat.v1 as tf
 
 from engine import files
 from engine.errors import UserError
+from optimization import LossScale
 
 # What training adds to a model in a checkpoint; a model that starts from one leaves it.
 _SLOT_SUFFIXES = ("/adam_m", "/adam_v")
+_TRAINING_STATE = (tf.GraphKeys.GLOBAL_STEP, *LossScale.NAMES)
 
 # A training's checkpoints are called so, and the step.
 PREFIX = "model.ckpt"
@@ -34,9 +36,9 @@ class Checkpoint(NamedTuple):
         return int(tf.train.load_variable(self.path, tf.GraphKeys.GLOBAL_STEP))
 
     def parameters(self) -> List[str]:
-        """Names of the model's variables: neither optimizer slots nor the step."""
+        """Names of the model's variables: neither slots, step nor loss scale."""
         return sorted(name for name in self.shapes
-                      if name != tf.GraphKeys.GLOBAL_STEP and not name.endswith(_SLOT_SUFFIXES))
+                      if name not in _TRAINING_STATE and not name.endswith(_SLOT_SUFFIXES))
 
 
 def latest(directory: str) -> Optional[Checkpoint]:

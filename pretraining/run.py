@@ -109,6 +109,8 @@ def _training_settings(values: flags.FlagValues) -> TrainingSettings:
         layer_lr_decay=run_flags.in_range(values, "layer_lr_decay", 0.01, 1),
         per_replica_batch_size=run_flags.positive(values, "train_batch_size"),
         gradient_accumulation_steps=run_flags.positive(values, "gradient_accumulation_steps"),
+        fp16=values.fp16,
+        xla=values.xla,
         seed=run_flags.in_range(values, "seed", 0, 2**31 - 1),
         save_checkpoints_steps=run_flags.positive(values, "save_checkpoints_steps"),
         keep_checkpoint_max=run_flags.positive(values, "keep_checkpoint_max"),

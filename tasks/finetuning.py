@@ -2,21 +2,64 @@
 
 import glob
 import os
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from engine import checkpoints, log, run_record, selection, training
+from absl import flags
+
+import tokenization
+from engine import checkpoints, files, log, run_flags, run_record, selection, training
 from engine.devices import Devices
+from engine.errors import UserError
 from engine.model import Forward
 from engine.run_flags import BatchSizes
 from modeling import BertConfig
 from tasks import classifier, trained
-from tasks.examples import Encoding, TextSet, load_texts
+from tasks.examples import Encoding, TextSet, load_encoding, load_texts
 from tasks.table import Split, Task
 
 
 # What scoring writes into the output directory.
 RESULT_FILES = ("eval_results.txt", "eval_results.json", "test_results*.tsv", "predict*.txt",
                 "report.html")
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The model to start from, where the trained one goes, and for how long it is trained."""
+    flags.DEFINE_string("bert_config_file", None, "bert_config.json of the pretrained model.",
+                        flag_values=values)
+    flags.DEFINE_string("vocab_file", None, "Vocabulary of the pretrained model.",
+                        flag_values=values)
+    flags.DEFINE_string("output_dir", None, "Where checkpoints and results are written.",
+                        flag_values=values)
+    flags.DEFINE_string("init_checkpoint", None, "Checkpoint to start from (prefix or directory).",
+                        flag_values=values)
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased models.",
+                      flag_values=values)
+    flags.DEFINE_integer("max_seq_length", 128, "Longest input in tokens; longer texts are cut.",
+                         flag_values=values)
+    flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training set.",
+                       flag_values=values)
+
+
+def load_model(values: flags.FlagValues) -> Tuple[BertConfig, Encoding]:
+    """The model's config and vocabulary, held against each other and against the flags.
+
+    Raises:
+        UserError: they do not belong together.
+    """
+    config = classifier.load_config(run_flags.required(values, "bert_config_file"))
+    if values.max_seq_length > config.max_position_embeddings:
+        raise UserError(f"--max_seq_length={values.max_seq_length}: the model has only "
+                        f"{config.max_position_embeddings} positions (--bert_config_file)")
+    encoding = load_encoding(
+        run_flags.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
+        max_seq_length=values.max_seq_length, vocab_size=config.vocab_size)
+    try:
+        tokenization.validate_case_matches_checkpoint(
+            values.do_lower_case, values.init_checkpoint)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return config, encoding
 
 
 class Settings(NamedTuple):
@@ -29,15 +72,52 @@ class Settings(NamedTuple):
     learning_rate: float
     optimizer: str
     layer_lr_decay: float
+    fp16: bool
     warmup_proportion: float
     save_checkpoints_steps: int
     keep_checkpoint_max: int
     seed: int
     dynamic_padding: bool
+    xla: bool
     allow_batch_change: bool
     evaluation: Optional[selection.EvaluationSettings]  # during the training; None: only after it
     output_dir: str
     store_dir: str
+
+    @classmethod
+    def of_flags(cls, values: flags.FlagValues, metrics: Sequence[str],
+                 data_dir: str = "") -> "Settings":
+        """What the flags say; makes the directories last, when all is well.
+
+        Args:
+            metrics: the names of the task's, of which more is better.
+
+        Raises:
+            UserError: a flag is missing or has a value that it cannot have.
+        """
+        return cls(
+            data_dir=data_dir,
+            init_checkpoint=(checkpoints.open_checkpoint(values.init_checkpoint)
+                             if values.init_checkpoint else None),
+            batch_sizes=run_flags.batch_sizes(values),
+            gradient_accumulation_steps=run_flags.positive(values, "gradient_accumulation_steps"),
+            num_train_epochs=run_flags.positive(values, "num_train_epochs"),
+            learning_rate=run_flags.positive(values, "learning_rate"),
+            optimizer=values.optimizer,
+            layer_lr_decay=run_flags.in_range(values, "layer_lr_decay", 0.01, 1),
+            fp16=values.fp16,
+            xla=values.xla,
+            warmup_proportion=run_flags.in_range(values, "warmup_proportion", 0, 1),
+            save_checkpoints_steps=run_flags.positive(values, "save_checkpoints_steps"),
+            keep_checkpoint_max=run_flags.positive(values, "keep_checkpoint_max"),
+            seed=run_flags.in_range(values, "seed", 0, 2**31 - 1),
+            dynamic_padding=values.dynamic_padding,
+            allow_batch_change=values.allow_batch_change,
+            evaluation=run_flags.evaluation_settings(values, metrics),
+            output_dir=files.make_directory(
+                run_flags.required(values, "output_dir"), "--output_dir"),
+            store_dir=files.make_directory(
+                values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir"))
 
 
 class Job(NamedTuple):
@@ -109,12 +189,14 @@ def _load_with_mismatched(job: Job, split: Split,
     return sets
 
 
-def train(job: Job, texts: TextSet, evaluate: selection.Evaluate) -> None:
+def train(job: Job, texts: TextSet, evaluate: selection.Evaluate,
+          forward: Optional[Forward] = None) -> None:
     """Trains for the epochs asked for; goes on where an earlier run stopped.
 
     Args:
         evaluate: a checkpoint, on the dev set; used where the settings ask for evaluation
             during the training.
+        forward: the model with the loss to train it with, where that is not the job's.
 
     Raises:
         UserError: the output directory holds another run, or the checkpoint another model.
@@ -139,7 +221,7 @@ def train(job: Job, texts: TextSet, evaluate: selection.Evaluate) -> None:
     trained.save(settings.output_dir, texts, job.config, job.encoding)
     with run_record.kept(settings.output_dir, record):
         training.train(
-            job.forward, texts.source(with_labels=True), job.devices,
+            forward or job.forward, texts.source(with_labels=True), job.devices,
             training.TrainingSettings(
                 output_dir=settings.output_dir,
                 num_train_steps=num_train_steps,
@@ -151,7 +233,9 @@ def train(job: Job, texts: TextSet, evaluate: selection.Evaluate) -> None:
                 gradient_accumulation_steps=settings.gradient_accumulation_steps,
                 seed=settings.seed,
                 save_checkpoints_steps=settings.save_checkpoints_steps,
-                keep_checkpoint_max=settings.keep_checkpoint_max),
+                keep_checkpoint_max=settings.keep_checkpoint_max,
+                xla=settings.xla,
+                fp16=settings.fp16),
             settings.init_checkpoint, evaluations)
 
 
@@ -185,6 +269,8 @@ def _changeable(job: Job) -> Dict[str, Any]:
                 settings.gradient_accumulation_steps if _accumulates(settings) else None,
             "--optimizer": settings.optimizer if settings.optimizer != "adamw" else None,
             "--layer_lr_decay": settings.layer_lr_decay if settings.layer_lr_decay != 1 else None,
+            "--xla": settings.xla or None,
+            "--fp16": settings.fp16 or None,
             "--num_train_epochs": settings.num_train_epochs,
             "--learning_rate": settings.learning_rate,
             "--warmup_proportion": settings.warmup_proportion,

@@ -94,3 +94,14 @@ def test_quickstart_refuses_a_folder_that_is_no_model(bare_machine, tmp_path):
     result = run(bare_machine, "scripts/quickstart.sh", OUTPUT_DIR=str(tmp_path / "out"),
                  MODEL=str(tmp_path / "notes"), PYTHON=sys.executable)
     assert_one_error_line(result, "neither bert_config.json", "nor config.json")
+
+
+@pytest.mark.parametrize("variables, part", [
+    ({}, "TEXTS and MODEL are needed"),
+    ({"TEXTS": "/no/where.txt", "MODEL": "/"}, "there is no file /no/where.txt"),
+    ({"TEXTS": "README.md", "MODEL": "/no/where"}, "MODEL=/no/where is not a folder"),
+])
+def test_rewrite_refuses_bad_settings_in_one_line(bare_machine, tmp_path, variables, part):
+    result = run(bare_machine, "scripts/rewrite.sh", OUTPUT_DIR=str(tmp_path / "out"), **variables)
+    assert_one_error_line(result, part)
+    assert not (tmp_path / "out").exists()
