@@ -36,6 +36,7 @@ class RecordSet(NamedTuple):
     max_seq_length: int
     dynamic_padding: bool
     scheme: Optional[masking.Scheme]  # of masks that are drawn anew; None: they are in the records
+    most_masked: np.ndarray  # in examples of up to so many tokens, [max_seq_length + 1]
 
     def __len__(self) -> int:
         return len(self.records)
@@ -53,10 +54,10 @@ class RecordSet(NamedTuple):
         """What the engine reads batches from; training draws masks from `seed`.
 
         Features: input_ids, input_mask, segment_ids, int32 [b, t]; masked_lm_positions,
-        masked_lm_ids, int32 [b, p], masked_lm_weights, float32 [b, p], p being the largest
-        number of masked tokens in the batch; next_sentence_labels, int32 [b]. While training,
-        the mean of an example's weight over all of the step, too, Google's 1e-5 added to
-        the sum of them: masked_lm_mean_weight, float32 [b], the same number for each.
+        masked_lm_ids, int32 [b, p], masked_lm_weights, float32 [b, p], p being the most that
+        is masked in examples of up to t tokens; next_sentence_labels, int32 [b]. While
+        training, the mean of an example's weight over all of the step, too, Google's 1e-5 added
+        to the sum of them: masked_lm_mean_weight, float32 [b], the same number for each.
         """
         def fetch(indices: np.ndarray, length: int) -> Features:
             return self._features(indices, keys_of(_EVALUATION_SEED, 0, indices), length)
@@ -69,7 +70,7 @@ class RecordSet(NamedTuple):
             return features
 
         return Source(self.records.lengths("input_ids"), fetch, self.max_seq_length,
-                      self.dynamic_padding, fetch_for_step)
+                      self.dynamic_padding, fetch_for_step=fetch_for_step)
 
     def _features(self, indices: np.ndarray, keys: np.ndarray, length: int) -> Features:
         records, places = self.records, np.arange(length)
@@ -84,15 +85,14 @@ class RecordSet(NamedTuple):
         if self.scheme:
             words = records.padded("word_starts", indices, length)
             masks = masking.draw({**features, "word_starts": words}, keys, self.scheme)
-            width = max(1, int(masks["masked_lm_weights"].sum(axis=1).max()))
+            width = self.most_masked[length]
             return {**features, **{name: values[:, :width] if name.startswith("masked") else values
                                    for name, values in masks.items()}}
-        return {**features, **self._frozen_masks(indices)}
+        return {**features, **self._frozen_masks(indices, self.most_masked[length])}
 
-    def _frozen_masks(self, indices: np.ndarray) -> Features:
+    def _frozen_masks(self, indices: np.ndarray, width: int) -> Features:
         records = self.records
         counts = records.lengths("masked_lm_positions", indices)
-        width = max(1, int(counts.max()))
         return {
             "masked_lm_positions":
                 records.padded("masked_lm_positions", indices, width).astype(np.int32),
@@ -134,7 +134,17 @@ def load_records(patterns: str, flag: str, sizes: Sizes, store_dir: str, *,
     records = store.open_or_build(store_dir, "pretraining", key,
                                   record_files.columns_of(first_layout, sizes.vocab_size), chunks)
     digest = files.hash_of(json.dumps([hashes, scheme]).encode("utf-8"))
-    return RecordSet(records, digest, sizes.max_seq_length, dynamic_padding, scheme)
+    most_masked = (masking.most_masked(np.arange(sizes.max_seq_length + 1), scheme) if scheme
+                   else _most_masked(records, sizes.max_seq_length))
+    return RecordSet(records, digest, sizes.max_seq_length, dynamic_padding, scheme, most_masked)
+
+
+def _most_masked(records: store.Records, max_seq_length: int) -> np.ndarray:
+    lengths, counts = records.lengths("input_ids"), records.lengths("masked_lm_positions")
+    size = int(counts.max()) + 1
+    seen = np.bincount(lengths * size + counts, minlength=(max_seq_length + 1) * size)
+    most = np.where(seen.reshape(-1, size), np.arange(size), 1).max(axis=1)
+    return np.maximum.accumulate(most)
 
 
 def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, record_files.Layout]:
