@@ -73,6 +73,7 @@ class Settings(NamedTuple):
     optimizer: str
     layer_lr_decay: float
     fp16: bool
+    recompute_layers: bool
     warmup_proportion: float
     save_checkpoints_steps: int
     keep_checkpoint_max: int
@@ -106,6 +107,7 @@ class Settings(NamedTuple):
             optimizer=values.optimizer,
             layer_lr_decay=run_flags.in_range(values, "layer_lr_decay", 0.01, 1),
             fp16=values.fp16,
+            recompute_layers=values.recompute_layers,
             xla=values.xla,
             warmup_proportion=run_flags.in_range(values, "warmup_proportion", 0, 1),
             save_checkpoints_steps=run_flags.positive(values, "save_checkpoints_steps"),
@@ -235,7 +237,8 @@ def train(job: Job, texts: TextSet, evaluate: selection.Evaluate,
                 save_checkpoints_steps=settings.save_checkpoints_steps,
                 keep_checkpoint_max=settings.keep_checkpoint_max,
                 xla=settings.xla,
-                fp16=settings.fp16),
+                fp16=settings.fp16,
+                recompute_layers=settings.recompute_layers),
             settings.init_checkpoint, evaluations)
 
 
