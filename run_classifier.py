@@ -12,13 +12,10 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 
 from engine import command, run_flags, saved_model
 from engine.errors import UserError
-from tasks import export, finetuning, kinds, own_data, processors, run_report, scoring, trained
+from tasks import export, finetuning, kinds, run_report, scoring, task_flags, trained
 from tasks.finetuning import Job, Settings
 from tasks.processors import DataProcessor, InputExample  # noqa: F401 (for users' processors)
-from tasks.table import TASKS, Task, find_task
-
-# --task_name of a task that is made of a user's own files.
-OWN_DATA = "file"
+from tasks.table import Task
 
 USAGE = """Fine-tunes BERT on a task, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
@@ -32,12 +29,7 @@ Batch sizes are per replica (GPU); the number of steps is divided by the number 
 def define_flags() -> flags.FlagValues:
     """Google's flags of this command, and ours."""
     values = flags.FlagValues()
-    flags.DEFINE_string("data_dir", None, "Directory with the task's .tsv files.",
-                        flag_values=values)
-    flags.DEFINE_string("task_name", None, f"One of {', '.join(sorted(TASKS))}; or {OWN_DATA}, "
-                        "for a file of your own.", flag_values=values)
-    flags.DEFINE_string("processor", None, "In place of --task_name: path/to/file.py:ClassName "
-                        "of a DataProcessor.", flag_values=values)
+    task_flags.define(values)
     flags.DEFINE_bool("do_train", False, "Train on the training set.", flag_values=values)
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
     flags.DEFINE_bool("do_predict", False, "Predict the test set.", flag_values=values)
@@ -46,7 +38,6 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_enum("export_frozen_graph", None, list(saved_model.FLOAT_TYPES), "With "
                       "--do_export: one file with the weights in it too, of this type.",
                       flag_values=values)
-    own_data.define_flags(values)
     finetuning.define_flags(values)
     run_flags.define_training_flags(values)
     run_flags.define_evaluation_flags(values)
@@ -98,29 +89,15 @@ def _job(values: flags.FlagValues) -> Job:
     task_name, task = _task(values)
     config, encoding = finetuning.load_model(values)
     devices = run_flags.find_devices(values)
-    data_dir = "" if task_name == OWN_DATA else run_flags.required(values, "data_dir")
-    settings = Settings.of_flags(values, [metric.name for metric in task.metrics], data_dir)
+    settings = Settings.of_flags(values, [metric.name for metric in task.metrics],
+                                 task_flags.data_dir(values))
     return Job(task_name, task, config, encoding, devices, settings)
 
 
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:
-    if values.processor and values.task_name:
-        raise UserError(f"--processor={values.processor} and --task_name={values.task_name}: give "
-                        "one of them")
-    if values.processor or values.task_name != OWN_DATA:
-        given = [name for name in own_data.Options._fields
-                 if name != "data_dir" and values[name].present]
-        if given:
-            raise UserError(f"--{given[0]} is for --task_name={OWN_DATA} alone")
-    if values.processor:
-        return values.processor, processors.make_task(values.processor)
-    name = run_flags.required(values, "task_name")
-    if name != OWN_DATA:
-        return find_task(name)
     sets = [name for name, wanted in (("train", values.do_train), ("dev", values.do_eval),
                                       ("test", values.do_predict)) if wanted]
-    known = None if values.do_train else _known_model(values)
-    return OWN_DATA, own_data.make_task(own_data.Options.of_flags(values), sets, *(known or ()))
+    return task_flags.find(values, sets, None if values.do_train else _known_model(values))
 
 
 def _known_model(values: flags.FlagValues) -> Optional[Tuple[kinds.Kind, bool]]:

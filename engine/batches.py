@@ -1,6 +1,7 @@
 """From planned indices to padded batches: `tf.data` pipelines over records in memory.
 
-Knows the plan and how long a batch must be; what a record holds is its source's affair.
+Knows the plan and how long a batch must be; what a record holds beside its tokens is its
+source's affair.
 """
 
 import functools
@@ -11,12 +12,29 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from engine.plan import InferenceBatch, TrainingPlan
+from engine.store import Records
 
 # Batches are padded to a multiple of this: odd lengths are slow in matrix products,
 # and fewer different shapes reach the device's allocator.
 LENGTH_MULTIPLE = 8
 
+# Where each length costs a compilation, there are at most so many.
+_MAX_BUCKETS = 8
+
 Features = Dict[str, np.ndarray]
+
+
+def token_features(records: Records, indices: np.ndarray, length: int) -> Features:
+    """What an encoder reads: input_ids, input_mask and segment_ids, int32 [b, length].
+
+    `records` have the columns "input_ids" and "first_segment_length".
+    """
+    places = np.arange(length)
+    filled = places < records.lengths("input_ids", indices)[:, np.newaxis]
+    second = places >= records.scalars("first_segment_length", indices)[:, np.newaxis]
+    return {"input_ids": records.padded("input_ids", indices, length).astype(np.int32),
+            "input_mask": filled.astype(np.int32),
+            "segment_ids": (filled & second).astype(np.int32)}
 
 
 class Source(NamedTuple):
@@ -29,6 +47,8 @@ class Source(NamedTuple):
         max_length: the longest that a batch may be.
         dynamic_padding: pad to the longest record of the global batch; False pads
             every batch to `max_length`.
+        buckets: the only lengths of batches, ascending, where a few are wanted; else any
+            multiple of LENGTH_MULTIPLE is one.
         fetch_for_step: what `fetch` is while training, where that is something else: from
             all records of a step and the pass over the records that each belongs to, both
             [b], and the length. So an example may change from epoch to epoch, and hold what
@@ -38,6 +58,7 @@ class Source(NamedTuple):
     fetch: Callable[[np.ndarray, int], Features]
     max_length: int
     dynamic_padding: bool = True
+    buckets: Optional[np.ndarray] = None
     fetch_for_step: Optional[Callable[[np.ndarray, np.ndarray, int], Features]] = None
 
     def padded_length(self, indices: np.ndarray) -> int:
@@ -49,8 +70,14 @@ class Source(NamedTuple):
         lengths = self.lengths[indices]
         if not self.dynamic_padding:
             return np.full(len(lengths), self.max_length)
+        if self.buckets is not None:
+            return self.buckets[np.searchsorted(self.buckets, lengths)]
         multiples = -(-lengths // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
         return np.minimum(multiples, self.max_length)
+
+    def bucketed(self) -> "Source":
+        """The same records in batches of a handful of lengths."""
+        return self._replace(buckets=_bucket_lengths(self.max_length))
 
 
 def training_dataset(source: Source, plan: TrainingPlan, *, num_replicas: int,
@@ -87,6 +114,13 @@ def training_dataset(source: Source, plan: TrainingPlan, *, num_replicas: int,
 
     elements = tf.data.Dataset.range(first_step * num_replicas, last_step * num_replicas)
     return elements.map(to_features, num_parallel_calls=2).prefetch(2 * num_replicas)
+
+
+def _bucket_lengths(max_length: int) -> np.ndarray:
+    """`max_length`, 3/4 of it, the halves of both, and so on; multiples of LENGTH_MULTIPLE."""
+    lengths = max_length * np.array([[1.0], [0.75]]) / 2.0 ** np.arange(_MAX_BUCKETS // 2)
+    multiples = np.ceil(lengths / LENGTH_MULTIPLE).astype(np.int64) * LENGTH_MULTIPLE
+    return np.unique(np.minimum(multiples, max_length))
 
 
 class InferenceFeed:

@@ -12,10 +12,10 @@ from typing import Callable, Dict, Iterator, List
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine import batches, checkpoints, runtime
+from engine import batches, checkpoints, memory, runtime
 from engine.devices import Devices
 from engine.model import Forward
-from engine.plan import inference_plan
+from engine.plan import InferenceBatch, inference_plan
 from engine.selection import Evaluate
 
 
@@ -58,6 +58,9 @@ class Predictor:
 
         A replica takes `per_replica_batch_size` examples of full length at a time, or as
         many tokens of shorter ones. `advance` hears how many more examples are done.
+
+        Raises:
+            UserError: the memory does not suffice.
         """
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
@@ -66,7 +69,8 @@ class Predictor:
         self._session.run(self._start_feed)
         results = []
         for batch in plan:
-            results.append(self._session.run(self._fetches))
+            with memory.explained(lambda: _describe_step(batch, source)):
+                results.append(self._session.run(self._fetches))
             advance(len(batch.indices))
         return _in_order(plan, results, len(source.lengths))
 
@@ -112,6 +116,12 @@ def _predictions(forward: Forward, features_of_replicas, devices: Devices):
                  for name, value in predictions.items()}
     return [{name: values[replica] for name, values in local.items()}
             for replica in range(devices.num_replicas)]
+
+
+def _describe_step(batch: InferenceBatch, source: batches.Source) -> str:
+    return (f"in a step of {max(batch.sizes)} examples per replica x "
+            f"{source.padded_length(batch.indices)} tokens; lower --eval_batch_size for an "
+            "evaluation, --predict_batch_size for predictions")
 
 
 def _in_order(plan, results, num_examples: int) -> Dict[str, np.ndarray]:

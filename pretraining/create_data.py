@@ -26,7 +26,8 @@ from typing import Any, Dict, List, NamedTuple, Optional
 import numpy as np
 from absl import flags
 
-from engine import command, files, log, runtime, store
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine import command, files, log, store
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import chinese_words, example_protos, masking, objectives, texts, workers
@@ -123,7 +124,7 @@ def define_flags() -> flags.FlagValues:
 def main(flag_values: flags.FlagValues) -> None:
     settings = _settings(flag_values)
     tokenizer = _tokenizer(flag_values.vocab_file, settings.do_lower_case)
-    paths = texts.find_files(flag_values.input_file, "--input_file")
+    paths = files.find(flag_values.input_file, "--input_file")
     outputs = _outputs(flag_values.output_file)
     facts = {**settings._asdict(), "mask_shape": settings.mask_shape,
              "vocab_sha256": _hash(flag_values.vocab_file), "num_files": len(outputs),
@@ -229,8 +230,8 @@ def _write(assembly: Assembly, outputs: List[str], num_processes: int) -> Dict[s
             counter.advance(len(messages))
     num_tokens, num_masked, num_labels = map(int, sums)
     masked = f", {num_masked / num_tokens:.1%} of them masked" if assembly.scheme else ""
-    log.info(f"{total:,} examples of {num_tokens / total:.1f} tokens{masked}; "
-             f"next_sentence_labels is 1 in {num_labels / total:.1%}")
+    labels = f"; next_sentence_labels is 1 in {num_labels / total:.1%}" if num_labels else ""
+    log.info(f"{total:,} examples of {num_tokens / total:.1f} tokens{masked}{labels}")
     return {"num_examples": total, "num_tokens": num_tokens, "num_masked": num_masked,
             "num_next_sentence_labels": num_labels}
 

@@ -102,7 +102,12 @@ def _checkpoint(job: Job) -> checkpoints.Checkpoint:
     if not checkpoint:
         raise UserError(f"--output_dir={job.output_dir} holds no model; train one (--do_train), or "
                         "give one as --init_checkpoint")
+    return with_masked_lm_head(checkpoint)
+
+
+def with_masked_lm_head(checkpoint: checkpoints.Checkpoint) -> checkpoints.Checkpoint:
+    """Returns `checkpoint`; raises a UserError where it lacks the head that guesses words."""
     if _MASKED_LM_HEAD not in checkpoint.shapes:
-        raise UserError(f"{checkpoint.path} has no masked-LM head (cls/predictions), which an "
-                        "evaluation needs; train it first (--do_train)")
+        raise UserError(f"{checkpoint.path} has no masked-LM head (cls/predictions): give one that "
+                        "was pretrained, or train it first (python -m pretraining.run --do_train)")
     return checkpoint

@@ -89,6 +89,8 @@ def _changeable(job: Job) -> Dict[str, Any]:
             "--gradient_accumulation_steps": settings.gradient_accumulation_steps,
             "--optimizer": settings.optimizer,
             "--layer_lr_decay": settings.layer_lr_decay,
+            "--fp16": settings.fp16,
+            "--xla": settings.xla,
             "--num_train_steps": settings.num_train_steps,
             "--num_warmup_steps": settings.warmup_steps,
             "--learning_rate": settings.learning_rate,

@@ -30,10 +30,12 @@ def forward_of(config: modeling.BertConfig, *, next_sentences: bool) -> Forward:
             input_mask=features["input_mask"],
             token_type_ids=features["segment_ids"],
             dropout_seed=dropout_seed)
-        states, pooled = _states(model, features["masked_lm_positions"])
+        # Cast, because GPUs leave much of what is done with int32 to the host.
+        states, pooled = _states(model, tf.cast(features["masked_lm_positions"], tf.int64))
         predictions = _masked_words(states, model.get_embedding_table(), features, config)
         if next_sentences:
-            predictions.update(_next_sentences(pooled, features["next_sentence_labels"], config))
+            labels = tf.cast(features["next_sentence_labels"], tf.int64)
+            predictions.update(_next_sentences(pooled, labels, config))
         loss = None
         if "masked_lm_mean_weight" in features:
             losses = predictions["masked_lm_loss"] / features["masked_lm_mean_weight"]
@@ -56,12 +58,12 @@ def _states(model: modeling.BertModel, positions: tf.Tensor) -> Tuple[tf.Tensor,
 
 def _masked_words(states: tf.Tensor, embedding_table: tf.Tensor, features: Dict[str, tf.Tensor],
                   config: modeling.BertConfig) -> Dict[str, tf.Tensor]:
-    ids, weights = features["masked_lm_ids"], features["masked_lm_weights"]
+    ids, weights = tf.cast(features["masked_lm_ids"], tf.int64), features["masked_lm_weights"]
     logits = pretraining_heads.masked_lm_logits(
         modeling.reshape_to_matrix(states), embedding_table, config)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.reshape(ids, [-1]), logits=logits)
-    guesses = tf.reshape(tf.argmax(logits, axis=-1, output_type=tf.int32), tf.shape(ids))
+    guesses = tf.reshape(tf.argmax(logits, axis=-1), tf.shape(ids))
     return {
         "masked_lm_loss": tf.reduce_sum(tf.reshape(losses, tf.shape(ids)) * weights, axis=1),
         "masked_lm_correct": tf.reduce_sum(
@@ -72,7 +74,7 @@ def _masked_words(states: tf.Tensor, embedding_table: tf.Tensor, features: Dict[
 def _next_sentences(pooled: tf.Tensor, labels: tf.Tensor,
                     config: modeling.BertConfig) -> Dict[str, tf.Tensor]:
     logits = pretraining_heads.next_sentence_logits(pooled, config)
-    guesses = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    guesses = tf.argmax(logits, axis=-1)
     return {
         "next_sentence_loss": tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=labels, logits=logits),

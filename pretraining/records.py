@@ -5,28 +5,20 @@ the epoch and their number alone. Knows nothing of a model.
 """
 
 import json
-import os
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 import numpy as np
 
-from engine import files, store
-from engine.batches import Features, Source
+from engine import files, record_files, store
+from engine.batches import Features, Source, token_features
 from engine.errors import UserError
-from engine.progress import Counter
-from pretraining import masking, record_files
+from engine.record_files import Sizes
+from pretraining import masking
 from pretraining.counters import keys_of
 from tokenization import BatchTokenizer
 
 # Of the masks of examples that are evaluated: the same in each run, whatever its --seed.
 _EVALUATION_SEED = 0
-
-
-class Sizes(NamedTuple):
-    """What the flags and the model say of the records."""
-    max_seq_length: int
-    max_predictions_per_seq: int
-    vocab_size: int
 
 
 class RecordSet(NamedTuple):
@@ -72,13 +64,9 @@ class RecordSet(NamedTuple):
                       self.dynamic_padding, fetch_for_step)
 
     def _features(self, indices: np.ndarray, keys: np.ndarray, length: int) -> Features:
-        records, places = self.records, np.arange(length)
-        filled = places < records.lengths("input_ids", indices)[:, np.newaxis]
-        second = places >= records.scalars("first_segment_length", indices)[:, np.newaxis]
+        records = self.records
         features = {
-            "input_ids": records.padded("input_ids", indices, length).astype(np.int32),
-            "input_mask": filled.astype(np.int32),
-            "segment_ids": (filled & second).astype(np.int32),
+            **token_features(records, indices, length),
             "next_sentence_labels":
                 records.scalars("next_sentence_label", indices).astype(np.int32)}
         if self.scheme:
@@ -113,46 +101,12 @@ def load_records(patterns: str, flag: str, sizes: Sizes, store_dir: str, *,
     Raises:
         UserError: the files hold no examples of these sizes.
     """
-    layouts = _layouts(record_files.find(patterns, flag), flag, sizes)
-    memory = os.path.join(store_dir, "hashes.json")
-    hashes = [files.content_hash(path, memory) for path in layouts]
-
-    def chunks() -> Iterator[store.Chunk]:
-        with Counter(f"Preparing {patterns}", unit="examples") as counter:
-            for path, layout in layouts.items():
-                for chunk in record_files.read_chunks(
-                        path, layout, max_seq_length=sizes.max_seq_length,
-                        vocab_size=sizes.vocab_size):
-                    yield chunk
-                    counter.advance(len(chunk["next_sentence_label"]))
-
-    first_path, first_layout = next(iter(layouts.items()))
+    opened = record_files.open_store(patterns, flag, sizes, store_dir)
     scheme = None
-    if first_layout.num_predictions is None:
-        scheme = _scheme(first_path, vocab_file, sizes)
-    key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
-           "vocab_size": sizes.vocab_size}
-    records = store.open_or_build(store_dir, "pretraining", key,
-                                  record_files.columns_of(first_layout, sizes.vocab_size), chunks)
-    digest = files.hash_of(json.dumps([hashes, scheme]).encode("utf-8"))
-    return RecordSet(records, digest, sizes.max_seq_length, dynamic_padding, scheme)
-
-
-def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, record_files.Layout]:
-    """Of the files that hold records; all with masks or all without."""
-    layouts = {}
-    for path in paths:
-        layout = record_files.layout_of(path, max_seq_length=sizes.max_seq_length,
-                                        max_predictions_per_seq=sizes.max_predictions_per_seq)
-        if layout:
-            layouts[path] = layout
-    if not layouts:
-        raise UserError(f"{flag}: there is no record in {', '.join(paths)[:200]}")
-    drawn = {layout.num_predictions is None: path for path, layout in layouts.items()}
-    if len(drawn) > 1:
-        raise UserError(f"{flag}: {drawn[True]} has records whose masks are to be drawn, and "
-                        f"{drawn[False]} some that have their masks; give the one or the other")
-    return layouts
+    if opened.layout.num_predictions is None:
+        scheme = _scheme(opened.first_path, vocab_file, sizes)
+    digest = files.hash_of(json.dumps([opened.hashes, scheme]).encode("utf-8"))
+    return RecordSet(opened.records, digest, sizes.max_seq_length, dynamic_padding, scheme)
 
 
 def _scheme(path: str, vocab_file: Optional[str], sizes: Sizes) -> masking.Scheme:

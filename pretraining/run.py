@@ -20,10 +20,11 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 
 from engine import checkpoints, command, files, log, run_flags
 from engine.errors import UserError
+from engine.record_files import Sizes
 from engine.training import TrainingSettings
 from pretraining import evaluation, job
 from pretraining.job import Job
-from pretraining.records import RecordSet, Sizes, load_records
+from pretraining.records import RecordSet, load_records
 from tasks.classifier import load_config
 
 
@@ -109,6 +110,9 @@ def _training_settings(values: flags.FlagValues) -> TrainingSettings:
         layer_lr_decay=run_flags.in_range(values, "layer_lr_decay", 0.01, 1),
         per_replica_batch_size=run_flags.positive(values, "train_batch_size"),
         gradient_accumulation_steps=run_flags.positive(values, "gradient_accumulation_steps"),
+        fp16=values.fp16,
+        recompute_layers=values.recompute_layers,
+        xla=values.xla,
         seed=run_flags.in_range(values, "seed", 0, 2**31 - 1),
         save_checkpoints_steps=run_flags.positive(values, "save_checkpoints_steps"),
         keep_checkpoint_max=run_flags.positive(values, "keep_checkpoint_max"),

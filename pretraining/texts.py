@@ -5,9 +5,7 @@ the same with a paragraph a line, which is split into sentences. "pairs": a labe
 pair of texts a line, `label TAB anything TAB text TAB text`.
 """
 
-import glob
 import gzip
-import os
 import re
 import zlib
 from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
@@ -23,34 +21,6 @@ class Sentence(NamedTuple):
     document: int  # numbered from 0; what has no text leaves gaps
     text: str
     label: int = 0  # of a pair
-
-
-def find_files(patterns: str, flag: str) -> List[str]:
-    """The files that comma-separated paths, patterns and directories name, each once.
-
-    Raises:
-        UserError: one of them names no file.
-    """
-    found = {}
-    for pattern in filter(None, map(str.strip, patterns.split(","))):
-        # A path may hold characters that mean something in a pattern.
-        paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
-        names = [name for path in paths for name in _files_at(path)]
-        if not names:
-            raise UserError(f"{flag}: {pattern} is no file, no directory with files and no "
-                            "pattern that matches one")
-        found.update(dict.fromkeys(names))
-    if not found:
-        raise UserError(f"{flag} names no file")
-    return list(found)
-
-
-def _files_at(path: str) -> List[str]:
-    if not os.path.isdir(path):
-        return [path]
-    inside = (os.path.join(path, name) for name in sorted(os.listdir(path))
-              if not name.startswith("."))
-    return [name for name in inside if os.path.isfile(name)]
 
 
 def read_sentences(paths: Iterable[str], input_format: str) -> Iterator[Sentence]:
@@ -111,11 +81,12 @@ FORMATS: Mapping[str, Callable[[str, int], Iterator[Sentence]]] = {
     "sentences": _lines, "paragraphs": _paragraphs, "pairs": _pairs}
 
 _CLOSING = "\"'”’»」』）)\\]】》"
-# After Chinese marks no space follows; after Western ones one does.
-_END = re.compile(rf"[。！？；…]+[{_CLOSING}]*|[.!?]+[{_CLOSING}]*(?=\s)")
+# After Chinese marks no space follows. After Western ones one does, and no small letter: “Who?” he
+# said. Only where a run of marks begins, so that a long one is looked at once.
+_END = re.compile(rf"[。！？；…]+[{_CLOSING}]*|(?<![.!?])[.!?]+[{_CLOSING}]*(?=\s+[^\sa-z])")
 # A period after these is part of the word; so is one after an initial.
 _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[A-Za-z]|Mr|Mrs|Ms|Dr|Prof|St|Mt|Gen|Col|Capt|Lt|Rev|"
-                           r"Hon|Jr|Sr|No|Vol|Fig|vs|etc|e\.g|i\.e|cf|al)\.$")
+                           r"Hon|No|Vol|Fig|vs|e\.g|i\.e|cf)\.$")
 # Longer words than this are no abbreviation, and a paragraph may have 100,000 characters.
 _ABBREVIATION_LENGTH = 8
 

@@ -68,6 +68,17 @@ def tiny_model(tmp_path_factory) -> TinyModel:
     return TinyModel(str(directory / "vocab.txt"), str(directory / "bert_config.json"), checkpoint)
 
 
+@pytest.fixture(scope="session")
+def tiny_classifier(tiny_model, tmp_path_factory):
+    """The output directory of the tiny model, trained for 12 steps on `write_cola`'s task."""
+    from commands import run_here
+    directory = tmp_path_factory.mktemp("tiny_classifier")
+    run_here(dict(tiny_model._asdict(), task_name="cola", do_train=True, output_dir=directory,
+                  data_dir=write_cola(directory / "cola", train=48), max_seq_length=24,
+                  train_batch_size=8, num_train_epochs=2, learning_rate=1e-3, num_cpu_replicas=1))
+    return directory
+
+
 def sentences(count: int, seed: int = 0):
     """Made-up sentences of 1 to 20 words."""
     generator = random.Random(seed)

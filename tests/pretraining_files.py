@@ -1,4 +1,4 @@
-"""TFRecord files of made-up pretraining examples, in the original's layout and in that without masks."""
+"""TFRecord files of made-up pretraining examples, as the original's and such without masks."""
 
 import json
 

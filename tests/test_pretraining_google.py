@@ -8,8 +8,9 @@ import pytest
 from conftest import WORDS, checkpoint_values, cpu_devices, googles, sentences
 from engine import checkpoints
 from engine.inference import Predictor
+from engine.record_files import Sizes
 from pretraining import evaluation, model
-from pretraining.records import Sizes, load_records
+from pretraining.records import load_records
 
 import tensorflow.compat.v1 as tf
 

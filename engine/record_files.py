@@ -4,17 +4,25 @@ Features that are padded to a length in the files are in the chunks as long as t
 """
 
 import contextlib
+import os
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
 from google.protobuf import message
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine import store
+from engine import files, store
 from engine.errors import UserError
-from pretraining import texts
+from engine.progress import Counter
 
 _CHUNK_RECORDS = 1024
+
+
+class Sizes(NamedTuple):
+    """What the flags and the model say of the records."""
+    max_seq_length: int
+    max_predictions_per_seq: int
+    vocab_size: int
 
 
 class Layout(NamedTuple):
@@ -23,10 +31,65 @@ class Layout(NamedTuple):
     has_labels: bool  # of next sentences
 
 
+class Opened(NamedTuple):
+    """The examples of some files. Made by `open_store`."""
+    records: store.Store
+    hashes: List[str]  # of the files
+    layout: Layout
+    first_path: str
+
+
+def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened:
+    """Opens the examples of TFRecord files, preparing them first where needed.
+
+    Args:
+        patterns: names of the files, patterns and directories, comma-separated.
+        flag: which holds them, for messages.
+
+    Raises:
+        UserError: the files hold no examples of these sizes.
+    """
+    layouts = _layouts(find(patterns, flag), flag, sizes)
+    memory = os.path.join(store_dir, "hashes.json")
+    hashes = [files.content_hash(path, memory) for path in layouts]
+
+    def chunks() -> Iterator[store.Chunk]:
+        with Counter(f"Preparing {patterns}", unit="examples") as counter:
+            for path, layout in layouts.items():
+                for chunk in read_chunks(path, layout, max_seq_length=sizes.max_seq_length,
+                                         vocab_size=sizes.vocab_size):
+                    yield chunk
+                    counter.advance(len(chunk["next_sentence_label"]))
+
+    first_path, layout = next(iter(layouts.items()))
+    key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
+           "vocab_size": sizes.vocab_size}
+    records = store.open_or_build(store_dir, "pretraining", key,
+                                  columns_of(layout, sizes.vocab_size), chunks)
+    return Opened(records, hashes, layout, first_path)
+
+
+def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Layout]:
+    """Of the files that hold records; all with masks or all without."""
+    layouts = {}
+    for path in paths:
+        layout = layout_of(path, max_seq_length=sizes.max_seq_length,
+                                        max_predictions_per_seq=sizes.max_predictions_per_seq)
+        if layout:
+            layouts[path] = layout
+    if not layouts:
+        raise UserError(f"{flag}: there is no record in {', '.join(paths)[:200]}")
+    drawn = {layout.num_predictions is None: path for path, layout in layouts.items()}
+    if len(drawn) > 1:
+        raise UserError(f"{flag}: {drawn[True]} has records whose masks are to be drawn, and "
+                        f"{drawn[False]} some that have their masks; give the one or the other")
+    return layouts
+
+
 def find(patterns: str, flag: str) -> List[str]:
     """The TFRecord files that comma-separated names, patterns and directories name."""
     # Beside each file that `create_data` writes lies one that says what is in it.
-    return [path for path in texts.find_files(patterns, flag) if not path.endswith(".json")]
+    return [path for path in files.find(patterns, flag) if not path.endswith(".json")]
 
 
 def layout_of(path: str, *, max_seq_length: int, max_predictions_per_seq: int) -> Optional[Layout]:
@@ -47,9 +110,9 @@ def layout_of(path: str, *, max_seq_length: int, max_predictions_per_seq: int) -
         raise UserError(f"{path}: its records hold no {missing[0]}: they are no pretraining "
                         "examples; make some with python -m pretraining.create_data")
     if lengths["input_ids"] != max_seq_length:
-        raise UserError(f"{path}: its records are made for --max_seq_length={lengths['input_ids']}, "
-                        f"and here it is {max_seq_length}; give that value, or create the data "
-                        "with this one")
+        raise UserError(f"{path}: its records are made for --max_seq_length="
+                        f"{lengths['input_ids']}, and here it is {max_seq_length}; give that "
+                        "value, or create the data with this one")
     num_predictions = lengths["masked_lm_positions"] if masked else None
     if masked and num_predictions > max_predictions_per_seq:
         raise too_many_predictions(path, num_predictions, max_predictions_per_seq)
@@ -57,8 +120,8 @@ def layout_of(path: str, *, max_seq_length: int, max_predictions_per_seq: int) -
 
 
 def too_many_predictions(path: str, there: int, here: int) -> UserError:
-    return UserError(f"{path}: its records are made for --max_predictions_per_seq={there}, and here "
-                     f"it is {here}; give that value, or create the data with this one")
+    return UserError(f"{path}: its records are made for --max_predictions_per_seq={there}, and "
+                     f"here it is {here}; give that value, or create the data with this one")
 
 
 def _lengths_of_first(path: str) -> Optional[Dict[str, int]]:
