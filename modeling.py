@@ -292,6 +292,7 @@ class LayerSettings(NamedTuple):
     hidden_dropout_prob: Optional[float]
     attention_probs_dropout_prob: Optional[float]
     dtype: tf.DType = tf.float32  # of matrix products; see `layer_computation`
+    recompute: bool = False  # likewise
     compiled: bool = False  # with XLA; see `layer_computation`
     gives_scores: bool = False  # of the attention, beside the states
 
@@ -308,18 +309,21 @@ _computation = threading.local()  # MirroredStrategy builds each replica in a th
 
 
 @contextlib.contextmanager
-def layer_computation(*, float16: bool = False, compiled: bool = False) -> Iterator[None]:
+def layer_computation(*, float16: bool = False, recompute: bool = False,
+                      compiled: bool = False) -> Iterator[None]:
     """Within it, this thread's models compute their encoder layers in another way.
 
     Args:
       float16: matrix products, and what lies between two of them, in float16. Weights, the
         states between sublayers, layer normalization and softmax stay in float32; so do
         embeddings, pooler and heads.
+      recompute: of a layer only its inputs are kept for the gradient, which computes the layer
+        again (Chen et al., "Training Deep Nets with Sublinear Memory Cost").
       compiled: with XLA, forward and backward, once for each shape and device.
     """
     earlier = getattr(_computation, "settings", {})
     _computation.settings = {"dtype": tf.float16 if float16 else tf.float32,
-                             "compiled": compiled}
+                             "recompute": recompute, "compiled": compiled}
     try:
         yield
     finally:
@@ -472,6 +476,32 @@ def _compiled_encoder_layer(*arguments) -> List[tf.Tensor]:
     # Of all ways this is the one that both runtimes have for functions in several replicas.
     with tf.xla.experimental.jit_scope():
         return _encoder_layer(*arguments)
+
+
+def _layer_function(settings: LayerSettings) -> Callable[..., List[tf.Tensor]]:
+    return _compiled_encoder_layer if settings.compiled else _encoder_layer
+
+
+def _recomputed_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor,
+                      seeds: tf.Tensor, weights: LayerWeights,
+                      settings: LayerSettings) -> List[tf.Tensor]:
+    """`_encoder_layer`, whose gradient computes it again: the seeds make the same masks."""
+    def compute(inputs: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        return _layer_function(settings)(
+            inputs[0], inputs[1], mask_bias, seeds,
+            tf.nest.pack_sequence_as(weights, inputs[2:]), settings)
+
+    @tf.custom_gradient
+    def layer(*inputs):
+        def gradient(*d_outputs):
+            # Not before it is needed. A shared function's gradient is a function of its own,
+            # which waits for its arguments anyway; a layer in the graph itself would not.
+            with tf.control_dependencies(d_outputs):
+                again = [tf.identity(tensor) for tensor in inputs]
+            return tf.gradients(compute(again), again, list(d_outputs))
+        return compute(inputs), gradient
+
+    return layer(queries, states, *tf.nest.flatten(weights))
 
 
 # --- Graph functions shared by layers and replicas ---------------------------------------
@@ -938,14 +968,14 @@ def _apply_in_turn(layers: Sequence[Layer], states: tf.Tensor) -> List[LayerOutp
 
 def _call_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, seeds: tf.Tensor,
                 weights: LayerWeights, settings: LayerSettings) -> LayerOutputs:
-    if settings.activation not in ACTIVATIONS.values():
-        # A caller's own function may hold tensors of this graph; ours do not.
-        return LayerOutputs(
-            *_encoder_layer(queries, states, mask_bias, seeds, weights, settings))
+    in_graph = settings.activation not in ACTIVATIONS.values()
+    settings = settings._replace(compiled=settings.compiled and not in_graph)
+    layer = _recomputed_layer if settings.recompute else _layer_function(settings)
+    if in_graph:  # a caller's own function may hold tensors of this graph; ours do not
+        return LayerOutputs(*layer(queries, states, mask_bias, seeds, weights, settings))
     states_shape = [None, None, states.shape.as_list()[-1]]
-    function = _compiled_encoder_layer if settings.compiled else _encoder_layer
     outputs = LayerOutputs(*_call_shared(
-        function, settings,
+        layer, settings,
         [(queries, states_shape), (states, states_shape),
          (mask_bias, [None, 1, None, None]), (seeds, [3, 2])], weights))
     outputs.states.set_shape(queries.shape)

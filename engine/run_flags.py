@@ -61,6 +61,9 @@ def define_training_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_bool(
         "fp16", False, "Mixed precision: the encoder's matrix products in float16, with a loss "
         "scale that finds itself. For GPUs with tensor cores.", flag_values=values)
+    flags.DEFINE_bool(
+        "recompute_layers", False, "Keep of each encoder layer its input alone and compute it "
+        "again for the gradient: less memory, more time, the same result.", flag_values=values)
     flags.DEFINE_float(
         "warmup_proportion", 0.1, "Share of the training steps over which the learning rate "
         "rises: 0.1 is 10%.", flag_values=values)

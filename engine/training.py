@@ -33,8 +33,9 @@ class TrainingSettings(NamedTuple):
     seed: int  # of initial values, order and dropout
     save_checkpoints_steps: int
     keep_checkpoint_max: int
-    xla: bool = False  # compile the encoder's layers
-    fp16: bool = False  # mixed precision, with a dynamic loss scale
+    xla: bool  # compile the encoder's layers
+    fp16: bool  # mixed precision, with a dynamic loss scale
+    recompute_layers: bool  # keep no activations within an encoder layer
 
 
 def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) -> int:
@@ -159,7 +160,8 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             if settings.gradient_accumulation_steps > 1:
                 part = _micro_batch(features, micro_batch, settings.per_replica_batch_size)
             with initial_values.scope(), modeling.layer_computation(
-                    float16=settings.fp16, compiled=settings.xla):
+                    float16=settings.fp16, recompute=settings.recompute_layers,
+                    compiled=settings.xla):
                 return forward(
                     part, True, _dropout_seed(settings.seed, global_step, micro_batch)).loss
 

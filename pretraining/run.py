@@ -111,6 +111,7 @@ def _training_settings(values: flags.FlagValues) -> TrainingSettings:
         per_replica_batch_size=run_flags.positive(values, "train_batch_size"),
         gradient_accumulation_steps=run_flags.positive(values, "gradient_accumulation_steps"),
         fp16=values.fp16,
+        recompute_layers=values.recompute_layers,
         xla=values.xla,
         seed=run_flags.in_range(values, "seed", 0, 2**31 - 1),
         save_checkpoints_steps=run_flags.positive(values, "save_checkpoints_steps"),

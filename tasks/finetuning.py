@@ -74,6 +74,7 @@ class Settings(NamedTuple):
     optimizer: str
     layer_lr_decay: float
     fp16: bool
+    recompute_layers: bool
     warmup_proportion: float
     save_checkpoints_steps: int
     keep_checkpoint_max: int
@@ -106,6 +107,7 @@ class Settings(NamedTuple):
             optimizer=values.optimizer,
             layer_lr_decay=run_flags.in_range(values, "layer_lr_decay", 0.01, 1),
             fp16=values.fp16,
+            recompute_layers=values.recompute_layers,
             xla=values.xla,
             warmup_proportion=run_flags.in_range(values, "warmup_proportion", 0, 1),
             save_checkpoints_steps=run_flags.positive(values, "save_checkpoints_steps"),
@@ -138,7 +140,8 @@ class Settings(NamedTuple):
             save_checkpoints_steps=self.save_checkpoints_steps,
             keep_checkpoint_max=self.keep_checkpoint_max,
             xla=self.xla,
-            fp16=self.fp16)
+            fp16=self.fp16,
+            recompute_layers=self.recompute_layers)
 
     def changeable(self, num_replicas: int) -> Dict[str, Any]:
         """What a run that goes on may have otherwise than before; it is said."""
