@@ -975,8 +975,9 @@ def _call_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, see
         return LayerOutputs(*layer(queries, states, mask_bias, seeds, weights, settings))
     states_shape = [None, None, states.shape.as_list()[-1]]
     outputs = LayerOutputs(*_call_shared(
-        layer, settings, [(queries, states_shape), (states, states_shape),
-                          (mask_bias, [None, 1, None, None]), (seeds, [3, 2])], weights))
+        layer, settings,
+        [(queries, states_shape), (states, states_shape),
+         (mask_bias, [None, 1, None, None]), (seeds, [3, 2])], weights))
     outputs.states.set_shape(queries.shape)
     return outputs
 

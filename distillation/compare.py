@@ -66,7 +66,7 @@ def main(values: flags.FlagValues) -> None:
     first = models[0]
     _, task = task_flags.find(values, ["dev"], (first.task.kind, first.takes_pairs))
     for folder, model in zip(folders, models):
-        if model.task.kind.labels != task.labels:
+        if (model.task.kind.name, model.task.kind.labels) != (task.kind.name, task.labels):
             raise UserError(f"{folder} is a classifier of another task: its labels are "
                             f"{', '.join(model.task.kind.labels[:20]) or 'numbers'}")
     devices = run_flags.find_devices(values)
