@@ -61,7 +61,7 @@ class RecordSet(NamedTuple):
             return features
 
         return Source(self.records.lengths("input_ids"), fetch, self.max_seq_length,
-                      self.dynamic_padding, fetch_for_step)
+                      self.dynamic_padding, fetch_for_step=fetch_for_step)
 
     def _features(self, indices: np.ndarray, keys: np.ndarray, length: int) -> Features:
         records = self.records
