@@ -1,8 +1,9 @@
 """The words that a masked-LM puts in the place of one word of a text, for many at once.
 
-The input is that of TinyBERT's augmentation: [CLS] the text with the word masked [SEP] the
-text itself [SEP]; who sees the word proposes words like it. Where the model has too few
-positions for a text, it sees as much of it as fits around the word.
+The input is the paper's (Jiao et al. 2020, Algorithm 1): [CLS] the text with the one word
+masked [SEP]. The published code shows the model the unmasked text, too, as a second segment:
+twice the tokens, half as much of a long text, and mostly the word itself for an answer. Where
+the model has too few positions for a text, it sees as much of it as fits around the word.
 """
 
 from typing import Callable, Dict, Mapping, NamedTuple, Tuple
@@ -21,9 +22,8 @@ from engine.inference import Predictor
 from engine.model import Forward, Outputs
 from tokenization import BatchTokenizer
 
-# [CLS], [SEP] and [SEP]. The shortest input has a word, masked, and itself beside them.
-_SPECIAL_TOKENS = 3
-SHORTEST_INPUT = _SPECIAL_TOKENS + 2
+_SPECIAL_TOKENS = 2  # [CLS] and [SEP]
+SHORTEST_INPUT = _SPECIAL_TOKENS + 1
 # Scores of one input differ by less with what it shares a batch with (float32). Where the
 # last candidate and the next word are nearer than this, the batch could decide; see
 # `MaskedLanguageModel.candidates`.
@@ -104,7 +104,7 @@ class MaskedLanguageModel:
         return ids[:, :count], scores[rows, count - 1] - scores[rows, count]
 
     def _source(self, places: Places) -> Source:
-        width = (self._max_seq_length - _SPECIAL_TOKENS) // 2
+        width = self._max_seq_length - _SPECIAL_TOKENS
         widths = np.minimum(places.lengths, width)
         first = np.clip(places.positions - width // 2, 0, places.lengths - widths)
         starts, masked = places.starts + first, places.positions - first + 1
@@ -113,7 +113,7 @@ class MaskedLanguageModel:
             return _inputs(self._tokenizer, places.pieces, starts[indices], widths[indices],
                            masked[indices], length)
 
-        return Source(2 * widths + _SPECIAL_TOKENS, fetch, self._max_seq_length)
+        return Source(widths + _SPECIAL_TOKENS, fetch, self._max_seq_length)
 
 
 def check_model(checkpoint: checkpoints.Checkpoint, tokenizer: BatchTokenizer) -> None:
@@ -135,15 +135,15 @@ def _words_of(vocab: Mapping[str, int], vocab_size: int) -> np.ndarray:
 
 
 def _forward_of(config: modeling.BertConfig, is_word: np.ndarray, count: int) -> Forward:
-    """Features input_ids, input_mask, segment_ids [b, t], masked_positions [b, 1]; the `count`
-    best words, "ids" and "scores", [b, count]: of all the scores only those come back.
+    """Features input_ids, input_mask [b, t], masked_positions [b, 1]; the `count` best words,
+    "ids" and "scores", [b, count]: of all the scores only those come back.
     """
     impossible = np.where(is_word, 0.0, -1e9).astype(np.float32)
 
     def forward(features, is_training, dropout_seed) -> Outputs:
         model = modeling.BertModel(
             config, is_training, features["input_ids"], features["input_mask"],
-            features["segment_ids"], dropout_seed=dropout_seed)
+            dropout_seed=dropout_seed)
         states = model.get_sequence_output_at(features["masked_positions"])  # [b, 1, D]
         logits = pretraining_heads.masked_lm_logits(
             tf.squeeze(states, 1), model.get_embedding_table(), config)  # [b, V]
@@ -162,17 +162,11 @@ def _inputs(tokenizer: BatchTokenizer, pieces: np.ndarray, starts: np.ndarray,
         masked: [b], the position of the mask in the input.
     """
     places, widths = np.arange(length), widths[:, np.newaxis]
-    rows = np.arange(len(starts))
-    in_first = (places >= 1) & (places <= widths)
-    in_second = (places >= widths + 2) & (places <= 2 * widths + 1)
-    is_piece = in_first | in_second
-    sources = starts[:, np.newaxis] + places - np.where(in_first, 1, widths + 2)
+    is_piece = (places >= 1) & (places <= widths)
     input_ids = np.full(is_piece.shape, tokenizer.pad_id, np.int32)
-    input_ids[is_piece] = pieces[sources[is_piece]]
+    input_ids[is_piece] = pieces[(starts[:, np.newaxis] + places - 1)[is_piece]]
     input_ids[:, 0] = tokenizer.cls_id
-    input_ids[rows, widths[:, 0] + 1] = input_ids[rows, 2 * widths[:, 0] + 2] = tokenizer.sep_id
-    input_ids[rows, masked] = tokenizer.mask_id
-    is_filled = places <= 2 * widths + 2
-    return {"input_ids": input_ids, "input_mask": is_filled.astype(np.int32),
-            "segment_ids": (is_filled & (places >= widths + 2)).astype(np.int32),
+    input_ids[places == widths + 1] = tokenizer.sep_id
+    input_ids[np.arange(len(masked)), masked] = tokenizer.mask_id
+    return {"input_ids": input_ids, "input_mask": (places <= widths + 1).astype(np.int32),
             "masked_positions": masked[:, np.newaxis].astype(np.int32)}
