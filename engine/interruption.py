@@ -2,9 +2,11 @@
 
 import signal
 import threading
+import weakref
 from typing import Callable, Optional
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_CHECK_SECONDS = 0.1
 
 
 class Interrupted(KeyboardInterrupt):
@@ -49,22 +51,40 @@ class Raised(_Handled):
     """A context in which the first signal raises `Interrupted`; the process is to end on it.
 
     Later ones do nothing, after the context, too: what is done about the first (temporary
-    files are removed, a line is said) should end.
+    files are removed, a line is said) should end. What is raised within a destructor, or
+    within library code that catches everything, is lost on the way: it is raised again.
     """
 
+    def __init__(self):
+        super().__init__()
+        self._raised: Callable[[], Optional[Interrupted]] = lambda: None
+
     def __enter__(self) -> "Raised":
-        self._handle(self._raise)
+        self._handle(self._raise_first)
         return self
 
     def __exit__(self, kind, error, traceback) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         if isinstance(error, Interrupted):
             self._ignore()
         else:
             super().__exit__(kind, error, traceback)
 
-    def _raise(self, number: int, frame) -> None:
+    def _raise_first(self, number: int, frame) -> None:
         self._ignore()
-        raise Interrupted(number)
+        signal.signal(signal.SIGALRM, lambda *alarm: self._raise_if_lost(number))
+        signal.setitimer(signal.ITIMER_REAL, _CHECK_SECONDS, _CHECK_SECONDS)
+        self._raise_if_lost(number)
+
+    def _raise_if_lost(self, number: int) -> None:
+        # An exception that is on its way up, or is being handled, is referred to.
+        if self._raised() is None:
+            interrupted = Interrupted(number)
+            self._raised = weakref.ref(interrupted)
+            try:
+                raise interrupted
+            finally:
+                del interrupted  # or its traceback's frame would keep it
 
     def _ignore(self) -> None:
         for number in self._earlier:

@@ -5,6 +5,7 @@ import os
 import random
 import re
 import signal
+import sys
 import time
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from commands import arguments, run_command, start_command
 from conftest import checkpoint_values, write_cola
-from engine import saving
+from engine import interruption, saving
 
 STEPS = 60
 
@@ -128,6 +129,36 @@ def test_before_the_first_step_a_signal_ends_the_command_at_once_and_leaves_no_c
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 143 and "interrupted by SIGTERM" in said.splitlines()
     assert not (tmp_path / "out" / "run.json").exists() and not step_of(tmp_path / "out")
+
+
+class _SignalledInItsDestructor:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0)  # the handler runs here, and nothing that it raises leaves a destructor
+
+
+def test_a_signal_whose_exception_is_lost_is_raised_again(monkeypatch):
+    # pytest's own keeps what is lost, for its summary.
+    monkeypatch.setattr(sys, "unraisablehook", None, raising=False)
+
+    def work():
+        with pytest.raises(interruption.Interrupted) as caught, interruption.Raised():
+            del [_SignalledInItsDestructor()][:]
+            try:
+                time.sleep(10)
+            except BaseException:  # as libraries do
+                pass
+            time.sleep(10)
+        return caught.value
+
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    start = time.time()
+    try:
+        assert work().signal_number == signal.SIGTERM
+        assert time.time() - start < 10
+    finally:
+        signal.signal(signal.SIGTERM, handlers[0])
+        signal.signal(signal.SIGINT, handlers[1])
 
 
 def test_what_a_killed_process_was_writing_or_removing_is_removed_and_nothing_else(tmp_path):
