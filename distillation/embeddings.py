@@ -80,7 +80,7 @@ class WordVectors:
         """The rows of the `count` largest cosines to each of `rows`, unordered, [n, count]."""
         queries = self._vectors[rows]
         best = np.full([len(rows), count], -np.inf, np.float32)
-        close = np.tile(np.arange(count), [len(rows), 1])
+        close = np.repeat(rows[:, np.newaxis], count, axis=1)  # the word itself: none yet
         for start in range(0, len(self._vectors), _ROWS_AT_A_TIME):
             end = min(start + _ROWS_AT_A_TIME, len(self._vectors))
             cosines = queries @ self._vectors[start:end].T  # [n, end - start]

@@ -27,11 +27,13 @@ class Source(NamedTuple):
         max_length: the longest that a batch may be.
         dynamic_padding: pad to the longest record of the global batch; False pads
             every batch to `max_length`.
+        length_multiple: pad to a multiple of so many tokens.
     """
     lengths: np.ndarray
     fetch: Callable[[np.ndarray, int], Features]
     max_length: int
     dynamic_padding: bool = True
+    length_multiple: int = LENGTH_MULTIPLE
 
     def padded_length(self, indices: np.ndarray) -> int:
         """Length of the batch of these records: the same for every replica that shares it."""
@@ -42,7 +44,7 @@ class Source(NamedTuple):
         lengths = self.lengths[indices]
         if not self.dynamic_padding:
             return np.full(len(lengths), self.max_length)
-        multiples = -(-lengths // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+        multiples = -(-lengths // self.length_multiple) * self.length_multiple
         return np.minimum(multiples, self.max_length)
 
 
