@@ -32,7 +32,7 @@ from tasks.examples import Encoding, load_encoding
 from tasks.reading import content_hash, read_examples
 from tasks.table import TASKS, Task, find_task
 
-USAGE = """Augments a task's training set for distillation, on every GPU that CUDA_VISIBLE_DEVICES shows.
+USAGE = """Augments a task's training set, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
   python -m distillation.augment --task_name=cola --data_dir=glue/CoLA --output_dir=augmented \\
     --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
@@ -179,7 +179,7 @@ def _augmented(rows: Sequence[ParsedRow], candidates: Candidates,
     found = iter(candidates.of_texts([text for row in rows for text in row.texts]))
     for row, texts in rows:
         text_a, text_b = row.example.text_a, row.example.text_b
-        # Each text's own generator: no text's variants depend on what else is in the file.
+        # A generator of its own: a text's variants do not depend on the texts before it.
         versions = [
             variants(text, parsed.words, next(found), num_rounds=settings.num_rounds,
                      probability=settings.probability,
@@ -244,6 +244,7 @@ def _job(values: flags.FlagValues) -> Job:
     if os.path.exists(output_file) and os.path.samefile(output_file, train_file):
         raise UserError(f"--output_dir={output_dir} holds the training set that is to be "
                         "augmented; use another directory")
+    os.makedirs(os.path.dirname(output_file), exist_ok=True)
     if data_dir:
         _copy_other_sets(task, data_dir, output_dir)
     return Job(task, data_dir, output_file, config, encoding, checkpoint, values.glove_embs,

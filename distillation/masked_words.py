@@ -66,7 +66,8 @@ class MaskedLanguageModel:
                             "give a smaller number")
         # The word itself may be among the best, and the one after the last says how near it is.
         forward = _forward_of(config, is_word, num_candidates + 2)
-        example = self._source(Places(*(np.array([value]) for value in (tokenizer.pad_id, 0, 1, 0))))
+        one_piece = (np.array([value]) for value in (tokenizer.pad_id, 0, 1, 0))
+        example = self._source(Places(*one_piece))
         self._predictor = Predictor(forward, example, devices)
         self._predictor.restore(checkpoint)
 
@@ -84,6 +85,8 @@ class MaskedLanguageModel:
         number of replicas: where rounding could decide which word is the last, the input
         is run once more, alone.
         """
+        if not len(places.positions):
+            return np.zeros([0, self._num_candidates], np.int32)
         ids, margins = self._best(places, advance)
         for index in np.flatnonzero(margins < _SCORE_TOLERANCE):
             alone = Places(places.pieces, *(values[index:index + 1] for values in places[1:]))
