@@ -19,7 +19,7 @@ from test_rewriting_pairs import encoding_of, write_questions
 
 import tensorflow.compat.v1 as tf
 
-STEPS = 8
+STEPS = 5
 
 
 @pytest.fixture(scope="module")
@@ -43,21 +43,20 @@ OBJECTIVES = {"pairwise": (scorer.pairwise, sets.PairwiseSet),
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_1x8_2x4_and_4x2_end_with_the_same_variables_slots_and_loss(
+def test_1x8_and_4x2_end_with_the_same_variables_slots_and_loss(
         objective, tiny_model, questions, tmp_path, monkeypatch):
     losses, norms = recorded(monkeypatch)
     forward_of, make_set = OBJECTIVES[objective]
     runs = {}
-    for num_replicas in (1, 2, 4):
+    for num_replicas in (1, 4):
         training.train(
             forward_of(tiny_model.config()), make_set(questions).source(with_labels=True),
             cpu_devices(num_replicas),
             settings(tmp_path / str(num_replicas), 8 // num_replicas, num_train_steps=STEPS),
             checkpoints.open_checkpoint(tiny_model.init_checkpoint))
         runs[num_replicas] = checkpoint_values(str(tmp_path / str(num_replicas)))
-    for number, num_replicas in enumerate((2, 4), start=1):
-        assert_same_training(runs[1], runs[num_replicas])
-        np.testing.assert_allclose(losses[number * STEPS:][:STEPS], losses[:STEPS], rtol=1e-5)
+    assert_same_training(runs[1], runs[4])
+    np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=1e-5)
     assert min(norms) > 0.01, "a training that moves nothing proves nothing"
 
 
@@ -156,11 +155,12 @@ def test_a_tiny_model_learns_which_phrase_belongs_where(tiny_model, tmp_path):
     nouns = ["cat", "dog", "bird", "tree", "house", "river"]
     right = [(word, (word, *others)) for word in nouns
              for others in itertools.combinations([noun for noun in nouns if noun != word], 2)]
-    rows = [Question(f"{word} ", " .", phrases, 1) for word, phrases in right] * 4
+    rows = [Question(f"{word} ", " .", phrases, 1) for word, phrases in right]
     for name in ("train", "dev"):
         write_questions(tmp_path / f"{name}.jsonl", rows)
     run_here(tiny_model, tmp_path, tmp_path / "out", objective="listwise", do_train=True,
-             do_eval=True, num_train_epochs=12, train_batch_size=8, learning_rate=3e-3)
+             do_eval=True, num_train_epochs=25, train_batch_size=12, learning_rate=3e-3,
+             num_cpu_replicas=1)
     assert results_in(tmp_path / "out")["recall_at_1"] > 0.9
 
 
