@@ -47,8 +47,9 @@ class Source(NamedTuple):
         max_length: the longest that a batch may be.
         dynamic_padding: pad to the longest record of the global batch; False pads
             every batch to `max_length`.
+        length_multiple: pad to a multiple of so many tokens.
         buckets: the only lengths of batches, ascending, where a few are wanted; else any
-            multiple of LENGTH_MULTIPLE is one.
+            such multiple is one.
         fetch_for_step: what `fetch` is while training, where that is something else: from
             all records of a step and the pass over the records that each belongs to, both
             [b], and the length. So an example may change from epoch to epoch, and hold what
@@ -58,6 +59,7 @@ class Source(NamedTuple):
     fetch: Callable[[np.ndarray, int], Features]
     max_length: int
     dynamic_padding: bool = True
+    length_multiple: int = LENGTH_MULTIPLE
     buckets: Optional[np.ndarray] = None
     fetch_for_step: Optional[Callable[[np.ndarray, np.ndarray, int], Features]] = None
 
@@ -72,7 +74,7 @@ class Source(NamedTuple):
             return np.full(len(lengths), self.max_length)
         if self.buckets is not None:
             return self.buckets[np.searchsorted(self.buckets, lengths)]
-        multiples = -(-lengths // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+        multiples = -(-lengths // self.length_multiple) * self.length_multiple
         return np.minimum(multiples, self.max_length)
 
     def bucketed(self) -> "Source":

@@ -36,7 +36,7 @@ class Opened(NamedTuple):
     records: store.Store
     hashes: List[str]  # of the files
     layout: Layout
-    first_path: str
+    paths: List[str]  # of the files that hold records
 
 
 def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened:
@@ -61,12 +61,12 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
                     yield chunk
                     counter.advance(len(chunk["next_sentence_label"]))
 
-    first_path, layout = next(iter(layouts.items()))
+    layout = next(iter(layouts.values()))
     key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
            "vocab_size": sizes.vocab_size}
     records = store.open_or_build(store_dir, "pretraining", key,
                                   columns_of(layout, sizes.vocab_size), chunks)
-    return Opened(records, hashes, layout, first_path)
+    return Opened(records, hashes, layout, list(layouts))
 
 
 def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Layout]:
@@ -74,7 +74,7 @@ def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Layout]:
     layouts = {}
     for path in paths:
         layout = layout_of(path, max_seq_length=sizes.max_seq_length,
-                                        max_predictions_per_seq=sizes.max_predictions_per_seq)
+                           max_predictions_per_seq=sizes.max_predictions_per_seq)
         if layout:
             layouts[path] = layout
     if not layouts:

@@ -82,7 +82,14 @@ class Records:
         return self._values[name][indices]
 
     def values(self, name: str, indices: Union[slice, np.ndarray] = slice(None)) -> RaggedChunk:
-        """The values of a ragged column in these records, flat, and the number of each."""
+        """The values of a ragged column in these records, flat, and the number of each.
+
+        Those of a slice of consecutive records are not copied.
+        """
+        if isinstance(indices, slice) and indices.step is None:
+            first, last, _ = indices.indices(len(self))
+            begin, end = self._offsets[name][[first, max(first, last)]]
+            return self._values[name][begin:end], self.lengths(name, indices)
         starts, lengths = self._offsets[name][:-1][indices], self.lengths(name, indices)
         # Position of each value in the file: its record's start and its place therein.
         positions = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)

@@ -18,7 +18,8 @@ from pretraining.job import RESULTS, Job
 from pretraining.records import RecordSet
 
 # Of which more is better; of LOSS, less is.
-METRICS = ("masked_lm_accuracy", "next_sentence_accuracy")
+NEXT_SENTENCE_ACCURACY = "next_sentence_accuracy"
+METRICS = ("masked_lm_accuracy", NEXT_SENTENCE_ACCURACY)
 LOSS = "loss"
 
 _MASKED_LM_HEAD = "cls/predictions/output_bias"
@@ -50,14 +51,18 @@ def evaluator(job: Job, records: RecordSet) -> Iterator[Evaluate]:
 
 def _source(job: Job, records: RecordSet) -> Source:
     """The examples to evaluate: all, or the first that --max_eval_steps leaves."""
-    source = records.source(job.training.seed)
-    if job.max_eval_steps is None:
-        return source
-    limit = job.max_eval_steps * job.per_replica_eval_batch_size * job.devices.num_replicas
-    if limit < len(records):
-        log.warn(f"--max_eval_steps={job.max_eval_steps}: the first {limit:,} of {len(records):,} "
+    source, count = records.source(job.training.seed), _num_examples(job, records)
+    if count < len(records):
+        log.warn(f"--max_eval_steps={job.max_eval_steps}: the first {count:,} of {len(records):,} "
                  "examples are evaluated, and no others")
-    return source._replace(lengths=source.lengths[:limit])
+    return source._replace(lengths=source.lengths[:count])
+
+
+def _num_examples(job: Job, records: RecordSet) -> int:
+    if job.max_eval_steps is None:
+        return len(records)
+    return min(len(records), (job.max_eval_steps * job.per_replica_eval_batch_size
+                              * job.devices.num_replicas))
 
 
 def metrics_of(predictions: Mapping[str, np.ndarray]) -> Dict[str, float]:
@@ -70,7 +75,7 @@ def metrics_of(predictions: Mapping[str, np.ndarray]) -> Dict[str, float]:
     metrics["perplexity"] = math.exp(min(loss, 700.0))  # e^710 is more than a float holds
     if "next_sentence_loss" in sums:
         num_examples = len(predictions["next_sentence_loss"])
-        for name in ("next_sentence_accuracy", "next_sentence_loss"):
+        for name in (NEXT_SENTENCE_ACCURACY, "next_sentence_loss"):
             metrics[name] = sums[name.replace("accuracy", "correct")] / num_examples
         loss += metrics["next_sentence_loss"]
     return {LOSS: loss, **metrics}
@@ -84,7 +89,8 @@ def evaluate_and_write(job: Job, records: RecordSet, evaluate: Evaluate) -> None
     """
     checkpoint = _checkpoint(job)
     log.info(f"Evaluating {checkpoint.path} (step {checkpoint.global_step})")
-    with Counter("Evaluating", unit="examples", total=len(records)) as counter:
+    total = _num_examples(job, records)
+    with Counter("Evaluating", unit="examples", total=total) as counter:
         metrics = evaluate(checkpoint, counter.advance)
     results = {"global_step": checkpoint.global_step, **metrics}
     lines = [f"{name} = {results[name]}" for name in sorted(results)]

@@ -39,11 +39,11 @@ class Job(NamedTuple):
         return {"task": "pretraining", "model config": self.config.to_dict()}
 
 
-def train(job: Job, records: RecordSet, evaluate: selection.Evaluate) -> None:
+def train(job: Job, records: RecordSet, evaluate: Optional[selection.Evaluate]) -> None:
     """Trains for the steps asked for; goes on where an earlier run stopped.
 
     Args:
-        evaluate: a checkpoint, on held-out examples; used where the job has it done during
+        evaluate: a checkpoint, on held-out examples; needed where the job has it done during
             the training.
 
     Raises:

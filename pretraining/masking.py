@@ -108,7 +108,8 @@ def _words(features, maskable, keys, scheme) -> _Choice:
     places = np.arange(maskable.shape[1])
     starts = _starts(features, maskable)
     order = _bits(keys[:, np.newaxis], _ORDER, places)
-    tokens = _fill_budget(starts, maskable, order, _budgets(features, scheme))
+    budgets = _budgets(_lengths(features), scheme)
+    tokens = _fill_budget(starts, maskable, order, budgets)
     return _Choice(tokens, np.broadcast_to(places, maskable.shape))
 
 
@@ -124,7 +125,8 @@ def _spans(features, maskable, keys, scheme) -> _Choice:
     run_starts = starts & (_begins_run(starts, lengths) | ~_shifted(maskable))
     groups = _last_true(run_starts)
     order = _bits(keys[:, np.newaxis], _ORDER, groups)
-    return _Choice(_fill_budget(starts, maskable, order, _budgets(features, scheme)), groups)
+    budgets = _budgets(_lengths(features), scheme)
+    return _Choice(_fill_budget(starts, maskable, order, budgets), groups)
 
 
 def _second_text(features, maskable, keys, scheme) -> _Choice:
@@ -145,11 +147,21 @@ SHAPES: Mapping[str, Callable[..., _Choice]] = {
     "words": _words, "spans": _spans, "second_text": _second_text}
 
 
-def _budgets(features: Mapping[str, np.ndarray], scheme: Scheme) -> np.ndarray:
-    """Tokens to guess in each record, [B]: the original's rule."""
-    lengths = features["input_mask"].sum(axis=1)
+def most_masked(lengths: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """Tokens to guess, at most, in records of so many tokens, [B]."""
+    if scheme.shape == "second_text":
+        return np.minimum(scheme.max_predictions_per_seq, np.maximum(1, lengths))
+    return _budgets(lengths, scheme)
+
+
+def _budgets(lengths: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """Tokens to guess in records of so many tokens, [B]: the original's rule."""
     share = np.rint(lengths * scheme.masked_lm_prob).astype(np.int64)
     return np.minimum(scheme.max_predictions_per_seq, np.maximum(1, share))
+
+
+def _lengths(features: Mapping[str, np.ndarray]) -> np.ndarray:
+    return features["input_mask"].sum(axis=1)
 
 
 def _starts(features: Mapping[str, np.ndarray], maskable: np.ndarray) -> np.ndarray:

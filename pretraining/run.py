@@ -141,8 +141,10 @@ def _records(values: flags.FlagValues,
         log.warn("no --eval_input_file: the evaluation is on --input_file, not on held-out text")
         eval_records = train_records or load("input_file")
     chosen = this.evaluation and this.evaluation.metric
-    if chosen == evaluation.METRICS[1] and not eval_records.has_next_sentences:
-        raise UserError(f"--metric_for_best={chosen}: there are no next sentences to evaluate")
+    if chosen == evaluation.NEXT_SENTENCE_ACCURACY and not all(
+            records.has_next_sentences for records in (train_records, eval_records) if records):
+        raise UserError(f"--metric_for_best={chosen}: the examples have no labels of next "
+                        "sentences, or all the same")
     return train_records, eval_records
 
 

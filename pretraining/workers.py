@@ -2,12 +2,15 @@
 
 import collections
 import concurrent.futures
+import ctypes
 import multiprocessing
 import os
 import signal
 from typing import Any, Callable, Iterable, Iterator
 
 _PIECES_PER_PROCESS = 2  # in memory at a time: one at work, one ready
+
+_PR_SET_PDEATHSIG = 1  # of Linux' prctl
 
 _function: Callable[[Any], Any]
 
@@ -44,6 +47,8 @@ def _begin(function: Callable[[Any], Any]) -> None:
     # What to do about signals is decided in one place: the process that started us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Where that one is killed, nobody is left to decide: it takes us along.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _call(piece: Any) -> Any:

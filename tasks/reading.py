@@ -1,7 +1,7 @@
 """From a task's files to examples, checked row by row as they stream by."""
 
 import os
-from typing import Any, Iterator, List, NamedTuple, Optional, Union
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from engine import files, log
 from engine.errors import UserError
@@ -18,6 +18,10 @@ class Example(NamedTuple):
     text_a: str
     text_b: Optional[str]
     label: Any
+
+
+# Line number, from 1; fields, of JSON those that the task reads; example.
+ParsedRow = Tuple[int, List[str], Example]
 
 
 def read_examples(task: Task, split: AnySplit, data_dir: str,
@@ -38,15 +42,19 @@ def read_examples(task: Task, split: AnySplit, data_dir: str,
     path = os.path.join(data_dir, split.file)
     parser = _Parser(kind or task.kind, split, path)
     count = 0
-    for line_number, fields in _rows(task, split, path):
-        example = parser.parse(line_number, fields)
-        if example:
-            count += 1
-            yield example
+    for _, _, example in _parsed(parser, task, split, path):
+        count += 1
+        yield example
     if kind is None:
         parser.report()
     if not count:
         raise UserError(f"{path} holds no examples")
+
+
+def read_rows(task: Task, split: Split, data_dir: str) -> Iterator[ParsedRow]:
+    """Streams the rows of a file that hold an example, as they are and as what they mean."""
+    path = os.path.join(data_dir, split.file)
+    yield from _parsed(_Parser(task.kind, split, path), task, split, path)
 
 
 def content_hash(split: AnySplit, data_dir: str, memory_path: str) -> str:
@@ -76,6 +84,13 @@ def _text(split: processors.ProcessorSplit, example: Any, text: Any) -> str:
         raise UserError(f"--processor: {split.file} example {example.guid!r} has {_brief(text)} in "
                         "the place of a text")
     return formats.whole_characters(text)
+
+
+def _parsed(parser: "_Parser", task: Task, split: Split, path: str) -> Iterator[ParsedRow]:
+    for line_number, fields in _rows(task, split, path):
+        example = parser.parse(line_number, fields)
+        if example:
+            yield line_number, fields, example
 
 
 def _rows(task: Task, split: Split, path: str) -> Iterator[formats.Row]:

@@ -7,7 +7,7 @@ import pytest
 
 from commands import arguments
 from conftest import write_cola
-from engine import checkpoints, command
+from engine import checkpoints, command, store
 from engine.interruption import Interrupted
 from rewriting import constraints, pairs, rewrite, rewriter, scorer, sets
 from rewriting.clauses import Slot, slots
@@ -59,56 +59,46 @@ def read_jsonl(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def probability_of(model, trained, slot, phrase):
-    """The reference: one pair in a plain session, at full length."""
-    from engine import store
+def probabilities_of(model, trained, tried):
+    """The reference: pairs (slot, phrase) at full length, in one plain session."""
     encoding = encoding_of(model, 32)
-    pair = pairs.Pairs(
-        store.Records.of_chunk(pairs.encode_contexts([slot.before], [slot.after], encoding)),
-        store.Records.of_chunk({"ids": encoding.tokenizer.encode_batch([phrase])}),
-        np.array([0]), np.array([0]), encoding.tokenizer, 32)
-    features = pair.features(np.array([0]), 32)
-    session, inputs, logits = model_in_a_session(model, trained)
-    feed = {inputs[name]: value for name, value in features.items()}
-    return sets.KIND.scores(session.run(logits, feed))[0, 1]
-
-
-_SESSIONS = {}
-
-
-def model_in_a_session(model, trained):
-    if trained not in _SESSIONS:
-        graph = tf.Graph()
-        with graph.as_default():
-            session = tf.Session(graph=graph)
-            inputs = {name: tf.placeholder(tf.int32, [None, None])
-                      for name in ("input_ids", "input_mask", "segment_ids")}
-            logits = scorer.pairwise(model.config())(inputs, False, None).predictions["logits"]
-            tf.train.Saver().restore(session, checkpoints.latest(str(trained)).path)
-        _SESSIONS[trained] = session, inputs, logits
-    return _SESSIONS[trained]
+    numbers = np.arange(len(tried))
+    contexts = pairs.encode_contexts([slot.before for slot, _ in tried],
+                                     [slot.after for slot, _ in tried], encoding)
+    ids = encoding.tokenizer.encode_batch([phrase for _, phrase in tried])
+    features = pairs.Pairs(
+        store.Records.of_chunk(contexts), store.Records.of_chunk({"ids": ids}), numbers, numbers,
+        encoding.tokenizer, 32).features(numbers, 32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        logits = scorer.pairwise(model.config())(
+            {name: tf.constant(value) for name, value in features.items()}, False, None)
+        tf.train.Saver().restore(session, checkpoints.latest(str(trained)).path)
+        return sets.KIND.scores(session.run(logits.predictions["logits"]))[:, 1]
 
 
 @pytest.mark.parametrize("num_replicas", (1, 3))
-def test_the_rewrites_are_the_best_of_all_pairs_scored_one_by_one(
+def test_the_rewrites_are_the_best_of_all_pairs_of_slot_and_phrase(
         num_replicas, trained, tiny_model, texts, phrases, files, tmp_path):
     rewrite_here(trained, **files, output_file=tmp_path / "out.jsonl", num_candidates=1000,
                  top_k=6, num_gpus=None, num_cpu_replicas=num_replicas,
                  predict_batch_size=num_replicas)
     answers = read_jsonl(tmp_path / "out.jsonl")
     assert [answer["text"] for answer in answers] == texts
-    for text, answer in zip(texts, answers):
-        own = {slot.clause for slot in slots(text)}
-        expected = sorted((-probability_of(tiny_model, trained, slot, phrase)
-                           for slot in slots(text) for phrase in phrases if phrase not in own))
+    tried = [(number, slot, phrase) for number, text in enumerate(texts) for slot in slots(text)
+             for phrase in phrases if phrase not in {slot.clause for slot in slots(text)}]
+    probabilities = probabilities_of(tiny_model, trained,
+                                     [(slot, phrase) for _, slot, phrase in tried])
+    expected = {pair: value for pair, value in zip(tried, probabilities)}
+    for number, (text, answer) in enumerate(zip(texts, answers)):
+        best = sorted((value for pair, value in expected.items() if pair[0] == number),
+                      reverse=True)
         found = answer["rewrites"]
-        np.testing.assert_allclose([row["probability"] for row in found],
-                                   [-value for value in expected[:6]], rtol=1e-5)
+        np.testing.assert_allclose([row["probability"] for row in found], best[:6], rtol=1e-5)
         for row in found:
             slot = Slot(row["before"], row["clause"], row["after"])
             assert slot in slots(text) and row["text"] == slot.filled(row["phrase"])
             assert row["probability"] == pytest.approx(
-                probability_of(tiny_model, trained, slot, row["phrase"]), rel=1e-5)
+                expected[number, slot, row["phrase"]], rel=1e-5)
         assert len({row["text"] for row in found}) == len(found) and text not in {
             row["text"] for row in found}
 

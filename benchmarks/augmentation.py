@@ -1,0 +1,133 @@
+"""Masked words/s of the augmentation: ours and one forward per word, in turn, in one run.
+
+  python -m benchmarks.augmentation --model=BERT --data_dir=glue/CoLA
+
+BERT is a folder with vocab.txt, bert_config.json and bert_model.ckpt with a masked-LM head.
+The peer is the loop of TinyBERT's published data_augmentation.py, written plainly: each word
+of one WordPiece is a forward of its own, over the masked text and the text itself, with the
+scores of the whole vocabulary at every position, the best of which the host sorts out. Ours
+masks the text alone, as the paper does; a second peer is that loop with our input. Same
+checkpoint and sentences; all after their first forward, words of several WordPieces and the
+writing left out.
+"""
+
+import argparse
+import itertools
+import os
+import sys
+import time
+from typing import List
+
+import numpy as np
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+from benchmarks import report
+from distillation.candidates import Candidates, Parser
+from distillation.masked_words import MaskedLanguageModel
+from distillation.variants import words_of
+from engine import checkpoints, devices, pretraining_heads
+from tasks.classifier import load_config
+from tasks.examples import Encoding, load_encoding
+from tasks.reading import read_examples
+from tasks.table import TASKS
+
+import modeling
+import tensorflow.compat.v1 as tf
+
+NUM_CANDIDATES = 15
+
+
+class OneWordAtATime:
+    """The peer; `shows_text`: its input holds the text unmasked, too, as the published one."""
+
+    def __init__(self, config: modeling.BertConfig, checkpoint: checkpoints.Checkpoint,
+                 encoding: Encoding, *, shows_text: bool):
+        self._tokenizer = encoding.tokenizer
+        self._shows_text = shows_text
+        with tf.Graph().as_default() as graph:
+            self._inputs = [tf.placeholder(tf.int32, [1, None]) for _ in range(2)]
+            model = modeling.BertModel(config, False, self._inputs[0],
+                                       token_type_ids=self._inputs[1])
+            states = tf.reshape(model.get_sequence_output(), [-1, config.hidden_size])
+            self._scores = pretraining_heads.masked_lm_logits(
+                states, model.get_embedding_table(), config)  # [length, vocabulary]
+            self._session = tf.Session(graph=graph)
+            tf.train.Saver().restore(self._session, checkpoint.path)
+
+    def candidates(self, text: str) -> List[List[str]]:
+        """The candidates for each word of one WordPiece that may be replaced."""
+        words = [word for word in words_of(text)]
+        pieces = [self._tokenizer.tokenize(word.text) for word in words]
+        found = []
+        for index, word in enumerate(words):
+            if word.may_be_replaced and len(pieces[index]) == 1:
+                masked = pieces[:index] + [["[MASK]"]] + pieces[index + 1:]
+                found.append(self._of_mask(sum(masked, []), self._tokenizer.tokenize(text),
+                                           len(sum(masked[:index], [])) + 1))
+        return found
+
+    def _of_mask(self, masked: List[str], pieces: List[str], position: int) -> List[str]:
+        first, second = ["[CLS]", *masked, "[SEP]"], [*pieces, "[SEP]"] * self._shows_text
+        ids = self._tokenizer.convert_tokens_to_ids(first + second)
+        segments = [0] * len(first) + [1] * len(second)
+        scores = self._session.run(self._scores, dict(zip(self._inputs, ([ids], [segments]))))
+        best = np.argsort(-scores[position])[:NUM_CANDIDATES]
+        tokens = self._tokenizer.convert_ids_to_tokens(best)
+        return [token for token in tokens if not token.startswith("##")]
+
+
+def their_rate(peer: OneWordAtATime, texts: List[str]) -> float:
+    start = time.time()
+    count = sum(len(peer.candidates(text)) for text in texts)
+    return count / (time.time() - start)
+
+
+def our_rate(candidates: Candidates, parser: Parser, texts: List[str]) -> float:
+    start = time.time()
+    parsed = [parser.parse(text) for text in texts]
+    candidates.of_texts(parsed)
+    count = sum(position is not None for text in parsed for position in text.positions)
+    return count / (time.time() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--pairs", type=int, default=5)
+    args = parser.parse_args()
+    examples = read_examples(TASKS["cola"], TASKS["cola"].train, os.path.abspath(args.data_dir))
+    texts = [example.text_a for example in itertools.islice(examples, args.sentences)]
+    config = load_config(f"{args.model}/bert_config.json")
+    encoding = load_encoding(f"{args.model}/vocab.txt", do_lower_case=True,
+                             max_seq_length=config.max_position_embeddings,
+                             vocab_size=config.vocab_size)
+    checkpoint = checkpoints.open_checkpoint(f"{args.model}/bert_model.ckpt")
+    peers = {f"one forward per word, {name}": OneWordAtATime(
+        config, checkpoint, encoding, shows_text=shows_text)
+        for name, shows_text in (("as published", True), ("with our input", False))}
+    rates = {name: [] for name in ("ours", *peers)}
+    with MaskedLanguageModel(
+            config, checkpoint, encoding.tokenizer, devices.find_devices(num_gpus=0),
+            max_seq_length=encoding.max_seq_length, num_candidates=NUM_CANDIDATES,
+            per_replica_batch_size=8) as model:
+        candidates, words = Candidates(encoding.tokenizer, model, None), Parser(encoding.tokenizer)
+        for some in [texts[:10], *[texts] * args.pairs]:  # the first only warms up
+            for name, peer in peers.items():
+                rates[name].append(their_rate(peer, some))
+            rates["ours"].append(our_rate(candidates, words, some))
+            print(", ".join(f"{name} {found[-1]:.1f}" for name, found in rates.items()), flush=True)
+    ours = rates["ours"][1:]
+    report.append(
+        "Augmentation, CoLA, 1 replica: masked words/s (median)",
+        [{"ours": f"{np.median(ours):.1f}", "the peer is": name,
+          "peer": f"{np.median(rates[name][1:]):.1f}",
+          "ours / peer": report.ratios(ours, rates[name][1:])} for name in peers],
+        command="python -m benchmarks.augmentation",
+        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""The augmentation as people run it: killed and resumed, in bounded memory, with bad input."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+
+import pytest
+
+from conftest import ROOT, sentences
+from distillation import augment
+from masked_lm import write_tiny_masked_lm
+from test_augmentation import augment_here, write_cola
+
+from commands import arguments, run_here
+
+NUM_ROWS = 400
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model, tmp_path_factory):
+    return write_tiny_masked_lm(tiny_model, tmp_path_factory.mktemp("lm") / "model")
+
+
+@pytest.fixture(scope="module")
+def flags(model, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("data")
+    write_cola(directory / "cola", sentences(NUM_ROWS))
+    (directory / "glove.txt").write_text("cats 1 0\ndogs 0 1\ntrees 1 1\n")
+    return {**model._asdict(), "task_name": "cola", "data_dir": directory / "cola", "N": 3, "M": 4,
+            "glove_embs": directory / "glove.txt", "num_cpu_replicas": 2, "predict_batch_size": 1}
+
+
+# Pieces of some 60 words: as the command is, a test would need a large set to be killed amid it.
+PROGRAM = """
+import sys
+from distillation import augment
+from engine import command
+augment._WORDS_AT_A_TIME = 60
+command.run(augment.main, augment.define_flags(), usage="", argv=sys.argv)
+"""
+
+
+def start(flags, output_dir) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments({**flags, "output_dir": output_dir})], cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, stderr=subprocess.PIPE,
+        universal_newlines=True)
+
+
+def num_lines(path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def wait_for(process, path, count) -> None:
+    """Waits until the process has written so many lines; fails where it ends before."""
+    while num_lines(path) < count:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+
+
+def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
+        model, flags, tmp_path):
+    augment_here(model, tmp_path / "whole", **flags)
+    out = tmp_path / "out"
+    generator = random.Random(1)
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        process = start(flags, out)
+        wait_for(process, out / "train.tsv.part",
+                 num_lines(out / "train.tsv.part") + generator.randint(1, 300))
+        process.send_signal(number)
+        said = process.communicate()[1]
+        assert process.returncode == (-9 if number == signal.SIGKILL else 143), said
+        assert not (out / "train.tsv").exists()
+    assert f"of {NUM_ROWS} examples are augmented; the same command goes on" in said
+    assert "Traceback" not in said
+    done = int(said.splitlines()[-1].split(": ")[1].split(" ")[0])
+    process = start(flags, out)
+    said = process.communicate()[1]
+    assert process.returncode == 0, said
+    assert f"Augmenting train.tsv: {NUM_ROWS - done} examples in " in said  # and none again
+    assert (out / "train.tsv").read_bytes() == (
+        tmp_path / "whole" / "train.tsv").read_bytes()
+    again = start(flags, out).communicate()[1]
+    assert "is whole: nothing is left to augment" in again
+    assert sorted(os.listdir(str(out))) == ["store", "train.tsv", "train.tsv.json"]
+
+
+def test_memory_does_not_grow_with_the_file(model, flags, tmp_path, monkeypatch):
+    monkeypatch.setattr(augment, "_WORDS_AT_A_TIME", 100)
+
+    def peak(name, count):
+        """Bytes that Python and NumPy hold at most."""
+        write_cola(tmp_path / name, sentences(count))
+        tracemalloc.start()
+        lines = augment_here(model, tmp_path / f"{name} out", **{
+            **flags, "data_dir": tmp_path / name, "num_cpu_replicas": 1, "N": 1})
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return used, sum(map(len, lines))
+
+    peak("first", 20)  # what is imported and cached once
+    small, large = peak("small", 100), peak("large", 1000)
+    assert large[0] - small[0] < (large[1] - small[1]) / 2, (small, large)
+
+
+def test_what_it_writes_is_training_data_of_the_task(model, flags, tmp_path):
+    write_cola(tmp_path / "cola", sentences(12))
+    (tmp_path / "cola" / "dev.tsv").write_text("x\t1\t\told cat\nx\t0\t\tsmall dog\n")
+    lines = augment_here(model, tmp_path / "out", **{**flags, "data_dir": tmp_path / "cola"})
+    assert len(lines) > 30
+    run_here({**model._asdict(), "task_name": "cola", "data_dir": tmp_path / "out",
+              "output_dir": tmp_path / "student", "do_train": True, "do_eval": True,
+              "max_seq_length": 16, "train_batch_size": 8, "num_train_epochs": 0.3,
+              "num_cpu_replicas": 1})
+    assert "eval_accuracy" in (tmp_path / "student" / "eval_results.txt").read_text()
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"task_name": "colla"}, ("--task_name=colla", "cola")),
+    ({"data_dir": "missing"}, ("missing/train.tsv", "No such file")),
+    ({"data_dir": "header", "task_name": "sst-2"}, ("header/train.tsv holds no examples",)),
+    ({"data_dir": "short"}, ("short/train.tsv, line 2", "1 columns")),
+    ({"glove_embs": "broken.txt"}, ("broken.txt, line 2", "'o.5' is not a finite number")),
+    ({"glove_embs": "missing.txt"}, ("--glove_embs missing.txt", "No such file")),
+    ({"init_checkpoint": "encoder"}, ("no masked-LM head (cls/predictions/...)",)),
+    ({"vocab_file": "unmasked.txt"}, ("--vocab_file lacks [MASK]",)),
+    ({"M": 20}, ("--M=20", "only 21 words")),
+    ({"N": 0}, ("--N=0",)),
+    ({"p": 1.5}, ("--p=1.5", "between 0 and 1")),
+    ({"max_seq_length": 41}, ("--max_seq_length=41", "between 3 and 40")),
+    ({"header": True}, ("--header is for --task_name=file",)),
+    ({"output_dir": "good"}, ("--output_dir=good", "use another directory")),
+    ({"output_dir": "other"}, ("other/train.tsv", "not written by this command")),
+])
+def test_wrong_input_is_one_line(
+        changes, words, model, tiny_model, flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_cola(tmp_path / "good", ["old cat", "small dog"])
+    write_cola(tmp_path / "other", ["mine"])
+    for name, content in (("header", "sentence\tlabel\n"), ("short", "x\t1\t\tcat\nx\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.tsv").write_text(content)
+    (tmp_path / "broken.txt").write_text("cats 1 0\ndogs 0 o.5\n")
+    with open(model.vocab_file) as file:
+        (tmp_path / "unmasked.txt").write_text(file.read().replace("[MASK]", "[mask]"))
+    if "init_checkpoint" in changes:
+        changes = {"init_checkpoint": tiny_model.init_checkpoint}
+    with pytest.raises(SystemExit) as stopped:
+        augment_here(model, tmp_path / "out", **{**flags, "data_dir": "good", **changes})
+    *_, message = capsys.readouterr().err.strip().splitlines()
+    assert stopped.value.code == 2 and message.startswith("error: ")
+    for word in words:
+        assert word in message
+    assert not (tmp_path / "out" / "train.tsv").exists()
+
+
+def test_another_augmentation_of_the_directory_is_refused(model, flags, tmp_path, capsys):
+    write_cola(tmp_path / "cola", ["old cat"])
+    augment_here(model, tmp_path / "out", **{**flags, "data_dir": tmp_path / "cola"})
+    with pytest.raises(SystemExit):
+        augment_here(model, tmp_path / "out", **{**flags, "data_dir": tmp_path / "cola", "p": 0.3})
+    assert "another p: 0.5 there, 0.3 now" in capsys.readouterr().err.splitlines()[-1]

@@ -1,0 +1,286 @@
+"""The augmentation is TinyBERT's algorithm, whatever the batch and the number of replicas."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from conftest import cpu_devices
+from distillation import augment, masked_words
+from distillation.masked_words import MaskedLanguageModel, Places
+from engine import checkpoints, command
+from masked_lm import OneAtATime, write_tiny_masked_lm
+from tasks.examples import load_encoding
+from tasks.reading import read_examples
+from tasks.table import TASKS
+from tokenization import FullTokenizer
+
+# Of the tiny vocabulary: words of one piece, of several ("cats" is cat ##s), an unknown one.
+TEXTS = ["The cat sees old trees .", "Cats likes the small green house ,", "cat", ". , ?",
+         "Birds slowly finds a river today , the unlike dogs !", "zebra finds Tree", "the and or",
+         "old old old old small", "\"Dog\" sees \" river"]
+KEPT = ("the", "a", "and", "or", "not")
+SETTINGS = {"N": 6, "M": 4, "p": 0.5, "seed": 7}
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model, tmp_path_factory):
+    return write_tiny_masked_lm(tiny_model, tmp_path_factory.mktemp("lm") / "model")
+
+
+@pytest.fixture(scope="module")
+def glove(tmp_path_factory):
+    """Vectors of some words of several pieces and their neighbours; "dogs" has none."""
+    path = tmp_path_factory.mktemp("glove") / "glove.txt"
+    values = np.random.RandomState(1).normal(size=[9, 4])
+    path.write_text("".join(f"{word} {' '.join(map(str, vector))}\n" for word, vector in zip(
+        "cats trees birds unlike kittens parrots zebra forests dislike".split(), values)))
+    return str(path)
+
+
+def write_cola(directory, texts):
+    os.makedirs(str(directory))
+    lines = [f"x\t{index % 2}\t*\t{text}\n" for index, text in enumerate(texts)]
+    (directory / "train.tsv").write_text("".join(lines), encoding="utf-8")
+    return directory
+
+
+def augment_here(model, directory, **flags):
+    """Runs the command in this process; returns the lines of the augmented training set."""
+    values = {**model._asdict(), "output_dir": directory, "num_cpu_replicas": 1, **SETTINGS,
+              **flags}
+    command.run(augment.main, augment.define_flags(), usage="", argv=["augment", *(
+        f"--{name}={value}" for name, value in values.items() if value is not None)])
+    files = [name for name in os.listdir(str(directory)) if name.startswith("train.")
+             and not name.endswith(".json")]
+    assert len(files) == 1, files
+    return (directory / files[0]).read_text(encoding="utf-8").splitlines()
+
+
+class Plain:
+    """TinyBERT's augmentation as the paper says it: a word, a round, a draw at a time."""
+
+    def __init__(self, model, glove, settings):
+        self.tokenizer = FullTokenizer(model.vocab_file)
+        self.reference = OneAtATime(model.config()).__enter__().restore(model.init_checkpoint)
+        self.vectors = {line.split()[0]: np.array(line.split()[1:], float) for line in open(glove)}
+        self.settings = settings
+
+    def masked_words(self, words, index):
+        pieces = [self.tokenizer.tokenize(word) for word in words]
+        own, = pieces[index]
+        pieces[index] = ["[MASK]"]
+        ids = self.tokenizer.convert_tokens_to_ids(["[CLS]"] + sum(pieces, []) + ["[SEP]"])
+        scores = self.reference.scores(ids, 1 + len(sum(pieces[:index], [])))
+        best = self.tokenizer.convert_ids_to_tokens(np.argsort(-scores))
+        others = [token for token in best if token.isalpha() and token != own]
+        return sorted(others[:self.settings["M"]], key=self.tokenizer.vocab.get)
+
+    def neighbours(self, word):
+        def cosine(other):
+            a, b = self.vectors[word], self.vectors[other]
+            return a @ b / np.sqrt((a @ a) * (b @ b))
+        others = [other for other in self.vectors if other != word]
+        return sorted(others, key=cosine, reverse=True)[:self.settings["M"]]
+
+    def candidates(self, words, index):
+        word = words[index].lower()
+        if not word.isalpha() or word in KEPT:
+            return None
+        if len(self.tokenizer.tokenize(word)) == 1 and self.tokenizer.tokenize(word) != ["[UNK]"]:
+            return self.masked_words(words, index)
+        return self.neighbours(word) if word in self.vectors else []
+
+    def variants(self, text, line_number):
+        words = text.replace('"', ' " ').split()
+        found = [text]
+        candidates = [self.candidates(words, index) for index in range(len(words))]
+        places = [index for index in range(len(words)) if candidates[index] is not None]
+        generator = np.random.RandomState([self.settings["seed"], line_number, 0])
+        rounds = range(self.settings["N"])
+        thresholds = [[generator.random_sample() for _ in places] for _ in rounds]
+        draws = [[generator.random_sample() for _ in places] for _ in rounds]
+        for round_number in rounds:
+            varied = list(words)
+            for index, threshold, draw in zip(
+                    places, thresholds[round_number], draws[round_number]):
+                if threshold < self.settings["p"] and candidates[index]:
+                    word = candidates[index][int(draw * len(candidates[index]))]
+                    varied[index] = word.capitalize() if words[index].istitle() else word
+            variant = " ".join(varied)
+            if '"' in text:  # as the text has it
+                variant = variant.replace('" ', '"', 1).replace(' "', '"', 1)
+            if variant not in found:
+                found.append(variant)
+        return found
+
+
+def test_it_is_the_plain_algorithm(model, glove, tmp_path):
+    plain = Plain(model, glove, SETTINGS)
+    expected = [f"x\t{index % 2}\t*\t{variant}" for index, text in enumerate(TEXTS)
+                for variant in plain.variants(text, index + 1)]
+    write_cola(tmp_path / "cola", TEXTS)
+    lines = augment_here(model, tmp_path / "out", task_name="cola", data_dir=tmp_path / "cola",
+                         glove_embs=glove)
+    assert lines == expected
+    assert len(lines) > 3 * len(TEXTS)
+
+
+@pytest.mark.parametrize("replicas, batch, words_at_a_time", [(2, 8, 8192), (3, 1, 5), (1, 1, 20)])
+def test_replicas_batches_and_pieces_of_work_change_no_byte(
+        replicas, batch, words_at_a_time, model, glove, tmp_path, monkeypatch):
+    write_cola(tmp_path / "cola", TEXTS * 3)
+    flags = {"task_name": "cola", "data_dir": tmp_path / "cola", "glove_embs": glove}
+    expected = augment_here(model, tmp_path / "expected", **flags)
+    monkeypatch.setattr(augment, "_WORDS_AT_A_TIME", words_at_a_time)
+    assert expected == augment_here(model, tmp_path / "out", num_cpu_replicas=replicas,
+                                    predict_batch_size=batch, **flags)
+    assert expected != augment_here(model, tmp_path / "other", **{**flags, "seed": 8})
+
+
+def language_model(model, **changes):
+    config = model.config()
+    encoding = load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=40,
+                             vocab_size=config.vocab_size)
+    settings = dict(max_seq_length=40, num_candidates=4, per_replica_batch_size=2)
+    return MaskedLanguageModel(config, checkpoints.open_checkpoint(model.init_checkpoint),
+                               encoding.tokenizer, cpu_devices(changes.pop("replicas", 1)),
+                               **{**settings, **changes})
+
+
+def random_places(lengths, seed=0):
+    """Each piece of texts of random pieces."""
+    rng = np.random.RandomState(seed)
+    lengths = np.array(lengths)
+    starts = np.cumsum(lengths) - lengths
+    return Places(rng.randint(5, 26, lengths.sum()), np.repeat(starts, lengths),
+                  np.repeat(lengths, lengths), np.concatenate([np.arange(n) for n in lengths]))
+
+
+def test_what_rounding_could_decide_is_decided_alone(model, monkeypatch):
+    places = random_places([1, 2, 7, 12, 30])
+    with language_model(model, replicas=2) as batched:
+        expected = batched.candidates(places)
+        scores = batched._best(places)[1]
+        monkeypatch.setattr(masked_words, "_SCORE_TOLERANCE", float(np.median(scores)))
+        np.testing.assert_array_equal(batched.candidates(places), expected)
+        alone = [batched._best(Places(places.pieces, *(column[index:index + 1]
+                                                       for column in places[1:])))
+                 for index in range(len(scores))]
+        margins = np.concatenate([margin for _, margin in alone])
+        assert np.abs(margins - scores).max() < 1e-5, "the tolerance is ten times what there is"
+
+
+@pytest.mark.parametrize("max_seq_length", [3, 8, 40])
+def test_a_long_text_is_seen_through_a_window_around_the_word(model, max_seq_length):
+    places = random_places([600, 5, 38, 39])
+    tokenizer = FullTokenizer(model.vocab_file)
+    is_word = np.array([token.isalpha() for token in tokenizer.vocab])
+    with language_model(model, max_seq_length=max_seq_length) as lm, OneAtATime(
+            model.config()) as reference:
+        found = lm.candidates(places)
+        reference.restore(model.init_checkpoint)
+        for index in list(range(0, len(found), 37)) + [0, 18, 19, 20, 580, 599, 604, 605, 681]:
+            start, length, position = (column[index] for column in places[1:])
+            text = list(places.pieces[start:start + length])
+            width = max_seq_length - 2
+            first = min(max(0, position - width // 2), max(0, length - width))
+            window = text[first:first + width]
+            window[position - first] = 4
+            scores = reference.scores([2, *window, 3], position - first + 1)
+            scores[~is_word] = scores[text[position]] = -np.inf
+            assert found[index].tolist() == sorted(np.argsort(-scores)[:4].tolist())
+
+
+def test_both_texts_of_a_pair_vary_beside_the_other_as_it_is(model, tmp_path):
+    """In QNLI's file, with its header; one of its answers has 600 tokens."""
+    long = " ".join(["old dog sees small river ,"] * 100)
+    pairs = [("The cat sees a \"bird\" ?", "old house .", "entailment"),
+             ("cat ?", long, "not_entailment")]
+    os.makedirs(str(tmp_path / "qnli"))
+    (tmp_path / "qnli" / "train.tsv").write_text("index\tquestion\tsentence\tlabel\n" + "".join(
+        f"{index}\t{a}\t{b}\t{label}\n" for index, (a, b, label) in enumerate(pairs)))
+    (tmp_path / "qnli" / "dev.tsv").write_text("the dev set")
+    augment_here(model, tmp_path / "out", task_name="qnli", data_dir=tmp_path / "qnli")
+    task = TASKS["qnli"]
+    found = list(read_examples(task, task.train, str(tmp_path / "out")))
+    for a, b, label in pairs:
+        index = task.labels.index(label)
+        of_pair = [row for row in found if row.text_a == a or row.text_b == b]
+        assert of_pair[0] == (a, b, index) and {row.label for row in of_pair} == {index}
+        varied_a = [row.text_a for row in of_pair if row.text_b == b][1:]
+        varied_b = [row.text_b for row in of_pair if row.text_a == a][1:]
+        assert 1 <= len(set(varied_a)) == len(varied_a) <= SETTINGS["N"]
+        assert 1 <= len(set(varied_b)) == len(varied_b) <= SETTINGS["N"]
+        assert len(of_pair) == 1 + len(varied_a) + len(varied_b)
+    assert len([row for row in found if row.text_a == "cat ?"]) == 1 + SETTINGS["N"]
+    assert (tmp_path / "out" / "dev.tsv").read_text() == "the dev set"
+
+
+def test_a_text_does_not_vary_with_the_file_around_it(model, tmp_path):
+    found = []
+    for name, texts in (("one", ["cat", TEXTS[4]]), ("two", ["zebra", TEXTS[4], TEXTS[1]])):
+        write_cola(tmp_path / name, texts)
+        lines = augment_here(model, tmp_path / f"out {name}", task_name="cola",
+                             data_dir=tmp_path / name)
+        found.append([line.split("\t")[3] for line in lines if TEXTS[4][-1] in line])
+    assert found[0] == found[1] and len(found[0]) > 3
+
+
+def test_chinese_varies_by_characters(tiny_model, tmp_path):
+    characters = "我喜欢这部电影很好看他书本大小猫狗"
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, "##影", "the", "cat", "。"]
+    model = write_tiny_masked_lm(tiny_model, tmp_path / "model", vocab)
+    texts = ["我喜欢这部电影。", "他很喜欢书cat"]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.tsv").write_text(
+        "label\ttext_a\n" + "".join(f"{index}\t{text}\n" for index, text in enumerate(texts)),
+        encoding="utf-8")
+    lines = augment_here(model, tmp_path / "out", task_name="file", data_dir=tmp_path / "data")
+    assert lines[:2] == ["label\ttext_a", f"0\t{texts[0]}"]
+    rows = [line.split("\t") for line in lines[1:]]
+    assert len(rows) > 6 and [row[1] for row in rows if row[0] == "1"][0] == texts[1]
+    for label, text in rows:
+        assert len(text) == len(texts[0]) or label == "1"
+        assert all(before == after for before, after in zip(texts[int(label)], text)
+                   if before in "我他这很。")
+    assert all(set(text) <= set(characters) for label, text in
+               ((label, text[:-1]) for label, text in rows if label == "0"))
+
+
+ROWS = [('He said "the cat, old" ', "x, \"y\"", ["a", "b"]), ("dog\tsees\nriver 'small", "2", [])]
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train.jsonl"])
+def test_a_file_of_ones_own_keeps_its_format_its_columns_and_its_labels(name, model, tmp_path):
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "data" / name
+    if name.endswith("csv"):
+        path.write_text("text,more,label\n" + "".join(
+            '"{}","{}","{}"\n'.format(*(field.replace('"', '""') for field in (
+                text, more, ",".join(labels)))) for text, more, labels in ROWS))
+    else:
+        path.write_text("".join(json.dumps({"text": text, "more": more, "label": labels}) + "\n"
+                                for text, more, labels in ROWS))
+    flags = {"task_name": "file", "label_kind": "multi_label", "text_column": "text"}
+    augment_here(model, tmp_path / "out", data_dir=tmp_path / "data", **flags)
+    from tasks import own_data
+    for directory, each in (("data", 1), ("out", 3)):
+        task = own_data.make_task(own_data.Options(
+            str(tmp_path / directory), None, None, None, "text", None, None, None, "multi_label",
+            None), ["train"])
+        assert task.labels == ("a", "b")
+        found = list(read_examples(task, task.train, ""))
+        assert len(found) >= 2 * each
+        for text, _, labels in ROWS:
+            of_row = [row for row in found if row.text_a[:3] == text[:3] or "\t" in row.text_a
+                      and "\t" in text]
+            assert of_row[0].text_a == text and len(of_row) >= each
+            assert {tuple(task.labels[index] for index in row.label) for row in of_row} == {
+                tuple(labels)}
+            marks = [character for character in text if not character.isalpha()]
+            assert all([c for c in row.text_a if not c.isalpha()] == marks for row in of_row)
+    if name.endswith("jsonl"):
+        lines = (tmp_path / "out" / name).read_text().splitlines()
+        assert {json.loads(line)["more"] for line in lines} == {"x, \"y\"", "2"}

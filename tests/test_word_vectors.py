@@ -1,0 +1,136 @@
+"""Neighbours by word vectors are the nearest by cosine, and a file's broken line is named."""
+
+import os
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from conftest import SHARED_DATA
+from distillation import embeddings
+from engine.errors import UserError
+from tasks import formats
+
+GLOVE = os.path.join(SHARED_DATA, "glove", "glove.6B.50d.union.txt")
+
+
+def letters(number: int) -> str:
+    return "".join(chr(ord("a") + int(digit)) for digit in str(number))
+
+
+def write_vectors(path, count: int, dimension: int = 5) -> str:
+    vectors = np.random.RandomState(0).normal(size=[count, dimension])
+    path.write_text("".join(f"{letters(index)} {' '.join(f'{value:.4f}' for value in vector)}\n"
+                            for index, vector in enumerate(vectors)))
+    return str(path)
+
+
+def neighbours(vectors, words, count):
+    """The words nearest to each of `words`; none for one that is not there."""
+    rows = vectors.rows_of(words)
+    known = rows[rows >= 0]
+    found = dict(zip(known, (row for some in vectors.nearest(known, count) for row in some)))
+    return [[vectors.word(row) for row in found.get(row, ())] for row in rows]
+
+
+def plain_neighbours(path, words, count):
+    """The reference: every cosine, in float64."""
+    table = {}
+    for line in open(path, encoding="utf-8"):
+        word, *numbers = line.split()
+        if word.isalpha() and word == word.lower() and word not in table:
+            vector = np.array(numbers, np.float32).astype(np.float64)
+            table[word] = vector / np.linalg.norm(vector)
+    def ranked(word):
+        others = [other for other in table if other != word]
+        return sorted(others, key=lambda other: -table[word] @ table[other])[:count]
+    return [ranked(word) if word in table else [] for word in words]
+
+
+@pytest.mark.parametrize("rows, queries", [(8192, 256), (7, 3)])
+def test_the_neighbours_are_the_nearest_by_cosine(rows, queries, tmp_path, monkeypatch):
+    monkeypatch.setattr(embeddings, "_ROWS_AT_A_TIME", rows)
+    monkeypatch.setattr(embeddings, "_QUERIES_AT_A_TIME", queries)
+    monkeypatch.setattr(embeddings, "_LINES_AT_A_TIME", 2 * rows)
+    path = write_vectors(tmp_path / "vectors.txt", 200)
+    vectors = embeddings.open_vectors(path, str(tmp_path))
+    words = [letters(index) for index in range(0, 200, 3)] + ["missing"]
+    assert neighbours(vectors, words, 6) == plain_neighbours(path, words, 6)
+    # Whatever else is asked:
+    assert neighbours(vectors, words[5:6], 6) == neighbours(vectors, words, 6)[5:6]
+    assert all(len(found) == 199 for found in neighbours(vectors, words[:2], 1000))
+
+
+@pytest.mark.skipif(not os.path.exists(GLOVE), reason="needs the GloVe sample in ../shared/data")
+def test_words_of_glove_have_their_neighbours(tmp_path):
+    vectors = embeddings.open_vectors(GLOVE, str(tmp_path))
+    words = ["paris", "walked", "good", "qwertyuiop"]
+    found = neighbours(vectors, words, 10)
+    assert found == plain_neighbours(GLOVE, words, 10)
+    assert found[-1] == [] and "better" in found[2]
+
+
+def test_a_second_opening_does_not_read_the_file_again(tmp_path, monkeypatch):
+    path = write_vectors(tmp_path / "vectors.txt", 20)
+    first = neighbours(embeddings.open_vectors(path, str(tmp_path)), ["b"], 3)
+
+    def never(path):
+        raise AssertionError("read again")
+    monkeypatch.setattr(formats, "lines", never)
+    assert neighbours(embeddings.open_vectors(path, str(tmp_path)), ["b"], 3) == first
+
+
+@pytest.mark.parametrize("content", [
+    "5 2\na 1 0\nb 1 0.1\nc 0 1\nd -1 0\n",  # word2vec's header
+    "a 1 0 \r\nb 1 0.1 \r\nc 0 1 \r\nd -1 0 \r\n",
+    "a 1 0\nB 1 0\nb 1 0.1\nat name@domain.com 1 0\n. . . 1 0\nc 0 1\n12 1 0\nd -1 0",
+    "a 1 0\na 0 1\nb 1 0.1\nb 1 0\nc 0 1\nd -1 0\n",
+])
+def test_formats_of_the_wild_are_read_and_only_lower_cased_words_of_letters_kept(
+        content, tmp_path):
+    (tmp_path / "vectors.txt").write_text(content)
+    vectors = embeddings.open_vectors(str(tmp_path / "vectors.txt"), str(tmp_path))
+    assert neighbours(vectors, ["a", "c", "at", "B", "12"], 9) == [
+        ["b", "c", "d"], ["b", "a", "d"], [], [], []]
+
+
+@pytest.mark.parametrize("line, wrong", [
+    (b"word 0.5\n", "line 3: 1 numbers, and the file's first line has 2; it is cut short"),
+    (b"word 0.5 0.5 0.5\n", "line 3: more numbers than the 2"),
+    (b"word 0.5 0,5\n", "line 3: '0,5' is not a finite number"),
+    (b"word 0.5 nan\n", "line 3: 'nan' is not a finite number"),
+    (b"word 0.5 1e99\n", "line 3: '1e99' is not a finite number"),
+    (b"\n", "line 3: 0 numbers"),
+    (b"w\xff 1 1\n", "line 3: not UTF-8"),
+])
+def test_a_broken_line_is_named(line, wrong, tmp_path):
+    path = tmp_path / "vectors.txt"
+    path.write_bytes(b"a 1 0\nb 0 1\n" + line + b"c 1 1\n")
+    with pytest.raises(UserError, match="vectors.txt, " + wrong.replace(".", r"\.")):
+        embeddings.open_vectors(str(path), str(tmp_path))
+    assert sorted(os.listdir(str(tmp_path))) == ["hashes.json", "vectors.txt"]
+
+
+@pytest.mark.parametrize("content", ["", "word\n", "1 0.5 0.5\n"])
+def test_a_file_without_words_is_refused(content, tmp_path):
+    (tmp_path / "vectors.txt").write_text(content)
+    with pytest.raises(UserError, match="--glove_embs"):
+        embeddings.open_vectors(str(tmp_path / "vectors.txt"), str(tmp_path))
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(embeddings, "_LINES_AT_A_TIME", 64)
+    monkeypatch.setattr(embeddings, "_ROWS_AT_A_TIME", 64)
+
+    def peak(count):
+        path = write_vectors(tmp_path / f"{count}.txt", count, dimension=100)
+        tracemalloc.start()
+        vectors = embeddings.open_vectors(path, str(tmp_path))
+        neighbours(vectors, ["b", "cc"], 5)
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return used
+
+    peak(500)
+    matrix = (4000 - 500) * 100 * 4
+    assert peak(4000) - peak(501) < matrix / 4
