@@ -81,6 +81,8 @@ augment() {
     --vocab_file="$MASKED_LM/vocab.txt" --bert_config_file="$MASKED_LM/bert_config.json" \
     --init_checkpoint="$MASKED_LM" ${GLOVE:+--glove_embs="$GLOVE"} \
     --do_lower_case="$(is_lower_cased "$MASKED_LM")" --output_dir="$training_data"
+  # Of a task of your own, it has the training set alone.
+  if [[ $task == file ]]; then cp "$data_dir"/dev.* "$training_data"; fi
 }
 
 # distil STAGE STUDENT [FLAG...]

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from conftest import ROOT, write_cola
+from masked_lm import write_tiny_masked_lm
 
 TOOLS = ("bash", "cat", "cksum", "dirname", "mkdir")
 RECIPES = ("scripts/quickstart.sh", "scripts/distill.sh")
@@ -100,8 +101,10 @@ def test_a_recipe_refuses_a_folder_that_is_no_model(bare_machine, tmp_path, reci
 
 
 def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_path):
+    model, masked_lm = (os.path.dirname(files.vocab_file) for files in (
+        tiny_model, write_tiny_masked_lm(tiny_model, tmp_path / "masked_lm")))
     settings = dict(
-        MODEL=os.path.dirname(tiny_model.vocab_file), TASK="cola", STUDENT="1,8,2,12",
+        MODEL=model, MASKED_LM=masked_lm, TASK="cola", STUDENT="1,8,2,12",
         DATA_DIR=write_cola(tmp_path / "cola", train=32, dev=9), TEACHER_EPOCHS="1",
         INTERMEDIATE_EPOCHS="1", PREDICTION_EPOCHS="1", OUTPUT_DIR=str(tmp_path / "out"),
         PYTHON=sys.executable, CUDA_VISIBLE_DEVICES="")
@@ -109,7 +112,9 @@ def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_pa
     whole = run(os.environ, command, **settings)
     assert whole.returncode == 0, whole.stderr
     assert re.search(r"\| teacher \| 2 × 16 \|.*\n\| student \| 1 × 8 \|", whole.stdout)
-    assert "step 1/1" in whole.stderr
+    of_teacher, of_first_stage, of_second_stage = map(
+        int, re.findall(r"(\d+) examples x 1 epochs", whole.stderr))
+    assert of_teacher == 32 and of_first_stage == of_second_stage > 64, "it is augmented"
     again = run(os.environ, command, **settings)
     assert again.stdout == whole.stdout and "step" not in again.stderr
 
