@@ -138,8 +138,10 @@ def _activate(x: tf.Tensor, value_and_slope: Callable[[tf.Tensor], Tuple[tf.Tens
     """
     @tf.custom_gradient
     def activate(x):
-        value, slope = value_and_slope(x)
-        return value, lambda dy: dy * slope
+        # Not in float16, where the slope of a large x would be NaN; there it is kept, though.
+        value, slope = value_and_slope(tf.cast(x, tf.float32))
+        slope = tf.cast(slope, x.dtype)
+        return tf.cast(value, x.dtype), lambda dy: dy * slope
 
     return activate(x)
 
@@ -289,6 +291,43 @@ class LayerSettings(NamedTuple):
     activation: Activation
     hidden_dropout_prob: Optional[float]
     attention_probs_dropout_prob: Optional[float]
+    dtype: tf.DType = tf.float32  # of matrix products; see `layer_computation`
+    recompute: bool = False  # likewise
+    compiled: bool = False  # with XLA; see `layer_computation`
+    gives_scores: bool = False  # of the attention, beside the states
+
+
+class LayerOutputs(NamedTuple):
+    """What an encoder layer gives out."""
+    states: tf.Tensor  # [B, F, D]
+    scores: Optional[tf.Tensor] = None  # [B, N, F, T], see `_attend`
+
+
+Layer = Callable[[tf.Tensor, tf.Tensor], LayerOutputs]  # f(queries, states)
+
+_computation = threading.local()  # MirroredStrategy builds each replica in a thread of its own
+
+
+@contextlib.contextmanager
+def layer_computation(*, float16: bool = False, recompute: bool = False,
+                      compiled: bool = False) -> Iterator[None]:
+    """Within it, this thread's models compute their encoder layers in another way.
+
+    Args:
+      float16: matrix products, and what lies between two of them, in float16. Weights, the
+        states between sublayers, layer normalization and softmax stay in float32; so do
+        embeddings, pooler and heads.
+      recompute: of a layer only its inputs are kept for the gradient, which computes the layer
+        again (Chen et al., "Training Deep Nets with Sublinear Memory Cost").
+      compiled: with XLA, forward and backward, once for each shape and device.
+    """
+    earlier = getattr(_computation, "settings", {})
+    _computation.settings = {"dtype": tf.float16 if float16 else tf.float32,
+                             "recompute": recompute, "compiled": compiled}
+    try:
+        yield
+    finally:
+        _computation.settings = earlier
 
 
 @tf.custom_gradient
@@ -318,7 +357,8 @@ def _normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
 
 def _add_and_normalize(x: tf.Tensor, residual: tf.Tensor, weights: LayerNormWeights) -> tf.Tensor:
     # tf.add_n knows that its inputs have one shape; `+` would find out when it is differentiated.
-    return _normalize(tf.add_n([x, residual]), weights.gamma, weights.beta)
+    total = tf.add_n([tf.cast(x, residual.dtype), residual])
+    return _normalize(total, weights.gamma, weights.beta)
 
 
 def _normalize_and_drop(x: tf.Tensor, seeds: tf.Tensor, weights: LayerNormWeights,
@@ -328,8 +368,9 @@ def _normalize_and_drop(x: tf.Tensor, seeds: tf.Tensor, weights: LayerNormWeight
 
 
 def _dense(x: tf.Tensor, weights: DenseWeights, activation: Activation = None) -> tf.Tensor:
-    """activation(x W + b) of the rows of a matrix."""
-    output = tf.nn.bias_add(tf.matmul(x, weights.kernel), weights.bias)
+    """activation(x W + b) of the rows of a matrix, in the type of x."""
+    kernel, bias = tf.cast(weights.kernel, x.dtype), tf.cast(weights.bias, x.dtype)
+    output = tf.nn.bias_add(tf.matmul(x, kernel), bias)
     return activation(output) if activation else output
 
 
@@ -347,12 +388,18 @@ def _join_heads(x: tf.Tensor) -> tf.Tensor:
 
 
 def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Tensor,
-            dropout_prob: Optional[float], dropout_seed: Optional[tf.Tensor]) -> tf.Tensor:
+            dropout_prob: Optional[float], dropout_seed: Optional[tf.Tensor],
+            gives_scores: bool = False) -> List[tf.Tensor]:
     """softmax(Q K^T / sqrt(H) + bias) V for each head, with dropout of the softmax.
 
     `query` [B, N, F, H], `key` and `value` [B, N, T, H], `mask_bias` broadcasts to
-    [B, N, F, T]. Returns [B, N, F, H].
+    [B, N, F, T]. Returns that, [B, N, F, H], and, where asked for, the scores
+    Q K^T / sqrt(H), [B, N, F, T]. Those, the softmax and its gradient are in float32, whatever
+    the type of the products.
     """
+    def wide(x: tf.Tensor) -> tf.Tensor:
+        return tf.cast(x, tf.float32)
+
     scale = 1.0 / math.sqrt(query.shape.as_list()[-1])
     if dropout_prob and dropout_seed is None:
         dropout_seed = _draw_seed()
@@ -360,35 +407,41 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
     @tf.custom_gradient
     def attend(query, key, value):
         query *= scale
-        probs = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + mask_bias)
+        scores = wide(tf.matmul(query, key, transpose_b=True))
+        probs = tf.cast(tf.nn.softmax(scores + mask_bias), value.dtype)
         keep_prob, dropped = 1.0, probs  # [B, N, F, T]
         if dropout_prob:
             keep_prob, kept = _keep_mask(probs, dropout_prob, dropout_seed)
             dropped = tf.where(kept, probs, tf.zeros_like(probs))
 
-        def gradient(d_context):
+        def gradient(d_context, *d_given_scores):
             # What dropout zeroed is zero in `dropped`: the mask need not be kept, nor applied
             # again: two passes over [B, N, F, T] less than the derived gradient.
             d_context *= 1.0 / keep_prob
-            flow = dropped * tf.matmul(d_context, value, transpose_b=True)
-            d_scores = flow - probs * tf.reduce_sum(flow, axis=-1, keepdims=True)
+            flow = wide(dropped) * wide(tf.matmul(d_context, value, transpose_b=True))
+            d_scores = flow - wide(probs) * tf.reduce_sum(flow, axis=-1, keepdims=True)
+            if gives_scores:
+                d_scores += d_given_scores[0]
+            d_scores = tf.cast(d_scores, value.dtype)
             return (tf.matmul(d_scores, key) * scale,
                     tf.matmul(d_scores, query, transpose_a=True),
                     tf.matmul(dropped, d_context, transpose_a=True))
 
         # The context is smaller than the probabilities: it is what dropout scales.
-        return tf.matmul(dropped, value) * (1.0 / keep_prob), gradient
+        context = tf.matmul(dropped, value) * (1.0 / keep_prob)
+        return [context, scores] if gives_scores else [context], gradient
 
     return attend(query, key, value)
 
 
 def _encoder_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, seeds: tf.Tensor,
-                   weights: LayerWeights, settings: LayerSettings) -> tf.Tensor:
+                   weights: LayerWeights, settings: LayerSettings) -> List[tf.Tensor]:
     """One encoder layer: self-attention, then feed-forward, each added and normalized.
 
     `queries` [B, F, D] are the positions to compute, all of `states` [B, T, D] or some of them;
     `mask_bias` broadcasts to [B, N, F, T]; `seeds` [3, 2] are of the attention probabilities,
-    the attention's output and the layer's output. Returns the new states [B, F, D].
+    the attention's output and the layer's output. Returns the new states [B, F, D] and, where
+    the settings say so, the scores of the attention [B, N, F, T].
     """
     shape = get_shape_list(queries)
     batch_size, from_length = shape[:2]
@@ -396,24 +449,64 @@ def _encoder_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, 
     queries, states = reshape_to_matrix(queries), reshape_to_matrix(states)
     hidden_dropout = functools.partial(dropout, dropout_prob=settings.hidden_dropout_prob)
 
+    def narrow(x: tf.Tensor) -> tf.Tensor:
+        return tf.cast(x, settings.dtype)
+
     def heads(x: tf.Tensor, projection: DenseWeights, length: Dimension) -> tf.Tensor:
         return _split_heads(_dense(x, projection), batch_size, length,
                             settings.num_attention_heads)
 
-    context = _join_heads(_attend(
-        heads(queries, weights.query, from_length), heads(states, weights.key, to_length),
-        heads(states, weights.value, to_length), mask_bias,
-        settings.attention_probs_dropout_prob, seeds[0]))
-    attention = hidden_dropout(_dense(context, weights.attention_output), dropout_seed=seeds[1])
+    attended = narrow(states)
+    context, *scores = _attend(
+        heads(narrow(queries), weights.query, from_length),
+        heads(attended, weights.key, to_length),
+        heads(attended, weights.value, to_length), mask_bias,
+        settings.attention_probs_dropout_prob, seeds[0], settings.gives_scores)
+    attention = hidden_dropout(_dense(_join_heads(context), weights.attention_output),
+                               dropout_seed=seeds[1])
     attention = _add_and_normalize(attention, queries, weights.attention_norm)
-    intermediate = _dense(attention, weights.intermediate, settings.activation)
+    intermediate = _dense(narrow(attention), weights.intermediate, settings.activation)
     output = hidden_dropout(_dense(intermediate, weights.output), dropout_seed=seeds[2])
-    return tf.reshape(_add_and_normalize(output, attention, weights.output_norm), shape)
+    output = _add_and_normalize(output, attention, weights.output_norm)
+    return [tf.reshape(output, shape), *scores]
+
+
+def _compiled_encoder_layer(*arguments) -> List[tf.Tensor]:
+    """`_encoder_layer`, its operations and those of its gradient marked for XLA."""
+    # Of all ways this is the one that both runtimes have for functions in several replicas.
+    with tf.xla.experimental.jit_scope():
+        return _encoder_layer(*arguments)
+
+
+def _layer_function(settings: LayerSettings) -> Callable[..., List[tf.Tensor]]:
+    return _compiled_encoder_layer if settings.compiled else _encoder_layer
+
+
+def _recomputed_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor,
+                      seeds: tf.Tensor, weights: LayerWeights,
+                      settings: LayerSettings) -> List[tf.Tensor]:
+    """`_encoder_layer`, whose gradient computes it again: the seeds make the same masks."""
+    def compute(inputs: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        return _layer_function(settings)(
+            inputs[0], inputs[1], mask_bias, seeds,
+            tf.nest.pack_sequence_as(weights, inputs[2:]), settings)
+
+    @tf.custom_gradient
+    def layer(*inputs):
+        def gradient(*d_outputs):
+            # Not before it is needed. A shared function's gradient is a function of its own,
+            # which waits for its arguments anyway; a layer in the graph itself would not.
+            with tf.control_dependencies(d_outputs):
+                again = [tf.identity(tensor) for tensor in inputs]
+            return tf.gradients(compute(again), again, list(d_outputs))
+        return compute(inputs), gradient
+
+    return layer(queries, states, *tf.nest.flatten(weights))
 
 
 # --- Graph functions shared by layers and replicas ---------------------------------------
 
-_tracing = threading.Lock()  # MirroredStrategy builds each replica in a thread of its own
+_tracing = threading.Lock()
 _traced = {}  # type: Dict[tuple, Callable[..., tf.Tensor]]
 _copying = threading.local()
 
@@ -516,8 +609,7 @@ class BertModel:
       scope: variable scope, "bert" if None.
       dropout_seed: [2] integers that determine each dropout mask together with its place
         in the network. None: another seed in each step, drawn from the graph's seed.
-      dense_embedding_gradient: for a model whose loss depends on all word embeddings, too, as
-        with a masked-LM head; see `embedding_lookup`.
+      gives_attention_scores: see `get_attention_scores`.
 
     Raises:
       ValueError: no encoder has this config, or an input does not have this shape.
@@ -533,7 +625,7 @@ class BertModel:
                  scope: Optional[str] = None,
                  *,
                  dropout_seed: Optional[tf.Tensor] = None,
-                 dense_embedding_gradient: bool = False):
+                 gives_attention_scores: bool = False):
         """Builds the model in the default graph."""
         check_config(config)
         config = copy.deepcopy(config)
@@ -551,8 +643,7 @@ class BertModel:
             with tf.variable_scope("embeddings"):
                 words, self.embedding_table = embedding_lookup(
                     input_ids, config.vocab_size, config.hidden_size, config.initializer_range,
-                    use_one_hot_embeddings=use_one_hot_embeddings,
-                    dense_gradient=dense_embedding_gradient)
+                    use_one_hot_embeddings=use_one_hot_embeddings)
                 self.embedding_output = embedding_postprocessor(
                     words, use_token_type=True, token_type_ids=token_type_ids,
                     token_type_vocab_size=config.type_vocab_size,
@@ -563,11 +654,14 @@ class BertModel:
                 layers = _encoder_layers(
                     LayerSettings(
                         config.num_attention_heads, get_activation(config.hidden_act),
-                        config.hidden_dropout_prob, config.attention_probs_dropout_prob),
+                        config.hidden_dropout_prob, config.attention_probs_dropout_prob,
+                        gives_scores=gives_attention_scores),
                     config.num_hidden_layers, config.hidden_size, config.intermediate_size,
                     config.initializer_range, _mask_bias(input_mask[:, tf.newaxis, :]),
                     encoder_seed)
-                self.all_encoder_layers = _apply_in_turn(layers, self.embedding_output)
+                outputs = _apply_in_turn(layers, self.embedding_output)
+                self.all_encoder_layers = [output.states for output in outputs]
+                self.attention_scores = [output.scores for output in outputs]
             with tf.variable_scope("pooler"):
                 self._pooler = _dense_weights("dense", config.hidden_size, config.hidden_size,
                                               config.initializer_range)
@@ -576,7 +670,7 @@ class BertModel:
         self._last_inputs = ([self.embedding_output] + self.all_encoder_layers)[-2]  # [B, F, D]
         # The pooler reads one position of the last layer. Computed apart, a classifier's step
         # never runs the others: a seventh of its time with 6 layers.
-        first_states = self._last_layer(self._last_inputs[:, :1], self._last_inputs)
+        first_states = self._last_layer(self._last_inputs[:, :1], self._last_inputs).states
         self.pooled_output = self.pool(first_states[:, 0])
 
     def get_pooled_output(self) -> tf.Tensor:
@@ -598,7 +692,7 @@ class BertModel:
         these positions alone.
         """
         queries = _gather_positions(self._last_inputs, positions)
-        return self._last_layer(queries, self._last_inputs)
+        return self._last_layer(queries, self._last_inputs).states
 
     def pool(self, first_states: tf.Tensor) -> tf.Tensor:
         """[B, D]: the pooled output of [B, D], the last layer's states of the first token.
@@ -610,6 +704,14 @@ class BertModel:
     def get_all_encoder_layers(self) -> List[tf.Tensor]:
         """The states after each layer, first to last, each [B, F, D]."""
         return self.all_encoder_layers
+
+    def get_attention_scores(self) -> List[tf.Tensor]:
+        """Q K^T / sqrt(H) of each layer, first to last, each [B, N, F, F].
+
+        Before the mask and the softmax: what padding has for scores means nothing. Of a
+        model with `gives_attention_scores`; None for each layer of another.
+        """
+        return self.attention_scores
 
     def get_embedding_output(self) -> tf.Tensor:
         """[B, F, D]: what enters the first layer, after normalization and dropout."""
@@ -623,9 +725,10 @@ class BertModel:
 def _gather_positions(states: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     """[B, P, D]: the rows of `states` [B, F, D] at `positions` [B, P]."""
     batch_size, length = get_shape_list(states, expected_rank=3)[:2]
-    starts = tf.range(batch_size) * length
+    starts = tf.cast(tf.range(batch_size) * length, tf.int64)
+    # int64, because GPUs leave sums of int32 to the host.
     return tf.gather(reshape_to_matrix(states),
-                     tf.cast(positions, tf.int32) + starts[:, tf.newaxis])
+                     tf.cast(positions, tf.int64) + starts[:, tf.newaxis])
 
 
 def embedding_lookup(input_ids: tf.Tensor,
@@ -633,38 +736,22 @@ def embedding_lookup(input_ids: tf.Tensor,
                      embedding_size: int = 128,
                      initializer_range: float = 0.02,
                      word_embedding_name: str = "word_embeddings",
-                     use_one_hot_embeddings: bool = False,
-                     *,
-                     dense_gradient: bool = False) -> Tuple[tf.Tensor, tf.Variable]:
+                     use_one_hot_embeddings: bool = False) -> Tuple[tf.Tensor, tf.Variable]:
     """Rows of a variable [vocab_size, embedding_size], and that variable.
 
     `input_ids` [B, F] gives [B, F, embedding_size]; with a third axis of k ids for each
     token, their k rows are joined: [B, F, k * embedding_size].
-
-    The table's gradient is that of its rows; with `dense_gradient` it is one tensor. Where
-    the table has another gradient that is one, TensorFlow would make rows of all of it.
     """
     table = tf.get_variable(word_embedding_name, [vocab_size, embedding_size],
                             initializer=create_initializer(initializer_range))
     if use_one_hot_embeddings:
         one_hot = tf.one_hot(tf.reshape(input_ids, [-1]), depth=vocab_size)
         rows = tf.matmul(one_hot, table)
-    elif dense_gradient:
-        rows = _gather_with_dense_gradient(tf.convert_to_tensor(table), input_ids)
     else:
         rows = tf.gather(table, input_ids)
     shape = get_shape_list(input_ids)
     ids_per_token = shape[2] if len(shape) == 3 else 1
     return tf.reshape(rows, shape[:2] + [ids_per_token * embedding_size]), table
-
-
-def _gather_with_dense_gradient(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    def gather(table):
-        def gradient(rows):
-            return tf.math.unsorted_segment_sum(rows, ids, table.shape.as_list()[0])
-        return tf.gather(table, ids), gradient
-
-    return tf.custom_gradient(gather)(table)
 
 
 def embedding_postprocessor(input_tensor: tf.Tensor,
@@ -800,11 +887,12 @@ def attention_layer(from_tensor: tf.Tensor,
         return _split_heads(_dense(x, weights, activation), batch_size, length,
                             num_attention_heads)
 
-    context = _join_heads(_attend(
+    context, = _attend(
         heads("query", from_tensor, from_seq_length, query_act),
         heads("key", to_tensor, to_seq_length, key_act),
         heads("value", to_tensor, to_seq_length, value_act),
-        _mask_bias(attention_mask), attention_probs_dropout_prob, dropout_seed))
+        _mask_bias(attention_mask), attention_probs_dropout_prob, dropout_seed)
+    context = _join_heads(context)
     if do_return_2d_tensor:
         return context
     return tf.reshape(context, [batch_size, from_seq_length, width])
@@ -847,15 +935,16 @@ def transformer_model(input_tensor: tf.Tensor,
                              hidden_dropout_prob, attention_probs_dropout_prob)
     layers = _encoder_layers(settings, num_hidden_layers, hidden_size, intermediate_size,
                              initializer_range, _mask_bias(attention_mask), dropout_seed)
-    outputs = _apply_in_turn(layers, input_tensor)
+    outputs = [output.states for output in _apply_in_turn(layers, input_tensor)]
     return outputs if do_return_all_layers else outputs[-1]
 
 
 def _encoder_layers(settings: LayerSettings, num_layers: int, hidden_size: int,
                     intermediate_size: int, initializer_range: float, mask_bias: tf.Tensor,
                     dropout_seed: Optional[tf.Tensor]
-                    ) -> List[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]]:
-    """Makes the variables of layer_0, layer_1 ...; returns each layer as f(queries, states)."""
+                    ) -> List[Layer]:
+    """Makes the variables of layer_0, layer_1 ...; returns each layer."""
+    settings = settings._replace(**getattr(_computation, "settings", {}))
     # In each layer: the attention probabilities, the attention's output, the layer's output.
     seeds = tf.unstack(_seeds_of_places([num_layers, 3], dropout_seed, [
         settings.hidden_dropout_prob, settings.attention_probs_dropout_prob]))
@@ -868,27 +957,29 @@ def _encoder_layers(settings: LayerSettings, num_layers: int, hidden_size: int,
     return layers
 
 
-def _apply_in_turn(layers: Sequence[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]],
-                   states: tf.Tensor) -> List[tf.Tensor]:
-    """The states after each layer."""
+def _apply_in_turn(layers: Sequence[Layer], states: tf.Tensor) -> List[LayerOutputs]:
+    """What each layer gives out."""
     outputs = []
     for layer in layers:
-        states = layer(states, states)
-        outputs.append(states)
+        outputs.append(layer(states, states))
+        states = outputs[-1].states
     return outputs
 
 
 def _call_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, seeds: tf.Tensor,
-                weights: LayerWeights, settings: LayerSettings) -> tf.Tensor:
-    if settings.activation not in ACTIVATIONS.values():
-        # A caller's own function may hold tensors of this graph; ours do not.
-        return _encoder_layer(queries, states, mask_bias, seeds, weights, settings)
+                weights: LayerWeights, settings: LayerSettings) -> LayerOutputs:
+    in_graph = settings.activation not in ACTIVATIONS.values()
+    settings = settings._replace(compiled=settings.compiled and not in_graph)
+    layer = _recomputed_layer if settings.recompute else _layer_function(settings)
+    if in_graph:  # a caller's own function may hold tensors of this graph; ours do not
+        return LayerOutputs(*layer(queries, states, mask_bias, seeds, weights, settings))
     states_shape = [None, None, states.shape.as_list()[-1]]
-    output = _call_shared(_encoder_layer, settings,
-                          [(queries, states_shape), (states, states_shape),
-                           (mask_bias, [None, 1, None, None]), (seeds, [3, 2])], weights)
-    output.set_shape(queries.shape)
-    return output
+    outputs = LayerOutputs(*_call_shared(
+        layer, settings,
+        [(queries, states_shape), (states, states_shape),
+         (mask_bias, [None, 1, None, None]), (seeds, [3, 2])], weights))
+    outputs.states.set_shape(queries.shape)
+    return outputs
 
 
 # --- Shapes ------------------------------------------------------------------------------

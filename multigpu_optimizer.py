@@ -6,7 +6,7 @@ each step like one that takes N * B. Knows nothing of schedules or losses.
 """
 
 import re
-from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import tensorflow.compat.v1 as tf
 
@@ -17,6 +17,8 @@ Gradient = Union[tf.Tensor, tf.IndexedSlices]
 GRADIENT_NORM = "gradient_norm"
 # The one for the scalar learning rate of the step; in a step that was skipped, too.
 LEARNING_RATE = "learning_rate"
+# The one for the value of the loss scale in the step, where there is one.
+LOSS_SCALE = "loss_scale"
 
 
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
@@ -53,6 +55,9 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             `IndexedSlices` it takes the rows as they come, as the original does.
         learning_rate_factor: where given, from a parameter's name to what its learning
             rate is multiplied by.
+        loss_scale: where given, an `optimization.LossScale`: the gradients are those of the
+            loss times its value. They are divided by it before they are clipped, in float32
+            and after the reduction.
     """
 
     def __init__(self,
@@ -65,7 +70,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                  name: str = "AdamWeightDecayOptimizer",
                  *,
                  clip_norm: Optional[float] = None,
-                 learning_rate_factor: Optional[Callable[[str], float]] = None):
+                 learning_rate_factor: Optional[Callable[[str], float]] = None,
+                 loss_scale: Any = None):
         super().__init__(use_locking=False, name=name)
         self.learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
@@ -75,6 +81,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         self.exclude_from_weight_decay = exclude_from_weight_decay
         self.clip_norm = clip_norm
         self.learning_rate_factor = learning_rate_factor
+        self.loss_scale = loss_scale
 
     def apply_gradients(self,
                         grads_and_vars: Iterable[Tuple[Optional[Gradient], tf.Variable]],
@@ -109,11 +116,13 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         names = [_name_of(variable) for variable in variables]
         # Each replica's own copies of the variables, replica by replica.
         copies = zip(*map(strategy.experimental_local_results, variables))
+        scales = zip(*map(strategy.experimental_local_results, self.loss_scale or ()))
 
         def update_replica(_, reduced) -> tf.Operation:
             gradients = [_gathered(sparse) if sparse else gradient
                          for gradient, sparse in zip(reduced, rows)]
-            return self._update_replica(names, next(copies), gradients, slots)
+            loss_scale = self.loss_scale and self.loss_scale._make(next(scales))
+            return self._update_replica(names, next(copies), gradients, slots, loss_scale)
 
         with tf.name_scope(name or self.get_name()):
             # One call for all variables: it runs once per replica, in order, on that
@@ -125,10 +134,12 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                     return tf.no_op()
                 return extended.update(global_step, _add_one)
 
-    def _update_replica(self, names, variables, gradients, slots: "_Slots") -> tf.Operation:
-        """Updates one replica's copies of `variables` and of their slots."""
-        step = self._step_scalars(gradients)
-        updates = []
+    def _update_replica(self, names, variables, gradients, slots: "_Slots",
+                        loss_scale: Any) -> tf.Operation:
+        """Updates one replica's copies of `variables`, of their slots and of the loss scale."""
+        scale = loss_scale.value.read_value() if loss_scale else None
+        step = self._step_scalars(gradients, scale)
+        updates = [loss_scale.after_step(scale, step.finite)] if loss_scale else []
         for name, variable, gradient in zip(names, variables, gradients):
             m, v = (slots.create(f"{name}/{slot}", variable) for slot in ("adam_m", "adam_v"))
             clipped = _scaled(gradient, step.gradient_scale, variable.shape.as_list())
@@ -139,8 +150,12 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             updates.append(self._update_variable(name, variable, m, v, clipped, own_step))
         return tf.group(*updates)
 
-    def _step_scalars(self, gradients: Sequence[Gradient]) -> "_StepScalars":
+    def _step_scalars(self, gradients: Sequence[Gradient],
+                      loss_scale: Optional[tf.Tensor]) -> "_StepScalars":
         norm = tf.global_norm(gradients)
+        if loss_scale is not None:
+            tf.add_to_collection(LOSS_SCALE, loss_scale)
+            norm /= loss_scale
         learning_rate = tf.cast(self.learning_rate, tf.float32)
         tf.add_to_collection(GRADIENT_NORM, norm)
         tf.add_to_collection(LEARNING_RATE, learning_rate)
@@ -148,9 +163,12 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         scale = tf.ones_like(norm)
         if self.clip_norm is not None:
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        if loss_scale is not None:
+            scale /= loss_scale
         # With a zero gradient, a zero learning rate and betas of 1 the update below
         # changes nothing: no branch is needed to skip a step.
         return _StepScalars(
+            finite=finite,
             gradient_scale=tf.where(finite, scale, tf.zeros_like(scale)),
             learning_rate=tf.where(finite, learning_rate, 0.0),
             beta_1=tf.where(finite, self.beta_1, 1.0),
@@ -217,6 +235,7 @@ class LambOptimizer(AdamWeightDecayOptimizer):
 
 class _StepScalars(NamedTuple):
     """What one step multiplies by, on one device; neutral where the step is skipped."""
+    finite: tf.Tensor  # whether it is not
     gradient_scale: tf.Tensor
     learning_rate: tf.Tensor
     beta_1: tf.Tensor

@@ -1,4 +1,4 @@
-"""The schedule of the learning rate, gradients over micro-batches, and the train_op of a loss.
+"""The schedule of the learning rate, gradients over micro-batches, loss scale and train_op.
 
 Google's names and meaning on top of `multigpu_optimizer`, which does the update.
 """
@@ -19,6 +19,42 @@ OPTIMIZERS = {"adamw": multigpu_optimizer.AdamWeightDecayOptimizer,
               "lamb": multigpu_optimizer.LambOptimizer}
 
 GradientAndVariable = Tuple[Optional[multigpu_optimizer.Gradient], tf.Variable]
+
+
+class LossScale(NamedTuple):
+    """What a loss is multiplied by so that gradients in float16 neither vanish nor overflow.
+
+    After a step with gradients that are not finite it is halved, and after `PERIOD` finite
+    ones in a row doubled, between 1 and `LARGEST` (Micikevicius et al., "Mixed Precision
+    Training", section 3.2). Powers of two change no digit of a gradient.
+    """
+    value: tf.Variable
+    good_steps: tf.Variable  # finite ones since the value last changed
+
+    INITIAL = 2.0 ** 15
+    LARGEST = 2.0 ** 24
+    PERIOD = 2000
+    NAMES = ("loss_scale/value", "loss_scale/good_steps")  # in checkpoints
+
+    @classmethod
+    def create(cls) -> "LossScale":
+        """Makes its variables, in a replica of any strategy or without one."""
+        return cls(*[
+            tf.get_variable(name, [], dtype, tf.constant_initializer(value), trainable=False,
+                            use_resource=True,
+                            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+            for name, dtype, value in zip(cls.NAMES, (tf.float32, tf.int64), (cls.INITIAL, 0))])
+
+    def after_step(self, value: tf.Tensor, finite: tf.Tensor) -> tf.Operation:
+        """Updates one replica's copy after a step that was scaled by `value`."""
+        good_steps = self.good_steps.read_value() + 1
+        is_full = good_steps >= self.PERIOD
+        after_good = tf.where(is_full, tf.minimum(value * 2.0, self.LARGEST), value)
+        after_bad = tf.maximum(value * 0.5, 1.0)
+        starts_anew = tf.logical_or(is_full, tf.logical_not(finite))
+        return tf.group(
+            self.value.assign(tf.where(finite, after_good, after_bad)),
+            self.good_steps.assign(tf.where(starts_anew, tf.zeros_like(good_steps), good_steps)))
 
 
 def learning_rate_at(global_step: tf.Tensor, init_lr: float, num_train_steps: int,
@@ -61,12 +97,14 @@ def create_optimizer(loss: tf.Tensor, init_lr: float, num_train_steps: int,
 
 def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_train_steps: int,
                     num_warmup_steps: Optional[int], *, optimizer: str = "adamw",
-                    layer_lr_decay: float = 1.0) -> tf.Operation:
+                    layer_lr_decay: float = 1.0,
+                    loss_scale: Optional[LossScale] = None) -> tf.Operation:
     """`create_optimizer` for the gradients of a replica's mean loss.
 
     Args:
         optimizer: a key of OPTIMIZERS.
         layer_lr_decay: see `layer_factor`.
+        loss_scale: where given, the gradients are those of the loss times its value.
     """
     global_step = tf.train.get_or_create_global_step()
     factor = None
@@ -80,7 +118,8 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         weight_decay_rate=WEIGHT_DECAY_RATE,
         exclude_from_weight_decay=EXCLUDE_FROM_WEIGHT_DECAY,
         clip_norm=CLIP_NORM,
-        learning_rate_factor=factor)
+        learning_rate_factor=factor,
+        loss_scale=loss_scale)
     return made.apply_gradients(gradients, global_step=global_step)
 
 
@@ -107,7 +146,8 @@ def _layer_of(name: str) -> Optional[int]:
     return int(found.group(1)) if found else None
 
 
-def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_micro_batches: int
+def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_micro_batches: int,
+                   loss_scale: Optional[LossScale] = None
                    ) -> Tuple[tf.Tensor, List[GradientAndVariable]]:
     """The loss of a batch and its gradients, with the memory of one of its micro-batches.
 
@@ -120,10 +160,13 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
         loss_of: from a micro-batch's number to its mean loss, a scalar. It is called once
             with 0 and, where there are more, once in the loop with a tensor, in a
             variable scope that reuses the variables made before.
+        loss_scale: where given, the gradients are those of the loss times its value; the
+            loss that is returned is not multiplied.
     """
+    scale = None if loss_scale is None else tf.convert_to_tensor(loss_scale.value)
     loss = loss_of(0)
     variables = tf.trainable_variables()
-    gradients = tf.gradients(loss, variables)
+    gradients = tf.gradients(loss, variables, scale)
     if num_micro_batches == 1:
         return loss, list(zip(gradients, variables))
     pairs = [(gradient, variable) for gradient, variable in zip(gradients, variables)
@@ -133,7 +176,7 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
     def add_micro_batch(index, loss_sum, sums):
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             loss = loss_of(index)
-        more = tf.gradients(loss, variables)
+        more = tf.gradients(loss, variables, scale)
         return index + 1, loss_sum + loss, [
             _added(total, gradient, index) for total, gradient in zip(sums, more)]
 

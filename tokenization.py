@@ -36,7 +36,7 @@ _CASED_MODELS = frozenset([
 
 # The blocks of CJK ideographs, first and last code point. Kana and Hangul are
 # not among them: those scripts form words.
-_IDEOGRAPHS = (
+IDEOGRAPHS = (
     (0x3400, 0x4DBF),  # Extension A
     (0x4E00, 0x9FFF),  # Unified Ideographs
     (0xF900, 0xFAFF),  # Compatibility Ideographs
@@ -302,7 +302,7 @@ def _clean(char: str) -> str:
 
 
 def _is_ideograph(char: str) -> bool:
-    return any(first <= ord(char) <= last for first, last in _IDEOGRAPHS)
+    return any(first <= ord(char) <= last for first, last in IDEOGRAPHS)
 
 
 def _is_whitespace(char: str) -> bool:

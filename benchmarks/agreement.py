@@ -25,11 +25,13 @@ METRICS = {"cola": ("accuracy", "matthews_correlation"), "sst-2": ("accuracy",),
 def run_ours(args, seed: int, num_replicas: int, output_dir: str) -> Dict[str, float]:
     model = args.model
     subprocess.run(
-        [sys.executable, "run_classifier.py", f"--task_name={args.task}", f"--data_dir={args.data_dir}",
+        [sys.executable, "run_classifier.py", f"--task_name={args.task}",
+         f"--data_dir={args.data_dir}",
          f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
          f"--init_checkpoint={model}/bert_model.ckpt", f"--output_dir={output_dir}",
          "--do_train", "--do_eval", f"--seed={seed}", f"--num_cpu_replicas={num_replicas}",
-         f"--num_train_epochs={args.epochs}", f"--train_batch_size={32 // num_replicas}"], cwd=report.ROOT, check=True)
+         f"--num_train_epochs={args.epochs}", f"--train_batch_size={32 // num_replicas}"],
+        cwd=report.ROOT, check=True)
     with open(os.path.join(output_dir, "eval_results.json")) as file:
         results = json.load(file)
     return {metric: results["eval_accuracy" if metric == "accuracy" else metric]
@@ -40,7 +42,8 @@ def run_huggingface(args, seed: int) -> Dict[str, float]:
     answer = subprocess.run(
         [args.huggingface_python, "-m", "benchmarks.peers.huggingface",
          f"--model_dir={args.huggingface_model}", f"--data_dir={args.data_dir}", f"--seed={seed}",
-         f"--task={args.task}", f"--epochs={args.epochs}"],
+         f"--task={args.task}", f"--epochs={args.epochs}",
+         *(["--group_by_length"] if args.group_by_length else [])],
         cwd=report.ROOT, check=True, stdout=subprocess.PIPE, universal_newlines=True)
     return json.loads(answer.stdout.splitlines()[-1])
 
@@ -68,6 +71,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--task", choices=sorted(METRICS), required=True)
     parser.add_argument("--epochs", type=float, default=3)
+    parser.add_argument("--group_by_length", action="store_true", help="also the peer's batches")
     args = parser.parse_args()
     os.makedirs(args.work_dir, exist_ok=True)
 
@@ -85,7 +89,8 @@ def main() -> None:
     report.append(
         f"Agreement on {args.task}: dev set after {args.epochs:g} epochs, MiniLM encoder, three "
         "seeds (mean ± deviation)",
-        rows, command=f"python -m benchmarks.agreement --task={args.task} --epochs={args.epochs:g}",
+        rows, command=f"python -m benchmarks.agreement --task={args.task} --epochs={args.epochs:g}"
+        + (" --group_by_length" if args.group_by_length else ""),
         versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"),
                   "PyTorch": report.version_of(args.huggingface_python, "torch"),
                   "transformers": report.version_of(args.huggingface_python, "transformers")})

@@ -88,19 +88,19 @@ def our_rate(model: str, data_dir: str, steps: int, num_replicas: int = 1) -> fl
 
 def googles_rate(model: str, data_dir: str, measure: str) -> float:
     with tempfile.TemporaryDirectory() as work_dir:
-        return _answer_of(
+        return answer_of(
             sys.executable, "google_classifier", f"--data_dir={data_dir}", f"--model={model}",
             f"--work_dir={work_dir}", f"--measure={measure}")["rate"]
 
 
 def huggingfaces_rate(args) -> float:
-    return _answer_of(
+    return answer_of(
         args.huggingface_python, "huggingface", f"--model_dir={args.huggingface_model}",
         f"--data_dir={os.path.join(args.data, 'glue/CoLA')}",
         "--max_steps=70")["examples_per_second"]
 
 
-def _answer_of(python: str, peer: str, *flags: str) -> dict:
+def answer_of(python: str, peer: str, *flags: str) -> dict:
     answer = subprocess.run(
         [python, "-m", f"benchmarks.peers.{peer}", *flags], cwd=report.ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, check=True)

@@ -1,17 +1,20 @@
 """Checkpoints: finding them, checking them, starting a model from one."""
 
+import contextlib
 import os
 import zlib
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from engine import files
 from engine.errors import UserError
+from optimization import LossScale
 
 # What training adds to a model in a checkpoint; a model that starts from one leaves it.
 _SLOT_SUFFIXES = ("/adam_m", "/adam_v")
+_TRAINING_STATE = (tf.GraphKeys.GLOBAL_STEP, *LossScale.NAMES)
 
 # A training's checkpoints are called so, and the step.
 PREFIX = "model.ckpt"
@@ -25,6 +28,12 @@ class Checkpoint(NamedTuple):
     path: str  # prefix of its files
     shapes: Dict[str, List[int]]
     dtypes: Dict[str, tf.DType]
+    stored_names: Mapping[str, str] = {}  # of the variables that its files name otherwise
+
+    def renamed(self, names: Mapping[str, str]) -> "Checkpoint":
+        """A checkpoint of some of its variables, {new name: name}."""
+        return Checkpoint(self.path, {new: self.shapes[name] for new, name in names.items()},
+                          {new: self.dtypes[name] for new, name in names.items()}, names)
 
     @property
     def global_step(self) -> int:
@@ -34,9 +43,9 @@ class Checkpoint(NamedTuple):
         return int(tf.train.load_variable(self.path, tf.GraphKeys.GLOBAL_STEP))
 
     def parameters(self) -> List[str]:
-        """Names of the model's variables: neither optimizer slots nor the step."""
+        """Names of the model's variables: neither slots, step nor loss scale."""
         return sorted(name for name in self.shapes
-                      if name != tf.GraphKeys.GLOBAL_STEP and not name.endswith(_SLOT_SUFFIXES))
+                      if name not in _TRAINING_STATE and not name.endswith(_SLOT_SUFFIXES))
 
 
 def latest(directory: str) -> Optional[Checkpoint]:
@@ -75,6 +84,17 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
     checkpoint = Checkpoint(prefix, shapes, dtypes)
     _check_size(checkpoint, what)
     return checkpoint
+
+
+def write_checkpoint(prefix: str, variables: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays as a checkpoint's variables."""
+    names = sorted(variables)
+    no_gpu = tf.ConfigProto(device_count={"GPU": 0})
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph, config=no_gpu) as session:
+        tensors = [tf.placeholder(variables[name].dtype, variables[name].shape) for name in names]
+        save = tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names,
+                                 shape_and_slices=[""] * len(names), tensors=tensors)
+        session.run(save, {tensor: variables[name] for tensor, name in zip(tensors, names)})
 
 
 def _best_path(directory: str) -> Optional[str]:
@@ -140,6 +160,8 @@ class InitialValues:
         return sorted(set(self._checkpoint.parameters()) - set(self.found))
 
     def _get_variable(self, getter, name, *args, **kwargs):
+        if tf.GraphKeys.LOCAL_VARIABLES in (kwargs.get("collections") or ()):
+            return getter(name, *args, **kwargs)  # of no checkpoint; see `frozen`
         if self._checkpoint and name in self._checkpoint.shapes:
             self._check_shape(name, kwargs["shape"])
             self._note(self.found, name)
@@ -173,10 +195,35 @@ def _restored(checkpoint: Checkpoint, name: str):
         del partition_info
         with tf.device("/cpu:0"):
             value, = tf.raw_ops.RestoreV2(
-                prefix=checkpoint.path, tensor_names=[name], shape_and_slices=[""],
-                dtypes=[checkpoint.dtypes[name]])
+                prefix=checkpoint.path, tensor_names=[checkpoint.stored_names.get(name, name)],
+                shape_and_slices=[""], dtypes=[checkpoint.dtypes[name]])
             return tf.cast(tf.ensure_shape(value, shape), dtype)
     return initializer
+
+
+@contextlib.contextmanager
+def frozen(checkpoint: Checkpoint, scope: str) -> Iterator[None]:
+    """Within it, variables are those of `checkpoint`, beside a model that is trained.
+
+    They are loaded at the start of each session, never trained, and in no checkpoint of the
+    training. Their names are the checkpoint's below `scope`.
+
+    Raises:
+        UserError: the checkpoint lacks a variable.
+    """
+    def get_variable(getter, name, *args, **kwargs):
+        own_name = name[len(scope) + 1:]
+        held = checkpoint.shapes.get(own_name)
+        if held != tf.TensorShape(kwargs["shape"]).as_list():
+            raise UserError(f"{checkpoint.path} does not belong to its config: {own_name} "
+                            f"{'is missing' if held is None else f'has the shape {held}'}, and the "
+                            f"config needs {kwargs['shape']}")
+        kwargs.update(initializer=_restored(checkpoint, own_name), trainable=False,
+                      collections=[tf.GraphKeys.LOCAL_VARIABLES])
+        return getter(name, *args, **kwargs)
+
+    with tf.variable_scope(scope, custom_getter=get_variable):
+        yield
 
 
 def check_matches(checkpoint: Checkpoint, variables: Sequence[tf.Variable]) -> None:

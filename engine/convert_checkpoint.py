@@ -9,9 +9,8 @@ vocab.txt. A classifier keeps its head, and its labels in task.json. No pickle i
 loaded. float32 weights are copied bit by bit.
 """
 
-import contextlib
 import os
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from absl import flags
 import numpy as np
@@ -84,8 +83,8 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
         max_seq_length=vocabulary.longest_input(source_dir, bert_config["max_position_embeddings"]))
     matched = bert_variables.match(weights.shapes, bert_config, "huggingface", weights_path,
                                    description and classifier_head.num_outputs(description))
-    with _new_folder(output_dir) as folder:
-        _write_checkpoint(os.path.join(folder, CHECKPOINT), {
+    with files.new_folder(output_dir, "--output_dir") as folder:
+        checkpoints.write_checkpoint(os.path.join(folder, CHECKPOINT), {
             row.tensorflow: _transposed(row, weights.read(row.huggingface))
             for row in matched.rows})
         files.write_json(os.path.join(folder, TENSORFLOW_CONFIG), bert_config)
@@ -128,7 +127,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
         do_lower_case = description["do_lower_case"]
         max_length = description["max_seq_length"]
         labels = classifier_head.to_huggingface(description)
-    with _new_folder(output_dir) as folder:
+    with files.new_folder(output_dir, "--output_dir") as folder:
         save_file({row.huggingface: _transposed(row, checkpoint.read(row.tensorflow))
                    for row in matched.rows},
                   os.path.join(folder, WEIGHTS), metadata={"format": "pt"})
@@ -256,29 +255,6 @@ def _open_checkpoint(path: str) -> Tuple[_Source, str, str]:
     return _Source({name: tuple(shape) for name, shape in checkpoint.shapes.items()
                     if os.path.dirname(name) not in checkpoint.shapes
                     and name != tf.GraphKeys.GLOBAL_STEP}, read), checkpoint.path, folder
-
-
-def _write_checkpoint(prefix: str, variables: Mapping[str, np.ndarray]) -> None:
-    names = sorted(variables)
-    no_gpu = tf.ConfigProto(device_count={"GPU": 0})
-    with tf.Graph().as_default() as graph, tf.Session(graph=graph, config=no_gpu) as session:
-        tensors = [tf.placeholder(tf.float32, variables[name].shape) for name in names]
-        save = tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names,
-                                 shape_and_slices=[""] * len(names), tensors=tensors)
-        session.run(save, {tensor: variables[name] for tensor, name in zip(tensors, names)})
-
-
-@contextlib.contextmanager
-def _new_folder(path: str) -> Iterator[str]:
-    """Yields a folder to fill, which becomes `path` on success and vanishes on failure."""
-    if os.path.isdir(path) and os.listdir(path):
-        raise UserError(f"--output_dir={path} is not empty; name a new folder")
-    parent = os.path.dirname(os.path.abspath(path))
-    files.make_directory(parent, "the folder of --output_dir")
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise UserError(f"--output_dir={path} is a file; name a new folder")
-    with files.atomic_folder(path) as draft:
-        yield draft
 
 
 # --- The command -------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 """Files that are either whole or not there, and the identity of a file's content."""
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
 import shutil
-from typing import Any, Iterator
+import sys
+from typing import Any, IO, Iterator, List, Optional
 
 from engine.errors import UserError
 
@@ -40,6 +42,21 @@ def atomic_folder(path: str) -> Iterator[str]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def output(path: Optional[str], what: str) -> Iterator[IO[str]]:
+    """A file for text, there only when it is whole; without a path, standard output.
+
+    Raises:
+        UserError: its directory, which `what` names as a flag, cannot be written to.
+    """
+    if not path:
+        yield sys.stdout
+        return
+    make_directory(os.path.dirname(os.path.abspath(path)), f"{what}: its directory")
+    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        yield file
+
+
 def write_text(path: str, text: str) -> None:
     with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
@@ -58,6 +75,34 @@ def read_json(path: str, what: str) -> Any:
         raise UserError(f"{what} {path}: {error.strerror}") from error
     except ValueError as error:  # JSONDecodeError, UnicodeDecodeError
         raise UserError(f"{what} {path} is not valid JSON: {error}") from error
+
+
+def find(patterns: str, flag: str) -> List[str]:
+    """The files that comma-separated paths, patterns and directories name, each once.
+
+    Raises:
+        UserError: one of them names no file.
+    """
+    found = {}
+    for pattern in filter(None, map(str.strip, patterns.split(","))):
+        # A path may hold characters that mean something in a pattern.
+        paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
+        names = [name for path in paths for name in _files_at(path)]
+        if not names:
+            raise UserError(f"{flag}: {pattern} is no file, no directory with files and no "
+                            "pattern that matches one")
+        found.update(dict.fromkeys(names))
+    if not found:
+        raise UserError(f"{flag} names no file")
+    return list(found)
+
+
+def _files_at(path: str) -> List[str]:
+    if not os.path.isdir(path):
+        return [path]
+    inside = (os.path.join(path, name) for name in sorted(os.listdir(path))
+              if not name.startswith("."))
+    return [name for name in inside if os.path.isfile(name)]
 
 
 def require_file(path: str, what: str) -> str:
@@ -82,6 +127,19 @@ def make_directory(path: str, what: str) -> str:
     except OSError as error:
         raise UserError(f"{what}={path} cannot be written to: {error.strerror}") from error
     return path
+
+
+@contextlib.contextmanager
+def new_folder(path: str, flag: str) -> Iterator[str]:
+    """`atomic_folder` of a path that a user gave; raises a UserError unless it is new or empty."""
+    if os.path.isdir(path) and os.listdir(path):
+        raise UserError(f"{flag}={path} is not empty; name a new folder")
+    parent = os.path.dirname(os.path.abspath(path))
+    make_directory(parent, f"the folder of {flag}")
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise UserError(f"{flag}={path} is a file; name a new folder")
+    with atomic_folder(path) as draft:
+        yield draft
 
 
 def hash_of(content: bytes) -> str:

@@ -6,15 +6,17 @@ whatever the size of the set, the batch and the number of replicas, which the
 once and serve any number of sets.
 """
 
-from typing import Callable, Dict
+import contextlib
+from typing import Callable, Dict, Iterator, List
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine import batches, checkpoints, runtime
+from engine import batches, checkpoints, memory, runtime
 from engine.devices import Devices
 from engine.model import Forward
-from engine.plan import inference_plan
+from engine.plan import InferenceBatch, inference_plan
+from engine.selection import Evaluate
 
 
 class Predictor:
@@ -56,6 +58,9 @@ class Predictor:
 
         A replica takes `per_replica_batch_size` examples of full length at a time, or as
         many tokens of shorter ones. `advance` hears how many more examples are done.
+
+        Raises:
+            UserError: the memory does not suffice.
         """
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
@@ -64,9 +69,36 @@ class Predictor:
         self._session.run(self._start_feed)
         results = []
         for batch in plan:
-            results.append(self._session.run(self._fetches))
+            with memory.explained(lambda: _describe_step(batch, source)):
+                results.append(self._session.run(self._fetches))
             advance(len(batch.indices))
         return _in_order(plan, results, len(source.lengths))
+
+
+@contextlib.contextmanager
+def evaluator(forward: Forward, source: Callable[[], batches.Source], devices: Devices,
+              per_replica_batch_size: int,
+              results_of: Callable[[Dict[str, np.ndarray]], Dict[str, float]]
+              ) -> Iterator[Evaluate]:
+    """A function that evaluates checkpoints, of a training that goes on.
+
+    Its graph and session are made by the first evaluation and serve all.
+
+    Args:
+        source: gives what is to be predicted; called when there is something to evaluate.
+        results_of: the predictions for all of it -> the results.
+    """
+    with contextlib.ExitStack() as stack:
+        predictors: List[Predictor] = []
+
+        def evaluate(checkpoint: checkpoints.Checkpoint,
+                     advance: Callable[[int], None]) -> Dict[str, float]:
+            if not predictors:
+                predictors.append(stack.enter_context(Predictor(forward, source(), devices)))
+            predictors[0].restore(checkpoint)
+            return results_of(predictors[0].predict(source(), per_replica_batch_size, advance))
+
+        yield evaluate
 
 
 def _predictions(forward: Forward, features_of_replicas, devices: Devices):
@@ -84,6 +116,12 @@ def _predictions(forward: Forward, features_of_replicas, devices: Devices):
                  for name, value in predictions.items()}
     return [{name: values[replica] for name, values in local.items()}
             for replica in range(devices.num_replicas)]
+
+
+def _describe_step(batch: InferenceBatch, source: batches.Source) -> str:
+    return (f"in a step of {max(batch.sizes)} examples per replica x "
+            f"{source.padded_length(batch.indices)} tokens; lower --eval_batch_size for an "
+            "evaluation, --predict_batch_size for predictions")
 
 
 def _in_order(plan, results, num_examples: int) -> Dict[str, np.ndarray]:

@@ -12,8 +12,8 @@ def masked_lm_logits(states: tf.Tensor, embedding_table: tf.Tensor,
                      config: modeling.BertConfig) -> tf.Tensor:
     """[M, V]: a score of each word of the vocabulary for M positions.
 
-    The word embeddings are the output layer's weights, too: to train both, make the model
-    with `dense_embedding_gradient`.
+    The word embeddings are the output layer's weights, too: their gradient is one dense
+    tensor then, to which TensorFlow adds the rows of the words that were looked up.
 
     Args:
         states: [M, D], the encoder's last states at these positions alone, as of

@@ -17,8 +17,13 @@ _BAR_SECONDS = 0.5  # between changes of what stands beside a bar
 
 
 def step_values() -> Dict[str, tf.Tensor]:
-    """What a hook can fetch of each training step: loss, learning_rate, gradient_norm."""
+    """What a hook can fetch of each training step: loss, learning_rate, gradient_norm.
+
+    And loss_scale, where there is one.
+    """
+    scale = tf.get_collection(multigpu_optimizer.LOSS_SCALE)[:1]
     return {
+        **({"loss_scale": scale[0]} if scale else {}),
         # Estimator adds the loss over all replicas last.
         "loss": tf.get_collection(tf.GraphKeys.LOSSES)[-1],
         "learning_rate": tf.get_collection(multigpu_optimizer.LEARNING_RATE)[0],
@@ -86,6 +91,7 @@ class TrainingProgress(tf.train.SessionRunHook):
         self._global_batch_size = global_batch_size
         self._losses = []
         self._skipped_steps = 0
+        self._loss_scale = None
         self._start = None
 
     def __enter__(self) -> "TrainingProgress":
@@ -106,6 +112,7 @@ class TrainingProgress(tf.train.SessionRunHook):
         self._step += 1
         self._losses.append(run_values.results["loss"])
         self._skipped_steps += not np.isfinite(run_values.results["gradient_norm"])
+        self._loss_scale = run_values.results.get("loss_scale")
         self._bar.update()
         if self._start is None or self._step == self._num_train_steps or self._is_time():
             self._say(run_values.results["learning_rate"])
@@ -113,6 +120,8 @@ class TrainingProgress(tf.train.SessionRunHook):
     def end(self, session) -> None:
         if self._skipped_steps:
             log.warn(f"{self._skipped_steps} steps were skipped: their gradients were not finite")
+        if self._loss_scale:
+            log.info(f"The loss scale of the last step was {self._loss_scale:,.0f}")
 
     def _is_time(self) -> bool:
         interval = _LINE_SECONDS if self._bar.disable else _BAR_SECONDS

@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional, Sequence
 from absl import flags
 
 import optimization
-from engine import devices, log
+from engine import devices, log, runtime
 from engine.errors import UserError
 from engine.selection import EvaluationSettings
 
@@ -58,6 +58,12 @@ def define_training_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "layer_lr_decay", 1.0, "The learning rate of a layer is that of the layer above it times "
         "this, the embeddings' the lowest and the head's --learning_rate.", flag_values=values)
+    flags.DEFINE_bool(
+        "fp16", False, "Mixed precision: the encoder's matrix products in float16, with a loss "
+        "scale that finds itself. For GPUs with tensor cores.", flag_values=values)
+    flags.DEFINE_bool(
+        "recompute_layers", False, "Keep of each encoder layer its input alone and compute it "
+        "again for the gradient: less memory, more time, the same result.", flag_values=values)
     flags.DEFINE_float(
         "warmup_proportion", 0.1, "Share of the training steps over which the learning rate "
         "rises: 0.1 is 10%.", flag_values=values)
@@ -67,6 +73,9 @@ def define_training_flags(values: flags.FlagValues) -> None:
                          flag_values=values)
     flags.DEFINE_integer("seed", 42, "Of initial values, order of examples and dropout.",
                          flag_values=values)
+    flags.DEFINE_bool(
+        "xla", False, "Compile the encoder's layers with XLA in training; steps are padded to one "
+        "of a handful of lengths, each compiled once.", flag_values=values)
     flags.DEFINE_bool(
         "dynamic_padding", True, "Pad a batch to its longest example; false pads each one to "
         "--max_seq_length.", flag_values=values)
@@ -114,7 +123,12 @@ def check_tpu_flags(values: flags.FlagValues) -> None:
 
 
 def find_devices(values: flags.FlagValues) -> devices.Devices:
-    """The devices that the flags ask for; says so where they end up on the CPU."""
+    """The devices that the flags ask for; says so where they end up on the CPU.
+
+    With --xla, where there is such a flag, TensorFlow is told before they are looked for.
+    """
+    if "xla" in values and values.xla:
+        runtime.prepare_xla()
     found = devices.find_devices(
         num_gpus=_num_gpus(values),
         replicas_per_gpu=values.replicas_per_gpu,
@@ -138,12 +152,13 @@ def batch_sizes(values: flags.FlagValues) -> BatchSizes:
                       predict=positive(values, "predict_batch_size"))
 
 
-def evaluation_settings(values: flags.FlagValues,
-                        metrics: Sequence[str]) -> Optional[EvaluationSettings]:
+def evaluation_settings(values: flags.FlagValues, metrics: Sequence[str],
+                        loss: str = "eval_loss") -> Optional[EvaluationSettings]:
     """What the flags say of evaluation during the training; None where there is to be none.
 
     Args:
         metrics: the names of the task's, of which more is better.
+        loss: the name of the one of which less is better.
     """
     every_steps = in_range(values, "eval_every_steps", 0, 2**31 - 1)
     if not (every_steps or values.eval_each_epoch):
@@ -159,11 +174,11 @@ def evaluation_settings(values: flags.FlagValues,
         raise UserError("--eval_every_steps and --eval_each_epoch evaluate on the dev set: set "
                         "--do_eval, too")
     metric = values.metric_for_best or metrics[0]
-    if metric not in (*metrics, "eval_loss"):
+    if metric not in (*metrics, loss):
         raise UserError(f"--metric_for_best={metric}: this task has "
-                        f"{', '.join((*metrics, 'eval_loss'))}")
+                        f"{', '.join((*metrics, loss))}")
     return EvaluationSettings(
-        every_steps=every_steps or None, metric=metric, higher_is_better=metric != "eval_loss",
+        every_steps=every_steps or None, metric=metric, higher_is_better=metric != loss,
         patience=(positive(values, "early_stopping_patience")
                   if values["early_stopping_patience"].present else None))
 

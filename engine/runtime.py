@@ -7,11 +7,14 @@ Imported before anything touches TensorFlow: puts 2.15 into the behaviour of 1.1
 import os
 from typing import Sequence
 
+from engine.errors import UserError
+
 # TensorFlow's notices (deprecations, a CUDA library that is not there) drown what we have
 # to say; its errors still arrive as exceptions. A user's own setting stands.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow.compat.v1 as tf  # noqa: E402
+from tensorflow.python.framework import kernels  # noqa: E402
 
 IS_TENSORFLOW_1 = tf.VERSION.startswith("1.")
 
@@ -23,6 +26,27 @@ if not IS_TENSORFLOW_1:
 def visible_gpu_count() -> int:
     """Number of cards that TensorFlow can use, `CUDA_VISIBLE_DEVICES` applied."""
     return len(tf.config.experimental.list_physical_devices("GPU"))
+
+
+def prepare_xla() -> None:
+    """Makes XLA compile what is marked for it, each shape the first time that it comes.
+
+    Call it before the first session or `visible_gpu_count`. Left alone, TensorFlow puts off
+    compiling and, where it finds the shapes too many, silently does without.
+
+    Raises:
+        UserError: this TensorFlow has no XLA.
+    """
+    if not has_kernel("XlaLaunch"):
+        raise UserError(f"--xla: the TensorFlow {tf.VERSION} here was built without XLA; leave "
+                        "the flag out, or install a build that has it, such as pip's")
+    os.environ["TF_XLA_FLAGS"] = " ".join(
+        ["--tf_xla_enable_lazy_compilation=false", os.environ.get("TF_XLA_FLAGS", "")])
+
+
+def has_kernel(operation: str) -> bool:
+    """Whether this TensorFlow can run an operation of that name, on any device."""
+    return bool(kernels.get_registered_kernels_for_op(operation).kernel)
 
 
 def session_config(*, num_cpu_devices: int = 1,

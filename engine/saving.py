@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import time
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -29,6 +29,19 @@ def remove_remnants(output_dir: str) -> None:
             shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
+def restore_only(variables: Sequence[tf.Variable], *,
+                 and_initialize: Sequence[tf.Variable]) -> None:
+    """Makes this graph's saver, which saves all variables, restore from checkpoints with fewer."""
+    saver, = tf.get_collection(tf.GraphKeys.SAVERS)
+    partial = tf.train.Saver(variables)
+    initialize = tf.variables_initializer(and_initialize)
+
+    def restore(session, path):
+        partial.restore(session, path)
+        session.run(initialize)
+    saver.restore = restore
+
+
 class SaveHook(tf.train.SessionRunHook):
     """Saves every `every_steps` steps and at the end, and not before the first step.
 
@@ -47,6 +60,7 @@ class SaveHook(tf.train.SessionRunHook):
         self._signals = signals
         self._evaluations = evaluations
         self._is_evaluated = is_evaluated
+        self.step = self.saved_step = 0  # done so far; of the newest checkpoint
 
     def begin(self) -> None:
         self._global_step = tf.train.get_global_step()
@@ -54,16 +68,16 @@ class SaveHook(tf.train.SessionRunHook):
     def after_create_session(self, session, coord) -> None:
         self._saver, = tf.get_collection(tf.GraphKeys.SAVERS)
         self._remove_surplus()
-        self._step = self.saved_step = int(session.run(self._global_step))
+        self.step = self.saved_step = int(session.run(self._global_step))
         self._signals.hold()  # from now on there is something to lose
 
     def after_run(self, run_context, run_values) -> None:
         # Counted here: fetched beside the train_op, the variable may be read before or
         # after the increment.
-        self._step += 1
-        if self._step % self._every_steps == 0:
+        self.step += 1
+        if self.step % self._every_steps == 0:
             self._save(run_context.session)
-        if self._is_evaluated(self._step):
+        if self._is_evaluated(self.step):
             self._save(run_context.session)
             if self._evaluate():
                 run_context.request_stop()
@@ -74,15 +88,15 @@ class SaveHook(tf.train.SessionRunHook):
         self._save(session)
 
     def _save(self, session) -> None:
-        if self._step != self.saved_step:
-            self._saver.save(session, self._prefix, global_step=self._step,
+        if self.step != self.saved_step:
+            self._saver.save(session, self._prefix, global_step=self.step,
                              write_meta_graph=False)
-            self.saved_step = self._step
+            self.saved_step = self.step
             self._remove_surplus()
 
     def _evaluate(self) -> bool:
         """Evaluates what was just saved; returns whether the training is to end."""
-        path = os.path.join(self._output_dir, checkpoints.name_of(self._step))
+        path = os.path.join(self._output_dir, checkpoints.name_of(self.step))
         # An evaluation that a signal cuts short is made up for when the run goes on.
         self._evaluations.run(checkpoints.open_checkpoint(path),
                               lambda count: self._signals.raise_if_received())

@@ -64,6 +64,14 @@ class Records:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
+    def flat(self, name: str) -> np.ndarray:
+        """The values of a column in all records, one after the other."""
+        return self._values[name]
+
+    def offsets(self, name: str) -> np.ndarray:
+        """Where each record's values of a ragged column begin in them, and the end."""
+        return self._offsets[name]
+
     def lengths(self, name: str, indices: Union[slice, np.ndarray] = slice(None)) -> np.ndarray:
         """Number of values of a ragged column in each record of `indices`."""
         offsets = self._offsets[name]
@@ -200,4 +208,5 @@ def _path(directory: str, name: str, part: str = "values") -> str:
 def _map(path: str, dtype: str) -> np.ndarray:
     if not os.path.getsize(path):  # an empty file cannot be mapped
         return np.zeros(0, dtype)
-    return np.memmap(path, dtype, mode="r")
+    # As a plain array: a memmap's own indexing is slow.
+    return np.asarray(np.memmap(path, dtype, mode="r"))

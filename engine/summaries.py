@@ -35,6 +35,7 @@ class TrainingSummaries(tf.train.SessionRunHook):
     learning_rate: of the last step's update, the schedule's at `step - 1`.
     examples_per_second: without the first step of a run, whose time is set-up.
     padding_share: of the tokens of the global batches, those that are padding.
+    loss_scale, skipped_steps: with mixed precision; the last step's, and how many.
 
     Use it as a context manager around the training: it holds a file. To stand before the
     hook that saves: a checkpoint should not be on disk without the points before it.
@@ -91,12 +92,20 @@ class TrainingSummaries(tf.train.SessionRunHook):
             "loss": _finite_mean([result["loss"] for result in self._results]),
             "learning_rate": self._results[-1]["learning_rate"],
             "gradient_norm": _finite_mean([result["gradient_norm"] for result in self._results]),
-            "padding_share": 1 - self._tokens / self._padded_tokens}
+            "padding_share": 1 - self._tokens / self._padded_tokens,
+            **self._mixed_precision()}
         if self._point_time:
             values["examples_per_second"] = self._examples / (now - self._point_time)
         self._writer.add_summary(_summary(values), self._step)
         self._point_time = now
         self._clear()
+
+    def _mixed_precision(self) -> Dict[str, float]:
+        if "loss_scale" not in self._results[-1]:
+            return {}
+        return {"loss_scale": self._results[-1]["loss_scale"],
+                "skipped_steps": sum(not math.isfinite(result["gradient_norm"])
+                                     for result in self._results)}
 
     def _clear(self) -> None:
         self._results = []

@@ -5,12 +5,14 @@ Estimator and MirroredStrategy run it; the batches come from the plan, the updat
 """
 
 import os
-from typing import Dict, NamedTuple, Optional, Union
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Union
 
 import tensorflow.compat.v1 as tf
 
+import modeling
 import optimization
-from engine import batches, checkpoints, interruption, log, progress, saving, summaries
+from engine import (
+    batches, checkpoints, compilation, interruption, log, memory, progress, saving, summaries)
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
@@ -31,6 +33,9 @@ class TrainingSettings(NamedTuple):
     seed: int  # of initial values, order and dropout
     save_checkpoints_steps: int
     keep_checkpoint_max: int
+    xla: bool  # compile the encoder's layers
+    fp16: bool  # mixed precision, with a dynamic loss scale
+    recompute_layers: bool  # keep no activations within an encoder layer
 
 
 def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) -> int:
@@ -63,9 +68,11 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     SIGTERM and Ctrl-C end it after the step that they meet, with a checkpoint.
 
     Raises:
-        UserError: the checkpoints do not fit the model.
+        UserError: the checkpoints do not fit the model; the memory does not suffice.
         Interrupted: by one of those signals.
     """
+    if settings.fp16 and devices.kind == "CPU":
+        log.warn("--fp16 makes nothing faster on the CPU; it is for GPUs with tensor cores")
     os.makedirs(settings.output_dir, exist_ok=True)
     saving.remove_remnants(settings.output_dir)
     earlier = checkpoints.latest(settings.output_dir)
@@ -73,6 +80,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     examples_per_replica = settings.per_replica_batch_size * settings.gradient_accumulation_steps
     global_batch_size = examples_per_replica * devices.num_replicas
     plan = TrainingPlan(source.lengths, global_batch_size, settings.seed)
+    source = source.bucketed() if settings.xla else source
 
     def is_evaluated(step: int) -> bool:
         return evaluations is not None and step > 0 and _is_due(step, evaluations, plan, settings)
@@ -100,12 +108,23 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     saver = saving.SaveHook(settings.output_dir, settings.save_checkpoints_steps,
                             settings.keep_checkpoint_max, signals, evaluations, is_evaluated)
     hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver, shown]
-    with signals, curves, shown:
-        try:
-            estimator.train(input_fn, hooks=hooks, max_steps=settings.num_train_steps)
-        except interruption.Interrupted:
-            if not signals.received:
-                raise
+    if settings.xla:
+        hooks.append(compilation.CompilationLog(source, plan, first_step))
+
+    with signals, curves, shown, memory.explained(
+            lambda: _describe_step(saver.step or first_step, source, plan, settings)):
+        _run(estimator, input_fn, hooks, signals, saver, settings)
+
+
+def _run(estimator: tf.estimator.Estimator, input_fn: Callable[[], tf.data.Dataset],
+         hooks: Sequence[tf.train.SessionRunHook], signals: interruption.Deferred,
+         saver: saving.SaveHook, settings: TrainingSettings) -> None:
+    """Trains to the end, or to that of the step in which a signal came, and raises then."""
+    try:
+        estimator.train(input_fn, hooks=hooks, max_steps=settings.num_train_steps)
+    except interruption.Interrupted:
+        if not signals.received:
+            raise
     if signals.received:
         raise interruption.Interrupted(
             signals.received, f"{settings.output_dir} holds step {saver.saved_step} of "
@@ -119,6 +138,18 @@ def _is_due(step: int, evaluations: Evaluations, plan: TrainingPlan,
             or (step % every_steps == 0 if every_steps else plan.ends_epoch(step)))
 
 
+def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
+                   settings: TrainingSettings) -> str:
+    """What the step after `step` takes, and how it takes less, for `memory.explained`."""
+    batch_size = settings.per_replica_batch_size
+    kept = checkpoints.latest(settings.output_dir)
+    return (f"in training step {step + 1}: {batch_size} examples per replica at a time x "
+            f"{source.padded_length(plan.global_batch(step))} tokens; "
+            + memory.smaller_batch(batch_size, settings.gradient_accumulation_steps)
+            + "--recompute_layers or a smaller --max_seq_length help"
+            + (f"; {settings.output_dir} keeps step {kept.global_step}" if kept else ""))
+
+
 def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
               settings: TrainingSettings):
     def model_fn(features, mode):
@@ -128,15 +159,19 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             part = features
             if settings.gradient_accumulation_steps > 1:
                 part = _micro_batch(features, micro_batch, settings.per_replica_batch_size)
-            with initial_values.scope():
+            with initial_values.scope(), modeling.layer_computation(
+                    float16=settings.fp16, recompute=settings.recompute_layers,
+                    compiled=settings.xla):
                 return forward(
                     part, True, _dropout_seed(settings.seed, global_step, micro_batch)).loss
 
+        loss_scale = optimization.LossScale.create() if settings.fp16 else None
         loss, gradients = optimization.mean_gradients(
-            loss_of, settings.gradient_accumulation_steps)
+            loss_of, settings.gradient_accumulation_steps, loss_scale)
         train_op = optimization.create_train_op(
             gradients, settings.learning_rate, settings.num_train_steps, settings.warmup_steps,
-            optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay)
+            optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
+            loss_scale=loss_scale)
         _skip_report_of_uninitialized_variables()
         # Estimator adds up what the replicas report; the mean over all of them is meant.
         reported_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
@@ -200,11 +235,21 @@ class _ModelCheck(tf.train.SessionRunHook):
 
     def begin(self) -> None:
         if self._earlier:
-            checkpoints.check_matches(self._earlier, tf.global_variables())
+            self._check_earlier()
             log.info(f"Resuming from {self._earlier.path} "
                      f"(step {self._earlier.global_step})")
         elif self._init_checkpoint:
             self._report_warm_start()
+
+    def _check_earlier(self) -> None:
+        # A run that had no loss scale so far starts with one now.
+        new_names = set(optimization.LossScale.NAMES) - set(self._earlier.shapes)
+        new, others = [], []
+        for variable in tf.global_variables():
+            (new if variable.op.name in new_names else others).append(variable)
+        checkpoints.check_matches(self._earlier, others)
+        if new:
+            saving.restore_only(others, and_initialize=new)
 
     def _report_warm_start(self) -> None:
         values, path = self._initial_values, self._init_checkpoint.path

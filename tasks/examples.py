@@ -12,7 +12,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from engine import files, log, store
-from engine.batches import Source
+from engine.batches import Source, token_features
 from engine.errors import UserError
 from engine.progress import Counter
 from tasks import kinds
@@ -98,13 +98,7 @@ class TextSet(NamedTuple):
         records = self.records
 
         def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
-            places = np.arange(length)
-            filled = places < records.lengths("input_ids", indices)[:, np.newaxis]
-            second = places >= records.scalars("first_segment_length", indices)[:, np.newaxis]
-            features = {
-                "input_ids": records.padded("input_ids", indices, length).astype(np.int32),
-                "input_mask": filled.astype(np.int32),
-                "segment_ids": (filled & second).astype(np.int32)}
+            features = token_features(records, indices, length)
             if with_labels:
                 features["label_ids"] = self.kind.targets(records, indices)
             return features

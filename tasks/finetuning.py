@@ -2,21 +2,65 @@
 
 import glob
 import os
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from engine import checkpoints, log, run_record, selection, training
+from absl import flags
+
+import tokenization
+from engine import checkpoints, files, log, run_flags, run_record, selection, training
+from engine.batches import Source
 from engine.devices import Devices
+from engine.errors import UserError
 from engine.model import Forward
 from engine.run_flags import BatchSizes
 from modeling import BertConfig
 from tasks import classifier, trained
-from tasks.examples import Encoding, TextSet, load_texts
+from tasks.examples import Encoding, TextSet, load_encoding, load_texts
 from tasks.table import Split, Task
 
 
 # What scoring writes into the output directory.
 RESULT_FILES = ("eval_results.txt", "eval_results.json", "test_results*.tsv", "predict*.txt",
                 "report.html")
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """The model to start from, where the trained one goes, and for how long it is trained."""
+    flags.DEFINE_string("bert_config_file", None, "bert_config.json of the pretrained model.",
+                        flag_values=values)
+    flags.DEFINE_string("vocab_file", None, "Vocabulary of the pretrained model.",
+                        flag_values=values)
+    flags.DEFINE_string("output_dir", None, "Where checkpoints and results are written.",
+                        flag_values=values)
+    flags.DEFINE_string("init_checkpoint", None, "Checkpoint to start from (prefix or directory).",
+                        flag_values=values)
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased models.",
+                      flag_values=values)
+    flags.DEFINE_integer("max_seq_length", 128, "Longest input in tokens; longer texts are cut.",
+                         flag_values=values)
+    flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training set.",
+                       flag_values=values)
+
+
+def load_model(values: flags.FlagValues) -> Tuple[BertConfig, Encoding]:
+    """The model's config and vocabulary, held against each other and against the flags.
+
+    Raises:
+        UserError: they do not belong together.
+    """
+    config = classifier.load_config(run_flags.required(values, "bert_config_file"))
+    if values.max_seq_length > config.max_position_embeddings:
+        raise UserError(f"--max_seq_length={values.max_seq_length}: the model has only "
+                        f"{config.max_position_embeddings} positions (--bert_config_file)")
+    encoding = load_encoding(
+        run_flags.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
+        max_seq_length=values.max_seq_length, vocab_size=config.vocab_size)
+    try:
+        tokenization.validate_case_matches_checkpoint(
+            values.do_lower_case, values.init_checkpoint)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return config, encoding
 
 
 class Settings(NamedTuple):
@@ -29,15 +73,99 @@ class Settings(NamedTuple):
     learning_rate: float
     optimizer: str
     layer_lr_decay: float
+    fp16: bool
+    recompute_layers: bool
     warmup_proportion: float
     save_checkpoints_steps: int
     keep_checkpoint_max: int
     seed: int
     dynamic_padding: bool
+    xla: bool
     allow_batch_change: bool
     evaluation: Optional[selection.EvaluationSettings]  # during the training; None: only after it
     output_dir: str
     store_dir: str
+
+    @classmethod
+    def of_flags(cls, values: flags.FlagValues, metrics: Sequence[str],
+                 data_dir: str = "") -> "Settings":
+        """What the flags say; makes the directories last, when all is well.
+
+        Args:
+            metrics: the names of the task's, of which more is better.
+
+        Raises:
+            UserError: a flag is missing or has a value that it cannot have.
+        """
+        return cls(
+            data_dir=data_dir,
+            init_checkpoint=_init_checkpoint(values),
+            batch_sizes=run_flags.batch_sizes(values),
+            gradient_accumulation_steps=run_flags.positive(values, "gradient_accumulation_steps"),
+            num_train_epochs=run_flags.positive(values, "num_train_epochs"),
+            learning_rate=run_flags.positive(values, "learning_rate"),
+            optimizer=values.optimizer,
+            layer_lr_decay=run_flags.in_range(values, "layer_lr_decay", 0.01, 1),
+            fp16=values.fp16,
+            recompute_layers=values.recompute_layers,
+            xla=values.xla,
+            warmup_proportion=run_flags.in_range(values, "warmup_proportion", 0, 1),
+            save_checkpoints_steps=run_flags.positive(values, "save_checkpoints_steps"),
+            keep_checkpoint_max=run_flags.positive(values, "keep_checkpoint_max"),
+            seed=run_flags.in_range(values, "seed", 0, 2**31 - 1),
+            dynamic_padding=values.dynamic_padding,
+            allow_batch_change=values.allow_batch_change,
+            evaluation=run_flags.evaluation_settings(values, metrics),
+            output_dir=files.make_directory(
+                run_flags.required(values, "output_dir"), "--output_dir"),
+            store_dir=files.make_directory(
+                values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir"))
+
+    def global_batch_size(self, num_replicas: int) -> int:
+        """Examples of a training step, over all replicas."""
+        return self.batch_sizes.train * self.gradient_accumulation_steps * num_replicas
+
+    def training(self, num_train_steps: int) -> training.TrainingSettings:
+        """What the engine trains with, for so many steps."""
+        return training.TrainingSettings(
+            output_dir=self.output_dir,
+            num_train_steps=num_train_steps,
+            warmup_steps=int(num_train_steps * self.warmup_proportion),
+            learning_rate=self.learning_rate,
+            optimizer=self.optimizer,
+            layer_lr_decay=self.layer_lr_decay,
+            per_replica_batch_size=self.batch_sizes.train,
+            gradient_accumulation_steps=self.gradient_accumulation_steps,
+            seed=self.seed,
+            save_checkpoints_steps=self.save_checkpoints_steps,
+            keep_checkpoint_max=self.keep_checkpoint_max,
+            xla=self.xla,
+            fp16=self.fp16,
+            recompute_layers=self.recompute_layers)
+
+    def changeable(self, num_replicas: int) -> Dict[str, Any]:
+        """What a run that goes on may have otherwise than before; it is said."""
+        accumulates = self.gradient_accumulation_steps > 1
+        return {run_record.GLOBAL_BATCH_SIZE: self.global_batch_size(num_replicas),
+                "number of replicas": num_replicas,
+                # None where it is the default, as in the records of runs before there was a choice.
+                "--gradient_accumulation_steps":
+                    self.gradient_accumulation_steps if accumulates else None,
+                "--optimizer": self.optimizer if self.optimizer != "adamw" else None,
+                "--layer_lr_decay": self.layer_lr_decay if self.layer_lr_decay != 1 else None,
+                "--xla": self.xla or None,
+                "--fp16": self.fp16 or None,
+                "--num_train_epochs": self.num_train_epochs,
+                "--learning_rate": self.learning_rate,
+                "--warmup_proportion": self.warmup_proportion,
+                "--seed": self.seed,
+                **_evaluation_facts(self.evaluation),
+                "--init_checkpoint": self.init_checkpoint and self.init_checkpoint.path}
+
+
+def _init_checkpoint(values: flags.FlagValues) -> Optional[checkpoints.Checkpoint]:
+    given = "init_checkpoint" in values and values.init_checkpoint  # some commands start otherwise
+    return checkpoints.open_checkpoint(given) if given else None
 
 
 class Job(NamedTuple):
@@ -56,9 +184,7 @@ class Job(NamedTuple):
     @property
     def global_batch_size(self) -> int:
         """Examples of a training step, over all replicas."""
-        settings = self.settings
-        return (settings.batch_sizes.train * settings.gradient_accumulation_steps
-                * self.devices.num_replicas)
+        return self.settings.global_batch_size(self.devices.num_replicas)
 
     def facts(self) -> Dict[str, Any]:
         """What all runs in one output directory must have in common."""
@@ -109,50 +235,46 @@ def _load_with_mismatched(job: Job, split: Split,
     return sets
 
 
-def train(job: Job, texts: TextSet, evaluate: selection.Evaluate) -> None:
+def train(job: Job, texts: TextSet, evaluate: selection.Evaluate,
+          forward: Optional[Forward] = None, *,
+          source: Optional[Callable[[], Source]] = None,
+          facts: Optional[Mapping[str, Any]] = None) -> None:
     """Trains for the epochs asked for; goes on where an earlier run stopped.
 
     Args:
         evaluate: a checkpoint, on the dev set; used where the settings ask for evaluation
             during the training.
+        forward: the model with the loss to train it with, where that is not the job's.
+        source: makes what that loss reads, where it is more than the texts; called only
+            where there is something to train.
+        facts: what the run is, beyond the job and its data.
 
     Raises:
         UserError: the output directory holds another run, or the checkpoint another model.
     """
     settings = job.settings
-    num_train_steps = _num_train_steps(job, texts)
-    warmup_steps = int(num_train_steps * settings.warmup_proportion)
-    record = run_record.Record({**job.facts(), "training data": texts.content_hash},
-                               _changeable(job))
+    schedule = settings.training(_num_train_steps(job, texts))
+    record = run_record.Record(
+        {**job.facts(), "training data": texts.content_hash, **(facts or {})},
+        settings.changeable(job.devices.num_replicas))
     evaluations = settings.evaluation and selection.Evaluations(
         settings.output_dir, settings.evaluation, evaluate)
-    if not run_record.check_training(settings.output_dir, record, num_train_steps=num_train_steps,
-                                     allow_batch_change=settings.allow_batch_change):
+    if not run_record.check_training(
+            settings.output_dir, record, num_train_steps=schedule.num_train_steps,
+            allow_batch_change=settings.allow_batch_change):
         _catch_up(evaluations, settings.output_dir)
         return
     if evaluations and evaluations.is_patience_used_up():
         return
     if not evaluations:
         selection.forget(settings.output_dir)
-    _announce(job, len(texts), num_train_steps, warmup_steps)
+    announce(settings, job.devices, len(texts), schedule)
     _remove_results(settings.output_dir)
     trained.save(settings.output_dir, texts, job.config, job.encoding)
     with run_record.kept(settings.output_dir, record):
-        training.train(
-            job.forward, texts.source(with_labels=True), job.devices,
-            training.TrainingSettings(
-                output_dir=settings.output_dir,
-                num_train_steps=num_train_steps,
-                warmup_steps=warmup_steps,
-                learning_rate=settings.learning_rate,
-                optimizer=settings.optimizer,
-                layer_lr_decay=settings.layer_lr_decay,
-                per_replica_batch_size=settings.batch_sizes.train,
-                gradient_accumulation_steps=settings.gradient_accumulation_steps,
-                seed=settings.seed,
-                save_checkpoints_steps=settings.save_checkpoints_steps,
-                keep_checkpoint_max=settings.keep_checkpoint_max),
-            settings.init_checkpoint, evaluations)
+        training.train(forward or job.forward,
+                       source() if source else texts.source(with_labels=True),
+                       job.devices, schedule, settings.init_checkpoint, evaluations)
 
 
 def _catch_up(evaluations: Optional[selection.Evaluations], output_dir: str) -> None:
@@ -175,24 +297,6 @@ def _remove_results(output_dir: str) -> None:
             os.remove(path)
 
 
-def _changeable(job: Job) -> Dict[str, Any]:
-    """What a run that goes on may have otherwise than before; it is said."""
-    settings = job.settings
-    return {run_record.GLOBAL_BATCH_SIZE: job.global_batch_size,
-            "number of replicas": job.devices.num_replicas,
-            # None where it is the default, as in the records of runs before there was a choice.
-            "--gradient_accumulation_steps":
-                settings.gradient_accumulation_steps if _accumulates(settings) else None,
-            "--optimizer": settings.optimizer if settings.optimizer != "adamw" else None,
-            "--layer_lr_decay": settings.layer_lr_decay if settings.layer_lr_decay != 1 else None,
-            "--num_train_epochs": settings.num_train_epochs,
-            "--learning_rate": settings.learning_rate,
-            "--warmup_proportion": settings.warmup_proportion,
-            "--seed": settings.seed,
-            **_evaluation_facts(settings.evaluation),
-            "--init_checkpoint": settings.init_checkpoint and settings.init_checkpoint.path}
-
-
 def _evaluation_facts(evaluation: Optional[selection.EvaluationSettings]) -> Dict[str, Any]:
     facts = evaluation or selection.EvaluationSettings(None, None, None, None)
     each_epoch = evaluation is not None and evaluation.every_steps is None
@@ -201,16 +305,14 @@ def _evaluation_facts(evaluation: Optional[selection.EvaluationSettings]) -> Dic
             "--early_stopping_patience": facts.patience}
 
 
-def _accumulates(settings: Settings) -> bool:
-    return settings.gradient_accumulation_steps > 1
-
-
-def _announce(job: Job, num_examples: int, num_train_steps: int, warmup_steps: int) -> None:
-    if not job.settings.init_checkpoint and not checkpoints.latest(job.settings.output_dir):
+def announce(settings: Settings, devices: Devices, num_examples: int,
+             schedule: training.TrainingSettings) -> None:
+    """Says what is about to be trained, and how much of it."""
+    if not settings.init_checkpoint and not checkpoints.latest(settings.output_dir):
         log.warn("no --init_checkpoint: the whole model starts from random values")
-    times = (f" x {job.settings.gradient_accumulation_steps} accumulated"
-             if _accumulates(job.settings) else "")
-    log.info(f"Training on {job.devices.describe()}: {job.devices.num_replicas} replicas x "
-             f"{job.settings.batch_sizes.train}{times} = {job.global_batch_size} examples per "
-             f"step; {num_examples:,} examples x {job.settings.num_train_epochs:g} epochs = "
-             f"{num_train_steps:,} steps, {warmup_steps:,} of them warm-up")
+    times = settings.gradient_accumulation_steps
+    log.info(f"Training on {devices.describe()}: {devices.num_replicas} replicas x "
+             f"{settings.batch_sizes.train}{f' x {times} accumulated' if times > 1 else ''} = "
+             f"{settings.global_batch_size(devices.num_replicas)} examples per "
+             f"step; {num_examples:,} examples x {settings.num_train_epochs:g} epochs = "
+             f"{schedule.num_train_steps:,} steps, {schedule.warmup_steps:,} of them warm-up")

@@ -27,10 +27,11 @@ _METRICS = {
 
 def define_flags(values: flags.FlagValues) -> None:
     """What --task_name=file needs to know, where it cannot be guessed."""
-    for name in ("train", "dev", "test"):
+    for name, more in (("train", " With a task of the table, which has its own: another one in "
+                        "the same layout."), ("dev", ""), ("test", "")):
         flags.DEFINE_string(
             f"{name}_file", None, f"With --task_name=file: the {name} set, .tsv, .txt (tab-"
-            f"separated), .csv or .jsonl; {name}.* in --data_dir where left out.",
+            f"separated), .csv or .jsonl; {name}.* in --data_dir where left out.{more}",
             flag_values=values)
     for name, what in (("text", "the text"), ("text_pair", "the second text of a pair"),
                        ("label", "the label")):

@@ -3,7 +3,6 @@
   python -m tasks.predict --output_dir=out < texts.txt > answers.tsv
 """
 
-import contextlib
 import itertools
 import json
 import os
@@ -67,7 +66,7 @@ def main(values: flags.FlagValues) -> None:
     devices = run_flags.find_devices(values)
     chunks = in_chunks(_examples(values, model))
     first = next(chunks, None)
-    with _output(values.output_file) as file:
+    with files.output(values.output_file, "--output_file") as file:
         written = _writer(_format(values), model.task.kind, file)
         if first is None:
             log.warn("there is no text to score")
@@ -121,17 +120,6 @@ def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
         raise UserError(f"standard input, line {line_number}: one text, and the model takes "
                         "pairs, with a tab between the two")
     return Example(text_a, text_b, None)
-
-
-@contextlib.contextmanager
-def _output(path: str) -> Iterator[IO[str]]:
-    """The output file, there only when it is whole; or standard output."""
-    if not path:
-        yield sys.stdout
-        return
-    files.make_directory(os.path.dirname(os.path.abspath(path)), "--output_file: its directory")
-    with files.atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        yield file
 
 
 def _format(values: flags.FlagValues) -> str:

@@ -1,14 +1,13 @@
 """What a trained model makes of a task's dev and test sets: scores and predictions, in files."""
 
-import contextlib
 import math
 import os
 from typing import (
-    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional)
+    Any, Callable, ContextManager, Dict, Iterable, List, Mapping, NamedTuple, Optional)
 
 import numpy as np
 
-from engine import checkpoints, files, log, run_record, summaries
+from engine import checkpoints, files, inference, log, run_record, summaries
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
@@ -43,7 +42,7 @@ def score(job: Job, data: Data) -> Optional[Evaluation]:
     Raises:
         UserError: there is no trained model, or the one there is does not fit.
     """
-    checkpoint = _trained_checkpoint(job)
+    checkpoint = trained_checkpoint(job)
     log.info(f"Scoring {checkpoint.path} (step {checkpoint.global_step})")
     any_set = next(iter({**data.dev, **data.test}.values()))
     with Predictor(job.forward, any_set.source(with_labels=False), job.devices) as predictor:
@@ -63,31 +62,15 @@ def score(job: Job, data: Data) -> Optional[Evaluation]:
         return evaluation
 
 
-@contextlib.contextmanager
-def evaluator(job: Job, dev: Mapping[str, TextSet]) -> Iterator[Evaluate]:
-    """A function that evaluates checkpoints on the dev set, not on a mismatched one.
-
-    Its graph and session are made by the first evaluation and serve all.
-    """
-    with contextlib.ExitStack() as stack:
-        predictors: List[Predictor] = []
-
-        def evaluate(checkpoint: checkpoints.Checkpoint,
-                     advance: Callable[[int], None]) -> Dict[str, float]:
-            texts = dev[""]
-            source = texts.source(with_labels=False)
-            if not predictors:
-                predictors.append(stack.enter_context(
-                    Predictor(job.forward, source, job.devices)))
-            predictors[0].restore(checkpoint)
-            logits = predictors[0].predict(
-                source, job.settings.batch_sizes.evaluate, advance)["logits"]
-            return _evaluation(job.task, texts, logits).results
-
-        yield evaluate
+def evaluator(job: Job, dev: Mapping[str, TextSet]) -> ContextManager[Evaluate]:
+    """A function that evaluates checkpoints on the dev set, not on a mismatched one."""
+    return inference.evaluator(
+        job.forward, lambda: dev[""].source(with_labels=False), job.devices,
+        job.settings.batch_sizes.evaluate,
+        lambda predictions: _evaluation(job.task, dev[""], predictions["logits"]).results)
 
 
-def _trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
+def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
     """The best or newest one of the output directory, or else the one given."""
     output_dir, given = job.settings.output_dir, job.settings.init_checkpoint
     run_record.check(output_dir, job.facts())
@@ -114,20 +97,34 @@ def _evaluate(job: Job, sets: Mapping[str, TextSet], logits: Logits,
         details.update({"num_examples" + suffix: len(evaluation.errors),
                         "per_class" + suffix: evaluation.per_class,
                         "confusion_matrix" + suffix: evaluation.confusion_matrix})
-    results.update(global_step=global_step, loss=results["eval_loss"])
+    results = write_results(job.settings.output_dir, results, details, global_step)
+    return evaluations[""]._replace(results=results)
+
+
+def write_results(output_dir: str, scores: Mapping[str, float], details: Mapping[str, Any],
+                  global_step: int) -> Dict[str, float]:
+    """Writes and says the scores of a model; "eval_loss" must be among them.
+
+    Args:
+        details: what eval_results.json holds beside the scores, JSON values.
+
+    Returns:
+        The scores in the order of eval_results.txt.
+    """
+    results = dict(scores, global_step=global_step, loss=scores["eval_loss"])
     names = [name for name in _ORIGINAL_KEYS if name in results]
     results = {name: results[name] for name in names + sorted(set(results) - set(names))}
     lines = [f"{name} = {value}" for name, value in results.items()]
-    _write(job, "eval_results.txt", lines)
+    files.write_text(os.path.join(output_dir, "eval_results.txt"),
+                     "".join(f"{line}\n" for line in lines))
     # JSON has no NaN, which a correlation may be.
     figures = {name: value if math.isfinite(value) else None for name, value in results.items()}
-    files.write_json(os.path.join(job.settings.output_dir, "eval_results.json"),
-                     {**figures, **details})
-    summaries.write_evaluation(job.settings.output_dir, results, global_step)
+    files.write_json(os.path.join(output_dir, "eval_results.json"), {**figures, **details})
+    summaries.write_evaluation(output_dir, results, global_step)
     log.info("***** Eval results *****")
     for line in lines:
         log.info(f"  {line}")
-    return evaluations[""]._replace(results=results)
+    return results
 
 
 def _evaluation(task: Task, texts: TextSet, logits: np.ndarray) -> Evaluation:

@@ -28,14 +28,19 @@ class TrainedModel(NamedTuple):
 
 def save(output_dir: str, texts: TextSet, config: BertConfig, encoding: Encoding) -> None:
     """Writes the model's description into its directory, before it is trained on these texts."""
-    with files.atomic_path(os.path.join(output_dir, _VOCAB)) as temporary:
-        shutil.copyfile(encoding.vocab_file, temporary)
-    files.write_text(os.path.join(output_dir, _CONFIG), config.to_json_string())
+    save_encoder(output_dir, config, encoding)
     files.write_json(os.path.join(output_dir, _TASK), {
         **kinds.to_json(texts.kind),
         "takes_pairs": texts.has_pairs,
         "do_lower_case": encoding.do_lower_case,
         "max_seq_length": encoding.max_seq_length})
+
+
+def save_encoder(output_dir: str, config: BertConfig, encoding: Encoding) -> None:
+    """Writes what a folder of any model has beside its checkpoints."""
+    with files.atomic_path(os.path.join(output_dir, _VOCAB)) as temporary:
+        shutil.copyfile(encoding.vocab_file, temporary)
+    files.write_text(os.path.join(output_dir, _CONFIG), config.to_json_string())
 
 
 def load(model_dir: str) -> TrainedModel:

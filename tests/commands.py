@@ -1,9 +1,11 @@
 """How tests call the command: in a process of its own or, where many are needed, in this one."""
 
 import os
+import resource
 import subprocess
 import sys
-from typing import Dict, List
+from types import ModuleType
+from typing import Callable, Dict, List, Optional
 
 import run_classifier
 from conftest import ROOT
@@ -17,22 +19,33 @@ def arguments(flags: Flags) -> List[str]:
     return [f"--{name}={value}" for name, value in flags.items() if value is not None]
 
 
-def run_here(flags: Flags) -> None:
-    """Runs the command in this process; raises SystemExit where it ends with an error."""
-    command.run(run_classifier.main, run_classifier.define_flags(), usage="",
-                argv=["run_classifier.py", *arguments(flags)])
+def run_here(flags: Flags, module: ModuleType = run_classifier) -> None:
+    """Runs a command in this process; raises SystemExit where it ends with an error."""
+    command.run(module.main, module.define_flags(), usage="",
+                argv=[f"{module.__name__}.py", *arguments(flags)])
 
 
-def run_command(*args: str, cards: str = "") -> subprocess.CompletedProcess:
-    """Runs `python run_classifier.py` as people do; `cards` is CUDA_VISIBLE_DEVICES."""
-    process = start_command(*args, cards=cards)
+def run_command(*args: str, cards: str = "", address_space: Optional[int] = None,
+                **environment: str) -> subprocess.CompletedProcess:
+    """Runs `python run_classifier.py` as people do.
+
+    Args:
+        cards: CUDA_VISIBLE_DEVICES.
+        address_space: bytes that the process may have.
+        environment: variables that are set for it.
+    """
+    limit = address_space and (
+        lambda: resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space)))
+    process = start_command(*args, cards=cards, before=limit, **environment)
     output, errors = process.communicate(timeout=600)
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
-def start_command(*args: str, cards: str = "") -> subprocess.Popen:
-    """Starts it and does not wait."""
+def start_command(*args: str, cards: str = "",
+                  before: Optional[Callable[[], None]] = None,
+                  **environment: str) -> subprocess.Popen:
+    """Starts it and does not wait; `before` is called in the process, before the command."""
     return subprocess.Popen(
-        [sys.executable, "run_classifier.py", *args], cwd=ROOT,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": cards},
+        [sys.executable, "run_classifier.py", *args], cwd=ROOT, preexec_fn=before,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": cards, **environment},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)

@@ -1,5 +1,6 @@
 """What tests share: several CPU devices in this process, a tiny model, a small task."""
 
+import importlib
 import json
 import os
 import random
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from absl import flags as absl_flags
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
@@ -66,6 +68,17 @@ def tiny_model(tmp_path_factory) -> TinyModel:
     return TinyModel(str(directory / "vocab.txt"), str(directory / "bert_config.json"), checkpoint)
 
 
+@pytest.fixture(scope="session")
+def tiny_classifier(tiny_model, tmp_path_factory):
+    """The output directory of the tiny model, trained for 12 steps on `write_cola`'s task."""
+    from commands import run_here
+    directory = tmp_path_factory.mktemp("tiny_classifier")
+    run_here(dict(tiny_model._asdict(), task_name="cola", do_train=True, output_dir=directory,
+                  data_dir=write_cola(directory / "cola", train=48), max_seq_length=24,
+                  train_batch_size=8, num_train_epochs=2, learning_rate=1e-3, num_cpu_replicas=1))
+    return directory
+
+
 def sentences(count: int, seed: int = 0):
     """Made-up sentences of 1 to 20 words."""
     generator = random.Random(seed)
@@ -89,6 +102,23 @@ def write_cola(directory, *, train: int = 0, dev: int = 0, test: int = 0) -> str
 
 def cpu_devices(num_replicas: int) -> devices.Devices:
     return devices.find_devices(num_cpu_replicas=num_replicas)
+
+
+def googles(name: str):
+    """Google's module `bert.<name>`, for its functions; skips where the package is not."""
+    pytest.importorskip("bert", reason="Google's package runs on TensorFlow 1.15 only")
+    _forget_googles_flags()
+    module = importlib.import_module(f"bert.{name}")
+    _forget_googles_flags()
+    return module
+
+
+def _forget_googles_flags() -> None:
+    """Its scripts define flags of the same names when they are imported: no two can be."""
+    for module, defined in list(absl_flags.FLAGS.flags_by_module_dict().items()):
+        if module.startswith("bert."):
+            for flag in list(defined):
+                delattr(absl_flags.FLAGS, flag.name)
 
 
 def checkpoint_values(directory_or_prefix: str):

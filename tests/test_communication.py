@@ -24,7 +24,8 @@ def config() -> modeling.BertConfig:
         attention_probs_dropout_prob=0.0)
 
 
-def operations_of_a_step(num_replicas: int, kind: str, all_reduce: str, micro_batches: int = 1):
+def operations_of_a_step(num_replicas: int, kind: str, all_reduce: str, micro_batches: int = 1,
+                         float16: bool = False):
     """All that one step of a classifier's training runs."""
     names = tuple(f"/{kind}:{i}" for i in range(num_replicas))
     strategy = Devices(names, kind.upper(), all_reduce, tf.ConfigProto()).strategy()
@@ -39,10 +40,12 @@ def operations_of_a_step(num_replicas: int, kind: str, all_reduce: str, micro_ba
         def loss_of(index):
             rows = index * (BATCH // micro_batches) + tf.range(BATCH // micro_batches)
             part = {name: tf.gather(values, rows) for name, values in features.items()}
-            with tf.variable_scope(tf.get_variable_scope()):
+            with tf.variable_scope(tf.get_variable_scope()), \
+                    modeling.layer_computation(float16=float16):
                 return forward(part, True, None).loss
-        _, gradients = optimization.mean_gradients(loss_of, micro_batches)
-        return optimization.create_train_op(gradients, 1e-4, 10, 1)
+        scale = optimization.LossScale.create() if float16 else None
+        _, gradients = optimization.mean_gradients(loss_of, micro_batches, scale)
+        return optimization.create_train_op(gradients, 1e-4, 10, 1, loss_scale=scale)
 
     with strategy.scope():
         train_ops = strategy.experimental_local_results(
@@ -70,10 +73,11 @@ def num_dense_values() -> int:
                if "word_embeddings" not in variable.name and "replica" not in variable.name)
 
 
-@pytest.mark.parametrize("num_replicas, micro_batches", [(2, 1), (3, 1), (8, 1), (2, 4)])
+@pytest.mark.parametrize("num_replicas, micro_batches, float16", [
+    (2, 1, False), (3, 1, False), (8, 1, False), (2, 4, False), (2, 1, True)])
 def test_cards_exchange_one_pack_of_gradients_and_the_rows_of_the_embeddings(
-        num_replicas, micro_batches):
-    operations = operations_of_a_step(num_replicas, "gpu", "nccl", micro_batches)
+        num_replicas, micro_batches, float16):
+    operations = operations_of_a_step(num_replicas, "gpu", "nccl", micro_batches, float16)
     packs = [op for op in operations if op.type == "NcclAllReduce"]
     assert sorted({op.device for op in packs}) == sorted(op.device for op in packs)
     assert [op.inputs[0].shape.as_list() for op in packs] == [[num_dense_values()]] * num_replicas

@@ -78,6 +78,45 @@ def test_gradients_are_the_slopes_of_the_loss(activation):
         assert abs((actual["d " + name] * direction).sum() - slope) < 1e-4 * max(1.0, size), name
 
 
+@pytest.mark.parametrize("computation", [{}, dict(recompute=True)])
+def test_attention_scores_are_given_out_where_asked_for_and_take_a_gradient(computation):
+    """Against Q K^T / sqrt(H), written out over the states that enter each layer."""
+    config, features = tiny_config(), random_features()
+    heads, size = config.num_attention_heads, config.hidden_size // config.num_attention_heads
+    rng = np.random.RandomState(4)
+
+    def project(x, layer, name):
+        kernel, bias = (tf.get_variable(f"bert/encoder/layer_{layer}/attention/self/{name}/{part}")
+                        for part in ("kernel", "bias"))
+        x = tf.tensordot(x, kernel, 1) + bias
+        return tf.transpose(tf.reshape(x, [BATCH, LENGTH, heads, size]), [0, 2, 1, 3])
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        inputs = {name: tf.constant(value, tf.int32) for name, value in features.items()}
+        with modeling.layer_computation(**computation):
+            model = modeling.BertModel(config, False, **inputs, gives_attention_scores=True)
+        with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+            entering = [model.get_embedding_output()] + model.get_all_encoder_layers()[:-1]
+            written_out = [
+                tf.matmul(project(x, layer, "query"), project(x, layer, "key"), transpose_b=True)
+                / math.sqrt(size) for layer, x in enumerate(entering)]
+        weights = [tf.constant(rng.normal(size=[BATCH, heads, LENGTH, LENGTH]), tf.float32)
+                   for _ in entering]
+        outputs = []
+        for scores in (model.get_attention_scores(), written_out):
+            loss = tf.reduce_sum(tf.sin(model.get_sequence_output())) + tf.add_n([
+                tf.reduce_sum(tf.sin(score) * weight) for score, weight in zip(scores, weights)])
+            gradients = zip(tf.trainable_variables(), tf.gradients(loss, tf.trainable_variables()))
+            outputs.append({f"scores of layer {layer}": x for layer, x in enumerate(scores)})
+            outputs[-1].update({"d " + variable.op.name: tf.convert_to_tensor(gradient)
+                                for variable, gradient in gradients if gradient is not None})
+        load(session, random_values(tf.global_variables()))
+        assert_close(*session.run(outputs))
+    with tf.Graph().as_default():
+        plain = modeling.BertModel(config, False, tf.zeros([1, 2], tf.int32))
+        assert plain.get_attention_scores() == [None] * config.num_hidden_layers
+
+
 def test_a_missing_mask_attends_to_all_and_missing_types_are_zero():
     config, features = tiny_config(), random_features()
     plain = evaluate(modeling.BertModel, config, {"input_ids": features["input_ids"]})

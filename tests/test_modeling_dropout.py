@@ -94,7 +94,7 @@ def test_attention_drops_probabilities_and_its_gradient_knows():
         bias = tf.constant(-10000.0 * rng.randint(2, size=[2, 1, 1, 7]), tf.float32)
         probs = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / 2.0 + bias)
         formula = tf.matmul(modeling.dropout(probs, 0.3, dropout_seed=seed), value)
-        ours = modeling._attend(query, key, value, bias, 0.3, seed)
+        ours, = modeling._attend(query, key, value, bias, 0.3, seed)
         results = []
         for context in (ours, formula):
             gradients = tf.gradients(tf.reduce_sum(tf.sin(context)), [query, key, value])

@@ -1,10 +1,10 @@
 """The pretraining heads: Google's names and numbers, and one dense gradient of the tied table."""
 
 import numpy as np
-import pytest
 
 import modeling
 from bert_reference import VOCAB, load, placeholders, random_features, random_values, tiny_config
+from conftest import googles
 from engine import pretraining_heads
 
 import tensorflow.compat.v1 as tf
@@ -15,9 +15,9 @@ WEIGHTS = np.array([[1, 1, 0], [1, 1, 1], [1, 0, 0]], np.float32)
 NEXT = np.array([0, 1, 1], np.int32)
 
 
-def build(inputs, config, *, is_training=False, dense=True):
+def build(inputs, config):
     """The losses, as Google has them, and all that they are made of."""
-    model = modeling.BertModel(config, is_training, **inputs, dense_embedding_gradient=dense)
+    model = modeling.BertModel(config, False, **inputs)
     states = tf.reshape(model.get_sequence_output_at(tf.constant(POSITIONS)), [-1, 16])
     masked = pretraining_heads.masked_lm_logits(states, model.get_embedding_table(), config)
     following = pretraining_heads.next_sentence_logits(model.get_pooled_output(), config)
@@ -32,25 +32,23 @@ def build(inputs, config, *, is_training=False, dense=True):
         "next log probs": tf.nn.log_softmax(following)}
 
 
-def run(builder, config, *, gradients=True):
+def run(builder, config):
     """Values and gradients by name, of variables that depend on their names and shapes alone."""
     features = random_features()
     with tf.Graph().as_default(), tf.Session() as session:
         inputs = placeholders(features)
         outputs = builder(inputs, config)
         variables = tf.trainable_variables()
-        if gradients:
-            made = tf.gradients(outputs["masked"] + outputs["next"], variables)
-            outputs.update({f"d {variable.op.name}": tf.convert_to_tensor(gradient)
-                            for gradient, variable in zip(made, variables)})
+        gradients = tf.gradients(outputs["masked"] + outputs["next"], variables)
+        outputs.update({f"d {variable.op.name}": tf.convert_to_tensor(gradient)
+                        for gradient, variable in zip(gradients, variables)})
         load(session, random_values(tf.global_variables()))
         return session.run(outputs, {inputs[name]: features[name] for name in features})
 
 
-def googles(inputs, config):
-    bert_modeling = pytest.importorskip("bert.modeling")
-    bert_pretraining = pytest.importorskip("bert.run_pretraining")
-    model = bert_modeling.BertModel(config, False, **inputs)
+def googles_heads(inputs, config):
+    bert_pretraining = googles("run_pretraining")
+    model = googles("modeling").BertModel(config, False, **inputs)
     masked, _, masked_log_probs = bert_pretraining.get_masked_lm_output(
         config, model.get_sequence_output(), model.get_embedding_table(),
         tf.constant(POSITIONS), tf.constant(IDS), tf.constant(WEIGHTS))
@@ -61,27 +59,22 @@ def googles(inputs, config):
 
 
 def test_names_losses_probabilities_and_gradients_are_googles():
-    pytest.importorskip("bert.run_pretraining")
+    googles("run_pretraining")
     config = tiny_config(hidden_act="tanh")
-    expected, actual = run(googles, config), run(build, config)
+    expected, actual = run(googles_heads, config), run(build, config)
     assert sorted(expected) == sorted(actual)
     assert "d cls/predictions/transform/LayerNorm/gamma" in expected
     for name, value in expected.items():
         np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_the_tied_tables_gradient_is_one_tensor_and_the_sum_of_both_uses():
-    config = tiny_config()
+def test_the_tied_tables_gradient_is_one_tensor_not_rows_for_replicas_to_gather():
     inputs = {name: tf.constant(value) for name, value in random_features().items()}
-    losses = build(inputs, config)
+    losses = build(inputs, tiny_config())
     table, = [variable for variable in tf.trainable_variables()
               if variable.op.name.endswith("word_embeddings")]
     gradient, = tf.gradients(losses["masked"] + losses["next"], [table])
     assert isinstance(gradient, tf.Tensor) and gradient.shape.as_list() == [VOCAB, 16]
-    dense = run(build, config)
-    rows = run(lambda *arguments: build(*arguments, dense=False), config)
-    for name, value in rows.items():
-        np.testing.assert_allclose(dense[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_the_states_at_some_positions_are_those_of_the_sequence_output():

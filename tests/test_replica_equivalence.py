@@ -32,7 +32,8 @@ def settings(output_dir, per_replica_batch_size: int, **changes) -> training.Tra
         output_dir=str(output_dir), num_train_steps=STEPS, warmup_steps=4, learning_rate=5e-5,
         optimizer="adamw", layer_lr_decay=1.0,
         per_replica_batch_size=per_replica_batch_size, gradient_accumulation_steps=1, seed=7,
-        save_checkpoints_steps=1000, keep_checkpoint_max=5)._replace(**changes)
+        save_checkpoints_steps=1000, keep_checkpoint_max=5, xla=False, fp16=False,
+        recompute_layers=False)._replace(**changes)
 
 
 def train(model: TinyModel, source, num_replicas, run_settings, *, config_changes=None,
@@ -116,7 +117,7 @@ def crash_after(step: int, monkeypatch) -> None:
 
     def save_and_die(self, session):
         original(self, session)
-        if self._step == step:
+        if self.step == step:
             raise Crash()
     monkeypatch.setattr(saving.SaveHook, "_save", save_and_die)
 

@@ -1,14 +1,16 @@
 """Proves that the shell scripts find a Python that works, and say in one line where none does."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, write_cola
 
 TOOLS = ("bash", "cat", "cksum", "dirname", "mkdir")
+RECIPES = ("scripts/quickstart.sh", "scripts/distill.sh")
 pytestmark = pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason="needs a POSIX shell")
 
 
@@ -83,14 +85,41 @@ def test_what_an_environment_of_the_user_lacks_is_named_and_not_installed(bare_m
     ({"MODEL": "/no/where"}, "MODEL=/no/where is not a folder"),
     ({"PYTHON": "no-such-python"}, "PYTHON=no-such-python"),
 ])
-def test_quickstart_refuses_bad_settings_in_one_line(bare_machine, tmp_path, variables, part):
-    result = run(bare_machine, "scripts/quickstart.sh", OUTPUT_DIR=str(tmp_path / "out"),
-                 **variables)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_refuses_bad_settings_in_one_line(bare_machine, tmp_path, recipe, variables, part):
+    result = run(bare_machine, recipe, OUTPUT_DIR=str(tmp_path / "out"), **variables)
     assert_one_error_line(result, part)
 
 
-def test_quickstart_refuses_a_folder_that_is_no_model(bare_machine, tmp_path):
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_refuses_a_folder_that_is_no_model(bare_machine, tmp_path, recipe):
     (tmp_path / "notes").mkdir()
-    result = run(bare_machine, "scripts/quickstart.sh", OUTPUT_DIR=str(tmp_path / "out"),
+    result = run(bare_machine, recipe, OUTPUT_DIR=str(tmp_path / "out"),
                  MODEL=str(tmp_path / "notes"), PYTHON=sys.executable)
     assert_one_error_line(result, "neither bert_config.json", "nor config.json")
+
+
+def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_path):
+    settings = dict(
+        MODEL=os.path.dirname(tiny_model.vocab_file), TASK="cola", STUDENT="1,8,2,12",
+        DATA_DIR=write_cola(tmp_path / "cola", train=32, dev=9), TEACHER_EPOCHS="1",
+        INTERMEDIATE_EPOCHS="1", PREDICTION_EPOCHS="1", OUTPUT_DIR=str(tmp_path / "out"),
+        PYTHON=sys.executable, CUDA_VISIBLE_DEVICES="")
+    command = "scripts/distill.sh --max_seq_length=16"
+    whole = run(os.environ, command, **settings)
+    assert whole.returncode == 0, whole.stderr
+    assert re.search(r"\| teacher \| 2 × 16 \|.*\n\| student \| 1 × 8 \|", whole.stdout)
+    assert "step 1/1" in whole.stderr
+    again = run(os.environ, command, **settings)
+    assert again.stdout == whole.stdout and "step" not in again.stderr
+
+
+@pytest.mark.parametrize("variables, part", [
+    ({}, "TEXTS and MODEL are needed"),
+    ({"TEXTS": "/no/where.txt", "MODEL": "/"}, "there is no file /no/where.txt"),
+    ({"TEXTS": "README.md", "MODEL": "/no/where"}, "MODEL=/no/where is not a folder"),
+])
+def test_rewrite_refuses_bad_settings_in_one_line(bare_machine, tmp_path, variables, part):
+    result = run(bare_machine, "scripts/rewrite.sh", OUTPUT_DIR=str(tmp_path / "out"), **variables)
+    assert_one_error_line(result, part)
+    assert not (tmp_path / "out").exists()

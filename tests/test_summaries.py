@@ -124,7 +124,7 @@ def interrupted(tiny_model, source, tmp_path_factory):
 
     def die(self, run_context, run_values):
         original(self, run_context, run_values)
-        if self._step == 11:
+        if self.step == 11:
             raise Crash()
     original = saving.SaveHook.after_run
     changes = dict(num_train_steps=STEPS, save_checkpoints_steps=7)

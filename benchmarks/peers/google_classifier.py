@@ -17,17 +17,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf  # noqa: E402
 from bert import modeling, run_classifier, tokenization  # noqa: E402
 
+from benchmarks.peers.step_times import StepTimes  # noqa: E402
+
 WARMUP_STEPS = 2
-
-
-class StepTimes(tf.train.SessionRunHook):
-    """When each step ended."""
-
-    def __init__(self):
-        self.ends = []
-
-    def after_run(self, run_context, run_values):
-        self.ends.append(time.time())
 
 
 def make_estimator(args, num_train_steps):

@@ -47,6 +47,17 @@ def batches_of(tokenizer, texts, labels, batch_size, order):
         yield batch, torch.tensor([labels[i] for i in rows])
 
 
+def order_of(lengths, args):
+    """A pass over the examples in whole batches; grouped by length as `group_by_length` does."""
+    order = torch.randperm(len(lengths)).tolist()
+    order = order[:len(order) // args.batch_size * args.batch_size]
+    if not args.group_by_length:
+        return order
+    window = 50 * args.batch_size
+    return [i for start in range(0, len(order), window)
+            for i in sorted(order[start:start + window], key=lambda i: -lengths[i])]
+
+
 def optimizer_of(model, learning_rate):
     decayed, undecayed = [], []
     for name, parameter in model.named_parameters():
@@ -62,11 +73,11 @@ def train(model, tokenizer, texts, labels, args):
     optimizer = optimizer_of(model, args.learning_rate)
     schedule = get_linear_schedule_with_warmup(optimizer, int(num_steps * 0.1), num_steps)
     model.train()
+    lengths = [len(ids) for ids in tokenizer(*map(list, zip(*texts)))["input_ids"]]
     step, start = 0, None
     while step < num_steps:
-        order = torch.randperm(len(texts)).tolist()
-        order = order[:len(order) // args.batch_size * args.batch_size]
-        for batch, targets in batches_of(tokenizer, texts, labels, args.batch_size, order):
+        for batch, targets in batches_of(tokenizer, texts, labels, args.batch_size,
+                                         order_of(lengths, args)):
             model(**batch, labels=targets).loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
@@ -98,6 +109,7 @@ def main():
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--epochs", type=float, default=3)
+    parser.add_argument("--group_by_length", action="store_true")
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--max_steps", type=int, default=0,
                         help="for timing: so many steps and no evaluation; 0: all epochs")

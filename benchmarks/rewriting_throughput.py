@@ -1,0 +1,189 @@
+"""Rewriting: pairs of slot and phrase a second, ours and one at a time, in one process.
+
+  python -m benchmarks.rewriting_throughput --model=MINILM_TF --texts=glue/SST-2/train.tsv
+
+The peer works as bert-ad's worker does: a pair is tokenized, padded to --max_seq_length and
+scored, then the next. Ours is all of `python -m rewriting.rewrite`, its search included, on one
+replica. With --pool_sizes: the memory of ours with pools of these sizes instead, made of the
+texts' clauses over and over, with a number added so that no phrase repeats.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from typing import List
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+import tokenization
+from benchmarks import report
+from benchmarks.large_set import AnonymousMemory
+from engine import devices
+from engine.inference import Predictor
+from rewriting import constraints, pool, rewriter, scorer, sets, texts
+from tasks import trained
+
+MAX_SEQ_LENGTH = 128
+NUM_SLOW_PAIRS = 100
+
+
+def train_one_step(model: str, texts_file: str, work_dir: str) -> None:
+    """A scorer in work_dir/out and a pool in work_dir/slots."""
+    def run(module: str, *flags: str) -> None:
+        subprocess.run([sys.executable, "-m", module, *flags], cwd=report.ROOT, check=True,
+                       stderr=subprocess.DEVNULL)
+
+    run("rewriting.create_data", f"--input_file={texts_file}", f"--output_dir={work_dir}/slots",
+        "--num_negatives=1", "--num_eval_negatives=1")
+    with open(f"{work_dir}/slots/train.jsonl", encoding="utf-8") as file:
+        lines = list(itertools.islice(file, 32))
+    with open(f"{work_dir}/few.jsonl", "w", encoding="utf-8") as file:
+        file.writelines(lines)
+    run("rewriting.run", f"--train_file={work_dir}/few.jsonl", "--do_train", "--num_gpus=0",
+        f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
+        f"--init_checkpoint={model}", f"--output_dir={work_dir}/out", "--num_train_epochs=0.5",
+        f"--max_seq_length={MAX_SEQ_LENGTH}")
+
+
+def load_rewriter(model: trained.TrainedModel, pool_file: str, store_dir: str):
+    phrases = pool.load_pool(pool_file, None, model.encoding, store_dir)
+    return rewriter.Rewriter(model.encoding, phrases, constraints.make_constraints(None, [], []),
+                             rewriter.Limits(min_words=2, num_candidates=50, top_k=5))
+
+
+class OneAtATime:
+    """The peer."""
+
+    def __init__(self, model: trained.TrainedModel, checkpoint_path: str):
+        self._tokenizer = tokenization.FullTokenizer(model.encoding.vocab_file)
+        graph = tf.Graph()
+        with graph.as_default():
+            self._inputs = {name: tf.placeholder(tf.int32, [None, MAX_SEQ_LENGTH])
+                            for name in ("input_ids", "input_mask", "segment_ids")}
+            self._logits = scorer.pairwise(model.config)(
+                self._inputs, False, None).predictions["logits"]
+            self._session = tf.Session(graph=graph)
+            tf.train.Saver().restore(self._session, checkpoint_path)
+
+    def score(self, before: str, phrase: str, after: str) -> float:
+        ids = self._tokenizer.convert_tokens_to_ids
+        first = ["[CLS]", *self._tokenizer.tokenize(phrase), "[SEP]"]
+        tokens = [*first, *self._tokenizer.tokenize(before), *["[MASK]"] * (len(first) - 2),
+                  *self._tokenizer.tokenize(after), "[SEP]"][:MAX_SEQ_LENGTH]
+        padding = [0] * (MAX_SEQ_LENGTH - len(tokens))
+        features = {"input_ids": ids(tokens) + padding,
+                    "input_mask": [1] * len(tokens) + padding,
+                    "segment_ids": ([0] * len(first) + [1] * len(tokens))[:len(tokens)] + padding}
+        logits = self._session.run(self._logits, {
+            self._inputs[name]: [values] for name, values in features.items()})
+        return float(sets.KIND.scores(logits)[0, 1])
+
+
+def compare(args, work_dir: str) -> None:
+    train_one_step(args.model, args.texts, work_dir)
+    model, checkpoint = trained.load(f"{work_dir}/out"), trained.checkpoint_of(f"{work_dir}/out")
+    ours = load_rewriter(model, f"{work_dir}/slots/pool.txt", work_dir)
+    lines = list(itertools.islice(texts.read_texts(args.texts, "--texts"), args.num_texts))
+    found, tried = ours.candidates(lines)
+    one_at_a_time = OneAtATime(model, checkpoint.path)
+    slow_pairs = [(found[tried.slots[pair]][1], ours.phrase(tried.phrases[pair])) for pair in
+                  np.linspace(0, len(tried) - 1, NUM_SLOW_PAIRS).astype(int)]
+    rates: List[float] = []
+    peers: List[float] = []
+    source = ours.example().source()
+    with Predictor(scorer.pairwise(model.config), source, devices.find_devices(num_gpus=0)
+                   ) as predictor:
+        predictor.restore(checkpoint)
+        predict = rewriter.predict_with(predictor, 8, lambda count: None)
+        ours.rewrite(lines[:8], predict)
+        one_at_a_time.score("a", "b", "c")
+        for _ in range(args.pairs):
+            start = time.time()
+            for slot, phrase in slow_pairs:
+                one_at_a_time.score(slot.before, phrase, slot.after)
+            peers.append(len(slow_pairs) / (time.time() - start))
+            start = time.time()
+            ours.rewrite(lines, predict)
+            rates.append(len(tried) / (time.time() - start))
+            print(f"ours {rates[-1]:.1f}, one at a time {peers[-1]:.1f} pairs/s", flush=True)
+    report.append(
+        f"Rewriting, {len(lines)} texts of {os.path.basename(os.path.dirname(args.texts))}, "
+        "1 replica: pairs/s (median)",
+        [{"ours": f"{np.median(rates):.1f}", "one at a time": f"{np.median(peers):.1f}",
+          "ours / one at a time": report.ratios(rates, peers),
+          "tokens of a pair (mean)": f"{tried.lengths().mean():.1f} of {MAX_SEQ_LENGTH}"}],
+        command="python -m benchmarks.rewriting_throughput",
+        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+
+
+def write_pool(clauses: List[str], size: int, path: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        for number in range(size):
+            file.write(f"{clauses[number % len(clauses)]} {number}\n")
+
+
+def search(args) -> dict:
+    """Prepares a pool and finds the candidates of some texts; its memory and times."""
+    memory = AnonymousMemory()
+    memory.start()
+    model = trained.load(f"{args.work_dir}/out")
+    start = time.time()
+    ours = load_rewriter(model, args.pool_file, args.work_dir)
+    prepared = time.time() - start
+    lines = list(itertools.islice(texts.read_texts(args.texts, "--texts"), args.num_texts))
+    start = time.time()
+    ours.candidates(lines)
+    return {"prepare_seconds": prepared, "search_seconds": time.time() - start,
+            "peak_mb": memory.peak_mb}
+
+
+def measure_memory(args, work_dir: str) -> None:
+    train_one_step(args.model, args.texts, work_dir)
+    with open(f"{work_dir}/slots/pool.txt", encoding="utf-8") as file:
+        clauses = file.read().splitlines()
+    rows = []
+    for size in map(int, args.pool_sizes.split(",")):
+        path = f"{work_dir}/pool-{size}.txt"
+        write_pool(clauses, size, path)
+        answer = subprocess.run(
+            [sys.executable, "-m", "benchmarks.rewriting_throughput", f"--model={args.model}",
+             f"--texts={args.texts}", f"--num_texts={args.num_texts}", f"--pool_file={path}",
+             f"--work_dir={work_dir}"],
+            cwd=report.ROOT, stdout=subprocess.PIPE, universal_newlines=True, check=True)
+        found = json.loads(answer.stdout.splitlines()[-1])
+        rows.append({"phrases": f"{size:,}", "prepared in, s": f"{found['prepare_seconds']:.1f}",
+                     f"search for {args.num_texts} texts, s": f"{found['search_seconds']:.2f}",
+                     "anonymous resident memory at most, MB": f"{found['peak_mb']:.0f}"})
+        print(rows[-1], flush=True)
+    report.append("Rewriting, pools of several sizes", rows,
+                  command="python -m benchmarks.rewriting_throughput "
+                          f"--pool_sizes={args.pool_sizes}",
+                  versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--texts", required=True)
+    parser.add_argument("--num_texts", type=int, default=64)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pool_sizes", help="measure the memory with pools of these sizes")
+    parser.add_argument("--pool_file", help="only search in this pool")
+    parser.add_argument("--work_dir", help="with --pool_file: where the model is")
+    args = parser.parse_args()
+    args.model, args.texts = map(os.path.abspath, (args.model, args.texts))
+    if args.pool_file:
+        print(json.dumps(search(args)))
+        return
+    with tempfile.TemporaryDirectory() as work_dir:
+        (measure_memory if args.pool_sizes else compare)(args, work_dir)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Out of memory: one line that says how large a step was and what to change."""
+
+import contextlib
+import re
+from typing import Callable, Iterator
+
+import tensorflow.compat.v1 as tf
+
+from engine.errors import UserError
+
+# TensorFlow's class is that of a full disk, too; a hint at its end speaks of OOM in any case.
+_MEMORY = re.compile(r"OOM when|out of memory|MemoryError|(failed|unable) to allocate",
+                     re.IGNORECASE)
+
+
+@contextlib.contextmanager
+def explained(explain: Callable[[], str]) -> Iterator[None]:
+    """Want of memory becomes a UserError with what `explain` says of it; no other error does."""
+    try:
+        yield
+    except MemoryError as error:
+        raise UserError(f"out of memory {explain()}") from error
+    except tf.errors.ResourceExhaustedError as error:
+        if not _MEMORY.search(error.message):
+            raise
+        raise UserError(f"out of memory {explain()}") from error
+
+
+def smaller_batch(batch_size: int, times: int) -> str:
+    """The flags that make the same training step in less memory; empty for one example."""
+    divisors = [divisor for divisor in range(2, batch_size + 1) if batch_size % divisor == 0]
+    if not divisors:
+        return ""
+    return (f"--train_batch_size={batch_size // divisors[0]} "
+            f"--gradient_accumulation_steps={times * divisors[0]} make the same step in less, and ")

@@ -1,0 +1,160 @@
+"""Sentences → token ids in flat arrays on disk: a corpus of any size in little memory."""
+
+import functools
+import itertools
+from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from engine import log, store
+from engine.errors import UserError
+from engine.progress import Counter
+from pretraining import chinese_words, workers
+from pretraining.texts import Sentence
+from tokenization import BatchTokenizer
+
+_PIECE_CHARACTERS = 1 << 18  # of text that a process tokenizes at a time
+_BLOCK_SENTENCES = 1 << 20  # that are looked at in one go for where documents begin
+# Shares of tokens that the vocabulary does not know: of a text in a language of its own,
+# or one that was lower-cased for another vocabulary, it is most of them.
+_UNKNOWN_WARNING, _UNKNOWN_ERROR = 0.05, 0.5
+
+# Where the words of a run of ideographs begin: bool [len(run)].
+Segmenter = Callable[[str], np.ndarray]
+
+
+class Corpus(NamedTuple):
+    """A tokenized corpus; sentences without tokens, and documents without any, are left out."""
+    sentences: store.Store  # ids, ragged; word_starts, ragged, where asked for; document; label
+    documents: store.Store  # first_sentence
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Of all sentences in a row."""
+        return self.sentences.flat("ids")
+
+    @property
+    def word_starts(self) -> Optional[np.ndarray]:
+        """Whether a word begins at each id; None where only the vocabulary says so."""
+        return self.sentences.flat("word_starts") if "word_starts" in self.sentences else None
+
+    @property
+    def ends(self) -> np.ndarray:
+        """Where each sentence begins in `ids`, and the end, [number of sentences + 1]."""
+        return self.sentences.offsets("ids")
+
+    def document_range(self, document: int) -> Tuple[int, int]:
+        """Its first sentence, and the first of the next document."""
+        first = self.documents.scalars("first_sentence")
+        is_last = document == len(first) - 1
+        return int(first[document]), len(self.sentences) if is_last else int(first[document + 1])
+
+
+def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchTokenizer, *,
+             segmenter: Optional[Segmenter], num_processes: int) -> Corpus:
+    """Tokenizes sentences into new stores in `directory`.
+
+    Args:
+        segmenter: finds the words of Chinese text; None where each ideograph is one.
+
+    Raises:
+        UserError: there is no text, or the vocabulary knows little of it.
+    """
+    id_dtype = "uint16" if max(tokenizer.vocab.values()) < 2 ** 16 else "uint32"
+    columns = {"ids": store.Column(id_dtype, ragged=True),
+               "document": store.Column("int64", ragged=False),
+               "label": store.Column("uint8", ragged=False)}
+    if segmenter:
+        columns["word_starts"] = store.Column("uint8", ragged=True)
+    encode = functools.partial(_encode, tokenizer=tokenizer, segmenter=segmenter)
+    unknown = 0
+
+    def chunks() -> Iterator[store.Chunk]:
+        nonlocal unknown
+        with Counter("Tokenizing", unit="sentences") as counter:
+            for chunk in workers.in_order(encode, _pieces(sentences), num_processes):
+                unknown += np.count_nonzero(chunk["ids"][0] == tokenizer.vocab["[UNK]"])
+                counter.advance(len(chunk["document"]))
+                yield chunk
+
+    tokenized = store.open_or_build(directory, "sentences", {}, columns, chunks)
+    if not len(tokenized):
+        raise UserError("--input_file: there is no text in it")
+    _check_unknown(unknown / len(tokenized.flat("ids")))
+    return Corpus(tokenized, store.open_or_build(
+        directory, "documents", {}, {"first_sentence": store.Column("int64", ragged=False)},
+        functools.partial(_first_sentences, tokenized.scalars("document"))))
+
+
+def _pieces(sentences: Iterable[Sentence]) -> Iterator[List[Sentence]]:
+    """Lists of sentences of some length together."""
+    piece, length = [], 0
+    for sentence in sentences:
+        piece.append(sentence)
+        length += len(sentence.text)
+        if length >= _PIECE_CHARACTERS:
+            yield piece
+            piece, length = [], 0
+    if piece:
+        yield piece
+
+
+def _encode(sentences: List[Sentence], tokenizer: BatchTokenizer,
+            segmenter: Optional[Segmenter]) -> store.Chunk:
+    """The store's columns for some sentences."""
+    documents, texts, labels = zip(*sentences)
+    if segmenter:
+        ids, word_starts, lengths = _encode_words(texts, tokenizer, segmenter)
+    else:
+        ids, lengths = tokenizer.encode_batch(texts)
+    kept = lengths > 0
+    lengths = lengths[kept]
+    chunk = {"ids": (ids, lengths), "document": np.array(documents, np.int64)[kept],
+             "label": np.array(labels, np.uint8)[kept]}
+    if segmenter:
+        chunk["word_starts"] = (word_starts, lengths)
+    return chunk
+
+
+def _encode_words(texts: Iterable[str], tokenizer: BatchTokenizer,
+                  segmenter: Segmenter) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids of texts in a row, where words begin, and the number of each text's ids."""
+    runs_of_texts = [chinese_words.runs(text) for text in texts]
+    runs = list(itertools.chain.from_iterable(runs_of_texts))
+    ids, run_lengths = tokenizer.encode_batch(runs)
+    starts = ~piece_flags(tokenizer)[ids]
+    ends = np.cumsum(run_lengths)
+    for run, end, length in zip(runs, ends, run_lengths):
+        # Ideographs that this Python's Unicode does not know yet have no token.
+        if chinese_words.is_run(run) and len(run) == length:
+            starts[end - length:end] = segmenter(run)
+    text_ends = np.cumsum([len(text_runs) for text_runs in runs_of_texts])
+    lengths = np.diff(np.concatenate([[0], ends])[text_ends], prepend=0)
+    return ids, starts, lengths
+
+
+@functools.lru_cache(maxsize=1)
+def piece_flags(tokenizer: BatchTokenizer) -> np.ndarray:
+    """Of each id, whether it goes on with a word instead of beginning one; bool [vocab size]."""
+    flags = np.zeros(max(tokenizer.vocab.values()) + 1, bool)
+    flags[[index for token, index in tokenizer.vocab.items() if token.startswith("##")]] = True
+    return flags
+
+
+def _first_sentences(documents: np.ndarray) -> Iterator[store.Chunk]:
+    """Where the number of the document changes."""
+    last = -1
+    for start in range(0, len(documents), _BLOCK_SENTENCES):
+        block = documents[start:start + _BLOCK_SENTENCES]
+        changes = np.flatnonzero(np.diff(block, prepend=last))
+        last = block[-1]
+        yield {"first_sentence": start + changes}
+
+
+def _check_unknown(share: float) -> None:
+    if share >= _UNKNOWN_ERROR:
+        raise UserError(f"--vocab_file knows too little of the text: {share:.0%} of its tokens are "
+                        "[UNK]; give the vocabulary of the text's language, and --do_lower_case "
+                        "as it wants it, or make one with pretraining.create_vocab")
+    if share >= _UNKNOWN_WARNING:
+        log.warn(f"{share:.1%} of the tokens are [UNK]: the vocabulary knows little of the text")

@@ -1,0 +1,291 @@
+"""Raw text → examples for pretraining, in TFRecord files.
+
+  python -m pretraining.create_data --input_file='books/*.txt' --vocab_file=$BERT/vocab.txt \\
+    --output_file=books.tfrecord
+
+Flags, their meaning and what is written are those of the original's create_pretraining_data.
+With --masks=frozen each example has its features: input_ids, input_mask, segment_ids
+[max_seq_length], masked_lm_positions, masked_lm_ids, masked_lm_weights
+[max_predictions_per_seq] and next_sentence_labels [1], int64 but for the weights. With
+--masks=dynamic, for masks that are drawn while training: input_ids as they are in the
+text, input_mask, segment_ids, word_starts [max_seq_length] and next_sentence_labels [1],
+all int64; word_starts is 1 where a word (or whatever is masked as a whole) begins.
+Beside each file OUTPUT there is OUTPUT.json: the settings, and what is in it.
+
+The text is tokenized once into arrays on disk, and examples are drawn as places in them:
+memory does not grow with the corpus. The same settings give the same bytes, on any
+number of processes.
+"""
+
+import contextlib
+import functools
+import os
+import tempfile
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import numpy as np
+from absl import flags
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine import command, files, log, store
+from engine.errors import UserError
+from engine.progress import Counter
+from pretraining import chinese_words, example_protos, masking, objectives, texts, workers
+from pretraining.assembly import Assembly
+from pretraining.corpus import Corpus, tokenize
+from tokenization import BatchTokenizer
+
+import tensorflow.compat.v1 as tf
+
+_PIECE_EXAMPLES = 512  # that a process puts together at a time
+
+
+class Settings(NamedTuple):
+    """All that shapes the bytes, but for the texts and the vocabulary."""
+    objective: str
+    input_format: str
+    one_sentence_per_example: bool
+    masks: str
+    max_seq_length: int
+    max_predictions_per_seq: int
+    masked_lm_prob: float
+    short_seq_prob: float
+    dupe_factor: int
+    random_seed: int
+    do_lower_case: bool
+    do_whole_word_mask: bool
+    chinese_whole_words: bool
+
+    @property
+    def drawing(self) -> objectives.Settings:
+        """How stretches of the corpus become examples."""
+        kind = ("sentence_pairs" if self.objective == "mlm_nsp" else
+                "labelled_pairs" if self.input_format == "pairs" else
+                "sentences" if self.one_sentence_per_example else "blocks")
+        # What is given as a whole is taken as a whole.
+        short_seq_prob = self.short_seq_prob if kind in ("sentence_pairs", "blocks") else 0.0
+        return objectives.Settings(kind, self.max_seq_length, short_seq_prob, self.dupe_factor,
+                                   self.random_seed)
+
+    @property
+    def mask_shape(self) -> str:
+        """Of `masking.SHAPES`."""
+        if self.objective != "span":
+            return "words"
+        return "second_text" if self.input_format == "pairs" else "spans"
+
+
+def define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+
+    def define(kind, name, default, *arguments, **limits):
+        kind(name, default, *arguments, flag_values=values, **limits)
+
+    define(flags.DEFINE_string, "input_file", None, "text files, comma-separated: names, patterns "
+           "and directories; .gz is unpacked")
+    define(flags.DEFINE_enum, "input_format", "sentences", sorted(texts.FORMATS),
+           "sentences: one a line, a blank line between documents; paragraphs: one a line, split "
+           "into sentences here; pairs: label TAB anything TAB text TAB text")
+    define(flags.DEFINE_string, "output_file", None, "TFRecord files, comma-separated: examples "
+           "are dealt out to them in turn")
+    define(flags.DEFINE_string, "vocab_file", None, "the model's vocabulary")
+    define(flags.DEFINE_bool, "do_lower_case", True, "lower-case the text and drop its accents, "
+           "as uncased models want it")
+    define(flags.DEFINE_integer, "max_seq_length", 128, "tokens of an example, at most",
+           lower_bound=5)
+    define(flags.DEFINE_integer, "max_predictions_per_seq", 20, "masked tokens of an example, at "
+           "most", lower_bound=1)
+    define(flags.DEFINE_float, "masked_lm_prob", 0.15, "share of the tokens that is masked",
+           lower_bound=0.0, upper_bound=1.0)
+    define(flags.DEFINE_float, "short_seq_prob", 0.1, "share of the documents whose examples are "
+           "made shorter than they could be", lower_bound=0.0, upper_bound=1.0)
+    define(flags.DEFINE_integer, "dupe_factor", None, "passes over the corpus, each with other "
+           "examples and masks; 10, or 1 with --masks=dynamic", lower_bound=1)
+    define(flags.DEFINE_integer, "random_seed", 12345, "of all that is drawn", lower_bound=0,
+           upper_bound=2 ** 32 - 1)
+    define(flags.DEFINE_bool, "do_whole_word_mask", False, "mask all pieces of a word or none")
+    define(flags.DEFINE_bool, "chinese_whole_words", False, "the same, and Chinese words are what "
+           "the package jieba takes for them")
+    define(flags.DEFINE_enum, "objective", "mlm_nsp", ("mlm_nsp", "mlm", "span"),
+           "mlm_nsp: masked tokens, and whether the second text follows the first; mlm: masked "
+           "tokens; span: runs of masked words, or, with --input_format=pairs, a run in the second "
+           "text as long as the first")
+    define(flags.DEFINE_bool, "one_sentence_per_example", False, "with mlm and span: each sentence "
+           "alone, instead of all that fits of a document")
+    define(flags.DEFINE_enum, "masks", "frozen", ("frozen", "dynamic"), "frozen: drawn here; "
+           "dynamic: drawn anew in each epoch of the training")
+    define(flags.DEFINE_integer, "num_processes", workers.num_cores(), "processes that work at a "
+           "time; the output does not depend on it", lower_bound=1)
+    for name in ("input_file", "output_file", "vocab_file"):
+        flags.mark_flag_as_required(name, flag_values=values)
+    return values
+
+
+def main(flag_values: flags.FlagValues) -> None:
+    settings = _settings(flag_values)
+    tokenizer = _tokenizer(flag_values.vocab_file, settings.do_lower_case)
+    paths = files.find(flag_values.input_file, "--input_file")
+    outputs = _outputs(flag_values.output_file)
+    facts = {**settings._asdict(), "mask_shape": settings.mask_shape,
+             "vocab_sha256": _hash(flag_values.vocab_file), "num_files": len(outputs),
+             "inputs": [_identity(path) for path in paths]}
+    if _is_done(outputs, facts):
+        log.info(f"{flag_values.output_file} is there, made with the same settings from the same "
+                 "files")
+        return
+    create(paths, outputs, settings, tokenizer, flag_values.num_processes, facts)
+
+
+def create(paths: List[str], outputs: List[str], settings: Settings, tokenizer: BatchTokenizer,
+           num_processes: int, facts: Dict[str, Any]) -> None:
+    """Makes the files `outputs`, with `facts` beside each."""
+    directory = os.path.dirname(outputs[0]) or "."
+    segmenter = chinese_words.load_segmenter() if settings.chinese_whole_words else None
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".create_data-") as work_dir:
+        corpus = tokenize(texts.read_sentences(paths, settings.input_format), work_dir, tokenizer,
+                          segmenter=segmenter, num_processes=num_processes)
+        if settings.objective == "mlm_nsp" and len(corpus.documents) < 2:
+            raise UserError("--objective=mlm_nsp takes second texts from other documents, and the "
+                            "text is one document: put blank lines between its documents, or "
+                            "give --objective=mlm")
+        examples = _draw(corpus, work_dir, settings.drawing, num_processes)
+        assembly = Assembly(
+            corpus, examples, tokenizer, settings.max_seq_length,
+            settings.do_whole_word_mask or settings.chinese_whole_words,
+            _scheme(settings, tokenizer), settings.random_seed)
+        counts = _write(assembly, outputs, num_processes)
+    for path in outputs:
+        files.write_json(_facts_path(path), {**facts, **counts})
+
+
+def _settings(flag_values: flags.FlagValues) -> Settings:
+    given = {name: flag_values[name].value for name in Settings._fields}
+    if given["dupe_factor"] is None:
+        given["dupe_factor"] = 1 if given["masks"] == "dynamic" else 10
+    settings = Settings(**given)
+    if settings.input_format == "pairs" and settings.objective != "span":
+        raise UserError(f"--input_format=pairs is for --objective=span, not {settings.objective}")
+    if settings.one_sentence_per_example and (
+            settings.objective == "mlm_nsp" or settings.input_format == "pairs"):
+        raise UserError("--one_sentence_per_example is for --objective=mlm, and for "
+                        "--objective=span of sentences: an example of others has two texts")
+    return settings
+
+
+def _tokenizer(vocab_file: str, do_lower_case: bool) -> BatchTokenizer:
+    files.require_file(vocab_file, "--vocab_file")
+    try:
+        tokenizer = BatchTokenizer(vocab_file, do_lower_case)
+    except ValueError as error:
+        raise UserError(f"--vocab_file: {error}") from error
+    if tokenizer.mask_id is None:
+        raise UserError(f"--vocab_file={vocab_file} lacks [MASK], which pretraining needs")
+    return tokenizer
+
+
+def _scheme(settings: Settings, tokenizer: BatchTokenizer) -> Optional[masking.Scheme]:
+    if settings.masks == "dynamic":
+        return None
+    return masking.Scheme.of(tokenizer, shape=settings.mask_shape,
+                             masked_lm_prob=settings.masked_lm_prob,
+                             max_predictions_per_seq=settings.max_predictions_per_seq)
+
+
+def _draw(corpus: Corpus, directory: str, settings: objectives.Settings,
+          num_processes: int) -> store.Store:
+    """Which stretches of the corpus make an example, as a store."""
+    draw = functools.partial(objectives.draw, corpus=corpus, settings=settings)
+
+    def chunks():
+        with Counter("Drawing examples", unit="examples") as counter:
+            blocks = objectives.blocks(corpus, settings)
+            for chunk in workers.in_order(draw, blocks, num_processes):
+                counter.advance(len(chunk["label"]))
+                yield chunk
+
+    examples = store.open_or_build(directory, "examples", {}, objectives.COLUMNS, chunks)
+    if not len(examples):
+        raise UserError("--input_file: no pair has a first text of two tokens or more and a "
+                        "second one that is longer, within --max_seq_length")
+    return examples
+
+
+def _write(assembly: Assembly, outputs: List[str], num_processes: int) -> Dict[str, Any]:
+    """Writes all examples; returns their number and what they are like."""
+    total = len(assembly.examples)
+    pieces = ((start, min(start + _PIECE_EXAMPLES, total))
+              for start in range(0, total, _PIECE_EXAMPLES))
+    sums = np.zeros(3, np.int64)
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(tf.python_io.TFRecordWriter(
+            stack.enter_context(files.atomic_path(path)))) for path in outputs]
+        counter = stack.enter_context(Counter("Writing", unit="examples", total=total))
+        number = 0
+        serialize = functools.partial(_serialize, assembly)
+        for messages, piece_sums in workers.in_order(serialize, pieces, num_processes):
+            for message in messages:
+                writers[number % len(writers)].write(message)
+                number += 1
+            sums += piece_sums
+            counter.advance(len(messages))
+    num_tokens, num_masked, num_labels = map(int, sums)
+    masked = f", {num_masked / num_tokens:.1%} of them masked" if assembly.scheme else ""
+    labels = f"; next_sentence_labels is 1 in {num_labels / total:.1%}" if num_labels else ""
+    log.info(f"{total:,} examples of {num_tokens / total:.1f} tokens{masked}{labels}")
+    return {"num_examples": total, "num_tokens": num_tokens, "num_masked": num_masked,
+            "num_next_sentence_labels": num_labels}
+
+
+def _serialize(assembly: Assembly, piece):
+    """The messages of a piece, and the sums over it: tokens, masked tokens, labels."""
+    features = assembly.features(*piece)
+    num_masked = features["masked_lm_weights"].sum() if assembly.scheme else 0
+    sums = [features["input_mask"].sum(), num_masked, features["next_sentence_labels"].sum()]
+    return example_protos.serialize(features), np.array(sums, np.int64)
+
+
+def _outputs(names: str) -> List[str]:
+    paths = [name.strip() for name in names.split(",") if name.strip()]
+    if not paths or len(set(paths)) < len(paths):
+        raise UserError(f"--output_file={names}: must be one or more different files")
+    for path in paths:
+        files.make_directory(os.path.dirname(path) or ".", "--output_file: directory")
+        if os.path.isdir(path):
+            raise UserError(f"--output_file={path} is a directory; give the name of a file")
+    return paths
+
+
+def _is_done(outputs: List[str], facts: Dict[str, Any]) -> bool:
+    """Whether all files are there, made of the same; raises a UserError where of something else."""
+    existing = [path for path in outputs if os.path.exists(path)]
+    for path in existing:
+        if not os.path.exists(_facts_path(path)):
+            raise UserError(f"--output_file={path} is there, and not known to be of these "
+                            "settings: remove it, or give another name")
+        found = files.read_json(_facts_path(path), "facts")
+        for name, value in facts.items():
+            if found.get(name) != value:
+                difference = ("from other files" if name == "inputs" else
+                              f"with {name} {found.get(name)}, and now it is {value}")
+                raise UserError(f"--output_file={path} is there, made {difference}: remove it, or "
+                                "give another name")
+    return len(existing) == len(outputs)
+
+
+def _identity(path: str) -> List[Any]:
+    """What tells whether a file has changed; and says so with file and reason if it cannot be."""
+    status = os.stat(files.require_file(path, "--input_file"))
+    return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
+
+
+def _hash(path: str) -> str:
+    with open(path, "rb") as file:
+        return files.hash_of(file.read())
+
+
+def _facts_path(path: str) -> str:
+    return f"{path}.json"
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=__doc__)

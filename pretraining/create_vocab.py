@@ -1,0 +1,153 @@
+"""A vocabulary for one's own text: trained on it, or an existing one with words of its domain.
+
+  python -m pretraining.create_vocab --input_file='books/*.txt' --output_dir=vocab
+
+trains WordPiece (package tokenizers) and writes vocab.txt, with [PAD] in row 0, unused rows
+and [UNK], [CLS], [SEP], [MASK] where BERT's vocabularies have them.
+
+  python -m pretraining.create_vocab --extend_vocab --vocab_file=$BERT/vocab.txt \\
+    --init_checkpoint=$BERT/bert_model.ckpt --words_file=words.txt --output_dir=extended
+
+gives [unused] rows to the words of a file, or, with --input_file, to those words of a text
+that are cut into pieces most often; writes vocab.txt and bert_model.ckpt, in which the
+embedding of each such word is the mean of its pieces' and all else is as it was.
+"""
+
+import os
+import shutil
+from typing import Iterator, List
+
+import numpy as np
+from absl import flags
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine import checkpoints, command, files, log, vocabulary
+from engine.errors import UserError
+from engine.progress import Counter
+from pretraining import texts, vocabularies
+from tokenization import FullTokenizer
+
+import tensorflow.compat.v1 as tf
+
+CHECKPOINT = "bert_model.ckpt"
+CONFIG = "bert_config.json"
+
+_SHOWN_WORDS = 10
+
+
+def define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+
+    def define(kind, name, default, text, **limits):
+        kind(name, default, text, flag_values=values, **limits)
+
+    define(flags.DEFINE_string, "input_file", None, "text files, comma-separated: names, patterns "
+           "and directories; .gz is unpacked")
+    define(flags.DEFINE_string, "output_dir", None, "the folder to write; new or empty")
+    define(flags.DEFINE_bool, "do_lower_case", True, "lower-case the text and drop its accents")
+    define(flags.DEFINE_integer, "vocab_size", 30522, "rows of a new vocabulary, at most",
+           lower_bound=6)
+    define(flags.DEFINE_integer, "num_unused", 99, "unused rows of a new vocabulary",
+           lower_bound=0)
+    define(flags.DEFINE_integer, "min_frequency", 2, "how often a piece of a new vocabulary must "
+           "occur", lower_bound=1)
+    define(flags.DEFINE_bool, "extend_vocab", False, "give unused rows of a vocabulary to words")
+    define(flags.DEFINE_string, "vocab_file", None, "the vocabulary to extend")
+    define(flags.DEFINE_string, "init_checkpoint", None, "the checkpoint to extend")
+    define(flags.DEFINE_string, "words_file", None, "words to give rows to, one a line")
+    define(flags.DEFINE_integer, "num_words", None, "how many words of --input_file are given "
+           "rows, at most; all unused rows", lower_bound=1)
+    flags.mark_flag_as_required("output_dir", flag_values=values)
+    return values
+
+
+def main(flag_values: flags.FlagValues) -> None:
+    if flag_values.extend_vocab:
+        extend(flag_values)
+        return
+    given = [name for name in ("vocab_file", "init_checkpoint", "words_file", "num_words")
+             if flag_values[name].value is not None]
+    if given:
+        raise UserError(f"--{given[0]} is for --extend_vocab")
+    train(flag_values)
+
+
+def train(flag_values: flags.FlagValues) -> None:
+    """Writes a vocabulary trained on the text."""
+    tokens = vocabularies.train(
+        _lines(flag_values.input_file), vocab_size=flag_values.vocab_size,
+        num_unused=flag_values.num_unused, do_lower_case=flag_values.do_lower_case,
+        min_frequency=flag_values.min_frequency)
+    with files.new_folder(flag_values.output_dir, "--output_dir") as folder:
+        _write_vocab(folder, tokens, flag_values.do_lower_case)
+    log.info(f"{flag_values.output_dir}: {len(tokens):,} rows")
+
+
+def extend(flag_values: flags.FlagValues) -> None:
+    """Writes a vocabulary and a checkpoint in which unused rows belong to words."""
+    for name in ("vocab_file", "init_checkpoint"):
+        if not flag_values[name].value:
+            raise UserError(f"--extend_vocab needs --{name}")
+    files.require_file(flag_values.vocab_file, "--vocab_file")
+    checkpoint = checkpoints.open_checkpoint(flag_values.init_checkpoint)
+    if vocabularies.WORD_EMBEDDINGS not in checkpoint.shapes:
+        raise UserError(f"--init_checkpoint={checkpoint.path} has no "
+                        f"{vocabularies.WORD_EMBEDDINGS}: it is no model of BERT's")
+    tokens = vocabulary.read_tokens(flag_values.vocab_file,
+                                    checkpoint.shapes[vocabularies.WORD_EMBEDDINGS][0])
+    tokenizer = FullTokenizer(flag_values.vocab_file, flag_values.do_lower_case)
+    words = _words(flag_values, tokenizer, len(vocabularies.unused_rows(tokens)))
+    extended, added = vocabularies.extend(tokens, words, tokenizer)
+    if not added:
+        raise UserError("there is no new word, or no [unused] row in --vocab_file")
+    with files.new_folder(flag_values.output_dir, "--output_dir") as folder:
+        _write_vocab(folder, extended, flag_values.do_lower_case)
+        reader = tf.train.load_checkpoint(checkpoint.path)
+        variables = {name: np.asarray(reader.get_tensor(name)) for name in checkpoint.shapes}
+        checkpoints.write_checkpoint(os.path.join(folder, CHECKPOINT),
+                                     vocabularies.extend_embeddings(variables, added))
+        config = os.path.join(os.path.dirname(checkpoint.path), CONFIG)
+        if os.path.exists(config):
+            shutil.copy(config, folder)
+    shown = ", ".join(word.word for word in added[:_SHOWN_WORDS])
+    log.info(f"{flag_values.output_dir}: rows for {len(added):,} words: {shown}"
+             + (" …" if len(added) > _SHOWN_WORDS else ""))
+
+
+def _words(flag_values: flags.FlagValues, tokenizer: FullTokenizer, num_rows: int) -> List[str]:
+    """The words of the file, all of which must fit, or the best ones of the text."""
+    if bool(flag_values.words_file) == bool(flag_values.input_file):
+        raise UserError("--extend_vocab needs one of --words_file and --input_file")
+    if flag_values.input_file:
+        ranked = vocabularies.words_that_split(_lines(flag_values.input_file), tokenizer)
+        return ranked[:flag_values.num_words]
+    words = []
+    for line_number, line in texts.read_lines(flag_values.words_file):
+        if line.strip():
+            try:
+                words.append(vocabularies.single_word(line.strip(), tokenizer))
+            except ValueError as error:
+                raise UserError(f"{flag_values.words_file}, line {line_number}: {error}") from error
+    num_new = len(set(words) - set(tokenizer.vocab))
+    if num_new > num_rows:
+        raise UserError(f"--words_file={flag_values.words_file} has {num_new:,} new words, and "
+                        f"--vocab_file {num_rows:,} unused rows")
+    return words
+
+
+def _lines(input_file: str) -> Iterator[str]:
+    with Counter("Reading", unit="lines") as counter:
+        for path in files.find(input_file or "", "--input_file"):
+            for _, line in texts.read_lines(path):
+                counter.advance(1)
+                yield line
+
+
+def _write_vocab(folder: str, tokens: List[str], do_lower_case: bool) -> None:
+    files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
+    files.write_json(os.path.join(folder, vocabulary.CASING_FILE),
+                     {"do_lower_case": do_lower_case})
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=__doc__)

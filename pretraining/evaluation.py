@@ -1,0 +1,119 @@
+"""How well a model guesses masked words and next sentences, over all replicas."""
+
+import contextlib
+import math
+import os
+from typing import Callable, Dict, Iterator, List, Mapping
+
+import numpy as np
+
+from engine import checkpoints, files, log, run_record, summaries
+from engine.batches import Source
+from engine.errors import UserError
+from engine.inference import Predictor
+from engine.progress import Counter
+from engine.selection import Evaluate
+from pretraining import model
+from pretraining.job import RESULTS, Job
+from pretraining.records import RecordSet
+
+# Of which more is better; of LOSS, less is.
+NEXT_SENTENCE_ACCURACY = "next_sentence_accuracy"
+METRICS = ("masked_lm_accuracy", NEXT_SENTENCE_ACCURACY)
+LOSS = "loss"
+
+_MASKED_LM_HEAD = "cls/predictions/output_bias"
+_NEXT_SENTENCE_HEAD = "cls/seq_relationship/output_bias"
+
+
+@contextlib.contextmanager
+def evaluator(job: Job, records: RecordSet) -> Iterator[Evaluate]:
+    """A function that evaluates checkpoints on these examples, each once.
+
+    Its graph and session are made by the first evaluation and serve all.
+    """
+    source = _source(job, records)
+    with contextlib.ExitStack() as stack:
+        predictors: List[Predictor] = []
+
+        def evaluate(checkpoint: checkpoints.Checkpoint,
+                     advance: Callable[[int], None]) -> Dict[str, float]:
+            if not predictors:
+                forward = model.forward_of(job.config, next_sentences=(
+                    records.has_next_sentences and _NEXT_SENTENCE_HEAD in checkpoint.shapes))
+                predictors.append(stack.enter_context(Predictor(forward, source, job.devices)))
+            predictors[0].restore(checkpoint)
+            return metrics_of(predictors[0].predict(
+                source, job.per_replica_eval_batch_size, advance))
+
+        yield evaluate
+
+
+def _source(job: Job, records: RecordSet) -> Source:
+    """The examples to evaluate: all, or the first that --max_eval_steps leaves."""
+    source, count = records.source(job.training.seed), _num_examples(job, records)
+    if count < len(records):
+        log.warn(f"--max_eval_steps={job.max_eval_steps}: the first {count:,} of {len(records):,} "
+                 "examples are evaluated, and no others")
+    return source._replace(lengths=source.lengths[:count])
+
+
+def _num_examples(job: Job, records: RecordSet) -> int:
+    if job.max_eval_steps is None:
+        return len(records)
+    return min(len(records), (job.max_eval_steps * job.per_replica_eval_batch_size
+                              * job.devices.num_replicas))
+
+
+def metrics_of(predictions: Mapping[str, np.ndarray]) -> Dict[str, float]:
+    """Means over masked tokens and over examples, under the original's names."""
+    sums = {name: float(values.sum(dtype=np.float64)) for name, values in predictions.items()}
+    num_masked = max(sums["masked_lm_weight"], 1e-5)
+    metrics = {"masked_lm_accuracy": sums["masked_lm_correct"] / num_masked,
+               "masked_lm_loss": sums["masked_lm_loss"] / num_masked}
+    loss = metrics["masked_lm_loss"]
+    metrics["perplexity"] = math.exp(min(loss, 700.0))  # e^710 is more than a float holds
+    if "next_sentence_loss" in sums:
+        num_examples = len(predictions["next_sentence_loss"])
+        for name in (NEXT_SENTENCE_ACCURACY, "next_sentence_loss"):
+            metrics[name] = sums[name.replace("accuracy", "correct")] / num_examples
+        loss += metrics["next_sentence_loss"]
+    return {LOSS: loss, **metrics}
+
+
+def evaluate_and_write(job: Job, records: RecordSet, evaluate: Evaluate) -> None:
+    """Evaluates the best or newest model and writes eval_results.txt, `name = value` lines.
+
+    Raises:
+        UserError: there is no model, or the one there is does not fit.
+    """
+    checkpoint = _checkpoint(job)
+    log.info(f"Evaluating {checkpoint.path} (step {checkpoint.global_step})")
+    total = _num_examples(job, records)
+    with Counter("Evaluating", unit="examples", total=total) as counter:
+        metrics = evaluate(checkpoint, counter.advance)
+    results = {"global_step": checkpoint.global_step, **metrics}
+    lines = [f"{name} = {results[name]}" for name in sorted(results)]
+    files.write_text(os.path.join(job.output_dir, RESULTS), "".join(f"{line}\n" for line in lines))
+    summaries.write_evaluation(job.output_dir, metrics, checkpoint.global_step)
+    log.info("***** Eval results *****")
+    for line in lines:
+        log.info(f"  {line}")
+
+
+def _checkpoint(job: Job) -> checkpoints.Checkpoint:
+    """The best or newest one of the output directory, or else the one given."""
+    run_record.check(job.output_dir, job.facts())
+    checkpoint = checkpoints.best(job.output_dir) or job.init_checkpoint
+    if not checkpoint:
+        raise UserError(f"--output_dir={job.output_dir} holds no model; train one (--do_train), or "
+                        "give one as --init_checkpoint")
+    return with_masked_lm_head(checkpoint)
+
+
+def with_masked_lm_head(checkpoint: checkpoints.Checkpoint) -> checkpoints.Checkpoint:
+    """Returns `checkpoint`; raises a UserError where it lacks the head that guesses words."""
+    if _MASKED_LM_HEAD not in checkpoint.shapes:
+        raise UserError(f"{checkpoint.path} has no masked-LM head (cls/predictions): give one that "
+                        "was pretrained, or train it first (python -m pretraining.run --do_train)")
+    return checkpoint

@@ -1,0 +1,155 @@
+"""Which stretches of a corpus make an example: the original's pairs, blocks, single sentences.
+
+An example is where its texts begin in the corpus and how long they are, so that a
+hundred million of them can be drawn, kept on disk and shuffled before a token is copied.
+"""
+
+import functools
+from typing import Callable, Iterator, List, Mapping, NamedTuple, Tuple
+
+import numpy as np
+
+from engine import store
+from pretraining.corpus import Corpus
+from tasks.examples import truncated_lengths
+
+_DRAWS_OF_ANOTHER_DOCUMENT = 10
+_BLOCK_SENTENCES = 4096  # in the documents that one random state serves, more or less
+
+COLUMNS = {"first_start": store.Column("int64", ragged=False),
+           "first_length": store.Column("int32", ragged=False),
+           "second_start": store.Column("int64", ragged=False),
+           "second_length": store.Column("int32", ragged=False),
+           "label": store.Column("uint8", ragged=False)}
+
+# Beginning and end in the corpus of a first and a second text, and next_sentence_label.
+_Stretches = Tuple[int, int, int, int, int]
+
+
+class Settings(NamedTuple):
+    """How examples are drawn."""
+    objective: str  # of OBJECTIVES
+    max_seq_length: int
+    short_seq_prob: float
+    dupe_factor: int
+    seed: int
+
+
+class Block(NamedTuple):
+    """Documents in a row, in one of the passes over the corpus."""
+    number: int
+    repetition: int
+    documents: range
+
+
+def blocks(corpus: Corpus, settings: Settings) -> Iterator[Block]:
+    """All documents, as often as `dupe_factor` says, in blocks that the corpus alone shapes."""
+    num_documents = len(corpus.documents)
+    size = max(1, _BLOCK_SENTENCES * num_documents // len(corpus.sentences))
+    for repetition in range(settings.dupe_factor):
+        for number, start in enumerate(range(0, num_documents, size)):
+            yield Block(number, repetition, range(start, min(start + size, num_documents)))
+
+
+def draw(block: Block, corpus: Corpus, settings: Settings) -> store.Chunk:
+    """The examples of a block, as the columns of a store."""
+    random = np.random.RandomState([settings.seed, block.repetition, block.number])
+    limit = settings.max_seq_length - num_special_tokens(settings.objective)
+    drawn: List[_Stretches] = []
+    for document in block.documents:
+        target = limit
+        if random.random_sample() < settings.short_seq_prob:
+            target = _integer(random, 2, limit)
+        drawn.extend(OBJECTIVES[settings.objective](corpus, document, target, random))
+    first_start, first_end, second_start, second_end, labels = np.array(
+        drawn, np.int64).reshape(-1, 5).T
+    kept = truncated_lengths(first_end - first_start, second_end - second_start,
+                             np.full(len(drawn), limit))
+    # What is too long loses tokens at both ends, by the toss of a coin for each.
+    first_cut = random.binomial(first_end - first_start - kept[0], 0.5)
+    second_cut = random.binomial(second_end - second_start - kept[1], 0.5)
+    return {"first_start": first_start + first_cut, "first_length": kept[0],
+            "second_start": second_start + second_cut, "second_length": kept[1], "label": labels}
+
+
+def num_special_tokens(objective: str) -> int:
+    """[CLS], and [SEP] behind each text."""
+    return 3 if objective in WITH_TWO_TEXTS else 2
+
+
+def _integer(random: np.random.RandomState, first: int, last: int) -> int:
+    """One of first..last."""
+    return first + int(random.random_sample() * (last - first + 1))
+
+
+def _sentence_pairs(corpus: Corpus, document: int, target: int,
+                    random: np.random.RandomState) -> Iterator[_Stretches]:
+    """The original's: sentences that fill `target` tokens, cut in two; half the time the second
+    part is exchanged for one from another document, and its sentences are used next."""
+    ends = corpus.ends
+    start, last = corpus.document_range(document)
+    while start < last:
+        chunk_end = _fill(ends, start, last, target)
+        middle = start + (_integer(random, 1, chunk_end - start - 1)
+                          if chunk_end - start > 1 else 1)
+        if chunk_end - start == 1 or random.random_sample() < 0.5:
+            other_first, other_last = _another_document(corpus, document, random)
+            second = _integer(random, other_first, other_last - 1)
+            length = int(ends[middle] - ends[start])
+            second_end = _fill(ends, second, other_last, target - length)
+            yield (ends[start], ends[middle], ends[second], ends[second_end], 1)
+            start = middle
+        else:
+            yield (ends[start], ends[middle], ends[middle], ends[chunk_end], 0)
+            start = chunk_end
+
+
+def _fill(ends: np.ndarray, start: int, last: int, target: int) -> int:
+    """The first sentence after so many from `start` on as have `target` tokens, at least one."""
+    offset = np.searchsorted(ends[start:last + 1], ends[start] + target)
+    return min(max(start + int(offset), start + 1), last)
+
+
+def _another_document(corpus: Corpus, document: int,
+                      random: np.random.RandomState) -> Tuple[int, int]:
+    for _ in range(_DRAWS_OF_ANOTHER_DOCUMENT):
+        other = _integer(random, 0, len(corpus.documents) - 1)
+        if other != document:
+            break
+    return corpus.document_range(other)
+
+
+def _blocks(corpus: Corpus, document: int, target: int,
+            random: np.random.RandomState) -> Iterator[_Stretches]:
+    """The document's tokens, cut where they fill an example; the last one is shorter."""
+    first, last = corpus.document_range(document)
+    end = int(corpus.ends[last])
+    for start in range(int(corpus.ends[first]), end, target):
+        yield (start, min(start + target, end), 0, 0, 0)
+
+
+def _sentences(corpus: Corpus, document: int, target: int,
+               random: np.random.RandomState) -> Iterator[_Stretches]:
+    """Each sentence."""
+    first, last = corpus.document_range(document)
+    ends = corpus.ends[first:last + 1]
+    for start, end in zip(ends[:-1], ends[1:]):
+        yield (start, end, 0, 0, 0)
+
+
+def _labelled_pairs(corpus: Corpus, document: int, target: int,
+                    random: np.random.RandomState) -> Iterator[_Stretches]:
+    """The pair, its second text cut to fit; none where that leaves no more than the first has."""
+    first, last = corpus.document_range(document)
+    if last - first < 2:
+        return
+    start, middle, end = (int(place) for place in corpus.ends[first:last + 1])
+    end = min(end, start + target)
+    if 1 < middle - start < end - middle:
+        yield (start, middle, middle, end, int(corpus.sentences.scalars("label")[first]))
+
+
+OBJECTIVES: Mapping[str, Callable[..., Iterator[_Stretches]]] = {
+    "sentence_pairs": _sentence_pairs, "blocks": _blocks, "sentences": _sentences,
+    "labelled_pairs": _labelled_pairs}
+WITH_TWO_TEXTS = ("sentence_pairs", "labelled_pairs")

@@ -1,0 +1,198 @@
+"""How probable a language model finds each word of a text: a line of JSON for each line.
+
+  python -m pretraining.score --init_checkpoint=out --bert_config_file=$BERT/bert_config.json \\
+    --vocab_file=$BERT/vocab.txt < texts.txt > scores.jsonl
+
+Each word is masked in turn, all its pieces at once (each piece alone with
+--nodo_whole_word_mask), and the model guesses it from the rest of the line:
+
+  {"perplexity": 12.8, "tokens": [{"token": "a", "probability": 0.31}, ...]}
+
+The perplexity is exp of the mean of -log(probability) of what was masked in turn, a word's
+being the product of its pieces'. A line without tokens has null. Lines longer than
+--max_seq_length are cut into parts that are scored each on its own. Memory does not grow
+with the text.
+"""
+
+import contextlib
+import json
+import math
+import sys
+from typing import Iterator, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+from absl import flags
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+from engine import checkpoints, command, files, run_flags, store
+from engine.batches import Features, Source
+from engine.errors import UserError
+from engine.inference import Predictor
+from engine.progress import Counter
+from modeling import BertConfig
+from pretraining import evaluation, model
+from pretraining.corpus import piece_flags
+from tasks import formats
+from tasks.classifier import load_config
+from tasks.examples import Encoding, load_encoding
+
+_CHUNK_CHARACTERS = 2**16  # that are read before any are scored
+
+
+def define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_string("init_checkpoint", None, "The model: a checkpoint (prefix or directory) "
+                        "with a masked-LM head.", flag_values=values)
+    flags.DEFINE_string("bert_config_file", None, "bert_config.json of the model.",
+                        flag_values=values)
+    flags.DEFINE_string("vocab_file", None, "The model's vocabulary.", flag_values=values)
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased models.",
+                      flag_values=values)
+    flags.DEFINE_integer("max_seq_length", 128, "Tokens that the model sees at a time, at most.",
+                         flag_values=values)
+    flags.DEFINE_bool("do_whole_word_mask", True, "Mask all pieces of a word at once.",
+                      flag_values=values)
+    flags.DEFINE_string("input_file", None, "The text; standard input where left out.",
+                        flag_values=values)
+    flags.DEFINE_string("output_file", None, "The scores; standard output where left out.",
+                        flag_values=values)
+    flags.DEFINE_integer("predict_batch_size", 32, "Times that a text of --max_seq_length is "
+                         "guessed from per replica and step; of shorter ones, as many as have "
+                         "those tokens.", flag_values=values)
+    run_flags.define_device_flags(values)
+    return values
+
+
+class Line(NamedTuple):
+    """A line and what the model makes of it."""
+    tokens: List[str]
+    losses: List[float]  # -log(probability) of each
+    num_words: int  # or whatever is masked in turn
+
+    def json(self) -> str:
+        perplexity = None
+        if self.tokens:
+            # e^710 is more than a float holds.
+            perplexity = math.exp(min(sum(self.losses) / self.num_words, 700.0))
+        tokens = [{"token": token, "probability": float(f"{math.exp(-loss):.6g}")}
+                  for token, loss in zip(self.tokens, self.losses)]
+        return json.dumps({"perplexity": perplexity, "tokens": tokens}, ensure_ascii=False)
+
+
+class Text(NamedTuple):
+    """Some lines, tokenized: T tokens in a row, and where words, parts and lines begin."""
+    ids: np.ndarray  # int32 [T]
+    line_lengths: np.ndarray  # [lines]
+    part_of: np.ndarray  # [T], number of the part that a token is in; parts fit into the model
+    place_of: np.ndarray  # [T], a token's in its part, [CLS] being 0
+    begins_word: np.ndarray  # bool [T]
+
+    @classmethod
+    def of(cls, lines: List[str], encoding: Encoding, *, whole_words: bool) -> "Text":
+        ids, lengths = encoding.tokenizer.encode_batch(lines)
+        longest = encoding.max_seq_length - 2  # [CLS] and [SEP]
+        in_line = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        place_of = in_line % longest + 1
+        begins_word = np.ones(len(ids), bool)
+        if whole_words:
+            begins_word = ~piece_flags(encoding.tokenizer)[ids] | (place_of == 1)
+        return cls(ids, lengths, np.cumsum(place_of == 1) - 1, place_of, begins_word)
+
+    def source(self, encoding: Encoding) -> Source:
+        """An example for each token: its part, the token's word masked, the token to guess."""
+        tokenizer = encoding.tokenizer
+        parts = np.bincount(self.part_of)
+        records = store.Records.of_chunk({"ids": (self.ids, parts)})
+        words = np.cumsum(self.begins_word) - 1
+        word_starts = self.place_of[self.begins_word][words]
+        word_ends = word_starts + np.bincount(words)[words]
+
+        def fetch(indices: np.ndarray, length: int) -> Features:
+            inside = parts[self.part_of[indices]][:, np.newaxis]
+            places = np.arange(length)
+            input_ids = np.pad(records.padded("ids", self.part_of[indices], length - 1),
+                               ((0, 0), (1, 0)), "constant", constant_values=tokenizer.cls_id)
+            input_ids[places == inside + 1] = tokenizer.sep_id
+            masked = ((places >= word_starts[indices, np.newaxis])
+                      & (places < word_ends[indices, np.newaxis]))
+            input_ids[masked] = tokenizer.mask_id
+            mask = (places <= inside + 1).astype(np.int32)
+            return {"input_ids": input_ids, "input_mask": mask,
+                    "segment_ids": np.zeros_like(mask),
+                    "masked_lm_positions": self.place_of[indices, np.newaxis].astype(np.int32),
+                    "masked_lm_ids": self.ids[indices, np.newaxis],
+                    "masked_lm_weights": np.ones([len(indices), 1], np.float32)}
+
+        return Source(parts[self.part_of] + 2, fetch, encoding.max_seq_length)
+
+    def lines(self, losses: np.ndarray, encoding: Encoding) -> Iterator[Line]:
+        tokens = encoding.tokenizer.convert_ids_to_tokens(self.ids.tolist())
+        ends = np.cumsum(self.line_lengths)
+        for start, end in zip(ends - self.line_lengths, ends):
+            yield Line(tokens[start:end], losses[start:end].tolist(),
+                       int(self.begins_word[start:end].sum()))
+
+
+def main(values: flags.FlagValues) -> None:
+    """Reads, scores and writes, a bounded number of texts at a time."""
+    config, encoding = _model(values)
+    checkpoint = evaluation.with_masked_lm_head(
+        checkpoints.open_checkpoint(run_flags.required(values, "init_checkpoint")))
+    batch_size = run_flags.positive(values, "predict_batch_size")
+    devices = run_flags.find_devices(values)
+    forward = model.forward_of(config, next_sentences=False)
+    with files.output(values.output_file, "--output_file") as file, \
+            Counter("Scoring", unit="tokens") as counter, contextlib.ExitStack() as stack:
+        predictors: List[Predictor] = []
+
+        def losses_of(text: Text) -> np.ndarray:
+            if not len(text.ids):
+                return np.zeros(0)
+            source = text.source(encoding)
+            if not predictors:
+                predictors.append(stack.enter_context(Predictor(forward, source, devices)))
+                predictors[0].restore(checkpoint)
+            return predictors[0].predict(source, batch_size, counter.advance)["masked_lm_loss"]
+
+        for lines in _in_chunks(_lines(values.input_file)):
+            text = Text.of(lines, encoding, whole_words=values.do_whole_word_mask)
+            file.writelines(line.json() + "\n" for line in text.lines(losses_of(text), encoding))
+            file.flush()
+
+
+def _model(values: flags.FlagValues) -> Tuple[BertConfig, Encoding]:
+    config = load_config(run_flags.required(values, "bert_config_file"))
+    if values.max_seq_length > config.max_position_embeddings:
+        raise UserError(f"--max_seq_length={values.max_seq_length}: the model has only "
+                        f"{config.max_position_embeddings} positions (--bert_config_file)")
+    encoding = load_encoding(
+        run_flags.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
+        max_seq_length=values.max_seq_length, vocab_size=config.vocab_size)
+    if encoding.tokenizer.mask_id is None:
+        raise UserError(f"--vocab_file={values.vocab_file} lacks [MASK], which stands in the place "
+                        "of a word that is to be guessed")
+    return config, encoding
+
+
+def _lines(path: Optional[str]) -> Iterator[str]:
+    numbered = (formats.lines(path) if path
+                else formats.lines_of(sys.stdin.buffer, "standard input"))
+    return (line for _, line in numbered)
+
+
+def _in_chunks(lines: Iterator[str]) -> Iterator[List[str]]:
+    """Lists of lines, each with a bounded number of characters but for its last line's."""
+    chunk, size = [], 0
+    for line in lines:
+        chunk.append(line)
+        size += len(line) + 1
+        if size >= _CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=__doc__)

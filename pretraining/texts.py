@@ -1,0 +1,103 @@
+"""A user's text files as a stream of sentences. Knows nothing of tokens.
+
+Three formats. "sentences": one a line, a blank line between documents. "paragraphs":
+the same with a paragraph a line, which is split into sentences. "pairs": a labelled
+pair of texts a line, `label TAB anything TAB text TAB text`.
+"""
+
+import gzip
+import re
+import zlib
+from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
+
+from engine.errors import UserError
+from tasks import formats
+
+_PAIR_FIELDS = 4
+
+
+class Sentence(NamedTuple):
+    """A line's text, or a part of it. Both texts of a pair are a document of their own."""
+    document: int  # numbered from 0; what has no text leaves gaps
+    text: str
+    label: int = 0  # of a pair
+
+
+def read_sentences(paths: Iterable[str], input_format: str) -> Iterator[Sentence]:
+    """The sentences of all files in a row; a file's end ends a document.
+
+    Raises:
+        UserError: with file and line number, for what cannot be read.
+    """
+    document = 0
+    for path in paths:
+        for sentence in FORMATS[input_format](path, document):
+            yield sentence
+            document = sentence.document
+        document += 1
+
+
+def read_lines(path: str) -> Iterator[Tuple[int, str]]:
+    """Numbers and texts of the lines of a file, which may be compressed with gzip."""
+    if not path.endswith(".gz"):
+        yield from formats.lines(path)
+        return
+    try:
+        with gzip.open(path) as file:
+            yield from formats.lines_of(file, path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be read as a gzip file: {error}") from error
+
+
+def _lines(path: str, document: int) -> Iterator[Sentence]:
+    for _, line in read_lines(path):
+        text = line.strip()
+        if text:
+            yield Sentence(document, text)
+        else:
+            document += 1
+
+
+def _paragraphs(path: str, document: int) -> Iterator[Sentence]:
+    for paragraph in _lines(path, document):
+        for text in split_paragraph(paragraph.text):
+            yield Sentence(paragraph.document, text)
+
+
+def _pairs(path: str, document: int) -> Iterator[Sentence]:
+    for line_number, line in read_lines(path):
+        if not line.strip():
+            continue
+        fields = line.split("\t", _PAIR_FIELDS - 1)
+        if len(fields) < _PAIR_FIELDS or fields[0].strip() not in ("0", "1"):
+            raise UserError(f"{path}, line {line_number}: not a labelled pair: it must be 0 or 1, "
+                            "anything, a text and a text, with tabs between them")
+        for text in fields[2:]:
+            yield Sentence(document, text.strip(), int(fields[0]))
+        document += 1
+
+
+FORMATS: Mapping[str, Callable[[str, int], Iterator[Sentence]]] = {
+    "sentences": _lines, "paragraphs": _paragraphs, "pairs": _pairs}
+
+_CLOSING = "\"'”’»」』）)\\]】》"
+# After Chinese marks no space follows. After Western ones one does, and no small letter: “Who?” he
+# said. Only where a run of marks begins, so that a long one is looked at once.
+_END = re.compile(rf"[。！？；…]+[{_CLOSING}]*|(?<![.!?])[.!?]+[{_CLOSING}]*(?=\s+[^\sa-z])")
+# A period after these is part of the word; so is one after an initial.
+_ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[A-Za-z]|Mr|Mrs|Ms|Dr|Prof|St|Mt|Gen|Col|Capt|Lt|Rev|"
+                           r"Hon|No|Vol|Fig|vs|e\.g|i\.e|cf)\.$")
+# Longer words than this are no abbreviation, and a paragraph may have 100,000 characters.
+_ABBREVIATION_LENGTH = 8
+
+
+def split_paragraph(text: str) -> List[str]:
+    """The sentences of a paragraph, by Western and Chinese punctuation."""
+    sentences, start = [], 0
+    for end in _END.finditer(text):
+        before = text[max(start, end.end() - _ABBREVIATION_LENGTH):end.end()]
+        if not _ABBREVIATION.search(before):
+            sentences.append(text[start:end.end()].strip())
+            start = end.end()
+    sentences.append(text[start:].strip())
+    return [sentence for sentence in sentences if sentence]

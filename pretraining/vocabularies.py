@@ -1,0 +1,111 @@
+"""Vocabularies of one's own: trained on a corpus, or with rows given to the words of a domain."""
+
+import collections
+import re
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Tuple
+
+import numpy as np
+
+from engine.errors import UserError
+from tokenization import FullTokenizer
+
+WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+
+_SPECIAL = ("[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_UNUSED = re.compile(r"\[unused\d+\]")
+# Of the vocabulary: characters of their own. The rarest of those of a large script become [UNK].
+_ALPHABET_SHARE = 0.5
+
+
+class NewWord(NamedTuple):
+    """A word that is given a row of the vocabulary."""
+    word: str
+    row: int
+    pieces: List[int]  # ids of what it was cut into
+
+
+def train(texts: Iterable[str], *, vocab_size: int, num_unused: int, do_lower_case: bool,
+          min_frequency: int) -> List[str]:
+    """A WordPiece vocabulary in BERT's order: [PAD], unused rows, special tokens, pieces.
+
+    Raises:
+        UserError: the package tokenizers is not installed, or there is no text.
+    """
+    try:
+        from tokenizers import BertWordPieceTokenizer
+    except ImportError as error:
+        raise UserError("pretraining.create_vocab needs the package tokenizers: pip install "
+                        "tokenizers==0.13.3") from error
+    head = ["[PAD]", *(f"[unused{number}]" for number in range(num_unused)), *_SPECIAL]
+    if vocab_size <= len(head):
+        raise UserError(f"--vocab_size={vocab_size}: must be above {len(head)}, the special and "
+                        "unused rows")
+    # Cleans and cuts text as BERT does: each ideograph is a word, accents go with upper case.
+    tokenizer = BertWordPieceTokenizer(lowercase=do_lower_case, strip_accents=do_lower_case,
+                                       clean_text=True, handle_chinese_chars=True)
+    tokenizer.train_from_iterator(
+        texts, vocab_size=vocab_size - len(head), min_frequency=min_frequency, special_tokens=[],
+        limit_alphabet=max(1, int(vocab_size * _ALPHABET_SHARE)), show_progress=False)
+    pieces = set(tokenizer.get_vocab()) - set(head)
+    if not pieces:
+        raise UserError("--input_file: there is no text in it")
+    # The package numbers them differently each time.
+    return head + sorted(pieces)
+
+
+def words_that_split(texts: Iterable[str], tokenizer: FullTokenizer) -> List[str]:
+    """Words of several pieces, or unknown ones, those first that take most tokens of the text."""
+    counts = collections.Counter()
+    for text in texts:
+        counts.update(text.split())
+    words = collections.Counter()
+    for part, count in counts.items():
+        for word in tokenizer.basic_tokenizer.tokenize(part):
+            words[word] += count
+    saved: Dict[str, int] = {}
+    for word, count in words.items():
+        pieces = tokenizer.wordpiece_tokenizer.tokenize(word)
+        saved[word] = count * (len(pieces) - 1 or int(pieces == ["[UNK]"]))
+    ranked = sorted(saved, key=lambda word: (-saved[word], word))
+    return [word for word in ranked if saved[word]]
+
+
+def single_word(text: str, tokenizer: FullTokenizer) -> str:
+    """`text` as BERT sees it; raises ValueError where that is not one word."""
+    words = tokenizer.basic_tokenizer.tokenize(text)
+    if len(words) != 1:
+        raise ValueError(f"{text!r} is {len(words)} words for BERT ({' '.join(words)}), and a row "
+                         "is for one")
+    return words[0]
+
+
+def unused_rows(tokens: List[str]) -> List[int]:
+    """The rows of a vocabulary that are free, in order."""
+    return [row for row, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
+
+
+def extend(tokens: List[str], words: Iterable[str],
+           tokenizer: FullTokenizer) -> Tuple[List[str], List[NewWord]]:
+    """The vocabulary with the words in its unused rows, as many as there are, and what is new.
+
+    Args:
+        tokens: the vocabulary, by row.
+        words: each one word; those that have a row already are left out.
+        tokenizer: of the vocabulary.
+    """
+    extended, added = list(tokens), []
+    new_words = dict.fromkeys(word for word in words if word not in tokenizer.vocab)
+    for row, word in zip(unused_rows(tokens), new_words):
+        pieces = tokenizer.convert_tokens_to_ids(tokenizer.wordpiece_tokenizer.tokenize(word))
+        added.append(NewWord(word, row, pieces))
+        extended[row] = word
+    return extended, added
+
+
+def extend_embeddings(variables: Mapping[str, np.ndarray],
+                      added: Iterable[NewWord]) -> Dict[str, np.ndarray]:
+    """A checkpoint's variables, with the row of each new word the mean of its pieces' rows."""
+    table = variables[WORD_EMBEDDINGS].copy()
+    for word in added:
+        table[word.row] = variables[WORD_EMBEDDINGS][word.pieces].mean(axis=0)
+    return {**variables, WORD_EMBEDDINGS: table}

@@ -1,0 +1,104 @@
+"""Ranks a slot's phrases without a scorer: what a trained one has to beat.
+
+  python -m rewriting.baselines --slots_file=slots/test.jsonl
+"""
+
+from typing import Dict, List
+
+import numpy as np
+from absl import flags
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+from engine import checkpoints, command, files, run_flags
+from engine.errors import UserError
+from engine.inference import Predictor
+from engine.progress import Counter
+from engine.store import Records
+from rewriting import bm25, masked_lm, pairs, ranking, sets
+from rewriting.clauses import clauses, count_words
+from rewriting.questions import Question, read_questions
+from tasks import finetuning
+
+USAGE = """Ranks the phrases of slots by chance, by their length, by BM25 and, with a model that has
+a masked-LM head, by how likely it finds them; prints a table.
+
+  python -m rewriting.baselines --slots_file=slots/test.jsonl
+  python -m rewriting.baselines --slots_file=slots/test.jsonl --output_dir=baselines \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
+    --init_checkpoint=$BERT/bert_model.ckpt"""
+
+
+def define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_string("slots_file", None, "Slots with phrases, as rewriting.run takes them.",
+                        flag_values=values)
+    finetuning.define_flags(values)
+    flags.DEFINE_integer("eval_batch_size", 8, "Examples of --max_seq_length per replica and "
+                         "evaluation step; of shorter ones, as many as have those tokens.",
+                         flag_values=values)
+    run_flags.define_device_flags(values)
+    return values
+
+
+def main(values: flags.FlagValues) -> None:
+    """Scores every phrase in each way, and prints the figures."""
+    path = run_flags.required(values, "slots_file")
+    questions = list(read_questions(path))
+    num_phrases = np.array([len(question.phrases) for question in questions])
+    num_fitting = np.array([question.num_fitting for question in questions])
+    if not ranking.is_ranked(num_phrases, num_fitting).any():
+        raise UserError(f"--slots_file={path}: no slot has a phrase that fits and one that does "
+                        "not, so there is nothing to rank")
+    results = {"chance": ranking.chance(num_phrases, num_fitting)}
+    for name, score in (("length", by_length), ("BM25", by_bm25)):
+        results[name] = ranking.evaluate(num_phrases, num_fitting, score(questions))
+    if values.init_checkpoint:
+        results["masked LM"] = _by_masked_lm(values)
+    _print(results)
+
+
+def by_length(questions: List[Question]) -> np.ndarray:
+    """The nearer a phrase's length is to the mean of the clauses around its slot, the better."""
+    scores = []
+    for question in questions:
+        around = [*clauses(question.before), *clauses(question.after)]
+        expected = np.mean([count_words(clause) for clause in around] or [0])
+        scores += [-abs(np.log((count_words(phrase) + 1) / (expected + 1)))
+                   for phrase in question.phrases]
+    return np.array(scores)
+
+
+def by_bm25(questions: List[Question]) -> np.ndarray:
+    """The words that a phrase shares with what stands around the slot."""
+    phrases = [phrase for question in questions for phrase in question.phrases]
+    contexts = [f"{question.before} {question.after}" for question in questions
+                for _ in question.phrases]
+    index = bm25.Index(Records.of_chunk(bm25.encode(phrases)))
+    return index.scores(contexts, np.arange(len(phrases)))
+
+
+def _by_masked_lm(values: flags.FlagValues) -> Dict[str, float]:
+    config, encoding = finetuning.load_model(values)
+    pairs.check_vocabulary(encoding)
+    checkpoint = checkpoints.open_checkpoint(values.init_checkpoint)
+    store_dir = files.make_directory(run_flags.required(values, "output_dir"), "--output_dir")
+    devices = run_flags.find_devices(values)
+    questions = sets.load_questions(values.slots_file, encoding, store_dir, dynamic_padding=True)
+    source = masked_lm.source_of(questions.pairs)
+    with Predictor(masked_lm.forward_of(config), source, devices) as predictor:
+        predictor.restore(checkpoint)
+        with Counter("Scoring", unit="pairs", total=len(questions.pairs)) as counter:
+            scores = predictor.predict(source, run_flags.positive(values, "eval_batch_size"),
+                                       counter.advance)["log_likelihood"]
+    return ranking.evaluate(questions.num_phrases, questions.num_fitting, scores)
+
+
+def _print(results: Dict[str, Dict[str, float]]) -> None:
+    print("\t".join(["ranked by", *ranking.METRICS]))
+    for name, figures in results.items():
+        print("\t".join([name, *(f"{figures[metric]:.3f}" for metric in ranking.METRICS)]))
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=USAGE)

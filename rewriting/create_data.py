@@ -1,0 +1,231 @@
+"""Raw texts → slots with phrases to try in them, in train, dev and test sets.
+
+  python -m rewriting.create_data --input_file=texts.txt --output_dir=slots
+"""
+
+import contextlib
+import hashlib
+import itertools
+import os
+import re
+import tempfile
+from typing import Dict, IO, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+from absl import flags
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+from engine import command, files, log, run_flags, store
+from engine.errors import UserError
+from engine.progress import Counter
+from rewriting import bm25, negatives, questions, texts
+from rewriting.clauses import Slot, slots
+from rewriting.questions import Question
+
+USAGE = """Makes slots of texts: each clause of a text that has at least two is cut out, and
+clauses of other texts are put beside it that do not belong there.
+
+  python -m rewriting.create_data --input_file=texts.txt --output_dir=slots
+
+Texts are a line each (.txt), or a column of a .tsv, .csv or .jsonl file. Writes train, dev and
+test sets as JSON lines, or as bert-ad has them (--format=bert-ad), and of the train set
+pool.txt, its clauses, and pairs.tsv, clauses with texts that have them (label 1) or not (0), for
+pretraining (--objective=span --input_format=pairs). A text, and its doubles, are in one set
+alone."""
+
+TRAIN, DEV, TEST = SPLITS = ("train", "dev", "test")
+POOL, PAIRS = "pool.txt", "pairs.tsv"
+_FIELD_ENDS = re.compile("[\t\r\n]")
+_TEXTS_AT_A_TIME = 512
+
+
+class Options(NamedTuple):
+    """What the flags say, checked."""
+    input_files: Sequence[str]
+    text_column: Optional[str]
+    header: Optional[bool]
+    output_dir: str
+    format: str
+    kinds: Sequence[str]  # of negatives
+    num_negatives: Dict[str, int]  # by split
+    dev_fraction: float
+    test_fraction: float
+    min_words: int
+    seed: int
+
+
+def define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_multi_string("input_file", None, "The texts; may be given several times.",
+                              flag_values=values)
+    texts.define_flags(values)
+    flags.DEFINE_string("output_dir", None, "Where the sets are written.", flag_values=values)
+    flags.DEFINE_enum("format", "jsonl", sorted(questions.EXTENSIONS), "Of the sets.",
+                      flag_values=values)
+    flags.DEFINE_list("negatives", negatives.RANDOM, "How clauses of other texts are chosen, of "
+                      f"{', '.join(negatives.KINDS)}; several, separated by commas, take turns.",
+                      flag_values=values)
+    flags.DEFINE_integer("num_negatives", 4, "For each slot of the train set.",
+                         flag_values=values)
+    flags.DEFINE_integer("num_eval_negatives", 19, "For each slot of the dev and test sets.",
+                         flag_values=values)
+    flags.DEFINE_float("dev_fraction", 0.1, "Share of the texts in the dev set.",
+                       flag_values=values)
+    flags.DEFINE_float("test_fraction", 0.1, "Share of the texts in the test set.",
+                       flag_values=values)
+    flags.DEFINE_integer("min_clause_words", 2, "A clause of fewer words (ideographs) is no slot.",
+                         flag_values=values)
+    flags.DEFINE_integer("seed", 42, "Of the split and the negatives.", flag_values=values)
+    return values
+
+
+def main(values: flags.FlagValues) -> None:
+    """Reads the texts twice: for their clauses, then for their slots."""
+    options = _options(values)
+    with tempfile.TemporaryDirectory(dir=options.output_dir, prefix=".clauses-") as folder:
+        clauses = _collect_clauses(options, folder)
+        if not len(clauses):
+            raise UserError(f"--input_file={','.join(options.input_files)}: no text has two "
+                            f"clauses of at least {options.min_words} words")
+        _write_sets(options, clauses)
+
+
+def _options(values: flags.FlagValues) -> Options:
+    if not values.input_file:
+        raise UserError("--input_file is required")
+    unknown = [kind for kind in values.negatives if kind not in negatives.KINDS]
+    if unknown or not values.negatives:
+        raise UserError(f"--negatives={','.join(values.negatives)}: choose from "
+                        f"{', '.join(negatives.KINDS)}")
+    dev, test = (run_flags.in_range(values, f"{name}_fraction", 0, 1) for name in (DEV, TEST))
+    if dev + test >= 1:
+        raise UserError(f"--dev_fraction={dev} and --test_fraction={test} leave nothing to train "
+                        "on")
+    held_out = run_flags.in_range(values, "num_eval_negatives", 0, 10_000)
+    return Options(
+        values.input_file, values.text_column, values.header,
+        files.make_directory(run_flags.required(values, "output_dir"), "--output_dir"),
+        values.format, values.negatives,
+        {TRAIN: run_flags.in_range(values, "num_negatives", 0, 10_000),
+         DEV: held_out, TEST: held_out},
+        dev, test, run_flags.positive(values, "min_clause_words"),
+        run_flags.in_range(values, "seed", 0, 2**31 - 1))
+
+
+def split_of(text: str, options: Options) -> str:
+    """The set a text belongs to: a function of the text and the seed alone."""
+    digest = hashlib.sha256(f"{options.seed}\n{text}".encode("utf-8")).digest()
+    place = int.from_bytes(digest[:8], "big") / 2**64
+    if place < options.test_fraction:
+        return TEST
+    return DEV if place < options.test_fraction + options.dev_fraction else TRAIN
+
+
+def _texts_with_slots(options: Options, description: str
+                      ) -> Iterator[List[Tuple[str, List[Slot]]]]:
+    """(split, slots) of each text, some texts at a time; no slots where it has one clause."""
+    read = itertools.chain.from_iterable(
+        texts.read_texts(path, "--input_file", options.text_column, options.header)
+        for path in options.input_files)
+    with Counter(description, unit="texts") as counter:
+        for some in iter(lambda: list(itertools.islice(read, _TEXTS_AT_A_TIME)), []):
+            yield [(split_of(text, options), slots(text, options.min_words)) for text in some]
+            counter.advance(len(some))
+
+
+def _collect_clauses(options: Options, folder: str) -> store.Store:
+    columns = {**negatives.COLUMNS, "split": store.Column("uint8", ragged=False)}
+    if negatives.BM25 in options.kinds:
+        columns.update(bm25.COLUMNS)
+
+    def chunks() -> Iterator[store.Chunk]:
+        for some in _texts_with_slots(options, "Collecting clauses"):
+            found = [(slot.clause, SPLITS.index(split))
+                     for split, its_slots in some for slot in its_slots]
+            if found:
+                clauses, splits = zip(*found)
+                yield {**negatives.encode(clauses, options.kinds), "split": np.array(splits)}
+
+    return store.open_or_build(folder, "clauses", {}, columns, chunks)
+
+
+def _write_sets(options: Options, clauses: store.Store) -> None:
+    split_numbers = clauses.scalars("split")
+    index = bm25.Index(clauses) if negatives.BM25 in options.kinds else None
+    draws = {split: negatives.Negatives(clauses, np.flatnonzero(split_numbers == number),
+                                        options.kinds, index, options.seed + number)
+             for number, split in enumerate(SPLITS)}
+    counts = {split: _Counts() for split in SPLITS}
+    with contextlib.ExitStack() as stack:
+        out = {split: _open(stack, options, split + questions.EXTENSIONS[options.format])
+               for split in SPLITS}
+        pool, pairs = (_open(stack, options, name) for name in (POOL, PAIRS))
+        for some in _texts_with_slots(options, "Writing slots"):
+            for split in SPLITS:
+                of_split = [its_slots for its_split, its_slots in some if its_split == split]
+                drawn = draws[split].draw(of_split, options.num_negatives[split])
+                for its_slots, its_negatives in zip(of_split, drawn):
+                    counts[split].add(options, split, its_slots, its_negatives, out[split])
+                    if split == TRAIN:
+                        _write_for_others(its_slots, its_negatives, pool, pairs)
+        if not counts[TRAIN].num_slots:
+            raise UserError("no text with two clauses fell to the train set; lower --dev_fraction "
+                            "and --test_fraction, or give more texts")
+    for split in SPLITS:
+        counts[split].report(options, split)
+
+
+def _write_for_others(its_slots: Sequence[Slot], its_negatives: Sequence[List[str]],
+                      pool: IO[str], pairs: IO[str]) -> None:
+    """Lines of pool.txt, and of pairs.tsv: label, number of the slot, phrase, text."""
+    for number, (slot, phrases) in enumerate(zip(its_slots, its_negatives)):
+        text = slot.filled(slot.clause)
+        if "\t" not in slot.clause:
+            pool.write(f"{slot.clause}\n")
+        for label, phrase in zip([1] + [0] * len(phrases), (slot.clause, *phrases)):
+            if not _FIELD_ENDS.search(phrase + text):
+                pairs.write(f"{label}\t{number}\t{phrase}\t{text}\n")
+
+
+def _open(stack: contextlib.ExitStack, options: Options, name: str) -> IO[str]:
+    path = stack.enter_context(files.atomic_path(os.path.join(options.output_dir, name)))
+    return stack.enter_context(open(path, "w", encoding="utf-8", newline="\n"))
+
+
+class _Counts:
+    """What was written into a set, and what was odd."""
+
+    def __init__(self):
+        self.num_texts = self.num_without = 0
+        self.num_slots = self.num_short = self.num_left_out = 0
+
+    def add(self, options: Options, split: str, its_slots: Sequence[Slot],
+            its_negatives: Sequence[List[str]], file: IO[str]) -> None:
+        self.num_texts += 1
+        self.num_without += not its_slots
+        for slot, phrases in zip(its_slots, its_negatives):
+            if not questions.write_question(Question.of_slot(slot, phrases), options.format, file):
+                self.num_left_out += 1
+                continue
+            self.num_slots += 1
+            self.num_short += len(phrases) < options.num_negatives[split]
+
+    def report(self, options: Options, split: str) -> None:
+        path = os.path.join(options.output_dir, split + questions.EXTENSIONS[options.format])
+        log.info(f"{path}: {self.num_slots:,} slots of {self.num_texts:,} texts")
+        if self.num_without:
+            log.info(f"  {self.num_without:,} of the texts have no second clause of at least "
+                     f"{options.min_words} words, and so no slot")
+        if not self.num_slots:
+            log.warn(f"{path} is empty: no text with two clauses fell to this set")
+        if self.num_short:
+            log.warn(f"{path}: {self.num_short:,} slots have fewer negatives than asked for: the "
+                     "set has too few different clauses")
+        if self.num_left_out:
+            log.warn(f"{path}: {self.num_left_out:,} slots are left out: bert-ad's lines hold no "
+                     "tabs and line ends")
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=USAGE)

@@ -1,0 +1,63 @@
+"""A slot's phrase as a masked language model sees it: how likely are its tokens, given the rest?
+
+The baseline that a scorer has to beat: it needs no training on slots.
+"""
+
+from typing import Dict
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+import modeling
+from engine import pretraining_heads
+from engine.batches import Source
+from engine.model import Forward, Outputs
+from rewriting.pairs import Pairs
+
+
+def source_of(pairs: Pairs) -> Source:
+    """Reads [CLS] before [MASK] ... [MASK] after [SEP]: a pair without its phrase.
+
+    Its features are input_ids, input_mask and segment_ids, int32 [b, t], and of the slot
+    positions and ids, int32 [b, p], and weights, float32 [b, p]: 1 where a phrase has a token.
+    """
+    phrase_lengths = pairs.candidates.lengths("ids", pairs.phrases)
+
+    def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
+        # Everything from the [SEP] behind the phrase on, which becomes the [CLS].
+        sizes = phrase_lengths[indices, np.newaxis]
+        longest = int(sizes.max())
+        features = pairs.features(indices, length + longest + 1)
+        places = np.arange(length) + sizes + 1
+        features = {name: np.take_along_axis(values, places, axis=1)
+                    for name, values in features.items()}
+        features["input_ids"][:, 0] = pairs.tokenizer.cls_id
+        is_filled = np.arange(longest) < sizes
+        first = (features["input_ids"] == pairs.tokenizer.mask_id).argmax(axis=1)
+        return {**features, "segment_ids": np.zeros_like(features["segment_ids"]),
+                "positions": np.where(is_filled, first[:, np.newaxis] + np.arange(longest),
+                                      0).astype(np.int32),
+                "ids": pairs.candidates.padded("ids", pairs.phrases[indices],
+                                               longest).astype(np.int32),
+                "weights": is_filled.astype(np.float32)}
+
+    return Source(pairs.lengths() - phrase_lengths - 1, fetch, pairs.max_seq_length,
+                  pairs.dynamic_padding)
+
+
+def forward_of(config: modeling.BertConfig) -> Forward:
+    """The model with its masked-LM head; predicts "log_likelihood" [b], the mean of the tokens'."""
+    def forward(features, is_training, dropout_seed) -> Outputs:
+        model = modeling.BertModel(
+            config=config, is_training=is_training, input_ids=features["input_ids"],
+            input_mask=features["input_mask"], token_type_ids=features["segment_ids"],
+            dropout_seed=dropout_seed)
+        states = model.get_sequence_output_at(features["positions"])
+        logits = pretraining_heads.masked_lm_logits(
+            modeling.reshape_to_matrix(states), model.get_embedding_table(), config)
+        ids, weights = features["ids"], features["weights"]
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.reshape(ids, [-1]), logits=logits)
+        sums = tf.reduce_sum(tf.reshape(losses, tf.shape(ids)) * weights, axis=1)
+        return Outputs(None, {"log_likelihood": -sums / tf.reduce_sum(weights, axis=1)})
+    return forward

@@ -1,0 +1,110 @@
+"""Phrases that do not belong into a slot: clauses of other texts, by chance or by likeness."""
+
+from typing import Dict, Iterator, List, Optional, Sequence, Set
+
+import numpy as np
+
+from engine import store
+from rewriting import bm25, phrases
+from rewriting.clauses import Slot, count_words
+
+RANDOM, LIKE_LENGTH, BM25 = KINDS = ("random", "like_length", "bm25")
+COLUMNS: Dict[str, store.Column] = {**phrases.COLUMNS,
+                                    "num_words": store.Column("uint16", ragged=False)}
+# Draws until one is found that is neither of the text itself nor drawn before.
+_MOST_DRAWS = 100
+_LIKE = 0.8  # a length of which the other is at least this share
+
+
+def encode(clauses: Sequence[str], kinds: Sequence[str]) -> store.Chunk:
+    """Clauses as the store has them: COLUMNS and, for BM25, its terms."""
+    chunk = dict(phrases.encode(clauses))
+    chunk["num_words"] = np.minimum([count_words(clause) for clause in clauses], 2**16 - 1)
+    if BM25 in kinds:
+        chunk.update(bm25.encode(clauses))
+    return chunk
+
+
+class Negatives:
+    """Draws negatives for slots.
+
+    Args:
+        clauses: all there are, as `encode` has them.
+        rows: those that may be drawn, [n].
+        kinds: of KINDS; the negatives of a slot are of each in turn.
+        index: of the clauses, where BM25 is among the kinds.
+        seed: of the draws.
+    """
+
+    def __init__(self, clauses: store.Records, rows: np.ndarray, kinds: Sequence[str],
+                 index: Optional[bm25.Index], seed: int):
+        self._clauses = clauses
+        self._kinds = kinds
+        self._random = np.random.RandomState(seed)
+        num_words = clauses.scalars("num_words", rows)
+        # By length, so that those of like length are neighbours.
+        self._rows = rows[np.argsort(num_words, kind="stable")]
+        self._num_words = np.sort(num_words, kind="stable")
+        self._index = index
+        self._is_allowed = np.zeros(len(clauses), bool)
+        self._is_allowed[rows] = True
+
+    def draw(self, slots_of_texts: Sequence[Sequence[Slot]], count: int
+             ) -> Iterator[List[List[str]]]:
+        """For each text, for each of its slots, `count` negatives; fewer where there are no more.
+
+        None is a clause of the text itself.
+        """
+        slots = [slot for its_slots in slots_of_texts for slot in its_slots]
+        hard = iter(self._hard_rows(slots, count))
+        for its_slots in slots_of_texts:
+            own = {slot.clause for slot in its_slots}
+            yield [self._draw_for(slot, own, count, next(hard)) for slot in its_slots]
+
+    def _hard_rows(self, slots: Sequence[Slot], count: int) -> List[np.ndarray]:
+        """For each slot the clauses that BM25 finds nearest to what stands around it."""
+        if self._index is None:
+            return [np.zeros(0, np.int64)] * len(slots)
+        # Some will be the text's own, or doubles of each other.
+        matches = self._index.top([f"{slot.before} {slot.after}" for slot in slots],
+                                  4 * count + 20, lambda _: self._is_allowed)
+        return [match.rows for match in matches]
+
+    def _draw_for(self, slot: Slot, own: Set[str], count: int,
+                  hard_rows: np.ndarray) -> List[str]:
+        hard = iter(hard_rows)
+        drawn: List[str] = []
+        for number in range(count):
+            kind = self._kinds[number % len(self._kinds)]
+            rows = {RANDOM: self._any_rows, LIKE_LENGTH: lambda: self._like_rows(slot),
+                    BM25: lambda: hard}[kind]
+            excluded = own.union(drawn)
+            found = self._first(rows(), excluded)
+            if found is None and kind != RANDOM:
+                found = self._first(self._any_rows(), excluded)
+            if found is not None:
+                drawn.append(found)
+        return drawn
+
+    def _first(self, rows: Iterator[int], excluded: Set[str]) -> Optional[str]:
+        for row in rows:
+            text = phrases.decode(self._clauses, row)
+            if text not in excluded:
+                return text
+        return None
+
+    def _any_rows(self) -> Iterator[int]:
+        return self._rows_between(0, len(self._rows))
+
+    def _like_rows(self, slot: Slot) -> Iterator[int]:
+        length = count_words(slot.clause)
+        return self._rows_between(*np.searchsorted(
+            self._num_words, [length * _LIKE, np.nextafter(length / _LIKE, np.inf)]))
+
+    def _rows_between(self, first: int, last: int) -> Iterator[int]:
+        """Draws among the clauses from `first` to `last` by length: all of them, if few."""
+        if last - first <= _MOST_DRAWS:
+            yield from self._rows[first + self._random.permutation(last - first)]
+            return
+        for _ in range(_MOST_DRAWS):
+            yield self._rows[self._random.randint(first, last)]

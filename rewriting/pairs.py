@@ -1,0 +1,113 @@
+"""Pairs of a slot and a phrase as the model reads them: does the phrase fit the slot?
+
+[CLS] phrase [SEP] before [MASK] ... [MASK] after [SEP], with as many [MASK]s as the phrase has
+tokens. What does not fit is cut from the context, farthest from the slot first: never from the
+phrase, nor from the slot. Phrase, before and after are tokenized apart, so that the slot is
+where it belongs whatever the characters around it.
+"""
+
+from typing import Dict, NamedTuple, Sequence
+
+import numpy as np
+
+from engine.batches import Source
+from engine.errors import UserError
+from engine.store import Chunk, Column, Records, RaggedChunk
+from tasks.examples import Encoding, truncated_lengths
+from tokenization import BatchTokenizer
+
+_NUM_SPECIAL = 3  # [CLS] and two times [SEP]
+
+
+def longest_phrase(max_seq_length: int) -> int:
+    """Tokens of the longest phrase that the model can read: it takes its length twice."""
+    return (max_seq_length - _NUM_SPECIAL) // 2
+
+
+def check_vocabulary(encoding: Encoding) -> None:
+    """Raises a UserError where the vocabulary has no [MASK]."""
+    if encoding.tokenizer.mask_id is None:
+        raise UserError(f"--vocab_file={encoding.vocab_file} has no [MASK], of which slots are "
+                        "made")
+    if longest_phrase(encoding.max_seq_length) < 1:
+        raise UserError(f"--max_seq_length={encoding.max_seq_length}: must be at least "
+                        f"{_NUM_SPECIAL + 2}, for a phrase of one token and its slot")
+
+
+def context_columns(encoding: Encoding) -> Dict[str, Column]:
+    return {name: Column(encoding.id_dtype, ragged=True) for name in ("before", "after")}
+
+
+def encode_contexts(before: Sequence[str], after: Sequence[str], encoding: Encoding) -> Chunk:
+    """The token ids around slots, as far from the slot as the model can ever see."""
+    most = encoding.max_seq_length
+    return {"before": _cut(encoding.tokenizer.encode_batch(before), most, keep_end=True),
+            "after": _cut(encoding.tokenizer.encode_batch(after), most, keep_end=False)}
+
+
+def _cut(rows: RaggedChunk, most: int, *, keep_end: bool) -> RaggedChunk:
+    """The last, or the first, `most` values of each row."""
+    values, lengths = rows
+    kept = np.minimum(lengths, most)
+    return values[_is_kept(lengths, kept, keep_end=keep_end)], kept
+
+
+def _is_kept(lengths: np.ndarray, kept: np.ndarray, *, keep_end: bool) -> np.ndarray:
+    """Which values of flat rows are among the last, or the first, `kept` of their row."""
+    starts = np.cumsum(lengths) - lengths
+    places = np.arange(lengths.sum()) - np.repeat(starts, lengths)
+    if keep_end:
+        return places >= np.repeat(lengths - kept, lengths)
+    return places < np.repeat(kept, lengths)
+
+
+class Pairs(NamedTuple):
+    """Any number of pairs: number `slots[i]` of the contexts with `phrases[i]` of the phrases."""
+    contexts: Records  # "before", "after": token ids around a slot
+    candidates: Records  # "ids": token ids of a phrase
+    slots: np.ndarray  # [n]
+    phrases: np.ndarray  # [n]
+    tokenizer: BatchTokenizer
+    max_seq_length: int
+    dynamic_padding: bool = True
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def lengths(self) -> np.ndarray:
+        """Tokens of each pair, [n]."""
+        context = (self.contexts.lengths("before", self.slots)
+                   + self.contexts.lengths("after", self.slots))
+        phrase = self.candidates.lengths("ids", self.phrases)
+        return np.minimum(_NUM_SPECIAL + 2 * phrase + context, self.max_seq_length)
+
+    def source(self) -> Source:
+        """What a scorer reads batches from, without labels."""
+        return Source(self.lengths(), self.features, self.max_seq_length, self.dynamic_padding)
+
+    def features(self, indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
+        """input_ids, input_mask and segment_ids of these pairs, int32 [len(indices), length]."""
+        slots, phrases = self.slots[indices], self.phrases[indices]
+        before, before_lengths = self.contexts.values("before", slots)
+        after, after_lengths = self.contexts.values("after", slots)
+        phrase, phrase_lengths = self.candidates.values("ids", phrases)
+        kept_before, kept_after = truncated_lengths(
+            before_lengths, after_lengths,
+            self.max_seq_length - _NUM_SPECIAL - 2 * phrase_lengths)
+        # Where each part begins, [b, 1].
+        ends = np.cumsum([np.ones_like(slots), phrase_lengths, np.ones_like(slots), kept_before,
+                          phrase_lengths, kept_after, np.ones_like(slots)], axis=0)
+        cls_end, phrase_end, sep_end, before_end, slot_end, after_end, end = ends[..., np.newaxis]
+        places = np.arange(length)
+        tokenizer = self.tokenizer
+        input_ids = np.where(places < end, tokenizer.sep_id, tokenizer.pad_id).astype(np.int32)
+        input_ids[:, 0] = tokenizer.cls_id
+        input_ids[(places >= cls_end) & (places < phrase_end)] = phrase
+        input_ids[(places >= sep_end) & (places < before_end)] = before[
+            _is_kept(before_lengths, kept_before, keep_end=True)]
+        input_ids[(places >= before_end) & (places < slot_end)] = tokenizer.mask_id
+        input_ids[(places >= slot_end) & (places < after_end)] = after[
+            _is_kept(after_lengths, kept_after, keep_end=False)]
+        return {"input_ids": input_ids,
+                "input_mask": (places < end).astype(np.int32),
+                "segment_ids": ((places >= sep_end) & (places < end)).astype(np.int32)}

@@ -1,0 +1,165 @@
+"""Rewrites texts: for each its best phrases out of a pool, in the place of one of its clauses.
+
+  python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt < texts.txt
+"""
+
+import itertools
+import json
+import os
+import sys
+from typing import Iterator
+
+from absl import flags
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+from engine import command, files, log, run_flags
+from engine.errors import UserError
+from engine.inference import Predictor
+from engine.progress import Counter
+from rewriting import answers, constraints, pairs, pool, rewriter, scorer, sets, texts
+from tasks import formats, trained
+
+USAGE = """Rewrites texts: each clause of a text may give its place to a phrase of a pool. BM25
+picks the phrases that are nearest to the text, the model says which fit, on every GPU that
+CUDA_VISIBLE_DEVICES shows.
+
+  python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt < texts.txt > rewrites.tsv
+  python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt --input_file=texts.csv \\
+    --output_file=rewrites.jsonl --keep_words=hotel --max_phrase_length=20
+
+--output_dir is that of `python -m rewriting.run`. An interrupted run with an --output_file goes
+on where it was. As TSV, a line has the number of the text, from 1, the probability that the
+phrase fits, the clause, the phrase and the new text; as JSON lines, a line has all rewrites of
+a text; bert-ad's lines have probability, phrase and the text with the slot."""
+
+_TEXTS_AT_A_TIME = 64
+# Of all that may be said, what does not change the answers.
+_WITHOUT_EFFECT = ("output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
+                   "all_reduce", "store_dir")
+
+
+def define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_string("output_dir", None, "Where the model was trained.", flag_values=values)
+    flags.DEFINE_string("pool_file", None, "The phrases, a line each or a column.",
+                        flag_values=values)
+    flags.DEFINE_string("pool_column", None, "The column of the phrases in --pool_file, its name "
+                        "or its number, from 1; guessed where left out.", flag_values=values)
+    flags.DEFINE_string("input_file", None, "The texts; standard input, a line each, where left "
+                        "out.", flag_values=values)
+    texts.define_flags(values)
+    flags.DEFINE_string("output_file", None, "The rewrites; standard output where left out.",
+                        flag_values=values)
+    flags.DEFINE_enum("format", None, sorted(answers.FORMATS), "Of the rewrites; the output "
+                      "file's, or tsv, where left out.", flag_values=values)
+    flags.DEFINE_integer("top_k", 5, "Rewrites of each text.", flag_values=values)
+    flags.DEFINE_integer("num_candidates", 50, "Phrases that the model judges for each clause.",
+                         flag_values=values)
+    flags.DEFINE_integer("min_clause_words", 2, "A clause of fewer words (ideographs) stays.",
+                         flag_values=values)
+    flags.DEFINE_integer("max_phrase_length", None, "Characters of the longest phrase; any where "
+                         "left out.", flag_values=values)
+    flags.DEFINE_list("keep_words", [], "Words that a rewrite must have where its text has them, "
+                      "separated by commas.", flag_values=values)
+    flags.DEFINE_list("forbidden_words", [], "Words that no rewrite may have.",
+                      flag_values=values)
+    flags.DEFINE_integer("predict_batch_size", 8, "Pairs of the model's --max_seq_length per "
+                         "replica and step; of shorter ones, as many as have those tokens.",
+                         flag_values=values)
+    flags.DEFINE_string("store_dir", None, "Where the prepared pool is kept; <output_dir>/store "
+                        "where left out.", flag_values=values)
+    run_flags.define_device_flags(values)
+    return values
+
+
+def main(values: flags.FlagValues) -> None:
+    """Reads, rewrites and writes, a bounded number of texts at a time."""
+    model, checkpoint = _model(values)
+    batch_size = run_flags.positive(values, "predict_batch_size")
+    demands = _constraints(values)
+    limits = rewriter.Limits(*(run_flags.positive(values, name) for name in (
+        "min_clause_words", "num_candidates", "top_k")))
+    devices = run_flags.find_devices(values)
+    read = _texts(values)
+    store_dir = files.make_directory(
+        values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
+    phrases = pool.load_pool(run_flags.required(values, "pool_file"), values.pool_column,
+                             model.encoding, store_dir)
+    rewrites = rewriter.Rewriter(model.encoding, phrases, demands, limits)
+    form = _format(values)
+    identity = _identity(values, checkpoint.path, phrases.content_hash, store_dir)
+    # Any pairs tell the graph what pairs are made of.
+    example = rewrites.example().source()
+    with answers.opened(values.output_file, form, identity) as output, \
+            Predictor(scorer.pairwise(model.config), example, devices) as predictor:
+        predictor.restore(checkpoint)
+        with Counter("Scoring", unit="pairs") as counter:
+            predict = rewriter.predict_with(predictor, batch_size, counter.advance)
+            _rewrite_all(read, rewrites, predict, answers.FORMATS[form], output)
+
+
+def _rewrite_all(read: Iterator[str], rewrites: rewriter.Rewriter, predict: rewriter.Predict,
+                 written: answers.Formatter, output: answers.Output) -> None:
+    count, num_without = output.num_done, 0
+    read = itertools.islice(read, count, None)
+    for some in iter(lambda: list(itertools.islice(read, _TEXTS_AT_A_TIME)), []):
+        for text, found in zip(some, rewrites.rewrite(some, predict)):
+            count += 1
+            num_without += not found
+            output.write(written(count, text, found))
+        output.done(count)
+    if num_without:
+        log.warn(f"{num_without:,} texts have no rewrite: they have no second clause, or no phrase "
+                 "meets the demands")
+
+
+def _model(values: flags.FlagValues):
+    """The trained scorer and its checkpoint."""
+    model_dir = run_flags.required(values, "output_dir")
+    model, checkpoint = trained.load(model_dir), trained.checkpoint_of(model_dir)
+    if model.task.labels != sets.LABELS:
+        raise UserError(f"--output_dir={model_dir} holds a classifier of other things; it must be "
+                        "that of a training with python -m rewriting.run")
+    pairs.check_vocabulary(model.encoding)
+    return model, checkpoint
+
+
+def _constraints(values: flags.FlagValues) -> constraints.Constraints:
+    longest = values.max_phrase_length
+    if longest is not None:
+        run_flags.positive(values, "max_phrase_length")
+    for name in ("keep_words", "forbidden_words"):
+        if not all(word.strip() for word in values[name].value):
+            raise UserError(f"--{name}={','.join(values[name].value)}: a word is empty")
+    return constraints.make_constraints(longest, values.keep_words, values.forbidden_words)
+
+
+def _texts(values: flags.FlagValues) -> Iterator[str]:
+    if values.input_file:
+        return texts.read_texts(values.input_file, "--input_file", values.text_column,
+                                values.header)
+    for name in ("text_column", "header"):
+        if values[name].present:
+            raise UserError(f"--{name} is for an --input_file; on standard input a line is a text")
+    return (line for _, line in formats.lines_of(sys.stdin.buffer, "standard input"))
+
+
+def _format(values: flags.FlagValues) -> str:
+    named = os.path.splitext(values.output_file or "")[1].lower().lstrip(".")
+    return values.format or (named if named == "jsonl" else "tsv")
+
+
+def _identity(values: flags.FlagValues, checkpoint: str, pool_hash: str, store_dir: str) -> str:
+    """Of all that shapes the answers."""
+    said = {name: values[name].value for name in values
+            if name not in _WITHOUT_EFFECT and "help" not in name}
+    content = values.input_file and files.content_hash(
+        files.require_file(values.input_file, "--input_file"),
+        os.path.join(store_dir, "hashes.json"))
+    parts = [said, checkpoint, os.path.getmtime(f"{checkpoint}.index"), pool_hash, content]
+    return files.hash_of(json.dumps(parts, sort_keys=True).encode("utf-8"))
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=USAGE)

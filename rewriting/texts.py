@@ -1,0 +1,40 @@
+"""Raw texts from a user's files: a line each, or a column of a table."""
+
+import os
+from typing import Iterator, Optional
+
+from absl import flags
+
+from engine import files
+from engine.errors import UserError
+from tasks import columns, formats
+from tasks.reading import read_examples
+from tasks.table import Task
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Where in a file the texts are."""
+    flags.DEFINE_string("text_column", None, "The column of the text, its name or its number, "
+                        "from 1; guessed where left out.", flag_values=values)
+    flags.DEFINE_bool("header", None, "Whether the first line names the columns; guessed where "
+                      "left out.", flag_values=values)
+
+
+def read_texts(path: str, what: str, column: Optional[str] = None,
+               header: Optional[bool] = None) -> Iterator[str]:
+    """Streams the texts of a .tsv, .txt (tab-separated), .csv or .jsonl file.
+
+    Args:
+        what: the flag that names the file, for errors.
+        column, header: see `define_flags`.
+
+    Raises:
+        UserError: the file cannot be read, or a row is not as the first ones are.
+    """
+    if os.path.splitext(path)[1].lower() not in formats.FORMATS:
+        raise UserError(f"{what}={path}: its name must end in one of {', '.join(formats.FORMATS)}")
+    table = columns.read_head(files.require_file(path, what), header)
+    roles = columns.complete_texts(columns.Roles(column, None, None), table, takes_pairs=False)
+    split = columns.split_of(table, roles, table, labelled=False)
+    for example in read_examples(Task(split, split, split), split, ""):
+        yield example.text_a

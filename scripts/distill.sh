@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# A small student from a big teacher: fine-tunes the teacher, augments the training set where
+# there is a masked language model to do it with, distils in two stages, evaluates and exports
+# the student, and ends with a table of both. Each step is done once: the same command goes on
+# where it was interrupted.
+#
+#   scripts/distill.sh [flags of a training, for all three of them]
+#
+#   DATA_DIR=... TASK=...  your data, in place of a demonstration: scrambled sentence or not?
+#   MODEL=...              the folder of the teacher's BERT, in place of a small encoder: one of
+#                          Google's releases, unpacked, or a Hugging Face one
+#   STUDENT=...            its shape, layers,hidden,heads,intermediate; or the folder of a model.
+#                          A third of the small encoder's layers if left out
+#   MASKED_LM=... GLOVE=...  the folder of a BERT with a masked-LM head, and word vectors as
+#                          text: the training set is augmented with them
+#   TEACHER_EPOCHS=... INTERMEDIATE_EPOCHS=... PREDICTION_EPOCHS=...
+#                          in place of 3, and of the paper's (5 and 3 for the demonstration)
+#   OUTPUT_DIR=...         where everything is written, distilled/ if left out
+#   PYTHON=...             the Python to use, see environment.sh
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/inputs.sh"
+
+work=${OUTPUT_DIR:-$repository/distilled}
+
+main() {
+  local model data_dir task results training_data student
+  check_inputs
+  use_environment
+  cd "$repository"
+
+  find_model
+  find_data
+  student=${STUDENT:-2,384,12,1536}
+  if [[ -z ${DATA_DIR:-} ]]; then INTERMEDIATE_EPOCHS=${INTERMEDIATE_EPOCHS:-5}; fi
+  results=$work/results-$task-$(fingerprint "$data_dir" "$model" "$student" "${MASKED_LM:-}" \
+    "${GLOVE:-}" "${TEACHER_EPOCHS:-}" "${INTERMEDIATE_EPOCHS:-}" "${PREDICTION_EPOCHS:-}" "$@")
+  mkdir -p "$results"
+  find_replicas
+
+  once teacher fine_tune_teacher "$@"
+  training_data=$data_dir
+  if [[ -n ${MASKED_LM:-} ]]; then
+    training_data=$results/augmented
+    once augmented augment
+  fi
+  once intermediate distil intermediate "$student" \
+    ${INTERMEDIATE_EPOCHS:+--num_train_epochs="$INTERMEDIATE_EPOCHS"} "$@"
+  once student distil prediction "$results/intermediate" --do_eval --eval_each_epoch \
+    ${PREDICTION_EPOCHS:+--num_train_epochs="$PREDICTION_EPOCHS"} "$@"
+  once export export_student
+  once comparison compare
+  printf '\n'
+  cat "$results/comparison.md"
+  printf '\nThe student: %s, for other programs %s\n' "$results/student" "$results/student/export"
+}
+
+# once NAME COMMAND...: runs it unless it has come to its end before.
+once() {
+  local name=$1
+  shift
+  if [[ -f $results/$name.finished ]]; then return; fi
+  say "--- ${name}"
+  "$@"
+  touch "$results/$name.finished"
+}
+
+# fine_tune_teacher [FLAG...]
+fine_tune_teacher() {
+  "$python" run_classifier.py --task_name="$task" --data_dir="$data_dir" --do_train --do_eval \
+    --vocab_file="$model/vocab.txt" --bert_config_file="$model/bert_config.json" \
+    --init_checkpoint="$model/bert_model.ckpt" --do_lower_case="$(is_lower_cased "$model")" \
+    --num_train_epochs="${TEACHER_EPOCHS:-3}" --output_dir="$results/teacher" \
+    "${on_all_replicas[@]}" "$@"
+}
+
+augment() {
+  "$python" -m distillation.augment --task_name="$task" --data_dir="$data_dir" \
+    --vocab_file="$MASKED_LM/vocab.txt" --bert_config_file="$MASKED_LM/bert_config.json" \
+    --init_checkpoint="$MASKED_LM" ${GLOVE:+--glove_embs="$GLOVE"} \
+    --do_lower_case="$(is_lower_cased "$MASKED_LM")" --output_dir="$training_data"
+}
+
+# distil STAGE STUDENT [FLAG...]
+distil() {
+  local stage=$1 from=$2 name=$1
+  shift 2
+  if [[ $stage == prediction ]]; then name=student; fi
+  "$python" -m distillation.run --stage="$stage" --task_name="$task" \
+    --data_dir="$training_data" --teacher="$results/teacher" --student="$from" --do_train \
+    --store_dir="$results/store" --output_dir="$results/$name" "${on_all_replicas[@]}" "$@"
+}
+
+export_student() {
+  "$python" run_classifier.py --do_export --output_dir="$results/student"
+}
+
+compare() {
+  "$python" -m distillation.compare --models="$results/teacher,$results/student" \
+    --task_name="$task" --data_dir="$data_dir" >"$results/comparison.tmp"
+  mv "$results/comparison.tmp" "$results/comparison.md"
+}
+
+main "$@"

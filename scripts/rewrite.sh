@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Texts → rewritten texts: cuts slots, pretrains on them if asked to, fine-tunes a scorer, ranks
+# it against the baselines on held-out texts, and rewrites ten of those.
+#
+#   TEXTS=reviews.tsv MODEL=bert scripts/rewrite.sh [flags of rewriting.run]
+#
+#   TEXTS=...           files of texts, with spaces between them: a line each (.txt), or a column
+#   MODEL=...           a folder with bert_config.json, vocab.txt and a checkpoint
+#   OUTPUT_DIR=...      where everything is written, rewriting-results/ if left out
+#   NEGATIVES=...       how wrong phrases are chosen, bm25,random if left out
+#   PRETRAIN_STEPS=...  steps of span pretraining on the slots' texts before; 0 if left out
+#   POOL=...            the phrases to rewrite with; the clauses of the train set if left out
+#   MAX_SEQ_LENGTH=...  tokens of a phrase, its slot and what is around it; 64 if left out
+#   PYTHON=...          the Python to use, see environment.sh
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+work=${OUTPUT_DIR:-$repository/rewriting-results}
+max_seq_length=${MAX_SEQ_LENGTH:-64}
+
+main() {
+  local -a replicas=() inputs=() model_flags=()
+  local text checkpoint lower_case
+  check_settings
+  mkdir -p "$work"
+  work=$(cd "$work" && pwd)
+  MODEL=$(cd "$MODEL" && pwd)
+  for text in $TEXTS; do inputs+=("--input_file=$(realpath "$text")"); done
+  if [[ -n ${POOL:-} ]]; then POOL=$(realpath "$POOL"); fi
+  use_environment
+  cd "$repository"
+
+  if [[ $("$python" -c "from engine import runtime; print(runtime.visible_gpu_count())") == 0 ]]; then
+    replicas=(--num_cpu_replicas=2)
+  fi
+  lower_case=$("$python" -c "import sys; from engine import vocabulary
+print(str(vocabulary.is_lower_cased(sys.argv[1])).lower())" "$MODEL")
+  model_flags=("--vocab_file=$MODEL/vocab.txt" "--bert_config_file=$MODEL/bert_config.json"
+    "--do_lower_case=$lower_case" "--max_seq_length=$max_seq_length")
+  checkpoint=$MODEL
+
+  "$python" -m rewriting.create_data "${inputs[@]}" --output_dir="$work/slots" \
+    --negatives="${NEGATIVES:-bm25,random}"
+  if [[ ${PRETRAIN_STEPS:-0} != 0 ]]; then pretrain; fi
+  "$python" -m rewriting.run --data_dir="$work/slots" --do_train --do_eval --do_test \
+    "${model_flags[@]}" --init_checkpoint="$checkpoint" --output_dir="$work/scorer" \
+    ${replicas[@]+"${replicas[@]}"} "$@"
+  report
+}
+
+check_settings() {
+  local text
+  [[ -n ${TEXTS:-} && -n ${MODEL:-} ]] ||
+    fail "TEXTS and MODEL are needed: files of texts, and the folder of a model"
+  for text in $TEXTS; do [[ -f $text ]] || fail "TEXTS: there is no file $text"; done
+  [[ -f $MODEL/bert_config.json && -f $MODEL/vocab.txt ]] ||
+    fail "MODEL=$MODEL is not a folder with bert_config.json and vocab.txt"
+}
+
+# pretrain: sets $checkpoint to a model that has filled spans of the slots' texts.
+pretrain() {
+  local examples=$work/pairs.tfrecord
+  "$python" -m pretraining.create_data --objective=span --input_format=pairs \
+    --input_file="$work/slots/pairs.tsv" --output_file="$examples" \
+    --vocab_file="$MODEL/vocab.txt" --do_lower_case="$lower_case" \
+    --max_seq_length="$max_seq_length" --dupe_factor=1
+  "$python" -m pretraining.run --input_file="$examples" --do_train \
+    --bert_config_file="$MODEL/bert_config.json" --init_checkpoint="$checkpoint" \
+    --max_seq_length="$max_seq_length" --num_train_steps="$PRETRAIN_STEPS" \
+    --num_warmup_steps="$((PRETRAIN_STEPS / 10))" --output_dir="$work/pretrained" \
+    ${replicas[@]+"${replicas[@]}"}
+  checkpoint=$work/pretrained
+}
+
+# report: the ranking of the held-out texts, and ten of them rewritten.
+report() {
+  local -a masked_lm=()
+  if has_masked_lm "$checkpoint"; then
+    masked_lm=("${model_flags[@]}" --init_checkpoint="$checkpoint" --output_dir="$work/baselines")
+  fi
+  printf '\nThe test set, ranked by the scorer:\n'
+  grep -E '^(mean_reciprocal_rank|pair_accuracy|recall_at_[0-9]+)_test' \
+    "$work/scorer/eval_results.txt" | sed 's/^/  /'
+  printf '\nand without one:\n'
+  "$python" -m rewriting.baselines --slots_file="$work/slots/test.jsonl" \
+    ${masked_lm[@]+"${masked_lm[@]}"} ${replicas[@]+"${replicas[@]}"} | sed 's/^/  /'
+  printf '\nTexts of the test set, rewritten:\n'
+  ten_texts >"$work/ten.txt"
+  "$python" -m rewriting.rewrite --output_dir="$work/scorer" --input_file="$work/ten.txt" \
+    --pool_file="${POOL:-$work/slots/pool.txt}" --top_k=1 --output_file="$work/ten.tsv" \
+    ${replicas[@]+"${replicas[@]}"}
+  tail -n +2 "$work/ten.tsv" | awk -F '\t' '{ print "  " $2 ": " $3 " -> " $4; print "    " $5 }'
+  printf '\nAll results: %s\n' "$work"
+}
+
+has_masked_lm() {
+  "$python" -c "import sys
+from engine import checkpoints, runtime
+held = checkpoints.open_checkpoint(sys.argv[1]).shapes
+sys.exit('cls/predictions/output_bias' not in held)" "$1"
+}
+
+# ten_texts: prints the first ten texts of the test set that are one line.
+ten_texts() {
+  "$python" -c "import json, sys
+rows = map(json.loads, open(sys.argv[1], encoding='utf-8'))
+texts = dict.fromkeys(row['before'] + row['clause'] + row['after'] for row in rows)
+print(*[text for text in texts if len(text.splitlines()) == 1 and '\t' not in text][:10], sep='\n')" \
+    "$work/slots/test.jsonl"
+}
+
+main "$@"

@@ -1,0 +1,70 @@
+"""TFRecord files of made-up pretraining examples, as the original's and such without masks."""
+
+import json
+
+import numpy as np
+
+from conftest import TinyModel
+from engine import files
+
+import tensorflow.compat.v1 as tf
+
+LENGTH, PREDICTIONS, VOCAB = 24, 6, 31
+_SPECIAL = 5  # ids of [PAD] to [MASK] in the tiny model's vocabulary
+
+
+def features_of(count: int, seed: int = 0, *, length: int = LENGTH, predictions: int = PREDICTIONS):
+    """Pairs of texts of 4 to `length` tokens, with one masked token or up to `predictions`."""
+    random = np.random.RandomState(seed)
+    for _ in range(count):
+        size = random.randint(6, length + 1)
+        first = random.randint(3, size - 2)
+        ids = random.randint(_SPECIAL, VOCAB, size)
+        ids[0], ids[first - 1], ids[-1] = 2, 3, 3
+        words = [place for place in range(1, size - 1) if place != first - 1]
+        # A fixed share would give the parts of a batch much the same weight.
+        masked = np.sort(random.permutation(words)[:random.choice([1, 2, predictions])])
+        yield {"input_ids": ids, "input_mask": np.ones(size, int),
+               "segment_ids": (np.arange(size) >= first).astype(int),
+               "masked_lm_positions": masked, "masked_lm_ids": ids[masked],
+               "masked_lm_weights": np.ones(len(masked)), "next_sentence_labels": [ids[1] % 2]}
+
+
+def serialized(features, *, length: int = LENGTH, predictions: int = PREDICTIONS) -> bytes:
+    sizes = {"masked_lm_positions": predictions, "masked_lm_ids": predictions,
+             "masked_lm_weights": predictions, "next_sentence_labels": 1}
+    message = tf.train.Example()
+    for name, values in features.items():
+        row = np.zeros(sizes.get(name, length))
+        row[:len(values)] = values
+        if name == "masked_lm_weights":
+            message.features.feature[name].float_list.value.extend(row)
+        else:
+            message.features.feature[name].int64_list.value.extend(row.astype(int))
+    return message.SerializeToString()
+
+
+def write_frozen(path, count: int, seed: int = 0, *, drop=(), **sizes) -> str:
+    """Examples with [MASK] in the masked places; without the features that `drop` names."""
+    with tf.python_io.TFRecordWriter(str(path)) as writer:
+        for features in features_of(count, seed, **sizes):
+            features["input_ids"] = features["input_ids"].copy()
+            features["input_ids"][features["masked_lm_positions"]] = 4
+            writer.write(serialized({name: values for name, values in features.items()
+                                     if name not in drop}, **sizes))
+    return str(path)
+
+
+def write_unmasked(path, model: TinyModel, count: int, seed: int = 0) -> str:
+    """Examples as `create_data --masks=dynamic` writes them, and the file beside them."""
+    with tf.python_io.TFRecordWriter(str(path)) as writer:
+        for features in features_of(count, seed):
+            features["word_starts"] = np.ones(len(features["input_ids"]), int)
+            writer.write(serialized({name: values for name, values in features.items()
+                                     if not name.startswith("masked")}))
+    with open(model.vocab_file, "rb") as file:
+        digest = files.hash_of(file.read())
+    with open(f"{path}.json", "w") as file:
+        json.dump({"vocab_sha256": digest, "do_lower_case": True, "mask_shape": "words",
+                   "masked_lm_prob": 0.15, "max_predictions_per_seq": PREDICTIONS}, file)
+    return str(path)

@@ -1,0 +1,66 @@
+"""BM25 finds what its formula says, however large the pool, however it is cut for memory."""
+
+import math
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from engine.store import Records
+from rewriting import bm25
+
+WORDS = [f"w{number}" for number in range(30)]
+
+
+def made_up(count, seed):
+    generator = random.Random(seed)
+    return [" ".join(generator.choice(WORDS[:5] if generator.random() < 0.5 else WORDS)
+                     for _ in range(generator.randint(0, 8))) for _ in range(count)]
+
+
+def score(query, phrase, phrases):
+    """The formula, word for word."""
+    mean = sum(len(text.split()) for text in phrases) / len(phrases)
+    counts, total = Counter(phrase.split()), 0.0
+    for word in query.split():
+        having = sum(word in text.split() for text in phrases)
+        idf = math.log(1 + (len(phrases) - having + 0.5) / (having + 0.5))
+        damping = 1.2 * (1 - 0.75 + 0.75 * len(phrase.split()) / mean)
+        total += idf * counts[word] * 2.2 / (counts[word] + damping)
+    return total
+
+
+def index_of(phrases):
+    return bm25.Index(Records.of_chunk(bm25.encode(phrases)))
+
+
+@pytest.mark.parametrize("at_a_time", [7, 1000])
+def test_the_best_are_those_of_the_formula_in_its_order(at_a_time, monkeypatch):
+    monkeypatch.setattr(bm25, "_PHRASES_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(bm25, "_QUERIES_AT_A_TIME", 4)
+    phrases, queries = made_up(60, 1), made_up(11, 2) + ["w3 w3 w4", "unknown", ""]
+    allowed = [np.random.RandomState(number).rand(60) < 0.7 for number in range(len(queries))]
+    found = index_of(phrases).top(queries, 10, allowed.__getitem__)
+    for number, (query, matches) in enumerate(zip(queries, found)):
+        scores = np.array([score(query, phrase, phrases) for phrase in phrases])
+        scores[~allowed[number]] = 0
+        expected = sorted(np.flatnonzero(scores), key=lambda row: -scores[row])[:10]
+        np.testing.assert_allclose(matches.scores, scores[expected], rtol=1e-5)
+        np.testing.assert_allclose(scores[matches.rows], scores[expected], rtol=1e-5)
+    rows = np.arange(len(queries)) * 4
+    np.testing.assert_allclose(
+        index_of(phrases).scores(queries, rows),
+        [score(query, phrases[row], phrases) for query, row in zip(queries, rows)],
+        rtol=1e-5, atol=1e-7)
+
+
+def test_of_equal_phrases_the_first_come_first():
+    found, = index_of(["x", "a b", "x", "a b", "a b"]).top(["a b"], 2, lambda _: np.ones(5, bool))
+    assert found.rows.tolist() == [1, 3]
+
+
+def test_chinese_is_found_by_ideographs_and_pairs_of_them():
+    phrases = ["房间很大", "大房子很贵", "交通方便"]
+    found, = index_of(phrases).top(["酒店房间"], 3, lambda _: np.ones(3, bool))
+    assert found.rows.tolist() == [0, 1]

@@ -1,0 +1,280 @@
+"""Pretraining examples: Google's statistics, sound over any corpus, the same bytes every time."""
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies
+
+from conftest import SHARED_DATA, WORDS
+from engine import command
+from pretraining import create_data, example_protos, texts
+from tokenization import FullTokenizer
+
+import tensorflow.compat.v1 as tf
+
+ENGLISH = os.path.join(SHARED_DATA, "pretrain", "en_books.txt")
+ENGLISH_VOCAB = os.path.join(SHARED_DATA, "vocab", "uncased_en", "vocab.txt")
+
+
+def create(folder, vocab_file, text=None, **flags):
+    """Runs the command on a text in this process; returns the features of its examples."""
+    output = os.path.join(str(folder), "out.tfrecord")
+    flags = {"input_file": os.path.join(str(folder), "text.txt"), "output_file": output,
+             "vocab_file": vocab_file, "num_processes": 1, **flags}
+    if text is not None:
+        with open(flags["input_file"], "w", encoding="utf-8") as file:
+            file.write(text)
+    command.run(create_data.main, create_data.define_flags(), usage="",
+                argv=["create_data", *(f"--{name}={value}" for name, value in flags.items())])
+    return [example for path in flags["output_file"].split(",") for example in read(path)]
+
+
+def read(path):
+    return [{name: np.array(feature.int64_list.value or feature.float_list.value)
+             for name, feature in tf.train.Example.FromString(record).features.feature.items()}
+            for record in tf.python_io.tf_record_iterator(path)]
+
+
+def unmasked(example):
+    """The tokens of an example's texts, with the masks undone."""
+    ids = example["input_ids"].copy()
+    if "masked_lm_ids" in example:
+        count = int(example["masked_lm_weights"].sum())
+        ids[example["masked_lm_positions"][:count]] = example["masked_lm_ids"][:count]
+    length, segments = example["input_mask"].sum(), example["segment_ids"]
+    assert ids[0] == 2 and ids[length - 1] == 3 and not ids[length:].any()  # [CLS], [SEP]
+    assert example["input_mask"][:length].all() and not segments[length:].any()
+    num_first = length - segments.sum()
+    assert segments[num_first:length].all() and ids[num_first - 1] == 3
+    parts = [ids[1:num_first - 1].tolist()]
+    return parts + [ids[num_first:length - 1].tolist()] if num_first < length else parts
+
+
+def is_within(part, whole):
+    return any(whole[start:start + len(part)] == part
+               for start in range(len(whole) - len(part) + 1))
+
+
+PLAIN_WORDS = [word for word in WORDS if not word.startswith("##")] + ["unlike", "cats"]
+sentence = strategies.lists(strategies.sampled_from(PLAIN_WORDS), min_size=1, max_size=12)
+corpus = strategies.lists(strategies.lists(sentence, min_size=1, max_size=5), min_size=2,
+                          max_size=6)
+
+
+@given(documents=corpus, seed=strategies.integers(0, 9), whole_words=strategies.booleans(),
+       objective=strategies.sampled_from(["mlm_nsp", "mlm", "span"]),
+       masks=strategies.sampled_from(["frozen", "dynamic"]))
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+def test_over_any_corpus_examples_are_what_the_text_says(tiny_model, tmp_path_factory, documents,
+                                                         seed, whole_words, objective, masks):
+    folder = tmp_path_factory.mktemp("corpus")
+    text = "\n\n".join("\n".join(map(" ".join, document)) for document in documents)
+    examples = create(folder, tiny_model.vocab_file, text, objective=objective, random_seed=seed,
+                      masks=masks, max_seq_length=16, max_predictions_per_seq=4, dupe_factor=2,
+                      do_whole_word_mask=whole_words)
+    tokenizer = FullTokenizer(tiny_model.vocab_file)
+    ids = [tokenizer.convert_tokens_to_ids(tokenizer.tokenize(" ".join(map(" ".join, document))))
+           for document in documents]
+    goes_on = [tokenizer.vocab[word] for word in WORDS if word.startswith("##")]
+    for example in examples:
+        parts = unmasked(example)
+        label = example["next_sentence_labels"].tolist()
+        assert label in ([0], [1]) and len(parts) == 1 + (objective == "mlm_nsp")
+        homes = [[n for n, whole in enumerate(ids) if is_within(part, whole)] for part in parts]
+        assert all(homes) and all(parts)
+        if len(parts) == 2 and label == [0] and example["input_mask"].sum() < 16:
+            assert any(is_within(parts[0] + parts[1], whole) for whole in ids)
+        if masks == "frozen":
+            assert 0 <= example["masked_lm_weights"].sum() <= 4
+        else:
+            places = np.flatnonzero(example["input_mask"])
+            text_places = places[~np.isin(example["input_ids"][places], [2, 3])]
+            assert (example["word_starts"][text_places]
+                    == (~np.isin(example["input_ids"][text_places], goes_on)
+                        if whole_words else 1)).all()
+
+
+def test_blocks_have_every_token_of_the_text_once(tiny_model, tmp_path):
+    documents = [["the cat sees a dog .", "a bird !"], ["the river ."], ["a house or a tree ?"]]
+    text = "\n\n".join("\n".join(document) for document in documents) + "\n"
+    examples = create(tmp_path, tiny_model.vocab_file, text, objective="mlm", masks="dynamic",
+                      short_seq_prob=0, max_seq_length=10)
+    tokenizer = FullTokenizer(tiny_model.vocab_file)
+    ids = [tokenizer.convert_tokens_to_ids(tokenizer.tokenize(" ".join(document)))
+           for document in documents]
+    # Eight tokens fit: the first document has nine.
+    assert sorted(unmasked(example)[0] for example in examples) == sorted(
+        [ids[0][:8], ids[0][8:], ids[1], ids[2]])
+
+
+def test_each_sentence_alone_and_spans_in_labelled_pairs(tiny_model, tmp_path):
+    examples = create(tmp_path, tiny_model.vocab_file, "the cat sees\na dog\n\na bird\n",
+                      objective="mlm", one_sentence_per_example=True, dupe_factor=1)
+    assert sorted(len(unmasked(example)[0]) for example in examples) == [2, 2, 3]
+    pairs = ["1\tx\tthe cat\ta bird sees the old cat", "0\t\ta dog\tthe small tree likes a river .",
+             "1\tx\tcat\tthe bird sees a cat", "1\tx\tthe old cat\ta green bird"]
+    (tmp_path / "pairs").mkdir()
+    examples = create(tmp_path / "pairs", tiny_model.vocab_file, "\n".join(pairs) + "\n",
+                      objective="span", input_format="pairs", dupe_factor=1, max_seq_length=12)
+    # A first text of one token, and one as long as the second, make no example.
+    assert sorted(example["next_sentence_labels"][0] for example in examples) == [0, 1]
+    for example in examples:
+        first, second = unmasked(example)
+        places = example["masked_lm_positions"][:2]
+        assert len(first) == 2 and len(second) in (6, 7)
+        assert example["masked_lm_weights"].sum() == 2 and places[1] == places[0] + 1
+        assert example["segment_ids"][places].all()
+
+
+def test_the_same_seed_gives_the_same_bytes_on_any_number_of_processes(tiny_model, tmp_path):
+    generator = random.Random(0)
+    text = "\n".join(" ".join(generator.choices(PLAIN_WORDS, k=9)) if generator.random() < 0.8
+                     else "" for _ in range(3000))
+    contents = []
+    changes = {"one": {}, "two": dict(num_processes=2), "other": dict(random_seed=1)}
+    for name, flags in changes.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        create(folder, tiny_model.vocab_file, text, dupe_factor=2, max_seq_length=32, **flags)
+        contents.append((folder / "out.tfrecord").read_bytes())
+    assert contents[0] == contents[1] != contents[2]
+
+
+def test_several_outputs_share_the_examples_of_one(tiny_model, tmp_path):
+    text = "the cat\na dog\n\na bird\nthe tree sees\n"
+    one = create(tmp_path, tiny_model.vocab_file, text)
+    several = create(tmp_path, tiny_model.vocab_file, output_file=",".join(
+        str(tmp_path / name) for name in "abc"))
+    assert sorted(str(sorted(example.items())) for example in one) == sorted(
+        str(sorted(example.items())) for example in several)
+    facts = json.loads((tmp_path / "a.json").read_text())
+    assert facts["num_examples"] == len(one) and facts["dupe_factor"] == 10
+    assert not [name for name in os.listdir(str(tmp_path)) if "tmp" in name or "create" in name]
+
+
+def test_files_patterns_directories_and_gzip_hold_the_same_text(tiny_model, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_text("\ufeffthe cat\r\n\r\na dog\r\n", encoding="utf-8")
+    with gzip.open(str(folder / "b.txt.gz"), "wb") as file:
+        file.write(b"a bird\n\n\nthe tree\n")
+    for names in (f"{folder}/a.txt, {folder}/b.txt.gz", f"{folder}/*", str(folder)):
+        sentences = texts.read_sentences(files.find(names, "--input_file"), "sentences")
+        read_in = [(sentence.document, sentence.text) for sentence in sentences]
+        assert [text for _, text in read_in] == ["the cat", "a dog", "a bird", "the tree"]
+        assert len({document for document, _ in read_in}) == 4  # a file's end ends a document
+
+
+@pytest.mark.parametrize("paragraph, expected", [
+    ("He came. “Did he?” she asked. Yes!", ["He came.", "“Did he?” she asked.", "Yes!"]),
+    ("Mr. Smith met J. Doe at 3.14 p.m. in St. Ives. It rained.",
+     ["Mr. Smith met J. Doe at 3.14 p.m. in St. Ives.", "It rained."]),
+    ("他说：“你好！”然后走了。真的？！是的", ["他说：“你好！”", "然后走了。", "真的？！", "是的"]),
+    ("no mark at all", ["no mark at all"])])
+def test_paragraphs_are_split_at_western_and_chinese_punctuation(paragraph, expected):
+    assert texts.split_paragraph(paragraph) == expected
+
+
+def test_a_paragraph_of_100000_characters_is_split_as_any_other():
+    assert len(texts.split_paragraph("A word ends. " * 8000)) == 8000
+    for marks in (".", ".'", "'", "。"):
+        assert len(texts.split_paragraph(marks * (100000 // len(marks)))) == 1
+
+
+def test_chinese_words_are_masked_as_a_whole(tmp_path):
+    pytest.importorskip("jieba")
+    characters = "我来到北京清华大学"
+    vocab_file = tmp_path / "vocab.txt"
+    vocab_file.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ab", "##c",
+                                     *characters]) + "\n", encoding="utf-8")
+    example, = create(tmp_path, str(vocab_file), "abc我来到北京清华大学\n", objective="mlm",
+                      masks="dynamic", chinese_whole_words=True, max_seq_length=16)
+    # [CLS] ab ##c 我 来到 北京 清华大学 [SEP], as jieba's own introduction cuts it.
+    assert example["word_starts"].tolist() == [0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_messages_are_those_of_the_protocol_buffers(tmp_path):
+    generator = np.random.RandomState(0)
+    features = {"ids": generator.randint(0, 2 ** 28, [50, 7]) >> generator.randint(0, 28, [50, 7]),
+                "long": generator.randint(0, 30000, [50, 400]).astype(np.int32),
+                "weights": generator.rand(50, 3).astype(np.float32)}
+    for row, message in enumerate(example_protos.serialize(features)):
+        example = tf.train.Example.FromString(message)
+        read_back = example.features.feature
+        assert sorted(read_back) == sorted(features)
+        assert read_back["ids"].int64_list.value == features["ids"][row].tolist()
+        assert read_back["long"].int64_list.value == features["long"][row].tolist()
+        assert read_back["weights"].float_list.value == features["weights"][row].tolist()
+        assert example.ByteSize() == len(message)  # no byte is wasted
+
+
+def statistics(examples):
+    """Means over examples, and over masked tokens."""
+    masked = [(example["input_ids"][place], token) for example in examples
+              for place, token, weight in zip(example["masked_lm_positions"],
+                                              example["masked_lm_ids"],
+                                              example["masked_lm_weights"]) if weight]
+    shown, original = np.array(masked).T
+    lengths = [example["input_mask"].sum() for example in examples]
+    return {
+        "examples": len(examples), "length": np.mean(lengths), "shorter": np.mean(
+            [length < 64 for length in lengths]),
+        "second": np.mean([example["segment_ids"].sum() for example in examples]),
+        "negatives": np.mean([example["next_sentence_labels"][0] for example in examples]),
+        "masked": len(masked) / np.sum(lengths), "mask": np.mean(shown == 103),
+        "kept": np.mean(shown == original)}
+
+
+@pytest.mark.skipif(not os.path.exists(ENGLISH), reason="needs ../shared/data")
+def test_statistics_are_those_of_googles_code(tmp_path):
+    pytest.importorskip("bert", reason="Google's package runs on TensorFlow 1.15 only")
+    with open(ENGLISH, encoding="utf-8") as file:
+        documents = file.read().split("\n\n")
+    generator = random.Random(1)
+    text = "\n\n".join(document for document in generator.sample(documents, 25)
+                       if len(document) < 20000)
+    ours = create(tmp_path, ENGLISH_VOCAB, text, max_seq_length=64, max_predictions_per_seq=10,
+                  dupe_factor=8)
+    # In a process of its own: Google's modules define the same flags again and again.
+    subprocess.run([sys.executable, "-m", "bert.create_pretraining_data",
+                    f"--input_file={tmp_path}/text.txt", f"--vocab_file={ENGLISH_VOCAB}",
+                    f"--output_file={tmp_path}/google.tfrecord", "--max_seq_length=64",
+                    "--max_predictions_per_seq=10", "--dupe_factor=8"],
+                   stderr=subprocess.DEVNULL, check=True)
+    theirs = read(str(tmp_path / "google.tfrecord"))
+    assert set(ours[0]) == set(theirs[0])
+    assert {n: len(v) for n, v in ours[0].items()} == {n: len(v) for n, v in theirs[0].items()}
+    expected, actual = statistics(theirs), statistics(ours)
+    assert abs(actual["examples"] / expected["examples"] - 1) < 0.03
+    for name, tolerance in (("length", 1.0), ("shorter", 0.04), ("second", 1.5),
+                            ("negatives", 0.03), ("masked", 0.002), ("mask", 0.015),
+                            ("kept", 0.015)):
+        assert abs(actual[name] - expected[name]) < tolerance, (name, actual, expected)
+
+
+_READ_WITH_GOOGLES_CODE = """
+import sys
+import numpy as np, tensorflow as tf
+from bert.run_pretraining import input_fn_builder
+dataset = input_fn_builder([sys.argv[1]], 12, 3, is_training=False)({"batch_size": 4})
+with tf.Session() as session:
+    np.savez(sys.argv[2], **session.run(dataset.make_one_shot_iterator().get_next()))
+"""
+
+
+def test_googles_run_pretraining_reads_the_file(tiny_model, tmp_path):
+    pytest.importorskip("bert", reason="Google's package runs on TensorFlow 1.15 only")
+    ours = create(tmp_path, tiny_model.vocab_file, "the cat\na dog\n\na bird\nthe tree sees\n",
+                  max_seq_length=12, max_predictions_per_seq=3)
+    subprocess.run([sys.executable, "-c", _READ_WITH_GOOGLES_CODE, str(tmp_path / "out.tfrecord"),
+                    str(tmp_path / "batch.npz")], stderr=subprocess.DEVNULL, check=True)
+    batch = np.load(str(tmp_path / "batch.npz"))
+    assert sorted(batch.files) == sorted(ours[0])
+    for name in batch.files:
+        assert np.allclose(batch[name], [example[name] for example in ours[:4]]), name

@@ -1,0 +1,103 @@
+"""Text that makes no pretraining data: one clear line, exit status 2, and nothing half-written."""
+
+import gzip
+import os
+
+import pytest
+
+from engine import command
+from pretraining import create_data
+
+TEXT = b"the cat sees a dog .\na bird likes the tree !\n\nthe old river\nthe small house\n"
+
+
+def run(folder, vocab_file, text=TEXT, **flags):
+    (folder / "text.txt").write_bytes(text)
+    flags = {"input_file": folder / "text.txt", "output_file": folder / "out.tfrecord",
+             "vocab_file": vocab_file, "num_processes": 1, "max_seq_length": 16, **flags}
+    command.run(create_data.main, create_data.define_flags(), usage="",
+                argv=["create_data", *(f"--{name}={value}" for name, value in flags.items())])
+
+
+def error_line(capsys, folder, vocab_file, *arguments, **flags):
+    before = sorted(os.listdir(str(folder)))
+    with pytest.raises(SystemExit) as ending:
+        run(folder, vocab_file, *arguments, **flags)
+    assert ending.value.code == 2
+    assert sorted(set(os.listdir(str(folder))) - {"text.txt"}) == sorted(
+        set(before) - {"text.txt"})
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize("text, flags, mentions", [
+    (b"", {}, ["--input_file", "no text"]),
+    (b"\n \n\t\n\n", {}, ["--input_file", "no text"]),
+    (b"the old river\na small house\n", {}, ["one document", "--objective=mlm"]),
+    (b"the cat\n\na d\xffog\n", {}, ["text.txt, line 3", "UTF-8"]),
+    ("мышь и дом\n\nещё один текст\n".encode("utf-8"), {}, ["--vocab_file", "100%", "[UNK]"]),
+    (b"1\tthe cat\n", dict(input_format="pairs", objective="span"), ["line 1", "tabs"]),
+    (b"yes\tx\tthe cat\ta dog sees\n", dict(input_format="pairs", objective="span"), ["line 1"]),
+    (b"1\tx\tthe\ta dog\n", dict(input_format="pairs", objective="span"), ["no pair"]),
+    (TEXT, dict(input_format="pairs"), ["--input_format=pairs", "--objective=span"]),
+    (TEXT, dict(one_sentence_per_example=True), ["--one_sentence_per_example"]),
+    (TEXT, dict(input_file="/no/such*"), ["--input_file", "/no/such*"]),
+    (TEXT, dict(vocab_file="/no/vocab.txt"), ["--vocab_file", "/no/vocab.txt"]),
+    (TEXT, dict(masked_lm_prob=1.5), ["masked_lm_prob"]),
+    (TEXT, dict(output_file=""), ["--output_file"]),
+])
+def test_one_line_says_what_is_wrong(tiny_model, tmp_path, capsys, text, flags, mentions):
+    line = error_line(capsys, tmp_path, **{"vocab_file": tiny_model.vocab_file, "text": text,
+                                           **flags})
+    assert not [word for word in mentions if word not in line], line
+
+
+def test_a_damaged_gzip_file_is_named(tiny_model, tmp_path, capsys):
+    packed = gzip.compress(TEXT * 100)
+    (tmp_path / "cut.txt.gz").write_bytes(packed[:len(packed) // 2])
+    line = error_line(capsys, tmp_path, tiny_model.vocab_file, input_file=tmp_path / "cut.txt.gz")
+    assert "cut.txt.gz" in line
+
+
+def test_a_vocabulary_without_mask_is_refused(tmp_path, capsys):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n")
+    assert "[MASK]" in error_line(capsys, tmp_path, tmp_path / "vocab.txt")
+
+
+def test_text_that_the_vocabulary_hardly_knows_is_warned_of(tiny_model, tmp_path, capsys):
+    run(tmp_path, tiny_model.vocab_file, TEXT + "ещё\n".encode("utf-8") * 5)
+    assert "WARNING" in capsys.readouterr().err
+
+
+def test_lines_of_100000_characters_are_cut_like_any_other(tiny_model, tmp_path):
+    long_line = b"the cat sees a dog " * 5300
+    for objective in ("mlm_nsp", "mlm", "span"):
+        (tmp_path / objective).mkdir()
+        run(tmp_path / objective, tiny_model.vocab_file, long_line + b"\n\n" + long_line + b"\n",
+            objective=objective, dupe_factor=1)
+        assert (tmp_path / objective / "out.tfrecord").stat().st_size
+
+
+def test_output_of_other_settings_is_not_overwritten(tiny_model, tmp_path, capsys):
+    run(tmp_path, tiny_model.vocab_file)
+    content = (tmp_path / "out.tfrecord").read_bytes()
+    line = error_line(capsys, tmp_path, tiny_model.vocab_file, masked_lm_prob=0.2)
+    assert "masked_lm_prob 0.15, and now it is 0.2" in line
+    assert "other files" in error_line(capsys, tmp_path, tiny_model.vocab_file, TEXT + b"more\n")
+    assert (tmp_path / "out.tfrecord").read_bytes() == content
+    os.remove(str(tmp_path / "out.tfrecord.json"))
+    assert "out.tfrecord" in error_line(capsys, tmp_path, tiny_model.vocab_file)
+
+
+def test_output_that_is_there_already_is_not_made_again(tiny_model, tmp_path, capsys):
+    run(tmp_path, tiny_model.vocab_file)
+    made = os.stat(str(tmp_path / "out.tfrecord")).st_mtime_ns
+    text_time = os.stat(str(tmp_path / "text.txt")).st_mtime_ns
+    (tmp_path / "text.txt").write_bytes(TEXT)
+    os.utime(str(tmp_path / "text.txt"), ns=(text_time, text_time))
+    command.run(create_data.main, create_data.define_flags(), usage="", argv=[
+        "create_data", f"--input_file={tmp_path}/text.txt", "--max_seq_length=16",
+        f"--output_file={tmp_path}/out.tfrecord", f"--vocab_file={tiny_model.vocab_file}"])
+    assert os.stat(str(tmp_path / "out.tfrecord")).st_mtime_ns == made
+    assert "same settings" in capsys.readouterr().err

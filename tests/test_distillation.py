@@ -1,0 +1,287 @@
+"""A student from a teacher, through the commands: both stages, and what is made of the result."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import modeling
+from commands import run_here
+from conftest import checkpoint_values, cpu_devices, sentences, write_cola
+from distillation import general, models, run, student, teacher
+from engine import checkpoints, convert_checkpoint
+from pretraining_files import LENGTH, features_of, write_frozen, write_unmasked
+from tasks import classifier, kinds, predict
+from tasks.examples import load_texts
+from tasks.table import TASKS
+
+SHAPE = "1,8,2,12"  # of a student with another hidden size than its teacher's, 16
+LONGEST = 24
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return write_cola(tmp_path_factory.mktemp("cola"), train=48, dev=21, test=13)
+
+
+@pytest.fixture(scope="module")
+def flags(data_dir, tiny_classifier, tmp_path_factory):
+    """Of a stage of 6 steps on two replicas."""
+    return dict(task_name="cola", data_dir=data_dir, teacher=tiny_classifier, do_train=True,
+                store_dir=tmp_path_factory.mktemp("store"), max_seq_length=LONGEST,
+                train_batch_size=4, num_cpu_replicas=2, num_train_epochs=1, learning_rate=1e-3)
+
+
+@pytest.fixture(scope="module")
+def first_stage(flags, tmp_path_factory):
+    output_dir = tmp_path_factory.mktemp("first")
+    run_here({**flags, "stage": "intermediate", "student": SHAPE, "output_dir": output_dir}, run)
+    return output_dir
+
+
+@pytest.fixture(scope="module")
+def both_stages(flags, first_stage, tmp_path_factory):
+    output_dir = tmp_path_factory.mktemp("second")
+    run_here({**flags, "stage": "prediction", "student": first_stage, "do_eval": True,
+              "eval_every_steps": 3, "output_dir": output_dir}, run)
+    return output_dir
+
+
+def parameters(directory):
+    return set(checkpoints.open_checkpoint(str(directory)).parameters())
+
+
+def encoder_variables(config):
+    """Names, as a model makes them."""
+    with tf.Graph().as_default():
+        modeling.BertModel(config, False, tf.zeros([1, 2], tf.int32))
+        return {variable.op.name for variable in tf.global_variables()}
+
+
+# --- The two stages ------------------------------------------------------------------------
+
+
+def test_the_first_stage_leaves_an_encoder_and_the_projection_and_nothing_of_the_teacher(
+        tiny_model, first_stage):
+    assert parameters(first_stage) == encoder_variables(tiny_model.config(num_hidden_layers=1)) | {
+        "projection/kernel", "projection/bias"}
+    values = checkpoint_values(str(first_stage))
+    assert values["projection/kernel"].shape == (8, 16)
+    assert np.abs(values["projection/kernel"] - np.eye(8, 16)).max() > 1e-4, "it learns"
+
+
+def test_the_second_stage_leaves_an_ordinary_classifier(tiny_model, both_stages, first_stage):
+    assert parameters(both_stages) == encoder_variables(tiny_model.config(num_hidden_layers=1)) | {
+        "output_weights", "output_bias"}
+    config = json.loads((both_stages / "bert_config.json").read_text())
+    assert [config[name] for name in student._SHAPE] == [1, 8, 2, 12]
+    moved = (checkpoint_values(str(both_stages))["bert/embeddings/word_embeddings"]
+             - checkpoint_values(str(first_stage))["bert/embeddings/word_embeddings"])
+    assert np.abs(moved).max() > 1e-4
+
+
+def test_the_student_evaluates_predicts_exports_and_converts_like_any_model(
+        both_stages, flags, tmp_path, capsys):
+    evaluated = (both_stages / "eval_results.txt").read_text()
+    assert [row["step"] for row in json.loads(
+        (both_stages / "evaluations.json").read_text())["evaluations"]] == [3, 6]
+    run_here(dict(task_name="cola", data_dir=flags["data_dir"], output_dir=both_stages,
+                  vocab_file=both_stages / "vocab.txt", max_seq_length=LONGEST, do_eval=True,
+                  bert_config_file=both_stages / "bert_config.json", do_predict=True,
+                  do_export=True, num_cpu_replicas=1))
+    np.testing.assert_allclose(
+        *[[float(line.split(" = ")[1]) for line in text.splitlines()] for text in (
+            evaluated, (both_stages / "eval_results.txt").read_text())], rtol=1e-5)
+    assert len((both_stages / "predict.txt").read_text().splitlines()) == 13
+    texts, answers = tmp_path / "texts.txt", tmp_path / "answers.tsv"
+    texts.write_text("".join(f"{text}\n" for text in sentences(5)))
+    for folder in (both_stages, both_stages / "export"):
+        run_here(dict(output_dir=folder, input_file=texts, output_file=answers, header=False,
+                      text_column=1, num_cpu_replicas=1), predict)
+        assert len(answers.read_text().splitlines()) == 6
+    run_here(dict(from_tensorflow=both_stages, output_dir=tmp_path / "hf"), convert_checkpoint)
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [
+        "BertForSequenceClassification"]
+
+
+def test_a_stage_that_is_run_again_has_nothing_left_and_other_settings_are_refused(
+        both_stages, first_stage, flags, capsys):
+    again = {**flags, "stage": "prediction", "student": first_stage, "output_dir": both_stages}
+    run_here(again, run)
+    assert "nothing is left to train" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run_here({**again, "temperature": 2}, run)
+    assert "another --temperature: 1.0 there, 2.0 now" in capsys.readouterr().err
+
+
+def test_augmented_texts_in_the_layout_of_the_task_take_the_training_files_place(
+        flags, tmp_path, capsys):
+    augmented = tmp_path / "train_aug.tsv"
+    augmented.write_text("".join(f"x\t{index % 2}\t\t{text}\n"
+                                 for index, text in enumerate(sentences(80, seed=9))))
+    run_here({**flags, "stage": "intermediate", "student": "1,16,2,32", "train_file": augmented,
+              "output_dir": tmp_path / "out"}, run)
+    assert "80 examples x 1 epochs = 10 steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stage, epochs, learning_rate", [
+    ("intermediate", 50, 5e-5), ("prediction", 3, 3e-5)])
+def test_the_papers_epochs_lengths_and_rates_are_the_defaults(
+        flags, first_stage, tmp_path, stage, epochs, learning_rate):
+    run_here({**flags, "stage": stage, "student": first_stage, "num_train_epochs": None,
+              "max_seq_length": None, "learning_rate": None, "output_dir": tmp_path / "out",
+              "train_batch_size": 24 * epochs}, run)
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["settings"]["--num_train_epochs"] == epochs
+    assert record["settings"]["--learning_rate"] == learning_rate
+    # The paper's 64 are more than the positions that the toy has.
+    assert record["facts"]["--max_seq_length"] == 40
+
+
+# --- Without a task ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("masks", ["frozen", "drawn"])
+def test_general_distillation_reads_the_texts_of_pretraining_without_their_masks(
+        tiny_model, tmp_path, masks):
+    path = tmp_path / "examples.tfrecord"
+    if masks == "frozen":
+        write_frozen(path, 9)
+    else:
+        write_unmasked(path, tiny_model, 9)
+    taught = teacher.load_encoder(os.path.dirname(tiny_model.vocab_file), LENGTH)
+    texts = general.open_texts(str(path), taught.encoding, taught.config.vocab_size, str(tmp_path))
+    source = general.source(texts, taught.encoding, dynamic_padding=True)
+    features = source.fetch(np.arange(9), LENGTH)
+    for index, example in enumerate(features_of(9)):
+        size = len(example["input_ids"])
+        np.testing.assert_array_equal(features["input_ids"][index, :size], example["input_ids"])
+        np.testing.assert_array_equal(features["segment_ids"][index, :size],
+                                      example["segment_ids"])
+        assert features["input_mask"][index].sum() == size == source.lengths[index]
+
+
+def test_a_student_of_general_distillation_goes_on_with_a_task(
+        tiny_model, flags, tmp_path, capsys):
+    here = {"stage": "general", "teacher": os.path.dirname(tiny_model.vocab_file),
+            "student": SHAPE, "input_file": write_frozen(tmp_path / "examples.tfrecord", 24),
+            "max_seq_length": LENGTH, "do_train": True, "num_cpu_replicas": 2,
+            "train_batch_size": 4, "num_train_epochs": 1, "output_dir": tmp_path / "general"}
+    run_here(here, run)
+    assert "24 examples x 1 epochs = 3 steps" in capsys.readouterr().err
+    assert "projection/kernel" in parameters(tmp_path / "general")
+    run_here(here, run)
+    assert "nothing is left to train" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run_here({**here, "task_name": "cola"}, run)
+    assert "--task_name is of a task" in capsys.readouterr().err
+    run_here({**flags, "stage": "intermediate", "student": tmp_path / "general",
+              "num_train_epochs": 0.2, "output_dir": tmp_path / "task"}, run)
+    assert "drawn at random" not in capsys.readouterr().err
+
+
+# --- What a student starts from ------------------------------------------------------------
+
+
+def test_a_student_of_the_teachers_width_starts_with_its_layers_and_head(
+        flags, tiny_classifier, tmp_path, capsys):
+    output_dir = tmp_path / "out"
+    run_here({**flags, "stage": "prediction", "student": "1,16,2,32", "layer_map": "1",
+              "learning_rate": 1e-12, "output_dir": output_dir}, run)
+    assert "drawn at random" not in capsys.readouterr().err
+    ours, taught = checkpoint_values(str(output_dir)), checkpoint_values(str(tiny_classifier))
+    for name in parameters(output_dir):
+        np.testing.assert_allclose(ours[name], taught[name], atol=1e-7, err_msg=name)
+
+
+def test_layers_are_taken_over_as_far_as_the_shapes_are_the_same(tiny_classifier):
+    taught = teacher.load(str(tiny_classifier))
+    config = student.find("1,16,4,20", taught).config
+    layers = student.layer_map(None, config, taught.config)
+    assert layers == (2,)
+    found = student.first_values(config, taught, layers, with_head=False)
+    held = checkpoint_values(str(tiny_classifier))
+    assert found.stored_names["bert/encoder/layer_0/attention/self/key/kernel"] == (
+        "bert/encoder/layer_1/attention/self/key/kernel")
+    assert "bert/encoder/layer_0/intermediate/dense/kernel" not in found.shapes
+    assert "output_weights" not in found.shapes
+    assert found.shapes["bert/embeddings/word_embeddings"] == list(
+        held["bert/embeddings/word_embeddings"].shape)
+    narrow = student.find(SHAPE, taught).config
+    assert student.first_values(narrow, taught, layers, with_head=True) is None
+
+
+@pytest.mark.parametrize("own, others, expected", [
+    (2, 6, (3, 6)), (4, 12, (3, 6, 9, 12)), (4, 6, (1, 3, 4, 6)), (3, 3, (1, 2, 3))])
+def test_layers_are_mapped_uniformly_up_to_the_last(tiny_model, own, others, expected):
+    small, big = (tiny_model.config(num_hidden_layers=layers) for layers in (own, others))
+    assert student.layer_map(None, small, big) == expected
+    assert student.layer_map(",".join("1" * own), small, big) == (1,) * own
+
+
+def test_heads_may_differ_where_attention_is_not_learned(flags, tmp_path):
+    run_here({**flags, "stage": "intermediate", "student": "1,16,4,32", "attention_loss": False,
+              "num_train_epochs": 0.5, "output_dir": tmp_path / "out"}, run)
+    assert "projection/kernel" in parameters(tmp_path / "out")
+
+
+# --- The teacher's outputs -----------------------------------------------------------------
+
+
+def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
+        tiny_classifier, data_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(teacher, "_CHUNK_EXAMPLES", 20)
+    taught = teacher.load(str(tiny_classifier))
+    texts = load_texts(TASKS["cola"], TASKS["cola"].train, data_dir, taught.encoding,
+                       str(tmp_path), dynamic_padding=True)
+    indices = np.array([47, 3, 20, 19])
+    for asked in (True, False):
+        source = teacher.with_outputs(taught, texts, cpu_devices(2), per_replica_batch_size=4,
+                                      store_dir=str(tmp_path))
+        assert ("Asking the teacher" in capsys.readouterr().err) == asked
+        features = source.fetch(indices, LONGEST)
+        with tf.Graph().as_default(), tf.Session() as session:
+            given = {name: tf.constant(value) for name, value in features.items()}
+            forward = classifier.forward_of(taught.config, 2)
+            logits = forward(given, False, None).predictions["logits"]
+            tf.train.Saver().restore(session, taught.checkpoint.path)
+            expected = session.run(logits)
+        np.testing.assert_allclose(features["teacher_logits"], expected, atol=1e-5)
+
+
+LOGITS, OTHERS = np.array([[1.0, -0.5], [0.2, 2.0]]), np.array([[0.3, 0.1], [-1.0, 1.5]])
+
+
+@pytest.mark.parametrize("kind, columns", [
+    (kinds.OneClass("ab"), 2), (kinds.SeveralClasses("ab", ","), 2), (kinds.Number(), 1)])
+@pytest.mark.parametrize("label_weight", [0.0, 0.25])
+def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
+        tiny_model, kind, columns, label_weight):
+    """Against the formulas, of the model's own logits."""
+    rng = np.random.RandomState(0)
+    taught, tau = rng.normal(size=[3, columns]).astype(np.float32), 2.0
+    labels = {"classes": np.array([0, 1, 1]), "multi_label": np.float32([[0, 1], [1, 1], [0, 0]]),
+              "regression": np.float32([0.5, -1, 2])}[kind.name]
+    features = {name: tf.constant(np.ones([3, 6]), tf.int32)
+                for name in ("input_ids", "input_mask", "segment_ids")}
+    features["input_ids"] += tf.range(3)[:, tf.newaxis]
+    features.update(teacher_logits=tf.constant(taught), label_ids=tf.constant(labels))
+    forward = models.prediction(
+        classifier.forward_of(tiny_model.config(), kind.num_outputs), kind, temperature=tau,
+        label_weight=label_weight)
+    outputs = forward(features, True, None)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        loss, logits = session.run([outputs.loss, outputs.predictions["logits"]])
+    if kind.name == "classes":
+        soft = -(np.exp(kinds.log_softmax(taught / tau)) * kinds.log_softmax(logits / tau)).sum(1)
+    elif kind.name == "multi_label":
+        p, q = (1 / (1 + np.exp(-x / tau)) for x in (taught, logits))
+        soft = -(p * np.log(q) + (1 - p) * np.log(1 - q)).mean(1)
+    else:
+        soft, tau = (taught - logits)[:, 0]**2, 1
+    expected = ((1 - label_weight) * tau**2 * soft.mean()
+                + label_weight * kind.losses(logits, labels).mean())
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)

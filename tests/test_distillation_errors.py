@@ -1,0 +1,78 @@
+"""Whatever is wrong with a distillation's input: one clear line before anything is written."""
+
+import os
+import shutil
+
+import pytest
+
+from commands import run_here
+from conftest import write_cola
+from distillation import run
+
+
+@pytest.fixture
+def flags(tiny_classifier, tmp_path):
+    """Of a first stage that would work."""
+    return dict(stage="intermediate", task_name="cola", teacher=tiny_classifier,
+                data_dir=write_cola(tmp_path / "cola", train=48, dev=9), student="1,16,2,32",
+                do_train=True, num_cpu_replicas=2, train_batch_size=4, max_seq_length=24,
+                num_train_epochs=1, output_dir=tmp_path / "out")
+
+
+def other_vocabulary(folder, flags):
+    shutil.copytree(str(flags["teacher"]), str(folder / "student"))
+    with open(str(folder / "student" / "vocab.txt"), "r+") as file:
+        tokens = file.read().replace("tree", "trees")
+        file.seek(0)
+        file.write(tokens)
+    flags["student"] = folder / "student"
+
+
+def header_only(folder, flags):
+    (folder / "train.tsv").write_text("sentence\tlabel\n")
+    flags.update(task_name="sst-2", data_dir=folder)
+
+
+def other_labels(folder, flags):
+    (folder / "train.tsv").write_text("id\ta\tb\tlabel\n1\tx\ty\tneutral\n")
+    flags.update(task_name="mnli", data_dir=folder)
+
+
+@pytest.mark.parametrize("changes, parts", [
+    (other_vocabulary, ("vocab.txt", "another vocabulary than the teacher's")),
+    (header_only, ("train.tsv", "holds no examples")),
+    (other_labels, ("knows the labels 0, 1", "contradiction, entailment, neutral")),
+    (dict(student="1,16,4,32"), ("4 attention heads", "--teacher 2", "--attention_loss=false")),
+    (dict(student="1,16,2"), ("--student=1,16,2", "four numbers")),
+    (dict(student="1,16,3,32"), ("--student=1,16,3,32", "multiple")),
+    (dict(student="3,16,2,32"), ("3 layers", "--layer_map")),
+    (dict(student="/no/where"), ("--student=/no/where", "neither")),
+    (dict(student=None), ("--student is required",)),
+    (dict(layer_map="1,2"), ("--layer_map=1,2", "1 numbers", "from 1 to 2")),
+    (dict(layer_map="0"), ("--layer_map=0",)),
+    (dict(teacher="/no/where"), ("--teacher=/no/where", "no trained classifier")),
+    (dict(input_file="x.tfrecord"), ("--input_file", "--stage=general")),
+    (dict(stage="general", task_name=None, data_dir=None), ("--input_file is required",)),
+    (dict(stage=None), ("--stage is required",)),
+    (dict(do_train=False), ("nothing to do",)),
+    (dict(do_eval=True), ("--do_eval", "--stage=prediction")),
+    (dict(max_seq_length=41), ("--max_seq_length=41", "between 3 and 40")),
+    (dict(temperature=0), ("--temperature=0", "greater than 0")),
+    (dict(label_weight=2), ("--label_weight=2", "between 0 and 1")),
+    (dict(train_file="/no/where.tsv"), ("--train_file", "/no/where.tsv")),
+    (dict(dev_file="dev.tsv"), ("--dev_file", "--task_name=file")),
+])
+def test_bad_input_is_answered_in_one_line_before_anything_is_written(
+        flags, tmp_path, capsys, changes, parts):
+    if callable(changes):
+        changes(tmp_path, flags)
+    else:
+        flags.update(changes)
+    with pytest.raises(SystemExit) as exit_:
+        run_here(flags, run)
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert exit_.value.code == 2 and line.startswith("error: ")
+    for part in parts:
+        assert part in line
+    out = tmp_path / "out"
+    assert not out.exists() or not [name for name in os.listdir(str(out)) if "ckpt" in name]

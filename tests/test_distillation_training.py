@@ -1,0 +1,101 @@
+"""Teacher and student in one graph: the teacher stays as it is, and N replicas are as exact."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from conftest import assert_same_training, checkpoint_values
+from distillation import models, teacher
+from engine import saving
+from test_replica_equivalence import settings, train, train_in_two_parts, training_source
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def taught(tiny_classifier):
+    """A teacher of 2 layers."""
+    return teacher.load(str(tiny_classifier))
+
+
+@pytest.fixture(scope="module")
+def source(tiny_model, tmp_path_factory):
+    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
+
+
+def distil(model, taught, source, num_replicas, run_settings, **config_changes):
+    """Trains a student of one layer that starts with the model's; returns its checkpoint."""
+    config = model.config(num_hidden_layers=1, **config_changes)
+    forward = models.intermediate(config, taught, (2,), attention=True)
+    return train(model, source, num_replicas, run_settings, forward=forward)
+
+
+def test_replicas_and_micro_batches_end_with_the_same_student(
+        tiny_model, taught, source, tmp_path):
+    """1 x 16, 2 x 8, and 1 x 2 x 8."""
+    one, two, accumulated = (
+        distil(tiny_model, taught, source, num_replicas, settings(
+            tmp_path / name, size, num_train_steps=STEPS, gradient_accumulation_steps=times))
+        for name, num_replicas, size, times in (
+            ("one", 1, 16, 1), ("two", 2, 8, 1), ("accumulated", 1, 8, 2)))
+    assert_same_training(one, two)
+    assert_same_training(one, accumulated)
+    moved = one["projection/kernel"] - np.eye(16)
+    assert np.abs(moved).max() > 1e-5, "the projection learns"
+
+
+def test_an_interrupted_stage_ends_bit_for_bit_like_the_uninterrupted_one(
+        tiny_model, taught, source, tmp_path, monkeypatch):
+    dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    forward = models.intermediate(
+        tiny_model.config(num_hidden_layers=1, **dropout), taught, (2,), attention=True)
+    whole = train(tiny_model, source, 2, settings(tmp_path / "whole", 8), forward=forward)
+    resumed = train_in_two_parts(tiny_model, source, (2, 2), tmp_path / "parts", crash_step=7,
+                                 monkeypatch=monkeypatch, forward=forward)
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+
+
+def test_the_teacher_stays_as_it_is_on_every_replica_and_in_no_checkpoint(
+        tiny_model, taught, source, tmp_path, monkeypatch):
+    held = []
+
+    def end(self, session):
+        for variable in tf.local_variables():
+            if variable.name.startswith(teacher.SCOPE + "/"):
+                name = variable.op.name[len(teacher.SCOPE) + 1:]
+                held.extend((name, value) for value in session.run(list(variable.values)))
+        original(self, session)
+    original = saving.SaveHook.end
+    monkeypatch.setattr(saving.SaveHook, "end", end)
+    student = distil(tiny_model, taught, source, 2,
+                     settings(tmp_path / "out", 8, num_train_steps=STEPS, learning_rate=1e-2))
+    expected = checkpoint_values(taught.checkpoint.path)
+    encoder = [name for name in taught.checkpoint.parameters() if name.startswith("bert/")]
+    assert sorted(name for name, _ in held) == sorted(2 * encoder)
+    for name, value in held:
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    assert not [name for name in student if name.startswith(teacher.SCOPE)]
+    start = checkpoint_values(tiny_model.init_checkpoint)["bert/embeddings/word_embeddings"]
+    assert np.abs(student["bert/embeddings/word_embeddings"] - start).max() > 1e-2
+
+
+def test_distilling_brings_the_students_states_and_scores_to_its_teachers(
+        tiny_model, taught, source, tmp_path):
+    """The loss over the same examples, before and after."""
+    forward = models.intermediate(
+        tiny_model.config(num_hidden_layers=1), taught, (2,), attention=True)
+    features = source.fetch(np.arange(40), 16)
+    trained = distil(tiny_model, taught, source, 1,
+                     settings(tmp_path / "out", 16, num_train_steps=40, learning_rate=3e-3))
+    start = {**checkpoint_values(tiny_model.init_checkpoint),
+             "projection/kernel": np.eye(16), "projection/bias": np.zeros(16)}
+    loss = forward({name: tf.constant(value) for name, value in features.items()}, False, None).loss
+    values = []
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer())
+        for held in (start, trained):
+            for variable in tf.global_variables():
+                variable.load(held[variable.op.name], session)
+            values.append(session.run(loss))
+    assert values[1] < 0.7 * values[0]

@@ -1,0 +1,104 @@
+"""Out of memory is answered with the batch, the length and what to change, on every replica."""
+
+import json
+import os
+
+import pytest
+
+from commands import arguments, run_command
+from conftest import cpu_devices, write_cola
+from engine import checkpoints, training
+from engine.model import Outputs
+from tasks import classifier
+from test_replica_equivalence import settings, training_source
+
+import tensorflow.compat.v1 as tf
+
+# With 16 heads, the attention of so many examples of that length has 2**32 probabilities, 17 GB;
+# nothing else is large.
+BATCH_SIZE, LENGTH = 256, 1024
+ADDRESS_SPACE = 16 * 2**30
+NO_PADDING = "--dynamic_padding=false"
+
+
+@pytest.fixture(scope="module")
+def long_model(tiny_model, tmp_path_factory):
+    """Many positions and heads: its memory is that of the padded length squared."""
+    config = dict(vars(tiny_model.config()), max_position_embeddings=LENGTH,
+                  num_attention_heads=16)
+    path = tmp_path_factory.mktemp("long_model") / "bert_config.json"
+    path.write_text(json.dumps(config))
+    return tiny_model._replace(bert_config_file=str(path), init_checkpoint=None)
+
+
+def run(long_model, data_dir, output_dir, *more, num_cpu_replicas=1, num_train_epochs=1):
+    return run_command(*arguments(dict(
+        long_model._asdict(), task_name="cola", data_dir=data_dir, output_dir=output_dir,
+        max_seq_length=LENGTH, train_batch_size=BATCH_SIZE,
+        eval_batch_size=BATCH_SIZE, predict_batch_size=BATCH_SIZE,
+        num_train_epochs=num_train_epochs, num_cpu_replicas=num_cpu_replicas)), *more,
+        address_space=ADDRESS_SPACE)
+
+
+def the_error_of(process):
+    assert process.returncode == 2, process.stderr
+    assert "Traceback" not in process.stderr
+    error, = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
+    assert error == process.stderr.splitlines()[-1]
+    return error
+
+
+def test_a_training_step_that_does_not_fit_is_one_line_and_keeps_the_earlier_checkpoint(
+        long_model, tmp_path):
+    data_dir = write_cola(tmp_path / "cola", train=2 * BATCH_SIZE)
+    output_dir = tmp_path / "out"
+    process = run(long_model, data_dir, output_dir, "--do_train", num_cpu_replicas=2)
+    assert process.returncode == 0, process.stderr
+    before = checkpoint_files(output_dir)
+    error = the_error_of(run(long_model, data_dir, output_dir, "--do_train", NO_PADDING,
+                             num_cpu_replicas=2, num_train_epochs=2))
+    assert error == (
+        f"error: out of memory in training step 2: {BATCH_SIZE} examples per replica at a time "
+        f"x {LENGTH} tokens; --train_batch_size=128 --gradient_accumulation_steps=2 make the "
+        "same step in less, and --recompute_layers or a smaller --max_seq_length help; "
+        f"{output_dir} keeps step 1")
+    assert before == checkpoint_files(output_dir)
+    # Shorter steps fit: the run goes on from there with the flags that the line names.
+    process = run(long_model, data_dir, output_dir, "--do_train", "--train_batch_size=128",
+                  "--gradient_accumulation_steps=2", num_cpu_replicas=2, num_train_epochs=2)
+    assert process.returncode == 0, process.stderr
+    assert "(step 1)" in process.stderr
+    assert checkpoints.latest(str(output_dir)).global_step == 2
+
+
+def checkpoint_files(output_dir):
+    return sorted(name for name in os.listdir(output_dir)
+                  if name.startswith(("model.ckpt", "checkpoint")))
+
+
+def test_an_evaluation_or_prediction_that_does_not_fit_is_one_line(long_model, tmp_path):
+    data_dir = write_cola(tmp_path / "cola", train=4, dev=BATCH_SIZE, test=BATCH_SIZE)
+    output_dir = tmp_path / "out"
+    line = (f"error: out of memory in a step of {BATCH_SIZE} examples per replica x {LENGTH} "
+            "tokens; lower --eval_batch_size for an evaluation, --predict_batch_size for "
+            "predictions")
+    assert the_error_of(run(
+        long_model, data_dir, output_dir, "--do_train", "--do_eval", NO_PADDING,
+        "--train_batch_size=1", "--eval_every_steps=1")) == line
+    assert checkpoints.latest(str(output_dir)).global_step == 1
+    assert the_error_of(run(long_model, data_dir, output_dir, "--do_predict",
+                            NO_PADDING)) == line
+    assert "predict.txt" not in os.listdir(output_dir)
+
+
+def test_a_full_disk_which_tensorflow_reports_alike_keeps_its_traceback(tiny_model, tmp_path):
+    source = training_source(tiny_model, tmp_path / "cola")
+    classify = classifier.forward_of(tiny_model.config(), 2)
+
+    def forward(features, is_training, dropout_seed):
+        outputs = classify(features, is_training, dropout_seed)
+        with tf.control_dependencies([tf.io.write_file("/dev/full", "what has no place")]):
+            return Outputs(tf.identity(outputs.loss), outputs.predictions)
+
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="No space left"):
+        training.train(forward, source, cpu_devices(1), settings(tmp_path / "out", 4), None)

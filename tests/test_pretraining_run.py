@@ -1,0 +1,179 @@
+"""The command: Google's flags and results, every example once, resuming, the way to fine-tuning."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from commands import arguments, run_here
+from conftest import assert_same_training, checkpoint_values, write_cola
+from engine import command, pretraining_heads
+from pretraining import run
+from pretraining_files import LENGTH, PREDICTIONS, write_frozen, write_unmasked
+from test_replica_equivalence import Crash, crash_after
+
+import modeling
+import tensorflow.compat.v1 as tf
+
+GOOGLES_KEYS = ["global_step", "loss", "masked_lm_accuracy", "masked_lm_loss",
+                "next_sentence_accuracy", "next_sentence_loss"]
+
+
+def pretrain(**flags) -> None:
+    """Runs the command in this process; raises SystemExit where it ends with an error."""
+    command.run(run.main, run.define_flags(), usage="",
+                argv=["pretraining.run", *arguments(flags)])
+
+
+def results_of(output_dir):
+    lines = (output_dir / "eval_results.txt").read_text().splitlines()
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+
+
+@pytest.fixture
+def flags(tiny_model, tmp_path):
+    return dict(
+        input_file=write_frozen(tmp_path / "train.tfrecord", 40),
+        eval_input_file=write_frozen(tmp_path / "held_out.tfrecord", 19, seed=1),
+        bert_config_file=tiny_model.bert_config_file, init_checkpoint=tiny_model.init_checkpoint,
+        output_dir=tmp_path / "out", max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS,
+        train_batch_size=4, num_train_steps=6, num_warmup_steps=2, learning_rate=1e-3,
+        num_cpu_replicas=2, do_train=True, do_eval=True)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tiny_model, tmp_path_factory):
+    """A checkpoint with all of Google's variables."""
+    prefix = str(tmp_path_factory.mktemp("pretrained") / "model.ckpt")
+    config = tiny_model.config()
+    with tf.Graph().as_default(), tf.Session() as session:
+        model = modeling.BertModel(config, False, tf.zeros([1, 4], tf.int32))
+        pretraining_heads.masked_lm_logits(
+            model.get_sequence_output()[0], model.get_embedding_table(), config)
+        pretraining_heads.next_sentence_logits(model.get_pooled_output(), config)
+        tf.set_random_seed(3)
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, prefix, write_meta_graph=False)
+    return prefix
+
+
+def test_what_was_pretrained_is_evaluated_with_googles_keys_and_fine_tuned(
+        flags, tiny_model, tmp_path):
+    pretrain(**flags)
+    results = results_of(tmp_path / "out")
+    assert list(results) == GOOGLES_KEYS + ["perplexity"]
+    assert results["global_step"] == 6
+    assert results["perplexity"] == pytest.approx(np.exp(results["masked_lm_loss"]))
+    assert results["loss"] == pytest.approx(
+        results["masked_lm_loss"] + results["next_sentence_loss"])
+    run_here(dict(tiny_model._asdict(), init_checkpoint=tmp_path / "out", task_name="cola",
+                  data_dir=write_cola(tmp_path / "cola", train=16), max_seq_length=16,
+                  output_dir=tmp_path / "tuned", do_train=True, train_batch_size=8,
+                  num_train_epochs=1, learning_rate=1e-12, num_cpu_replicas=1))
+    before, after = (checkpoint_values(str(tmp_path / name)) for name in ("out", "tuned"))
+    encoder = [name for name in after if name.startswith("bert/") and "adam" not in name]
+    assert len(encoder) == 39
+    for name in encoder:
+        np.testing.assert_allclose(after[name], before[name], atol=1e-7, err_msg=name)
+
+
+def test_an_evaluation_counts_every_example_once_on_any_number_of_replicas(
+        flags, pretrained, tmp_path):
+    found = []
+    for num_replicas, batch in ((1, 64), (2, 3), (3, 4)):
+        pretrain(**dict(flags, do_train=False, init_checkpoint=pretrained, eval_batch_size=batch,
+                        output_dir=tmp_path / str(batch), num_cpu_replicas=num_replicas))
+        found.append(results_of(tmp_path / str(batch)))
+    for results in found[1:]:
+        assert results == pytest.approx(found[0], rel=1e-5)
+
+
+def test_max_eval_steps_takes_the_first_examples_and_says_so(flags, pretrained, tmp_path, capsys):
+    pretrain(**dict(flags, do_train=False, init_checkpoint=pretrained, eval_batch_size=2,
+                    max_eval_steps=3))
+    assert "the first 12 of 19 examples are evaluated, and no others" in capsys.readouterr().err
+    first = write_frozen(tmp_path / "first.tfrecord", 12, seed=1)
+    pretrain(**dict(flags, do_train=False, init_checkpoint=pretrained, eval_input_file=first,
+                    output_dir=tmp_path / "first"))
+    assert results_of(tmp_path / "out") == pytest.approx(results_of(tmp_path / "first"), rel=1e-5)
+
+
+def test_a_run_in_two_parts_ends_like_one_and_keeps_its_best_checkpoint(
+        flags, tmp_path, monkeypatch):
+    flags = dict(flags, eval_every_steps=3)
+    pretrain(**dict(flags, output_dir=tmp_path / "whole"))
+    with monkeypatch.context() as patch:
+        crash_after(3, patch)
+        with pytest.raises(Crash):
+            pretrain(**flags)
+    with pytest.raises(SystemExit):  # it is not mixed up with another run
+        pretrain(**dict(flags, input_file=flags["eval_input_file"]))
+    pretrain(**flags)
+    for step in (3, 6):
+        assert_same_training(checkpoint_values(str(tmp_path / "whole" / f"model.ckpt-{step}")),
+                             checkpoint_values(str(tmp_path / "out" / f"model.ckpt-{step}")))
+    done = [json.loads((tmp_path / name / "evaluations.json").read_text())
+            for name in ("whole", "out")]
+    assert done[0]["metric"] == "loss"
+    assert done[0]["evaluations"] == done[1]["evaluations"]
+    best = min(done[0]["evaluations"], key=lambda evaluation: evaluation["loss"])
+    assert results_of(tmp_path / "out")["global_step"] == best["step"]
+
+
+def test_records_without_masks_or_labels_train_a_model_without_a_next_sentence_head(
+        flags, tiny_model, tmp_path):
+    flags = dict(flags, eval_input_file=None, vocab_file=tiny_model.vocab_file)
+    pretrain(**dict(flags, input_file=write_unmasked(tmp_path / "bare", tiny_model, 40)))
+    assert list(results_of(tmp_path / "out")) == GOOGLES_KEYS + ["perplexity"]
+    unlabelled = write_frozen(tmp_path / "one.tfrecord", 40, drop=["next_sentence_labels"])
+    pretrain(**dict(flags, input_file=unlabelled, output_dir=tmp_path / "one"))
+    names = [name for name in GOOGLES_KEYS if not name.startswith("next")] + ["perplexity"]
+    assert list(results_of(tmp_path / "one")) == names
+    held = checkpoint_values(str(tmp_path / "one"))
+    assert not [name for name in held if name.startswith("cls/seq_relationship")]
+
+
+def damaged(path):
+    content = open(path, "rb").read()
+    open(path, "wb").write(content[:500] + b"x" + content[501:])
+    return path
+
+
+@pytest.mark.parametrize("changes, mentions", [
+    (dict(input_file="{}/none*"), ("--input_file", "none*")),
+    (dict(input_file="{}/empty.tfrecord"), ("--input_file", "no record")),
+    (dict(input_file="{}/text.txt"), ("text.txt", "no TFRecord")),
+    (dict(input_file="{}/cut.tfrecord"), ("cut.tfrecord", "damaged")),
+    (dict(input_file="{}/other.tfrecord"), ("other.tfrecord", "word_starts")),
+    (dict(input_file="{}/train.tfrecord,{}/bare"), ("bare", "to be drawn")),
+    (dict(input_file="{}/bare"), ("--vocab_file", "bare")),
+    (dict(max_seq_length=32), ("train.tfrecord", f"--max_seq_length={LENGTH}", "32")),
+    (dict(max_seq_length=64), ("--max_seq_length=64", "40 positions")),
+    (dict(max_predictions_per_seq=5), (f"--max_predictions_per_seq={PREDICTIONS}", "5")),
+    (dict(bert_config_file="{}/small.json"), ("train.tfrecord", "vocab_size 20")),
+    (dict(init_checkpoint="{}/nowhere"), ("--init_checkpoint", "nowhere")),
+    (dict(do_train=False), ("masked-LM head",)),
+    (dict(do_train=False, init_checkpoint=None), ("holds no model",)),
+    (dict(num_train_steps=0), ("--num_train_steps=0",)),
+    (dict(do_train=False, do_eval=False), ("--do_train", "--do_eval")),
+    (dict(use_tpu=True), ("--use_tpu",)),
+])
+def test_bad_input_is_one_line_that_names_it_and_exit_status_2(
+        flags, tiny_model, tmp_path, capsys, changes, mentions):
+    write_frozen(tmp_path / "empty.tfrecord", 0)
+    (tmp_path / "text.txt").write_text("It is a truth universally acknowledged.\n" * 9)
+    damaged(write_frozen(tmp_path / "cut.tfrecord", 20))
+    write_frozen(tmp_path / "other.tfrecord", 2, drop=["masked_lm_positions", "masked_lm_ids",
+                                                       "masked_lm_weights"])
+    write_unmasked(tmp_path / "bare", tiny_model, 9)
+    (tmp_path / "small.json").write_text(tiny_model.config(vocab_size=20).to_json_string())
+    changes = {name: value.replace("{}", str(tmp_path)) if isinstance(value, str) else value
+               for name, value in changes.items()}
+    with pytest.raises(SystemExit) as exit_info:
+        pretrain(**{**flags, **changes})
+    assert exit_info.value.code == 2
+    error, = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    for mention in mentions:
+        assert mention in error
+    assert not [name for _, _, names in os.walk(str(tmp_path)) for name in names if ".tmp-" in name]

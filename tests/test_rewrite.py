@@ -1,0 +1,248 @@
+"""`python -m rewriting.rewrite`: the best phrases of the pool, however many replicas there are."""
+
+import json
+
+import numpy as np
+import pytest
+
+from commands import arguments
+from conftest import write_cola
+from engine import checkpoints, command, store
+from engine.interruption import Interrupted
+from rewriting import constraints, pairs, rewrite, rewriter, scorer, sets
+from rewriting.clauses import Slot, slots
+from rewriting.questions import BERT_AD_MARK
+from test_rewriting_data import create_here, made_up_texts
+from test_rewriting_pairs import encoding_of
+from test_rewriting_run import run_here as train_here
+
+import tensorflow.compat.v1 as tf
+
+NUM_TEXTS = 21
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model, tmp_path_factory):
+    """The directory of a trained scorer."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(40)))
+    create_here(input_file=folder / "texts.txt", output_dir=folder)
+    train_here(tiny_model, folder, folder / "out", do_train=True, num_cpu_replicas=1)
+    return folder / "out"
+
+
+@pytest.fixture
+def texts():
+    return made_up_texts(NUM_TEXTS, 5)
+
+
+@pytest.fixture
+def phrases():
+    clauses = [slot.clause for text in made_up_texts(12, 6) for slot in slots(text)]
+    return list(dict.fromkeys(clauses))
+
+
+@pytest.fixture
+def files(tmp_path, texts, phrases):
+    """The flags that name the texts and the pool, which has every phrase twice."""
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    (tmp_path / "pool.txt").write_text("".join(f"{phrase}\n" for phrase in phrases + phrases))
+    return {"input_file": tmp_path / "texts.txt", "pool_file": tmp_path / "pool.txt"}
+
+
+def rewrite_here(trained, **flags):
+    command.run(rewrite.main, rewrite.define_flags(), usage="", argv=["rewrite", *arguments({
+        "output_dir": trained, "num_gpus": 0, **flags})])
+
+
+def read_jsonl(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def probabilities_of(model, trained, tried):
+    """The reference: pairs (slot, phrase) at full length, in one plain session."""
+    encoding = encoding_of(model, 32)
+    numbers = np.arange(len(tried))
+    contexts = pairs.encode_contexts([slot.before for slot, _ in tried],
+                                     [slot.after for slot, _ in tried], encoding)
+    ids = encoding.tokenizer.encode_batch([phrase for _, phrase in tried])
+    features = pairs.Pairs(
+        store.Records.of_chunk(contexts), store.Records.of_chunk({"ids": ids}), numbers, numbers,
+        encoding.tokenizer, 32).features(numbers, 32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        logits = scorer.pairwise(model.config())(
+            {name: tf.constant(value) for name, value in features.items()}, False, None)
+        tf.train.Saver().restore(session, checkpoints.latest(str(trained)).path)
+        return sets.KIND.scores(session.run(logits.predictions["logits"]))[:, 1]
+
+
+@pytest.mark.parametrize("num_replicas", (1, 3))
+def test_the_rewrites_are_the_best_of_all_pairs_of_slot_and_phrase(
+        num_replicas, trained, tiny_model, texts, phrases, files, tmp_path):
+    rewrite_here(trained, **files, output_file=tmp_path / "out.jsonl", num_candidates=1000,
+                 top_k=6, num_gpus=None, num_cpu_replicas=num_replicas,
+                 predict_batch_size=num_replicas)
+    answers = read_jsonl(tmp_path / "out.jsonl")
+    assert [answer["text"] for answer in answers] == texts
+    tried = [(number, slot, phrase) for number, text in enumerate(texts) for slot in slots(text)
+             for phrase in phrases if phrase not in {slot.clause for slot in slots(text)}]
+    probabilities = probabilities_of(tiny_model, trained,
+                                     [(slot, phrase) for _, slot, phrase in tried])
+    expected = {pair: value for pair, value in zip(tried, probabilities)}
+    for number, (text, answer) in enumerate(zip(texts, answers)):
+        best = sorted((value for pair, value in expected.items() if pair[0] == number),
+                      reverse=True)
+        found = answer["rewrites"]
+        np.testing.assert_allclose([row["probability"] for row in found], best[:6], rtol=1e-5)
+        for row in found:
+            slot = Slot(row["before"], row["clause"], row["after"])
+            assert slot in slots(text) and row["text"] == slot.filled(row["phrase"])
+            assert row["probability"] == pytest.approx(
+                expected[number, slot, row["phrase"]], rel=1e-5)
+        assert len({row["text"] for row in found}) == len(found) and text not in {
+            row["text"] for row in found}
+
+
+def test_the_formats_say_the_same(trained, texts, files, tmp_path):
+    for form in ("jsonl", "tsv", "bert-ad"):
+        rewrite_here(trained, **files, output_file=tmp_path / form, format=form, top_k=2)
+    answers = read_jsonl(tmp_path / "jsonl")
+    rows = [(number, row) for number, answer in enumerate(answers, start=1)
+            for row in answer["rewrites"]]
+    assert 0 < len(rows) < 2 * NUM_TEXTS
+    header, *lines = (tmp_path / "tsv").read_text().splitlines()
+    assert header.split("\t") == ["number", "probability", "clause", "phrase", "text"]
+    assert lines == [f"{number}\t{row['probability']:.6g}\t{row['clause']}\t{row['phrase']}\t"
+                     f"{row['text']}" for number, row in rows]
+    assert (tmp_path / "bert-ad").read_text().splitlines() == [
+        f"{row['probability']:.6g}\t{row['phrase']}\t{row['before']}"
+        f"{BERT_AD_MARK * len(row['phrase'])}{row['after']}" for _, row in rows]
+
+
+def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
+        trained, files, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(rewrite, "_TEXTS_AT_A_TIME", 4)
+    rewrite_here(trained, **files, output_file=tmp_path / "whole.tsv")
+    original, calls = rewriter.Rewriter.rewrite, []
+
+    def stop_in_the_third_call(self, texts, predict):
+        calls.append(texts)
+        if len(calls) == 3:
+            raise Interrupted(15)
+        return original(self, texts, predict)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rewriter.Rewriter, "rewrite", stop_in_the_third_call)
+        patch.setattr("os._exit", lambda status: (_ for _ in ()).throw(SystemExit(status)))
+        with pytest.raises(SystemExit):
+            rewrite_here(trained, **files, output_file=tmp_path / "parts.tsv")
+    assert "the same command goes on from there" in capsys.readouterr().err
+    assert not (tmp_path / "parts.tsv").exists()
+    with open(str(tmp_path / "parts.tsv.part"), "a") as file:
+        file.write("half a line")
+    calls.clear()
+    monkeypatch.setattr(rewriter.Rewriter, "rewrite",
+                        lambda *args: calls.append(args[1]) or original(*args))
+    rewrite_here(trained, **files, output_file=tmp_path / "parts.tsv")
+    assert "8 texts are done" in capsys.readouterr().err
+    assert sum(map(len, calls)) == NUM_TEXTS - 8
+    assert (tmp_path / "parts.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_what_another_run_has_left_is_written_anew(trained, files, tmp_path, capsys):
+    rewrite_here(trained, **files, output_file=tmp_path / "whole.tsv", top_k=1)
+    (tmp_path / "again.tsv.part").write_text("of other texts\n")
+    (tmp_path / "again.tsv.part.json").write_text('{"identity": "x", "texts": 3, "bytes": 15}')
+    rewrite_here(trained, **files, output_file=tmp_path / "again.tsv", top_k=1)
+    assert "written anew" in capsys.readouterr().err
+    assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+
+
+def test_a_rewrite_meets_every_demand(trained, texts, files, tmp_path):
+    longest = 18
+    rewrite_here(trained, **files, output_file=tmp_path / "out.jsonl", num_candidates=1000,
+                 top_k=1000, max_phrase_length=longest, keep_words="Cat,the",
+                 forbidden_words="dog")
+    free, held = 0, read_jsonl(tmp_path / "out.jsonl")
+    for answer in held:
+        kept = {"cat", "the"} & set(words_of(answer["text"]))
+        for row in answer["rewrites"]:
+            free += 1
+            words = words_of(row["text"])
+            assert len(row["phrase"]) <= longest and "dog" not in words and kept <= set(words)
+    # All that do meet them are there, as the pool is smaller than what is tried.
+    rewrite_here(trained, **files, output_file=tmp_path / "all.jsonl", num_candidates=1000,
+                 top_k=1000)
+    expected = [row for answer in read_jsonl(tmp_path / "all.jsonl")
+                for row in answer["rewrites"]
+                if len(row["phrase"]) <= longest and "dog" not in words_of(row["text"])
+                and {"cat", "the"} & set(words_of(answer["text"])) <= set(words_of(row["text"]))]
+    assert free == len(expected) > 10
+
+
+def words_of(text):
+    return text.replace(",", " ").replace(".", " ").lower().split()
+
+
+@pytest.mark.parametrize("word, text, is_there", [
+    ("art", "a party", False), ("art", "Art, of course", True), ("酒店", "这家酒店很好", True),
+    ("iphone", "用iPhone拍的", True), ("c++", "C++ and c", True), ("5", "15", False)])
+def test_a_word_is_a_whole_one_where_its_script_has_spaces(word, text, is_there):
+    pattern, = constraints.make_constraints(None, [word], []).kept
+    assert (pattern.search(text) is not None) == is_there
+
+
+def test_fewer_candidates_are_those_that_share_words_with_the_text(trained, files, tmp_path):
+    (tmp_path / "texts.txt").write_text("one cat, two birds.\nno clause\n")
+    (tmp_path / "pool.txt").write_text("a tree here\na house there\na cat sees birds\n")
+    rewrite_here(trained, **files, output_file=tmp_path / "out.jsonl", num_candidates=1)
+    answers = read_jsonl(tmp_path / "out.jsonl")
+    assert {row["phrase"] for row in answers[0]["rewrites"]} == {"a cat sees birds"}
+    assert answers[1] == {"text": "no clause", "rewrites": []}
+
+
+def test_standard_output_has_the_lines_of_the_file(trained, files, tmp_path, capsys):
+    rewrite_here(trained, **files, output_file=tmp_path / "out.tsv")
+    capsys.readouterr()
+    rewrite_here(trained, **files)
+    assert capsys.readouterr().out == (tmp_path / "out.tsv").read_text()
+
+
+@pytest.mark.parametrize("flags, content, words", [
+    ({"pool_file": None}, "a b\n", ("--pool_file is required",)),
+    ({"pool_file": "none.txt"}, "a b\n", ("none.txt", "No such file")),
+    ({}, "", ("p.txt holds no examples",)),
+    ({}, " \n\t \n", ("p.txt",)),
+    ({}, "cat " * 40 + "\n", ("p.txt", "no phrase that the model can read")),
+    ({"input_file": "none.txt"}, "a b\n", ("--input_file", "none.txt")),
+    ({"top_k": 0}, "a b\n", ("--top_k=0",)),
+    ({"max_phrase_length": 0}, "a b\n", ("--max_phrase_length=0",)),
+    ({"keep_words": "a,,b"}, "a b\n", ("--keep_words=a,,b",)),
+    ({"input_file": None, "text_column": "2"}, "a b\n", ("--text_column", "--input_file")),
+    ({"format": "xml"}, "a b\n", ("--format", "bert-ad")),
+])
+def test_wrong_input_is_one_line_and_leaves_no_answers(
+        flags, content, words, trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.txt").write_text(content)
+    (tmp_path / "t.txt").write_text("one cat, two birds\n")
+    with pytest.raises(SystemExit) as stopped:
+        rewrite_here(trained, **{"pool_file": "p.txt", "input_file": "t.txt",
+                                 "output_file": "out.tsv", **flags})
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert stopped.value.code == 2 and message.startswith("error: ")
+    for word in words:
+        assert word in message
+    assert not list(tmp_path.glob("out.tsv*"))
+
+
+def test_a_classifier_of_other_things_is_refused(tiny_model, tmp_path, capsys):
+    from commands import run_here
+    run_here({**tiny_model._asdict(), "task_name": "cola", "output_dir": tmp_path / "out",
+              "data_dir": write_cola(tmp_path, train=8), "do_train": True, "max_seq_length": 24,
+              "train_batch_size": 4, "num_cpu_replicas": 1, "num_train_epochs": 1})
+    (tmp_path / "pool.txt").write_text("a cat\n")
+    with pytest.raises(SystemExit):
+        rewrite_here(tmp_path / "out", pool_file=tmp_path / "pool.txt")
+    assert "classifier of other things" in capsys.readouterr().err

@@ -1,0 +1,214 @@
+"""`python -m rewriting.create_data`: every clause once, no text in two sets, always the same."""
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commands import arguments
+from conftest import WORDS
+from engine import command
+from engine.errors import UserError
+from rewriting import create_data, questions
+from rewriting.clauses import Slot, slots
+from rewriting.questions import Question, read_questions
+
+SETS = ("train", "dev", "test")
+
+
+def made_up_texts(count: int, seed: int = 0):
+    generator = random.Random(seed)
+    words = [word for word in WORDS if word.isalpha()]
+
+    def clause():
+        return " ".join(generator.choice(words) for _ in range(generator.randint(2, 6)))
+    return [", ".join(clause() for _ in range(generator.randint(1, 4))) + "."
+            for _ in range(count)]
+
+
+def create_here(**flags):
+    command.run(create_data.main, create_data.define_flags(), usage="", argv=[
+        "create_data", *arguments(flags)])
+
+
+def read_sets(folder):
+    return {name: [json.loads(line) for line in
+                   (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+            for name in SETS}
+
+
+@pytest.fixture
+def texts_file(tmp_path):
+    texts = made_up_texts(150)
+    texts += texts[:30]  # identical ones
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    return tmp_path / "texts.txt"
+
+
+@pytest.mark.parametrize("kind", ["random", "like_length", "bm25", "bm25,random"])
+def test_every_clause_is_one_positive_and_negatives_are_clauses_of_other_texts_of_its_set(
+        kind, texts_file, tmp_path):
+    create_here(input_file=texts_file, output_dir=tmp_path / "out", negatives=kind,
+                num_negatives=3, num_eval_negatives=5, dev_fraction=0.2, test_fraction=0.2)
+    found = read_sets(tmp_path / "out")
+    texts = texts_file.read_text().splitlines()
+    positives = sorted(slot for text in texts for slot in slots(text))
+    assert positives == sorted(Slot(row["before"], row["clause"], row["after"])
+                               for name in SETS for row in found[name])
+    for name in SETS:
+        clauses_of_set = {row["clause"] for row in found[name]}
+        assert found[name]
+        for row in found[name]:
+            text = row["before"] + row["clause"] + row["after"]
+            own = {slot.clause for slot in slots(text)}
+            assert len(row["negatives"]) == len(set(row["negatives"])) == (
+                3 if name == "train" else 5)
+            assert set(row["negatives"]) <= clauses_of_set - own
+    pool = (tmp_path / "out" / "pool.txt").read_text().splitlines()
+    assert pool == [row["clause"] for row in found["train"]]
+    pairs = [line.split("\t") for line in (tmp_path / "out" / "pairs.tsv").read_text().splitlines()]
+    assert [(label, phrase, text) for label, _, phrase, text in pairs] == [
+        (label, phrase, row["before"] + row["clause"] + row["after"]) for row in found["train"]
+        for label, phrase in zip("1000", [row["clause"], *row["negatives"]])]
+
+
+def test_no_text_is_in_two_sets_and_doubles_are_in_one(texts_file, tmp_path):
+    create_here(input_file=texts_file, output_dir=tmp_path / "out", dev_fraction=0.3,
+                test_fraction=0.3)
+    texts = {name: {row["before"] + row["clause"] + row["after"] for row in rows}
+             for name, rows in read_sets(tmp_path / "out").items()}
+    assert min(map(len, texts.values())) > 10
+    assert not texts["train"] & texts["dev"] | texts["train"] & texts["test"] | (
+        texts["dev"] & texts["test"])
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_other_sets(texts_file, tmp_path):
+    def contents(folder, seed):
+        create_here(input_file=texts_file, output_dir=tmp_path / folder, seed=seed,
+                    negatives="random,like_length,bm25")
+        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == [
+            "dev.jsonl", "pairs.tsv", "pool.txt", "test.jsonl", "train.jsonl"]
+        return {name: (tmp_path / folder / f"{name}.jsonl").read_bytes() for name in SETS}
+
+    first = contents("first", 1)
+    assert contents("again", 1) == first
+    assert contents("other", 2)["dev"] != first["dev"]
+
+
+def test_negatives_of_like_length_have_nearly_as_many_words(texts_file, tmp_path):
+    create_here(input_file=texts_file, output_dir=tmp_path / "out", negatives="like_length",
+                num_negatives=2)
+    for row in read_sets(tmp_path / "out")["train"]:
+        length = len(row["clause"].split())
+        assert all(0.8 <= len(text.split()) / length <= 1.25 for text in row["negatives"])
+
+
+def test_negatives_of_bm25_share_words_with_the_text_where_clauses_do(tmp_path):
+    texts = ["the red fox, a hen house.", "the old fox, the hen coop.", "two ships, the blue sea.",
+             "five boats, one blue lake."]
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    create_here(input_file=tmp_path / "texts.txt", output_dir=tmp_path, negatives="bm25",
+                num_negatives=1, dev_fraction=0, test_fraction=0)
+    hard = {row["clause"]: row["negatives"] for row in read_sets(tmp_path)["train"]}
+    assert hard["a hen house"] == ["the old fox"] and hard["five boats"] == ["the blue sea"]
+
+
+def test_files_of_any_format_are_read_by_column(tmp_path):
+    (tmp_path / "a.csv").write_text('id,text\n1,"so it is, and so\nit was"\n')
+    (tmp_path / "b.jsonl").write_text('{"text": "\\u4e0d\\u9519\\uff0c\\u4fbf\\u5b9c", "id": 2}\n')
+    command.run(create_data.main, create_data.define_flags(), usage="", argv=[
+        "create_data", f"--input_file={tmp_path}/a.csv", f"--input_file={tmp_path}/b.jsonl",
+        f"--output_dir={tmp_path}/out", "--dev_fraction=0", "--test_fraction=0"])
+    assert {row["clause"] for row in read_sets(tmp_path / "out")["train"]} == {
+        "so it is", "and so", "it was", "不错", "便宜"}
+
+
+phrases = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\t\r\n"),
+                  min_size=1, max_size=8)
+
+
+@settings(max_examples=300, deadline=None)
+@given(phrases, phrases, phrases, st.lists(phrases, max_size=3, unique=True))
+def test_what_is_written_is_read_again_byte_for_byte(tmp_path_factory, before, clause, after,
+                                                     negatives):
+    question = Question(before, after, (clause, *negatives), 1)
+    path = tmp_path_factory.getbasetemp() / "question.jsonl"
+    with open(str(path), "w", encoding="utf-8", newline="\n") as file:
+        assert questions.write_question(question, "jsonl", file)
+    assert list(read_questions(str(path))) == [question]
+
+
+BERT_AD = """\
+1\t1\t房间很大\t交通方便，““““。服务一般
+0\t1\t不推荐\t交通方便，“““。服务一般
+1\t2\t服务一般\t他说：“好”，““““
+0\t0\t价格\t““！房间很大\t价格！房间很大
+"""
+
+
+def test_bert_ads_lines_are_read_and_neighbours_of_one_slot_are_one_question(tmp_path):
+    (tmp_path / "train.tsv").write_text(BERT_AD, encoding="utf-8")
+    assert list(read_questions(str(tmp_path / "train.tsv"))) == [
+        Question("交通方便，", "。服务一般", ("房间很大", "不推荐"), 1),
+        Question("他说：“好”，", "", ("服务一般",), 1),
+        Question("", "！房间很大", ("价格",), 0)]
+
+
+def test_the_slots_of_a_file_in_bert_ads_format_are_those_of_ours(texts_file, tmp_path):
+    for form in questions.EXTENSIONS:
+        create_here(input_file=texts_file, output_dir=tmp_path / form, format=form)
+    ours = list(read_questions(str(tmp_path / "jsonl" / "train.jsonl")))
+    assert list(read_questions(str(tmp_path / "bert-ad" / "train.tsv"))) == ours
+
+
+@pytest.mark.parametrize("name, content, words", [
+    ("a.tsv", "1\t0\t很大\t““，很好\n1\t0\t很大\n", ("line 2", "3 columns")),
+    ("a.tsv", "2\t0\t很大\t““，很好\n", ("line 1", "'2'", "0 or 1")),
+    ("a.tsv", "1\tx\t很大\t““，很好\n", ("line 1", "'x'")),
+    ("a.tsv", "1\t0\t很大\t很小，很好\n", ("line 1", "no slot in clause 0")),
+    ("a.tsv", "", ("no slots",)),
+    ("a.jsonl", '{"before": "a", "clause": "b"}\n', ("line 1", '"after"')),
+    ("a.jsonl", '{"before": "a", "clause": "b", "after": "", "negatives": "c"}\n', ("line 1",)),
+    ("a.jsonl", "{}x\n", ("line 1", "not JSON")),
+    ("a.csv", "1,2\n", (".jsonl",)),
+])
+def test_a_line_that_is_no_question_is_named(name, content, words, tmp_path):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        list(read_questions(str(tmp_path / name)))
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize("flags, content, words", [
+    ({"input_file": "none.txt"}, "a b, c d\n", ("none.txt", "No such file")),
+    ({"input_file": "texts.doc"}, "a b, c d\n", ("texts.doc", ".csv")),
+    ({"input_file": None}, "", ("--input_file is required",)),
+    ({}, "", ("texts.txt holds no examples",)),
+    ({}, "no second clause\nhere either\n", ("texts.txt", "two clauses")),
+    ({"dev_fraction": 0.6, "test_fraction": 0.4}, "a b, c d\n", ("--dev_fraction=0.6",)),
+    ({"negatives": "hard"}, "a b, c d\n", ("--negatives=hard", "bm25")),
+    ({"num_negatives": -1}, "a b, c d\n", ("--num_negatives=-1",)),
+    ({"output_dir": None}, "a b, c d\n", ("--output_dir",)),
+])
+def test_wrong_input_is_one_line_and_leaves_nothing(flags, content, words, tmp_path, monkeypatch,
+                                                    capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.txt").write_text(content)
+    with pytest.raises(SystemExit) as stopped:
+        create_here(**{"input_file": "texts.txt", "output_dir": "out", **flags})
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert stopped.value.code == 2 and message.startswith("error: ")
+    for word in words:
+        assert word in message
+    assert not list((tmp_path / "out").glob("*")) and not list((tmp_path / "out").glob(".*"))
+
+
+def test_too_few_clauses_for_the_negatives_asked_for_are_said(tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("so it is, and was.\nbut not now, or then.\n")
+    create_here(input_file=tmp_path / "texts.txt", output_dir=tmp_path, num_negatives=4,
+                dev_fraction=0, test_fraction=0)
+    assert [len(row["negatives"]) for row in read_sets(tmp_path)["train"]] == [2] * 4
+    assert "4 slots have fewer negatives" in capsys.readouterr().err

@@ -1,0 +1,143 @@
+"""A pair of slot and phrase as the model reads it: the slot is whole and where it belongs."""
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import SHARED_DATA, WORDS
+from engine import store
+from engine.errors import UserError
+from rewriting import pairs, sets
+from rewriting.clauses import slots
+from rewriting.questions import Question, write_question
+from tasks.examples import load_encoding
+from tokenization import FullTokenizer
+
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+PIECES = ("cat", "unlikes", "dogs and", " ", ".", ", ", "?!", "[MASK]", "[SEP]", "“", "很好", "😀",
+          "e\u0301", "\u200d", "\n", "liked tree house", "x" * 210)
+texts = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
+
+
+def encoding_of(model, max_seq_length=24):
+    return load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=max_seq_length,
+                         vocab_size=model.config().vocab_size)
+
+
+def expected_tokens(tokenizer, before, phrase, after, max_seq_length):
+    """Word for word: [CLS] phrase [SEP] before [MASK]s after [SEP], context cut at its far ends."""
+    before, phrase, after = map(tokenizer.tokenize, (before, phrase, after))
+    while 3 + 2 * len(phrase) + len(before) + len(after) > max_seq_length:
+        if len(before) > len(after):
+            before = before[1:]
+        else:
+            after = after[:-1]
+    slot = ["[MASK]"] * len(phrase)
+    return ["[CLS]", *phrase, "[SEP]", *before, *slot, *after, "[SEP]"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=4),
+       st.lists(texts, min_size=1, max_size=4), st.integers(9, 24), st.data())
+def test_the_slot_is_whole_and_in_place_after_tokenization_and_truncation(
+        tiny_model, contexts, phrases, max_seq_length, data):
+    encoding = encoding_of(tiny_model, max_seq_length)
+    tokenizer = FullTokenizer(tiny_model.vocab_file)
+    phrases = [phrase for phrase in phrases
+               if len(tokenizer.tokenize(phrase)) <= pairs.longest_phrase(max_seq_length)] or ["a"]
+    indices = st.integers(0, 100)
+    numbers = data.draw(st.lists(st.tuples(indices, indices), min_size=1, max_size=6))
+    found = pairs.Pairs(
+        store.Records.of_chunk(pairs.encode_contexts(*zip(*contexts), encoding)),
+        store.Records.of_chunk({"ids": encoding.tokenizer.encode_batch(phrases)}),
+        np.array([slot % len(contexts) for slot, _ in numbers]),
+        np.array([phrase % len(phrases) for _, phrase in numbers]),
+        encoding.tokenizer, max_seq_length)
+    longest = int(found.lengths().max())
+    features = found.features(np.arange(len(found)), longest)
+    for row, (slot, phrase) in enumerate(zip(found.slots, found.phrases)):
+        (before, after), text = contexts[slot], phrases[phrase]
+        expected = expected_tokens(tokenizer, before, text, after, max_seq_length)
+        assert found.lengths()[row] == len(expected) <= max_seq_length
+        padding = ["[PAD]"] * (longest - len(expected))
+        assert [TOKENS[index] for index in features["input_ids"][row]] == expected + padding
+        assert features["input_mask"][row].tolist() == [1] * len(expected) + [0] * len(padding)
+        first = len(tokenizer.tokenize(text)) + 2
+        assert features["segment_ids"][row].tolist() == (
+            [0] * first + [1] * (len(expected) - first) + [0] * len(padding))
+
+
+def write_questions(path, questions):
+    with open(str(path), "w", encoding="utf-8") as file:
+        for question in questions:
+            assert write_question(question, "jsonl", file)
+    return str(path)
+
+
+QUESTIONS = [Question("the ", " sees .", ("cat", "dog dog", "old bird"), 1),
+             Question("a ", "", ("tree",), 1),
+             Question("", " and a cat", ("old " * 20, "house"), 1),  # too long for 24 tokens
+             Question("or ", " .", ("bird", "old " * 20, "small tree"), 1)]
+
+
+def test_a_set_has_every_pair_once_and_says_what_is_too_long_for_the_model(
+        tiny_model, tmp_path, capsys):
+    path = write_questions(tmp_path / "train.jsonl", QUESTIONS)
+    encoding = encoding_of(tiny_model)
+    found = sets.load_questions(path, encoding, str(tmp_path), dynamic_padding=True)
+    assert "2 phrases are left out: they have more than 10 tokens" in capsys.readouterr().err
+    assert found.num_phrases.tolist() == [3, 1, 2] and found.num_fitting.tolist() == [1, 1, 1]
+    assert found.labels.tolist() == [1, 0, 0, 1, 1, 0]
+    assert found.is_ranked.tolist() == [True, False, True]
+    tokenizer = FullTokenizer(tiny_model.vocab_file)
+    expected = [(QUESTIONS[number], phrase) for number, phrase in (
+        (0, "cat"), (0, "dog dog"), (0, "old bird"), (1, "tree"), (3, "bird"), (3, "small tree"))]
+    ids = found.pairs.features(np.arange(6), 24)["input_ids"]
+    for row, (question, phrase) in zip(ids, expected):
+        tokens = expected_tokens(tokenizer, question.before, phrase, question.after, 24)
+        assert [TOKENS[index] for index in row[:len(tokens)]] == tokens
+
+
+def test_a_batch_of_slots_has_each_with_all_its_phrases(tiny_model, tmp_path):
+    path = write_questions(tmp_path / "train.jsonl", QUESTIONS)
+    found = sets.load_questions(path, encoding_of(tiny_model), str(tmp_path),
+                                dynamic_padding=True)
+    slots = sets.listwise(found)
+    source = slots.source(with_labels=True)
+    one_by_one = found.pairs.features(np.array([0, 1, 2, 4, 5, 4]), 16)["input_ids"]
+    features = source.fetch(np.array([0, 1]), 16)
+    assert len(slots) == 2 and features["num_phrases"].tolist() == [3, 2]
+    np.testing.assert_array_equal(features["input_ids"].reshape(6, 16), one_by_one)
+    assert source.lengths.tolist() == [found.pairs.lengths()[:3].max(),
+                                       found.pairs.lengths()[4:].max()]
+
+
+def test_a_vocabulary_without_mask_is_refused(tiny_model, tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    encoding = load_encoding(str(tmp_path / "vocab.txt"), do_lower_case=True, max_seq_length=24,
+                             vocab_size=5)
+    with pytest.raises(UserError, match=r"no \[MASK\]"):
+        pairs.check_vocabulary(encoding)
+
+
+def test_slots_of_real_chinese_texts_are_whole(tmp_path):
+    folder = os.path.join(SHARED_DATA, "vocab", "chinese")
+    reviews = os.path.join(SHARED_DATA, "zh", "ChnSentiCorp", "dev.tsv")
+    if not os.path.exists(reviews):
+        pytest.skip("../shared/data is not there")
+    encoding = load_encoding(os.path.join(folder, "vocab.txt"), do_lower_case=True,
+                             max_seq_length=64, vocab_size=21128)
+    with open(reviews, encoding="utf-8") as file:
+        rows = list(itertools.islice(file, 200))
+    found = [Question.of_slot(slot, ()) for row in rows for slot in slots(row.split("\t")[1])]
+    path = write_questions(tmp_path / "train.jsonl", found)
+    questions = sets.load_questions(path, encoding, str(tmp_path), dynamic_padding=True)
+    assert len(questions.pairs) > 1000
+    ids = questions.pairs.features(np.arange(len(questions.pairs)), 64)["input_ids"]
+    masked = (ids == encoding.tokenizer.mask_id).sum(axis=1)
+    first_sep = (ids == encoding.tokenizer.sep_id).argmax(axis=1)
+    np.testing.assert_array_equal(masked, first_sep - 1)

@@ -1,0 +1,193 @@
+"""`python -m rewriting.run`: both objectives step alike on any replicas, and slots are ranked."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+from bert_reference import load, random_values
+from commands import arguments
+from conftest import assert_same_training, checkpoint_values, cpu_devices
+from engine import checkpoints, command, training
+from rewriting import ranking, run, scorer, sets
+from rewriting.questions import Question
+from test_replica_equivalence import recorded, settings
+from test_rewriting_data import create_here, made_up_texts
+from test_rewriting_pairs import encoding_of, write_questions
+
+import tensorflow.compat.v1 as tf
+
+STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def slots_dir(tmp_path_factory):
+    """The sets of 60 texts."""
+    folder = tmp_path_factory.mktemp("slots")
+    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(60)))
+    create_here(input_file=folder / "texts.txt", output_dir=folder, num_negatives=3,
+                num_eval_negatives=6, dev_fraction=0.2, test_fraction=0.2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def questions(tiny_model, slots_dir):
+    return sets.load_questions(str(slots_dir / "train.jsonl"), encoding_of(tiny_model, 32),
+                               str(slots_dir / "store"), dynamic_padding=True)
+
+
+OBJECTIVES = {"pairwise": (scorer.pairwise, sets.PairwiseSet),
+              "listwise": (scorer.listwise, sets.listwise)}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_1x8_2x4_and_4x2_end_with_the_same_variables_slots_and_loss(
+        objective, tiny_model, questions, tmp_path, monkeypatch):
+    losses, norms = recorded(monkeypatch)
+    forward_of, make_set = OBJECTIVES[objective]
+    runs = {}
+    for num_replicas in (1, 2, 4):
+        training.train(
+            forward_of(tiny_model.config()), make_set(questions).source(with_labels=True),
+            cpu_devices(num_replicas),
+            settings(tmp_path / str(num_replicas), 8 // num_replicas, num_train_steps=STEPS),
+            checkpoints.open_checkpoint(tiny_model.init_checkpoint))
+        runs[num_replicas] = checkpoint_values(str(tmp_path / str(num_replicas)))
+    for number, num_replicas in enumerate((2, 4), start=1):
+        assert_same_training(runs[1], runs[num_replicas])
+        np.testing.assert_allclose(losses[number * STEPS:][:STEPS], losses[:STEPS], rtol=1e-5)
+    assert min(norms) > 0.01, "a training that moves nothing proves nothing"
+
+
+def outputs_of(forward, features, values=None):
+    """What a model with variables of these values makes of features, and the values."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        outputs = forward({name: tf.constant(value) for name, value in features.items()},
+                          False, None)
+        values = values or random_values(tf.global_variables())
+        load(session, values)
+        return session.run({"loss": outputs.loss, **outputs.predictions} if "num_phrases" in
+                           features else outputs.predictions), values
+
+
+def test_the_listwise_loss_is_the_cross_entropy_of_a_softmax_over_each_slots_phrases(
+        tiny_model, questions):
+    slots = sets.listwise(questions)
+    features = slots.source(with_labels=True).fetch(np.arange(5), 32)
+    features["num_phrases"] = np.array([4, 2, 4, 3, 4], np.int32)  # not all phrases count
+    pairs = {name: values.reshape(-1, 32) for name, values in features.items()
+             if name != "num_phrases"}
+    listed, values = outputs_of(scorer.listwise(tiny_model.config()), features)
+    one_by_one, _ = outputs_of(scorer.pairwise(tiny_model.config()), pairs, values)
+    odds = scorer.log_odds(one_by_one["logits"]).reshape(5, 4).astype(float)
+    expected = [math.log(sum(math.exp(value) for value in row[:count])) - row[0]
+                for row, count in zip(odds, features["num_phrases"])]
+    assert np.ptp(odds) > 0.1, "scores must differ for this to mean anything"
+    assert listed["loss"] == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+def test_the_ranking_is_the_mean_over_all_orders_of_phrases_with_equal_scores():
+    counts, fitting = [4, 1, 12, 3, 5, 2], [1, 1, 1, 0, 1, 1]
+    generator = np.random.RandomState(0)
+    scores = generator.randint(0, 4, sum(counts)).astype(float)
+    reciprocals, before, others, recalled = [], 0, 0, {count: [] for count in (1, 5, 10)}
+    start = 0
+    for count, fits in zip(counts, fitting):
+        mine, start = scores[start:start + count], start + count
+        if not fits or count == 1:
+            continue
+        higher, equal = (mine > mine[0]).sum(), (mine[1:] == mine[0]).sum()
+        ranks = [higher + place for place in range(1, equal + 2)]  # each as likely
+        reciprocals.append(np.mean([1 / rank for rank in ranks]))
+        before += np.mean([count - rank for rank in ranks])
+        others += count - 1
+        for limit in recalled:
+            recalled[limit].append(np.mean([rank <= limit for rank in ranks]))
+    found = ranking.evaluate(np.array(counts), np.array(fitting), scores)
+    assert found == pytest.approx({
+        "mean_reciprocal_rank": np.mean(reciprocals), "pair_accuracy": before / others,
+        **{f"recall_at_{limit}": np.mean(values) for limit, values in recalled.items()}})
+
+
+def test_scores_that_know_nothing_get_what_chance_gives():
+    found = ranking.chance(np.array([20] * 3), np.array([1] * 3))
+    assert found == pytest.approx({
+        "mean_reciprocal_rank": np.mean(1 / np.arange(1, 21)), "pair_accuracy": 0.5,
+        "recall_at_1": 0.05, "recall_at_5": 0.25, "recall_at_10": 0.5})
+
+
+def run_here(model, slots_dir, output_dir, **flags):
+    command.run(run.main, run.define_flags(), usage="", argv=["run", *arguments({
+        **model._asdict(), "data_dir": slots_dir, "output_dir": output_dir, "max_seq_length": 32,
+        "train_batch_size": 4, "num_cpu_replicas": 2, "num_train_epochs": 1,
+        "learning_rate": 1e-3, **flags})])
+
+
+def results_in(folder):
+    lines = (folder / "eval_results.txt").read_text().splitlines()
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_scorer_is_trained_evaluated_on_the_way_and_ranked(
+        objective, tiny_model, slots_dir, tmp_path):
+    run_here(tiny_model, slots_dir, tmp_path, objective=objective, do_train=True, do_eval=True,
+             do_test=True, eval_each_epoch=True)
+    results = results_in(tmp_path)
+    for name in ("eval_accuracy", "eval_loss", *ranking.METRICS):
+        assert name in results and name + "_test" in results
+    details = json.loads((tmp_path / "eval_results.json").read_text())
+    for suffix, name in (("", "dev"), ("_test", "test")):
+        count = len((slots_dir / f"{name}.jsonl").read_text().splitlines())
+        assert (details["num_slots" + suffix], details["num_pairs" + suffix]) == (count, 7 * count)
+    evaluations = json.loads((tmp_path / "evaluations.json").read_text())
+    assert evaluations["metric"] == "mean_reciprocal_rank"
+    assert evaluations["evaluations"][-1]["eval_loss"] == pytest.approx(results["eval_loss"])
+    # The same model, ranked anew on another number of replicas.
+    run_here(tiny_model, slots_dir, tmp_path, objective=objective, do_eval=True,
+             num_cpu_replicas=3, eval_batch_size=2)
+    assert results_in(tmp_path)["eval_loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
+
+
+def test_a_tiny_model_learns_which_phrase_belongs_where(tiny_model, tmp_path):
+    """The right phrase is the word that stands before the slot."""
+    nouns = ["cat", "dog", "bird", "tree", "house", "river"]
+    right = [(word, (word, *others)) for word in nouns
+             for others in itertools.combinations([noun for noun in nouns if noun != word], 2)]
+    rows = [Question(f"{word} ", " .", phrases, 1) for word, phrases in right] * 4
+    for name in ("train", "dev"):
+        write_questions(tmp_path / f"{name}.jsonl", rows)
+    run_here(tiny_model, tmp_path, tmp_path / "out", objective="listwise", do_train=True,
+             do_eval=True, num_train_epochs=12, train_batch_size=8, learning_rate=3e-3)
+    assert results_in(tmp_path / "out")["recall_at_1"] > 0.9
+
+
+@pytest.mark.parametrize("flags, words", [
+    ({"do_train": False}, ("--do_train", "--do_test")),
+    ({"data_dir": "nowhere"}, ("nowhere", "train.jsonl", "train.tsv")),
+    ({"train_file": "none.jsonl"}, ("--train_file", "none.jsonl")),
+    ({"data_dir": None}, ("--data_dir", "--train_file")),
+    ({"objective": "guess"}, ("--objective", "listwise")),
+    ({"max_seq_length": 4}, ("--max_seq_length=4", "5")),
+    ({"dev_file": "alone.jsonl", "do_eval": True}, ("alone.jsonl", "nothing to rank")),
+    ({"train_file": "alone.jsonl", "objective": "listwise"}, ("listwise", "nothing to learn")),
+    ({"train_file": "long.jsonl"}, ("long.jsonl", "--max_seq_length=32")),
+    ({"eval_each_epoch": True}, ("--do_eval",)),
+    ({"metric_for_best": "f1", "eval_each_epoch": True, "do_eval": True},
+     ("--metric_for_best=f1", "recall_at_10")),
+    ({"do_train": False, "do_eval": True}, ("output_weights", "--do_train")),
+])
+def test_wrong_input_is_one_line(flags, words, tiny_model, slots_dir, tmp_path, monkeypatch,
+                                 capsys):
+    monkeypatch.chdir(tmp_path)
+    write_questions(tmp_path / "alone.jsonl", [Question("a ", ".", ("cat",), 1)])
+    write_questions(tmp_path / "long.jsonl", [Question("a ", ".", ("cat " * 40,), 1)])
+    with pytest.raises(SystemExit) as stopped:
+        run_here(tiny_model, **{"slots_dir": slots_dir, "output_dir": tmp_path / "out",
+                                "do_train": True, **flags})
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert stopped.value.code == 2 and message.startswith("error: ")
+    for word in words:
+        assert word in message
