@@ -8,14 +8,15 @@ import sys
 import time
 import tracemalloc
 
+import numpy as np
 import pytest
 
+from commands import arguments, run_here
 from conftest import ROOT, sentences
 from distillation import augment
+from distillation.growing_file import GrowingFile
 from masked_lm import write_tiny_masked_lm
-from test_augmentation import augment_here, write_cola
-
-from commands import arguments, run_here
+from test_augmentation import SETTINGS, augment_here, write_cola
 
 NUM_ROWS = 400
 
@@ -30,8 +31,9 @@ def flags(model, tmp_path_factory):
     directory = tmp_path_factory.mktemp("data")
     write_cola(directory / "cola", sentences(NUM_ROWS))
     (directory / "glove.txt").write_text("cats 1 0\ndogs 0 1\ntrees 1 1\n")
-    return {**model._asdict(), "task_name": "cola", "data_dir": directory / "cola", "N": 3, "M": 4,
-            "glove_embs": directory / "glove.txt", "num_cpu_replicas": 2, "predict_batch_size": 1}
+    return {**model._asdict(), **SETTINGS, "N": 3, "task_name": "cola",
+            "data_dir": directory / "cola", "glove_embs": directory / "glove.txt",
+            "num_cpu_replicas": 2, "predict_batch_size": 1}
 
 
 # Pieces of some 60 words: as the command is, a test would need a large set to be killed amid it.
@@ -90,21 +92,24 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
 
 
 def test_memory_does_not_grow_with_the_file(model, flags, tmp_path, monkeypatch):
-    monkeypatch.setattr(augment, "_WORDS_AT_A_TIME", 100)
+    monkeypatch.setattr(augment, "_WORDS_AT_A_TIME", 60)
+    in_pieces, append, held = augment._in_pieces, GrowingFile.append, []
 
-    def peak(name, count):
-        """Bytes that Python and NumPy hold at most."""
-        write_cola(tmp_path / name, sentences(count))
-        tracemalloc.start()
-        lines = augment_here(model, tmp_path / f"{name} out", **{
-            **flags, "data_dir": tmp_path / name, "num_cpu_replicas": 1, "N": 1})
-        used = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return used, sum(map(len, lines))
+    def traced(*arguments):
+        tracemalloc.start()  # before the first row is read
+        return in_pieces(*arguments)
 
-    peak("first", 20)  # what is imported and cached once
-    small, large = peak("small", 100), peak("large", 1000)
-    assert large[0] - small[0] < (large[1] - small[1]) / 2, (small, large)
+    def watched(file, text, num_rows):
+        held.append(tracemalloc.get_traced_memory()[0])
+        append(file, text, num_rows)
+
+    monkeypatch.setattr(augment, "_in_pieces", traced)
+    monkeypatch.setattr(GrowingFile, "append", watched)
+    augment_here(model, tmp_path / "out", **{**flags, "num_cpu_replicas": 1})
+    tracemalloc.stop()
+    assert len(held) > 20
+    first, last = np.array_split(held, 2)  # bytes, as Python and NumPy count them
+    assert last.max() < 1.3 * first.max() < NUM_ROWS * 3000, held
 
 
 def test_what_it_writes_is_training_data_of_the_task(model, flags, tmp_path):
