@@ -4,7 +4,6 @@ An example is where its texts begin in the corpus and how long they are, so that
 hundred million of them can be drawn, kept on disk and shuffled before a token is copied.
 """
 
-import functools
 from typing import Callable, Iterator, List, Mapping, NamedTuple, Tuple
 
 import numpy as np

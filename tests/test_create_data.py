@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from conftest import SHARED_DATA, WORDS
-from engine import command
+from engine import command, files
 from pretraining import create_data, example_protos, texts
 from tokenization import FullTokenizer
 
