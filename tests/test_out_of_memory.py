@@ -19,6 +19,8 @@ import tensorflow.compat.v1 as tf
 BATCH_SIZE, LENGTH = 256, 1024
 ADDRESS_SPACE = 16 * 2**30
 NO_PADDING = "--dynamic_padding=false"
+# TensorFlow 2.15 has been seen to crash where two replicas on the CPU run out at the same moment.
+NUM_REPLICAS = 2 if tf.VERSION.startswith("1.") else 1
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +52,13 @@ def the_error_of(process):
 
 def test_a_training_step_that_does_not_fit_is_one_line_and_keeps_the_earlier_checkpoint(
         long_model, tmp_path):
-    data_dir = write_cola(tmp_path / "cola", train=2 * BATCH_SIZE)
+    data_dir = write_cola(tmp_path / "cola", train=NUM_REPLICAS * BATCH_SIZE)
     output_dir = tmp_path / "out"
-    process = run(long_model, data_dir, output_dir, "--do_train", num_cpu_replicas=2)
+    process = run(long_model, data_dir, output_dir, "--do_train", num_cpu_replicas=NUM_REPLICAS)
     assert process.returncode == 0, process.stderr
     before = checkpoint_files(output_dir)
     error = the_error_of(run(long_model, data_dir, output_dir, "--do_train", NO_PADDING,
-                             num_cpu_replicas=2, num_train_epochs=2))
+                             num_cpu_replicas=NUM_REPLICAS, num_train_epochs=2))
     assert error == (
         f"error: out of memory in training step 2: {BATCH_SIZE} examples per replica at a time "
         f"x {LENGTH} tokens; --train_batch_size=128 --gradient_accumulation_steps=2 make the "
@@ -65,7 +67,8 @@ def test_a_training_step_that_does_not_fit_is_one_line_and_keeps_the_earlier_che
     assert before == checkpoint_files(output_dir)
     # Shorter steps fit: the run goes on from there with the flags that the line names.
     process = run(long_model, data_dir, output_dir, "--do_train", "--train_batch_size=128",
-                  "--gradient_accumulation_steps=2", num_cpu_replicas=2, num_train_epochs=2)
+                  "--gradient_accumulation_steps=2", num_cpu_replicas=NUM_REPLICAS,
+                  num_train_epochs=2)
     assert process.returncode == 0, process.stderr
     assert "(step 1)" in process.stderr
     assert checkpoints.latest(str(output_dir)).global_step == 2
