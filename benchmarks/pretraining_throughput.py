@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks import report
 
 SIZES = ["--max_seq_length=128", "--max_predictions_per_seq=20"]
-OUR_STEPS = 25
+OUR_STEPS = 10
 
 
 def write_examples(data: str, directory: str) -> str:
