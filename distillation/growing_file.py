@@ -4,6 +4,7 @@ Beside it is a record of what it is made of and how far it is: a process that is
 any moment leaves a beginning that the next one goes on from.
 """
 
+import glob
 import json
 import os
 from typing import Any, Mapping
@@ -34,6 +35,8 @@ class GrowingFile:
         self._facts = json.loads(json.dumps(facts))
         self.num_rows = self._num_bytes = 0
         self.is_whole = False
+        for leftover in glob.glob(f"{glob.escape(self._record)}.tmp-*"):  # of a killed process
+            os.remove(leftover)
         if os.path.exists(self._record):
             self._go_on(files.read_json(self._record, "the record"))
         elif os.path.exists(path):

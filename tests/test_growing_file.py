@@ -41,11 +41,14 @@ def test_another_run_goes_on_after_the_last_piece_that_was_recorded(path):
     write(path, ["a\nб\n"])
     with open(f"{path}.part", "a") as file:
         file.write("half a li")  # a process was killed here
+    with open(f"{path}.json.tmp-4194305", "w") as file:  # or here
+        file.write("{")
     file = GrowingFile(path, FACTS)
     assert file.num_rows == 2
     file.append("c\n", 1)
     file.finish()
     assert content(path) == "a\nб\nc\n"
+    assert sorted(os.listdir(os.path.dirname(path))) == ["train.tsv", "train.tsv.json"]
 
 
 def test_what_was_not_recorded_is_cut_off_where_nothing_is_left_to_write(path):
