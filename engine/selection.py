@@ -57,8 +57,7 @@ class Evaluations:
             "best_checkpoint": best_step and checkpoints.name_of(best_step),
             "evaluations": self._done})
         said = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        log.info(f"Evaluation at step {step}: {said} "
-                 f"({'the best so far' if step == best_step else f'the best: step {best_step}'})")
+        log.info(f"Evaluation at step {step}: {said} ({self._said_of_best(step)})")
 
     @property
     def best_step(self) -> Optional[int]:
@@ -74,10 +73,17 @@ class Evaluations:
         since = [evaluation["step"] for evaluation in self._done if evaluation["step"] > best_step]
         if not patience or len(since) < patience:
             return False
-        log.info(f"Stopped early at step {since[-1]}: {len(since)} evaluations did not improve on "
-                 f"the {self.settings.metric} of step {best_step}; a larger "
-                 "--early_stopping_patience goes on")
+        improved = (f"improve on the {self.settings.metric} of step {best_step}" if best_step
+                    else f"have a {self.settings.metric} that is a number")
+        log.info(f"Stopped early at step {since[-1]}: {len(since)} evaluations did not {improved}; "
+                 "a larger --early_stopping_patience goes on")
         return True
+
+    def _said_of_best(self, step: int) -> str:
+        best_step = self.best_step
+        if best_step is None:
+            return f"none is the best: {self.settings.metric} was never a number"
+        return "the best so far" if step == best_step else f"the best: step {best_step}"
 
 
 def forget(output_dir: str) -> None:

@@ -163,6 +163,14 @@ def test_the_best_and_the_patience_are_those_of_the_values(values, options, expe
     assert recorded(values, **options) == expected
 
 
+def test_that_no_evaluation_had_a_number_is_said(recorded, capsys):
+    recorded([float("nan"), float("nan")], patience=2)
+    said = capsys.readouterr().err
+    assert "(none is the best: score was never a number)" in said
+    assert "2 evaluations did not have a score that is a number" in said
+    assert "None" not in said and "step 0" not in said
+
+
 # --- Early stopping, and going on ----------------------------------------------------------
 
 
