@@ -38,6 +38,9 @@ class Evaluations:
         if os.path.exists(self._path):
             done = files.read_json(self._path, "the evaluations")["evaluations"]
             self._done = [evaluation for evaluation in done if evaluation["step"] <= step]
+        # The best by another metric than the run's so far may have been removed.
+        self._gone = {evaluation["step"] for evaluation in self._done
+                      if not checkpoints.is_kept(output_dir, evaluation["step"])}
 
     def lacks(self, step: int) -> bool:
         return all(evaluation["step"] != step for evaluation in self._done)
@@ -61,9 +64,13 @@ class Evaluations:
 
     @property
     def best_step(self) -> Optional[int]:
-        """Of the best evaluation, the first of equals; None while none has a finite metric."""
+        """Of the best evaluation, the first of equals; None while none has a finite metric.
+
+        One whose checkpoint was gone when the run was taken up is not the best.
+        """
         name, sign = self.settings.metric, 1 if self.settings.higher_is_better else -1
-        finite = [evaluation for evaluation in self._done if evaluation.get(name) is not None]
+        finite = [evaluation for evaluation in self._done
+                  if evaluation.get(name) is not None and evaluation["step"] not in self._gone]
         best = max(finite, key=lambda evaluation: sign * evaluation[name], default=None)
         return best and best["step"]
 
@@ -73,10 +80,11 @@ class Evaluations:
         since = [evaluation["step"] for evaluation in self._done if evaluation["step"] > best_step]
         if not patience or len(since) < patience:
             return False
-        improved = (f"improve on the {self.settings.metric} of step {best_step}" if best_step
-                    else f"have a {self.settings.metric} that is a number")
-        log.info(f"Stopped early at step {since[-1]}: {len(since)} evaluations did not {improved}; "
-                 "a larger --early_stopping_patience goes on")
+        metric = self.settings.metric
+        failed = (f"did not improve on the {metric} of step {best_step}" if best_step
+                  else f"had no {metric} that is a number")
+        log.info(f"Stopped early at step {since[-1]}: {len(since)} evaluations {failed}; a larger "
+                 "--early_stopping_patience goes on")
         return True
 
     def _said_of_best(self, step: int) -> str:
