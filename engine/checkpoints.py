@@ -67,6 +67,11 @@ def name_of(step: int) -> str:
     return f"{PREFIX}-{step}"
 
 
+def is_kept(directory: str, step: int) -> bool:
+    """Whether an output directory still holds its training's checkpoint of a step."""
+    return tf.train.checkpoint_exists(os.path.join(directory, name_of(step)))
+
+
 def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
     """Opens a checkpoint given by prefix, by its .index file, or by its directory (its `best`).
 

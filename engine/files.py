@@ -5,6 +5,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 from typing import Any, IO, Iterator, List, Optional
@@ -28,18 +29,35 @@ def atomic_path(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def atomic_folder(path: str) -> Iterator[str]:
-    """Yields an empty folder beside `path`; it takes its place on success, vanishes on failure."""
+    """Yields an empty folder beside `path`; it takes its place on success, vanishes on failure.
+
+    With it go the folders that a process which was killed left there. Not before: the one
+    that it was about to replace may be among them.
+    """
     path = os.path.abspath(path)
     temporary, replaced = (f"{path}.{state}-{os.getpid()}" for state in ("tmp", "old"))
+    shutil.rmtree(temporary, ignore_errors=True)  # process ids come again
     os.makedirs(temporary)
+    surplus = [temporary, replaced]
     try:
         yield temporary
         if os.path.isdir(path):
+            shutil.rmtree(replaced, ignore_errors=True)
             os.rename(path, replaced)
         os.rename(temporary, path)
+        surplus += _remnants(path)
     finally:
-        for folder in (temporary, replaced):
+        if os.path.isdir(replaced) and not os.path.lexists(path):
+            os.rename(replaced, path)  # a signal came between the two
+        for folder in surplus:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remnants(path: str) -> List[str]:
+    parent, name = os.path.split(path)
+    pattern = re.compile(re.escape(name) + r"\.(tmp|old)-\d+")
+    return [os.path.join(parent, entry) for entry in os.listdir(parent)
+            if pattern.fullmatch(entry)]
 
 
 @contextlib.contextmanager

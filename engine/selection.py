@@ -38,6 +38,9 @@ class Evaluations:
         if os.path.exists(self._path):
             done = files.read_json(self._path, "the evaluations")["evaluations"]
             self._done = [evaluation for evaluation in done if evaluation["step"] <= step]
+        # The best by another metric than the run's so far may have been removed.
+        self._gone = {evaluation["step"] for evaluation in self._done
+                      if not checkpoints.is_kept(output_dir, evaluation["step"])}
 
     def lacks(self, step: int) -> bool:
         return all(evaluation["step"] != step for evaluation in self._done)
@@ -57,14 +60,17 @@ class Evaluations:
             "best_checkpoint": best_step and checkpoints.name_of(best_step),
             "evaluations": self._done})
         said = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        log.info(f"Evaluation at step {step}: {said} "
-                 f"({'the best so far' if step == best_step else f'the best: step {best_step}'})")
+        log.info(f"Evaluation at step {step}: {said} ({self._said_of_best(step)})")
 
     @property
     def best_step(self) -> Optional[int]:
-        """Of the best evaluation, the first of equals; None while none has a finite metric."""
+        """Of the best evaluation, the first of equals; None while none has a finite metric.
+
+        One whose checkpoint was gone when the run was taken up is not the best.
+        """
         name, sign = self.settings.metric, 1 if self.settings.higher_is_better else -1
-        finite = [evaluation for evaluation in self._done if evaluation.get(name) is not None]
+        finite = [evaluation for evaluation in self._done
+                  if evaluation.get(name) is not None and evaluation["step"] not in self._gone]
         best = max(finite, key=lambda evaluation: sign * evaluation[name], default=None)
         return best and best["step"]
 
@@ -74,10 +80,18 @@ class Evaluations:
         since = [evaluation["step"] for evaluation in self._done if evaluation["step"] > best_step]
         if not patience or len(since) < patience:
             return False
-        log.info(f"Stopped early at step {since[-1]}: {len(since)} evaluations did not improve on "
-                 f"the {self.settings.metric} of step {best_step}; a larger "
+        metric = self.settings.metric
+        failed = (f"did not improve on the {metric} of step {best_step}" if best_step
+                  else f"had no {metric} that is a number")
+        log.info(f"Stopped early at step {since[-1]}: {len(since)} evaluations {failed}; a larger "
                  "--early_stopping_patience goes on")
         return True
+
+    def _said_of_best(self, step: int) -> str:
+        best_step = self.best_step
+        if best_step is None:
+            return f"none is the best: {self.settings.metric} was never a number"
+        return "the best so far" if step == best_step else f"the best: step {best_step}"
 
 
 def forget(output_dir: str) -> None:

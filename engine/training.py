@@ -20,6 +20,9 @@ from engine.plan import TrainingPlan
 from engine.selection import Evaluations
 
 
+MOST_STEPS = 2**31 - 1  # of a training; nobody gets that far
+
+
 class TrainingSettings(NamedTuple):
     """How to train, whatever is learned."""
     output_dir: str
@@ -39,18 +42,22 @@ class TrainingSettings(NamedTuple):
 
 
 def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) -> int:
-    """Steps of `num_epochs` over the examples, each over all replicas; at least 1.
+    """Steps of `num_epochs` over the examples, each over all replicas; 1 to MOST_STEPS.
 
     Raises:
-        UserError: not one batch can be filled.
+        UserError: not one batch can be filled, or there would be more steps.
     """
-    steps = int(num_examples * num_epochs / global_batch_size)
+    steps = num_examples * num_epochs / global_batch_size
     if steps < 1:
         raise UserError(
             f"{num_examples} examples x {num_epochs:g} epochs do not fill one batch of "
-            f"{global_batch_size} over all replicas; lower --train_batch_size or use fewer "
-            "replicas")
-    return steps
+            f"{global_batch_size} over all replicas; lower --train_batch_size or "
+            "--gradient_accumulation_steps, or use fewer replicas")
+    if not steps <= MOST_STEPS:
+        raise UserError(
+            f"{num_examples} examples x {num_epochs:g} epochs, {global_batch_size} in a step, are "
+            f"more than {MOST_STEPS:,} steps; lower --num_train_epochs")
+    return int(steps)
 
 
 # Autograph, which has nothing to do here, would bury a UserError in frames of its own.

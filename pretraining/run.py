@@ -21,7 +21,7 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 from engine import checkpoints, command, files, log, run_flags
 from engine.errors import UserError
 from engine.record_files import Sizes
-from engine.training import TrainingSettings
+from engine.training import MOST_STEPS, TrainingSettings
 from pretraining import evaluation, job
 from pretraining.job import Job
 from pretraining.records import RecordSet, load_records
@@ -103,7 +103,7 @@ def _job(values: flags.FlagValues) -> Job:
 
 def _training_settings(values: flags.FlagValues) -> TrainingSettings:
     return TrainingSettings(
-        num_train_steps=run_flags.positive(values, "num_train_steps"),
+        num_train_steps=run_flags.in_range(values, "num_train_steps", 1, MOST_STEPS),
         warmup_steps=run_flags.in_range(values, "num_warmup_steps", 0, 2**31 - 1),
         learning_rate=run_flags.positive(values, "learning_rate"),
         optimizer=values.optimizer,

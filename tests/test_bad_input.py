@@ -192,6 +192,9 @@ CASES = {
     "an evaluation batch of 0": Case(flags_set(eval_batch_size=0), ("--eval_batch_size=0",)),
     "negative epochs": Case(flags_set(num_train_epochs=-1), ("--num_train_epochs=-1",)),
     "infinite epochs": Case(flags_set(num_train_epochs="inf"), ("--num_train_epochs=inf",)),
+    "endless epochs": Case(flags_set(num_train_epochs=1e308), ("lower --num_train_epochs",)),
+    "more accumulation than examples":
+        Case(flags_set(gradient_accumulation_steps=100), ("--gradient_accumulation_steps",)),
     "a learning rate that is no number": Case(
         flags_set(learning_rate="nan"), ("--learning_rate=nan",)),
     "a warm-up longer than the training": Case(

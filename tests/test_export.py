@@ -19,7 +19,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from commands import arguments, run_here
 from conftest import ROOT, checkpoint_values, sentences, write_cola
-from engine import checkpoints, command, runtime, saved_model
+from engine import checkpoints, command, files, runtime, saved_model
 from engine.errors import UserError
 from tasks import predict, trained
 from tasks.examples import encode_texts
@@ -364,6 +364,21 @@ def test_what_is_no_export_is_not_replaced(finished, capsys):
     (finished / "export" / "notes").write_text("mine")
     assert_refused(capsys, flags, str(finished / "export"), "something else")
     assert os.listdir(str(finished / "export")) == ["notes"]
+
+
+def test_what_a_killed_export_left_goes_with_the_next_one(tmp_path):
+    """In containers a process may well have the number of the one before."""
+    left = [f"export.tmp-{os.getpid()}", "export.tmp-7", "export.old-7"]
+    kept = ["export.old", "my_export.tmp-7"]
+    for name in left + kept:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "saved_model.pb").write_text("")
+    with pytest.raises(ValueError), files.atomic_folder(str(tmp_path / "export")):
+        raise ValueError
+    assert sorted(os.listdir(str(tmp_path))) == sorted(left[1:] + kept)
+    with files.atomic_folder(str(tmp_path / "export")) as draft:
+        assert os.listdir(draft) == []
+    assert sorted(os.listdir(str(tmp_path))) == sorted(["export"] + kept)
 
 
 def test_an_export_of_an_export_is_refused(exported, capsys):

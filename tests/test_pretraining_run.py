@@ -156,6 +156,7 @@ def damaged(path):
     (dict(do_train=False), ("masked-LM head",)),
     (dict(do_train=False, init_checkpoint=None), ("holds no model",)),
     (dict(num_train_steps=0), ("--num_train_steps=0",)),
+    (dict(num_train_steps=2**63), ("--num_train_steps=",)),
     (dict(do_train=False, do_eval=False), ("--do_train", "--do_eval")),
     (dict(use_tpu=True), ("--use_tpu",)),
 ])

@@ -163,6 +163,32 @@ def test_the_best_and_the_patience_are_those_of_the_values(values, options, expe
     assert recorded(values, **options) == expected
 
 
+def test_with_another_metric_the_best_is_one_whose_checkpoint_is_still_there(
+        finished, tmp_path):
+    """What was neither the best so far nor among the newest has been removed."""
+    output_dir = tmp_path / "out"
+    shutil.copytree(str(finished[0]), str(output_dir))
+    (output_dir / "evaluations.json").write_text(json.dumps({
+        "metric": "eval_accuracy", "best_checkpoint": "model.ckpt-4", "evaluations": [
+            {"step": step, "eval_loss": loss} for step, loss in ((4, 0.5), (8, 0.1), (12, 0.3))]}))
+    settings = selection.EvaluationSettings(4, "eval_loss", higher_is_better=False, patience=None)
+
+    def best_step():
+        return selection.Evaluations(str(output_dir), settings, None).best_step
+    assert best_step() == 8
+    for path in output_dir.glob("model.ckpt-8.*"):
+        path.unlink()
+    assert best_step() == 12
+
+
+def test_that_no_evaluation_had_a_number_is_said(recorded, capsys):
+    recorded([float("nan"), float("nan")], patience=2)
+    said = capsys.readouterr().err
+    assert "(none is the best: score was never a number)" in said
+    assert "2 evaluations had no score that is a number" in said
+    assert "None" not in said and "step 0" not in said
+
+
 # --- Early stopping, and going on ----------------------------------------------------------
 
 
