@@ -74,11 +74,11 @@ def main(flag_values: flags.FlagValues) -> None:
 
 def train(flag_values: flags.FlagValues) -> None:
     """Writes a vocabulary trained on the text."""
-    tokens = vocabularies.train(
-        _lines(flag_values.input_file), vocab_size=flag_values.vocab_size,
-        num_unused=flag_values.num_unused, do_lower_case=flag_values.do_lower_case,
-        min_frequency=flag_values.min_frequency)
     with files.new_folder(flag_values.output_dir, "--output_dir") as folder:
+        tokens = vocabularies.train(
+            _lines(flag_values.input_file), vocab_size=flag_values.vocab_size,
+            num_unused=flag_values.num_unused, do_lower_case=flag_values.do_lower_case,
+            min_frequency=flag_values.min_frequency)
         _write_vocab(folder, tokens, flag_values.do_lower_case)
     log.info(f"{flag_values.output_dir}: {len(tokens):,} rows")
 
@@ -96,11 +96,11 @@ def extend(flag_values: flags.FlagValues) -> None:
     tokens = vocabulary.read_tokens(flag_values.vocab_file,
                                     checkpoint.shapes[vocabularies.WORD_EMBEDDINGS][0])
     tokenizer = FullTokenizer(flag_values.vocab_file, flag_values.do_lower_case)
-    words = _words(flag_values, tokenizer, len(vocabularies.unused_rows(tokens)))
-    extended, added = vocabularies.extend(tokens, words, tokenizer)
-    if not added:
-        raise UserError("there is no new word, or no [unused] row in --vocab_file")
     with files.new_folder(flag_values.output_dir, "--output_dir") as folder:
+        words = _words(flag_values, tokenizer, len(vocabularies.unused_rows(tokens)))
+        extended, added = vocabularies.extend(tokens, words, tokenizer)
+        if not added:
+            raise UserError("there is no new word, or no [unused] row in --vocab_file")
         _write_vocab(folder, extended, flag_values.do_lower_case)
         reader = tf.train.load_checkpoint(checkpoint.path)
         variables = {name: np.asarray(reader.get_tensor(name)) for name in checkpoint.shapes}

@@ -128,3 +128,13 @@ def test_flags_that_do_not_go_together_are_refused(tmp_path, text_file, capsys, 
         flags = {**flags, "input_file": text_file}
     line = error_line(capsys, tmp_path, **flags)
     assert not [word for word in mentions if word not in line], line
+
+
+@pytest.mark.parametrize("kind", ["new", "extended"])
+def test_a_folder_that_is_not_empty_is_refused_before_the_text_is_read(
+        tmp_path, text_file, model, capsys, monkeypatch, kind):
+    monkeypatch.setattr(create_vocab, "_lines", lambda path: pytest.fail("the text was read"))
+    with pytest.raises(SystemExit) as ending:
+        run(tmp_path, input_file=text_file, **(model if kind == "extended" else {}),
+            output_dir=tmp_path)
+    assert ending.value.code == 2 and "is not empty" in capsys.readouterr().err
