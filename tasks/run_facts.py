@@ -9,6 +9,10 @@ from engine.run_record import Record
 from modeling import BertConfig
 from tasks.examples import Encoding
 
+# Of settings for which a record has None where they are the default.
+_DEFAULTS = {"--gradient_accumulation_steps": 1, "--optimizer": "adamw", "--layer_lr_decay": 1.0,
+             "--xla": False, "--fp16": False}
+
 
 def settings(task_name: str, config: BertConfig, encoding: Encoding,
              record: Optional[Record]) -> Dict[str, Any]:
@@ -18,7 +22,8 @@ def settings(task_name: str, config: BertConfig, encoding: Encoding,
     return {"task": task_name, "model": model,
             "--max_seq_length": encoding.max_seq_length,
             "--do_lower_case": str(encoding.do_lower_case).lower(),
-            **{name: _said(value) for name, value in (record.settings if record else {}).items()}}
+            **{name: _said(name, value)
+               for name, value in (record.settings if record else {}).items()}}
 
 
 def environment() -> Dict[str, str]:
@@ -26,5 +31,6 @@ def environment() -> Dict[str, str]:
             "system": f"{platform.system()} {platform.machine()}"}
 
 
-def _said(value: Any) -> Any:
-    return "none" if value is None else value
+def _said(name: str, value: Any) -> Any:
+    value = _DEFAULTS.get(name, "none") if value is None else value
+    return str(value).lower() if isinstance(value, bool) else value
