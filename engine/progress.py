@@ -1,9 +1,10 @@
 """How far a run is: a bar on a terminal, plain lines at intervals elsewhere."""
 
+import math
 import os
 import sys
 import time
-from typing import Dict, Optional
+from typing import Dict, Optional, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -14,6 +15,12 @@ from engine import log
 
 _LINE_SECONDS = 10.0  # between lines, where there is no terminal
 _BAR_SECONDS = 0.5  # between changes of what stands beside a bar
+
+
+def finite_mean(values: Sequence[float]) -> float:
+    """The mean of those that are finite: a skipped step's loss says nothing; NaN where none is."""
+    finite = [value for value in values if math.isfinite(value)]
+    return float(np.mean(finite, dtype=np.float64)) if finite else math.nan
 
 
 def step_values() -> Dict[str, tf.Tensor]:
@@ -128,7 +135,7 @@ class TrainingProgress(tf.train.SessionRunHook):
         return time.time() - self._said > interval
 
     def _say(self, learning_rate: float) -> None:
-        state = f"loss {np.mean(self._losses):.4f}, lr {learning_rate:.2e}{self._speed()}"
+        state = f"loss {finite_mean(self._losses):.4f}, lr {learning_rate:.2e}{self._speed()}"
         if self._bar.disable or self._step == self._num_train_steps:
             log.info(f"step {self._step}/{self._num_train_steps}: {state}")
         else:

@@ -9,9 +9,8 @@ import glob
 import math
 import os
 import time
-from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Tuple
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from engine import progress
@@ -89,9 +88,10 @@ class TrainingSummaries(tf.train.SessionRunHook):
     def _write_point(self) -> None:
         now = time.time()
         values = {
-            "loss": _finite_mean([result["loss"] for result in self._results]),
+            "loss": progress.finite_mean([result["loss"] for result in self._results]),
             "learning_rate": self._results[-1]["learning_rate"],
-            "gradient_norm": _finite_mean([result["gradient_norm"] for result in self._results]),
+            "gradient_norm": progress.finite_mean(
+                [result["gradient_norm"] for result in self._results]),
             "padding_share": 1 - self._tokens / self._padded_tokens,
             **self._mixed_precision()}
         if self._point_time:
@@ -151,11 +151,6 @@ def _summary(values: Mapping[str, float]) -> tf.Summary:
     """Without the values that are not finite: a curve cannot show them."""
     return tf.Summary(value=[tf.Summary.Value(tag=name, simple_value=value)
                              for name, value in values.items() if math.isfinite(value)])
-
-
-def _finite_mean(values: Sequence[float]) -> float:
-    finite = [value for value in values if math.isfinite(value)]
-    return float(np.mean(finite, dtype=np.float64)) if finite else math.nan
 
 
 def _events(path: str) -> Iterator[tf.Event]:
