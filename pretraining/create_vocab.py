@@ -25,7 +25,8 @@ from engine import checkpoints, command, files, log, vocabulary
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import texts, vocabularies
-from tokenization import FullTokenizer
+from tasks.examples import check_vocab_size
+from tokenization import BatchTokenizer, FullTokenizer
 
 import tensorflow.compat.v1 as tf
 
@@ -93,9 +94,13 @@ def extend(flag_values: flags.FlagValues) -> None:
     if vocabularies.WORD_EMBEDDINGS not in checkpoint.shapes:
         raise UserError(f"--init_checkpoint={checkpoint.path} has no "
                         f"{vocabularies.WORD_EMBEDDINGS}: it is no model of BERT's")
-    tokens = vocabulary.read_tokens(flag_values.vocab_file,
-                                    checkpoint.shapes[vocabularies.WORD_EMBEDDINGS][0])
-    tokenizer = FullTokenizer(flag_values.vocab_file, flag_values.do_lower_case)
+    num_rows = checkpoint.shapes[vocabularies.WORD_EMBEDDINGS][0]
+    tokens = vocabulary.read_tokens(flag_values.vocab_file, num_rows)
+    check_vocab_size(flag_values.vocab_file, len(tokens), num_rows, "--init_checkpoint")
+    try:
+        tokenizer = BatchTokenizer(flag_values.vocab_file, flag_values.do_lower_case)
+    except ValueError as error:
+        raise UserError(f"--vocab_file: {error}") from error
     with files.new_folder(flag_values.output_dir, "--output_dir") as folder:
         words = _words(flag_values, tokenizer, len(vocabularies.unused_rows(tokens)))
         extended, added = vocabularies.extend(tokens, words, tokenizer)

@@ -53,16 +53,22 @@ def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
     if max_seq_length < 3:
         raise UserError(f"--max_seq_length={max_seq_length}: must be at least 3, for [CLS], a "
                         "token and [SEP]")
-    _check_vocab_size(vocab_file, max(tokenizer.vocab.values()) + 1, vocab_size)
+    check_vocab_size(vocab_file, max(tokenizer.vocab.values()) + 1, vocab_size,
+                     "--bert_config_file")
     with open(vocab_file, "rb") as file:
         digest = files.hash_of(file.read())
     return Encoding(tokenizer, vocab_file, digest, do_lower_case, max_seq_length)
 
 
-def _check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int) -> None:
+def check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int, says_so: str) -> None:
+    """Raises a UserError where a vocabulary cannot be that of the model; warns of padding.
+
+    Args:
+        says_so: the flag with the model's `vocab_size`.
+    """
     if num_entries == vocab_size:
         return
-    difference = (f"--vocab_file={vocab_file} has {num_entries:,} entries, and --bert_config_file "
+    difference = (f"--vocab_file={vocab_file} has {num_entries:,} entries, and {says_so} "
                   f"says vocab_size {vocab_size:,}")
     if num_entries > vocab_size:
         raise UserError(f"{difference}; they must belong to the same model")

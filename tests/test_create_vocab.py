@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from conftest import checkpoint_values
-from engine import command
+from engine import checkpoints, command
 from pretraining import create_vocab
 from tokenization import BatchTokenizer, FullTokenizer
 
@@ -138,3 +138,17 @@ def test_a_folder_that_is_not_empty_is_refused_before_the_text_is_read(
         run(tmp_path, input_file=text_file, **(model if kind == "extended" else {}),
             output_dir=tmp_path)
     assert ending.value.code == 2 and "is not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tokens, mentions", [
+    (["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]"], ["5 entries", "--init_checkpoint", "200"]),
+    ([f"word{row}" for row in range(200)], ["--vocab_file", "[UNK]"])])
+def test_a_vocabulary_that_is_not_the_checkpoints_is_refused(tmp_path, capsys, tokens, mentions):
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    (tmp_path / "words.txt").write_text("cardiology\n")
+    checkpoints.write_checkpoint(str(tmp_path / "bert_model.ckpt"),
+                                 {TABLE: np.zeros([200, 4], np.float32)})
+    line = error_line(capsys, tmp_path, extend_vocab=True, vocab_file=tmp_path / "vocab.txt",
+                      init_checkpoint=tmp_path / "bert_model.ckpt",
+                      words_file=tmp_path / "words.txt")
+    assert not [word for word in mentions if word not in line], line
