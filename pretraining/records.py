@@ -135,10 +135,15 @@ def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> maskin
     if facts["max_predictions_per_seq"] > sizes.max_predictions_per_seq:
         raise record_files.too_many_predictions(
             first, facts["max_predictions_per_seq"], sizes.max_predictions_per_seq)
-    return masking.Scheme.of(
+    scheme = masking.Scheme.of(
         BatchTokenizer(vocab_file, facts["do_lower_case"]), shape=facts["mask_shape"],
         masked_lm_prob=facts["masked_lm_prob"],
         max_predictions_per_seq=facts["max_predictions_per_seq"])
+    if scheme.vocab_size > sizes.vocab_size:  # any of its tokens may stand in a masked place
+        raise UserError(f"--vocab_file={vocab_file} has {scheme.vocab_size:,} entries, and "
+                        f"--bert_config_file says vocab_size {sizes.vocab_size:,}: they must "
+                        "belong to the same model")
+    return scheme
 
 
 def _mask_facts(path: str) -> Dict[str, Any]:

@@ -10,7 +10,7 @@ from commands import arguments, run_here
 from conftest import assert_same_training, checkpoint_values, write_cola
 from engine import command, pretraining_heads
 from pretraining import run
-from pretraining_files import LENGTH, PREDICTIONS, write_frozen, write_unmasked
+from pretraining_files import LENGTH, PREDICTIONS, VOCAB, write_frozen, write_unmasked
 from test_replica_equivalence import Crash, crash_after
 
 import modeling
@@ -178,3 +178,19 @@ def test_bad_input_is_one_line_that_names_it_and_exit_status_2(
     for mention in mentions:
         assert mention in error
     assert not [name for _, _, names in os.walk(str(tmp_path)) for name in names if ".tmp-" in name]
+
+
+def test_masks_are_not_drawn_from_more_tokens_than_the_model_has(
+        flags, tiny_model, tmp_path, capsys):
+    with open(tiny_model.vocab_file) as file:
+        tokens = file.read().rstrip("\n")
+    (tmp_path / "longer.txt").write_text(tokens + "\nxyz\n")
+    longer = str(tmp_path / "longer.txt")
+    # None of these records holds the last token; a masked place might.
+    flags["input_file"] = write_unmasked(
+        tmp_path / "bare", tiny_model._replace(vocab_file=longer), 40)
+    with pytest.raises(SystemExit) as exit_info:
+        pretrain(**flags, vocab_file=longer)
+    assert exit_info.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"{longer} has {VOCAB + 1} entries" in error and f"vocab_size {VOCAB}" in error
