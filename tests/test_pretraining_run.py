@@ -10,7 +10,7 @@ from commands import arguments, run_here
 from conftest import assert_same_training, checkpoint_values, write_cola
 from engine import command, pretraining_heads
 from pretraining import run
-from pretraining_files import LENGTH, PREDICTIONS, VOCAB, write_frozen, write_unmasked
+from pretraining_files import LENGTH, PREDICTIONS, write_frozen, write_unmasked
 from test_replica_equivalence import Crash, crash_after
 
 import modeling
@@ -193,4 +193,5 @@ def test_masks_are_not_drawn_from_more_tokens_than_the_model_has(
         pretrain(**flags, vocab_file=longer)
     assert exit_info.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert f"{longer} has {VOCAB + 1} entries" in error and f"vocab_size {VOCAB}" in error
+    size = len(tokens.split("\n"))
+    assert f"{longer} has {size + 1} entries" in error and f"vocab_size {size}" in error
