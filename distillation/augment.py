@@ -25,12 +25,13 @@ from distillation.variants import variants
 from engine import checkpoints, command, files, interruption, log, run_flags
 from engine.devices import Devices
 from engine.errors import UserError
+from engine.pieces import in_pieces
 from engine.progress import Counter
-from tasks import own_data
+from tasks import own_data, task_flags
 from tasks.classifier import load_config
 from tasks.examples import Encoding, load_encoding
 from tasks.reading import content_hash, read_examples
-from tasks.table import TASKS, Task, find_task
+from tasks.table import Task, find_task
 
 USAGE = """Augments a task's training set, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
@@ -42,8 +43,6 @@ USAGE = """Augments a task's training set, on every GPU that CUDA_VISIBLE_DEVICE
 training set in the task's own format, and the task's other sets. Interrupted, the same
 command goes on where it was."""
 
-# --task_name of a task that is made of a user's own files.
-OWN_DATA = "file"
 # The paper's rounds, and those of its published code for each task.
 _ROUNDS = 20
 _ROUNDS_OF_TASK = {"cola": 30, "mrpc": 30, "rte": 30, "sts-b": 30, "wnli": 30,
@@ -77,18 +76,10 @@ class Job(NamedTuple):
 
 def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
-    flags.DEFINE_string("task_name", None, f"One of {', '.join(sorted(TASKS))}; or {OWN_DATA}, "
-                        "for a file of your own.", flag_values=values)
-    flags.DEFINE_string("data_dir", None, "Directory with the task's files.", flag_values=values)
+    task_flags.define_named(values)
     flags.DEFINE_string("output_dir", None, "Where the augmented training set goes, beside "
                         "copies of the task's other sets.", flag_values=values)
-    flags.DEFINE_string("vocab_file", None, "Vocabulary of the masked-LM.", flag_values=values)
-    flags.DEFINE_string("bert_config_file", None, "bert_config.json of the masked-LM.",
-                        flag_values=values)
-    flags.DEFINE_string("init_checkpoint", None, "Checkpoint with a masked-LM head (prefix or "
-                        "directory).", flag_values=values)
-    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased models.",
-                      flag_values=values)
+    run_flags.define_model_flags(values, "the masked-LM, head included")
     flags.DEFINE_string("glove_embs", None, "Word vectors as text (GloVe's or word2vec's), for "
                         "words of several WordPieces; where left out, those are kept.",
                         flag_values=values)
@@ -107,7 +98,6 @@ def define_flags() -> flags.FlagValues:
                          flag_values=values)
     flags.DEFINE_string("store_dir", None, "Where word vectors and neighbours are kept; "
                         "<output_dir>/store where left out.", flag_values=values)
-    own_data.define_flags(values)
     run_flags.define_device_flags(values)
     return values
 
@@ -158,15 +148,9 @@ class ParsedRow(NamedTuple):
 
 def _in_pieces(rows: Iterable[Row], parser: Parser) -> Iterator[List[ParsedRow]]:
     """Rows with a bounded number of words, together."""
-    some, size = [], 0
-    for row in rows:
-        some.append(ParsedRow(row, [parser.parse(text) for text in _texts_of(row)]))
-        size += 1 + sum(len(text.words) for text in some[-1].texts)
-        if size >= _WORDS_AT_A_TIME:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+    parsed = (ParsedRow(row, [parser.parse(text) for text in _texts_of(row)]) for row in rows)
+    return in_pieces(parsed, _WORDS_AT_A_TIME,
+                     lambda row: 1 + sum(len(text.words) for text in row.texts))
 
 
 def _texts_of(row: Row) -> List[str]:
@@ -226,7 +210,7 @@ def _facts(job: Job) -> Dict[str, Any]:
 def _job(values: flags.FlagValues) -> Job:
     """Checks what the flags say; the output directory is made last, when all is well."""
     name, task = _task(values)
-    data_dir = "" if name == OWN_DATA else run_flags.required(values, "data_dir")
+    data_dir = task_flags.data_dir(values)
     train_file = files.require_file(os.path.join(data_dir, task.train.file), "the task's file")
     config, encoding = _model(values)
     checkpoint = checkpoints.open_checkpoint(run_flags.required(values, "init_checkpoint"))
@@ -253,12 +237,9 @@ def _job(values: flags.FlagValues) -> Job:
 
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:
     name = run_flags.required(values, "task_name")
-    if name == OWN_DATA:
+    if name == task_flags.OWN_DATA:
         return name, own_data.make_task(own_data.Options.of_flags(values), ["train"])
-    given = [flag for flag in own_data.Options._fields
-             if flag != "data_dir" and values[flag].present]
-    if given:
-        raise UserError(f"--{given[0]} is for --task_name={OWN_DATA} alone")
+    task_flags.refuse_own_data_flags(values, ("data_dir",))
     return find_task(name)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from engine import files, store
 from engine.errors import UserError
+from engine.pieces import in_pieces
 from engine.progress import Counter
 from tasks import formats
 
@@ -116,19 +117,11 @@ def open_vectors(path: str, store_dir: str) -> WordVectors:
 
 
 def _chunks(path: str) -> Iterator[store.Chunk]:
-    lines = formats.lines(path)
+    reader = _Reader(path)
     with Counter(f"Reading {path}", unit="words") as counter:
-        reader = _Reader(path)
-        block: List[Tuple[int, str]] = []
-        for line_number, line in lines:
-            block.append((line_number, line))
-            if len(block) == _LINES_AT_A_TIME:
-                yield reader.chunk(block)
-                counter.advance(len(block))
-                block = []
-        if block:
-            yield reader.chunk(block)
-            counter.advance(len(block))
+        for lines in in_pieces(formats.lines(path), _LINES_AT_A_TIME):
+            yield reader.chunk(lines)
+            counter.advance(len(lines))
 
 
 class _Reader:

@@ -76,8 +76,8 @@ class Predictor:
 
 
 @contextlib.contextmanager
-def evaluator(forward: Forward, source: Callable[[], batches.Source], devices: Devices,
-              per_replica_batch_size: int,
+def evaluator(forward_of: Callable[[checkpoints.Checkpoint], Forward],
+              source: Callable[[], batches.Source], devices: Devices, per_replica_batch_size: int,
               results_of: Callable[[Dict[str, np.ndarray]], Dict[str, float]]
               ) -> Iterator[Evaluate]:
     """A function that evaluates checkpoints, of a training that goes on.
@@ -85,6 +85,7 @@ def evaluator(forward: Forward, source: Callable[[], batches.Source], devices: D
     Its graph and session are made by the first evaluation and serve all.
 
     Args:
+        forward_of: the model that the first checkpoint is of.
         source: gives what is to be predicted; called when there is something to evaluate.
         results_of: the predictions for all of it -> the results.
     """
@@ -94,7 +95,8 @@ def evaluator(forward: Forward, source: Callable[[], batches.Source], devices: D
         def evaluate(checkpoint: checkpoints.Checkpoint,
                      advance: Callable[[int], None]) -> Dict[str, float]:
             if not predictors:
-                predictors.append(stack.enter_context(Predictor(forward, source(), devices)))
+                predictors.append(stack.enter_context(
+                    Predictor(forward_of(checkpoint), source(), devices)))
             predictors[0].restore(checkpoint)
             return results_of(predictors[0].predict(source(), per_replica_batch_size, advance))
 

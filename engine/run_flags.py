@@ -39,6 +39,17 @@ def define_device_flags(values: flags.FlagValues) -> None:
         "replicas; the best for the devices found where left out.", flag_values=values)
 
 
+def define_model_flags(values: flags.FlagValues, model: str) -> None:
+    """Where a model is; `model` says in the help which one."""
+    flags.DEFINE_string("bert_config_file", None, f"bert_config.json of {model}.",
+                        flag_values=values)
+    flags.DEFINE_string("vocab_file", None, f"Vocabulary of {model}.", flag_values=values)
+    flags.DEFINE_string("init_checkpoint", None, f"Checkpoint of {model} (prefix or directory).",
+                        flag_values=values)
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased models.",
+                      flag_values=values)
+
+
 def define_training_flags(values: flags.FlagValues) -> None:
     """How to train. Batch sizes are per replica."""
     flags.DEFINE_integer("train_batch_size", 32, "Examples per replica and training step.",

@@ -8,6 +8,7 @@ import numpy as np
 
 from engine import log, store
 from engine.errors import UserError
+from engine.pieces import in_pieces
 from engine.progress import Counter
 from pretraining import chinese_words, workers
 from pretraining.texts import Sentence
@@ -66,13 +67,14 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
                "label": store.Column("uint8", ragged=False)}
     if segmenter:
         columns["word_starts"] = store.Column("uint8", ragged=True)
+    pieces = in_pieces(sentences, _PIECE_CHARACTERS, lambda sentence: len(sentence.text))
     encode = functools.partial(_encode, tokenizer=tokenizer, segmenter=segmenter)
     unknown = 0
 
     def chunks() -> Iterator[store.Chunk]:
         nonlocal unknown
         with Counter("Tokenizing", unit="sentences") as counter:
-            for chunk in workers.in_order(encode, _pieces(sentences), num_processes):
+            for chunk in workers.in_order(encode, pieces, num_processes):
                 unknown += np.count_nonzero(chunk["ids"][0] == tokenizer.vocab["[UNK]"])
                 counter.advance(len(chunk["document"]))
                 yield chunk
@@ -84,19 +86,6 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
     return Corpus(tokenized, store.open_or_build(
         directory, "documents", {}, {"first_sentence": store.Column("int64", ragged=False)},
         functools.partial(_first_sentences, tokenized.scalars("document"))))
-
-
-def _pieces(sentences: Iterable[Sentence]) -> Iterator[List[Sentence]]:
-    """Lists of sentences of some length together."""
-    piece, length = [], 0
-    for sentence in sentences:
-        piece.append(sentence)
-        length += len(sentence.text)
-        if length >= _PIECE_CHARACTERS:
-            yield piece
-            piece, length = [], 0
-    if piece:
-        yield piece
 
 
 def _encode(sentences: List[Sentence], tokenizer: BatchTokenizer,

@@ -1,16 +1,15 @@
 """How well a model guesses masked words and next sentences, over all replicas."""
 
-import contextlib
 import math
 import os
-from typing import Callable, Dict, Iterator, List, Mapping
+from typing import ContextManager, Dict, Mapping
 
 import numpy as np
 
-from engine import checkpoints, files, log, run_record, summaries
+from engine import checkpoints, files, inference, log, run_record, summaries
 from engine.batches import Source
 from engine.errors import UserError
-from engine.inference import Predictor
+from engine.model import Forward
 from engine.progress import Counter
 from engine.selection import Evaluate
 from pretraining import model
@@ -26,27 +25,16 @@ _MASKED_LM_HEAD = "cls/predictions/output_bias"
 _NEXT_SENTENCE_HEAD = "cls/seq_relationship/output_bias"
 
 
-@contextlib.contextmanager
-def evaluator(job: Job, records: RecordSet) -> Iterator[Evaluate]:
-    """A function that evaluates checkpoints on these examples, each once.
-
-    Its graph and session are made by the first evaluation and serve all.
-    """
+def evaluator(job: Job, records: RecordSet) -> ContextManager[Evaluate]:
+    """A function that evaluates checkpoints on these examples, each once."""
     source = _source(job, records)
-    with contextlib.ExitStack() as stack:
-        predictors: List[Predictor] = []
 
-        def evaluate(checkpoint: checkpoints.Checkpoint,
-                     advance: Callable[[int], None]) -> Dict[str, float]:
-            if not predictors:
-                forward = model.forward_of(job.config, next_sentences=(
-                    records.has_next_sentences and _NEXT_SENTENCE_HEAD in checkpoint.shapes))
-                predictors.append(stack.enter_context(Predictor(forward, source, job.devices)))
-            predictors[0].restore(checkpoint)
-            return metrics_of(predictors[0].predict(
-                source, job.per_replica_eval_batch_size, advance))
+    def forward_of(checkpoint: checkpoints.Checkpoint) -> Forward:
+        return model.forward_of(job.config, next_sentences=(
+            records.has_next_sentences and _NEXT_SENTENCE_HEAD in checkpoint.shapes))
 
-        yield evaluate
+    return inference.evaluator(forward_of, lambda: source, job.devices,
+                               job.per_replica_eval_batch_size, metrics_of)
 
 
 def _source(job: Job, records: RecordSet) -> Source:

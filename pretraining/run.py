@@ -25,7 +25,7 @@ from engine.training import MOST_STEPS, TrainingSettings
 from pretraining import evaluation, job
 from pretraining.job import Job
 from pretraining.records import RecordSet, load_records
-from tasks.classifier import load_config
+from tasks.classifier import load_config_of_flags
 
 
 def define_flags() -> flags.FlagValues:
@@ -84,10 +84,7 @@ def main(values: flags.FlagValues) -> None:
 
 def _job(values: flags.FlagValues) -> Job:
     """Checks what the flags say; the output directory is made last, when all is well."""
-    config = load_config(run_flags.required(values, "bert_config_file"))
-    if values.max_seq_length > config.max_position_embeddings:
-        raise UserError(f"--max_seq_length={values.max_seq_length}: the model has only "
-                        f"{config.max_position_embeddings} positions (--bert_config_file)")
+    config = load_config_of_flags(values)
     return Job(
         config=config,
         devices=run_flags.find_devices(values),

@@ -29,12 +29,13 @@ from engine import checkpoints, command, files, run_flags, store
 from engine.batches import Features, Source
 from engine.errors import UserError
 from engine.inference import Predictor
+from engine.pieces import in_pieces
 from engine.progress import Counter
 from modeling import BertConfig
 from pretraining import evaluation, model
 from pretraining.corpus import piece_flags
 from tasks import formats
-from tasks.classifier import load_config
+from tasks.classifier import load_config_of_flags
 from tasks.examples import Encoding, load_encoding
 
 _CHUNK_CHARACTERS = 2**16  # that are read before any are scored
@@ -42,13 +43,7 @@ _CHUNK_CHARACTERS = 2**16  # that are read before any are scored
 
 def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
-    flags.DEFINE_string("init_checkpoint", None, "The model: a checkpoint (prefix or directory) "
-                        "with a masked-LM head.", flag_values=values)
-    flags.DEFINE_string("bert_config_file", None, "bert_config.json of the model.",
-                        flag_values=values)
-    flags.DEFINE_string("vocab_file", None, "The model's vocabulary.", flag_values=values)
-    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased models.",
-                      flag_values=values)
+    run_flags.define_model_flags(values, "the model, which has a masked-LM head")
     flags.DEFINE_integer("max_seq_length", 128, "Tokens that the model sees at a time, at most.",
                          flag_values=values)
     flags.DEFINE_bool("do_whole_word_mask", True, "Mask all pieces of a word at once.",
@@ -155,17 +150,15 @@ def main(values: flags.FlagValues) -> None:
                 predictors[0].restore(checkpoint)
             return predictors[0].predict(source, batch_size, counter.advance)["masked_lm_loss"]
 
-        for lines in _in_chunks(_lines(values.input_file)):
+        for lines in in_pieces(_lines(values.input_file), _CHUNK_CHARACTERS,
+                               lambda line: len(line) + 1):
             text = Text.of(lines, encoding, whole_words=values.do_whole_word_mask)
             file.writelines(line.json() + "\n" for line in text.lines(losses_of(text), encoding))
             file.flush()
 
 
 def _model(values: flags.FlagValues) -> Tuple[BertConfig, Encoding]:
-    config = load_config(run_flags.required(values, "bert_config_file"))
-    if values.max_seq_length > config.max_position_embeddings:
-        raise UserError(f"--max_seq_length={values.max_seq_length}: the model has only "
-                        f"{config.max_position_embeddings} positions (--bert_config_file)")
+    config = load_config_of_flags(values)
     encoding = load_encoding(
         run_flags.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
         max_seq_length=values.max_seq_length, vocab_size=config.vocab_size)
@@ -179,19 +172,6 @@ def _lines(path: Optional[str]) -> Iterator[str]:
     numbered = (formats.lines(path) if path
                 else formats.lines_of(sys.stdin.buffer, "standard input"))
     return (line for _, line in numbered)
-
-
-def _in_chunks(lines: Iterator[str]) -> Iterator[List[str]]:
-    """Lists of lines, each with a bounded number of characters but for its last line's."""
-    chunk, size = [], 0
-    for line in lines:
-        chunk.append(line)
-        size += len(line) + 1
-        if size >= _CHUNK_CHARACTERS:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 if __name__ == "__main__":

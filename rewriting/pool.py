@@ -5,7 +5,6 @@ what is in memory is a few bytes a phrase.
 """
 
 import hashlib
-import itertools
 import os
 from typing import Iterator, List, NamedTuple, Optional
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from engine import files, log, store
 from engine.errors import UserError
+from engine.pieces import in_pieces
 from engine.progress import Counter
 from rewriting import bm25, pairs, phrases, texts
 from tasks.examples import Encoding
@@ -48,7 +48,7 @@ def load_pool(path: str, column: Optional[str], encoding: Encoding, store_dir: s
     def chunks() -> Iterator[store.Chunk]:
         read = filter(None, map(str.strip, texts.read_texts(path, "--pool_file", column)))
         with Counter(f"Preparing {path}", unit="phrases") as counter:
-            for some in iter(lambda: list(itertools.islice(read, _PHRASES_AT_A_TIME)), []):
+            for some in in_pieces(read, _PHRASES_AT_A_TIME):
                 yield {**phrases.encode(some), **bm25.encode(some),
                        "ids": encoding.tokenizer.encode_batch(some), "hash": _hashes(some)}
                 counter.advance(len(some))

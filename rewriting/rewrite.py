@@ -16,6 +16,7 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 from engine import command, files, log, run_flags
 from engine.errors import UserError
 from engine.inference import Predictor
+from engine.pieces import in_pieces
 from engine.progress import Counter
 from rewriting import answers, constraints, pairs, pool, rewriter, scorer, sets, texts
 from tasks import formats, trained
@@ -103,7 +104,7 @@ def _rewrite_all(read: Iterator[str], rewrites: rewriter.Rewriter, predict: rewr
                  written: answers.Formatter, output: answers.Output) -> None:
     count, num_without = output.num_done, 0
     read = itertools.islice(read, count, None)
-    for some in iter(lambda: list(itertools.islice(read, _TEXTS_AT_A_TIME)), []):
+    for some in in_pieces(read, _TEXTS_AT_A_TIME):
         for text, found in zip(some, rewrites.rewrite(some, predict)):
             count += 1
             num_without += not found

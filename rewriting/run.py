@@ -127,7 +127,8 @@ def _train(job: Job, data: Data, objective: str) -> None:
         train_set, forward = PairwiseSet(data.train), scorer.pairwise(job.config)
     dev = data.held_out.get("")
     with inference.evaluator(
-            job.forward, lambda: dev.pairs.source(), job.devices, job.settings.batch_sizes.evaluate,
+            lambda checkpoint: job.forward, lambda: dev.pairs.source(), job.devices,
+            job.settings.batch_sizes.evaluate,
             lambda predictions: results_of(dev, predictions["logits"], objective)) as evaluate:
         finetuning.train(job, train_set, evaluate, forward)
 

@@ -1,6 +1,5 @@
 """A file of slots and phrases, tokenized in a store: what the scorer trains on and is ranked on."""
 
-import itertools
 import os
 from typing import Dict, Iterator, List, NamedTuple
 
@@ -9,6 +8,7 @@ import numpy as np
 from engine import files, log, store
 from engine.batches import Source
 from engine.errors import UserError
+from engine.pieces import in_pieces
 from engine.progress import Counter
 from rewriting import pairs, questions, ranking
 from rewriting.questions import Question
@@ -140,7 +140,7 @@ def load_questions(path: str, encoding: Encoding, store_dir: str, *,
         read = questions.read_questions(path)
         num_too_long = 0
         with Counter(f"Preparing {path}", unit="slots") as counter:
-            for some in iter(lambda: list(itertools.islice(read, _QUESTIONS_AT_A_TIME)), []):
+            for some in in_pieces(read, _QUESTIONS_AT_A_TIME):
                 chunk, too_long = _encode(some, encoding)
                 num_too_long += too_long
                 if len(chunk["num_fitting"]):

@@ -4,7 +4,6 @@ Layout of a record, as in the original: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]; 
 longer text gives way where they do not fit. A b without tokens has no [SEP].
 """
 
-import itertools
 import json
 import os
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
@@ -14,6 +13,7 @@ import numpy as np
 from engine import files, log, store
 from engine.batches import Source, token_features
 from engine.errors import UserError
+from engine.pieces import in_pieces
 from engine.progress import Counter
 from tasks import kinds
 from tasks.reading import AnySplit, Example, content_hash, read_examples
@@ -153,8 +153,7 @@ def encode_texts(examples: List[Example], task: Task, encoding: Encoding) -> Tex
 
 def in_chunks(examples: Iterable[Example]) -> Iterator[List[Example]]:
     """Lists of a bounded number of examples, one after the other."""
-    iterator = iter(examples)
-    return iter(lambda: list(itertools.islice(iterator, _CHUNK_EXAMPLES)), [])
+    return in_pieces(examples, _CHUNK_EXAMPLES)
 
 
 def _encode(examples: List[Example], encoding: Encoding,

@@ -26,16 +26,9 @@ RESULT_FILES = ("eval_results.txt", "eval_results.json", "test_results*.tsv", "p
 
 def define_flags(values: flags.FlagValues) -> None:
     """The model to start from, where the trained one goes, and for how long it is trained."""
-    flags.DEFINE_string("bert_config_file", None, "bert_config.json of the pretrained model.",
-                        flag_values=values)
-    flags.DEFINE_string("vocab_file", None, "Vocabulary of the pretrained model.",
-                        flag_values=values)
+    run_flags.define_model_flags(values, "the model to start from")
     flags.DEFINE_string("output_dir", None, "Where checkpoints and results are written.",
                         flag_values=values)
-    flags.DEFINE_string("init_checkpoint", None, "Checkpoint to start from (prefix or directory).",
-                        flag_values=values)
-    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased models.",
-                      flag_values=values)
     flags.DEFINE_integer("max_seq_length", 128, "Longest input in tokens; longer texts are cut.",
                          flag_values=values)
     flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training set.",
@@ -48,10 +41,7 @@ def load_model(values: flags.FlagValues) -> Tuple[BertConfig, Encoding]:
     Raises:
         UserError: they do not belong together.
     """
-    config = classifier.load_config(run_flags.required(values, "bert_config_file"))
-    if values.max_seq_length > config.max_position_embeddings:
-        raise UserError(f"--max_seq_length={values.max_seq_length}: the model has only "
-                        f"{config.max_position_embeddings} positions (--bert_config_file)")
+    config = classifier.load_config_of_flags(values)
     encoding = load_encoding(
         run_flags.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
         max_seq_length=values.max_seq_length, vocab_size=config.vocab_size)

@@ -65,7 +65,7 @@ def score(job: Job, data: Data) -> Optional[Evaluation]:
 def evaluator(job: Job, dev: Mapping[str, TextSet]) -> ContextManager[Evaluate]:
     """A function that evaluates checkpoints on the dev set, not on a mismatched one."""
     return inference.evaluator(
-        job.forward, lambda: dev[""].source(with_labels=False), job.devices,
+        lambda checkpoint: job.forward, lambda: dev[""].source(with_labels=False), job.devices,
         job.settings.batch_sizes.evaluate,
         lambda predictions: _evaluation(job.task, dev[""], predictions["logits"]).results)
 

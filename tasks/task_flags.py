@@ -15,12 +15,18 @@ OWN_DATA = "file"
 
 
 def define(values: flags.FlagValues) -> None:
+    """A task by its name, of a user's files, or of a processor."""
+    define_named(values)
+    flags.DEFINE_string("processor", None, "In place of --task_name: path/to/file.py:ClassName "
+                        "of a DataProcessor.", flag_values=values)
+
+
+def define_named(values: flags.FlagValues) -> None:
+    """A task by its name, or of a user's files."""
     flags.DEFINE_string("data_dir", None, "Directory with the task's .tsv files.",
                         flag_values=values)
     flags.DEFINE_string("task_name", None, f"One of {', '.join(sorted(TASKS))}; or {OWN_DATA}, "
                         "for a file of your own.", flag_values=values)
-    flags.DEFINE_string("processor", None, "In place of --task_name: path/to/file.py:ClassName "
-                        "of a DataProcessor.", flag_values=values)
     own_data.define_flags(values)
 
 
@@ -40,12 +46,12 @@ def find(values: flags.FlagValues, sets: Sequence[str],
         raise UserError(f"--processor={values.processor} and --task_name={values.task_name}: give "
                         "one of them")
     if values.processor:
-        _refuse_own_data_flags(values, ("data_dir",))
+        refuse_own_data_flags(values, ("data_dir",))
         return values.processor, processors.make_task(values.processor)
     name = run_flags.required(values, "task_name")
     if name == OWN_DATA:
         return name, own_data.make_task(own_data.Options.of_flags(values), sets, *(known or ()))
-    _refuse_own_data_flags(values, ("data_dir", "train_file"))
+    refuse_own_data_flags(values, ("data_dir", "train_file"))
     name, task = find_task(name)
     if values.train_file:
         path = files.require_file(os.path.abspath(values.train_file), "--train_file")
@@ -53,7 +59,8 @@ def find(values: flags.FlagValues, sets: Sequence[str],
     return name, task
 
 
-def _refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> None:
+def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> None:
+    """Raises a UserError where a flag of a user's own files is set that is not among these."""
     for name in own_data.Options._fields:
         if name not in allowed and values[name].present:
             raise UserError(f"--{name} is for --task_name={OWN_DATA} alone")

@@ -57,11 +57,9 @@ def exported(request, tiny_model, tmp_path_factory):
     return output_dir
 
 
-@pytest.fixture(scope="module")
-def cola(tiny_model, tmp_path_factory):
-    """Flags of a run on CoLA with a dev set."""
-    data_dir = write_cola(tmp_path_factory.mktemp("cola"), train=16, dev=9)
-    return {"task_name": "cola", "data_dir": data_dir}
+def cola_flags(directory):
+    """Of a run on CoLA with a dev set."""
+    return {"task_name": "cola", "data_dir": write_cola(directory, train=16, dev=9)}
 
 
 def features_of(export_dir):
@@ -177,8 +175,9 @@ def test_saved_model_cli_runs_it(exported, tmp_path):
 
 
 def test_float16_halves_the_frozen_graph_and_hardly_moves_a_probability(
-        tiny_model, cola, tmp_path):
-    train(tiny_model, tmp_path / "out", do_train=True, do_export=True, **cola)
+        tiny_model, tmp_path):
+    train(tiny_model, tmp_path / "out", do_train=True, do_export=True,
+          **cola_flags(tmp_path / "cola"))
     export = tmp_path / "out" / "export"
     assert not (export / "frozen_graph.pb").exists()
     features = features_of(export)
@@ -209,42 +208,6 @@ def test_it_holds_one_set_of_the_model_s_variables_and_nothing_of_the_training(e
     names = [node.name.lower() for node in read_saved_model(exported / "export").graph_def.node]
     assert not [name for name in names if "adam" in name or "gradient" in name
                 or "replica" in name or "dropout" in name or "global_step" in name]
-
-
-def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(tiny_model, cola, tmp_path):
-    out = tmp_path / "out"
-    train(tiny_model, out, do_train=True, do_export=True, do_eval=True,
-          export_frozen_graph="float32", **cola)
-    first = checkpoint_values(str(out / "export" / "variables" / "variables"))
-    train(tiny_model, out, do_train=True, do_export=True, **{**cola, "num_train_epochs": 2})
-    second = checkpoint_values(str(out / "export" / "variables" / "variables"))
-    assert np.abs(second["output_weights"] - first["output_weights"]).max() > 0
-    np.testing.assert_array_equal(second["output_weights"],
-                                  checkpoint_values(str(out))["output_weights"])
-    assert sorted(os.listdir(str(out / "export"))) == [
-        "README.md", "assets.extra", "saved_model.pb", "variables"]
-    assert sorted(os.listdir(str(out / "export" / "assets.extra"))) == [
-        "bert_config.json", "task.json", "vocab.txt"]
-    assert [name for name in os.listdir(str(out)) if "export" in name] == ["export"]
-    # The evaluation was of the earlier checkpoint.
-    assert "not evaluated" in (out / "export" / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_model_card_says_what_the_run_s_files_say(tiny_model, cola, tmp_path):
-    out = tmp_path / "out"
-    train(tiny_model, out, do_train=True, do_eval=True, do_export=True, **cola)
-    card = (out / "export" / "README.md").read_text(encoding="utf-8")
-    results = json.loads((out / "eval_results.json").read_text())
-    assert card.startswith("# cola: a fine-tuned BERT\n")
-    assert "step 2." in card and "One of 2 labels" in card and "0. `0`\n1. `1`\n" in card
-    for name in ("eval_accuracy", "eval_loss", "matthews_correlation"):
-        assert f"| {name} | {results[name]:.5g} |" in card
-    for said in ("| num_examples | 9 |", "| --learning_rate | 0.001 |", "| global batch size | 8 |",
-                 "| --optimizer | adamw |", "| --fp16 | false |",
-                 "2 layers, hidden size 16", f"| TensorFlow | {tf.VERSION} |",
-                 "python -m tasks.predict", "label_index"):
-        assert said in card, said
-    assert "frozen_graph" not in card
 
 
 # --- The other runtime -------------------------------------------------------------------

@@ -1,0 +1,46 @@
+"""What `--do_export` leaves in a run's directory: the newest model whole, and a card of the run."""
+
+import json
+import os
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from conftest import checkpoint_values
+from test_export import cola_flags, train
+
+
+def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(tiny_model, tmp_path):
+    out, cola = tmp_path / "out", cola_flags(tmp_path / "cola")
+    train(tiny_model, out, do_train=True, do_export=True, do_eval=True,
+          export_frozen_graph="float32", **cola)
+    first = checkpoint_values(str(out / "export" / "variables" / "variables"))
+    train(tiny_model, out, do_train=True, do_export=True, **{**cola, "num_train_epochs": 2})
+    second = checkpoint_values(str(out / "export" / "variables" / "variables"))
+    assert np.abs(second["output_weights"] - first["output_weights"]).max() > 0
+    np.testing.assert_array_equal(second["output_weights"],
+                                  checkpoint_values(str(out))["output_weights"])
+    assert sorted(os.listdir(str(out / "export"))) == [
+        "README.md", "assets.extra", "saved_model.pb", "variables"]
+    assert sorted(os.listdir(str(out / "export" / "assets.extra"))) == [
+        "bert_config.json", "task.json", "vocab.txt"]
+    assert [name for name in os.listdir(str(out)) if "export" in name] == ["export"]
+    # The evaluation was of the earlier checkpoint.
+    assert "not evaluated" in (out / "export" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_model_card_says_what_the_run_s_files_say(tiny_model, tmp_path):
+    out, cola = tmp_path / "out", cola_flags(tmp_path / "cola")
+    train(tiny_model, out, do_train=True, do_eval=True, do_export=True, **cola)
+    card = (out / "export" / "README.md").read_text(encoding="utf-8")
+    results = json.loads((out / "eval_results.json").read_text())
+    assert card.startswith("# cola: a fine-tuned BERT\n")
+    assert "step 2." in card and "One of 2 labels" in card and "0. `0`\n1. `1`\n" in card
+    for name in ("eval_accuracy", "eval_loss", "matthews_correlation"):
+        assert f"| {name} | {results[name]:.5g} |" in card
+    for said in ("| num_examples | 9 |", "| --learning_rate | 0.001 |", "| global batch size | 8 |",
+                 "| --optimizer | adamw |", "| --fp16 | false |",
+                 "2 layers, hidden size 16", f"| TensorFlow | {tf.VERSION} |",
+                 "python -m tasks.predict", "label_index"):
+        assert said in card, said
+    assert "frozen_graph" not in card
