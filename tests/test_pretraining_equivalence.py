@@ -9,7 +9,7 @@ from engine.plan import TrainingPlan
 from engine.record_files import Sizes
 from pretraining import model
 from pretraining.records import load_records
-from pretraining_files import LENGTH, PREDICTIONS, VOCAB, write_frozen, write_unmasked
+from pretraining_files import LENGTH, PREDICTIONS, write_frozen, write_unmasked
 from test_replica_equivalence import Crash, crash_after, recorded, settings
 
 import tensorflow.compat.v1 as tf
@@ -25,7 +25,8 @@ def records(request, tiny_model, tmp_path_factory):
         path = write_frozen(folder / "examples.tfrecord", 60)
     else:
         path = write_unmasked(folder / "examples.tfrecord", tiny_model, 60)
-    return load_records(path, "--input_file", Sizes(LENGTH, PREDICTIONS, VOCAB), str(folder),
+    sizes = Sizes(LENGTH, PREDICTIONS, tiny_model.config().vocab_size)
+    return load_records(path, "--input_file", sizes, str(folder),
                         vocab_file=tiny_model.vocab_file, dynamic_padding=True)
 
 
