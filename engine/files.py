@@ -116,11 +116,14 @@ def find(patterns: str, flag: str) -> List[str]:
 
 
 def _files_at(path: str) -> List[str]:
+    """The file itself, or all files below a directory but hidden ones, in order."""
     if not os.path.isdir(path):
         return [path]
-    inside = (os.path.join(path, name) for name in sorted(os.listdir(path))
-              if not name.startswith("."))
-    return [name for name in inside if os.path.isfile(name)]
+    found = []
+    for folder, inner_folders, names in os.walk(path):
+        inner_folders[:] = sorted(name for name in inner_folders if not name.startswith("."))
+        found += [os.path.join(folder, name) for name in sorted(names) if not name.startswith(".")]
+    return found
 
 
 def require_file(path: str, what: str) -> str:

@@ -5,6 +5,7 @@ the epoch and their number alone. Knows nothing of a model.
 """
 
 import json
+import os
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import numpy as np
@@ -96,13 +97,16 @@ def load_records(patterns: str, flag: str, sizes: Sizes, store_dir: str, *,
     Args:
         patterns: names of the files, patterns and directories, comma-separated.
         flag: which holds them, for messages.
-        vocab_file: for records whose masks are to be drawn.
+        vocab_file: for records whose masks are to be drawn; where given, it must be the one that
+            the files were made with.
 
     Raises:
         UserError: the files hold no examples of these sizes.
     """
     opened = record_files.open_store(patterns, flag, sizes, store_dir)
     records, scheme = opened.records, None
+    if vocab_file:
+        _check_vocab(opened.paths, vocab_file)
     if opened.layout.num_predictions is None:
         scheme = _scheme(opened.paths, vocab_file, sizes)
     digest = files.hash_of(json.dumps([opened.hashes, scheme]).encode("utf-8"))
@@ -119,6 +123,18 @@ def _most_masked(records: store.Records, max_seq_length: int) -> np.ndarray:
     return np.maximum.accumulate(most)
 
 
+def _check_vocab(paths: List[str], vocab_file: str) -> None:
+    """Compares with what `create_data` has noted; the original notes nothing."""
+    with open(files.require_file(vocab_file, "--vocab_file"), "rb") as file:
+        digest = files.hash_of(file.read())
+    for path in paths:
+        facts_path = f"{path}.json"
+        if not os.path.exists(facts_path):
+            continue
+        if files.read_json(facts_path, "the facts of records in")["vocab_sha256"] != digest:
+            raise UserError(f"--vocab_file={vocab_file} is not the one that {path} was made with")
+
+
 def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> masking.Scheme:
     """How masks are drawn, as `create_data` has noted it beside each file of records."""
     first, facts = paths[0], _mask_facts(paths[0])
@@ -129,9 +145,6 @@ def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> maskin
     if not vocab_file:
         raise UserError(f"--vocab_file is required: masks of the records of {first} are drawn "
                         "while training")
-    with open(files.require_file(vocab_file, "--vocab_file"), "rb") as file:
-        if files.hash_of(file.read()) != facts["vocab_sha256"]:
-            raise UserError(f"--vocab_file={vocab_file} is not the one that {first} was made with")
     if facts["max_predictions_per_seq"] > sizes.max_predictions_per_seq:
         raise record_files.too_many_predictions(
             first, facts["max_predictions_per_seq"], sizes.max_predictions_per_seq)

@@ -28,6 +28,9 @@ def train(texts: Iterable[str], *, vocab_size: int, num_unused: int, do_lower_ca
           min_frequency: int) -> List[str]:
     """A WordPiece vocabulary in BERT's order: [PAD], unused rows, special tokens, pieces.
 
+    The package breaks ties between pieces that occur equally often at random, so the rarest
+    pieces may be others each time.
+
     Raises:
         UserError: the package tokenizers is not installed, or there is no text.
     """

@@ -162,9 +162,12 @@ def test_files_patterns_directories_and_gzip_hold_the_same_text(tiny_model, tmp_
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.txt").write_text("\ufeffthe cat\r\n\r\na dog\r\n", encoding="utf-8")
-    with gzip.open(str(folder / "b.txt.gz"), "wb") as file:
+    (folder / "inner").mkdir()
+    (folder / "inner" / ".hidden").write_text("the sun\n")
+    inner = folder / "inner" / "b.txt.gz"
+    with gzip.open(str(inner), "wb") as file:
         file.write(b"a bird\n\n\nthe tree\n")
-    for names in (f"{folder}/a.txt, {folder}/b.txt.gz", f"{folder}/*", str(folder)):
+    for names in (f"{folder}/a.txt, {inner}", f"{folder}/*", str(folder)):
         sentences = texts.read_sentences(files.find(names, "--input_file"), "sentences")
         read_in = [(sentence.document, sentence.text) for sentence in sentences]
         assert [text for _, text in read_in] == ["the cat", "a dog", "a bird", "the tree"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -148,6 +149,8 @@ def damaged(path):
     (dict(input_file="{}/other.tfrecord"), ("other.tfrecord", "word_starts")),
     (dict(input_file="{}/train.tfrecord,{}/bare"), ("bare", "to be drawn")),
     (dict(input_file="{}/bare"), ("--vocab_file", "bare")),
+    (dict(input_file="{}/bare", vocab_file="{}/text.txt"), ("--vocab_file", "text.txt", "bare")),
+    (dict(vocab_file="{}/text.txt"), ("--vocab_file", "text.txt", "train.tfrecord")),
     (dict(max_seq_length=32), ("train.tfrecord", f"--max_seq_length={LENGTH}", "32")),
     (dict(max_seq_length=64), ("--max_seq_length=64", "40 positions")),
     (dict(max_predictions_per_seq=5), (f"--max_predictions_per_seq={PREDICTIONS}", "5")),
@@ -168,6 +171,7 @@ def test_bad_input_is_one_line_that_names_it_and_exit_status_2(
     write_frozen(tmp_path / "other.tfrecord", 2, drop=["masked_lm_positions", "masked_lm_ids",
                                                        "masked_lm_weights"])
     write_unmasked(tmp_path / "bare", tiny_model, 9)
+    shutil.copy(str(tmp_path / "bare.json"), str(tmp_path / "train.tfrecord.json"))
     (tmp_path / "small.json").write_text(tiny_model.config(vocab_size=20).to_json_string())
     changes = {name: value.replace("{}", str(tmp_path)) if isinstance(value, str) else value
                for name, value in changes.items()}
