@@ -138,5 +138,8 @@ class Index:
 def _merge(best: Matches, rows: np.ndarray, scores: np.ndarray, k: int) -> Matches:
     rows = np.concatenate([best.rows, rows])
     scores = np.concatenate([best.scores, scores])
+    if len(scores) > k:  # the least of the best, found without sorting all
+        kept = scores >= np.partition(scores, -k)[-k]
+        rows, scores = rows[kept], scores[kept]
     order = np.lexsort((rows, -scores))[:k]
     return Matches(rows[order], scores[order])

@@ -55,19 +55,20 @@ class Negatives:
 
         None is a clause of the text itself.
         """
-        slots = [slot for its_slots in slots_of_texts for slot in its_slots]
-        hard = iter(self._hard_rows(slots, count))
-        for its_slots in slots_of_texts:
+        for its_slots, hard_rows in zip(slots_of_texts, self._hard_rows(slots_of_texts, count)):
             own = {slot.clause for slot in its_slots}
-            yield [self._draw_for(slot, own, count, next(hard)) for slot in its_slots]
+            yield [self._draw_for(slot, own, count, hard_rows) for slot in its_slots]
 
-    def _hard_rows(self, slots: Sequence[Slot], count: int) -> List[np.ndarray]:
-        """For each slot the clauses that BM25 finds nearest to what stands around it."""
+    def _hard_rows(self, slots_of_texts: Sequence[Sequence[Slot]],
+                   count: int) -> List[np.ndarray]:
+        """For each text the clauses that BM25 finds nearest to it, as a rewriting tries them."""
         if self._index is None:
-            return [np.zeros(0, np.int64)] * len(slots)
+            return [np.zeros(0, np.int64)] * len(slots_of_texts)
+        texts = [its_slots[0].filled(its_slots[0].clause) if its_slots else ""
+                 for its_slots in slots_of_texts]
         # Some will be the text's own, or doubles of each other.
-        matches = self._index.top([f"{slot.before} {slot.after}" for slot in slots],
-                                  4 * count + 20, lambda _: self._is_allowed)
+        most_own = max(map(len, slots_of_texts), default=0)
+        matches = self._index.top(texts, 4 * count + 2 * most_own, lambda _: self._is_allowed)
         return [match.rows for match in matches]
 
     def _draw_for(self, slot: Slot, own: Set[str], count: int,
