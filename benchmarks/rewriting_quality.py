@@ -1,0 +1,102 @@
+"""How well slots are filled: a scorer with and without span pretraining, beside the baselines.
+
+  python -m benchmarks.rewriting_quality --name='English novels' --texts=en_books.txt \\
+    --model=MINILM_TF --work_dir=DIR
+
+Draws texts of a file and runs scripts/rewrite.sh on them twice, without and with span
+pretraining on the slots' texts, two replicas on the CPU. All rows rank the same phrases of
+the same held-out slots: of each, the clause that stood there and 19 others, by turns those
+that BM25 ranks highest for the text and random ones. What is finished in the work
+directory is not repeated; the ten rewrites are at the end of its printed.txt.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from typing import Dict, List
+
+import numpy as np
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+from benchmarks import report
+from engine import files
+from rewriting import ranking
+from rewriting.clauses import clauses
+from rewriting.texts import read_texts
+
+
+def draw_texts(path: str, count: int, output: str) -> None:
+    """Writes texts of the file that have at least two clauses, a line each, drawn by chance."""
+    texts = {" ".join(text.split()) for text in read_texts(path, "--texts")}
+    texts = sorted(text for text in texts if len(clauses(text)) > 1)
+    order = np.random.RandomState(0).permutation(len(texts))[:count]
+    files.write_text(output, "".join(f"{texts[number]}\n" for number in order))
+
+
+def run_recipe(args, pretrain_steps: int) -> str:
+    """The folder of all results of scripts/rewrite.sh, and of what it has printed."""
+    folder = os.path.join(args.work_dir, f"pretrained-{pretrain_steps}-steps")
+    printed = os.path.join(folder, "printed.txt")
+    if not os.path.exists(printed):
+        answer = subprocess.run(
+            ["scripts/rewrite.sh", "--num_train_epochs=1", "--train_batch_size=16"],
+            cwd=report.ROOT, stdout=subprocess.PIPE, universal_newlines=True, check=True,
+            env={**os.environ, "TEXTS": os.path.join(args.work_dir, "texts.txt"),
+                 "MODEL": args.model, "OUTPUT_DIR": folder, "PYTHON": sys.executable,
+                 "PRETRAIN_STEPS": str(pretrain_steps), "CUDA_VISIBLE_DEVICES": ""})
+        files.write_text(printed, answer.stdout)
+    return folder
+
+
+def baselines_of(folder: str) -> Dict[str, Dict[str, str]]:
+    """The table that `rewriting.baselines` has printed, by row and column."""
+    with open(os.path.join(folder, "printed.txt"), encoding="utf-8") as file:
+        lines = [line.strip().split("\t") for line in file]
+    start = next(i for i, line in enumerate(lines) if line[0] == "ranked by")
+    rows = {}
+    for line in lines[start + 1:]:
+        if len(line) != len(lines[start]):
+            return rows
+        rows[line[0]] = dict(zip(lines[start][1:], line[1:]))
+    return rows
+
+
+def scorer_of(folder: str) -> Dict[str, str]:
+    results = files.read_json(os.path.join(folder, "scorer", "eval_results.json"), "results")
+    return {metric: f"{results[metric + '_test']:.3f}" for metric in ranking.METRICS}
+
+
+def rows_of(args) -> List[Dict[str, str]]:
+    without, with_spans = (run_recipe(args, steps) for steps in (0, args.pretrain_steps))
+    figures = {**baselines_of(with_spans),
+               "scorer": scorer_of(without),
+               f"scorer, {args.pretrain_steps} steps of span pretraining before":
+                   scorer_of(with_spans)}
+    return [{"ranked by": name, **row} for name, row in figures.items()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--name", required=True, help="of the texts, for the table")
+    parser.add_argument("--texts", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--work_dir", required=True)
+    parser.add_argument("--num_texts", type=int, default=3000)
+    parser.add_argument("--pretrain_steps", type=int, default=400)
+    args = parser.parse_args()
+    args.model, args.work_dir = os.path.abspath(args.model), os.path.abspath(args.work_dir)
+    os.makedirs(args.work_dir, exist_ok=True)
+    draw_texts(args.texts, args.num_texts, os.path.join(args.work_dir, "texts.txt"))
+    report.append(
+        f"Filling slots, {args.name}: {args.num_texts:,} texts, a tenth of them held out, 20 "
+        "phrases for each slot", rows_of(args),
+        command=f"python -m benchmarks.rewriting_quality --name='{args.name}' "
+        f"--num_texts={args.num_texts} --pretrain_steps={args.pretrain_steps}",
+        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+
+
+if __name__ == "__main__":
+    main()
