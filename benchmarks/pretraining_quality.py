@@ -36,6 +36,7 @@ PICTURE = os.path.join(report.ROOT, "docs", "pretraining.png")
 LENGTH = 64
 SIZES = [f"--max_seq_length={LENGTH}", "--max_predictions_per_seq=10"]
 BATCH_SIZE = 16  # many small steps leave the first plateau, one answer to all, soonest
+TRAINING = ["--num_gpus=0", f"--train_batch_size={BATCH_SIZE}"]
 SHAPE = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4,
          "intermediate_size": 1024, "max_position_embeddings": LENGTH, "type_vocab_size": 2,
          # BERT's 0.02 is for a width of 768; so narrow a model takes far longer from it.
@@ -118,10 +119,6 @@ class Run:
         return self.path("vocab", "vocab.txt")
 
     @property
-    def devices(self) -> List[str]:
-        return ["--num_gpus=0", f"--train_batch_size={BATCH_SIZE}"]
-
-    @property
     def model_flags(self) -> List[str]:
         return [f"--vocab_file={self.vocab_file}",
                 f"--bert_config_file={self.path('bert_config.json')}"]
@@ -162,7 +159,7 @@ class Run:
         steps = self._args.num_train_steps
         evaluate_every = max(1, steps // NUM_EVALUATIONS)
         self.command(
-            self.path("pretrained", RESULTS), "-m", "pretraining.run", *SIZES, *self.devices,
+            self.path("pretrained", RESULTS), "-m", "pretraining.run", *SIZES, *TRAINING,
             f"--input_file={self.path('train.tfrecord')}",
             f"--eval_input_file={self.path('held_out.tfrecord')}",
             *self.model_flags, f"--output_dir={self.path('pretrained')}", "--do_train", "--do_eval",
@@ -198,7 +195,7 @@ class Run:
             "--text_column=text_a", "--label_column=label",
             f"--train_file={self.path('reviews.tsv')}",
             f"--dev_file={os.path.join(self._reviews, 'dev.tsv')}",
-            *self.model_flags, *given, *self.devices, f"--max_seq_length={LENGTH}",
+            *self.model_flags, *given, *TRAINING, f"--max_seq_length={LENGTH}",
             f"--output_dir={output_dir}", "--do_train", "--do_eval", f"--seed={seed}",
             f"--num_train_epochs={self._args.finetuning_epochs}",
             f"--learning_rate={self._args.finetuning_learning_rate}", "--eval_batch_size=32",
