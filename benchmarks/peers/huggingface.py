@@ -2,7 +2,8 @@
 
 Runs in an environment of its own (`torch`, `transformers`, `scikit-learn`), on
 two cores or whatever PyTorch finds: dynamic padding, linear warm-up and decay,
-AdamW with clipping, as `run_glue` does. Prints one JSON line: the task's metrics, examples/s.
+AdamW with clipping, as `run_glue` does; with --optimizer=google, Google's update, which lacks
+Adam's bias correction. Prints one JSON line: the task's metrics, examples/s.
 
   python -m benchmarks.peers.huggingface --model_dir=DIR --data_dir=glue/CoLA --seed=1
 """
@@ -58,19 +59,42 @@ def order_of(lengths, args):
             for i in sorted(order[start:start + window], key=lambda i: -lengths[i])]
 
 
-def optimizer_of(model, learning_rate):
+class GooglesAdam(torch.optim.Optimizer):
+    """AdamW as BERT was trained with: moments start at zero and are not corrected for that."""
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                slots = self.state[parameter]
+                if not slots:
+                    slots["m"], slots["v"] = (torch.zeros_like(parameter) for _ in range(2))
+                slots["m"].mul_(0.9).add_(parameter.grad, alpha=0.1)
+                slots["v"].mul_(0.999).addcmul_(parameter.grad, parameter.grad, value=0.001)
+                update = slots["m"] / (slots["v"].sqrt() + group["eps"])
+                parameter -= group["lr"] * (update + group["weight_decay"] * parameter)
+
+
+def adamw(groups, defaults):
+    return torch.optim.AdamW(groups, **defaults)
+
+
+OPTIMIZERS = {"adamw": adamw, "google": GooglesAdam}
+
+
+def optimizer_of(model, kind, learning_rate):
     decayed, undecayed = [], []
     for name, parameter in model.named_parameters():
         (undecayed if any(part in name for part in UNDECAYED) else decayed).append(parameter)
-    return torch.optim.AdamW([{"params": decayed, "weight_decay": 0.01},
-                              {"params": undecayed, "weight_decay": 0.0}],
-                             lr=learning_rate, eps=1e-6)
+    return OPTIMIZERS[kind]([{"params": decayed, "weight_decay": 0.01},
+                             {"params": undecayed, "weight_decay": 0.0}],
+                            {"lr": learning_rate, "eps": 1e-6})
 
 
 def train(model, tokenizer, texts, labels, args):
     """Returns examples/s, the first 10 steps left out."""
     num_steps = int(args.max_steps or len(texts) * args.epochs / args.batch_size)
-    optimizer = optimizer_of(model, args.learning_rate)
+    optimizer = optimizer_of(model, args.optimizer, args.learning_rate)
     schedule = get_linear_schedule_with_warmup(optimizer, int(num_steps * 0.1), num_steps)
     model.train()
     lengths = [len(ids) for ids in tokenizer(*map(list, zip(*texts)))["input_ids"]]
@@ -111,6 +135,7 @@ def main():
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--group_by_length", action="store_true")
     parser.add_argument("--learning_rate", type=float, default=5e-5)
+    parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
     parser.add_argument("--max_steps", type=int, default=0,
                         help="for timing: so many steps and no evaluation; 0: all epochs")
     args = parser.parse_args()
