@@ -31,7 +31,7 @@ PLAIN, RECOMPUTE, FP16 = "none", "recompute_layers", "fp16"
 AIDS = {
     PLAIN: [],
     "gradient_accumulation_steps=4": ["--train_batch_size=8"],
-    "optimizer=lamb": ["--learning_rate=1e-3"],  # its steps are shares of a weight's norm, about 0.05
+    "optimizer=lamb": ["--learning_rate=1e-3"],  # its steps are shares of weights' norms
     "layer_lr_decay=0.9": [],
     "eval_each_epoch": ["--do_eval"],
     "xla": [],

@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--vocab_file", required=True)
     parser.add_argument("--work_dir", required=True)
     parser.add_argument("--dupe_factor", type=int, default=10)
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--gigabytes", type=float, default=1.0)
     args = parser.parse_args()
     args.input_file, args.vocab_file, args.work_dir = map(

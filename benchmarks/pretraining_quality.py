@@ -35,7 +35,7 @@ import tensorflow.compat.v1 as tf
 PICTURE = os.path.join(report.ROOT, "docs", "pretraining.png")
 LENGTH = 64
 SIZES = [f"--max_seq_length={LENGTH}", "--max_predictions_per_seq=10"]
-BATCH_SIZE = 16  # many small steps leave the first plateau, one answer to all, soonest
+BATCH_SIZE = 16
 TRAINING = ["--num_gpus=0", f"--train_batch_size={BATCH_SIZE}"]
 SHAPE = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4,
          "intermediate_size": 1024, "max_position_embeddings": LENGTH, "type_vocab_size": 2,
