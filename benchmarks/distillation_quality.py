@@ -1,0 +1,169 @@
+"""What a student of two layers knows: taught by labels, by a teacher, by more examples.
+
+  python -m benchmarks.distillation_quality --task=cola --data=SHARED_DATA --model=MINILM_TF \\
+    --masked_lm=PRETRAINED --work_dir=DIR
+
+The teacher is the fine-tuned encoder. Every student has its form and starts from two of its
+layers, takes as many steps and is evaluated at their end; what differs is named in its row.
+With augmentation, the passes are over fewer variants of each example. Three seeds, of teacher
+and students alike. --masked_lm is the folder of a run of benchmarks.pretraining_quality.
+
+What is finished in the work directory is not repeated, and what was interrupted goes on.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from typing import Dict, List, NamedTuple
+
+import numpy as np
+
+from benchmarks import agreement, report
+from engine import files
+
+NUM_ROWS_OF_HEADER = {"cola": 0, "sst-2": 1}
+METRICS = {task: agreement.METRICS[task] for task in NUM_ROWS_OF_HEADER}
+FOLDERS = {"cola": "CoLA", "sst-2": "SST-2"}
+STUDENT = "2,384,12,1536"
+ROUNDS = 4  # of the augmentation
+
+
+class Way(NamedTuple):
+    """A way to teach a student."""
+    name: str
+    intermediate_epochs: int
+    prediction_epochs: int
+    label_weight: float
+    augmented: bool
+
+
+WAYS = [Way("student, labels alone", 0, 6, 1.0, False),
+        Way("student, stage 2", 0, 6, 0.0, False),
+        Way("student, stages 1 and 2", 4, 2, 0.0, False),
+        Way("student, stage 2, augmented", 0, 6, 0.0, True),
+        Way("student, stages 1 and 2, augmented", 4, 2, 0.0, True)]
+
+
+class Run:
+    """A task's trainings, each a command whose result stays in the work directory."""
+
+    def __init__(self, args):
+        self._args = args
+        self._header = NUM_ROWS_OF_HEADER[args.task]
+        self._share = {False: 1.0}
+
+    def path(self, *names: str) -> str:
+        return os.path.join(self._args.work_dir, *names)
+
+    def data_dir(self, augmented: bool) -> str:
+        return self.path("augmented" if augmented else "data")
+
+    def write_data(self) -> None:
+        """Draws the training examples by chance, and copies the dev set."""
+        given = os.path.join(self._args.data, "glue", FOLDERS[self._args.task])
+        os.makedirs(self.data_dir(False), exist_ok=True)
+        for name, count in (("train.tsv", self._args.num_examples), ("dev.tsv", None)):
+            lines = read_lines(os.path.join(given, name))
+            rows = np.array(lines[self._header:], dtype=object)
+            if count:
+                rows = rows[np.random.RandomState(0).permutation(len(rows))[:count]]
+            path = os.path.join(self.data_dir(False), name)
+            if not os.path.exists(path):
+                files.write_text(path, "".join(lines[:self._header]) + "".join(rows))
+
+    def augment(self) -> None:
+        masked_lm = self._args.masked_lm
+        self._command(
+            "-m", "distillation.augment", f"--task_name={self._args.task}",
+            f"--data_dir={self.data_dir(False)}", f"--output_dir={self.data_dir(True)}",
+            f"--vocab_file={masked_lm}/vocab/vocab.txt",
+            f"--bert_config_file={masked_lm}/bert_config.json",
+            f"--init_checkpoint={masked_lm}/pretrained", f"--N={ROUNDS}",
+            f"--glove_embs={self._args.data}/glove/glove.6B.50d.union.txt")
+        self._share[True] = self.num_examples(False) / self.num_examples(True)
+
+    def num_examples(self, augmented: bool) -> int:
+        path = os.path.join(self.data_dir(augmented), "train.tsv")
+        return len(read_lines(path)) - self._header
+
+    def teacher(self, seed: int) -> Dict[str, float]:
+        model, output_dir = self._args.model, self.path(f"teacher-{seed}")
+        return agreement.remembered(f"{output_dir}.json", lambda: self._result(
+            output_dir, "run_classifier.py", f"--data_dir={self.data_dir(False)}",
+            f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
+            f"--init_checkpoint={model}/bert_model.ckpt", f"--seed={seed}",
+            "--num_train_epochs=3", "--max_seq_length=64"))
+
+    def student(self, way: Way, seed: int) -> Dict[str, float]:
+        name = f"{way.name.replace(', ', '-').replace(' ', '_')}-{seed}"
+        return agreement.remembered(self.path(f"{name}.json"), lambda: self._teach(
+            way, seed, self.path(name), self.path(f"{name}-stage_1")))
+
+    def _teach(self, way: Way, seed: int, output_dir: str, first_stage: str) -> Dict[str, float]:
+        share = self._share[way.augmented]
+        common = ["-m", "distillation.run", f"--data_dir={self.data_dir(way.augmented)}",
+                  f"--teacher={self.path(f'teacher-{seed}')}", f"--seed={seed}",
+                  f"--store_dir={self.path('store')}"]
+        start = STUDENT
+        if way.intermediate_epochs:
+            start = first_stage
+            self._command(*common, *self._training(first_stage), "--stage=intermediate",
+                          f"--student={STUDENT}",
+                          f"--num_train_epochs={way.intermediate_epochs * share}")
+        return self._result(output_dir, *common, "--stage=prediction", f"--student={start}",
+                            f"--num_train_epochs={way.prediction_epochs * share}",
+                            f"--label_weight={way.label_weight:g}",
+                            f"--learning_rate={self._args.learning_rate}")
+
+    def _result(self, output_dir: str, *command: str) -> Dict[str, float]:
+        self._command(*command, *self._training(output_dir), "--do_eval")
+        results = files.read_json(os.path.join(output_dir, "eval_results.json"), "results")
+        return {metric: results["eval_accuracy" if metric == "accuracy" else metric]
+                for metric in METRICS[self._args.task]}
+
+    def _training(self, output_dir: str) -> List[str]:
+        return [f"--task_name={self._args.task}", "--do_train", "--num_gpus=0",
+                "--train_batch_size=32", f"--output_dir={output_dir}"]
+
+    def _command(self, *command: str) -> None:
+        subprocess.run([sys.executable, *command], cwd=report.ROOT, check=True)
+
+
+def read_lines(path: str) -> List[str]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return file.readlines()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", choices=sorted(METRICS), required=True)
+    for name in ("data", "model", "masked_lm", "work_dir"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--num_examples", type=int, default=8000)
+    parser.add_argument("--learning_rate", type=float, default=5e-5, help="of stage 2")
+    args = parser.parse_args()
+    for name in ("data", "model", "masked_lm", "work_dir"):
+        setattr(args, name, os.path.abspath(getattr(args, name)))
+    run = Run(args)
+    run.write_data()
+    run.augment()
+    seeds, metrics = agreement.SEEDS, METRICS[args.task]
+    results = {"teacher, 6 layers": [run.teacher(seed) for seed in seeds]}
+    for way in WAYS:
+        results[way.name] = []
+    for seed in seeds:
+        for way in WAYS:
+            results[way.name].append(run.student(way, seed))
+    report.append(
+        f"Distillation on {args.task}: {run.num_examples(False):,} examples, "
+        f"{run.num_examples(True):,} with augmentation; dev set, three seeds (mean ± deviation)",
+        [agreement.row(name, metrics, some) for name, some in results.items()],
+        command=f"python -m benchmarks.distillation_quality --task={args.task} "
+        f"--num_examples={args.num_examples} --learning_rate={args.learning_rate:g}",
+        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+
+
+if __name__ == "__main__":
+    main()
