@@ -160,6 +160,10 @@ def _check_what_to_do(values: flags.FlagValues) -> None:
                                 "not make yet: evaluate after --stage=prediction")
     if values.input_file and values.stage != GENERAL:
         raise UserError("--input_file is for --stage=general; a task's texts are in --data_dir")
+    of_outputs, of_states = ("temperature", "label_weight"), ("attention_loss",)
+    for name in of_states if values.stage == PREDICTION else of_outputs:
+        if values[name].present:
+            raise UserError(f"--{name} has no part in the loss of --stage={values.stage}")
 
 
 def _learn_in_general(values: flags.FlagValues) -> None:
@@ -195,9 +199,14 @@ def _job_and_lesson(values: flags.FlagValues) -> Tuple[Job, Lesson]:
 
 def _learner_and_lesson(values: flags.FlagValues, taught: Teacher) -> Tuple[Student, Lesson]:
     learner = student.find(run_flags.required(values, "student"), taught)
+    if learner.checkpoint and values["first_values"].present:
+        raise UserError(f"--first_values is for a shape; --student={values.student} has values")
     layers = ()
     if values.stage != PREDICTION or learner.checkpoint is None:
         layers = student.layer_map(values.layer_map, learner.config, taught.config)
+    elif values.layer_map:
+        raise UserError(f"--layer_map: --student={values.student} has values, and "
+                        f"--stage={PREDICTION} learns from no layer")
     if values.stage != PREDICTION and values.attention_loss:
         _check_heads(learner, taught)
     return learner, Lesson(

@@ -38,6 +38,11 @@ def other_labels(folder, flags):
     flags.update(task_name="mnli", data_dir=folder)
 
 
+def of_the_teacher(**changes):
+    """A student that is a folder."""
+    return lambda folder, flags: flags.update(student=flags["teacher"], **changes)
+
+
 @pytest.mark.parametrize("changes, parts", [
     (other_vocabulary, ("vocab.txt", "another vocabulary than the teacher's")),
     (header_only, ("train.tsv", "holds no examples")),
@@ -57,8 +62,12 @@ def other_labels(folder, flags):
     (dict(do_train=False), ("nothing to do",)),
     (dict(do_eval=True), ("--do_eval", "--stage=prediction")),
     (dict(max_seq_length=41), ("--max_seq_length=41", "between 3 and 40")),
-    (dict(temperature=0), ("--temperature=0", "greater than 0")),
-    (dict(label_weight=2), ("--label_weight=2", "between 0 and 1")),
+    (dict(stage="prediction", temperature=0), ("--temperature=0", "greater than 0")),
+    (dict(stage="prediction", label_weight=2), ("--label_weight=2", "between 0 and 1")),
+    (dict(label_weight=0.5), ("--label_weight", "--stage=intermediate")),
+    (dict(stage="prediction", attention_loss=False), ("--attention_loss", "--stage=prediction")),
+    (of_the_teacher(stage="prediction", layer_map="1,2"), ("--layer_map", "has values")),
+    (of_the_teacher(first_values="random"), ("--first_values", "has values")),
     (dict(train_file="/no/where.tsv"), ("--train_file", "/no/where.tsv")),
     (dict(dev_file="dev.tsv"), ("--dev_file", "--task_name=file")),
 ])
