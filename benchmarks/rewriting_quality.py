@@ -3,7 +3,7 @@
   python -m benchmarks.rewriting_quality --name='English novels' --texts=en_books.txt \\
     --model=MINILM_TF --work_dir=DIR
 
-Draws texts of a file and runs scripts/rewrite.sh on them twice, without and with span
+Draws as many texts of each file and runs scripts/rewrite.sh on them twice, without and with span
 pretraining on the slots' texts, two replicas on the CPU. All rows rank the same phrases of
 the same held-out slots: of each, the clause that stood there and 19 others, by turns those
 that BM25 ranks highest for the text and random ones. What is finished in the work
@@ -14,7 +14,7 @@ import argparse
 import os
 import subprocess
 import sys
-from typing import Dict, List
+from typing import Dict, List, Sequence
 
 import numpy as np
 
@@ -27,12 +27,16 @@ from rewriting.clauses import clauses
 from rewriting.texts import read_texts
 
 
-def draw_texts(path: str, count: int, output: str) -> None:
-    """Writes texts of the file that have at least two clauses, a line each, drawn by chance."""
-    texts = {" ".join(text.split()) for text in read_texts(path, "--texts")}
-    texts = sorted(text for text in texts if len(clauses(text)) > 1)
-    order = np.random.RandomState(0).permutation(len(texts))[:count]
-    files.write_text(output, "".join(f"{texts[number]}\n" for number in order))
+def draw_texts(paths: Sequence[str], count: int, output: str) -> None:
+    """Writes texts of the files that have at least two clauses, a line each, drawn by chance."""
+    drawn = []
+    for path in paths:
+        # A text file's lines may have a label behind the text.
+        texts = {" ".join(text.split("\t")[0].split()) for text in read_texts(path, "--texts")}
+        with_slots = sorted(text for text in texts if len(clauses(text)) > 1)
+        order = np.random.RandomState(0).permutation(len(with_slots))[:count // len(paths)]
+        drawn += [with_slots[number] for number in order]
+    files.write_text(output, "".join(f"{text}\n" for text in drawn))
 
 
 def run_recipe(args, pretrain_steps: int) -> str:
@@ -41,7 +45,8 @@ def run_recipe(args, pretrain_steps: int) -> str:
     printed = os.path.join(folder, "printed.txt")
     if not os.path.exists(printed):
         answer = subprocess.run(
-            ["scripts/rewrite.sh", "--num_train_epochs=1", "--train_batch_size=16"],
+            ["scripts/rewrite.sh", "--num_train_epochs=1", "--train_batch_size=16",
+             f"--learning_rate={args.learning_rate}"],
             cwd=report.ROOT, stdout=subprocess.PIPE, universal_newlines=True, check=True,
             env={**os.environ, "TEXTS": os.path.join(args.work_dir, "texts.txt"),
                  "MODEL": args.model, "OUTPUT_DIR": folder, "PYTHON": sys.executable,
@@ -81,11 +86,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", required=True, help="of the texts, for the table")
-    parser.add_argument("--texts", required=True)
+    parser.add_argument("--texts", required=True, nargs="+", metavar="FILE")
     parser.add_argument("--model", required=True)
     parser.add_argument("--work_dir", required=True)
     parser.add_argument("--num_texts", type=int, default=3000)
-    parser.add_argument("--pretrain_steps", type=int, default=400)
+    parser.add_argument("--pretrain_steps", type=int, default=600)
+    parser.add_argument("--learning_rate", type=float, default=1e-4, help="of the scorer")
     args = parser.parse_args()
     args.model, args.work_dir = os.path.abspath(args.model), os.path.abspath(args.work_dir)
     os.makedirs(args.work_dir, exist_ok=True)
@@ -94,7 +100,8 @@ def main() -> None:
         f"Filling slots, {args.name}: {args.num_texts:,} texts, a tenth of them held out, 20 "
         "phrases for each slot", rows_of(args),
         command=f"python -m benchmarks.rewriting_quality --name='{args.name}' "
-        f"--num_texts={args.num_texts} --pretrain_steps={args.pretrain_steps}",
+        f"--num_texts={args.num_texts} --pretrain_steps={args.pretrain_steps} "
+        f"--learning_rate={args.learning_rate:g}",
         versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
 
 
