@@ -21,8 +21,8 @@ SEEDS = (1, 2, 3)
 METRICS = {"cola": ("accuracy", "matthews_correlation"), "sst-2": ("accuracy",),
            "sts-b": ("pearson", "spearman")}
 # Its own AdamW corrects the moments' bias, so that its first hundreds of steps are smaller.
-PEERS = {"Hugging Face, 1 × 32": "adamw",
-         "the same, without Adam's bias correction, as Google's": "google"}
+PEERS = {"adamw": "Hugging Face, 1 × 32",
+         "google": "Hugging Face, 1 × 32, without Adam's bias correction, as Google's"}
 
 
 def run_ours(args, seed: int, num_replicas: int, output_dir: str) -> Dict[str, float]:
@@ -75,6 +75,8 @@ def main() -> None:
     parser.add_argument("--task", choices=sorted(METRICS), required=True)
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--group_by_length", action="store_true", help="also the peer's batches")
+    parser.add_argument("--optimizers", nargs="+", choices=list(PEERS), default=list(PEERS),
+                        help="of the peer")
     args = parser.parse_args()
     os.makedirs(args.work_dir, exist_ok=True)
 
@@ -86,15 +88,16 @@ def main() -> None:
         remembered(path(f"ours-{replicas}-{seed}.json"),
                    lambda: run_ours(args, seed, replicas, path(f"ours-{replicas}-{seed}")))
         for seed in SEEDS]) for replicas in (1, 2)]
-    rows += [row(name, metrics, [
+    rows += [row(PEERS[optimizer], metrics, [
         remembered(path(f"huggingface-{optimizer}-{seed}.json"),
                    lambda: run_huggingface(args, seed, optimizer))
-        for seed in SEEDS]) for name, optimizer in PEERS.items()]
+        for seed in SEEDS]) for optimizer in args.optimizers]
     report.append(
         f"Agreement on {args.task}: dev set after {args.epochs:g} epochs, MiniLM encoder, three "
         "seeds (mean ± deviation)",
         rows, command=f"python -m benchmarks.agreement --task={args.task} --epochs={args.epochs:g}"
-        + (" --group_by_length" if args.group_by_length else ""),
+        + (" --group_by_length" if args.group_by_length else "")
+        + f" --optimizers {' '.join(args.optimizers)}",
         versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"),
                   "PyTorch": report.version_of(args.huggingface_python, "torch"),
                   "transformers": report.version_of(args.huggingface_python, "transformers")})
