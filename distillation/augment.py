@@ -238,6 +238,9 @@ def _job(values: flags.FlagValues) -> Job:
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:
     name = run_flags.required(values, "task_name")
     if name == task_flags.OWN_DATA:
+        for other in ("dev_file", "test_file"):
+            if values[other].present:
+                raise UserError(f"--{other}: the training set alone is augmented; leave it out")
         return name, own_data.make_task(own_data.Options.of_flags(values), ["train"])
     task_flags.refuse_own_data_flags(values, ("data_dir",))
     return find_task(name)

@@ -62,7 +62,7 @@ def main(values: flags.FlagValues) -> None:
     if not folders:
         raise UserError("--models is required")
     batch_size = run_flags.positive(values, "eval_batch_size")
-    models = [trained.load(folder) for folder in folders]
+    models = [trained.load(folder, "--models") for folder in folders]
     first = models[0]
     _, task = task_flags.find(values, ["dev"], (first.task.kind, first.takes_pairs))
     for folder, model in zip(folders, models):

@@ -21,7 +21,7 @@ from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
 from modeling import BertConfig
-from tasks import finetuning, run_report, scoring, task_flags
+from tasks import finetuning, own_data, run_report, scoring, task_flags
 from tasks.examples import Encoding, TextSet
 from tasks.finetuning import Data, Job, Settings
 from tasks.table import TASKS, Task
@@ -158,6 +158,9 @@ def _check_what_to_do(values: flags.FlagValues) -> None:
             if values[name].value:
                 raise UserError(f"--{name} needs a classifier, which --stage={values.stage} does "
                                 "not make yet: evaluate after --stage=prediction")
+    if values.test_file:
+        raise UserError("--test_file: nothing is predicted here; give it to run_classifier.py or "
+                        "tasks.predict, with the student's directory")
     if values.input_file and values.stage != GENERAL:
         raise UserError("--input_file is for --stage=general; a task's texts are in --data_dir")
     of_outputs, of_states = ("temperature", "label_weight"), ("attention_loss",)
@@ -167,8 +170,8 @@ def _check_what_to_do(values: flags.FlagValues) -> None:
 
 
 def _learn_in_general(values: flags.FlagValues) -> None:
-    for name in ("task_name", "processor", "data_dir", "train_file"):
-        if values[name].value:
+    for name in ("task_name", "processor", *own_data.Options._fields):
+        if values[name].present:
             raise UserError(f"--{name} is of a task, and --stage=general has none: its texts are "
                             "in --input_file")
     directory = run_flags.required(values, "teacher")
@@ -202,11 +205,13 @@ def _learner_and_lesson(values: flags.FlagValues, taught: Teacher) -> Tuple[Stud
     if learner.checkpoint and values["first_values"].present:
         raise UserError(f"--first_values is for a shape; --student={values.student} has values")
     layers = ()
-    if values.stage != PREDICTION or learner.checkpoint is None:
+    takes_values = (learner.checkpoint is None and values.first_values == "teacher"
+                    and learner.config.hidden_size == taught.config.hidden_size)
+    if values.stage != PREDICTION or takes_values:
         layers = student.layer_map(values.layer_map, learner.config, taught.config)
     elif values.layer_map:
-        raise UserError(f"--layer_map: --student={values.student} has values, and "
-                        f"--stage={PREDICTION} learns from no layer")
+        raise UserError(f"--layer_map has no part in --stage={PREDICTION} of a student that takes "
+                        f"none of the teacher's values, as --student={values.student} does not")
     if values.stage != PREDICTION and values.attention_loss:
         _check_heads(learner, taught)
     return learner, Lesson(

@@ -35,7 +35,7 @@ class Teacher(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Identifies its values, wherever they lie: the index holds a checksum of each."""
+        """Identifies its checkpoint, in whatever folder: the index holds a checksum of each value."""
         with open(self.checkpoint.path + ".index", "rb") as file:
             return files.hash_of(file.read())
 

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from typing import Any, IO, Iterator, List, Optional
+from typing import Any, IO, Iterator, List, Optional, Sequence
 
 from engine.errors import UserError
 
@@ -60,17 +60,30 @@ def _remnants(path: str) -> List[str]:
             if pattern.fullmatch(entry)]
 
 
-@contextlib.contextmanager
-def output(path: Optional[str], what: str) -> Iterator[IO[str]]:
-    """A file for text, there only when it is whole; without a path, standard output.
+def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]) -> None:
+    """Raises a UserError where what is to be written cannot be, or is what will be read.
 
-    Raises:
-        UserError: its directory, which `what` names as a flag, cannot be written to.
+    Args:
+        path: None: standard output.
+        flag: the one that names it.
+        inputs: the files that are read; None among them stand for none.
     """
+    if not path:
+        return
+    if os.path.isdir(path):
+        raise UserError(f"{flag}={path} is a directory; name a file")
+    make_directory(os.path.dirname(os.path.abspath(path)), f"{flag}: its directory")
+    for other in filter(None, inputs):
+        if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
+            raise UserError(f"{flag}={path} is the file that is read; name another one")
+
+
+@contextlib.contextmanager
+def output(path: Optional[str]) -> Iterator[IO[str]]:
+    """A file for text, there only when it is whole; without a path, standard output."""
     if not path:
         yield sys.stdout
         return
-    make_directory(os.path.dirname(os.path.abspath(path)), f"{what}: its directory")
     with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         yield file
 

@@ -48,11 +48,17 @@ def _lines(rows: Iterator[List[str]]) -> str:
     return "".join("\t".join(_BREAKS.sub(" ", field) for field in row) + "\n" for row in rows)
 
 
+class Done(NamedTuple):
+    """The texts whose rewrites are written."""
+    count: int
+    digest: str  # of the texts
+
+
 class Output(NamedTuple):
     """Where rewrites go."""
-    num_done: int  # texts whose rewrites are there already
+    done: Optional[Done]  # by an earlier run; None: nothing
     write: Callable[[str], Any]
-    done: Callable[[int], Any]  # hears how many texts are done in all, now and then
+    note: Callable[[Done], Any]  # hears now and then how far it is
 
 
 @contextlib.contextmanager
@@ -67,22 +73,21 @@ def opened(path: Optional[str], form: str, identity: str) -> Iterator[Output]:
     """
     if not path:
         sys.stdout.write(_HEADERS.get(form, ""))
-        yield Output(0, sys.stdout.write, lambda count: sys.stdout.flush())
+        yield Output(None, sys.stdout.write, lambda done: sys.stdout.flush())
         return
-    files.make_directory(os.path.dirname(os.path.abspath(path)), "--output_file: its directory")
     part, state_path = f"{path}.part", f"{path}.part.json"
     state = _state(state_path, part, identity)
     with open(part, "r+b" if state else "wb") as file:
         if state:
             file.truncate(state["bytes"])
             file.seek(state["bytes"])
-            log.info(f"Going on with {part}: {state['texts']:,} texts are done")
+            log.info(f"Going on with {part}: {state['done'][0]:,} texts are done")
         else:
             file.write(_HEADERS.get(form, "").encode("utf-8"))
         try:
-            yield Output(state["texts"] if state else 0,
+            yield Output(Done(*state["done"]) if state else None,
                          lambda text: file.write(text.encode("utf-8")),
-                         lambda count: _note(file, state_path, identity, count))
+                         lambda done: _note(file, state_path, identity, done))
         except BaseException as error:
             if not os.path.exists(state_path):
                 os.remove(part)  # there is nothing to go on with
@@ -95,18 +100,22 @@ def opened(path: Optional[str], form: str, identity: str) -> Iterator[Output]:
 
 
 def _state(state_path: str, part: str, identity: str) -> Optional[dict]:
-    if not (os.path.exists(state_path) and os.path.exists(part)):
+    """What an interrupted run has noted; None, and no such note is left, where it is of no use."""
+    if not os.path.exists(state_path):
         return None
     state = files.read_json(state_path, "the state of an interrupted run")
-    if state["identity"] == identity:
+    # Without its file, or with less in it, it is of a run that came to its end.
+    is_there = os.path.exists(part) and os.path.getsize(part) >= state["bytes"]
+    if is_there and state["identity"] == identity:
         return state
-    log.warn(f"{part} is of an interrupted run with other texts, phrases, model or flags: it is "
-             "written anew")
+    if is_there:
+        log.warn(f"{part} is of an interrupted run with other texts, phrases, model or flags: it "
+                 "is written anew")
     os.remove(state_path)
     return None
 
 
-def _note(file: IO[bytes], state_path: str, identity: str, count: int) -> None:
+def _note(file: IO[bytes], state_path: str, identity: str, done: Done) -> None:
     file.flush()
     os.fsync(file.fileno())
-    files.write_json(state_path, {"identity": identity, "texts": count, "bytes": file.tell()})
+    files.write_json(state_path, {"identity": identity, "done": done, "bytes": file.tell()})

@@ -18,7 +18,9 @@ from engine.store import Records
 from rewriting import bm25, masked_lm, pairs, ranking, sets
 from rewriting.clauses import clauses, count_words
 from rewriting.questions import Question, read_questions
+from modeling import BertConfig
 from tasks import finetuning
+from tasks.examples import Encoding
 
 USAGE = """Ranks the phrases of slots by chance, by their length, by BM25 and, with a model that has
 a masked-LM head, by how likely it finds them; prints a table.
@@ -44,7 +46,13 @@ def define_flags() -> flags.FlagValues:
 def main(values: flags.FlagValues) -> None:
     """Scores every phrase in each way, and prints the figures."""
     path = run_flags.required(values, "slots_file")
+    _check_model_flags(values)
     questions = list(read_questions(path))
+    if values.init_checkpoint:
+        # All rows of the table are of the phrases that the model can read.
+        config, encoding = finetuning.load_model(values)
+        pairs.check_vocabulary(encoding)
+        questions = sets.readable_questions(questions, encoding)
     num_phrases = np.array([len(question.phrases) for question in questions])
     num_fitting = np.array([question.num_fitting for question in questions])
     if not ranking.is_ranked(num_phrases, num_fitting).any():
@@ -54,7 +62,7 @@ def main(values: flags.FlagValues) -> None:
     for name, score in (("length", by_length), ("BM25", by_bm25)):
         results[name] = ranking.evaluate(num_phrases, num_fitting, score(questions))
     if values.init_checkpoint:
-        results["masked LM"] = _by_masked_lm(values)
+        results["masked LM"] = _by_masked_lm(values, config, encoding)
     _print(results)
 
 
@@ -78,9 +86,14 @@ def by_bm25(questions: List[Question]) -> np.ndarray:
     return index.scores(contexts, np.arange(len(phrases)))
 
 
-def _by_masked_lm(values: flags.FlagValues) -> Dict[str, float]:
-    config, encoding = finetuning.load_model(values)
-    pairs.check_vocabulary(encoding)
+def _check_model_flags(values: flags.FlagValues) -> None:
+    for name in ("vocab_file", "bert_config_file"):
+        if values[name].value and not values.init_checkpoint:
+            raise UserError(f"--{name} is for the masked LM, which --init_checkpoint names, too")
+
+
+def _by_masked_lm(values: flags.FlagValues, config: BertConfig,
+                  encoding: Encoding) -> Dict[str, float]:
     checkpoint = checkpoints.open_checkpoint(values.init_checkpoint)
     store_dir = files.make_directory(run_flags.required(values, "output_dir"), "--output_dir")
     devices = run_flags.find_devices(values)

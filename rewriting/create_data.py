@@ -37,6 +37,7 @@ alone."""
 
 TRAIN, DEV, TEST = SPLITS = ("train", "dev", "test")
 POOL, PAIRS = "pool.txt", "pairs.tsv"
+_NOT_IN_BERT_AD = "bert-ad's lines hold no tabs and line ends, and no “ right behind a slot"
 _FIELD_ENDS = re.compile("[\t\r\n]")
 _TEXTS_AT_A_TIME = 512
 
@@ -170,6 +171,9 @@ def _write_sets(options: Options, clauses: store.Store) -> None:
                     counts[split].add(options, split, its_slots, its_negatives, out[split])
                     if split == TRAIN:
                         _write_for_others(its_slots, its_negatives, pool, pairs)
+        if counts[TRAIN].num_left_out and not counts[TRAIN].num_slots:
+            raise UserError(f"--format=bert-ad can hold none of the train set's slots: "
+                            f"{_NOT_IN_BERT_AD}; leave it out")
         if not counts[TRAIN].num_slots:
             raise UserError("no text with two clauses fell to the train set; lower --dev_fraction "
                             "and --test_fraction, or give more texts")
@@ -224,8 +228,7 @@ class _Counts:
             log.warn(f"{path}: {self.num_short:,} slots have fewer negatives than asked for: the "
                      "set has too few different clauses")
         if self.num_left_out:
-            log.warn(f"{path}: {self.num_left_out:,} slots are left out: bert-ad's lines hold no "
-                     "tabs and line ends")
+            log.warn(f"{path}: {self.num_left_out:,} slots are left out: {_NOT_IN_BERT_AD}")
 
 
 if __name__ == "__main__":

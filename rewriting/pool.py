@@ -46,7 +46,8 @@ def load_pool(path: str, column: Optional[str], encoding: Encoding, store_dir: s
                "hash": store.Column("uint64", ragged=False)}
 
     def chunks() -> Iterator[store.Chunk]:
-        read = filter(None, map(str.strip, texts.read_texts(path, "--pool_file", column)))
+        read = filter(None, map(str.strip, texts.read_texts(
+            path, "--pool_file", column, role="pool")))
         with Counter(f"Preparing {path}", unit="phrases") as counter:
             for some in in_pieces(read, _PHRASES_AT_A_TIME):
                 yield {**phrases.encode(some), **bm25.encode(some),

@@ -9,7 +9,7 @@ between them; in the text the slot is a run of “, as long as the phrase.
 import json
 import os
 import re
-from typing import IO, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import IO, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from engine.errors import UserError
 from rewriting.clauses import Slot
@@ -62,6 +62,7 @@ def _ours(path: str) -> Iterator[Question]:
             raise UserError(f"{path}, line {line_number}: not a slot with \"before\", \"clause\" "
                             "and \"after\", texts, and \"negatives\", a list of texts")
         before, clause, after, *negatives = map(formats.whole_characters, texts + negatives)
+        _check_phrases(path, line_number, (clause, *negatives))
         yield Question(before, after, (clause, *negatives), 1)
 
 
@@ -92,11 +93,17 @@ def _parse_bert_ad(path: str, line_number: int, fields: List[str]) -> Tuple[int,
     if label not in ("0", "1") or not clause_number.isdecimal():
         raise UserError(f"{place}: label {label[:40]!r} and clause {clause_number[:40]!r}; they "
                         "must be 0 or 1, and a number from 0")
+    _check_phrases(path, line_number, (phrase,))
     span = _find_slot(text, int(clause_number), len(phrase))
     if not span:
         raise UserError(f"{place}: the text has no slot in clause {clause_number}, a run of "
                         f"{BERT_AD_MARK} as long as the phrase")
     return int(label), text[:span[0]], phrase, text[span[1]:]
+
+
+def _check_phrases(path: str, line_number: int, phrases: Sequence[str]) -> None:
+    if not all(phrase.strip() for phrase in phrases):
+        raise UserError(f"{path}, line {line_number}: a phrase is empty; remove it")
 
 
 def _find_slot(text: str, clause_number: int, length: int) -> Optional[Tuple[int, int]]:
@@ -128,6 +135,8 @@ def write_question(question: Question, form: str, file: IO[str]) -> bool:
         return True
     if any(mark in text for text in (before, after, *phrases) for mark in "\t\r\n"):
         return False
+    if after.startswith(BERT_AD_MARK):
+        return False  # it would be taken for a part of the slot
     clause_number = len(_BERT_AD_BREAK.findall(before))
     for label, phrase in zip([1] + [0] * len(phrases), phrases):
         masked = before + BERT_AD_MARK * len(phrase) + after

@@ -3,6 +3,7 @@
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt < texts.txt
 """
 
+import hashlib
 import itertools
 import json
 import os
@@ -81,6 +82,8 @@ def main(values: flags.FlagValues) -> None:
     demands = _constraints(values)
     limits = rewriter.Limits(*(run_flags.positive(values, name) for name in (
         "min_clause_words", "num_candidates", "top_k")))
+    form = formats.of_answers(values.output_file, values.format)
+    files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
     devices = run_flags.find_devices(values)
     read = _texts(values)
     store_dir = files.make_directory(
@@ -88,7 +91,6 @@ def main(values: flags.FlagValues) -> None:
     phrases = pool.load_pool(run_flags.required(values, "pool_file"), values.pool_column,
                              model.encoding, store_dir)
     rewrites = rewriter.Rewriter(model.encoding, phrases, demands, limits)
-    form = _format(values)
     identity = _identity(values, checkpoint.path, phrases.content_hash, store_dir)
     # Any pairs tell the graph what pairs are made of.
     example = rewrites.example().source()
@@ -102,17 +104,30 @@ def main(values: flags.FlagValues) -> None:
 
 def _rewrite_all(read: Iterator[str], rewrites: rewriter.Rewriter, predict: rewriter.Predict,
                  written: answers.Formatter, output: answers.Output) -> None:
-    count, num_without = output.num_done, 0
-    read = itertools.islice(read, count, None)
+    count, num_without = 0, 0
+    digest = hashlib.sha256()
+    if output.done:
+        for text in itertools.islice(read, output.done.count):
+            digest.update(_line(text))
+            count += 1
+        if answers.Done(count, digest.hexdigest()) != output.done:
+            raise UserError(f"the first {output.done.count:,} texts are not those that the "
+                            "interrupted run has rewritten: give the same texts again, or remove "
+                            "the file that ends in .part")
     for some in in_pieces(read, _TEXTS_AT_A_TIME):
         for text, found in zip(some, rewrites.rewrite(some, predict)):
+            digest.update(_line(text))
             count += 1
             num_without += not found
             output.write(written(count, text, found))
-        output.done(count)
+        output.note(answers.Done(count, digest.hexdigest()))
     if num_without:
         log.warn(f"{num_without:,} texts have no rewrite: they have no second clause, or no phrase "
                  "meets the demands")
+
+
+def _line(text: str) -> bytes:
+    return json.dumps(text).encode("utf-8") + b"\n"
 
 
 def _model(values: flags.FlagValues):
@@ -144,11 +159,6 @@ def _texts(values: flags.FlagValues) -> Iterator[str]:
         if values[name].present:
             raise UserError(f"--{name} is for an --input_file; on standard input a line is a text")
     return (line for _, line in formats.lines_of(sys.stdin.buffer, "standard input"))
-
-
-def _format(values: flags.FlagValues) -> str:
-    named = os.path.splitext(values.output_file or "")[1].lower().lstrip(".")
-    return values.format or (named if named == "jsonl" else "tsv")
 
 
 def _identity(values: flags.FlagValues, checkpoint: str, pool_hash: str, store_dir: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from engine import store
 from engine.inference import Predictor
 from rewriting import pairs, phrases, sets
-from rewriting.clauses import Slot, slots
+from rewriting.clauses import Slot, clauses, slots
 from rewriting.constraints import Constraints, PoolMasks
 from rewriting.pool import Pool
 from tasks.examples import Encoding
@@ -50,8 +50,7 @@ class Rewriter:
         found = [(number, slot) for number, its_slots in enumerate(slots_of_texts)
                  for slot in its_slots if self._constraints.allow_around(slot)]
         # To say a clause of the text again is no rewrite.
-        own_clauses = [{slot.clause.casefold() for slot in its_slots}
-                       for its_slots in slots_of_texts]
+        own_clauses = [set(map(_as_said, clauses(text))) for text in texts]
         rows_of_slots = self._search(texts, found, own_clauses)
         tried = [(number, row) for number, rows in enumerate(rows_of_slots) for row in rows]
         numbers, rows = np.array(tried, np.int64).reshape(-1, 2).T
@@ -86,7 +85,7 @@ class Rewriter:
         usable = []
         for row in rows:
             phrase = self.phrase(row)
-            if phrase.casefold() not in own_clauses and self._constraints.allow(slot, phrase):
+            if _as_said(phrase) not in own_clauses and self._constraints.allow(slot, phrase):
                 usable.append(row)
         return usable[:self._limits.num_candidates]
 
@@ -119,6 +118,11 @@ class Rewriter:
                 rewrites[number].append(Rewrite(
                     slot, self.phrase(tried.phrases[pair]), float(probabilities[pair])))
         return rewrites
+
+
+def _as_said(phrase: str) -> str:
+    """The same for phrases that differ in spaces and upper case alone."""
+    return " ".join(phrase.split()).casefold()
 
 
 def predict_with(predictor: Predictor, batch_size: int,

@@ -130,7 +130,7 @@ def _train(job: Job, data: Data, objective: str) -> None:
             lambda checkpoint: job.forward, lambda: dev.pairs.source(), job.devices,
             job.settings.batch_sizes.evaluate,
             lambda predictions: results_of(dev, predictions["logits"], objective)) as evaluate:
-        finetuning.train(job, train_set, evaluate, forward)
+        finetuning.train(job, train_set, evaluate, forward, facts={"--objective": objective})
 
 
 def _rank(job: Job, held_out: Mapping[str, QuestionSet], objective: str) -> None:

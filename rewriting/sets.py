@@ -1,7 +1,7 @@
 """A file of slots and phrases, tokenized in a store: what the scorer trains on and is ranked on."""
 
 import os
-from typing import Dict, Iterator, List, NamedTuple
+from typing import Dict, Iterator, List, NamedTuple, Sequence
 
 import numpy as np
 
@@ -122,7 +122,8 @@ def load_questions(path: str, encoding: Encoding, store_dir: str, *,
                    dynamic_padding: bool) -> QuestionSet:
     """Opens the tokenized slots of a file, preparing them first where needed.
 
-    A phrase that is too long for the model is left out; with the phrase that fits, the slot.
+    A phrase that the model cannot read is left out, too long for it or without tokens; with
+    the phrase that fits, the slot.
 
     Raises:
         UserError: the file is not as `questions.read_questions` wants it.
@@ -138,17 +139,19 @@ def load_questions(path: str, encoding: Encoding, store_dir: str, *,
 
     def chunks() -> Iterator[store.Chunk]:
         read = questions.read_questions(path)
-        num_too_long = 0
+        num_unreadable = num_lost_slots = 0
         with Counter(f"Preparing {path}", unit="slots") as counter:
             for some in in_pieces(read, _QUESTIONS_AT_A_TIME):
-                chunk, too_long = _encode(some, encoding)
-                num_too_long += too_long
-                if len(chunk["num_fitting"]):
-                    yield chunk
+                found = _readable(some, encoding)
+                num_unreadable += int((~found.is_short).sum())
+                num_lost_slots += int((~found.slot_kept).sum())
+                if found.slot_kept.any():
+                    yield _encode(some, found, encoding)
                 counter.advance(len(some))
-        if num_too_long:
-            log.warn(f"{path}: {num_too_long:,} phrases are left out: they have more than "
-                     f"{pairs.longest_phrase(encoding.max_seq_length)} tokens, and the model "
+        if num_unreadable:
+            log.warn(f"{path}: {num_unreadable:,} phrases are left out, and with their own phrase "
+                     f"{num_lost_slots:,} slots: they have no tokens or more than "
+                     f"{pairs.longest_phrase(encoding.max_seq_length)}, and the model "
                      f"reads a phrase twice within --max_seq_length={encoding.max_seq_length}")
 
     name = os.path.splitext(os.path.basename(path))[0]
@@ -159,29 +162,51 @@ def load_questions(path: str, encoding: Encoding, store_dir: str, *,
     return _question_set(records, content, encoding, dynamic_padding)
 
 
-def _encode(some: List[Question], encoding: Encoding):
-    """(chunk, number of phrases left out)"""
+class _Readable(NamedTuple):
+    """What of some slots a model can read, with the tokens of all their phrases."""
+    ids: np.ndarray  # of all phrases, one behind the other
+    lengths: np.ndarray  # of each phrase
+    starts: np.ndarray  # of each slot, its first phrase
+    is_short: np.ndarray  # of each phrase, whether the model can read it
+    phrase_kept: np.ndarray  # the same, and it is of a slot that is kept
+    slot_kept: np.ndarray  # of each slot
+
+
+def _readable(some: Sequence[Question], encoding: Encoding) -> _Readable:
     num_phrases = [len(question.phrases) for question in some]
     ids, lengths = encoding.tokenizer.encode_batch(
         [phrase for question in some for phrase in question.phrases])
-    fits_model = lengths <= pairs.longest_phrase(encoding.max_seq_length)
+    is_short = (lengths > 0) & (lengths <= pairs.longest_phrase(encoding.max_seq_length))
     starts = np.cumsum(num_phrases) - num_phrases
-    num_fitting = np.array([question.num_fitting for question in some])
-    is_kept = (num_fitting == 0) | fits_model[starts]
-    is_kept &= np.add.reduceat(fits_model, starts) > 0
-    phrase_kept = fits_model & np.repeat(is_kept, num_phrases)
-    kept = [question for question, keep in zip(some, is_kept) if keep]
-    per_question = np.add.reduceat(phrase_kept.astype(np.int64), starts)[is_kept]
-    kept_lengths = lengths[phrase_kept]
+    has_own = np.array([question.num_fitting > 0 for question in some])
+    slot_kept = (~has_own | is_short[starts]) & np.logical_or.reduceat(is_short, starts)
+    return _Readable(ids, lengths, starts, is_short,
+                     is_short & np.repeat(slot_kept, num_phrases), slot_kept)
+
+
+def readable_questions(some: Sequence[Question], encoding: Encoding) -> List[Question]:
+    """The slots and phrases that `load_questions` keeps."""
+    found = _readable(some, encoding)
+    return [question._replace(phrases=tuple(
+        phrase for number, phrase in enumerate(question.phrases, start)
+        if found.is_short[number]))
+        for question, start, kept in zip(some, found.starts, found.slot_kept) if kept]
+
+
+def _encode(some: Sequence[Question], found: _Readable, encoding: Encoding) -> store.Chunk:
+    kept = [question for question, keep in zip(some, found.slot_kept) if keep]
+    per_question = np.add.reduceat(
+        found.phrase_kept.astype(np.int64), found.starts)[found.slot_kept]
+    kept_lengths = found.lengths[found.phrase_kept]
     ends = np.cumsum(kept_lengths)
     question_ends = np.cumsum(per_question)
     flat_ends = np.concatenate([[0], ends])[np.concatenate([[0], question_ends])]
     contexts = pairs.encode_contexts([question.before for question in kept],
                                      [question.after for question in kept], encoding)
     return {**contexts,
-            "ids": (ids[np.repeat(phrase_kept, lengths)], np.diff(flat_ends)),
+            "ids": (found.ids[np.repeat(found.phrase_kept, found.lengths)], np.diff(flat_ends)),
             "phrase_lengths": (kept_lengths, per_question),
-            "num_fitting": num_fitting[is_kept]}, int((~fits_model).sum())
+            "num_fitting": np.array([question.num_fitting for question in kept])}
 
 
 def _question_set(records: store.Records, content: str, encoding: Encoding,

@@ -21,12 +21,13 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def read_texts(path: str, what: str, column: Optional[str] = None,
-               header: Optional[bool] = None) -> Iterator[str]:
+               header: Optional[bool] = None, role: str = "text") -> Iterator[str]:
     """Streams the texts of a .tsv, .txt (tab-separated), .csv or .jsonl file.
 
     Args:
         what: the flag that names the file, for errors.
         column, header: see `define_flags`.
+        role: of the column, for errors: its flag is --<role>_column.
 
     Raises:
         UserError: the file cannot be read, or a row is not as the first ones are.
@@ -34,7 +35,11 @@ def read_texts(path: str, what: str, column: Optional[str] = None,
     if os.path.splitext(path)[1].lower() not in formats.FORMATS:
         raise UserError(f"{what}={path}: its name must end in one of {', '.join(formats.FORMATS)}")
     table = columns.read_head(files.require_file(path, what), header)
-    roles = columns.complete_texts(columns.Roles(column, None, None), table, takes_pairs=False)
+    if column is not None:
+        table.position(column, role)
+    said = columns.Roles(column, None, None)
+    roles = columns.complete_texts(said, table, takes_pairs=False)
+    columns.report(table, roles, said)
     split = columns.split_of(table, roles, table, labelled=False)
     for example in read_examples(Task(split, split, split), split, ""):
         yield example.text_a

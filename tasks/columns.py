@@ -5,6 +5,7 @@ import math
 import os
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from engine import log
 from engine.errors import UserError
 from tasks import formats
 from tasks.table import Columns, Split
@@ -84,7 +85,9 @@ def read_head(path: str, header: Optional[bool]) -> Table:
         raise UserError(f"{path} holds no examples")
     _check_line_ends(path, rows)
     if header is None:
-        header = _is_header(rows[0], rows[1:])
+        # A line each is a text each, whatever word the first one is.
+        has_lines = path.lower().endswith(".txt") and len(rows[0]) == 1
+        header = not has_lines and _is_header(rows[0], rows[1:])
     names = tuple(name.strip() for name in rows[0]) if header else ()
     return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows)
 
@@ -165,6 +168,20 @@ def complete_texts(roles: Roles, table: Table, takes_pairs: bool) -> Roles:
     _find_by_name(found, "text", table, _TEXT_NAMES)
     _find_by_values(found, "text", table, lambda values: -_mean_length(values))
     return _roles(found, roles, table)
+
+
+def report(table: Table, roles: Roles, said: Roles) -> None:
+    """Says which columns are taken, where that was guessed and could be another."""
+    if roles == said or (table.width == 1 and not table.names):
+        return
+    parts = [f"{role.replace('_', ' ')} in column {column}"
+             + ("" if column == getattr(said, role) else " (guessed)")
+             for role, column in roles._asdict().items() if column is not None]
+    if table.format == "jsonl":
+        log.info(f"{table.path}: {', '.join(parts)}; --..._column say otherwise")
+        return
+    header = "a header line" if table.names else "no header line"
+    log.info(f"{table.path}: {header}, {', '.join(parts)}; --header and --..._column say otherwise")
 
 
 def _places(roles: Roles, table: Table) -> Dict[str, int]:

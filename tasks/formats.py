@@ -5,6 +5,7 @@ Every row comes with the number of its line, from 1. Nothing here knows what a r
 
 import csv
 import json
+import os
 import re
 import sys
 from typing import Any, BinaryIO, Iterator, List, Optional, Sequence, Tuple
@@ -17,6 +18,19 @@ Row = Tuple[int, List[str]]
 FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
 # Halves of characters, which JSON can spell and no file can hold.
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def of_answers(path: Optional[str], said: Optional[str]) -> str:
+    """The format of an output: as said, or else by the file's name, or tsv.
+
+    Raises:
+        UserError: the name is that of a format which is only read.
+    """
+    extension = os.path.splitext(path or "")[1].lower()
+    if extension == ".csv" and not said:
+        raise UserError(f"{path}: answers are not written as CSV; name a .tsv or .jsonl file, or "
+                        "say with --format what it is to hold")
+    return said or ("jsonl" if extension == ".jsonl" else "tsv")
 
 
 def tsv_rows(path: str) -> Iterator[Row]:

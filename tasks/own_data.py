@@ -93,7 +93,7 @@ def make_task(options: Options, sets: Sequence[str], known_kind: Optional[kinds.
     elif None in (said.text, said.label):
         roles = columns.complete(said, first, takes_pairs)
     if roles != said:
-        _report(first, roles, said)
+        columns.report(first, roles, said)
     if takes_pairs not in (None, roles.text_pair is not None):
         raise UserError(f"{first.path}: the trained model takes "
                         f"{'pairs of texts' if takes_pairs else 'single texts'}; say so with "
@@ -144,17 +144,6 @@ def _find_file(options: Options, name: str) -> str:
                         "which file is meant")
     return files.require_file(os.path.abspath(os.path.join(options.data_dir, found[0])),
                               "--data_dir")
-
-
-def _report(table: columns.Table, roles: columns.Roles, said: columns.Roles) -> None:
-    parts = [f"{role.replace('_', ' ')} in column {column}"
-             + ("" if column == getattr(said, role) else " (guessed)")
-             for role, column in roles._asdict().items() if column is not None]
-    if table.format == "jsonl":
-        log.info(f"{table.path}: {', '.join(parts)}; --..._column say otherwise")
-        return
-    header = "a header line" if table.names else "no header line"
-    log.info(f"{table.path}: {header}, {', '.join(parts)}; --header and --..._column say otherwise")
 
 
 class _AsWritten(kinds.Kind):

@@ -64,10 +64,12 @@ def main(values: flags.FlagValues) -> None:
     batch_size = run_flags.positive(values, "predict_batch_size")
     model, checkpoint = trained.load(model_dir), trained.checkpoint_of(model_dir)
     devices = run_flags.find_devices(values)
+    form = formats.of_answers(values.output_file, values.format)
+    files.check_output(values.output_file, "--output_file", [values.input_file])
     chunks = in_chunks(_examples(values, model))
     first = next(chunks, None)
-    with files.output(values.output_file, "--output_file") as file:
-        written = _writer(_format(values), model.task.kind, file)
+    with files.output(values.output_file) as file:
+        written = _writer(form, model.task.kind, file)
         if first is None:
             log.warn("there is no text to score")
             return
@@ -95,6 +97,7 @@ def _examples(values: flags.FlagValues, model: trained.TrainedModel) -> Iterator
         table = columns.read_head(_known(values.input_file), values.header)
         said = columns.Roles(values.text_column, values.text_pair_column, None)
         roles = columns.complete_texts(said, table, model.takes_pairs)
+        columns.report(table, roles, said)
         split = columns.split_of(table, roles, table, labelled=False)
         yield from read_examples(model.task, split, "")
         return
@@ -120,11 +123,6 @@ def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
         raise UserError(f"standard input, line {line_number}: one text, and the model takes "
                         "pairs, with a tab between the two")
     return Example(text_a, text_b, None)
-
-
-def _format(values: flags.FlagValues) -> str:
-    named = os.path.splitext(values.output_file or "")[1].lower().lstrip(".")
-    return values.format or (named if named == "jsonl" else "tsv")
 
 
 def _writer(form: str, kind: kinds.Kind, file: IO[str]) -> Callable[[np.ndarray], None]:

@@ -43,8 +43,8 @@ def save_encoder(output_dir: str, config: BertConfig, encoding: Encoding) -> Non
     files.write_text(os.path.join(output_dir, _CONFIG), config.to_json_string())
 
 
-def load(model_dir: str) -> TrainedModel:
-    """Reads what `save` wrote, in a training's directory or an export's.
+def load(model_dir: str, flag: str = "--output_dir") -> TrainedModel:
+    """Reads what `save` wrote, in a training's directory or an export's, which the flag names.
 
     Raises:
         UserError: that is not there.
@@ -53,8 +53,8 @@ def load(model_dir: str) -> TrainedModel:
     folder = os.path.join(model_dir, saved_model.ASSETS) if is_export else model_dir
     path = os.path.join(folder, _TASK)
     if not os.path.exists(path):
-        raise UserError(f"{folder} holds no {_TASK}: --output_dir must be that of a training "
-                        "with run_classifier.py, an export, or a converted classifier")
+        raise UserError(f"{folder} holds no {_TASK}: {flag} must be the output directory of a "
+                        "training, an export, or a converted classifier")
     values = files.read_json(path, "the model's description")
     config = classifier.load_config(os.path.join(folder, _CONFIG))
     encoding = load_encoding(

@@ -92,6 +92,9 @@ def test_standard_input_is_a_text_a_line_and_empty_lines_keep_their_place(traine
     ({"input_file": "texts.txt", "text_pair_column": "2"}, "a\tb\n", ("single texts",)),
     ({"text_column": "2"}, "", ("--text_column", "--input_file")),
     ({"predict_batch_size": 0}, "", ("--predict_batch_size=0",)),
+    ({"input_file": "texts.txt", "output_file": "texts.txt"}, "a\n", ("the file that is read",)),
+    ({"input_file": "texts.txt", "output_file": "."}, "a\n", ("is a directory",)),
+    ({"input_file": "texts.txt", "output_file": "answers.csv"}, "a\n", ("not written as CSV",)),
 ])
 def test_wrong_input_is_one_line_and_leaves_no_answers(
         flags, file, words, trained, tmp_path, monkeypatch, capsys):
@@ -99,12 +102,18 @@ def test_wrong_input_is_one_line_and_leaves_no_answers(
     for name in ("texts.csv", "texts.txt"):
         (tmp_path / name).write_text(file)
     with pytest.raises(SystemExit) as stopped:
-        predict_here(trained, output_file="answers.tsv", **flags)
+        predict_here(trained, **{"output_file": "answers.tsv", **flags})
     message = capsys.readouterr().err.strip().splitlines()[-1]
     assert stopped.value.code == 2 and message.startswith("error: ")
     for word in words:
         assert word in message
-    assert not (tmp_path / "answers.tsv").exists()
+    assert not list(tmp_path.glob("answers.*")) and (tmp_path / "texts.txt").read_text() == file
+
+
+def test_a_line_each_is_a_text_each_whatever_word_the_first_one_is(trained, tmp_path):
+    (tmp_path / "texts.txt").write_text("Title\nthe cat sees a bird\n")
+    predict_here(trained, input_file=tmp_path / "texts.txt", output_file=tmp_path / "answers.tsv")
+    assert len((tmp_path / "answers.tsv").read_text().splitlines()) == 1 + 2
 
 
 def test_a_directory_without_a_trained_model_is_refused(tmp_path, capsys):

@@ -150,10 +150,71 @@ def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
     assert not list(tmp_path.glob("*.part*"))
 
 
+def test_other_texts_on_standard_input_do_not_go_on_with_an_interrupted_run(
+        trained, files, texts, tmp_path, monkeypatch, capsys):
+    rewrite_here(trained, **files, output_file=tmp_path / "whole.tsv")
+    del files["input_file"]
+    monkeypatch.setattr(rewrite, "_TEXTS_AT_A_TIME", 4)
+    original, calls = rewriter.Rewriter.rewrite, []
+
+    def stop_in_the_second_call(self, some, predict):
+        calls.append(some)
+        if len(calls) == 2:
+            raise KeyError("stopped")
+        return original(self, some, predict)
+
+    def lines(some):
+        return lambda *args: iter(enumerate(some, start=1))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rewriter.Rewriter, "rewrite", stop_in_the_second_call)
+        patch.setattr(rewrite.formats, "lines_of", lines(texts))
+        with pytest.raises(KeyError):
+            rewrite_here(trained, **files, output_file=tmp_path / "out.tsv")
+    with monkeypatch.context() as patch:
+        patch.setattr(rewrite.formats, "lines_of", lines(texts[1:]))
+        with pytest.raises(SystemExit):
+            rewrite_here(trained, **files, output_file=tmp_path / "out.tsv")
+    assert "the first 4 texts are not those" in capsys.readouterr().err
+    monkeypatch.setattr(rewrite.formats, "lines_of", lines(texts))
+    rewrite_here(trained, **files, output_file=tmp_path / "out.tsv")
+    assert "4 texts are done" in capsys.readouterr().err
+    assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+
+
+def test_a_note_without_its_file_is_not_gone_on_with(trained, files, tmp_path):
+    """As a kill leaves it between the renaming of a whole file and the removal of its note."""
+    rewrite_here(trained, **files, output_file=tmp_path / "whole.tsv", top_k=1)
+    for part in (None, b"short"):
+        (tmp_path / "again.tsv.part.json").write_text(
+            '{"identity": "x", "done": [3, "y"], "bytes": 15}')
+        if part:
+            (tmp_path / "again.tsv.part").write_bytes(part)
+        rewrite_here(trained, **files, output_file=tmp_path / "again.tsv", top_k=1)
+        assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+        assert not list(tmp_path.glob("again.tsv.part*"))
+
+
+def test_no_rewrite_says_a_clause_of_the_text_again_however_short(trained, tmp_path):
+    (tmp_path / "texts.txt").write_text("Cat, a bird sees a tree, the old  house.\n")
+    (tmp_path / "pool.txt").write_text("cat\na dog\nThe old house\n")
+    rewrite_here(trained, input_file=tmp_path / "texts.txt", pool_file=tmp_path / "pool.txt",
+                 output_file=tmp_path / "out.jsonl")
+    answer, = read_jsonl(tmp_path / "out.jsonl")
+    assert {row["phrase"] for row in answer["rewrites"]} == {"a dog"}
+
+
+def test_the_first_line_of_a_pool_is_a_phrase_whatever_word_it_is(trained, files, tmp_path):
+    (tmp_path / "pool.txt").write_text("Title\n")
+    rewrite_here(trained, **files, output_file=tmp_path / "out.jsonl", top_k=1)
+    assert {row["phrase"] for answer in read_jsonl(tmp_path / "out.jsonl")
+            for row in answer["rewrites"]} == {"Title"}
+
+
 def test_what_another_run_has_left_is_written_anew(trained, files, tmp_path, capsys):
     rewrite_here(trained, **files, output_file=tmp_path / "whole.tsv", top_k=1)
     (tmp_path / "again.tsv.part").write_text("of other texts\n")
-    (tmp_path / "again.tsv.part.json").write_text('{"identity": "x", "texts": 3, "bytes": 15}')
+    (tmp_path / "again.tsv.part.json").write_text('{"identity": "x", "done": [3, "y"], "bytes": 14}')
     rewrite_here(trained, **files, output_file=tmp_path / "again.tsv", top_k=1)
     assert "written anew" in capsys.readouterr().err
     assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
@@ -221,6 +282,11 @@ def test_standard_output_has_the_lines_of_the_file(trained, files, tmp_path, cap
     ({"keep_words": "a,,b"}, "a b\n", ("--keep_words=a,,b",)),
     ({"input_file": None, "text_column": "2"}, "a b\n", ("--text_column", "--input_file")),
     ({"format": "xml"}, "a b\n", ("--format", "bert-ad")),
+    ({"pool_column": "title"}, "a b\n", ("--pool_column", "title")),
+    ({"output_file": "t.txt"}, "a b\n", ("--output_file=t.txt", "the file that is read")),
+    ({"output_file": "p.txt"}, "a b\n", ("--output_file=p.txt", "the file that is read")),
+    ({"output_file": "."}, "a b\n", ("--output_file=.", "is a directory")),
+    ({"output_file": "out.csv"}, "a b\n", ("out.csv", "not written as CSV")),
 ])
 def test_wrong_input_is_one_line_and_leaves_no_answers(
         flags, content, words, trained, tmp_path, monkeypatch, capsys):
@@ -234,7 +300,8 @@ def test_wrong_input_is_one_line_and_leaves_no_answers(
     assert stopped.value.code == 2 and message.startswith("error: ")
     for word in words:
         assert word in message
-    assert not list(tmp_path.glob("out.tsv*"))
+    assert not list(tmp_path.glob("out.*"))
+    assert (tmp_path / "t.txt").read_text() == "one cat, two birds\n"
 
 
 def test_a_classifier_of_other_things_is_refused(tiny_model, tmp_path, capsys):

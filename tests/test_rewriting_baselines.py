@@ -111,6 +111,29 @@ def test_the_command_prints_a_line_for_each_baseline(tiny_model, language_model,
     assert float(rows[0][1]) == pytest.approx(chance, abs=1e-3)
 
 
+def test_all_baselines_rank_the_phrases_that_the_model_can_read(
+        tiny_model, language_model, tmp_path, capsys):
+    long = Question("a cat ", " sees a dog.", ("a bird " * 20, "a tree"), 1)
+    one_too_long = Question("a cat ", " sees.", ("a bird", "a tree", "a house " * 20), 1)
+    path = write_questions(tmp_path / "test.jsonl", [long, one_too_long])
+    command.run(baselines.main, baselines.define_flags(), usage="", argv=[
+        "baselines", *arguments({**tiny_model._asdict(), "init_checkpoint": language_model,
+                                 "slots_file": path, "output_dir": tmp_path,
+                                 "max_seq_length": 32, "num_cpu_replicas": 1})])
+    said = capsys.readouterr()
+    chance = dict(line.split("\t")[:2] for line in said.out.splitlines())["chance"]
+    assert float(chance) == 0.75, "one slot of two phrases is left"
+    assert "2 phrases are left out, and with their own phrase 1 slots" in said.err
+
+
+def test_a_model_s_flags_without_a_checkpoint_are_refused(tmp_path, capsys):
+    path = write_questions(tmp_path / "test.jsonl", QUESTIONS)
+    with pytest.raises(SystemExit) as stopped:
+        command.run(baselines.main, baselines.define_flags(), usage="",
+                    argv=["baselines", f"--slots_file={path}", "--vocab_file=vocab.txt"])
+    assert stopped.value.code == 2 and "--init_checkpoint" in capsys.readouterr().err
+
+
 def test_slots_that_cannot_be_ranked_are_refused_in_one_line(tmp_path, capsys):
     path = write_questions(tmp_path / "test.jsonl", [Question("a ", "", ("cat",), 1)])
     with pytest.raises(SystemExit) as stopped:

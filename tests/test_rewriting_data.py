@@ -130,7 +130,8 @@ phrases = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characte
 
 
 @settings(max_examples=300, deadline=None)
-@given(phrases, phrases, phrases, st.lists(phrases, max_size=3, unique=True))
+@given(phrases, phrases.filter(str.strip), phrases,
+       st.lists(phrases.filter(str.strip), max_size=3, unique=True))
 def test_what_is_written_is_read_again_byte_for_byte(tmp_path_factory, before, clause, after,
                                                      negatives):
     question = Question(before, after, (clause, *negatives), 1)
@@ -163,6 +164,12 @@ def test_the_slots_of_a_file_in_bert_ads_format_are_those_of_ours(texts_file, tm
     assert list(read_questions(str(tmp_path / "bert-ad" / "train.tsv"))) == ours
 
 
+def test_a_quotation_mark_right_behind_the_slot_is_not_written_in_bert_ads_format(tmp_path):
+    with open(str(tmp_path / "a.tsv"), "w", encoding="utf-8") as file:
+        assert not questions.write_question(Question("好，", "“好”", ("很大",), 1), "bert-ad", file)
+    assert (tmp_path / "a.tsv").read_text() == ""
+
+
 @pytest.mark.parametrize("name, content, words", [
     ("a.tsv", "1\t0\t很大\t““，很好\n1\t0\t很大\n", ("line 2", "3 columns")),
     ("a.tsv", "2\t0\t很大\t““，很好\n", ("line 1", "'2'", "0 or 1")),
@@ -172,6 +179,10 @@ def test_the_slots_of_a_file_in_bert_ads_format_are_those_of_ours(texts_file, tm
     ("a.jsonl", '{"before": "a", "clause": "b"}\n', ("line 1", '"after"')),
     ("a.jsonl", '{"before": "a", "clause": "b", "after": "", "negatives": "c"}\n', ("line 1",)),
     ("a.jsonl", "{}x\n", ("line 1", "not JSON")),
+    ("a.jsonl", '{"before": "a", "clause": " ", "after": ""}\n', ("line 1", "phrase is empty")),
+    ("a.jsonl", '{"before": "a", "clause": "b", "after": "", "negatives": ["c", ""]}\n',
+     ("line 1", "phrase is empty")),
+    ("a.tsv", "1\t0\t\t““，很好\n", ("line 1", "phrase is empty")),
     ("a.csv", "1,2\n", (".jsonl",)),
 ])
 def test_a_line_that_is_no_question_is_named(name, content, words, tmp_path):

@@ -89,7 +89,8 @@ def test_a_set_has_every_pair_once_and_says_what_is_too_long_for_the_model(
     path = write_questions(tmp_path / "train.jsonl", QUESTIONS)
     encoding = encoding_of(tiny_model)
     found = sets.load_questions(path, encoding, str(tmp_path), dynamic_padding=True)
-    assert "2 phrases are left out: they have more than 10 tokens" in capsys.readouterr().err
+    assert ("2 phrases are left out, and with their own phrase 1 slots: they have no tokens or "
+            "more than 10") in capsys.readouterr().err
     assert found.num_phrases.tolist() == [3, 1, 2] and found.num_fitting.tolist() == [1, 1, 1]
     assert found.labels.tolist() == [1, 0, 0, 1, 1, 0]
     assert found.is_ranked.tolist() == [True, False, True]

@@ -131,7 +131,7 @@ def results_in(folder):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_scorer_is_trained_evaluated_on_the_way_and_ranked(
-        objective, tiny_model, slots_dir, tmp_path):
+        objective, tiny_model, slots_dir, tmp_path, capsys):
     run_here(tiny_model, slots_dir, tmp_path, objective=objective, do_train=True, do_eval=True,
              do_test=True, eval_each_epoch=True)
     results = results_in(tmp_path)
@@ -144,6 +144,10 @@ def test_a_scorer_is_trained_evaluated_on_the_way_and_ranked(
     evaluations = json.loads((tmp_path / "evaluations.json").read_text())
     assert evaluations["metric"] == "mean_reciprocal_rank"
     assert evaluations["evaluations"][-1]["eval_loss"] == pytest.approx(results["eval_loss"])
+    other = {"pairwise": "listwise", "listwise": "pairwise"}[objective]
+    with pytest.raises(SystemExit):
+        run_here(tiny_model, slots_dir, tmp_path, objective=other, do_train=True)
+    assert f"another --objective: {objective} there" in capsys.readouterr().err
     # The same model, ranked anew on another number of replicas.
     run_here(tiny_model, slots_dir, tmp_path, objective=objective, do_eval=True,
              num_cpu_replicas=3, eval_batch_size=2)
