@@ -130,14 +130,20 @@ def _augment(job: Job, candidates: Candidates, file: GrowingFile, total: int) ->
     rows = rows_of(job.task, job.task.train, job.data_dir)
     for _ in range(file.num_rows):  # done by an earlier run
         next(rows)
+    num_variants, num_done = 0, file.num_rows
     with Counter(f"Augmenting {job.task.train.file}", unit="examples",
                  total=total - file.num_rows) as counter:
         for some in _in_pieces(rows, Parser(job.encoding.tokenizer)):
-            lines = "".join(_augmented(some, candidates, job.settings))
-            file.append(lines if file.num_rows else header + lines, len(some))
+            lines = list(_augmented(some, candidates, job.settings))
+            num_variants += len(lines) - len(some)
+            file.append(("" if file.num_rows else header) + "".join(lines), len(some))
             counter.advance(len(some))
     file.finish()
-    log.info(f"{file.path} is whole")
+    log.info(f"{file.path} is whole; the {total - num_done:,} examples of this run have "
+             f"{num_variants:,} variants")
+    if total > num_done and not num_variants:
+        log.warn("none of these examples has a variant: no word of theirs is a single piece of "
+                 "--vocab_file, or has neighbours in --glove_embs")
 
 
 class ParsedRow(NamedTuple):

@@ -163,6 +163,12 @@ def test_wrong_input_is_one_line(
     assert not (tmp_path / "out" / "train.tsv").exists()
 
 
+def test_a_set_without_variants_is_said(model, flags, tmp_path, capsys):
+    write_cola(tmp_path / "cola", ["of the"])
+    augment_here(model, tmp_path / "out", **{**flags, "data_dir": tmp_path / "cola"})
+    assert "none of these examples has a variant" in capsys.readouterr().err
+
+
 def test_another_augmentation_of_the_directory_is_refused(model, flags, tmp_path, capsys):
     write_cola(tmp_path / "cola", ["old cat"])
     augment_here(model, tmp_path / "out", **{**flags, "data_dir": tmp_path / "cola"})
