@@ -3,10 +3,11 @@
   python -m benchmarks.distillation_quality --task=cola --data=SHARED_DATA --model=MINILM_TF \\
     --masked_lm=PRETRAINED --work_dir=DIR
 
-The teacher is the fine-tuned encoder. Every student has its form and starts from two of its
-layers, takes as many steps and is evaluated at their end; what differs is named in its row.
-With augmentation, the passes are over fewer variants of each example. Three seeds, of teacher
-and students alike. --masked_lm is the folder of a run of benchmarks.pretraining_quality.
+The teacher is the fine-tuned encoder. A student has two layers of its shape, starts from two of
+its layers and is evaluated at the end of its training. All students take as many steps, over the
+examples or, with augmentation, over variants of theirs: what differs is named in the row. Three
+seeds, of teacher and students alike. --masked_lm is the folder of a run of
+benchmarks.pretraining_quality.
 
 What is finished in the work directory is not repeated, and what was interrupted goes on.
 """
@@ -23,7 +24,7 @@ from benchmarks import agreement, report
 from engine import files
 
 NUM_ROWS_OF_HEADER = {"cola": 0, "sst-2": 1}
-METRICS = {task: agreement.METRICS[task] for task in NUM_ROWS_OF_HEADER}
+METRICS = {task: (*agreement.METRICS[task], "eval_loss") for task in NUM_ROWS_OF_HEADER}
 FOLDERS = {"cola": "CoLA", "sst-2": "SST-2"}
 STUDENT = "2,384,12,1536"
 ROUNDS = 4  # of the augmentation
