@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--work_dir", required=True)
     parser.add_argument("--num_texts", type=int, default=3000)
     parser.add_argument("--pretrain_steps", type=int, default=600)
-    parser.add_argument("--learning_rate", type=float, default=1e-4, help="of the scorer")
+    parser.add_argument("--learning_rate", type=float, default=5e-5, help="of the scorer")
     args = parser.parse_args()
     args.model, args.work_dir = os.path.abspath(args.model), os.path.abspath(args.work_dir)
     os.makedirs(args.work_dir, exist_ok=True)
