@@ -22,10 +22,10 @@ import numpy as np
 
 from benchmarks import agreement, report
 from engine import files
+from tasks.table import TASKS
 
-NUM_ROWS_OF_HEADER = {"cola": 0, "sst-2": 1}
-METRICS = {task: (*agreement.METRICS[task], "eval_loss") for task in NUM_ROWS_OF_HEADER}
 FOLDERS = {"cola": "CoLA", "sst-2": "SST-2"}
+METRICS = {task: (*agreement.METRICS[task], "eval_loss") for task in FOLDERS}
 STUDENT = "2,384,12,1536"
 ROUNDS = 4  # of the augmentation
 
@@ -51,7 +51,7 @@ class Run:
 
     def __init__(self, args):
         self._args = args
-        self._header = NUM_ROWS_OF_HEADER[args.task]
+        self._header = int(TASKS[args.task].train.columns.header)  # lines of it
         self._share = {False: 1.0}
 
     def path(self, *names: str) -> str:

@@ -143,7 +143,7 @@ def load_questions(path: str, encoding: Encoding, store_dir: str, *,
         with Counter(f"Preparing {path}", unit="slots") as counter:
             for some in in_pieces(read, _QUESTIONS_AT_A_TIME):
                 found = _readable(some, encoding)
-                num_unreadable += int((~found.is_short).sum())
+                num_unreadable += int((~found.is_readable).sum())
                 num_lost_slots += int((~found.slot_kept).sum())
                 if found.slot_kept.any():
                     yield _encode(some, found, encoding)
@@ -167,7 +167,7 @@ class _Readable(NamedTuple):
     ids: np.ndarray  # of all phrases, one behind the other
     lengths: np.ndarray  # of each phrase
     starts: np.ndarray  # of each slot, its first phrase
-    is_short: np.ndarray  # of each phrase, whether the model can read it
+    is_readable: np.ndarray  # of each phrase, whether the model can read it
     phrase_kept: np.ndarray  # the same, and it is of a slot that is kept
     slot_kept: np.ndarray  # of each slot
 
@@ -176,12 +176,12 @@ def _readable(some: Sequence[Question], encoding: Encoding) -> _Readable:
     num_phrases = [len(question.phrases) for question in some]
     ids, lengths = encoding.tokenizer.encode_batch(
         [phrase for question in some for phrase in question.phrases])
-    is_short = (lengths > 0) & (lengths <= pairs.longest_phrase(encoding.max_seq_length))
+    is_readable = (lengths > 0) & (lengths <= pairs.longest_phrase(encoding.max_seq_length))
     starts = np.cumsum(num_phrases) - num_phrases
     has_own = np.array([question.num_fitting > 0 for question in some])
-    slot_kept = (~has_own | is_short[starts]) & np.logical_or.reduceat(is_short, starts)
-    return _Readable(ids, lengths, starts, is_short,
-                     is_short & np.repeat(slot_kept, num_phrases), slot_kept)
+    slot_kept = (~has_own | is_readable[starts]) & np.logical_or.reduceat(is_readable, starts)
+    return _Readable(ids, lengths, starts, is_readable,
+                     is_readable & np.repeat(slot_kept, num_phrases), slot_kept)
 
 
 def readable_questions(some: Sequence[Question], encoding: Encoding) -> List[Question]:
@@ -189,7 +189,7 @@ def readable_questions(some: Sequence[Question], encoding: Encoding) -> List[Que
     found = _readable(some, encoding)
     return [question._replace(phrases=tuple(
         phrase for number, phrase in enumerate(question.phrases, start)
-        if found.is_short[number]))
+        if found.is_readable[number]))
         for question, start, kept in zip(some, found.starts, found.slot_kept) if kept]
 
 
