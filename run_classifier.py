@@ -88,7 +88,7 @@ def _job(values: flags.FlagValues) -> Job:
     """Checks what the flags say; the output directory is made last, when all is well."""
     task_name, task = _task(values)
     config, encoding = finetuning.load_model(values)
-    devices = run_flags.find_devices(values)
+    devices = run_flags.find_devices(values, training=values.do_train)
     settings = Settings.of_flags(values, [metric.name for metric in task.metrics],
                                  task_flags.data_dir(values))
     return Job(task_name, task, config, encoding, devices, settings)

@@ -47,7 +47,8 @@ def our_rate(model: str, texts: TextSet, output_dir: str) -> float:
     """The whole set, after it was predicted once."""
     forward = classifier.forward_of(classifier.load_config(f"{model}/bert_config.json"), 2)
     source = texts.source(with_labels=False)
-    with Predictor(forward, source, devices.find_devices(num_gpus=0)) as predictor:
+    with Predictor(forward, source,
+                   devices.find_devices(num_gpus=0, training=False)) as predictor:
         predictor.restore(checkpoints.latest(output_dir))
         predictor.predict(source, BATCH_SIZE)
         start = time.time()

@@ -1,10 +1,12 @@
 """What every benchmark does with its figures: the machine beside them, a section in results.md."""
 
+import concurrent.futures
 import datetime
+import multiprocessing
 import os
 import platform
 import subprocess
-from typing import Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import numpy as np
 
@@ -20,6 +22,17 @@ def machine() -> str:
             model = next((line.split(":", 1)[1].strip() for line in file
                           if line.startswith("model name")), model)
     return f"{model}, {len(os.sched_getaffinity(0))} cores"
+
+
+def peers_process(prepare: Callable[..., None], *arguments: Any
+                  ) -> concurrent.futures.ProcessPoolExecutor:
+    """A process for a peer: how many threads TensorFlow has is decided once in a process.
+
+    `prepare` is called there, once; what is submitted later runs there, too.
+    """
+    return concurrent.futures.ProcessPoolExecutor(
+        1, mp_context=multiprocessing.get_context("spawn"), initializer=prepare,
+        initargs=arguments)
 
 
 def version_of(python: str, package: str) -> str:

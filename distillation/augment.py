@@ -225,7 +225,7 @@ def _job(values: flags.FlagValues) -> Job:
         files.require_file(values.glove_embs, "--glove_embs")
     settings = _settings(values, name)
     batch_size = run_flags.positive(values, "predict_batch_size")
-    devices = run_flags.find_devices(values)
+    devices = run_flags.find_devices(values, training=False)
     output_dir = files.make_directory(run_flags.required(values, "output_dir"), "--output_dir")
     store_dir = files.make_directory(values.store_dir or os.path.join(output_dir, "store"),
                                      "--store_dir")

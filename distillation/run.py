@@ -227,7 +227,7 @@ def _devices_and_settings(values: flags.FlagValues, learner: Student, lesson: Le
         values.num_train_epochs = epochs_of_first_stage if values.stage == INTERMEDIATE else 3
     if values.learning_rate is None:
         values.learning_rate = _LEARNING_RATES[values.stage]
-    devices = run_flags.find_devices(values)
+    devices = run_flags.find_devices(values, training=values.do_train)
     settings = Settings.of_flags(values, metrics, data_dir)
     return devices, settings._replace(init_checkpoint=_first_values(values, learner, lesson))
 

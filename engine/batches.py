@@ -131,13 +131,15 @@ class InferenceFeed:
     Set `source` and `batches`, then run the initializer of the dataset's iterator.
     """
 
-    def __init__(self, source: Source, num_replicas: int):
+    def __init__(self, source: Source, num_replicas: int, num_ready: int):
+        """`num_ready`: steps to have in store for those that run."""
         self.source = source
         self.batches: Sequence[InferenceBatch] = []
         self._num_replicas = num_replicas
+        self._num_ready = num_ready
 
     def dataset(self) -> tf.data.Dataset:
-        """One element per step: a tuple with the features of each replica.
+        """One element per step: its number, and a tuple with the features of each replica.
 
         A replica without examples gets one of another's, since it cannot have none; the
         reader drops its answer.
@@ -157,12 +159,12 @@ class InferenceFeed:
             values = tf.numpy_function(fetch, [step], dtypes * self._num_replicas)
             for value, shape in zip(values, shapes * self._num_replicas):
                 value.set_shape([None] + shape)
-            return tuple(dict(zip(names, values[i:i + len(names)]))
-                         for i in range(0, len(values), len(names)))
+            return step, tuple(dict(zip(names, values[i:i + len(names)]))
+                               for i in range(0, len(values), len(names)))
 
         num_steps = tf.numpy_function(lambda: np.int64(len(self.batches)), [], tf.int64)
         steps = tf.data.Dataset.range(tf.ensure_shape(num_steps, []))
-        return steps.map(to_features, num_parallel_calls=2).prefetch(2)
+        return steps.map(to_features, num_parallel_calls=2).prefetch(self._num_ready)
 
 
 def _signature(example: Features):

@@ -7,16 +7,22 @@ once and serve any number of sets.
 """
 
 import contextlib
-from typing import Callable, Dict, Iterator, List
+import functools
+from concurrent import futures
+from typing import Callable, Dict, Iterator, List, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from engine import batches, checkpoints, memory, runtime
+from engine.batches import Features
 from engine.devices import Devices
 from engine.model import Forward
 from engine.plan import InferenceBatch, inference_plan
 from engine.selection import Evaluate
+
+# On the CPU, what a larger step makes does not stay in the caches.
+_CPU_TOKENS = 512
 
 
 class Predictor:
@@ -31,12 +37,14 @@ class Predictor:
     """
 
     def __init__(self, forward: Forward, source: batches.Source, devices: Devices):
-        self._feed = batches.InferenceFeed(source, devices.num_replicas)
-        self._num_replicas = devices.num_replicas
+        self._feed = batches.InferenceFeed(source, devices.num_replicas,
+                                           num_ready=2 * devices.concurrent_steps)
+        self._devices = devices
         with tf.Graph().as_default() as graph:
             iterator = tf.data.make_initializable_iterator(self._feed.dataset())
             self._start_feed = iterator.initializer
-            self._fetches = _predictions(forward, iterator.get_next(), devices)
+            step, features_of_replicas = iterator.get_next()
+            self._fetches = step, _predictions(forward, features_of_replicas, devices)
             self._variables = tf.global_variables()
             self._saver = tf.train.Saver(self._variables)
         self._session = tf.Session(graph=graph, config=devices.session_config)
@@ -57,22 +65,32 @@ class Predictor:
         """The predictions for all examples of `source`, each [n, ...], in their order.
 
         A replica takes `per_replica_batch_size` examples of full length at a time, or as
-        many tokens of shorter ones. `advance` hears how many more examples are done.
+        many tokens of shorter ones; on the CPU fewer, where that is faster. `advance` hears
+        how many more examples are done.
 
         Raises:
             UserError: the memory does not suffice.
         """
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
-            source.padded_lengths(), per_replica_batch_size * source.max_length,
-            self._num_replicas)
+            source.padded_lengths(), self._tokens_per_replica(per_replica_batch_size, source),
+            self._devices.num_replicas)
         self._session.run(self._start_feed)
-        results = []
-        for batch in plan:
-            with memory.explained(lambda: _describe_step(batch, source)):
-                results.append(self._session.run(self._fetches))
-            advance(len(batch.indices))
-        return _in_order(plan, results, len(source.lengths))
+        results: Dict[int, List[Features]] = {}
+        with futures.ThreadPoolExecutor(self._devices.concurrent_steps) as threads:
+            for step, predictions in threads.map(functools.partial(self._run, source), plan):
+                results[step] = predictions
+                advance(len(plan[step].indices))
+        return _in_order(plan, [results[step] for step in range(len(plan))], len(source.lengths))
+
+    def _tokens_per_replica(self, per_replica_batch_size: int, source: batches.Source) -> int:
+        tokens = per_replica_batch_size * source.max_length
+        return min(tokens, _CPU_TOKENS) if self._devices.kind == "CPU" else tokens
+
+    def _run(self, source: batches.Source, batch: InferenceBatch) -> Tuple[int, List[Features]]:
+        """The next step, which is about as large as `batch`: its number, and its predictions."""
+        with memory.explained(lambda: _describe_step(batch, source)):
+            return self._session.run(self._fetches)
 
 
 @contextlib.contextmanager

@@ -133,10 +133,13 @@ def check_tpu_flags(values: flags.FlagValues) -> None:
             log.warn(f"--{name} is for TPUs and has no effect here")
 
 
-def find_devices(values: flags.FlagValues) -> devices.Devices:
+def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     """The devices that the flags ask for; says so where they end up on the CPU.
 
     With --xla, where there is such a flag, TensorFlow is told before they are looked for.
+
+    Args:
+        training: False where the process only infers.
     """
     if "xla" in values and values.xla:
         runtime.prepare_xla()
@@ -144,7 +147,8 @@ def find_devices(values: flags.FlagValues) -> devices.Devices:
         num_gpus=_num_gpus(values),
         replicas_per_gpu=values.replicas_per_gpu,
         num_cpu_replicas=values.num_cpu_replicas,
-        all_reduce=values.all_reduce)
+        all_reduce=values.all_reduce,
+        training=training)
     if found.kind == "CPU" and _num_gpus(values) is None and not values.num_cpu_replicas:
         log.warn(f"{devices.why_no_gpu()}: running on the CPU, which is many times slower")
     return found

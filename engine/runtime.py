@@ -4,6 +4,7 @@ Imported before anything touches TensorFlow: puts 2.15 into the behaviour of 1.1
 (graphs, sessions, Estimator).
 """
 
+import contextlib
 import os
 from typing import Sequence
 
@@ -50,7 +51,8 @@ def has_kernel(operation: str) -> bool:
 
 
 def session_config(*, num_cpu_devices: int = 1,
-                   gpu_memory_limits_mb: Sequence[Sequence[int]] = ()) -> tf.ConfigProto:
+                   gpu_memory_limits_mb: Sequence[Sequence[int]] = (),
+                   one_thread_per_operation: bool = False) -> tf.ConfigProto:
     """The ConfigProto of every session, with the logical devices that replicas need.
 
     Call it before the first session or strategy: TensorFlow 2 takes logical devices
@@ -60,11 +62,16 @@ def session_config(*, num_cpu_devices: int = 1,
         num_cpu_devices: logical CPU devices to make of the machine's cores.
         gpu_memory_limits_mb: for each card in use, the memory of each logical device
             on it, in MB; empty where a card is one device.
+        one_thread_per_operation: several operations may still run at a time. TensorFlow
+            has one answer to that for the whole process, the first.
     """
     config = tf.ConfigProto(allow_soft_placement=True)
     # The graph as it is built is the graph that should run: rewriting it took a third of
     # the time to the first step with 8 replicas, and made no step faster.
     config.graph_options.rewrite_options.disable_meta_optimizer = True
+    if one_thread_per_operation:
+        config.intra_op_parallelism_threads = 1
+        _set_threads_of_context(1)
     if IS_TENSORFLOW_1:
         config.device_count["CPU"] = num_cpu_devices
         for limits in gpu_memory_limits_mb:
@@ -74,6 +81,14 @@ def session_config(*, num_cpu_devices: int = 1,
         _set_logical_devices("CPU", [[None] * num_cpu_devices])
     _set_logical_devices("GPU", gpu_memory_limits_mb)
     return config
+
+
+def _set_threads_of_context(count: int) -> None:
+    """The same for a strategy, which may make the devices before the first session does."""
+    threading = tf.config.threading
+    if threading.get_intra_op_parallelism_threads() != count:
+        with contextlib.suppress(RuntimeError):  # they are made, and serve any later run
+            threading.set_intra_op_parallelism_threads(count)
 
 
 def _set_logical_devices(kind: str, memory_limits_mb: Sequence[Sequence[int]]) -> None:

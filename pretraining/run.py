@@ -87,7 +87,7 @@ def _job(values: flags.FlagValues) -> Job:
     config = load_config_of_flags(values)
     return Job(
         config=config,
-        devices=run_flags.find_devices(values),
+        devices=run_flags.find_devices(values, training=values.do_train),
         init_checkpoint=(checkpoints.open_checkpoint(values.init_checkpoint)
                          if values.init_checkpoint else None),
         allow_batch_change=values.allow_batch_change,

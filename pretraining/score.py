@@ -136,7 +136,7 @@ def main(values: flags.FlagValues) -> None:
         checkpoints.open_checkpoint(run_flags.required(values, "init_checkpoint")))
     batch_size = run_flags.positive(values, "predict_batch_size")
     files.check_output(values.output_file, "--output_file", [values.input_file])
-    devices = run_flags.find_devices(values)
+    devices = run_flags.find_devices(values, training=False)
     forward = model.forward_of(config, next_sentences=False)
     with files.output(values.output_file) as file, \
             Counter("Scoring", unit="tokens") as counter, contextlib.ExitStack() as stack:

@@ -96,7 +96,7 @@ def _by_masked_lm(values: flags.FlagValues, config: BertConfig,
                   encoding: Encoding) -> Dict[str, float]:
     checkpoint = checkpoints.open_checkpoint(values.init_checkpoint)
     store_dir = files.make_directory(run_flags.required(values, "output_dir"), "--output_dir")
-    devices = run_flags.find_devices(values)
+    devices = run_flags.find_devices(values, training=False)
     questions = sets.load_questions(values.slots_file, encoding, store_dir, dynamic_padding=True)
     source = masked_lm.source_of(questions.pairs)
     with Predictor(masked_lm.forward_of(config), source, devices) as predictor:

@@ -84,7 +84,7 @@ def main(values: flags.FlagValues) -> None:
         "min_clause_words", "num_candidates", "top_k")))
     form = formats.of_answers(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
-    devices = run_flags.find_devices(values)
+    devices = run_flags.find_devices(values, training=False)
     read = _texts(values)
     store_dir = files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")

@@ -99,7 +99,7 @@ def _job(values: flags.FlagValues) -> Job:
     """Checks what the flags say; the output directory is made last, when all is well."""
     config, encoding = finetuning.load_model(values)
     pairs.check_vocabulary(encoding)
-    devices = run_flags.find_devices(values)
+    devices = run_flags.find_devices(values, training=values.do_train)
     unused = Split("", Columns(0))
     task = Task(unused, unused, unused, labels=KIND.labels)
     return Job("rewriting", task, config, encoding, devices,

@@ -63,7 +63,7 @@ def main(values: flags.FlagValues) -> None:
     model_dir = run_flags.required(values, "output_dir")
     batch_size = run_flags.positive(values, "predict_batch_size")
     model, checkpoint = trained.load(model_dir), trained.checkpoint_of(model_dir)
-    devices = run_flags.find_devices(values)
+    devices = run_flags.find_devices(values, training=False)
     form = formats.of_answers(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
     chunks = in_chunks(_examples(values, model))

@@ -1,5 +1,7 @@
 """Which devices a run gets, and that every way to add up gradients adds them up."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,17 @@ def test_hierarchical_copy_of_an_odd_number_of_replicas_is_refused():
     """TensorFlow's would leave one of them out."""
     with pytest.raises(UserError, match="even number of replicas"):
         devices.find_devices(num_cpu_replicas=3, all_reduce="hierarchical_copy")
+
+
+def test_inference_alone_gives_each_core_of_the_cpu_a_step_of_its_own(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(5)))
+    for num_replicas, concurrent_steps in ((1, 5), (2, 2), (8, 1)):
+        found = devices.find_devices(num_cpu_replicas=num_replicas, training=False)
+        assert found.concurrent_steps == concurrent_steps
+        assert found.session_config.intra_op_parallelism_threads == 1
+    trained_on = devices.find_devices(num_cpu_replicas=1)
+    assert trained_on.concurrent_steps == 1
+    assert trained_on.session_config.intra_op_parallelism_threads == 0  # all cores
 
 
 @pytest.mark.parametrize("num_replicas, all_reduce", [

@@ -59,14 +59,16 @@ def logits_one_by_one(model, checkpoint, source):
         return np.array(rows)
 
 
-@pytest.mark.parametrize("num_replicas", (1, 2, 3))
+@pytest.mark.parametrize("num_replicas, concurrent_steps",
+                         ((1, 1), (2, 1), (3, 1), (1, 4), (2, 3)))
 def test_all_sizes_and_batches_give_every_example_once_and_in_order(
-        tiny_model, trained, sources, num_replicas):
+        tiny_model, trained, sources, num_replicas, concurrent_steps):
     expected = {size: logits_one_by_one(tiny_model, trained, sources[size]) for size in SIZES}
     spread = expected[1043].std(axis=0)
     assert spread.min() > 1e-3, "examples must differ for their order to show"
+    devices = cpu_devices(num_replicas)._replace(concurrent_steps=concurrent_steps)
     with Predictor(classifier.forward_of(tiny_model.config(), 2), sources[1],
-                   cpu_devices(num_replicas)) as predictor:
+                   devices) as predictor:
         predictor.restore(trained)
         for size in SIZES:
             for batch_size in (4, 8):
