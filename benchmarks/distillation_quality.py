@@ -1,13 +1,13 @@
-"""What a student of two layers knows: taught by labels, by a teacher, by more examples.
+"""What a student of few layers knows: taught by labels, by a teacher, by more examples.
 
   python -m benchmarks.distillation_quality --task=cola --data=SHARED_DATA --model=MINILM_TF \\
     --masked_lm=PRETRAINED --work_dir=DIR
 
-The teacher is the fine-tuned encoder. A student has two layers of its shape, starts from two of
-its layers and is evaluated at the end of its training. All students take as many steps, over the
-examples or, with augmentation, over variants of theirs: what differs is named in the row. Three
-seeds, of teacher and students alike. --masked_lm is the folder of a run of
-benchmarks.pretraining_quality.
+The teacher is the fine-tuned encoder. A student has --layers layers of its shape, starts from as
+many of its layers and is evaluated at the end of its training. All students take as many steps,
+over the examples or, with augmentation, over variants of theirs, and of both stages the first
+takes two thirds: what differs is named in the row. Three seeds, of teacher and students alike.
+--masked_lm is the folder of a run of benchmarks.pretraining_quality.
 
 What is finished in the work directory is not repeated, and what was interrupted goes on.
 """
@@ -26,24 +26,22 @@ from tasks.table import TASKS
 
 FOLDERS = {"cola": "CoLA", "sst-2": "SST-2"}
 METRICS = {task: (*agreement.METRICS[task], "eval_loss") for task in FOLDERS}
-STUDENT = "2,384,12,1536"
 ROUNDS = 4  # of the augmentation
 
 
 class Way(NamedTuple):
     """A way to teach a student."""
     name: str
-    intermediate_epochs: int
-    prediction_epochs: int
+    both_stages: bool
     label_weight: float
     augmented: bool
 
 
-WAYS = [Way("student, labels alone", 0, 6, 1.0, False),
-        Way("student, stage 2", 0, 6, 0.0, False),
-        Way("student, stages 1 and 2", 4, 2, 0.0, False),
-        Way("student, stage 2, augmented", 0, 6, 0.0, True),
-        Way("student, stages 1 and 2, augmented", 4, 2, 0.0, True)]
+WAYS = [Way("student, labels alone", False, 1.0, False),
+        Way("student, stage 2", False, 0.0, False),
+        Way("student, stages 1 and 2", True, 0.0, False),
+        Way("student, stage 2, augmented", False, 0.0, True),
+        Way("student, stages 1 and 2, augmented", True, 0.0, True)]
 
 
 class Run:
@@ -102,18 +100,17 @@ class Run:
             way, seed, self.path(name), self.path(f"{name}-stage_1")))
 
     def _teach(self, way: Way, seed: int, output_dir: str, first_stage: str) -> Dict[str, float]:
-        share = self._share[way.augmented]
+        epochs = self._args.epochs * self._share[way.augmented]
         common = ["-m", "distillation.run", f"--data_dir={self.data_dir(way.augmented)}",
                   f"--teacher={self.path(f'teacher-{seed}')}", f"--seed={seed}",
                   f"--store_dir={self.path('store')}"]
-        start = STUDENT
-        if way.intermediate_epochs:
-            start = first_stage
+        start = f"{self._args.layers},384,12,1536"
+        if way.both_stages:
             self._command(*common, *self._training(first_stage), "--stage=intermediate",
-                          f"--student={STUDENT}",
-                          f"--num_train_epochs={way.intermediate_epochs * share}")
+                          f"--student={start}", f"--num_train_epochs={epochs * 2 / 3}")
+            start, epochs = first_stage, epochs / 3
         return self._result(output_dir, *common, "--stage=prediction", f"--student={start}",
-                            f"--num_train_epochs={way.prediction_epochs * share}",
+                            f"--num_train_epochs={epochs}",
                             f"--label_weight={way.label_weight:g}",
                             f"--learning_rate={self._args.learning_rate}")
 
@@ -143,6 +140,8 @@ def main() -> None:
     for name in ("data", "model", "masked_lm", "work_dir"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--num_examples", type=int, default=8000)
+    parser.add_argument("--layers", type=int, default=2, help="of the students")
+    parser.add_argument("--epochs", type=int, default=6, help="of the students, both stages")
     parser.add_argument("--learning_rate", type=float, default=5e-5, help="of stage 2")
     args = parser.parse_args()
     for name in ("data", "model", "masked_lm", "work_dir"):
@@ -158,11 +157,12 @@ def main() -> None:
         for way in WAYS:
             results[way.name].append(run.student(way, seed))
     report.append(
-        f"Distillation on {args.task}: {run.num_examples(False):,} examples, "
+        f"Distillation on {args.task} to {args.layers} layers: {run.num_examples(False):,} examples, "
         f"{run.num_examples(True):,} with augmentation; dev set, three seeds (mean ± deviation)",
         [agreement.row(name, metrics, some) for name, some in results.items()],
         command=f"python -m benchmarks.distillation_quality --task={args.task} "
-        f"--num_examples={args.num_examples} --learning_rate={args.learning_rate:g}",
+        f"--num_examples={args.num_examples} --layers={args.layers} --epochs={args.epochs} "
+        f"--learning_rate={args.learning_rate:g}",
         versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
 
 
