@@ -70,8 +70,9 @@ def main(values: flags.FlagValues) -> None:
             raise UserError(f"{folder} is a classifier of another task: its labels are "
                             f"{', '.join(model.task.kind.labels[:20]) or 'numbers'}")
     devices = run_flags.find_devices(values, training=True)
-    measured = [_measure(model, trained.checkpoint_of(folder), task, task_flags.data_dir(values),
-                         devices, batch_size) for folder, model in zip(folders, models)]
+    measured = [_measure(model, trained.checkpoint_of(folder, "--models"), task,
+                         task_flags.data_dir(values), devices, batch_size)
+                for folder, model in zip(folders, models)]
     print("\n".join(table([os.path.basename(os.path.abspath(folder)) for folder in folders],
                           measured, devices)))
 

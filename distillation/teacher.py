@@ -49,8 +49,8 @@ def load(directory: str) -> Teacher:
     if not (saved_model.is_there(directory) or trained.known(directory)):
         raise UserError(f"--teacher={directory} is no trained classifier: it must be the output "
                         "directory of a training, an export or a converted classifier")
-    model = trained.load(directory)
-    return Teacher(model.config, trained.checkpoint_of(directory), model.encoding,
+    model = trained.load(directory, "--teacher")
+    return Teacher(model.config, trained.checkpoint_of(directory, "--teacher"), model.encoding,
                    model.task.kind, model.takes_pairs)
 
 

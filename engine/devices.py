@@ -104,13 +104,16 @@ def _cpu_devices(num_replicas: int, all_reduce: Optional[str], training: bool) -
         raise UserError("--all_reduce=nccl needs GPUs, and this run uses the CPU; "
                         "leave the flag out, or set it to one_device")
     _check_hierarchical_copy(all_reduce, num_replicas)
+    concurrent_steps = 1 if training else max(1, _num_cores() // num_replicas)
+    # Where replicas and steps keep all cores busy, sharing out an operation only costs.
+    one_thread = not training or num_replicas >= _num_cores()
     return Devices(
         names=tuple(f"/cpu:{i}" for i in range(num_replicas)),
         kind="CPU",
         all_reduce=all_reduce or "one_device",
         session_config=runtime.session_config(num_cpu_devices=num_replicas,
-                                              one_thread_per_operation=not training),
-        concurrent_steps=1 if training else max(1, _num_cores() // num_replicas))
+                                              one_thread_per_operation=one_thread),
+        concurrent_steps=concurrent_steps)
 
 
 def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]) -> Devices:

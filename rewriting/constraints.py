@@ -1,6 +1,7 @@
 """What a user demands of a rewritten text."""
 
 import re
+import unicodedata
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -10,43 +11,52 @@ from rewriting import phrases
 from rewriting.clauses import LETTER, Slot
 
 
+class DemandedWord:
+    """A word as a user gives it: upper and lower case are the same, and so are an accented
+    letter and a letter with its accent behind it; not a part of another word where its script
+    has spaces between words.
+    """
+
+    def __init__(self, word: str):
+        word = unicodedata.normalize("NFC", word)
+        start = f"(?<!{LETTER})" if re.match(LETTER, word) else ""
+        end = f"(?!{LETTER})" if re.match(LETTER, word[-1]) else ""
+        self._pattern = re.compile(start + re.escape(word) + end, re.IGNORECASE)
+
+    def is_in(self, text: str) -> bool:
+        return self._pattern.search(unicodedata.normalize("NFC", text)) is not None
+
+
 class Constraints(NamedTuple):
     """Made by `make_constraints`."""
     max_phrase_length: Optional[int]  # characters; None: any
-    kept: Tuple["re.Pattern", ...]  # a word each: what the text has of them, its rewrite has
-    forbidden: Tuple["re.Pattern", ...]  # a word each: no rewrite has it
+    kept: Tuple[DemandedWord, ...]  # what the text has of them, its rewrite has
+    forbidden: Tuple[DemandedWord, ...]  # no rewrite has them
 
     def allow(self, slot: Slot, phrase: str) -> bool:
         """Whether the text may be rewritten so."""
         rewritten = slot.filled(phrase)
-        return (not any(word.search(rewritten) for word in self.forbidden)
-                and all(word.search(rewritten) for word in self.kept
-                        if word.search(slot.filled(slot.clause))))
+        return (not any(word.is_in(rewritten) for word in self.forbidden)
+                and all(word.is_in(rewritten) for word in self.kept
+                        if word.is_in(slot.filled(slot.clause))))
 
     def needed(self, slot: Slot) -> Tuple[int, ...]:
         """Numbers of the kept words that the clause has and the rest of its text has not."""
         rest = slot.filled("\n")
         return tuple(number for number, word in enumerate(self.kept)
-                     if word.search(slot.clause) and not word.search(rest))
+                     if word.is_in(slot.clause) and not word.is_in(rest))
 
     def allow_around(self, slot: Slot) -> bool:
         """Whether any phrase at all may stand in the slot."""
         rest = slot.filled("\n")
-        return not any(word.search(rest) for word in self.forbidden)
+        return not any(word.is_in(rest) for word in self.forbidden)
 
 
 def make_constraints(max_phrase_length: Optional[int], kept: Sequence[str],
                      forbidden: Sequence[str]) -> Constraints:
-    """Words as a user gives them; upper and lower case are the same."""
-    return Constraints(max_phrase_length, tuple(map(_pattern, kept)),
-                       tuple(map(_pattern, forbidden)))
-
-
-def _pattern(word: str) -> "re.Pattern":
-    """Finds a word, not as a part of another one where its script has spaces between words."""
-    start = f"(?<!{LETTER})" if re.match(LETTER, word) else ""
-    end = f"(?!{LETTER})" if re.match(LETTER, word[-1]) else ""
-    return re.compile(start + re.escape(word) + end, re.IGNORECASE)
+    """Of words as a user gives them."""
+    return Constraints(max_phrase_length, tuple(map(DemandedWord, kept)),
+                       tuple(map(DemandedWord, forbidden)))
 
 
 class PoolMasks:
@@ -62,10 +72,10 @@ class PoolMasks:
     def _look_at_each(self, constraints: Constraints, records: Records) -> None:
         for row, text in phrases.decode_all(records):
             if len(text) > (constraints.max_phrase_length or len(text)) or any(
-                    word.search(text) for word in constraints.forbidden):
+                    word.is_in(text) for word in constraints.forbidden):
                 self._allowed[row] = False
             for has, word in zip(self._has_kept, constraints.kept):
-                has[row] = word.search(text) is not None
+                has[row] = word.is_in(text)
 
     def mask(self, needed: Tuple[int, ...]) -> np.ndarray:
         """Phrases with all these kept words, bool [phrases]."""

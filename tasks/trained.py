@@ -67,8 +67,9 @@ def load(model_dir: str, flag: str = "--output_dir") -> TrainedModel:
     return TrainedModel(task, values["takes_pairs"], config, encoding)
 
 
-def checkpoint_of(model_dir: str) -> checkpoints.Checkpoint:
-    """The variables of an export, or the best or newest checkpoint of a training's directory.
+def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Checkpoint:
+    """The variables of an export, or the best or newest checkpoint of a training's directory,
+    which the flag names.
 
     Raises:
         UserError: there is none.
@@ -77,7 +78,7 @@ def checkpoint_of(model_dir: str) -> checkpoints.Checkpoint:
         return saved_model.open_variables(model_dir)
     checkpoint = checkpoints.best(model_dir)
     if not checkpoint:
-        raise UserError(f"--output_dir={model_dir} holds no checkpoint: the model is not trained")
+        raise UserError(f"{flag}={model_dir} holds no checkpoint: the model is not trained")
     return checkpoint
 
 

@@ -42,9 +42,14 @@ def test_inference_alone_gives_each_core_of_the_cpu_a_step_of_its_own(monkeypatc
         found = devices.find_devices(num_cpu_replicas=num_replicas, training=False)
         assert found.concurrent_steps == concurrent_steps
         assert found.session_config.intra_op_parallelism_threads == 1
-    trained_on = devices.find_devices(num_cpu_replicas=1)
-    assert trained_on.concurrent_steps == 1
-    assert trained_on.session_config.intra_op_parallelism_threads == 0  # all cores
+
+
+def test_replicas_of_a_training_share_out_the_cores_of_the_cpu(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(5)))
+    for num_replicas, threads in ((1, 0), (4, 0), (5, 1), (8, 1)):  # 0: all cores
+        found = devices.find_devices(num_cpu_replicas=num_replicas)
+        assert found.concurrent_steps == 1
+        assert found.session_config.intra_op_parallelism_threads == threads
 
 
 @pytest.mark.parametrize("num_replicas, all_reduce", [

@@ -7,7 +7,7 @@ import pytest
 
 from commands import run_here
 from conftest import write_cola
-from distillation import run
+from distillation import compare, run
 
 
 @pytest.fixture
@@ -81,11 +81,38 @@ def test_bad_input_is_answered_in_one_line_before_anything_is_written(
         changes(tmp_path, flags)
     else:
         flags.update(changes)
+    assert_refused(capsys, flags, run, parts)
+    out = tmp_path / "out"
+    assert not out.exists() or not [name for name in os.listdir(str(out)) if "ckpt" in name]
+
+
+def without_checkpoint(folder, teacher):
+    (folder / "model").mkdir()
+    for name in ("task.json", "vocab.txt", "bert_config.json"):
+        shutil.copy(str(teacher / name), str(folder / "model"))
+
+
+@pytest.mark.parametrize("prepare, changes, parts", [
+    (None, dict(models=None), ("--models is required",)),
+    (None, dict(models="/no/where"), ("/no/where", "--models must be")),
+    (without_checkpoint, {}, ("--models=", "model holds no checkpoint")),
+    (None, dict(models="{teacher}", task_name="mnli"), ("classifier of another task",)),
+])
+def test_what_cannot_be_compared_is_answered_in_one_line(
+        flags, tmp_path, capsys, prepare, changes, parts):
+    if prepare:
+        prepare(tmp_path, flags["teacher"])
+    given = {"models": tmp_path / "model", "task_name": "cola", "data_dir": flags["data_dir"],
+             "num_cpu_replicas": 1, **changes}
+    if changes.get("models"):
+        given["models"] = changes["models"].format(teacher=flags["teacher"])
+    assert_refused(capsys, given, compare, parts)
+
+
+def assert_refused(capsys, flags, module, parts):
     with pytest.raises(SystemExit) as exit_:
-        run_here(flags, run)
+        run_here(flags, module)
     line = capsys.readouterr().err.splitlines()[-1]
     assert exit_.value.code == 2 and line.startswith("error: ")
     for part in parts:
         assert part in line
-    out = tmp_path / "out"
-    assert not out.exists() or not [name for name in os.listdir(str(out)) if "ckpt" in name]
