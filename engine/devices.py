@@ -12,6 +12,9 @@ import tensorflow.compat.v1 as tf
 # Of a card's memory, what its logical devices share out; the rest is the driver's.
 _USABLE_SHARE_OF_GPU_MEMORY = 0.9
 
+# What a larger step of inference makes does not stay in a processor's caches.
+_CPU_STEP_TOKENS = 512
+
 
 class Devices(NamedTuple):
     """The replicas of a run. Made by `find_devices`."""
@@ -19,7 +22,10 @@ class Devices(NamedTuple):
     kind: str  # "GPU" or "CPU"
     all_reduce: str  # a key of ALL_REDUCE
     session_config: tf.ConfigProto
-    concurrent_steps: int = 1  # how many steps of inference to run at a time
+    # Of inference: how many steps to run at a time, and of how many tokens of a replica, padding
+    # included, one may be at most; None: of any number.
+    concurrent_steps: int = 1
+    max_step_tokens: Optional[int] = None
 
     @property
     def num_replicas(self) -> int:
@@ -113,7 +119,8 @@ def _cpu_devices(num_replicas: int, all_reduce: Optional[str], training: bool) -
         all_reduce=all_reduce or "one_device",
         session_config=runtime.session_config(num_cpu_devices=num_replicas,
                                               one_thread_per_operation=one_thread),
-        concurrent_steps=concurrent_steps)
+        concurrent_steps=concurrent_steps,
+        max_step_tokens=_CPU_STEP_TOKENS)
 
 
 def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]) -> Devices:

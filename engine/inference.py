@@ -21,9 +21,6 @@ from engine.model import Forward
 from engine.plan import InferenceBatch, inference_plan
 from engine.selection import Evaluate
 
-# On the CPU, what a larger step makes does not stay in the caches.
-_CPU_TOKENS = 512
-
 
 class Predictor:
     """A model in a graph and session of its own, ready to score any number of sets.
@@ -65,8 +62,8 @@ class Predictor:
         """The predictions for all examples of `source`, each [n, ...], in their order.
 
         A replica takes `per_replica_batch_size` examples of full length at a time, or as
-        many tokens of shorter ones; on the CPU fewer, where that is faster. `advance` hears
-        how many more examples are done.
+        many tokens of shorter ones; on the CPU fewer, which is faster. `advance` hears how
+        many more examples are done.
 
         Raises:
             UserError: the memory does not suffice.
@@ -85,7 +82,7 @@ class Predictor:
 
     def _tokens_per_replica(self, per_replica_batch_size: int, source: batches.Source) -> int:
         tokens = per_replica_batch_size * source.max_length
-        return min(tokens, _CPU_TOKENS) if self._devices.kind == "CPU" else tokens
+        return min(tokens, self._devices.max_step_tokens or tokens)
 
     def _run(self, source: batches.Source, batch: InferenceBatch) -> Tuple[int, List[Features]]:
         """The next step, which is about as large as `batch`: its number, and its predictions."""
@@ -139,9 +136,11 @@ def _predictions(forward: Forward, features_of_replicas, devices: Devices):
 
 
 def _describe_step(batch: InferenceBatch, source: batches.Source) -> str:
-    return (f"in a step of {max(batch.sizes)} examples per replica x "
-            f"{source.padded_length(batch.indices)} tokens; lower --eval_batch_size for an "
-            "evaluation, --predict_batch_size for predictions")
+    size, length = max(batch.sizes), source.padded_length(batch.indices)
+    if size == 1:
+        return f"in a step of 1 example per replica x {length} tokens; lower --max_seq_length"
+    return (f"in a step of {size} examples per replica x {length} tokens; lower "
+            "--eval_batch_size for an evaluation, --predict_batch_size for predictions")
 
 
 def _in_order(plan, results, num_examples: int) -> Dict[str, np.ndarray]:

@@ -3,17 +3,23 @@
 import json
 import os
 
+import numpy as np
 import pytest
 
 from commands import arguments, run_command
-from conftest import write_cola
+from conftest import cpu_devices, write_cola
 from engine import checkpoints, memory
+from engine.batches import Source
+from engine.errors import UserError
+from engine.inference import Predictor
+from engine.model import Outputs
 
 import tensorflow.compat.v1 as tf
 
-# With 16 heads, the attention of so many examples of that length has 2**32 probabilities, 17 GB;
-# nothing else is large.
+# With 16 heads, the attention of so many examples of that length has 2**32 probabilities, 17 GB,
+# and so has that of one of the longest; nothing else is large.
 BATCH_SIZE, LENGTH = 256, 1024
+LONGEST = 16384
 ADDRESS_SPACE = 16 * 2**30
 NO_PADDING = "--dynamic_padding=false"
 # TensorFlow 2.15 has been seen to crash where two replicas on the CPU run out at the same moment.
@@ -23,7 +29,7 @@ NUM_REPLICAS = 2 if tf.VERSION.startswith("1.") else 1
 @pytest.fixture(scope="module")
 def long_model(tiny_model, tmp_path_factory):
     """Many positions and heads: its memory is that of the padded length squared."""
-    config = dict(vars(tiny_model.config()), max_position_embeddings=LENGTH,
+    config = dict(vars(tiny_model.config()), max_position_embeddings=LONGEST,
                   num_attention_heads=16)
     path = tmp_path_factory.mktemp("long_model") / "bert_config.json"
     path.write_text(json.dumps(config))
@@ -77,18 +83,46 @@ def checkpoint_files(output_dir):
 
 
 def test_an_evaluation_or_prediction_that_does_not_fit_is_one_line(long_model, tmp_path):
-    data_dir = write_cola(tmp_path / "cola", train=4, dev=BATCH_SIZE, test=BATCH_SIZE)
+    data_dir = write_cola(tmp_path / "cola", train=4, dev=4, test=4)
+    long_text = "cat " * LONGEST
+    with open(os.path.join(data_dir, "dev.tsv"), "a") as file:
+        file.write(f"x\t1\t\t{long_text}\n")
+    with open(os.path.join(data_dir, "test.tsv"), "a") as file:
+        file.write(f"4\t{long_text}\n")
     output_dir = tmp_path / "out"
-    line = (f"error: out of memory in a step of {BATCH_SIZE} examples per replica x {LENGTH} "
-            "tokens; lower --eval_batch_size for an evaluation, --predict_batch_size for "
-            "predictions")
+    line = (f"error: out of memory in a step of 1 example per replica x {LONGEST} tokens; "
+            "lower --max_seq_length")
+    longest = f"--max_seq_length={LONGEST}"
     assert the_error_of(run(
-        long_model, data_dir, output_dir, "--do_train", "--do_eval", NO_PADDING,
+        long_model, data_dir, output_dir, "--do_train", "--do_eval", longest,
         "--train_batch_size=1", "--eval_every_steps=1")) == line
     assert checkpoints.latest(str(output_dir)).global_step == 1
-    assert the_error_of(run(long_model, data_dir, output_dir, "--do_predict",
-                            NO_PADDING)) == line
+    assert the_error_of(run(long_model, data_dir, output_dir, "--do_predict", longest)) == line
     assert "predict.txt" not in os.listdir(output_dir)
+
+
+@pytest.mark.parametrize("num_replicas, concurrent_steps", ((1, 1), (2, 1), (1, 3)))
+def test_a_step_of_several_examples_that_does_not_fit_names_the_batch(
+        num_replicas, concurrent_steps):
+    def source_of(lengths):
+        return Source(np.array(lengths), lambda indices, length: {
+            "input_ids": np.zeros([len(indices), length], np.int32)}, max_length=16)
+
+    def forward(features, is_training, dropout_seed):
+        """More than there are addresses, where the input is longer than 8."""
+        tf.get_variable("unused", [])  # no model is without
+        size = tf.cast(tf.shape(features["input_ids"])[1] > 8, tf.int64) * 2**30 + 1
+        return Outputs(loss=None, predictions={
+            "sum": tf.reduce_sum(tf.fill([1, size, size], 0.0), axis=[1, 2])})
+
+    devices = cpu_devices(num_replicas)._replace(
+        concurrent_steps=concurrent_steps, max_step_tokens=None)
+    with Predictor(forward, source_of([1]), devices) as predictor:
+        with pytest.raises(UserError, match="step of 4 examples per replica x 16 tokens; lower "
+                                            "--eval_batch_size"):
+            predictor.predict(source_of([16] * 24), 4)
+        assert predictor.predict(source_of([8] * num_replicas), 4)["sum"].tolist() == (
+            [0.0] * num_replicas)
 
 
 def test_a_full_disk_which_tensorflow_reports_alike_keeps_its_traceback():
