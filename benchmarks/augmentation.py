@@ -113,7 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
     parser.add_argument("--data_dir", required=True)
-    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--sentences", type=int, default=500)
     parser.add_argument("--pairs", type=int, default=5)
     args = parser.parse_args()
     examples = read_examples(TASKS["cola"], TASKS["cola"].train, os.path.abspath(args.data_dir))
