@@ -10,12 +10,8 @@ from typing import Sequence
 
 from engine.errors import UserError
 
-# TensorFlow's notices (deprecations, a CUDA library that is not there) drown what we have
-# to say; its errors still arrive as exceptions. A user's own setting stands.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import tensorflow.compat.v1 as tf  # noqa: E402
-from tensorflow.python.framework import kernels  # noqa: E402
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import kernels
 
 IS_TENSORFLOW_1 = tf.VERSION.startswith("1.")
 

@@ -128,3 +128,12 @@ def test_rewrite_refuses_bad_settings_in_one_line(bare_machine, tmp_path, variab
     result = run(bare_machine, "scripts/rewrite.sh", OUTPUT_DIR=str(tmp_path / "out"), **variables)
     assert_one_error_line(result, part)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("module", ("scripts.show_predictions", "engine.checkpoints"))
+def test_tensorflows_notices_are_not_shown_whatever_is_imported_first(module):
+    environment = {name: value for name, value in os.environ.items()
+                   if name != "TF_CPP_MIN_LOG_LEVEL"}
+    answer = subprocess.run([sys.executable, "-W", "ignore", "-c", f"import {module}"], cwd=ROOT,
+                            env=environment, stderr=subprocess.PIPE, universal_newlines=True)
+    assert (answer.returncode, answer.stderr) == (0, "")
