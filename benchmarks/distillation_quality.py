@@ -157,8 +157,9 @@ def main() -> None:
         for way in WAYS:
             results[way.name].append(run.student(way, seed))
     report.append(
-        f"Distillation on {args.task} to {args.layers} layers: {run.num_examples(False):,} examples, "
-        f"{run.num_examples(True):,} with augmentation; dev set, three seeds (mean ± deviation)",
+        f"Distillation on {args.task} to {args.layers} layers: "
+        f"{run.num_examples(False):,} examples, {run.num_examples(True):,} with augmentation; "
+        "dev set, three seeds (mean ± deviation)",
         [agreement.row(name, metrics, some) for name, some in results.items()],
         command=f"python -m benchmarks.distillation_quality --task={args.task} "
         f"--num_examples={args.num_examples} --layers={args.layers} --epochs={args.epochs} "

@@ -5,6 +5,7 @@ import subprocess
 from typing import List, NamedTuple, Optional, Tuple
 
 from engine import runtime
+from engine.cores import num_cores
 from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf
@@ -12,7 +13,8 @@ import tensorflow.compat.v1 as tf
 # Of a card's memory, what its logical devices share out; the rest is the driver's.
 _USABLE_SHARE_OF_GPU_MEMORY = 0.9
 
-# What a larger step of inference makes does not stay in a processor's caches.
+# What a larger step of inference makes does not stay in a core's caches; a smaller one is too
+# little for several cores to share.
 _CPU_STEP_TOKENS = 512
 
 
@@ -110,9 +112,9 @@ def _cpu_devices(num_replicas: int, all_reduce: Optional[str], training: bool) -
         raise UserError("--all_reduce=nccl needs GPUs, and this run uses the CPU; "
                         "leave the flag out, or set it to one_device")
     _check_hierarchical_copy(all_reduce, num_replicas)
-    concurrent_steps = 1 if training else max(1, _num_cores() // num_replicas)
+    concurrent_steps = 1 if training else max(1, num_cores() // num_replicas)
     # Where replicas and steps keep all cores busy, sharing out an operation only costs.
-    one_thread = not training or num_replicas >= _num_cores()
+    one_thread = not training or num_replicas >= num_cores()
     return Devices(
         names=tuple(f"/cpu:{i}" for i in range(num_replicas)),
         kind="CPU",
@@ -120,7 +122,7 @@ def _cpu_devices(num_replicas: int, all_reduce: Optional[str], training: bool) -
         session_config=runtime.session_config(num_cpu_devices=num_replicas,
                                               one_thread_per_operation=one_thread),
         concurrent_steps=concurrent_steps,
-        max_step_tokens=_CPU_STEP_TOKENS)
+        max_step_tokens=_CPU_STEP_TOKENS if one_thread else None)
 
 
 def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]) -> Devices:
@@ -140,14 +142,6 @@ def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]
         kind="GPU",
         all_reduce=all_reduce or default,
         session_config=runtime.session_config(gpu_memory_limits_mb=limits))
-
-
-def _num_cores() -> int:
-    """Of those that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        return os.cpu_count() or 1
 
 
 def _check_hierarchical_copy(all_reduce: Optional[str], num_replicas: int) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-from engine import command, files, log, store
+from engine import command, cores, files, log, store
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import chinese_words, example_protos, masking, objectives, texts, workers
@@ -114,7 +114,7 @@ def define_flags() -> flags.FlagValues:
            "alone, instead of all that fits of a document")
     define(flags.DEFINE_enum, "masks", "frozen", ("frozen", "dynamic"), "frozen: drawn here; "
            "dynamic: drawn anew in each epoch of the training")
-    define(flags.DEFINE_integer, "num_processes", workers.num_cores(), "processes that work at a "
+    define(flags.DEFINE_integer, "num_processes", cores.num_cores(), "processes that work at a "
            "time; the output does not depend on it", lower_bound=1)
     for name in ("input_file", "output_file", "vocab_file"):
         flags.mark_flag_as_required(name, flag_values=values)

@@ -4,7 +4,6 @@ import collections
 import concurrent.futures
 import ctypes
 import multiprocessing
-import os
 import signal
 from typing import Any, Callable, Iterable, Iterator
 
@@ -13,11 +12,6 @@ _PIECES_PER_PROCESS = 2  # in memory at a time: one at work, one ready
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
 
 _function: Callable[[Any], Any]
-
-
-def num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def in_order(function: Callable[[Any], Any], pieces: Iterable[Any],

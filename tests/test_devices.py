@@ -42,6 +42,7 @@ def test_inference_alone_gives_each_core_of_the_cpu_a_step_of_its_own(monkeypatc
         found = devices.find_devices(num_cpu_replicas=num_replicas, training=False)
         assert found.concurrent_steps == concurrent_steps
         assert found.session_config.intra_op_parallelism_threads == 1
+        assert found.max_step_tokens == 512
 
 
 def test_replicas_of_a_training_share_out_the_cores_of_the_cpu(monkeypatch):
@@ -50,6 +51,7 @@ def test_replicas_of_a_training_share_out_the_cores_of_the_cpu(monkeypatch):
         found = devices.find_devices(num_cpu_replicas=num_replicas)
         assert found.concurrent_steps == 1
         assert found.session_config.intra_op_parallelism_threads == threads
+        assert found.max_step_tokens == (512 if threads == 1 else None)
 
 
 @pytest.mark.parametrize("num_replicas, all_reduce", [

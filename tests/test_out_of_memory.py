@@ -95,7 +95,7 @@ def test_an_evaluation_or_prediction_that_does_not_fit_is_one_line(long_model, t
     longest = f"--max_seq_length={LONGEST}"
     assert the_error_of(run(
         long_model, data_dir, output_dir, "--do_train", "--do_eval", longest,
-        "--train_batch_size=1", "--eval_every_steps=1")) == line
+        "--train_batch_size=1", "--eval_batch_size=1", "--eval_every_steps=1")) == line
     assert checkpoints.latest(str(output_dir)).global_step == 1
     assert the_error_of(run(long_model, data_dir, output_dir, "--do_predict", longest)) == line
     assert "predict.txt" not in os.listdir(output_dir)
