@@ -12,8 +12,8 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 
 from engine import command, run_flags, saved_model
 from engine.errors import UserError
-from tasks import export, finetuning, kinds, run_report, scoring, task_flags, trained
-from tasks.finetuning import Job, Settings
+from tasks import evaluation, export, label_types, model_folder, report, task_flags, training
+from tasks.training import Job, Settings
 from tasks.processors import DataProcessor, InputExample  # noqa: F401 (for users' processors)
 from tasks.table import Task
 
@@ -38,7 +38,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_enum("export_frozen_graph", None, list(saved_model.FLOAT_TYPES), "With "
                       "--do_export: one file with the weights in it too, of this type.",
                       flag_values=values)
-    finetuning.define_flags(values)
+    training.define_flags(values)
     run_flags.define_training_flags(values)
     run_flags.define_evaluation_flags(values)
     run_flags.define_device_flags(values)
@@ -67,27 +67,27 @@ def _check_export(values: flags.FlagValues) -> None:
     if values.do_export:
         export.target(run_flags.required(values, "output_dir"))
         if not values.do_train:
-            trained.checkpoint_of(values.output_dir)
+            model_folder.checkpoint_of(values.output_dir)
 
 
 def _run(values: flags.FlagValues) -> None:
     job = _job(values)
-    data = finetuning.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
+    data = training.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
                                 do_predict=values.do_predict)
     if values.do_train:
-        with scoring.evaluator(job, data.dev) as evaluate:
-            finetuning.train(job, data.train, evaluate)
-    evaluation = None
+        with evaluation.evaluator(job, data.dev) as evaluate:
+            training.train(job, data.train, evaluate)
+    result = None
     if values.do_eval or values.do_predict:
-        evaluation = scoring.score(job, data)
+        result = evaluation.score(job, data)
     if values.do_train or values.do_eval:
-        run_report.write(job, evaluation)
+        report.write(job, result)
 
 
 def _job(values: flags.FlagValues) -> Job:
     """Checks what the flags say; the output directory is made last, when all is well."""
     task_name, task = _task(values)
-    config, encoding = finetuning.load_model(values)
+    config, encoding = training.load_model(values)
     devices = run_flags.find_devices(values, training=values.do_train)
     settings = Settings.of_flags(values, [metric.name for metric in task.metrics],
                                  task_flags.data_dir(values))
@@ -100,11 +100,11 @@ def _task(values: flags.FlagValues) -> Tuple[str, Task]:
     return task_flags.find(values, sets, None if values.do_train else _known_model(values))
 
 
-def _known_model(values: flags.FlagValues) -> Optional[Tuple[kinds.Kind, bool]]:
+def _known_model(values: flags.FlagValues) -> Optional[Tuple[label_types.Kind, bool]]:
     """What is known of the labels of the model that is scored; see `trained.known`."""
     given = values.init_checkpoint or ""
     places = (values.output_dir, given, os.path.dirname(given))
-    return next(filter(None, (trained.known(place) for place in places if place)), None)
+    return next(filter(None, (model_folder.known(place) for place in places if place)), None)
 
 
 if __name__ == "__main__":

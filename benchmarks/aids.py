@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.training_throughput import examples_of
-from engine import summaries
+from engine.training import summaries
 
 PLAIN, RECOMPUTE, FP16 = "none", "recompute_layers", "fp16"
 # Each aid is the flag of its name, and others that it needs.

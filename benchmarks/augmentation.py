@@ -23,13 +23,14 @@ import numpy as np
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from benchmarks import report
-from distillation.candidates import Candidates, Parser
-from distillation.masked_words import MaskedLanguageModel
-from distillation.variants import words_of
-from engine import checkpoints, devices, pretraining_heads
-from tasks.classifier import load_config
-from tasks.examples import Encoding, load_encoding
-from tasks.reading import read_examples
+from augmentation.candidates import Candidates, Parser
+from augmentation.masked_lm import MaskedLanguageModel
+from augmentation.variants import words_of
+from encoder import pretraining_heads
+from encoder.config import load_config
+from encoder.encoding import Encoding, load_encoding
+from engine import checkpoints, devices
+from tasks.examples import read_examples
 from tasks.table import TASKS
 
 import modeling

@@ -74,7 +74,7 @@ class Run:
     def augment(self) -> None:
         masked_lm = self._args.masked_lm
         self._command(
-            "-m", "distillation.augment", f"--task_name={self._args.task}",
+            "-m", "augmentation.run", f"--task_name={self._args.task}",
             f"--data_dir={self.data_dir(False)}", f"--output_dir={self.data_dir(True)}",
             f"--vocab_file={masked_lm}/vocab/vocab.txt",
             f"--bert_config_file={masked_lm}/bert_config.json",

@@ -17,10 +17,12 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.training_throughput import googles_rate, prepare_model
+from encoder import classifier
+from encoder.config import load_config
+from encoder.encoding import load_encoding
 from engine import checkpoints, devices
 from engine.inference import Predictor
-from tasks import classifier
-from tasks.examples import TextSet, load_encoding, load_texts
+from tasks.data import TextSet, load_texts
 from tasks.table import TASKS
 
 BATCH_SIZE = 8
@@ -36,7 +38,7 @@ def train_one_step(model: str, data_dir: str, output_dir: str) -> None:
 
 
 def load_dev(model: str, data_dir: str, store_dir: str) -> TextSet:
-    config = classifier.load_config(f"{model}/bert_config.json")
+    config = load_config(f"{model}/bert_config.json")
     encoding = load_encoding(f"{model}/vocab.txt", do_lower_case=True, max_seq_length=128,
                              vocab_size=config.vocab_size)
     return load_texts(TASKS["cola"], TASKS["cola"].dev, data_dir, encoding, store_dir,
@@ -45,7 +47,7 @@ def load_dev(model: str, data_dir: str, store_dir: str) -> TextSet:
 
 def our_rate(model: str, texts: TextSet, output_dir: str) -> float:
     """The whole set, after it was predicted once."""
-    forward = classifier.forward_of(classifier.load_config(f"{model}/bert_config.json"), 2)
+    forward = classifier.forward_of(load_config(f"{model}/bert_config.json"), 2)
     source = texts.source(with_labels=False)
     with Predictor(forward, source,
                    devices.find_devices(num_gpus=0, training=False)) as predictor:

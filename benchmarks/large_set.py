@@ -19,8 +19,9 @@ import threading
 import time
 
 from benchmarks import report
+from encoder.encoding import load_encoding
 from engine import log
-from tasks.examples import load_encoding, load_texts
+from tasks.data import load_texts
 from tasks.table import TASKS
 
 NUM_PAIRS = 7_800_000

@@ -17,8 +17,9 @@ import time
 import numpy as np
 
 from benchmarks import report
-from tasks.examples import load_encoding, load_texts
-from tasks.reading import read_examples
+from encoder.encoding import load_encoding
+from tasks.data import load_texts
+from tasks.examples import read_examples
 from tasks.table import TASKS
 from tokenization import BatchTokenizer
 

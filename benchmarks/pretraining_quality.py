@@ -25,10 +25,11 @@ import numpy as np
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from benchmarks import agreement, report
-from engine import files, summaries
-from pretraining.job import RESULTS
+from engine import files
+from engine.data import text_files
+from engine.training import summaries
 from pretraining.texts import split_paragraph
-from tasks import formats
+from pretraining.training import RESULTS
 
 import tensorflow.compat.v1 as tf
 
@@ -71,7 +72,7 @@ def documents_of(path: str) -> List[str]:
 def training_reviews(folder: str) -> List[Review]:
     """ChnSentiCorp's training rows, each text once, without those of its dev set."""
     def rows(name):
-        numbered = list(formats.tsv_rows(os.path.join(folder, name)))
+        numbered = list(text_files.tsv_rows(os.path.join(folder, name)))
         return [(label, text) for _, (label, text) in numbered[1:]]
 
     dev_texts = {text for _, text in rows("dev.tsv")}

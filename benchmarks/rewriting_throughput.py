@@ -26,8 +26,9 @@ from benchmarks import report
 from benchmarks.large_set import AnonymousMemory
 from engine import devices
 from engine.inference import Predictor
-from rewriting import constraints, pool, rewriter, scorer, sets, texts
-from tasks import trained
+from rewriting import constraints, data, pool, rewriter, texts
+from rewriting.model import pairwise
+from tasks import model_folder
 
 MAX_SEQ_LENGTH = 128
 NUM_SLOW_PAIRS = 100
@@ -51,7 +52,7 @@ def train_one_step(model: str, texts_file: str, work_dir: str) -> None:
         f"--max_seq_length={MAX_SEQ_LENGTH}")
 
 
-def load_rewriter(model: trained.TrainedModel, pool_file: str, store_dir: str):
+def load_rewriter(model: model_folder.TrainedModel, pool_file: str, store_dir: str):
     phrases = pool.load_pool(pool_file, None, model.encoding, store_dir)
     return rewriter.Rewriter(model.encoding, phrases, constraints.make_constraints(None, [], []),
                              rewriter.Limits(min_words=2, num_candidates=50, top_k=5))
@@ -60,13 +61,13 @@ def load_rewriter(model: trained.TrainedModel, pool_file: str, store_dir: str):
 class OneAtATime:
     """The peer."""
 
-    def __init__(self, model: trained.TrainedModel, checkpoint_path: str):
+    def __init__(self, model: model_folder.TrainedModel, checkpoint_path: str):
         self._tokenizer = tokenization.FullTokenizer(model.encoding.vocab_file)
         graph = tf.Graph()
         with graph.as_default():
             self._inputs = {name: tf.placeholder(tf.int32, [None, MAX_SEQ_LENGTH])
                             for name in ("input_ids", "input_mask", "segment_ids")}
-            self._logits = scorer.pairwise(model.config)(
+            self._logits = pairwise(model.config)(
                 self._inputs, False, None).predictions["logits"]
             self._session = tf.Session(graph=graph)
             tf.train.Saver().restore(self._session, checkpoint_path)
@@ -82,14 +83,14 @@ class OneAtATime:
                     "segment_ids": ([0] * len(first) + [1] * len(tokens))[:len(tokens)] + padding}
         logits = self._session.run(self._logits, {
             self._inputs[name]: [values] for name, values in features.items()})
-        return float(sets.KIND.scores(logits)[0, 1])
+        return float(data.KIND.scores(logits)[0, 1])
 
 
 _peer: List[OneAtATime] = []
 
 
 def make_peer(output_dir: str) -> None:
-    _peer.append(OneAtATime(trained.load(output_dir), trained.checkpoint_of(output_dir).path))
+    _peer.append(OneAtATime(model_folder.load(output_dir), model_folder.checkpoint_of(output_dir).path))
 
 
 def their_rate(pairs: List[Tuple[str, str, str]]) -> float:
@@ -101,7 +102,7 @@ def their_rate(pairs: List[Tuple[str, str, str]]) -> float:
 
 def compare(args, work_dir: str) -> None:
     train_one_step(args.model, args.texts, work_dir)
-    model, checkpoint = trained.load(f"{work_dir}/out"), trained.checkpoint_of(f"{work_dir}/out")
+    model, checkpoint = model_folder.load(f"{work_dir}/out"), model_folder.checkpoint_of(f"{work_dir}/out")
     ours = load_rewriter(model, f"{work_dir}/slots/pool.txt", work_dir)
     lines = list(itertools.islice(texts.read_texts(args.texts, "--texts"), args.num_texts))
     found, tried = ours.candidates(lines)
@@ -113,7 +114,7 @@ def compare(args, work_dir: str) -> None:
     peers: List[float] = []
     source = ours.example().source()
     with report.peers_process(make_peer, f"{work_dir}/out") as process, Predictor(
-            scorer.pairwise(model.config), source,
+            pairwise(model.config), source,
             devices.find_devices(num_gpus=0, training=False)) as predictor:
         predictor.restore(checkpoint)
         predict = rewriter.predict_with(predictor, 8, lambda count: None)
@@ -145,7 +146,7 @@ def search(args) -> dict:
     """Prepares a pool and finds the candidates of some texts; its memory and times."""
     memory = AnonymousMemory()
     memory.start()
-    model = trained.load(f"{args.work_dir}/out")
+    model = model_folder.load(f"{args.work_dir}/out")
     start = time.time()
     ours = load_rewriter(model, args.pool_file, args.work_dir)
     prepared = time.time() - start

@@ -15,14 +15,15 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 
 import tensorflow.compat.v1 as tf
 
+from encoder import classifier
 from engine import checkpoints, command, run_flags
-from engine.batches import Source
+from engine.data.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Forward
-from tasks import classifier, metrics, task_flags, trained
-from tasks.examples import TextSet, load_texts
+from tasks import metrics, model_folder, task_flags
+from tasks.data import TextSet, load_texts
 from tasks.table import Task
 
 USAGE = """Compares trained classifiers on a task's dev set: a table in Markdown.
@@ -62,7 +63,7 @@ def main(values: flags.FlagValues) -> None:
     if not folders:
         raise UserError("--models is required")
     batch_size = run_flags.positive(values, "eval_batch_size")
-    models = [trained.load(folder, "--models") for folder in folders]
+    models = [model_folder.load(folder, "--models") for folder in folders]
     first = models[0]
     _, task = task_flags.find(values, ["dev"], (first.task.kind, first.takes_pairs))
     for folder, model in zip(folders, models):
@@ -70,14 +71,14 @@ def main(values: flags.FlagValues) -> None:
             raise UserError(f"{folder} is a classifier of another task: its labels are "
                             f"{', '.join(model.task.kind.labels[:20]) or 'numbers'}")
     devices = run_flags.find_devices(values, training=True)
-    measured = [_measure(model, trained.checkpoint_of(folder, "--models"), task,
+    measured = [_measure(model, model_folder.checkpoint_of(folder, "--models"), task,
                          task_flags.data_dir(values), devices, batch_size)
                 for folder, model in zip(folders, models)]
     print("\n".join(table([os.path.basename(os.path.abspath(folder)) for folder in folders],
                           measured, devices)))
 
 
-def _measure(model: trained.TrainedModel, checkpoint: checkpoints.Checkpoint, task: Task,
+def _measure(model: model_folder.TrainedModel, checkpoint: checkpoints.Checkpoint, task: Task,
              data_dir: str, devices: Devices, batch_size: int) -> Measured:
     forward = classifier.forward_of(model.config, task.kind.num_outputs)
     with tempfile.TemporaryDirectory() as store_dir:

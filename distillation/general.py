@@ -8,18 +8,20 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from engine import files, record_files, run_record, training
-from engine.batches import Features, Source, token_features
+from encoder import pretraining_tfrecords
+from encoder.encoding import Encoding
+from engine import files
+from engine.data.batches import Features, Source, token_features
 from engine.devices import Devices
 from engine.model import Forward
+from engine.training import loop, run_record
 from modeling import BertConfig
-from tasks import finetuning, trained
-from tasks.examples import Encoding
-from tasks.finetuning import Settings
+from tasks import model_folder, training
+from tasks.training import Settings
 
 
 def open_texts(patterns: str, encoding: Encoding, vocab_size: int,
-               store_dir: str) -> record_files.Opened:
+               store_dir: str) -> pretraining_tfrecords.Opened:
     """The examples of TFRecord files that a comma-separated list names.
 
     Raises:
@@ -27,11 +29,11 @@ def open_texts(patterns: str, encoding: Encoding, vocab_size: int,
     """
     length = encoding.max_seq_length
     # Any number of masked words will do: they are put back.
-    sizes = record_files.Sizes(length, max_predictions_per_seq=length, vocab_size=vocab_size)
-    return record_files.open_store(patterns, "--input_file", sizes, store_dir)
+    sizes = pretraining_tfrecords.Sizes(length, max_predictions_per_seq=length, vocab_size=vocab_size)
+    return pretraining_tfrecords.open_store(patterns, "--input_file", sizes, store_dir)
 
 
-def source(texts: record_files.Opened, encoding: Encoding, *, dynamic_padding: bool) -> Source:
+def source(texts: pretraining_tfrecords.Opened, encoding: Encoding, *, dynamic_padding: bool) -> Source:
     """What the engine reads batches from: input_ids, input_mask, segment_ids."""
     records = texts.records
 
@@ -46,7 +48,7 @@ def source(texts: record_files.Opened, encoding: Encoding, *, dynamic_padding: b
     return Source(records.lengths("input_ids"), fetch, encoding.max_seq_length, dynamic_padding)
 
 
-def train(forward: Forward, texts: record_files.Opened, config: BertConfig, encoding: Encoding,
+def train(forward: Forward, texts: pretraining_tfrecords.Opened, config: BertConfig, encoding: Encoding,
           devices: Devices, settings: Settings, facts: Mapping[str, Any]) -> None:
     """Trains for the epochs asked for; goes on where an earlier run stopped.
 
@@ -59,7 +61,7 @@ def train(forward: Forward, texts: record_files.Opened, config: BertConfig, enco
         UserError: the output directory holds another run, or the checkpoint another model.
     """
     num_examples = len(texts.records)
-    schedule = settings.training(training.count_steps(
+    schedule = settings.training(loop.count_steps(
         num_examples, settings.num_train_epochs, settings.global_batch_size(devices.num_replicas)))
     record = run_record.Record(
         {"task": "general distillation", "model config": config.to_dict(),
@@ -70,9 +72,9 @@ def train(forward: Forward, texts: record_files.Opened, config: BertConfig, enco
             settings.output_dir, record, num_train_steps=schedule.num_train_steps,
             allow_batch_change=settings.allow_batch_change):
         return
-    finetuning.announce(settings, devices, num_examples, schedule)
-    trained.save_encoder(settings.output_dir, config, encoding)
+    training.announce(settings, devices, num_examples, schedule)
+    model_folder.save_encoder(settings.output_dir, config, encoding)
     with run_record.kept(settings.output_dir, record):
-        training.train(
+        loop.train(
             forward, source(texts, encoding, dynamic_padding=settings.dynamic_padding), devices,
             schedule, settings.init_checkpoint)

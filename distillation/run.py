@@ -11,20 +11,21 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from distillation import general, models, student, teacher
+from distillation import general, model, student, teacher
 from distillation.student import LayerMap, Student
 from distillation.teacher import Teacher
+from encoder.encoding import Encoding
 from engine import command, log, run_flags
-from engine.batches import Source
 from engine.checkpoints import Checkpoint
+from engine.data.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
 from modeling import BertConfig
-from tasks import finetuning, own_data, run_report, scoring, task_flags
-from tasks.examples import Encoding, TextSet
-from tasks.finetuning import Data, Job, Settings
+from tasks import evaluation, report, task_flags, training, user_files
+from tasks.data import TextSet
 from tasks.table import TASKS, Task
+from tasks.training import Data, Job, Settings
 
 USAGE = """Teaches a small BERT what a fine-tuned big one knows, on every GPU that
 CUDA_VISIBLE_DEVICES shows.
@@ -111,12 +112,12 @@ class Lesson(NamedTuple):
         return {"--stage": self.stage, "teacher": self.teacher.digest, **own}
 
     def states_forward(self, config: BertConfig) -> Forward:
-        return models.intermediate(config, self.teacher, self.layers, attention=self.attention)
+        return model.intermediate(config, self.teacher, self.layers, attention=self.attention)
 
     def forward(self, job: Job) -> Forward:
         if self.stage == INTERMEDIATE:
             return self.states_forward(job.config)
-        return models.prediction(job.forward, job.task.kind, temperature=self.temperature,
+        return model.prediction(job.forward, job.task.kind, temperature=self.temperature,
                                  label_weight=self.label_weight)
 
     def source(self, job: Job, texts: TextSet) -> Source:
@@ -134,17 +135,17 @@ def main(values: flags.FlagValues) -> None:
         _learn_in_general(values)
         return
     job, lesson = _job_and_lesson(values)
-    data = finetuning.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
+    data = training.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
                                 do_predict=False)
     if values.do_train:
         _train(job, lesson, data)
-    evaluation = scoring.score(job, data) if values.do_eval else None
-    run_report.write(job, evaluation)
+    result = evaluation.score(job, data) if values.do_eval else None
+    report.write(job, result)
 
 
 def _train(job: Job, lesson: Lesson, data: Data) -> None:
-    with scoring.evaluator(job, data.dev) as evaluate:
-        finetuning.train(job, data.train, evaluate, lesson.forward(job),
+    with evaluation.evaluator(job, data.dev) as evaluate:
+        training.train(job, data.train, evaluate, lesson.forward(job),
                          source=lambda: lesson.source(job, data.train), facts=lesson.facts())
 
 
@@ -170,7 +171,7 @@ def _check_what_to_do(values: flags.FlagValues) -> None:
 
 
 def _learn_in_general(values: flags.FlagValues) -> None:
-    for name in ("task_name", "processor", *own_data.Options._fields):
+    for name in ("task_name", "processor", *user_files.Options._fields):
         if values[name].present:
             raise UserError(f"--{name} is of a task, and --stage=general has none: its texts are "
                             "in --input_file")

@@ -5,10 +5,11 @@ import re
 from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
 import modeling
-from engine import bert_variables, checkpoints, files, vocabulary
-from engine.errors import UserError
 from distillation.teacher import Teacher
-from tasks import classifier
+from encoder import variables, vocabulary
+from encoder.config import load_config
+from engine import checkpoints, files
+from engine.errors import UserError
 
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
 
@@ -33,7 +34,7 @@ def find(value: str, teacher: Teacher) -> Student:
     if not os.path.isdir(value):
         raise UserError(f"--student={value} is neither the folder of a model nor a shape: layers,"
                         "hidden,heads,intermediate, such as 4,312,12,1200")
-    config = classifier.load_config(os.path.join(value, "bert_config.json"))
+    config = load_config(os.path.join(value, "bert_config.json"))
     _check_vocabulary(value, teacher)
     return Student(config, checkpoints.open_checkpoint(value, "--student"))
 
@@ -93,11 +94,11 @@ def first_values(student: modeling.BertConfig, teacher: Teacher, layers: LayerMa
     """
     if student.hidden_size != teacher.config.hidden_size:
         return None
-    table = bert_variables.correspondence(
+    table = variables.correspondence(
         student.to_dict(), teacher.kind.num_outputs if with_head else None)
-    parts = [bert_variables.ENCODER, bert_variables.POOLER]
+    parts = [variables.ENCODER, variables.POOLER]
     if with_head:
-        parts.append(bert_variables.CLASSIFIER)
+        parts.append(variables.CLASSIFIER)
     names: Dict[str, str] = {}
     for row in (row for part in parts for row in table[part]):
         name = _in_teacher(row.tensorflow, layers)

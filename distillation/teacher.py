@@ -10,14 +10,18 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from engine import checkpoints, files, saved_model, store, vocabulary
-from engine.batches import Source
+from encoder import classifier, vocabulary
+from encoder.config import load_config
+from encoder.encoding import Encoding, load_encoding
+from engine import checkpoints, files, saved_model
+from engine.data import store
+from engine.data.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
-from tasks import classifier, kinds, trained
-from tasks.examples import Encoding, TextSet, load_encoding
+from tasks import label_types, model_folder
+from tasks.data import TextSet
 
 SCOPE = "teacher"  # of its variables in the student's graph
 
@@ -30,7 +34,7 @@ class Teacher(NamedTuple):
     checkpoint: checkpoints.Checkpoint
     encoding: Encoding
     # Of a classifier: its labels, and whether its texts are pairs.
-    kind: Optional[kinds.Kind] = None
+    kind: Optional[label_types.Kind] = None
     takes_pairs: bool = False
 
     @property
@@ -46,11 +50,11 @@ def load(directory: str) -> Teacher:
     Raises:
         UserError: there is none.
     """
-    if not (saved_model.is_there(directory) or trained.known(directory)):
+    if not (saved_model.is_there(directory) or model_folder.known(directory)):
         raise UserError(f"--teacher={directory} is no trained classifier: it must be the output "
                         "directory of a training, an export or a converted classifier")
-    model = trained.load(directory, "--teacher")
-    return Teacher(model.config, trained.checkpoint_of(directory, "--teacher"), model.encoding,
+    model = model_folder.load(directory, "--teacher")
+    return Teacher(model.config, model_folder.checkpoint_of(directory, "--teacher"), model.encoding,
                    model.task.kind, model.takes_pairs)
 
 
@@ -60,7 +64,7 @@ def load_encoder(directory: str, max_seq_length: int) -> Teacher:
     Raises:
         UserError: one of them is missing, or they do not belong together.
     """
-    config = classifier.load_config(os.path.join(directory, "bert_config.json"))
+    config = load_config(os.path.join(directory, "bert_config.json"))
     checkpoint = checkpoints.open_checkpoint(directory, "--teacher")
     encoding = load_encoding(
         os.path.join(directory, vocabulary.FILE), max_seq_length=max_seq_length,

@@ -19,7 +19,7 @@ _TRAINING_STATE = (tf.GraphKeys.GLOBAL_STEP, *LossScale.NAMES)
 # A training's checkpoints are called so, and the step.
 PREFIX = "model.ckpt"
 # In an output directory: what the evaluations during its training found, and the name of the
-# best checkpoint. `engine.selection` writes it.
+# best checkpoint. `engine.training.evaluations` writes it.
 EVALUATIONS = "evaluations.json"
 
 

@@ -14,12 +14,13 @@ from typing import Callable, Dict, Iterator, List, Tuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine import batches, checkpoints, memory, runtime
-from engine.batches import Features
+from engine import checkpoints, memory, runtime
+from engine.data import batches
+from engine.data.batches import Features
+from engine.data.plan import InferenceBatch, inference_plan
 from engine.devices import Devices
 from engine.model import Forward
-from engine.plan import InferenceBatch, inference_plan
-from engine.selection import Evaluate
+from engine.training.evaluations import Evaluate
 
 
 class Predictor:

@@ -1,40 +1,16 @@
 """How far a run is: a bar on a terminal, plain lines at intervals elsewhere."""
 
-import math
 import os
 import sys
 import time
-from typing import Dict, Optional, Sequence
+from typing import Optional
 
-import numpy as np
-import tensorflow.compat.v1 as tf
 from tqdm import tqdm
 
-import multigpu_optimizer
 from engine import log
 
-_LINE_SECONDS = 10.0  # between lines, where there is no terminal
-_BAR_SECONDS = 0.5  # between changes of what stands beside a bar
-
-
-def finite_mean(values: Sequence[float]) -> float:
-    """The mean of those that are finite: a skipped step's loss says nothing; NaN where none is."""
-    finite = [value for value in values if math.isfinite(value)]
-    return float(np.mean(finite, dtype=np.float64)) if finite else math.nan
-
-
-def step_values() -> Dict[str, tf.Tensor]:
-    """What a hook can fetch of each training step: loss, learning_rate, gradient_norm.
-
-    And loss_scale, where there is one.
-    """
-    scale = tf.get_collection(multigpu_optimizer.LOSS_SCALE)[:1]
-    return {
-        **({"loss_scale": scale[0]} if scale else {}),
-        # Estimator adds the loss over all replicas last.
-        "loss": tf.get_collection(tf.GraphKeys.LOSSES)[-1],
-        "learning_rate": tf.get_collection(multigpu_optimizer.LEARNING_RATE)[0],
-        "gradient_norm": tf.get_collection(multigpu_optimizer.GRADIENT_NORM)[0]}
+LINE_SECONDS = 10.0  # between lines, where there is no terminal
+BAR_SECONDS = 0.5  # between changes of what stands beside a bar
 
 
 class Counter:
@@ -56,14 +32,14 @@ class Counter:
 
     def __enter__(self) -> "Counter":
         self._start = self._said = time.time()
-        self._bar = _bar(desc=self._description, total=self._total, unit=f" {self._unit}")
+        self._bar = bar(desc=self._description, total=self._total, unit=f" {self._unit}")
         return self
 
     def advance(self, count: int) -> None:
         """So many more are done."""
         self._count += count
         self._bar.update(count)
-        if self._bar.disable and time.time() - self._said > _LINE_SECONDS:
+        if self._bar.disable and time.time() - self._said > LINE_SECONDS:
             self._say()
 
     def __exit__(self, kind, error, traceback) -> None:
@@ -77,7 +53,7 @@ class Counter:
         done, left = f"{self._count:,}", ""
         if self._total:
             done += f"/{self._total:,}"
-            left = f", {_clock((self._total - self._count) / max(self._rate(), 1e-9))} left"
+            left = f", {clock((self._total - self._count) / max(self._rate(), 1e-9))} left"
         log.info(f"{self._description}: {done} {self._unit}, "
                  f"{self._rate():,.1f} {self._unit}/s{left}")
         self._said = time.time()
@@ -86,74 +62,7 @@ class Counter:
         return self._count / max(time.time() - self._start, 1e-9)
 
 
-class TrainingProgress(tf.train.SessionRunHook):
-    """Says step, mean loss since it last did, learning rate, examples/s of all replicas, time left.
-
-    Use it as a context manager around the training, so that an error finds the bar gone.
-    """
-
-    def __init__(self, first_step: int, num_train_steps: int, global_batch_size: int):
-        self._step = first_step
-        self._num_train_steps = num_train_steps
-        self._global_batch_size = global_batch_size
-        self._losses = []
-        self._skipped_steps = 0
-        self._loss_scale = None
-        self._start = None
-
-    def __enter__(self) -> "TrainingProgress":
-        self._bar = _bar(initial=self._step, total=self._num_train_steps,
-                         bar_format="step {n}/{total} |{bar}| {desc}")
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self._bar.close()
-
-    def begin(self) -> None:
-        self._fetches = step_values()
-
-    def before_run(self, run_context):
-        return tf.train.SessionRunArgs(self._fetches)
-
-    def after_run(self, run_context, run_values) -> None:
-        self._step += 1
-        self._losses.append(run_values.results["loss"])
-        self._skipped_steps += not np.isfinite(run_values.results["gradient_norm"])
-        self._loss_scale = run_values.results.get("loss_scale")
-        self._bar.update()
-        if self._start is None or self._step == self._num_train_steps or self._is_time():
-            self._say(run_values.results["learning_rate"])
-
-    def end(self, session) -> None:
-        if self._skipped_steps:
-            log.warn(f"{self._skipped_steps} steps were skipped: their gradients were not finite")
-        if self._loss_scale:
-            log.info(f"The loss scale of the last step was {self._loss_scale:,.0f}")
-
-    def _is_time(self) -> bool:
-        interval = _LINE_SECONDS if self._bar.disable else _BAR_SECONDS
-        return time.time() - self._said > interval
-
-    def _say(self, learning_rate: float) -> None:
-        state = f"loss {finite_mean(self._losses):.4f}, lr {learning_rate:.2e}{self._speed()}"
-        if self._bar.disable or self._step == self._num_train_steps:
-            log.info(f"step {self._step}/{self._num_train_steps}: {state}")
-        else:
-            self._bar.set_description_str(state)
-        self._losses.clear()
-        self._said = time.time()
-
-    def _speed(self) -> str:
-        # The first step's time is set-up: it stays out of the rate.
-        if self._start is None:
-            self._start, self._start_step = time.time(), self._step
-            return ""
-        rate = (self._step - self._start_step) / max(time.time() - self._start, 1e-9)
-        left = _clock((self._num_train_steps - self._step) / rate)
-        return f", {rate * self._global_batch_size:,.1f} examples/s, {left} left"
-
-
-def _bar(**arguments) -> tqdm:
+def bar(**arguments) -> tqdm:
     """A bar that goes when it is closed; disabled where standard error is no terminal."""
     return tqdm(leave=False, disable=not _has_place(), dynamic_ncols=True, **arguments)
 
@@ -163,7 +72,7 @@ def _has_place() -> bool:
     return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     """hours:minutes:seconds, 00:01:30."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -8,7 +8,7 @@ from absl import flags
 import optimization
 from engine import devices, log, runtime
 from engine.errors import UserError
-from engine.selection import EvaluationSettings
+from engine.training.evaluations import EvaluationSettings
 
 # Of the original; they drive TPUs and have no meaning here.
 _TPU_FLAGS = ("iterations_per_loop", "tpu_name", "tpu_zone", "gcp_project", "master",

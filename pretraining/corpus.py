@@ -6,9 +6,10 @@ from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Tup
 
 import numpy as np
 
-from engine import log, store
+from engine import log
+from engine.data import store
+from engine.data.chunks import in_chunks
 from engine.errors import UserError
-from engine.pieces import in_pieces
 from engine.progress import Counter
 from pretraining import chinese_words, workers
 from pretraining.texts import Sentence
@@ -67,7 +68,7 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
                "label": store.Column("uint8", ragged=False)}
     if segmenter:
         columns["word_starts"] = store.Column("uint8", ragged=True)
-    pieces = in_pieces(sentences, _PIECE_CHARACTERS, lambda sentence: len(sentence.text))
+    pieces = in_chunks(sentences, _PIECE_CHARACTERS, lambda sentence: len(sentence.text))
     encode = functools.partial(_encode, tokenizer=tokenizer, segmenter=segmenter)
     unknown = 0
 

@@ -27,12 +27,13 @@ import numpy as np
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-from engine import command, cores, files, log, store
+from engine import command, cores, files, log
+from engine.data import store
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import chinese_words, example_protos, masking, objectives, texts, workers
-from pretraining.assembly import Assembly
 from pretraining.corpus import Corpus, tokenize
+from pretraining.features import Assembly
 from tokenization import BatchTokenizer
 
 import tensorflow.compat.v1 as tf

@@ -21,11 +21,12 @@ import numpy as np
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-from engine import checkpoints, command, files, log, vocabulary
+from encoder import vocabulary
+from encoder.encoding import check_vocab_size
+from engine import checkpoints, command, files, log
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import texts, vocabularies
-from tasks.examples import check_vocab_size
 from tokenization import BatchTokenizer, FullTokenizer
 
 import tensorflow.compat.v1 as tf

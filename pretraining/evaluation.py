@@ -6,15 +6,16 @@ from typing import ContextManager, Dict, Mapping
 
 import numpy as np
 
-from engine import checkpoints, files, inference, log, run_record, summaries
-from engine.batches import Source
+from engine import checkpoints, files, inference, log
+from engine.data.batches import Source
 from engine.errors import UserError
 from engine.model import Forward
 from engine.progress import Counter
-from engine.selection import Evaluate
+from engine.training import run_record, summaries
+from engine.training.evaluations import Evaluate
 from pretraining import model
-from pretraining.job import RESULTS, Job
-from pretraining.records import RecordSet
+from pretraining.data import RecordSet
+from pretraining.training import RESULTS, Job
 
 # Of which more is better; of LOSS, less is.
 NEXT_SENTENCE_ACCURACY = "next_sentence_accuracy"

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
-from pretraining.counters import mix, uniform
+from pretraining.counter_rng import mix, uniform
 
 Features = Dict[str, np.ndarray]
 

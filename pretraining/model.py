@@ -5,7 +5,7 @@ from typing import Dict, Tuple
 import tensorflow.compat.v1 as tf
 
 import modeling
-from engine import pretraining_heads
+from encoder import pretraining_heads
 from engine.model import Forward, Outputs
 
 

@@ -8,9 +8,9 @@ from typing import Callable, Iterator, List, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
-from engine import store
+from encoder.encoding import truncated_lengths
+from engine.data import store
 from pretraining.corpus import Corpus
-from tasks.examples import truncated_lengths
 
 _DRAWS_OF_ANOTHER_DOCUMENT = 10
 _BLOCK_SENTENCES = 4096  # in the documents that one random state serves, more or less

@@ -18,14 +18,14 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
+from encoder.config import load_config_of_flags
+from encoder.pretraining_tfrecords import Sizes
 from engine import checkpoints, command, files, log, run_flags
 from engine.errors import UserError
-from engine.record_files import Sizes
-from engine.training import MOST_STEPS, TrainingSettings
-from pretraining import evaluation, job
-from pretraining.job import Job
-from pretraining.records import RecordSet, load_records
-from tasks.classifier import load_config_of_flags
+from engine.training.loop import MOST_STEPS, TrainingSettings
+from pretraining import evaluation, training
+from pretraining.data import RecordSet, load_records
+from pretraining.training import Job
 
 
 def define_flags() -> flags.FlagValues:
@@ -77,7 +77,7 @@ def main(values: flags.FlagValues) -> None:
         if eval_records:
             evaluate = stack.enter_context(evaluation.evaluator(this, eval_records))
         if train_records:
-            job.train(this, train_records, evaluate)
+            training.train(this, train_records, evaluate)
         if eval_records:
             evaluation.evaluate_and_write(this, eval_records, evaluate)
 

@@ -25,18 +25,18 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from engine import checkpoints, command, files, run_flags, store
-from engine.batches import Features, Source
+from encoder.config import load_config_of_flags
+from encoder.encoding import Encoding, load_encoding
+from engine import checkpoints, command, files, run_flags
+from engine.data import store, text_files
+from engine.data.batches import Features, Source
+from engine.data.chunks import in_chunks
 from engine.errors import UserError
 from engine.inference import Predictor
-from engine.pieces import in_pieces
 from engine.progress import Counter
 from modeling import BertConfig
 from pretraining import evaluation, model
 from pretraining.corpus import piece_flags
-from tasks import formats
-from tasks.classifier import load_config_of_flags
-from tasks.examples import Encoding, load_encoding
 
 _CHUNK_CHARACTERS = 2**16  # that are read before any are scored
 
@@ -151,7 +151,7 @@ def main(values: flags.FlagValues) -> None:
                 predictors[0].restore(checkpoint)
             return predictors[0].predict(source, batch_size, counter.advance)["masked_lm_loss"]
 
-        for lines in in_pieces(_lines(values.input_file), _CHUNK_CHARACTERS,
+        for lines in in_chunks(_lines(values.input_file), _CHUNK_CHARACTERS,
                                lambda line: len(line) + 1):
             text = Text.of(lines, encoding, whole_words=values.do_whole_word_mask)
             file.writelines(line.json() + "\n" for line in text.lines(losses_of(text), encoding))
@@ -170,8 +170,8 @@ def _model(values: flags.FlagValues) -> Tuple[BertConfig, Encoding]:
 
 
 def _lines(path: Optional[str]) -> Iterator[str]:
-    numbered = (formats.lines(path) if path
-                else formats.lines_of(sys.stdin.buffer, "standard input"))
+    numbered = (text_files.lines(path) if path
+                else text_files.lines_of(sys.stdin.buffer, "standard input"))
     return (line for _, line in numbered)
 
 

@@ -10,8 +10,8 @@ import re
 import zlib
 from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
+from engine.data import text_files
 from engine.errors import UserError
-from tasks import formats
 
 _PAIR_FIELDS = 4
 
@@ -40,11 +40,11 @@ def read_sentences(paths: Iterable[str], input_format: str) -> Iterator[Sentence
 def read_lines(path: str) -> Iterator[Tuple[int, str]]:
     """Numbers and texts of the lines of a file, which may be compressed with gzip."""
     if not path.endswith(".gz"):
-        yield from formats.lines(path)
+        yield from text_files.lines(path)
         return
     try:
         with gzip.open(path) as file:
-            yield from formats.lines_of(file, path)
+            yield from text_files.lines_of(file, path)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read as a gzip file: {error}") from error
 

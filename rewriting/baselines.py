@@ -10,17 +10,17 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
+from encoder.encoding import Encoding
 from engine import checkpoints, command, files, run_flags
+from engine.data.store import Records
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
-from engine.store import Records
-from rewriting import bm25, masked_lm, pairs, ranking, sets
+from modeling import BertConfig
+from rewriting import bm25, data, masked_lm, pairs, ranking
 from rewriting.clauses import clauses, count_words
 from rewriting.questions import Question, read_questions
-from modeling import BertConfig
-from tasks import finetuning
-from tasks.examples import Encoding
+from tasks import training
 
 USAGE = """Ranks the phrases of slots by chance, by their length, by BM25 and, with a model that has
 a masked-LM head, by how likely it finds them; prints a table.
@@ -35,7 +35,7 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_string("slots_file", None, "Slots with phrases, as rewriting.run takes them.",
                         flag_values=values)
-    finetuning.define_flags(values)
+    training.define_flags(values)
     flags.DEFINE_integer("eval_batch_size", 8, "Examples of --max_seq_length per replica and "
                          "evaluation step; of shorter ones, as many as have those tokens.",
                          flag_values=values)
@@ -50,9 +50,9 @@ def main(values: flags.FlagValues) -> None:
     questions = list(read_questions(path))
     if values.init_checkpoint:
         # All rows of the table are of the phrases that the model can read.
-        config, encoding = finetuning.load_model(values)
+        config, encoding = training.load_model(values)
         pairs.check_vocabulary(encoding)
-        questions = sets.readable_questions(questions, encoding)
+        questions = data.readable_questions(questions, encoding)
     num_phrases = np.array([len(question.phrases) for question in questions])
     num_fitting = np.array([question.num_fitting for question in questions])
     if not ranking.is_ranked(num_phrases, num_fitting).any():
@@ -97,7 +97,7 @@ def _by_masked_lm(values: flags.FlagValues, config: BertConfig,
     checkpoint = checkpoints.open_checkpoint(values.init_checkpoint)
     store_dir = files.make_directory(run_flags.required(values, "output_dir"), "--output_dir")
     devices = run_flags.find_devices(values, training=False)
-    questions = sets.load_questions(values.slots_file, encoding, store_dir, dynamic_padding=True)
+    questions = data.load_questions(values.slots_file, encoding, store_dir, dynamic_padding=True)
     source = masked_lm.source_of(questions.pairs)
     with Predictor(masked_lm.forward_of(config), source, devices) as predictor:
         predictor.restore(checkpoint)

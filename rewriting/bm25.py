@@ -9,7 +9,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from engine.store import Chunk, Column, Records
+from engine.data.store import Chunk, Column, Records
 from rewriting.clauses import words
 
 COLUMNS: Dict[str, Column] = {"terms": Column("int32", ragged=True),

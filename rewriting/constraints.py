@@ -6,7 +6,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from engine.store import Records
+from engine.data.store import Records
 from rewriting import phrases
 from rewriting.clauses import LETTER, Slot
 

@@ -16,9 +16,10 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from engine import command, files, log, run_flags, store
+from engine import command, files, log, run_flags
+from engine.data import store
+from engine.data.chunks import in_chunks
 from engine.errors import UserError
-from engine.pieces import in_pieces
 from engine.progress import Counter
 from rewriting import bm25, negatives, questions, texts
 from rewriting.clauses import Slot, slots
@@ -131,7 +132,7 @@ def _texts_with_slots(options: Options, description: str
         texts.read_texts(path, "--input_file", options.text_column, options.header)
         for path in options.input_files)
     with Counter(description, unit="texts") as counter:
-        for some in in_pieces(read, _TEXTS_AT_A_TIME):
+        for some in in_chunks(read, _TEXTS_AT_A_TIME):
             yield [(split_of(text, options), slots(text, options.min_words)) for text in some]
             counter.advance(len(some))
 

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from engine import pretraining_heads
-from engine.batches import Source
+from encoder import pretraining_heads
+from engine.data.batches import Source
 from engine.model import Forward, Outputs
 from rewriting.pairs import Pairs
 

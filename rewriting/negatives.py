@@ -4,7 +4,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set
 
 import numpy as np
 
-from engine import store
+from engine.data import store
 from rewriting import bm25, phrases
 from rewriting.clauses import Slot, count_words
 

@@ -10,10 +10,10 @@ from typing import Dict, NamedTuple, Sequence
 
 import numpy as np
 
-from engine.batches import Source
+from encoder.encoding import Encoding, truncated_lengths
+from engine.data.batches import Source
+from engine.data.store import Chunk, Column, RaggedChunk, Records
 from engine.errors import UserError
-from engine.store import Chunk, Column, Records, RaggedChunk
-from tasks.examples import Encoding, truncated_lengths
 from tokenization import BatchTokenizer
 
 _NUM_SPECIAL = 3  # [CLS] and two times [SEP]

@@ -4,7 +4,7 @@ from typing import Dict, Iterator, Sequence, Tuple
 
 import numpy as np
 
-from engine.store import Chunk, Column, Records
+from engine.data.store import Chunk, Column, Records
 
 COLUMNS: Dict[str, Column] = {"text": Column("uint8", ragged=True)}  # UTF-8
 _AT_A_TIME = 1 << 14

@@ -10,12 +10,13 @@ from typing import Iterator, List, NamedTuple, Optional
 
 import numpy as np
 
-from engine import files, log, store
+from encoder.encoding import Encoding
+from engine import files, log
+from engine.data import store
+from engine.data.chunks import in_chunks
 from engine.errors import UserError
-from engine.pieces import in_pieces
 from engine.progress import Counter
 from rewriting import bm25, pairs, phrases, texts
-from tasks.examples import Encoding
 
 _PHRASES_AT_A_TIME = 8192
 
@@ -49,7 +50,7 @@ def load_pool(path: str, column: Optional[str], encoding: Encoding, store_dir: s
         read = filter(None, map(str.strip, texts.read_texts(
             path, "--pool_file", column, role="pool")))
         with Counter(f"Preparing {path}", unit="phrases") as counter:
-            for some in in_pieces(read, _PHRASES_AT_A_TIME):
+            for some in in_chunks(read, _PHRASES_AT_A_TIME):
                 yield {**phrases.encode(some), **bm25.encode(some),
                        "ids": encoding.tokenizer.encode_batch(some), "hash": _hashes(some)}
                 counter.advance(len(some))

@@ -11,9 +11,9 @@ import os
 import re
 from typing import IO, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from engine.data import text_files
 from engine.errors import UserError
 from rewriting.clauses import Slot
-from tasks import formats
 
 BERT_AD_MARK = "“"
 _RUN = re.compile(f"{BERT_AD_MARK}+")
@@ -41,7 +41,7 @@ def read_questions(path: str) -> Iterator[Question]:
             file holds none.
     """
     extension = os.path.splitext(path)[1].lower()
-    if extension not in formats.FORMATS or extension == ".csv":
+    if extension not in text_files.FORMATS or extension == ".csv":
         raise UserError(f"{path}: its name must end in .jsonl, or in .tsv or .txt for bert-ad's "
                         "lines")
     read = _ours if extension == ".jsonl" else _bert_ads
@@ -54,14 +54,14 @@ def read_questions(path: str) -> Iterator[Question]:
 
 
 def _ours(path: str) -> Iterator[Question]:
-    for line_number, value in formats.json_objects(path):
+    for line_number, value in text_files.json_objects(path):
         texts = [value.get(name) for name in ("before", "clause", "after")]
         negatives = value.get("negatives", [])
         if not isinstance(negatives, list) or not all(
                 isinstance(text, str) for text in texts + negatives):
             raise UserError(f"{path}, line {line_number}: not a slot with \"before\", \"clause\" "
                             "and \"after\", texts, and \"negatives\", a list of texts")
-        before, clause, after, *negatives = map(formats.whole_characters, texts + negatives)
+        before, clause, after, *negatives = map(text_files.whole_characters, texts + negatives)
         _check_phrases(path, line_number, (clause, *negatives))
         yield Question(before, after, (clause, *negatives), 1)
 
@@ -69,7 +69,7 @@ def _ours(path: str) -> Iterator[Question]:
 def _bert_ads(path: str) -> Iterator[Question]:
     """Lines of one slot that follow each other are one question."""
     question: Optional[Question] = None
-    for line_number, line in formats.lines(path):
+    for line_number, line in text_files.lines(path):
         label, before, phrase, after = _parse_bert_ad(path, line_number, line.split("\t"))
         same = question and (question.before, question.after) == (before, after)
         if same and not (label and question.num_fitting):

@@ -15,12 +15,14 @@ from absl import flags
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from engine import command, files, log, run_flags
+from engine.data import text_files
+from engine.data.chunks import in_chunks
 from engine.errors import UserError
 from engine.inference import Predictor
-from engine.pieces import in_pieces
 from engine.progress import Counter
-from rewriting import answers, constraints, pairs, pool, rewriter, scorer, sets, texts
-from tasks import formats, trained
+from rewriting import constraints, data, pairs, pool, rewrite_files, rewriter, texts
+from rewriting.model import pairwise
+from tasks import model_folder
 
 USAGE = """Rewrites texts: each clause of a text may give its place to a phrase of a pool. BM25
 picks the phrases that are nearest to the text, the model says which fit, on every GPU that
@@ -53,7 +55,7 @@ def define_flags() -> flags.FlagValues:
     texts.define_flags(values)
     flags.DEFINE_string("output_file", None, "The rewrites; standard output where left out.",
                         flag_values=values)
-    flags.DEFINE_enum("format", None, sorted(answers.FORMATS), "Of the rewrites; the output "
+    flags.DEFINE_enum("format", None, sorted(rewrite_files.FORMATS), "Of the rewrites; the output "
                       "file's, or tsv, where left out.", flag_values=values)
     flags.DEFINE_integer("top_k", 5, "Rewrites of each text.", flag_values=values)
     flags.DEFINE_integer("num_candidates", 50, "Phrases that the model judges for each clause.",
@@ -82,7 +84,7 @@ def main(values: flags.FlagValues) -> None:
     demands = _constraints(values)
     limits = rewriter.Limits(*(run_flags.positive(values, name) for name in (
         "min_clause_words", "num_candidates", "top_k")))
-    form = formats.of_answers(values.output_file, values.format)
+    form = text_files.of_answers(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
     devices = run_flags.find_devices(values, training=False)
     read = _texts(values)
@@ -94,33 +96,33 @@ def main(values: flags.FlagValues) -> None:
     identity = _identity(values, checkpoint.path, phrases.content_hash, store_dir)
     # Any pairs tell the graph what pairs are made of.
     example = rewrites.example().source()
-    with answers.opened(values.output_file, form, identity) as output, \
-            Predictor(scorer.pairwise(model.config), example, devices) as predictor:
+    with rewrite_files.opened(values.output_file, form, identity) as output, \
+            Predictor(pairwise(model.config), example, devices) as predictor:
         predictor.restore(checkpoint)
         with Counter("Scoring", unit="pairs") as counter:
             predict = rewriter.predict_with(predictor, batch_size, counter.advance)
-            _rewrite_all(read, rewrites, predict, answers.FORMATS[form], output)
+            _rewrite_all(read, rewrites, predict, rewrite_files.FORMATS[form], output)
 
 
 def _rewrite_all(read: Iterator[str], rewrites: rewriter.Rewriter, predict: rewriter.Predict,
-                 written: answers.Formatter, output: answers.Output) -> None:
+                 written: rewrite_files.Formatter, output: rewrite_files.Output) -> None:
     count, num_without = 0, 0
     digest = hashlib.sha256()
     if output.done:
         for text in itertools.islice(read, output.done.count):
             digest.update(_line(text))
             count += 1
-        if answers.Done(count, digest.hexdigest()) != output.done:
+        if rewrite_files.Done(count, digest.hexdigest()) != output.done:
             raise UserError(f"the first {output.done.count:,} texts are not those that the "
                             "interrupted run has rewritten: give the same texts again, or remove "
                             "the file that ends in .part")
-    for some in in_pieces(read, _TEXTS_AT_A_TIME):
+    for some in in_chunks(read, _TEXTS_AT_A_TIME):
         for text, found in zip(some, rewrites.rewrite(some, predict)):
             digest.update(_line(text))
             count += 1
             num_without += not found
             output.write(written(count, text, found))
-        output.note(answers.Done(count, digest.hexdigest()))
+        output.note(rewrite_files.Done(count, digest.hexdigest()))
     if num_without:
         log.warn(f"{num_without:,} texts have no rewrite: they have no second clause, or no phrase "
                  "meets the demands")
@@ -133,8 +135,8 @@ def _line(text: str) -> bytes:
 def _model(values: flags.FlagValues):
     """The trained scorer and its checkpoint."""
     model_dir = run_flags.required(values, "output_dir")
-    model, checkpoint = trained.load(model_dir), trained.checkpoint_of(model_dir)
-    if model.task.labels != sets.LABELS:
+    model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
+    if model.task.labels != data.LABELS:
         raise UserError(f"--output_dir={model_dir} holds a classifier of other things; it must be "
                         "that of a training with python -m rewriting.run")
     pairs.check_vocabulary(model.encoding)
@@ -158,7 +160,7 @@ def _texts(values: flags.FlagValues) -> Iterator[str]:
     for name in ("text_column", "header"):
         if values[name].present:
             raise UserError(f"--{name} is for an --input_file; on standard input a line is a text")
-    return (line for _, line in formats.lines_of(sys.stdin.buffer, "standard input"))
+    return (line for _, line in text_files.lines_of(sys.stdin.buffer, "standard input"))
 
 
 def _identity(values: flags.FlagValues, checkpoint: str, pool_hash: str, store_dir: str) -> str:

@@ -4,13 +4,13 @@ from typing import Callable, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 
-from engine import store
+from encoder.encoding import Encoding
+from engine.data import store
 from engine.inference import Predictor
-from rewriting import pairs, phrases, sets
+from rewriting import data, pairs, phrases
 from rewriting.clauses import Slot, clauses, slots
 from rewriting.constraints import Constraints, PoolMasks
 from rewriting.pool import Pool
-from tasks.examples import Encoding
 
 
 Predict = Callable[[pairs.Pairs], np.ndarray]  # the model: pairs -> logits, [pairs, 2]
@@ -110,7 +110,7 @@ class Rewriter:
         rewrites: List[List[Rewrite]] = [[] for _ in texts]
         if not len(tried):
             return rewrites
-        probabilities = sets.KIND.scores(predict(tried))[:, 1]
+        probabilities = data.KIND.scores(predict(tried))[:, 1]
         text_numbers = np.array([number for number, _ in found])[tried.slots]
         for pair in np.lexsort((-probabilities, text_numbers)):
             number, slot = found[tried.slots[pair]]

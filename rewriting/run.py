@@ -15,12 +15,12 @@ from engine import command, files, inference, log, run_flags
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
-from rewriting import pairs, ranking, scorer, sets
+from rewriting import model, pairs, ranking
+from rewriting.data import KIND, PairwiseSet, QuestionSet, listwise_set, load_questions
 from rewriting.questions import EXTENSIONS
-from rewriting.sets import KIND, PairwiseSet, QuestionSet
-from tasks import finetuning, scoring
-from tasks.finetuning import Job, Settings
+from tasks import evaluation, training
 from tasks.table import Columns, Split, Task
+from tasks.training import Job, Settings
 
 USAGE = """Fine-tunes a scorer: does a phrase fit a slot of a text? On every GPU that
 CUDA_VISIBLE_DEVICES shows, from any BERT checkpoint.
@@ -57,7 +57,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_eval", False, "Rank the dev set.", flag_values=values)
     flags.DEFINE_bool("do_test", False, "Rank the test set; its figures end in _test.",
                       flag_values=values)
-    finetuning.define_flags(values)
+    training.define_flags(values)
     run_flags.define_training_flags(values)
     run_flags.define_evaluation_flags(values)
     run_flags.define_device_flags(values)
@@ -97,7 +97,7 @@ def _find_set(values: flags.FlagValues, name: str) -> str:
 
 def _job(values: flags.FlagValues) -> Job:
     """Checks what the flags say; the output directory is made last, when all is well."""
-    config, encoding = finetuning.load_model(values)
+    config, encoding = training.load_model(values)
     pairs.check_vocabulary(encoding)
     devices = run_flags.find_devices(values, training=values.do_train)
     unused = Split("", Columns(0))
@@ -109,8 +109,8 @@ def _job(values: flags.FlagValues) -> Job:
 def _load(job: Job, paths: Mapping[str, str]) -> Data:
     """Loads all sets before the first is used: a bad line must not surface after the training."""
     settings = job.settings
-    loaded = {name: sets.load_questions(path, job.encoding, settings.store_dir,
-                                        dynamic_padding=settings.dynamic_padding)
+    loaded = {name: load_questions(path, job.encoding, settings.store_dir,
+                               dynamic_padding=settings.dynamic_padding)
               for name, path in paths.items()}
     for name in loaded:
         if name != "train" and not loaded[name].is_ranked.any():
@@ -122,20 +122,20 @@ def _load(job: Job, paths: Mapping[str, str]) -> Data:
 
 def _train(job: Job, data: Data, objective: str) -> None:
     if objective == LISTWISE:
-        train_set, forward = sets.listwise(data.train), scorer.listwise(job.config)
+        train_set, forward = listwise_set(data.train), model.listwise(job.config)
     else:
-        train_set, forward = PairwiseSet(data.train), scorer.pairwise(job.config)
+        train_set, forward = PairwiseSet(data.train), model.pairwise(job.config)
     dev = data.held_out.get("")
     with inference.evaluator(
             lambda checkpoint: job.forward, lambda: dev.pairs.source(), job.devices,
             job.settings.batch_sizes.evaluate,
             lambda predictions: results_of(dev, predictions["logits"], objective)) as evaluate:
-        finetuning.train(job, train_set, evaluate, forward, facts={"--objective": objective})
+        training.train(job, train_set, evaluate, forward, facts={"--objective": objective})
 
 
 def _rank(job: Job, held_out: Mapping[str, QuestionSet], objective: str) -> None:
     """Writes eval_results.txt and eval_results.json."""
-    checkpoint = scoring.trained_checkpoint(job)
+    checkpoint = evaluation.trained_checkpoint(job)
     log.info(f"Scoring {checkpoint.path} (step {checkpoint.global_step})")
     results, details = {}, {}
     any_source = next(iter(held_out.values())).pairs.source()
@@ -153,7 +153,7 @@ def _rank(job: Job, held_out: Mapping[str, QuestionSet], objective: str) -> None
                             "chance" + suffix: ranking.chance(questions.num_phrases,
                                                               questions.num_fitting)})
     results.setdefault("eval_loss", results.get("eval_loss_test"))
-    scoring.write_results(job.settings.output_dir, results, details, checkpoint.global_step)
+    evaluation.write_results(job.settings.output_dir, results, details, checkpoint.global_step)
 
 
 def results_of(questions: QuestionSet, logits: np.ndarray, objective: str) -> Dict[str, float]:
@@ -162,7 +162,7 @@ def results_of(questions: QuestionSet, logits: np.ndarray, objective: str) -> Di
     Args:
         logits: of each pair, [pairs, 2].
     """
-    odds, labels = scorer.log_odds(logits.astype(np.float64)), questions.labels
+    odds, labels = model.log_odds(logits.astype(np.float64)), questions.labels
     if objective == LISTWISE:
         loss = _listwise_loss(questions, odds)
     else:

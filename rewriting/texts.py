@@ -6,9 +6,10 @@ from typing import Iterator, Optional
 from absl import flags
 
 from engine import files
+from engine.data import text_files
 from engine.errors import UserError
-from tasks import columns, formats
-from tasks.reading import read_examples
+from tasks import columns
+from tasks.examples import read_examples
 from tasks.table import Task
 
 
@@ -32,8 +33,8 @@ def read_texts(path: str, what: str, column: Optional[str] = None,
     Raises:
         UserError: the file cannot be read, or a row is not as the first ones are.
     """
-    if os.path.splitext(path)[1].lower() not in formats.FORMATS:
-        raise UserError(f"{what}={path}: its name must end in one of {', '.join(formats.FORMATS)}")
+    if os.path.splitext(path)[1].lower() not in text_files.FORMATS:
+        raise UserError(f"{what}={path}: its name must end in one of {', '.join(text_files.FORMATS)}")
     table = columns.read_head(files.require_file(path, what), header)
     if column is not None:
         table.position(column, role)

@@ -77,7 +77,7 @@ fine_tune_teacher() {
 }
 
 augment() {
-  "$python" -m distillation.augment --task_name="$task" --data_dir="$data_dir" \
+  "$python" -m augmentation.run --task_name="$task" --data_dir="$data_dir" \
     --vocab_file="$MASKED_LM/vocab.txt" --bert_config_file="$MASKED_LM/bert_config.json" \
     --init_checkpoint="$MASKED_LM" ${GLOVE:+--glove_embs="$GLOVE"} \
     --do_lower_case="$(is_lower_cased "$MASKED_LM")" --output_dir="$training_data"

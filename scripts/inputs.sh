@@ -55,7 +55,7 @@ get_small_encoder() {
 
 # convert_model FOLDER: makes $model of a Hugging Face folder; it appears whole or not at all.
 convert_model() {
-  "$python" -m engine.convert_checkpoint --from_huggingface="$1" --output_dir="$model"
+  "$python" -m encoder.convert --from_huggingface="$1" --output_dir="$model"
 }
 
 # find_data: sets $data_dir and $task.
@@ -69,7 +69,7 @@ find_data() {
 
 # is_lower_cased FOLDER: whether the vocabulary of the model there is; prints true or false.
 is_lower_cased() {
-  "$python" -c "import sys; from engine import vocabulary
+  "$python" -c "import sys; from encoder import vocabulary
 print(str(vocabulary.is_lower_cased(sys.argv[1])).lower())" "$1"
 }
 

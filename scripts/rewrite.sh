@@ -34,7 +34,7 @@ main() {
   if [[ $("$python" -c "from engine import runtime; print(runtime.visible_gpu_count())") == 0 ]]; then
     replicas=(--num_cpu_replicas=2)
   fi
-  lower_case=$("$python" -c "import sys; from engine import vocabulary
+  lower_case=$("$python" -c "import sys; from encoder import vocabulary
 print(str(vocabulary.is_lower_cased(sys.argv[1])).lower())" "$MODEL")
   model_flags=("--vocab_file=$MODEL/vocab.txt" "--bert_config_file=$MODEL/bert_config.json"
     "--do_lower_case=$lower_case" "--max_seq_length=$max_seq_length")

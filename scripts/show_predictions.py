@@ -10,7 +10,7 @@ from typing import Iterator, Sequence, Tuple
 from absl import flags
 
 from engine import command, files
-from tasks.reading import read_examples
+from tasks.examples import read_examples
 from tasks.table import find_task
 
 NUM_SHOWN = 3

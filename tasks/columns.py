@@ -6,8 +6,8 @@ import os
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from engine import log
+from engine.data import text_files
 from engine.errors import UserError
-from tasks import formats
 from tasks.table import Columns, Split
 
 # Names that columns commonly have, the likeliest first.
@@ -71,15 +71,15 @@ def read_head(path: str, header: Optional[bool]) -> Table:
     Raises:
         UserError: the file cannot be read, or holds nothing.
     """
-    kind = formats.FORMATS[os.path.splitext(path)[1].lower()]
+    kind = text_files.FORMATS[os.path.splitext(path)[1].lower()]
     if kind == "jsonl":
-        objects = [value for _, value in _first(formats.json_objects(path))]
+        objects = [value for _, value in _first(text_files.json_objects(path))]
         if not objects:
             raise UserError(f"{path} holds no examples")
         names = tuple(objects[0])
         return Table(path, kind, names, len(names),
                      [[value.get(name, "") for name in names] for value in objects])
-    read = formats.csv_rows if kind == "csv" else formats.tsv_rows
+    read = text_files.csv_rows if kind == "csv" else text_files.tsv_rows
     rows = [row for _, row in _first(read(path))]
     if not rows:
         raise UserError(f"{path} holds no examples")

@@ -11,9 +11,10 @@ from typing import Callable, Dict, Optional
 import tensorflow.compat.v1 as tf
 
 import modeling
+from encoder import classifier
 from engine import files, log, saved_model
 from engine.errors import UserError
-from tasks import classifier, kinds, model_card, trained
+from tasks import label_types, model_card, model_folder
 
 FROZEN_GRAPH = "frozen_graph.pb"
 INPUTS = ("input_ids", "input_mask", "segment_ids")
@@ -26,9 +27,9 @@ def _one_class(logits: tf.Tensor) -> Dict[str, tf.Tensor]:
 
 # Kind of the labels → the outputs that [batch, outputs] of the model mean.
 _OUTPUTS: Dict[str, Callable[[tf.Tensor], Dict[str, tf.Tensor]]] = {
-    kinds.OneClass.name: _one_class,
-    kinds.SeveralClasses.name: lambda logits: {"probabilities": tf.sigmoid(logits)},
-    kinds.Number.name: lambda logits: {"value": tf.squeeze(logits, -1)},
+    label_types.OneClass.name: _one_class,
+    label_types.SeveralClasses.name: lambda logits: {"probabilities": tf.sigmoid(logits)},
+    label_types.Number.name: lambda logits: {"value": tf.squeeze(logits, -1)},
 }
 
 
@@ -59,7 +60,7 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
         UserError: there is no trained model.
     """
     folder = target(output_dir)
-    model, checkpoint = trained.load(output_dir), trained.checkpoint_of(output_dir)
+    model, checkpoint = model_folder.load(output_dir), model_folder.checkpoint_of(output_dir)
 
     def build() -> saved_model.Signature:
         return _signature(model)
@@ -70,7 +71,7 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
             saved_model.write_frozen_graph(
                 os.path.join(draft, FROZEN_GRAPH), build, checkpoint, frozen_type)
         os.mkdir(os.path.join(draft, saved_model.ASSETS))
-        for name in trained.FILES:
+        for name in model_folder.FILES:
             shutil.copyfile(os.path.join(output_dir, name),
                             os.path.join(draft, saved_model.ASSETS, name))
         files.write_text(os.path.join(draft, "README.md"),
@@ -78,7 +79,7 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
     log.info(f"Exported {checkpoint.path} (step {checkpoint.global_step}): {folder}")
 
 
-def _signature(model: trained.TrainedModel) -> saved_model.Signature:
+def _signature(model: model_folder.TrainedModel) -> saved_model.Signature:
     """The model over int32 [batch, length] inputs of any size, in the default graph."""
     kind = model.task.kind
     inputs = {name: tf.placeholder(tf.int32, [None, None], name=name) for name in INPUTS}

@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
 import numpy as np
 
-from tasks.kinds import Kind, OneClass
+from tasks.label_types import Kind, OneClass
 
 # Of more classes than this, the confusion matrix is no longer written out.
 _MOST_CLASSES_IN_A_MATRIX = 100

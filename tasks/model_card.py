@@ -3,10 +3,11 @@
 import os
 from typing import Any, Iterable, List, Optional
 
-from engine import files, run_record
-from tasks import run_facts
-from tasks.kinds import Kind
-from tasks.trained import TrainedModel
+from engine import files
+from engine.training import run_record
+from tasks import report_facts
+from tasks.label_types import Kind
+from tasks.model_folder import TrainedModel
 
 # Of more labels than this, the page shows the first ones; `task.json` has them all.
 _MOST_LABELS = 100
@@ -53,7 +54,7 @@ def text(output_dir: str, model: TrainedModel, global_step: int,
     record = run_record.load(output_dir)
     task_name = record.facts["task"] if record else "unknown"
     kind = model.task.kind
-    settings = run_facts.settings(task_name, model.config, model.encoding, record)
+    settings = report_facts.settings(task_name, model.config, model.encoding, record)
     return "\n".join([
         f"# {task_name}: a fine-tuned BERT\n",
         f"{_described(kind)}, for {'pairs of texts' if model.takes_pairs else 'single texts'}; "
@@ -61,7 +62,7 @@ def text(output_dir: str, model: TrainedModel, global_step: int,
         *_labels(kind),
         *_metrics(output_dir, global_step),
         "## Settings\n", *_table(("setting", "value"), settings.items()),
-        "## Environment\n", *_table(("of the export", ""), run_facts.environment().items()),
+        "## Environment\n", *_table(("of the export", ""), report_facts.environment().items()),
         "## How to use it\n",
         _USE.format(max_seq_length=model.encoding.max_seq_length,
                     casing="lower-cased" if model.encoding.do_lower_case else "in their case",

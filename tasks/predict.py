@@ -14,15 +14,18 @@ import numpy as np
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
+from encoder import classifier
 from engine import checkpoints, command, files, log, run_flags
+from engine.data import text_files
+from engine.data.chunks import in_chunks
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Forward
 from engine.progress import Counter
-from tasks import classifier, columns, formats, kinds, trained
-from tasks.examples import TextSet, encode_texts, in_chunks
-from tasks.reading import Example, read_examples
+from tasks import columns, data, label_types, model_folder
+from tasks.data import TextSet, encode_texts
+from tasks.examples import Example, read_examples
 
 USAGE = """Scores texts with a trained model, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
@@ -62,11 +65,11 @@ def main(values: flags.FlagValues) -> None:
     """Reads, scores and writes, a bounded number of texts at a time."""
     model_dir = run_flags.required(values, "output_dir")
     batch_size = run_flags.positive(values, "predict_batch_size")
-    model, checkpoint = trained.load(model_dir), trained.checkpoint_of(model_dir)
+    model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
     devices = run_flags.find_devices(values, training=False)
-    form = formats.of_answers(values.output_file, values.format)
+    form = text_files.of_answers(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
-    chunks = in_chunks(_examples(values, model))
+    chunks = in_chunks(_examples(values, model), data.CHUNK_EXAMPLES)
     first = next(chunks, None)
     with files.output(values.output_file) as file:
         written = _writer(form, model.task.kind, file)
@@ -92,7 +95,7 @@ def _score(forward: Forward, sets: Iterator[TextSet], devices: Devices,
                 write(texts.kind.scores(logits))
 
 
-def _examples(values: flags.FlagValues, model: trained.TrainedModel) -> Iterator[Example]:
+def _examples(values: flags.FlagValues, model: model_folder.TrainedModel) -> Iterator[Example]:
     if values.input_file:
         table = columns.read_head(_known(values.input_file), values.header)
         said = columns.Roles(values.text_column, values.text_pair_column, None)
@@ -104,14 +107,14 @@ def _examples(values: flags.FlagValues, model: trained.TrainedModel) -> Iterator
     for name in ("text_column", "text_pair_column", "header"):
         if values[name].present:
             raise UserError(f"--{name} is for an --input_file; on standard input a line is a text")
-    for line_number, line in formats.lines_of(sys.stdin.buffer, "standard input"):
+    for line_number, line in text_files.lines_of(sys.stdin.buffer, "standard input"):
         yield _example_of_line(line_number, line, model.takes_pairs)
 
 
 def _known(path: str) -> str:
-    if os.path.splitext(path)[1].lower() not in formats.FORMATS:
+    if os.path.splitext(path)[1].lower() not in text_files.FORMATS:
         raise UserError(f"--input_file={path}: its name must end in one of "
-                        f"{', '.join(formats.FORMATS)}")
+                        f"{', '.join(text_files.FORMATS)}")
     return files.require_file(path, "--input_file")
 
 
@@ -125,7 +128,7 @@ def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
     return Example(text_a, text_b, None)
 
 
-def _writer(form: str, kind: kinds.Kind, file: IO[str]) -> Callable[[np.ndarray], None]:
+def _writer(form: str, kind: label_types.Kind, file: IO[str]) -> Callable[[np.ndarray], None]:
     """A function that writes the answers to some texts from their scores, [n, outputs]."""
     names = kind.labels
     if form == "tsv":

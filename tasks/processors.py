@@ -11,8 +11,8 @@ from typing import Any, List, NamedTuple, Optional
 import tensorflow.compat.v1 as tf
 
 from engine import files
+from engine.data import text_files
 from engine.errors import UserError
-from tasks import formats
 from tasks import metrics as scores
 from tasks.table import Columns, Task
 
@@ -47,7 +47,7 @@ class DataProcessor:
     @classmethod
     def _read_tsv(cls, input_file: str, quotechar: Optional[str] = None) -> List[List[str]]:
         """The rows of a tab-separated file; quotes are text, as they are in the original."""
-        return [fields for _, fields in formats.tsv_rows(input_file)]
+        return [fields for _, fields in text_files.tsv_rows(input_file)]
 
 
 class ProcessorSplit(NamedTuple):

@@ -1,172 +1,76 @@
-"""One HTML page about a run: how it learned, how good it is and where it errs.
+"""What the report page says of a fine-tuning: its settings, its curves, its mistakes."""
 
-The page needs no network and runs no script. Its curves are drawn by matplotlib as SVG
-in the page, in the page's own colours and fonts; `report.html.j2` makes the rest.
-"""
-
-import io
-import math
 import os
-import re
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence
 
 import numpy as np
 
-from engine import files
-from engine.summaries import History
+from engine import log
+from engine.training import run_record, summaries
+from tasks import report_facts, report_page
+from tasks.evaluation import Evaluation
+from tasks.examples import read_examples
+from tasks.label_types import Kind
+from tasks.training import Job
 
-# Up to so many classes, the cells of a confusion matrix have room for their numbers.
-_MAX_NUMBERED_CLASSES = 20
-# From so many points on, the mean over a tenth of them is drawn over a noisy curve.
-_MIN_SMOOTHED_POINTS = 30
-# What matplotlib draws with, and the page's colour in its place, light or dark.
-_INK, _GRID, _CURVE, _POINTS = "#000001", "#000002", "#000003", "#000004"
-_PAGE_COLOURS = {_INK: "var(--soft)", _GRID: "var(--line)",
-                 _CURVE: "rgb(var(--right))", _POINTS: "rgb(var(--right) / 0.45)"}
-_STYLE = {
-    "font.size": 9, "text.color": _INK, "xtick.color": _INK, "ytick.color": _INK,
-    "xtick.major.size": 0, "ytick.major.size": 0,
-    "axes.edgecolor": _GRID, "axes.grid": True, "axes.grid.axis": "y", "grid.color": _GRID,
-    "axes.spines.left": False, "axes.spines.right": False, "axes.spines.top": False,
-    "svg.fonttype": "none"}
+_FILE = "report.html"
+_MOST_MISTAKES = 20
+_MOST_CHARACTERS = 1000
 
 
-class Mistake(NamedTuple):
-    """An example that the model gets wrong."""
-    text_a: str
-    text_b: Optional[str]
-    label: Union[str, float]  # a number in a regression
-    predicted: Union[str, float]
-    probability: Optional[float]  # of the predicted label; None in a regression
+def write(job: Job, evaluation: Optional[Evaluation]) -> None:
+    """Writes report.html into the output directory."""
+    path = os.path.join(job.settings.output_dir, _FILE)
+    page = report_page.Report(
+        title=f"{job.task_name}: {os.path.basename(os.path.abspath(job.settings.output_dir))}",
+        facts={"Settings": report_facts.settings(job.task_name, job.config, job.encoding,
+                                              run_record.load(job.settings.output_dir)),
+               "Environment": {"devices": job.devices.describe(),
+                               "replicas": job.devices.num_replicas,
+                               **report_facts.environment()}},
+        history=summaries.read_history(job.settings.output_dir),
+        # "loss" is the original's second name of "eval_loss".
+        evaluation=[(name, value) for name, value in (evaluation.results if evaluation else {})
+                    .items() if name != "loss"])
+    if evaluation:
+        page = page._replace(
+            confusion=_confusion(job, evaluation), mistakes=_mistakes(job, evaluation),
+            per_class=[report_page.ClassScores(*row.values()) for row in evaluation.per_class])
+    report_page.write_report(path, page)
+    log.info(f"Report: {path}")
 
 
-class ClassScores(NamedTuple):
-    """How good the predictions of one label are."""
-    label: str
-    precision: float
-    recall: float
-    f1: float
-    support: int  # examples that have it
+def _confusion(job: Job, evaluation: Evaluation) -> Optional[report_page.Confusion]:
+    if not evaluation.confusion_matrix:
+        return None
+    return report_page.Confusion(job.task.labels, np.array(evaluation.confusion_matrix))
 
 
-class Confusion(NamedTuple):
-    """How often each label was taken for which."""
-    labels: Sequence[str]
-    counts: np.ndarray  # [true label, predicted label]
+def _mistakes(job: Job, evaluation: Evaluation) -> Sequence[report_page.Mistake]:
+    """The worst ones with their texts, which are read once more: the store has only ids."""
+    kind, errors = job.task.kind, evaluation.errors
+    worst: List[int] = [int(index) for index in np.argsort(-errors, kind="stable")[:_MOST_MISTAKES]
+                        if errors[index] > 0]
+    wanted, found = set(worst), {}
+    if wanted:
+        for index, example in enumerate(
+                read_examples(job.task, job.task.dev, job.settings.data_dir)):
+            if index in wanted:
+                found[index] = example
+            if len(found) == len(wanted):
+                break
+    return [report_page.Mistake(
+        _excerpt(found[index].text_a), _excerpt(found[index].text_b), _shown(kind, evaluation.labels[index]),
+        _shown(kind, evaluation.predicted[index]),
+        float(errors[index]) if kind.labels else None) for index in worst]
 
 
-class Report(NamedTuple):
-    """What a page says; a part that is empty or None has no place on it."""
-    title: str
-    facts: Mapping[str, Mapping[str, Any]]  # section -> name -> value
-    history: History
-    evaluation: Sequence[Tuple[str, float]]  # metric, value
-    confusion: Optional[Confusion] = None
-    per_class: Sequence[ClassScores] = ()
-    mistakes: Sequence[Mistake] = ()  # the most confident first
+def _excerpt(text: Optional[str]) -> Optional[str]:
+    """As much of a text as anyone reads on a page."""
+    if text is None or len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"{text[:_MOST_CHARACTERS]} ..."
 
 
-class _Chart(NamedTuple):
-    """How a curve of the history is drawn."""
-    name: str
-    title: str
-    is_noisy: bool = True
-    is_share: bool = False
-
-
-# The first is drawn larger than the others.
-_CHARTS = (_Chart("loss", "Training loss"),
-           _Chart("learning_rate", "Learning rate", is_noisy=False),
-           _Chart("gradient_norm", "Gradient norm"),
-           _Chart("examples_per_second", "Examples per second"),
-           _Chart("padding_share", "Padding in batches", is_share=True))
-
-
-class _Figure(NamedTuple):
-    title: str
-    last_value: str
-    svg: str
-
-
-def write_report(path: str, report: Report) -> None:
-    """Writes the page to `path`, whole or not at all."""
-    import jinja2  # where a page is written, and not at the start of every run
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(os.path.dirname(os.path.abspath(__file__))),
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["number"] = _number
-    page = environment.get_template("report.html.j2").render(
-        report._asdict(), figures=_figures(report.history), max_numbered=_MAX_NUMBERED_CLASSES)
-    files.write_text(path, page + "\n")
-
-
-def _number(value: Union[str, int, float]) -> str:
-    """As people read it: with separators of thousands, or four digits behind the point."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, (int, np.integer)):
-        return f"{value:,}"
-    if not math.isfinite(value):
-        return "n/a"
-    return f"{value:,.4f}" if value == 0 or 1e-3 <= abs(value) < 1e6 else f"{value:.3g}"
-
-
-def _figures(history: History) -> List[_Figure]:
-    """One of each curve that has a course."""
-    charts = [chart for chart in _CHARTS if len(history.get(chart.name, ())) > 1]
-    return [_Figure(chart.title, _tick(chart, history[chart.name][-1][1]),
-                    _svg(chart, history[chart.name], is_large=chart is charts[0]))
-            for chart in charts]
-
-
-def _tick(chart: _Chart, value: float) -> str:
-    if chart.is_share:
-        return f"{100 * value:.3g}%"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _svg(chart: _Chart, points: Sequence[Tuple[int, float]], *, is_large: bool) -> str:
-    """A curve over the steps, as an element of a page."""
-    import matplotlib
-    from matplotlib.figure import Figure
-    stream = io.StringIO()
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": chart.name}):
-        figure = Figure(figsize=(4.6, 3.15) if is_large else (2.8, 1.66), layout="constrained")
-        _draw(figure.add_subplot(), chart, points, num_ticks=5 if is_large else 4)
-        figure.savefig(stream, format="svg", transparent=True)
-    return _as_element(stream.getvalue(), f"{chart.title} over the steps")
-
-
-def _draw(axes, chart: _Chart, points: Sequence[Tuple[int, float]], *, num_ticks: int) -> None:
-    from matplotlib.ticker import MaxNLocator
-    steps, values = np.array(points, np.float64).T
-    if chart.is_noisy and len(values) >= _MIN_SMOOTHED_POINTS:
-        axes.plot(steps, values, color=_POINTS, linewidth=0.8)
-        values = _moving_mean(values, len(values) // 10)
-    axes.plot(steps, values, color=_CURVE, linewidth=1.4)
-    axes.margins(x=0.01)
-    axes.set_ylim(bottom=min(0, min(value for _, value in points)))
-    axes.xaxis.set_major_locator(MaxNLocator(num_ticks, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(num_ticks))
-    axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
-    axes.yaxis.set_major_formatter(lambda value, _: _tick(chart, value))
-
-
-def _moving_mean(values: np.ndarray, width: int) -> np.ndarray:
-    """The mean over `width` values around each, or as many as there are at the ends."""
-    window = np.ones(width)
-    counts = np.convolve(np.ones(len(values)), window, "same")
-    return np.convolve(values, window, "same") / counts
-
-
-def _as_element(svg: str, description: str) -> str:
-    """Of a file of matplotlib's what a page needs, in the page's colours, at any width."""
-    from markupsafe import Markup
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg"):], flags=re.DOTALL)
-    view_box = re.search(r'viewBox="[^"]*"', svg).group()
-    svg = re.sub("<svg[^>]*>", f'<svg {view_box} role="img" aria-label="{description}">', svg,
-                 count=1)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # the same in all figures
-    for colour, page_colour in _PAGE_COLOURS.items():
-        svg = svg.replace(colour, page_colour)
-    return Markup(svg.strip())
+def _shown(kind: Kind, label: Any) -> Any:
+    return kind.written(label) or "none" if kind.labels else float(label)

@@ -7,8 +7,7 @@ Adding a task is adding a row.
 from typing import NamedTuple, Optional, Tuple
 
 from engine.errors import UserError
-from tasks import kinds
-from tasks import metrics as scores
+from tasks import label_types, metrics as scores
 
 
 class Columns(NamedTuple):
@@ -46,13 +45,13 @@ class Task(NamedTuple):
     mismatched_test: Optional[Split] = None
 
     @property
-    def kind(self) -> kinds.Kind:
+    def kind(self) -> label_types.Kind:
         """What a label of this task is."""
         if self.label_separator:
-            return kinds.SeveralClasses(self.labels, self.label_separator)
+            return label_types.SeveralClasses(self.labels, self.label_separator)
         if self.labels:
-            return kinds.OneClass(self.labels, self.label_aliases)
-        return kinds.Number()
+            return label_types.OneClass(self.labels, self.label_aliases)
+        return label_types.Number()
 
 
 def _glue(columns: Columns, test_columns: Columns, **kwargs) -> Task:

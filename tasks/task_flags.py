@@ -7,7 +7,7 @@ from absl import flags
 
 from engine import files, run_flags
 from engine.errors import UserError
-from tasks import kinds, own_data, processors
+from tasks import label_types, processors, user_files
 from tasks.table import TASKS, Task, find_task
 
 # --task_name of a task that is made of a user's own files.
@@ -27,11 +27,11 @@ def define_named(values: flags.FlagValues) -> None:
                         flag_values=values)
     flags.DEFINE_string("task_name", None, f"One of {', '.join(sorted(TASKS))}; or {OWN_DATA}, "
                         "for a file of your own.", flag_values=values)
-    own_data.define_flags(values)
+    user_files.define_flags(values)
 
 
 def find(values: flags.FlagValues, sets: Sequence[str],
-         known: Optional[Tuple[kinds.Kind, bool]] = None) -> Tuple[str, Task]:
+         known: Optional[Tuple[label_types.Kind, bool]] = None) -> Tuple[str, Task]:
     """The task's name and the task.
 
     Args:
@@ -50,7 +50,7 @@ def find(values: flags.FlagValues, sets: Sequence[str],
         return values.processor, processors.make_task(values.processor)
     name = run_flags.required(values, "task_name")
     if name == OWN_DATA:
-        return name, own_data.make_task(own_data.Options.of_flags(values), sets, *(known or ()))
+        return name, user_files.make_task(user_files.Options.of_flags(values), sets, *(known or ()))
     refuse_own_data_flags(values, ("data_dir", "train_file"))
     name, task = find_task(name)
     if values.train_file:
@@ -61,7 +61,7 @@ def find(values: flags.FlagValues, sets: Sequence[str],
 
 def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> None:
     """Raises a UserError where a flag of a user's own files is set that is not among these."""
-    for name in own_data.Options._fields:
+    for name in user_files.Options._fields:
         if name not in allowed and values[name].present:
             raise UserError(f"--{name} is for --task_name={OWN_DATA} alone")
 

@@ -7,7 +7,7 @@ import numpy as np
 
 import modeling
 from conftest import TinyModel
-from engine import pretraining_heads
+from encoder import pretraining_heads
 
 import tensorflow.compat.v1 as tf
 

@@ -6,9 +6,10 @@ import pytest
 import optimization
 from commands import arguments, run_command
 from conftest import assert_same_training, checkpoint_values, write_cola
-from engine import batches, checkpoints
+from encoder import classifier
+from engine import checkpoints
+from engine.data import batches
 from engine.model import Outputs
-from tasks import classifier
 from test_replica_equivalence import (STEPS, Crash, crash_after, recorded, settings, train,
                                       training_source)
 

@@ -13,8 +13,8 @@ import pytest
 
 from commands import arguments, run_here
 from conftest import ROOT, sentences
-from distillation import augment
-from distillation.growing_file import GrowingFile
+from augmentation import run
+from engine.resumable_file import GrowingFile
 from masked_lm import write_tiny_masked_lm
 from test_augmentation import SETTINGS, augment_here, write_cola
 
@@ -92,18 +92,18 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
 
 
 def test_memory_does_not_grow_with_the_file(model, flags, tmp_path, monkeypatch):
-    monkeypatch.setattr(augment, "_WORDS_AT_A_TIME", 60)
-    in_pieces, append, held = augment._in_pieces, GrowingFile.append, []
+    monkeypatch.setattr(run, "_WORDS_AT_A_TIME", 60)
+    in_chunks, append, held = run._in_chunks, GrowingFile.append, []
 
     def traced(*arguments):
         tracemalloc.start()  # before the first row is read
-        return in_pieces(*arguments)
+        return in_chunks(*arguments)
 
     def watched(file, text, num_rows):
         held.append(tracemalloc.get_traced_memory()[0])
         append(file, text, num_rows)
 
-    monkeypatch.setattr(augment, "_in_pieces", traced)
+    monkeypatch.setattr(run, "_in_chunks", traced)
     monkeypatch.setattr(GrowingFile, "append", watched)
     augment_here(model, tmp_path / "out", **{**flags, "num_cpu_replicas": 1})
     tracemalloc.stop()

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from conftest import cpu_devices
-from distillation import augment, masked_words
-from distillation.masked_words import MaskedLanguageModel, Places
+from augmentation import masked_lm, run
+from augmentation.masked_lm import MaskedLanguageModel, Places
 from engine import checkpoints, command
 from masked_lm import OneAtATime, write_tiny_masked_lm
-from tasks.examples import load_encoding
-from tasks.reading import read_examples
+from encoder.encoding import load_encoding
+from tasks.examples import read_examples
 from tasks.table import TASKS
 from tokenization import FullTokenizer
 
@@ -50,7 +50,7 @@ def augment_here(model, directory, **flags):
     """Runs the command in this process; returns the lines of the augmented training set."""
     values = {**model._asdict(), "output_dir": directory, "num_cpu_replicas": 1, **SETTINGS,
               **flags}
-    command.run(augment.main, augment.define_flags(), usage="", argv=["augment", *(
+    command.run(run.main, run.define_flags(), usage="", argv=["augment", *(
         f"--{name}={value}" for name, value in values.items() if value is not None)])
     files = [name for name in os.listdir(str(directory)) if name.startswith("train.")
              and not name.endswith(".json")]
@@ -133,7 +133,7 @@ def test_replicas_batches_and_pieces_of_work_change_no_byte(
     write_cola(tmp_path / "cola", TEXTS * 3)
     flags = {"task_name": "cola", "data_dir": tmp_path / "cola", "glove_embs": glove}
     expected = augment_here(model, tmp_path / "expected", **flags)
-    monkeypatch.setattr(augment, "_WORDS_AT_A_TIME", words_at_a_time)
+    monkeypatch.setattr(run, "_WORDS_AT_A_TIME", words_at_a_time)
     assert expected == augment_here(model, tmp_path / "out", num_cpu_replicas=replicas,
                                     predict_batch_size=batch, **flags)
     assert expected != augment_here(model, tmp_path / "other", **{**flags, "seed": 8})
@@ -163,7 +163,7 @@ def test_what_rounding_could_decide_is_decided_alone(model, monkeypatch):
     with language_model(model, replicas=2) as batched:
         expected = batched.candidates(places)
         scores = batched._best(places)[1]
-        monkeypatch.setattr(masked_words, "_SCORE_TOLERANCE", float(np.median(scores)))
+        monkeypatch.setattr(masked_lm, "_SCORE_TOLERANCE", float(np.median(scores)))
         np.testing.assert_array_equal(batched.candidates(places), expected)
         alone = [batched._best(Places(places.pieces, *(column[index:index + 1]
                                                        for column in places[1:])))
@@ -265,9 +265,9 @@ def test_a_file_of_ones_own_keeps_its_format_its_columns_and_its_labels(name, mo
                                 for text, more, labels in ROWS))
     flags = {"task_name": "file", "label_kind": "multi_label", "text_column": "text"}
     augment_here(model, tmp_path / "out", data_dir=tmp_path / "data", **flags)
-    from tasks import own_data
+    from tasks import user_files
     for directory, each in (("data", 1), ("out", 3)):
-        task = own_data.make_task(own_data.Options(
+        task = user_files.make_task(user_files.Options(
             str(tmp_path / directory), None, None, None, "text", None, None, None, "multi_label",
             None), ["train"])
         assert task.labels == ("a", "b")

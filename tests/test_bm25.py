@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from engine.store import Records
+from engine.data.store import Records
 from rewriting import bm25
 
 WORDS = [f"w{number}" for number in range(30)]

@@ -8,9 +8,9 @@ import pytest
 
 import modeling
 import optimization
+from encoder import classifier
 from engine import runtime
 from engine.devices import Devices
-from tasks import classifier
 
 import tensorflow.compat.v1 as tf
 

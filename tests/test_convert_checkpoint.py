@@ -18,8 +18,8 @@ from safetensors.numpy import load_file
 import tensorflow.compat.v1 as tf
 
 import modeling
-from engine import vocabulary
-from engine.convert_checkpoint import convert_from_huggingface, convert_from_tensorflow
+from encoder import vocabulary
+from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from huggingface_folders import (
     CONFIG, ENCODER, HEADS, HIDDEN, POOLER, TOKENS, VOCAB, prefixed, random_tensors,
     write_bare_encoder, write_huggingface)

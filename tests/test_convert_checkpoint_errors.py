@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from engine import convert_checkpoint
-from engine.convert_checkpoint import convert_from_huggingface, convert_from_tensorflow
+from encoder import convert
+from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine.errors import UserError
 from conftest import ROOT
 from huggingface_folders import HIDDEN, VOCAB, write_bare_encoder
@@ -122,10 +122,10 @@ def test_a_folder_with_something_in_it_is_never_written_into(bare_encoder, tmp_p
     (["--from_huggingface=x", "--output_dir=y", "--vocab_file=z"], "go with --from_tensorflow"),
 ])
 def test_flags_that_make_no_sense_together_are_one_clear_line(arguments, message):
-    values = convert_checkpoint.define_flags()
+    values = convert.define_flags()
     values(["convert_checkpoint", *arguments])
     with pytest.raises(UserError, match=message):
-        convert_checkpoint.main(values)
+        convert.main(values)
 
 
 def test_bad_input_exits_with_status_2_and_one_line(tmp_path):
@@ -142,6 +142,6 @@ def test_the_command_prints_where_the_checkpoint_is(bare_encoder, tmp_path):
 
 
 def run_command(*arguments):
-    return subprocess.run([sys.executable, "-m", "engine.convert_checkpoint", *arguments],
+    return subprocess.run([sys.executable, "-m", "encoder.convert", *arguments],
                           cwd=ROOT, encoding="utf-8",
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 
 from commands import arguments, run_here
 from conftest import checkpoint_values, sentences
+from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine import command
-from engine.convert_checkpoint import convert_from_huggingface, convert_from_tensorflow
 from engine.errors import UserError
 from huggingface_folders import (
     ENCODER, HIDDEN, POOLER, TOKENS, random_tensors, write_huggingface)

@@ -10,11 +10,13 @@ import tensorflow.compat.v1 as tf
 import modeling
 from commands import run_here
 from conftest import checkpoint_values, cpu_devices, sentences, write_cola
-from distillation import general, models, run, student, teacher
-from engine import checkpoints, convert_checkpoint
+from distillation import general, model, run, student, teacher
+from encoder import convert
+from engine import checkpoints
 from pretraining_files import LENGTH, features_of, write_frozen, write_unmasked
-from tasks import classifier, kinds, predict
-from tasks.examples import load_texts
+from encoder import classifier
+from tasks import label_types, predict
+from tasks.data import load_texts
 from tasks.table import TASKS
 
 SHAPE = "1,8,2,12"  # of a student with another hidden size than its teacher's, 16
@@ -101,7 +103,7 @@ def test_the_student_evaluates_predicts_exports_and_converts_like_any_model(
         run_here(dict(output_dir=folder, input_file=texts, output_file=answers, header=False,
                       text_column=1, num_cpu_replicas=1), predict)
         assert len(answers.read_text().splitlines()) == 6
-    run_here(dict(from_tensorflow=both_stages, output_dir=tmp_path / "hf"), convert_checkpoint)
+    run_here(dict(from_tensorflow=both_stages, output_dir=tmp_path / "hf"), convert)
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [
         "BertForSequenceClassification"]
 
@@ -255,7 +257,7 @@ LOGITS, OTHERS = np.array([[1.0, -0.5], [0.2, 2.0]]), np.array([[0.3, 0.1], [-1.
 
 
 @pytest.mark.parametrize("kind, columns", [
-    (kinds.OneClass("ab"), 2), (kinds.SeveralClasses("ab", ","), 2), (kinds.Number(), 1)])
+    (label_types.OneClass("ab"), 2), (label_types.SeveralClasses("ab", ","), 2), (label_types.Number(), 1)])
 @pytest.mark.parametrize("label_weight", [0.0, 0.25])
 def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
         tiny_model, kind, columns, label_weight):
@@ -268,7 +270,7 @@ def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
                 for name in ("input_ids", "input_mask", "segment_ids")}
     features["input_ids"] += tf.range(3)[:, tf.newaxis]
     features.update(teacher_logits=tf.constant(taught), label_ids=tf.constant(labels))
-    forward = models.prediction(
+    forward = model.prediction(
         classifier.forward_of(tiny_model.config(), kind.num_outputs), kind, temperature=tau,
         label_weight=label_weight)
     outputs = forward(features, True, None)
@@ -276,7 +278,7 @@ def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
         session.run(tf.global_variables_initializer())
         loss, logits = session.run([outputs.loss, outputs.predictions["logits"]])
     if kind.name == "classes":
-        soft = -(np.exp(kinds.log_softmax(taught / tau)) * kinds.log_softmax(logits / tau)).sum(1)
+        soft = -(np.exp(label_types.log_softmax(taught / tau)) * label_types.log_softmax(logits / tau)).sum(1)
     elif kind.name == "multi_label":
         p, q = (1 / (1 + np.exp(-x / tau)) for x in (taught, logits))
         soft = -(p * np.log(q) + (1 - p) * np.log(1 - q)).mean(1)

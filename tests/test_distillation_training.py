@@ -5,8 +5,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from conftest import assert_same_training, checkpoint_values
-from distillation import models, teacher
-from engine import saving
+from distillation import model, teacher
+from engine.training import checkpoint_hook
 from test_replica_equivalence import settings, train, train_in_two_parts, training_source
 
 STEPS = 6
@@ -23,11 +23,11 @@ def source(tiny_model, tmp_path_factory):
     return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
 
 
-def distil(model, taught, source, num_replicas, run_settings, **config_changes):
+def distil(bert, taught, source, num_replicas, run_settings, **config_changes):
     """Trains a student of one layer that starts with the model's; returns its checkpoint."""
-    config = model.config(num_hidden_layers=1, **config_changes)
-    forward = models.intermediate(config, taught, (2,), attention=True)
-    return train(model, source, num_replicas, run_settings, forward=forward)
+    config = bert.config(num_hidden_layers=1, **config_changes)
+    forward = model.intermediate(config, taught, (2,), attention=True)
+    return train(bert, source, num_replicas, run_settings, forward=forward)
 
 
 def test_replicas_and_micro_batches_end_with_the_same_student(
@@ -47,7 +47,7 @@ def test_replicas_and_micro_batches_end_with_the_same_student(
 def test_an_interrupted_stage_ends_bit_for_bit_like_the_uninterrupted_one(
         tiny_model, taught, source, tmp_path, monkeypatch):
     dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
-    forward = models.intermediate(
+    forward = model.intermediate(
         tiny_model.config(num_hidden_layers=1, **dropout), taught, (2,), attention=True)
     whole = train(tiny_model, source, 2, settings(tmp_path / "whole", 8), forward=forward)
     resumed = train_in_two_parts(tiny_model, source, (2, 2), tmp_path / "parts", crash_step=7,
@@ -66,8 +66,8 @@ def test_the_teacher_stays_as_it_is_on_every_replica_and_in_no_checkpoint(
                 name = variable.op.name[len(teacher.SCOPE) + 1:]
                 held.extend((name, value) for value in session.run(list(variable.values)))
         original(self, session)
-    original = saving.SaveHook.end
-    monkeypatch.setattr(saving.SaveHook, "end", end)
+    original = checkpoint_hook.SaveHook.end
+    monkeypatch.setattr(checkpoint_hook.SaveHook, "end", end)
     student = distil(tiny_model, taught, source, 2,
                      settings(tmp_path / "out", 8, num_train_steps=STEPS, learning_rate=1e-2))
     expected = checkpoint_values(taught.checkpoint.path)
@@ -83,7 +83,7 @@ def test_the_teacher_stays_as_it_is_on_every_replica_and_in_no_checkpoint(
 def test_distilling_brings_the_students_states_and_scores_to_its_teachers(
         tiny_model, taught, source, tmp_path):
     """The loss over the same examples, before and after."""
-    forward = models.intermediate(
+    forward = model.intermediate(
         tiny_model.config(num_hidden_layers=1), taught, (2,), attention=True)
     features = source.fetch(np.arange(40), 16)
     trained = distil(tiny_model, taught, source, 1,

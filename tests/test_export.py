@@ -21,9 +21,9 @@ from commands import arguments, run_here
 from conftest import ROOT, checkpoint_values, sentences, write_cola
 from engine import checkpoints, command, files, runtime, saved_model
 from engine.errors import UserError
-from tasks import predict, trained
-from tasks.examples import encode_texts
-from tasks.reading import Example
+from tasks import model_folder, predict
+from tasks.data import encode_texts
+from tasks.examples import Example
 
 NUM_TEXTS = 11
 TEXTS = sentences(NUM_TEXTS, 3)
@@ -64,7 +64,7 @@ def cola_flags(directory):
 
 def features_of(export_dir):
     """The test set as the model's inputs, padded to one length."""
-    model = trained.load(str(export_dir))
+    model = model_folder.load(str(export_dir))
     texts = encode_texts([Example(text, None, None) for text in TEXTS], model.task,
                          model.encoding)
     source = texts.source(with_labels=False)
@@ -130,7 +130,7 @@ def test_it_has_the_numbers_of_do_predict_whatever_the_sizes_of_the_batch(export
     outputs = run_saved_model(exported / "export", features)
     np.testing.assert_allclose(scores_of(outputs), expected(exported), atol=1e-5)
     assert ("label_index" in outputs) == (
-        trained.load(str(exported)).task.kind.name == "classes")
+        model_folder.load(str(exported)).task.kind.name == "classes")
     if "label_index" in outputs:
         np.testing.assert_array_equal(outputs["label_index"], expected(exported).argmax(axis=1))
     one = {name: value[:1, :int(features["input_mask"][0].sum())]

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from distillation.growing_file import GrowingFile
 from engine.errors import UserError
+from engine.resumable_file import GrowingFile
 
 FACTS = {"seed": 42, "columns": (0, 1)}
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from conftest import cpu_devices, write_cola
+from encoder import classifier
+from encoder.encoding import load_encoding
 from engine import checkpoints
+from engine.data.plan import inference_plan
 from engine.errors import UserError
 from engine.inference import Predictor
-from engine.plan import inference_plan
-from tasks import classifier
-from tasks.examples import load_encoding, load_texts
+from tasks.data import load_texts
 from tasks.table import TASKS
 
 SIZES = (1, 44, 50, 1043)

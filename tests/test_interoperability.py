@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from conftest import assert_same_training, checkpoint_values, cpu_devices
-from engine import checkpoints, training
-from engine.plan import TrainingPlan
-from tasks import classifier
+from encoder import classifier
+from engine import checkpoints
+from engine.data.plan import TrainingPlan
+from engine.training import loop
 from test_replica_equivalence import Crash, crash_after, settings, training_source
 
 import tensorflow.compat.v1 as tf
@@ -60,7 +61,7 @@ def run_ours(model, source, output_dir, monkeypatch, init_checkpoint=None) -> No
     with monkeypatch.context() as patch:
         crash_after(STEPS, patch)
         with pytest.raises(Crash):
-            training.train(
+            loop.train(
                 classifier.forward_of(model.config(), 2), source,
                 cpu_devices(2),
                 settings(output_dir, BATCH // 2, num_train_steps=SCHEDULE_STEPS, warmup_steps=0,

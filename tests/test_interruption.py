@@ -13,7 +13,8 @@ import pytest
 
 from commands import arguments, run_command, start_command
 from conftest import checkpoint_values, write_cola
-from engine import interruption, saving
+from engine import interruption
+from engine.training import checkpoint_hook
 
 STEPS = 60
 
@@ -170,5 +171,5 @@ def test_what_a_killed_process_was_writing_or_removing_is_removed_and_nothing_el
     for name in ("model.ckpt-5_temp", "model.ckpt-6_temp_01ab"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part-00000-of-00001.data").write_text("")
-    saving.remove_remnants(str(tmp_path))
+    checkpoint_hook.remove_remnants(str(tmp_path))
     assert sorted(os.listdir(str(tmp_path))) == kept

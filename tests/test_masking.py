@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies
 
-from pretraining import counters, masking
+from pretraining import counter_rng, masking
 
 CLS, SEP, MASK, VOCAB_SIZE = 1, 2, 3, 1000
 LENGTH = 48
@@ -36,7 +36,7 @@ def records(texts, length=LENGTH):
 
 
 def keys(count, seed=0):
-    return counters.keys_of(seed, 0, np.arange(count))
+    return counter_rng.keys_of(seed, 0, np.arange(count))
 
 
 def guessed(masks):
@@ -147,16 +147,16 @@ def test_a_mask_depends_on_neither_batch_nor_padding_but_on_the_key(shape):
 
 def test_the_bits_are_those_of_splitmix64_on_every_numpy():
     # The first outputs of splitmix64 from the seed 0, as in its published test vectors.
-    assert counters.mix(np.zeros(1, np.uint64), np.arange(3)).tolist() == [
+    assert counter_rng.mix(np.zeros(1, np.uint64), np.arange(3)).tolist() == [
         0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 64, 65, 1000])
 def test_a_permutation_has_every_number_once(count):
-    permutations = [counters.permuted(np.arange(count), count, seed) for seed in range(3)]
+    permutations = [counter_rng.permuted(np.arange(count), count, seed) for seed in range(3)]
     for permutation in permutations:
         assert sorted(permutation) == list(range(count))
-        half = counters.permuted(np.arange(count // 2, count), count, 0)
+        half = counter_rng.permuted(np.arange(count // 2, count), count, 0)
         assert (half == permutations[0][count // 2:]).all()
     if count > 3:
         assert len({tuple(permutation) for permutation in permutations}) == 3

@@ -11,10 +11,11 @@ import modeling
 from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments, run_command
 from conftest import checkpoint_values, write_cola
-from engine import checkpoints, summaries
+from encoder import classifier
+from engine import checkpoints
 from engine.model import Outputs
+from engine.training import summaries
 from optimization import LossScale
-from tasks import classifier
 from test_lamb_and_layer_decay import optimizer
 from test_optimizer import INITIAL, gradients_of_steps, run_optimizer
 from test_replica_equivalence import (STEPS, Crash, crash_after, recorded, settings, train,

@@ -9,7 +9,7 @@ import pytest
 from commands import arguments, run_command
 from conftest import cpu_devices, write_cola
 from engine import checkpoints, memory
-from engine.batches import Source
+from engine.data.batches import Source
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs

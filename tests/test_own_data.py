@@ -14,10 +14,11 @@ import pytest
 import sklearn.metrics
 
 from conftest import ROOT, TinyModel, sentences, write_cola
+from encoder.encoding import load_encoding
 from engine.errors import UserError
-from tasks import kinds, metrics, own_data, processors
-from tasks.examples import TextSet, load_encoding, load_texts
-from tasks.reading import read_examples
+from tasks import label_types, metrics, processors, user_files
+from tasks.data import TextSet, load_texts
+from tasks.examples import read_examples
 from tasks.table import Task
 
 import tensorflow.compat.v1 as tf
@@ -29,9 +30,9 @@ def make_task(folder, files: Dict[str, str], **options) -> Task:
     """Writes the files, named after their sets, and makes the task that they are."""
     for name, text in files.items():
         (folder / name).write_bytes(text.encode("utf-8"))
-    values = dict.fromkeys(own_data.Options._fields)
-    return own_data.make_task(
-        own_data.Options(**{**values, "data_dir": str(folder), **options}),
+    values = dict.fromkeys(user_files.Options._fields)
+    return user_files.make_task(
+        user_files.Options(**{**values, "data_dir": str(folder), **options}),
         [name for name in SETS if any(file.startswith(name) for file in files)])
 
 
@@ -41,7 +42,7 @@ def rows_of(task: Task, name: str) -> List[Tuple]:
             for text_a, text_b, label in read_examples(task, getattr(task, name), "")]
 
 
-def written(kind: kinds.Kind, label) -> str:
+def written(kind: label_types.Kind, label) -> str:
     """`Kind.written` of a label that was read."""
     if isinstance(label, tuple):
         label = np.isin(np.arange(kind.num_outputs), label)
@@ -177,19 +178,19 @@ def test_hundreds_of_thousands_of_fractions_are_a_regression(tmp_path):
     (dict(text_pair_column="more"), "single texts")])
 def test_what_is_said_against_a_trained_model_is_refused(options, message, tmp_path):
     (tmp_path / "dev.tsv").write_text("text\tlabel\tmore\na\tx|y\tb\n")
-    values = {**dict.fromkeys(own_data.Options._fields), "data_dir": str(tmp_path), **options}
+    values = {**dict.fromkeys(user_files.Options._fields), "data_dir": str(tmp_path), **options}
     with pytest.raises(UserError, match=message):
-        own_data.make_task(own_data.Options(**values), ["dev"],
-                           kinds.SeveralClasses(["x", "y"], "|"), False)
+        user_files.make_task(user_files.Options(**values), ["dev"],
+                           label_types.SeveralClasses(["x", "y"], "|"), False)
 
 
 # --- Kinds of labels -----------------------------------------------------------------------
 
-KINDS = {"classes": kinds.OneClass("abcd"), "multi_label": kinds.SeveralClasses("abcd", ","),
-         "regression": kinds.Number()}
+KINDS = {"classes": label_types.OneClass("abcd"), "multi_label": label_types.SeveralClasses("abcd", ","),
+         "regression": label_types.Number()}
 
 
-def outputs_and_labels(kind: kinds.Kind):
+def outputs_and_labels(kind: label_types.Kind):
     """Made-up outputs of a model, some of them extreme, and labels; class "d" has no example."""
     random = np.random.RandomState(0)
     logits = (random.randn(60, kind.num_outputs) * 3).astype(np.float32)

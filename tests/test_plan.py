@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.plan import WINDOW_BATCHES, TrainingPlan
+from engine.data.plan import WINDOW_BATCHES, TrainingPlan
 
 
 def lengths(n: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 from commands import arguments, run_here
 from conftest import ROOT, sentences, write_cola
 from engine import command
-from tasks import examples, predict
+from tasks import data, predict
 
 NUM_TEXTS = 23
 
@@ -60,7 +60,7 @@ def test_a_file_of_any_format_gets_the_numbers_of_do_predict(
 
 def test_texts_are_taken_some_at_a_time_and_answered_in_order(
         trained, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(examples, "_CHUNK_EXAMPLES", 5)
+    monkeypatch.setattr(data, "CHUNK_EXAMPLES", 5)
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     predict_here(trained, input_file=tmp_path / "texts.txt",
                  output_file=tmp_path / "answers.jsonl")

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from conftest import assert_same_training, checkpoint_values, cpu_devices
-from engine import batches, checkpoints, training
-from engine.plan import TrainingPlan
-from engine.record_files import Sizes
+from encoder.pretraining_tfrecords import Sizes
+from engine import checkpoints
+from engine.data import batches
+from engine.data.plan import TrainingPlan
+from engine.training import loop
 from pretraining import model
-from pretraining.records import load_records
+from pretraining.data import load_records
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen, write_unmasked
 from test_replica_equivalence import Crash, crash_after, recorded, settings
 
@@ -32,7 +34,7 @@ def records(request, tiny_model, tmp_path_factory):
 
 def train(tiny_model, records, num_replicas, run_settings, **config_changes):
     forward = model.forward_of(tiny_model.config(**config_changes), next_sentences=True)
-    training.train(forward, records.source(run_settings.seed), cpu_devices(num_replicas),
+    loop.train(forward, records.source(run_settings.seed), cpu_devices(num_replicas),
                    run_settings, checkpoints.open_checkpoint(tiny_model.init_checkpoint))
     return checkpoint_values(run_settings.output_dir)
 

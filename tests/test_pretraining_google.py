@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from conftest import WORDS, checkpoint_values, cpu_devices, googles, sentences
+from encoder.pretraining_tfrecords import Sizes
 from engine import checkpoints
 from engine.inference import Predictor
-from engine.record_files import Sizes
 from pretraining import evaluation, model
-from pretraining.records import load_records
+from pretraining.data import load_records
 
 import tensorflow.compat.v1 as tf
 

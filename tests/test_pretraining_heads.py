@@ -5,7 +5,7 @@ import numpy as np
 import modeling
 from bert_reference import VOCAB, load, placeholders, random_features, random_values, tiny_config
 from conftest import googles
-from engine import pretraining_heads
+from encoder import pretraining_heads
 
 import tensorflow.compat.v1 as tf
 

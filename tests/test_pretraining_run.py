@@ -9,7 +9,8 @@ import pytest
 
 from commands import arguments, run_here
 from conftest import assert_same_training, checkpoint_values, write_cola
-from engine import command, pretraining_heads
+from encoder import pretraining_heads
+from engine import command
 from pretraining import run
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen, write_unmasked
 from test_replica_equivalence import Crash, crash_after

@@ -9,7 +9,8 @@ import pytest
 import modeling
 from commands import arguments
 from conftest import sentences
-from engine import command, pretraining_heads
+from encoder import pretraining_heads
+from engine import command
 from pretraining import score
 from test_pretraining_run import pretrained  # noqa: F401 (a fixture)
 from tokenization import FullTokenizer

@@ -58,7 +58,7 @@ def source(tiny_model, tmp_path_factory):
 
 def test_without_a_terminal_a_work_has_lines_at_intervals_and_a_closing_one(
         monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_LINE_SECONDS", -1)
+    monkeypatch.setattr(progress, "LINE_SECONDS", -1)
     with progress.Counter("Preparing train.tsv", unit="examples") as count:
         count.advance(1500)
     with progress.Counter("Scoring", unit="examples", total=2000) as count:
@@ -99,7 +99,7 @@ def test_on_a_terminal_a_bar_moves_lines_stand_above_it_and_it_goes_in_the_end(m
 
 
 def test_a_terminal_without_a_width_has_lines(monkeypatch):
-    monkeypatch.setattr(progress, "_LINE_SECONDS", -1)
+    monkeypatch.setattr(progress, "LINE_SECONDS", -1)
     terminal = Terminal(monkeypatch, columns=0)
     with progress.Counter("Scoring", unit="examples", total=4) as count:
         count.advance(2)
@@ -109,7 +109,7 @@ def test_a_terminal_without_a_width_has_lines(monkeypatch):
 
 def test_a_training_says_its_state_in_lines_where_there_is_no_terminal(
         tiny_model, source, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_LINE_SECONDS", -1)
+    monkeypatch.setattr(progress, "LINE_SECONDS", -1)
     train(tiny_model, source, 1, settings(tmp_path, 8, num_train_steps=3))
     first, *others = [line for line in capsys.readouterr().err.splitlines()
                       if line.startswith("step")]
@@ -123,7 +123,7 @@ def test_a_training_says_its_state_in_lines_where_there_is_no_terminal(
 def test_a_training_says_its_state_beside_a_bar_on_a_terminal(
         tiny_model, source, tmp_path, monkeypatch):
     terminal = Terminal(monkeypatch)
-    monkeypatch.setattr(progress, "_BAR_SECONDS", -1)
+    monkeypatch.setattr(progress, "BAR_SECONDS", -1)
     train(tiny_model, source, 1, settings(tmp_path, 8, num_train_steps=3))
     text = terminal.close()
     assert re.search(r"step 2/3 \|.*\| loss \d\.\d{4}, lr \d\.\d\de-05, [\d,]+\.\d examples/s, "
@@ -147,4 +147,4 @@ def test_an_error_finds_the_bar_of_a_training_gone(tiny_model, source, tmp_path,
 
 
 def test_days_that_are_left_are_said_in_hours():
-    assert progress._clock(90061) == "25:01:01"
+    assert progress.clock(90061) == "25:01:01"

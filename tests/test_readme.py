@@ -6,7 +6,7 @@ import re
 
 from conftest import ROOT
 from tasks import processors
-from tasks.reading import read_examples
+from tasks.examples import read_examples
 
 
 def test_the_processor_of_the_readme_reads_nested_sentiment_json(tmp_path):

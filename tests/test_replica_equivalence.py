@@ -5,11 +5,14 @@ import pytest
 
 from conftest import (TinyModel, assert_same_training, checkpoint_values, cpu_devices,
                       write_cola)
-from engine import batches, checkpoints, saving, training
+from encoder import classifier
+from encoder.encoding import load_encoding
+from engine import checkpoints
+from engine.data import batches
+from engine.data.plan import TrainingPlan
 from engine.model import Outputs
-from engine.plan import TrainingPlan
-from tasks import classifier
-from tasks.examples import load_encoding, load_texts
+from engine.training import checkpoint_hook, loop
+from tasks.data import load_texts
 from tasks.table import TASKS
 
 import tensorflow.compat.v1 as tf
@@ -27,8 +30,8 @@ def training_source(model: TinyModel, directory, *, examples: int = 200) -> batc
     return texts.source(with_labels=True)
 
 
-def settings(output_dir, per_replica_batch_size: int, **changes) -> training.TrainingSettings:
-    return training.TrainingSettings(
+def settings(output_dir, per_replica_batch_size: int, **changes) -> loop.TrainingSettings:
+    return loop.TrainingSettings(
         output_dir=str(output_dir), num_train_steps=STEPS, warmup_steps=4, learning_rate=5e-5,
         optimizer="adamw", layer_lr_decay=1.0,
         per_replica_batch_size=per_replica_batch_size, gradient_accumulation_steps=1, seed=7,
@@ -39,7 +42,7 @@ def settings(output_dir, per_replica_batch_size: int, **changes) -> training.Tra
 def train(model: TinyModel, source, num_replicas, run_settings, *, config_changes=None,
           forward=None):
     config = model.config(**(config_changes or {}))
-    training.train(forward or classifier.forward_of(config, 2), source, cpu_devices(num_replicas),
+    loop.train(forward or classifier.forward_of(config, 2), source, cpu_devices(num_replicas),
                    run_settings, checkpoints.open_checkpoint(model.init_checkpoint))
     return checkpoint_values(run_settings.output_dir)
 
@@ -52,7 +55,7 @@ def source(tiny_model, tmp_path_factory):
 def recorded(monkeypatch):
     """Collects the loss and the gradient norm of every step, as the progress hook sees them."""
     losses, norms = [], []
-    from engine.progress import TrainingProgress
+    from engine.training.progress_hook import TrainingProgress
     original = TrainingProgress.after_run
 
     def after_run(self, run_context, run_values):
@@ -113,13 +116,13 @@ class Crash(Exception):
 
 def crash_after(step: int, monkeypatch) -> None:
     """Makes training die right after it has saved at `step`."""
-    original = saving.SaveHook._save
+    original = checkpoint_hook.SaveHook._save
 
     def save_and_die(self, session):
         original(self, session)
         if self.step == step:
             raise Crash()
-    monkeypatch.setattr(saving.SaveHook, "_save", save_and_die)
+    monkeypatch.setattr(checkpoint_hook.SaveHook, "_save", save_and_die)
 
 
 def train_in_two_parts(model, source, replicas, output_dir, *, crash_step, monkeypatch, **kwargs):

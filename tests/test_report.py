@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from tasks import report
-from tasks.report import ClassScores, Confusion, Mistake, Report
+from tasks import report_page
+from tasks.report_page import ClassScores, Confusion, Mistake, Report
 
 LABELS = "财经 房产 家居 教育 科技 时尚 时政 体育 游戏 娱乐".split()
 HOSTILE = "<script>alert(1)</script> & \"quotes\""
@@ -69,7 +69,7 @@ class Page(HTMLParser):
 
 def written(tmp_path, content: Report):
     path = tmp_path / "report.html"
-    report.write_report(str(path), content)
+    report_page.write_report(str(path), content)
     return path
 
 
@@ -172,7 +172,7 @@ def test_a_curve_goes_through_its_points_in_the_pages_colours(name, title, colou
 
 def test_the_moving_mean_is_over_what_there_is():
     values = np.array([1.0, 3, 5, 7, 30])
-    np.testing.assert_allclose(report._moving_mean(values, 3), [2, 3, 5, 14, 18.5])
+    np.testing.assert_allclose(report_page._moving_mean(values, 3), [2, 3, 5, 14, 18.5])
 
 
 def test_a_matrix_of_many_classes_has_colours_alone_and_its_numbers_in_the_tips(tmp_path):

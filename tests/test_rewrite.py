@@ -7,10 +7,12 @@ import pytest
 
 from commands import arguments
 from conftest import write_cola
-from engine import checkpoints, command, store
+from engine import checkpoints, command
+from engine.data import store
 from engine.interruption import Interrupted
-from rewriting import constraints, pairs, rewrite, rewriter, scorer, sets
+from rewriting import constraints, data, pairs, rewrite, rewriter
 from rewriting.clauses import Slot, slots
+from rewriting.model import pairwise
 from rewriting.questions import BERT_AD_MARK
 from test_rewriting_data import create_here, made_up_texts
 from test_rewriting_pairs import encoding_of
@@ -70,10 +72,10 @@ def probabilities_of(model, trained, tried):
         store.Records.of_chunk(contexts), store.Records.of_chunk({"ids": ids}), numbers, numbers,
         encoding.tokenizer, 32).features(numbers, 32)
     with tf.Graph().as_default(), tf.Session() as session:
-        logits = scorer.pairwise(model.config())(
+        logits = pairwise(model.config())(
             {name: tf.constant(value) for name, value in features.items()}, False, None)
         tf.train.Saver().restore(session, checkpoints.latest(str(trained)).path)
-        return sets.KIND.scores(session.run(logits.predictions["logits"]))[:, 1]
+        return data.KIND.scores(session.run(logits.predictions["logits"]))[:, 1]
 
 
 @pytest.mark.parametrize("num_replicas", (1, 3))
@@ -168,15 +170,15 @@ def test_other_texts_on_standard_input_do_not_go_on_with_an_interrupted_run(
 
     with monkeypatch.context() as patch:
         patch.setattr(rewriter.Rewriter, "rewrite", stop_in_the_second_call)
-        patch.setattr(rewrite.formats, "lines_of", lines(texts))
+        patch.setattr(rewrite.text_files, "lines_of", lines(texts))
         with pytest.raises(KeyError):
             rewrite_here(trained, **files, output_file=tmp_path / "out.tsv")
     with monkeypatch.context() as patch:
-        patch.setattr(rewrite.formats, "lines_of", lines(texts[1:]))
+        patch.setattr(rewrite.text_files, "lines_of", lines(texts[1:]))
         with pytest.raises(SystemExit):
             rewrite_here(trained, **files, output_file=tmp_path / "out.tsv")
     assert "the first 4 texts are not those" in capsys.readouterr().err
-    monkeypatch.setattr(rewrite.formats, "lines_of", lines(texts))
+    monkeypatch.setattr(rewrite.text_files, "lines_of", lines(texts))
     rewrite_here(trained, **files, output_file=tmp_path / "out.tsv")
     assert "4 texts are done" in capsys.readouterr().err
     assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()

@@ -7,9 +7,10 @@ import modeling
 from bert_reference import load, random_values
 from commands import arguments
 from conftest import cpu_devices
-from engine import checkpoints, command, pretraining_heads
+from encoder import pretraining_heads
+from engine import checkpoints, command
 from engine.inference import Predictor
-from rewriting import baselines, masked_lm, ranking, sets
+from rewriting import baselines, data, masked_lm, ranking
 from rewriting.questions import Question
 from test_bm25 import score
 from test_rewriting_pairs import encoding_of, write_questions
@@ -63,7 +64,7 @@ def test_the_masked_lm_s_score_is_the_mean_log_probability_of_the_phrase_in_its_
         max_seq_length, num_replicas, tiny_model, language_model, tmp_path):
     config, encoding = tiny_model.config(), encoding_of(tiny_model, max_seq_length)
     path = write_questions(tmp_path / "test.jsonl", QUESTIONS)
-    questions = sets.load_questions(path, encoding, str(tmp_path), dynamic_padding=True)
+    questions = data.load_questions(path, encoding, str(tmp_path), dynamic_padding=True)
     source = masked_lm.source_of(questions.pairs)
     with Predictor(masked_lm.forward_of(config), source, cpu_devices(num_replicas)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(language_model))

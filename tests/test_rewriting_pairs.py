@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import SHARED_DATA, WORDS
-from engine import store
+from encoder.encoding import load_encoding
+from engine.data import store
 from engine.errors import UserError
-from rewriting import pairs, sets
+from rewriting import data, pairs
 from rewriting.clauses import slots
 from rewriting.questions import Question, write_question
-from tasks.examples import load_encoding
 from tokenization import FullTokenizer
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -44,13 +44,13 @@ def expected_tokens(tokenizer, before, phrase, after, max_seq_length):
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=4),
        st.lists(texts, min_size=1, max_size=4), st.integers(9, 24), st.data())
 def test_the_slot_is_whole_and_in_place_after_tokenization_and_truncation(
-        tiny_model, contexts, phrases, max_seq_length, data):
+        tiny_model, contexts, phrases, max_seq_length, drawn):
     encoding = encoding_of(tiny_model, max_seq_length)
     tokenizer = FullTokenizer(tiny_model.vocab_file)
     phrases = [phrase for phrase in phrases
                if len(tokenizer.tokenize(phrase)) <= pairs.longest_phrase(max_seq_length)] or ["a"]
     indices = st.integers(0, 100)
-    numbers = data.draw(st.lists(st.tuples(indices, indices), min_size=1, max_size=6))
+    numbers = drawn.draw(st.lists(st.tuples(indices, indices), min_size=1, max_size=6))
     found = pairs.Pairs(
         store.Records.of_chunk(pairs.encode_contexts(*zip(*contexts), encoding)),
         store.Records.of_chunk({"ids": encoding.tokenizer.encode_batch(phrases)}),
@@ -88,7 +88,7 @@ def test_a_set_has_every_pair_once_and_says_what_is_too_long_for_the_model(
         tiny_model, tmp_path, capsys):
     path = write_questions(tmp_path / "train.jsonl", QUESTIONS)
     encoding = encoding_of(tiny_model)
-    found = sets.load_questions(path, encoding, str(tmp_path), dynamic_padding=True)
+    found = data.load_questions(path, encoding, str(tmp_path), dynamic_padding=True)
     assert ("2 phrases are left out, and with their own phrase 1 slots: they have no tokens or "
             "more than 10") in capsys.readouterr().err
     assert found.num_phrases.tolist() == [3, 1, 2] and found.num_fitting.tolist() == [1, 1, 1]
@@ -105,9 +105,9 @@ def test_a_set_has_every_pair_once_and_says_what_is_too_long_for_the_model(
 
 def test_a_batch_of_slots_has_each_with_all_its_phrases(tiny_model, tmp_path):
     path = write_questions(tmp_path / "train.jsonl", QUESTIONS)
-    found = sets.load_questions(path, encoding_of(tiny_model), str(tmp_path),
+    found = data.load_questions(path, encoding_of(tiny_model), str(tmp_path),
                                 dynamic_padding=True)
-    slots = sets.listwise(found)
+    slots = data.listwise_set(found)
     source = slots.source(with_labels=True)
     one_by_one = found.pairs.features(np.array([0, 1, 2, 4, 5, 4]), 16)["input_ids"]
     features = source.fetch(np.array([0, 1]), 16)
@@ -136,7 +136,7 @@ def test_slots_of_real_chinese_texts_are_whole(tmp_path):
         rows = list(itertools.islice(file, 200))
     found = [Question.of_slot(slot, ()) for row in rows for slot in slots(row.split("\t")[1])]
     path = write_questions(tmp_path / "train.jsonl", found)
-    questions = sets.load_questions(path, encoding, str(tmp_path), dynamic_padding=True)
+    questions = data.load_questions(path, encoding, str(tmp_path), dynamic_padding=True)
     assert len(questions.pairs) > 1000
     ids = questions.pairs.features(np.arange(len(questions.pairs)), 64)["input_ids"]
     masked = (ids == encoding.tokenizer.mask_id).sum(axis=1)

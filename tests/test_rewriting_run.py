@@ -10,8 +10,9 @@ import pytest
 from bert_reference import load, random_values
 from commands import arguments
 from conftest import assert_same_training, checkpoint_values, cpu_devices
-from engine import checkpoints, command, training
-from rewriting import ranking, run, scorer, sets
+from engine import checkpoints, command
+from engine.training import loop
+from rewriting import data, model, ranking, run
 from rewriting.questions import Question
 from test_replica_equivalence import recorded, settings
 from test_rewriting_data import create_here, made_up_texts
@@ -34,12 +35,12 @@ def slots_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def questions(tiny_model, slots_dir):
-    return sets.load_questions(str(slots_dir / "train.jsonl"), encoding_of(tiny_model, 32),
+    return data.load_questions(str(slots_dir / "train.jsonl"), encoding_of(tiny_model, 32),
                                str(slots_dir / "store"), dynamic_padding=True)
 
 
-OBJECTIVES = {"pairwise": (scorer.pairwise, sets.PairwiseSet),
-              "listwise": (scorer.listwise, sets.listwise)}
+OBJECTIVES = {"pairwise": (model.pairwise, data.PairwiseSet),
+              "listwise": (model.listwise, data.listwise_set)}
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -49,7 +50,7 @@ def test_1x8_and_4x2_end_with_the_same_variables_slots_and_loss(
     forward_of, make_set = OBJECTIVES[objective]
     runs = {}
     for num_replicas in (1, 4):
-        training.train(
+        loop.train(
             forward_of(tiny_model.config()), make_set(questions).source(with_labels=True),
             cpu_devices(num_replicas),
             settings(tmp_path / str(num_replicas), 8 // num_replicas, num_train_steps=STEPS),
@@ -73,14 +74,14 @@ def outputs_of(forward, features, values=None):
 
 def test_the_listwise_loss_is_the_cross_entropy_of_a_softmax_over_each_slots_phrases(
         tiny_model, questions):
-    slots = sets.listwise(questions)
+    slots = data.listwise_set(questions)
     features = slots.source(with_labels=True).fetch(np.arange(5), 32)
     features["num_phrases"] = np.array([4, 2, 4, 3, 4], np.int32)  # not all phrases count
     pairs = {name: values.reshape(-1, 32) for name, values in features.items()
              if name != "num_phrases"}
-    listed, values = outputs_of(scorer.listwise(tiny_model.config()), features)
-    one_by_one, _ = outputs_of(scorer.pairwise(tiny_model.config()), pairs, values)
-    odds = scorer.log_odds(one_by_one["logits"]).reshape(5, 4).astype(float)
+    listed, values = outputs_of(model.listwise(tiny_model.config()), features)
+    one_by_one, _ = outputs_of(model.pairwise(tiny_model.config()), pairs, values)
+    odds = model.log_odds(one_by_one["logits"]).reshape(5, 4).astype(float)
     expected = [math.log(sum(math.exp(value) for value in row[:count])) - row[0]
                 for row, count in zip(odds, features["num_phrases"])]
     assert np.ptp(odds) > 0.1, "scores must differ for this to mean anything"

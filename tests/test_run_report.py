@@ -53,7 +53,7 @@ def test_it_shows_the_evaluation_the_settings_and_the_worst_mistakes(run):
 
 
 def test_evaluations_are_curves_for_tensorboard(run):
-    from engine import summaries
+    from engine.training import summaries
     history = summaries.read_history(str(run[0] / "eval"))
     results = json.loads((run[0] / "eval_results.json").read_text())
     step, accuracy = history["eval_accuracy"][-1]

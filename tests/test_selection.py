@@ -10,8 +10,9 @@ import pytest
 
 from commands import arguments, run_command, run_here
 from conftest import checkpoint_values, write_cola
-from engine import checkpoints, selection
-from engine.plan import TrainingPlan
+from engine import checkpoints
+from engine.data.plan import TrainingPlan
+from engine.training.evaluations import EvaluationSettings, Evaluations
 from tasks import predict
 from test_replica_equivalence import Crash
 
@@ -72,7 +73,7 @@ def test_each_evaluation_is_that_of_its_checkpoint_alone(flags, finished, tmp_pa
 
 
 def test_each_evaluation_is_a_line_and_a_point_in_the_curves(finished):
-    from engine import summaries
+    from engine.training import summaries
     lines = re.findall(r"^Evaluation at step (\d+): eval_accuracy \d\.\d{4}, matthews_correlation "
                        r".*, eval_loss \d\.\d{4} \(.*best.*\)$", finished[1], re.M)
     assert lines == ["4", "8", "12"]
@@ -133,9 +134,9 @@ def test_predict_takes_the_best(flags, finished, tmp_path):
 def recorded(tmp_path):
     """Decisions after evaluations with these values of a metric, each of a later step."""
     def decide(values, *, higher_is_better=True, patience=None):
-        settings = selection.EvaluationSettings(1, "score", higher_is_better, patience)
+        settings = EvaluationSettings(1, "score", higher_is_better, patience)
         remaining = iter(values)
-        evaluator = selection.Evaluations(
+        evaluator = Evaluations(
             str(tmp_path), settings, lambda checkpoint, advance: {"score": next(remaining)})
         stopped = None
         for step, _ in enumerate(values, start=1):
@@ -171,10 +172,10 @@ def test_with_another_metric_the_best_is_one_whose_checkpoint_is_still_there(
     (output_dir / "evaluations.json").write_text(json.dumps({
         "metric": "eval_accuracy", "best_checkpoint": "model.ckpt-4", "evaluations": [
             {"step": step, "eval_loss": loss} for step, loss in ((4, 0.5), (8, 0.1), (12, 0.3))]}))
-    settings = selection.EvaluationSettings(4, "eval_loss", higher_is_better=False, patience=None)
+    settings = EvaluationSettings(4, "eval_loss", higher_is_better=False, patience=None)
 
     def best_step():
-        return selection.Evaluations(str(output_dir), settings, None).best_step
+        return Evaluations(str(output_dir), settings, None).best_step
     assert best_step() == 8
     for path in output_dir.glob("model.ckpt-8.*"):
         path.unlink()
@@ -211,7 +212,7 @@ def test_patience_ends_the_run_the_same_command_changes_nothing_and_a_larger_one
 def test_a_run_that_dies_between_checkpoint_and_evaluation_decides_as_the_uninterrupted_one(
         died_at, resumed_to, flags, tmp_path, monkeypatch):
     run_here(steady(flags, tmp_path / "whole", early_stopping_patience=2))
-    original = selection.Evaluations.run
+    original = evaluations.Evaluations.run
 
     def die(self, checkpoint, *arguments):
         if checkpoint.global_step == died_at:
@@ -219,7 +220,7 @@ def test_a_run_that_dies_between_checkpoint_and_evaluation_decides_as_the_uninte
         original(self, checkpoint, *arguments)
     parts = steady(flags, tmp_path / "parts", early_stopping_patience=2)
     with monkeypatch.context() as patch:
-        patch.setattr(selection.Evaluations, "run", die)
+        patch.setattr(Evaluations, "run", die)
         with pytest.raises(Crash):
             run_here(parts)
     run_here(parts)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from engine import files
+from engine.data.store import Column, open_or_build
 from engine.errors import UserError
-from engine.store import Column, open_or_build
 
 COLUMNS = {"ids": Column("uint16", ragged=True), "label": Column("float32", ragged=False)}
 ROWS = [[1, 2, 3], [], [65535], [7, 8], []]

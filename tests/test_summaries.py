@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from conftest import cpu_devices
-from engine import batches, checkpoints, saving, summaries, training
+from encoder import classifier
+from engine import checkpoints
+from engine.data import batches
+from engine.data.plan import TrainingPlan
 from engine.model import Outputs
-from engine.plan import TrainingPlan
-from tasks import classifier
+from engine.training import checkpoint_hook, loop, summaries
 from test_replica_equivalence import Crash, recorded, settings, train, training_source
 
 import tensorflow.compat.v1 as tf
@@ -126,10 +128,10 @@ def interrupted(tiny_model, source, tmp_path_factory):
         original(self, run_context, run_values)
         if self.step == 11:
             raise Crash()
-    original = saving.SaveHook.after_run
+    original = checkpoint_hook.SaveHook.after_run
     changes = dict(num_train_steps=STEPS, save_checkpoints_steps=7)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saving.SaveHook, "after_run", die)
+        patch.setattr(checkpoint_hook.SaveHook, "after_run", die)
         with pytest.raises(Crash):
             train(tiny_model, source, REPLICAS, settings(output_dir, 8, **changes))
     assert checkpoints.latest(str(output_dir)).global_step == 7
@@ -191,7 +193,7 @@ def test_a_training_that_is_refused_leaves_no_file(source, tmp_path):
         raise ValueError("not this one")
 
     with pytest.raises(ValueError, match="not this one"):
-        training.train(forward, source, cpu_devices(REPLICAS), settings(tmp_path, 8), None)
+        loop.train(forward, source, cpu_devices(REPLICAS), settings(tmp_path, 8), None)
     assert not events(tmp_path)
 
 

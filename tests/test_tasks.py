@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from conftest import SHARED_DATA, TinyModel, sentences
+from encoder.encoding import load_encoding, truncated_lengths
 from engine.errors import UserError
 from tasks import metrics
-from tasks.examples import TextSet, load_encoding, load_texts, truncated_lengths
-from tasks.reading import Example, read_examples
+from tasks.data import TextSet, load_texts
+from tasks.examples import Example, read_examples
 from tasks.table import TASKS, Columns, Split, Task, find_task
 
 # Quotes that do not pair, spaces at the ends, a line end that only Unicode knows, a byte

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distillation.variants import variants, words_of
+from augmentation.variants import variants, words_of
 
 
 def replaceable(text):

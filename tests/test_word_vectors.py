@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from conftest import SHARED_DATA
-from distillation import embeddings
+from augmentation import word_vectors
+from engine.data import text_files
 from engine.errors import UserError
-from tasks import formats
 
 GLOVE = os.path.join(SHARED_DATA, "glove", "glove.6B.50d.union.txt")
 
@@ -49,11 +49,11 @@ def plain_neighbours(path, words, count):
 
 @pytest.mark.parametrize("rows, queries", [(8192, 256), (7, 3)])
 def test_the_neighbours_are_the_nearest_by_cosine(rows, queries, tmp_path, monkeypatch):
-    monkeypatch.setattr(embeddings, "_ROWS_AT_A_TIME", rows)
-    monkeypatch.setattr(embeddings, "_QUERIES_AT_A_TIME", queries)
-    monkeypatch.setattr(embeddings, "_LINES_AT_A_TIME", 2 * rows)
+    monkeypatch.setattr(word_vectors, "_ROWS_AT_A_TIME", rows)
+    monkeypatch.setattr(word_vectors, "_QUERIES_AT_A_TIME", queries)
+    monkeypatch.setattr(word_vectors, "_LINES_AT_A_TIME", 2 * rows)
     path = write_vectors(tmp_path / "vectors.txt", 200)
-    vectors = embeddings.open_vectors(path, str(tmp_path))
+    vectors = word_vectors.open_vectors(path, str(tmp_path))
     words = [letters(index) for index in range(0, 200, 3)] + ["missing"]
     assert neighbours(vectors, words, 6) == plain_neighbours(path, words, 6)
     # Whatever else is asked:
@@ -63,7 +63,7 @@ def test_the_neighbours_are_the_nearest_by_cosine(rows, queries, tmp_path, monke
 
 @pytest.mark.skipif(not os.path.exists(GLOVE), reason="needs the GloVe sample in ../shared/data")
 def test_words_of_glove_have_their_neighbours(tmp_path):
-    vectors = embeddings.open_vectors(GLOVE, str(tmp_path))
+    vectors = word_vectors.open_vectors(GLOVE, str(tmp_path))
     words = ["paris", "walked", "good", "qwertyuiop"]
     found = neighbours(vectors, words, 10)
     assert found == plain_neighbours(GLOVE, words, 10)
@@ -72,12 +72,12 @@ def test_words_of_glove_have_their_neighbours(tmp_path):
 
 def test_a_second_opening_does_not_read_the_file_again(tmp_path, monkeypatch):
     path = write_vectors(tmp_path / "vectors.txt", 20)
-    first = neighbours(embeddings.open_vectors(path, str(tmp_path)), ["b"], 3)
+    first = neighbours(word_vectors.open_vectors(path, str(tmp_path)), ["b"], 3)
 
     def never(path):
         raise AssertionError("read again")
-    monkeypatch.setattr(formats, "lines", never)
-    assert neighbours(embeddings.open_vectors(path, str(tmp_path)), ["b"], 3) == first
+    monkeypatch.setattr(text_files, "lines", never)
+    assert neighbours(word_vectors.open_vectors(path, str(tmp_path)), ["b"], 3) == first
 
 
 @pytest.mark.parametrize("content", [
@@ -89,7 +89,7 @@ def test_a_second_opening_does_not_read_the_file_again(tmp_path, monkeypatch):
 def test_formats_of_the_wild_are_read_and_only_lower_cased_words_of_letters_kept(
         content, tmp_path):
     (tmp_path / "vectors.txt").write_text(content)
-    vectors = embeddings.open_vectors(str(tmp_path / "vectors.txt"), str(tmp_path))
+    vectors = word_vectors.open_vectors(str(tmp_path / "vectors.txt"), str(tmp_path))
     assert neighbours(vectors, ["a", "c", "at", "B", "12"], 9) == [
         ["b", "c", "d"], ["b", "a", "d"], [], [], []]
 
@@ -107,7 +107,7 @@ def test_a_broken_line_is_named(line, wrong, tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_bytes(b"a 1 0\nb 0 1\n" + line + b"c 1 1\n")
     with pytest.raises(UserError, match="vectors.txt, " + wrong.replace(".", r"\.")):
-        embeddings.open_vectors(str(path), str(tmp_path))
+        word_vectors.open_vectors(str(path), str(tmp_path))
     assert sorted(os.listdir(str(tmp_path))) == ["hashes.json", "vectors.txt"]
 
 
@@ -115,17 +115,17 @@ def test_a_broken_line_is_named(line, wrong, tmp_path):
 def test_a_file_without_words_is_refused(content, tmp_path):
     (tmp_path / "vectors.txt").write_text(content)
     with pytest.raises(UserError, match="--glove_embs"):
-        embeddings.open_vectors(str(tmp_path / "vectors.txt"), str(tmp_path))
+        word_vectors.open_vectors(str(tmp_path / "vectors.txt"), str(tmp_path))
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(embeddings, "_LINES_AT_A_TIME", 64)
-    monkeypatch.setattr(embeddings, "_ROWS_AT_A_TIME", 64)
+    monkeypatch.setattr(word_vectors, "_LINES_AT_A_TIME", 64)
+    monkeypatch.setattr(word_vectors, "_ROWS_AT_A_TIME", 64)
 
     def peak(count):
         path = write_vectors(tmp_path / f"{count}.txt", count, dimension=100)
         tracemalloc.start()
-        vectors = embeddings.open_vectors(path, str(tmp_path))
+        vectors = word_vectors.open_vectors(path, str(tmp_path))
         neighbours(vectors, ["b", "cc"], 5)
         used = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

@@ -9,7 +9,8 @@ import pytest
 
 from commands import arguments, run_command
 from conftest import assert_same_training, checkpoint_values, write_cola
-from engine import batches, runtime
+from engine import runtime
+from engine.data import batches
 from engine.errors import UserError
 
 

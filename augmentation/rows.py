@@ -1,0 +1,71 @@
+"""Rows of a task's file with other texts in them, written as the task reads them.
+
+All columns are kept. In tab-separated files quotes are text, as they are when they are read;
+in CSV a field that needs them has quotes around it.
+"""
+
+import csv
+import io
+import json
+import os
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+
+from engine.data import text_files
+from tasks.examples import Example, read_rows
+from tasks.table import Split, Task
+
+
+class Row(NamedTuple):
+    """A row of a task's file."""
+    line_number: int  # from 1
+    example: Example
+    fields: Any  # of a JSON line, its object
+    split: Split
+
+    def with_texts(self, text_a: str, text_b: Optional[str]) -> str:
+        """The lines of the file that are this row with these texts in it."""
+        columns, fields = self.split.columns, self.fields
+        texts = {columns.text_a: text_a}
+        if columns.text_b is not None:
+            texts[columns.text_b] = text_b
+        if self.split.format == "jsonl":
+            return _json_line({**fields, **{self.split.keys[column]: text
+                                            for column, text in texts.items()}})
+        fields = list(fields)
+        for column, text in texts.items():
+            fields[column] = text
+        return line_of(fields, self.split.format)
+
+
+def line_of(fields: List[str], form: str) -> str:
+    """A row of a tab-separated or CSV file, with its line end."""
+    if form == "tsv":
+        return "\t".join(fields) + "\n"
+    line = io.StringIO()
+    csv.writer(line).writerow(fields)  # knows \r for a line end only where it writes one itself
+    return line.getvalue()[:-len("\r\n")] + "\n"
+
+
+def header_of(split: Split, data_dir: str) -> str:
+    """The line that names the columns; empty where the file has none."""
+    if split.format == "jsonl" or not split.columns.header:
+        return ""
+    path = os.path.join(data_dir, split.file)
+    rows = text_files.csv_rows(path) if split.format == "csv" else text_files.tsv_rows(path)
+    return line_of(next(rows)[1], split.format)
+
+
+def rows_of(task: Task, split: Split, data_dir: str) -> Iterator[Row]:
+    """Streams the rows that hold an example."""
+    rows = read_rows(task, split, data_dir)
+    if split.format != "jsonl":
+        for line_number, fields, example in rows:
+            yield Row(line_number, example, fields, split)
+        return
+    objects = text_files.json_objects(os.path.join(data_dir, split.file))
+    for (line_number, _, example), (_, value) in zip(rows, objects):
+        yield Row(line_number, example, value, split)
+
+
+def _json_line(value: Dict[str, Any]) -> str:
+    return text_files.whole_characters(json.dumps(value, ensure_ascii=False)) + "\n"

@@ -1,0 +1,287 @@
+"""More training data for a small student: each text again with some of its words replaced.
+
+  python -m augmentation.run --task_name=cola --data_dir=glue/CoLA --output_dir=augmented ...
+
+TinyBERT's algorithm (Jiao et al. 2020), which see in `variants` and `candidates`. The texts
+of a pair vary one at a time, beside the untouched other one: up to 2 N + 1 rows for a pair
+and N + 1 for a single text, the row itself the first. All columns are kept.
+"""
+
+import os
+import shutil
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+from absl import flags
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+import modeling
+from augmentation import masked_lm, word_vectors
+from augmentation.candidates import Candidates, Neighbours, Parser, Text, open_neighbours
+from augmentation.rows import Row, header_of, rows_of
+from augmentation.variants import variants
+from encoder.config import load_config
+from encoder.encoding import Encoding, load_encoding
+from engine import checkpoints, command, files, interruption, log, run_flags
+from engine.data.chunks import in_chunks
+from engine.devices import Devices
+from engine.errors import UserError
+from engine.progress import Counter
+from engine.resumable_file import GrowingFile
+from tasks import task_flags, user_files
+from tasks.examples import content_hash, read_examples
+from tasks.table import Task, find_task
+
+USAGE = """Augments a task's training set, on every GPU that CUDA_VISIBLE_DEVICES shows.
+
+  python -m augmentation.run --task_name=cola --data_dir=glue/CoLA --output_dir=augmented \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
+    --init_checkpoint=$BERT/bert_model.ckpt --glove_embs=glove.6B.300d.txt
+
+--output_dir becomes a --data_dir for run_classifier.py and distillation.run: the augmented
+training set in the task's own format, and the task's other sets. Interrupted, the same
+command goes on where it was."""
+
+# The paper's rounds, and those of its published code for each task.
+_ROUNDS = 20
+_ROUNDS_OF_TASK = {"cola": 30, "mrpc": 30, "rte": 30, "sts-b": 30, "wnli": 30,
+                   "sst-2": 20, "qnli": 20, "mnli": 10, "qqp": 10, "xnli": 10}
+# Of a piece of work that is kept together: words that may be replaced, or texts without any.
+_WORDS_AT_A_TIME = 8192
+
+
+class Settings(NamedTuple):
+    """What shapes the variants."""
+    num_rounds: int  # N
+    num_candidates: int  # M
+    probability: float  # p
+    seed: int
+
+
+class Job(NamedTuple):
+    """An augmentation, with everything that it needs at hand."""
+    task: Task
+    data_dir: str
+    output_file: str
+    config: modeling.BertConfig
+    encoding: Encoding
+    checkpoint: checkpoints.Checkpoint
+    glove_embs: Optional[str]
+    store_dir: str
+    devices: Devices
+    per_replica_batch_size: int  # inputs of full length
+    settings: Settings
+
+
+def define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    task_flags.define_named(values)
+    flags.DEFINE_string("output_dir", None, "Where the augmented training set goes, beside "
+                        "copies of the task's other sets.", flag_values=values)
+    run_flags.define_model_flags(values, "the masked-LM, head included")
+    flags.DEFINE_string("glove_embs", None, "Word vectors as text (GloVe's or word2vec's), for "
+                        "words of several WordPieces; where left out, those are kept.",
+                        flag_values=values)
+    flags.DEFINE_integer("N", None, f"Rounds: variants of each text, at most; the task's "
+                         f"({_ROUNDS} for your own) where left out.", flag_values=values)
+    flags.DEFINE_integer("M", 15, "Candidates for each word.", flag_values=values)
+    flags.DEFINE_float("p", 0.4, "Probability that a word is replaced, in each round.",
+                       flag_values=values)
+    flags.DEFINE_integer("seed", 42, "Of the replacements.", flag_values=values)
+    flags.DEFINE_integer(
+        "max_seq_length", None, "Longest input of the masked-LM, which holds the text twice; of "
+        "longer texts it sees what is around the word. All its positions where left out.",
+        flag_values=values)
+    flags.DEFINE_integer("predict_batch_size", 8, "Inputs of --max_seq_length per replica and "
+                         "step; of shorter ones, as many as have those tokens.",
+                         flag_values=values)
+    flags.DEFINE_string("store_dir", None, "Where word vectors and neighbours are kept; "
+                        "<output_dir>/store where left out.", flag_values=values)
+    run_flags.define_device_flags(values)
+    return values
+
+
+def main(values: flags.FlagValues) -> None:
+    """Checks, then augments row by row, in constant memory."""
+    job = _job(values)
+    total = sum(1 for _ in read_examples(job.task, job.task.train, job.data_dir))
+    facts = _facts(job)
+    file = GrowingFile(job.output_file, facts)
+    if file.is_whole:
+        log.info(f"{file.path} is whole: nothing is left to augment")
+        return
+    neighbours = _neighbours(job, facts)
+    with masked_lm.MaskedLanguageModel(
+            job.config, job.checkpoint, job.encoding.tokenizer, job.devices,
+            max_seq_length=job.encoding.max_seq_length,
+            num_candidates=job.settings.num_candidates,
+            per_replica_batch_size=job.per_replica_batch_size) as model:
+        try:
+            _augment(job, Candidates(job.encoding.tokenizer, model, neighbours), file, total)
+        except interruption.Interrupted as interrupted:
+            interrupted.said = (f"{file.num_rows:,} of {total:,} examples are augmented; the same "
+                                "command goes on from there")
+            raise
+
+
+def _augment(job: Job, candidates: Candidates, file: GrowingFile, total: int) -> None:
+    header = header_of(job.task.train, job.data_dir)
+    rows = rows_of(job.task, job.task.train, job.data_dir)
+    for _ in range(file.num_rows):  # done by an earlier run
+        next(rows)
+    num_variants, num_done = 0, file.num_rows
+    with Counter(f"Augmenting {job.task.train.file}", unit="examples",
+                 total=total - file.num_rows) as counter:
+        for some in _in_chunks(rows, Parser(job.encoding.tokenizer)):
+            lines = list(_augmented(some, candidates, job.settings))
+            num_variants += len(lines) - len(some)
+            file.append(("" if file.num_rows else header) + "".join(lines), len(some))
+            counter.advance(len(some))
+    file.finish()
+    log.info(f"{file.path} is whole; the {total - num_done:,} examples of this run have "
+             f"{num_variants:,} variants")
+    if total > num_done and not num_variants:
+        log.warn("none of these examples has a variant: no word of theirs is a single piece of "
+                 "--vocab_file, or has neighbours in --glove_embs")
+
+
+class ParsedRow(NamedTuple):
+    """A row and what its texts are made of."""
+    row: Row
+    texts: List[Text]  # of text_a and, of a pair, text_b
+
+
+def _in_chunks(rows: Iterable[Row], parser: Parser) -> Iterator[List[ParsedRow]]:
+    """Rows with a bounded number of words, together."""
+    parsed = (ParsedRow(row, [parser.parse(text) for text in _texts_of(row)]) for row in rows)
+    return in_chunks(parsed, _WORDS_AT_A_TIME,
+                     lambda row: 1 + sum(len(text.words) for text in row.texts))
+
+
+def _texts_of(row: Row) -> List[str]:
+    return [text for text in (row.example.text_a, row.example.text_b) if text is not None]
+
+
+def _augmented(rows: Sequence[ParsedRow], candidates: Candidates,
+               settings: Settings) -> Iterator[str]:
+    """The lines that the rows become."""
+    found = iter(candidates.of_texts([text for row in rows for text in row.texts]))
+    for row, texts in rows:
+        text_a, text_b = row.example.text_a, row.example.text_b
+        # A generator of its own: a text's variants do not depend on the texts before it.
+        versions = [
+            variants(text, parsed.words, next(found), num_rounds=settings.num_rounds,
+                     probability=settings.probability,
+                     generator=np.random.RandomState([settings.seed, row.line_number, index]))
+            for index, (text, parsed) in enumerate(zip(_texts_of(row), texts))]
+        for version in versions[0]:
+            yield row.with_texts(version, text_b)
+        for version in versions[1][1:] if len(versions) == 2 else ():
+            yield row.with_texts(text_a, version)
+
+
+def _neighbours(job: Job, facts: Dict[str, Any]) -> Optional[Neighbours]:
+    if not job.glove_embs:
+        log.info("no --glove_embs: words of several WordPieces are kept")
+        return None
+    vectors = word_vectors.open_vectors(job.glove_embs, job.store_dir)
+    parser = Parser(job.encoding.tokenizer)
+
+    def texts() -> Iterator[Text]:
+        for row in rows_of(job.task, job.task.train, job.data_dir):
+            yield from map(parser.parse, _texts_of(row))
+
+    key = [facts[name] for name in ("training data", "vocabulary", "do_lower_case", "word vectors")]
+    return open_neighbours(vectors, texts, job.settings.num_candidates, job.store_dir, key)
+
+
+def _facts(job: Job) -> Dict[str, Any]:
+    """Everything that shapes the output, under names for people."""
+    memory = os.path.join(job.store_dir, "hashes.json")
+    train = job.task.train
+    return {
+        "training data": [content_hash(train, job.data_dir, memory), train.columns, train.keys],
+        "vocabulary": job.encoding.vocab_hash,
+        "do_lower_case": job.encoding.do_lower_case,
+        "max_seq_length": job.encoding.max_seq_length,
+        "model config": job.config.to_dict(),
+        # The index holds a checksum of every tensor.
+        "checkpoint": files.content_hash(f"{job.checkpoint.path}.index", memory),
+        "word vectors": files.content_hash(job.glove_embs, memory) if job.glove_embs else None,
+        "N": job.settings.num_rounds, "M": job.settings.num_candidates,
+        "p": job.settings.probability, "seed": job.settings.seed}
+
+
+def _job(values: flags.FlagValues) -> Job:
+    """Checks what the flags say; the output directory is made last, when all is well."""
+    name, task = _task(values)
+    data_dir = task_flags.data_dir(values)
+    train_file = files.require_file(os.path.join(data_dir, task.train.file), "the task's file")
+    config, encoding = _model(values)
+    checkpoint = checkpoints.open_checkpoint(run_flags.required(values, "init_checkpoint"))
+    masked_lm.check_model(checkpoint, encoding.tokenizer)
+    if values.glove_embs:
+        files.require_file(values.glove_embs, "--glove_embs")
+    settings = _settings(values, name)
+    batch_size = run_flags.positive(values, "predict_batch_size")
+    devices = run_flags.find_devices(values, training=False)
+    output_dir = files.make_directory(run_flags.required(values, "output_dir"), "--output_dir")
+    store_dir = files.make_directory(values.store_dir or os.path.join(output_dir, "store"),
+                                     "--store_dir")
+    output_file = os.path.join(
+        output_dir, task.train.file if data_dir else os.path.basename(train_file))
+    if os.path.exists(output_file) and os.path.samefile(output_file, train_file):
+        raise UserError(f"--output_dir={output_dir} holds the training set that is to be "
+                        "augmented; use another directory")
+    os.makedirs(os.path.dirname(output_file), exist_ok=True)
+    if data_dir:
+        _copy_other_sets(task, data_dir, output_dir)
+    return Job(task, data_dir, output_file, config, encoding, checkpoint, values.glove_embs,
+               store_dir, devices, batch_size, settings)
+
+
+def _task(values: flags.FlagValues) -> Tuple[str, Task]:
+    name = run_flags.required(values, "task_name")
+    if name == task_flags.OWN_DATA:
+        for other in ("dev_file", "test_file"):
+            if values[other].present:
+                raise UserError(f"--{other}: the training set alone is augmented; leave it out")
+        return name, user_files.make_task(user_files.Options.of_flags(values), ["train"])
+    task_flags.refuse_own_data_flags(values, ("data_dir",))
+    return find_task(name)
+
+
+def _settings(values: flags.FlagValues, task_name: str) -> Settings:
+    num_rounds = _ROUNDS_OF_TASK.get(task_name, _ROUNDS)
+    return Settings(
+        num_rounds=run_flags.positive(values, "N") if values["N"].present else num_rounds,
+        num_candidates=run_flags.positive(values, "M"),
+        probability=run_flags.in_range(values, "p", 0, 1),
+        seed=run_flags.in_range(values, "seed", 0, 2**32 - 1))
+
+
+def _model(values: flags.FlagValues) -> Tuple[modeling.BertConfig, Encoding]:
+    config = load_config(run_flags.required(values, "bert_config_file"))
+    length = config.max_position_embeddings
+    if values["max_seq_length"].present:
+        length = run_flags.in_range(
+            values, "max_seq_length", masked_lm.SHORTEST_INPUT, config.max_position_embeddings)
+    return config, load_encoding(
+        run_flags.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
+        max_seq_length=length, vocab_size=config.vocab_size)
+
+
+def _copy_other_sets(task: Task, data_dir: str, output_dir: str) -> None:
+    """Copies what there is beside the training set, so that the output is a whole --data_dir."""
+    for split in (task.dev, task.test, task.mismatched_dev, task.mismatched_test):
+        source = os.path.join(data_dir, split.file) if split else ""
+        if os.path.exists(source):
+            target = os.path.join(output_dir, split.file)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            with files.atomic_path(target) as temporary:
+                shutil.copyfile(source, temporary)
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=USAGE)

@@ -1,0 +1,51 @@
+"""The head on BERT's pooled output: class probabilities, or one number in a regression."""
+
+import tensorflow.compat.v1 as tf
+
+import modeling
+from engine.model import Forward, Outputs
+
+
+def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
+    """A model with so many outputs: the classes, or 1 for a regression.
+
+    Its features are input_ids, input_mask, segment_ids, int32 [b, t], and, for a loss,
+    label_ids: a class each, int32 [b]; several, float32 [b, classes]; a number, float32 [b].
+    Its prediction is "logits", [b, num_outputs].
+    """
+    def forward(features, is_training, dropout_seed) -> Outputs:
+        model = modeling.BertModel(
+            config=config,
+            is_training=is_training,
+            input_ids=features["input_ids"],
+            input_mask=features["input_mask"],
+            token_type_ids=features["segment_ids"],
+            dropout_seed=dropout_seed)
+        logits = _logits(model.get_pooled_output(), num_outputs,
+                         config.hidden_dropout_prob if is_training else 0.0, dropout_seed)
+        loss = None
+        if "label_ids" in features:
+            loss = _mean_loss(logits, features["label_ids"])
+        return Outputs(loss=loss, predictions={"logits": logits})
+    return forward
+
+
+def _logits(pooled: tf.Tensor, num_outputs: int, dropout_prob: float, dropout_seed) -> tf.Tensor:
+    hidden_size = pooled.shape.as_list()[-1]
+    weights = tf.get_variable(
+        "output_weights", [num_outputs, hidden_size],
+        initializer=tf.truncated_normal_initializer(stddev=0.02))
+    bias = tf.get_variable("output_bias", [num_outputs], initializer=tf.zeros_initializer())
+    pooled = modeling.dropout(pooled, dropout_prob, dropout_seed=dropout_seed)
+    return tf.nn.bias_add(tf.matmul(pooled, weights, transpose_b=True), bias)
+
+
+def _mean_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Cross-entropy for classes; squared error where the labels are numbers."""
+    if labels.shape.ndims == 2:
+        return tf.reduce_mean(
+            tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
+    if labels.dtype.is_floating:
+        return tf.reduce_mean(tf.squared_difference(tf.squeeze(logits, -1), labels))
+    return tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))

@@ -1,0 +1,115 @@
+"""How texts become token ids: the vocabulary, the casing and the layout of a record.
+
+Layout, as in the original: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]; the longer text loses tokens
+where they do not fit. A b without tokens has no [SEP].
+"""
+
+from typing import List, NamedTuple, Tuple
+
+import numpy as np
+
+from engine import files, log
+from engine.data import store
+from engine.errors import UserError
+from tokenization import BatchTokenizer
+
+# Some models have their vocab_size rounded up to a multiple of this.
+_VOCAB_PADDING = 128
+
+
+class Encoding(NamedTuple):
+    """How texts become ids. Made by `load_encoding`."""
+    tokenizer: BatchTokenizer
+    vocab_file: str
+    vocab_hash: str
+    do_lower_case: bool
+    max_seq_length: int
+
+    @property
+    def id_dtype(self) -> str:
+        return "uint16" if max(self.tokenizer.vocab.values()) < 2**16 else "uint32"
+
+
+def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
+                  vocab_size: int) -> Encoding:
+    """Loads the vocabulary and holds it against the model's `vocab_size`.
+
+    Raises:
+        UserError: the file is missing, damaged or belongs to another model.
+    """
+    files.require_file(vocab_file, "--vocab_file")
+    try:
+        tokenizer = BatchTokenizer(vocab_file, do_lower_case)
+    except ValueError as error:
+        raise UserError(f"--vocab_file: {error}") from error
+    if max_seq_length < 3:
+        raise UserError(f"--max_seq_length={max_seq_length}: must be at least 3, for [CLS], a "
+                        "token and [SEP]")
+    check_vocab_size(vocab_file, max(tokenizer.vocab.values()) + 1, vocab_size,
+                     "--bert_config_file")
+    with open(vocab_file, "rb") as file:
+        digest = files.hash_of(file.read())
+    return Encoding(tokenizer, vocab_file, digest, do_lower_case, max_seq_length)
+
+
+def check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int, says_so: str) -> None:
+    """Raises a UserError where a vocabulary cannot be that of the model; warns of padding.
+
+    Args:
+        says_so: the flag with the model's `vocab_size`.
+    """
+    if num_entries == vocab_size:
+        return
+    difference = (f"--vocab_file={vocab_file} has {num_entries:,} entries, and {says_so} "
+                  f"says vocab_size {vocab_size:,}")
+    if num_entries > vocab_size:
+        raise UserError(f"{difference}; they must belong to the same model")
+    if num_entries <= vocab_size - _VOCAB_PADDING:
+        raise UserError(f"{difference}: it is cut short or of another model; if it is neither, "
+                        "fill it up with lines such as [unused1]")
+    log.warn(f"{difference}: the last ones are taken for padding")
+
+
+def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],
+                           encoding: Encoding) -> store.Chunk:
+    """The columns input_ids and first_segment_length for texts [n] and second texts [n].
+
+    A second text that is empty is none.
+    """
+    encode = encoding.tokenizer.encode_batch
+    ids_a, lengths_a = encode(texts_a)
+    ids_b, lengths_b = encode(texts_b)
+    kept_a, kept_b = truncated_lengths(
+        lengths_a, lengths_b, encoding.max_seq_length - 2 - (lengths_b > 0))
+    first_segment_lengths = kept_a + 2
+    lengths = first_segment_lengths + kept_b + (kept_b > 0)
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    input_ids = np.full(ends[-1], encoding.tokenizer.sep_id, encoding.id_dtype)
+    input_ids[starts] = encoding.tokenizer.cls_id
+    _copy_rows(input_ids, starts + 1, ids_a, lengths_a, kept_a)
+    _copy_rows(input_ids, starts + first_segment_lengths, ids_b, lengths_b, kept_b)
+    return {"input_ids": (input_ids, lengths), "first_segment_length": first_segment_lengths}
+
+
+def truncated_lengths(lengths_a: np.ndarray, lengths_b: np.ndarray,
+                      limit: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Tokens kept of each pair when the longer one loses its last token until they fit.
+
+    All [n]; `limit` is what the two may have together.
+
+    Of two equally long ones the second gives way first, as in the original: where both
+    must, the first keeps half of `limit` rounded up.
+    """
+    half = limit // 2
+    kept_a = np.minimum(lengths_a, np.maximum(limit - half, limit - lengths_b))
+    kept_b = np.minimum(lengths_b, np.maximum(half, limit - lengths_a))
+    return kept_a, kept_b
+
+
+def _copy_rows(target: np.ndarray, target_starts: np.ndarray, rows: np.ndarray,
+               row_lengths: np.ndarray, kept: np.ndarray) -> None:
+    """Copies the first `kept` values of each row of a flat array to its place in `target`."""
+    row_starts = np.cumsum(row_lengths) - row_lengths
+    within = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
+    target[np.repeat(target_starts, kept) + within] = rows[np.repeat(row_starts, kept) + within]

@@ -1,0 +1,257 @@
+"""TFRecord files of pretraining examples, ours and the original's, in chunks for a store.
+
+Features that are padded to a length in the files are in the chunks as long as they are.
+"""
+
+import contextlib
+import os
+from typing import Dict, Iterator, List, NamedTuple, Optional
+
+from google.protobuf import message
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from engine import files
+from engine.data import store
+from engine.errors import UserError
+from engine.progress import Counter
+
+_CHUNK_RECORDS = 1024
+
+
+class Sizes(NamedTuple):
+    """What the flags and the model say of the records."""
+    max_seq_length: int
+    max_predictions_per_seq: int
+    vocab_size: int
+
+
+class Layout(NamedTuple):
+    """What the records of a file hold beside their tokens."""
+    num_predictions: Optional[int]  # places for masked tokens; None: masks are yet to be drawn
+    has_labels: bool  # of next sentences
+
+
+class Opened(NamedTuple):
+    """The examples of some files. Made by `open_store`."""
+    records: store.Store
+    hashes: List[str]  # of the files
+    layout: Layout
+    paths: List[str]  # of the files that hold records
+
+
+def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened:
+    """Opens the examples of TFRecord files, preparing them first where needed.
+
+    Args:
+        patterns: names of the files, patterns and directories, comma-separated.
+        flag: which holds them, for messages.
+
+    Raises:
+        UserError: the files hold no examples of these sizes.
+    """
+    layouts = _layouts(find(patterns, flag), flag, sizes)
+    memory = os.path.join(store_dir, "hashes.json")
+    hashes = [files.content_hash(path, memory) for path in layouts]
+
+    def chunks() -> Iterator[store.Chunk]:
+        with Counter(f"Preparing {patterns}", unit="examples") as counter:
+            for path, layout in layouts.items():
+                for chunk in read_chunks(path, layout, max_seq_length=sizes.max_seq_length,
+                                         vocab_size=sizes.vocab_size):
+                    yield chunk
+                    counter.advance(len(chunk["next_sentence_label"]))
+
+    layout = next(iter(layouts.values()))
+    key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
+           "vocab_size": sizes.vocab_size}
+    records = store.open_or_build(store_dir, "pretraining", key,
+                                  columns_of(layout, sizes.vocab_size), chunks)
+    return Opened(records, hashes, layout, list(layouts))
+
+
+def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Layout]:
+    """Of the files that hold records; all with masks or all without."""
+    layouts = {}
+    for path in paths:
+        layout = layout_of(path, max_seq_length=sizes.max_seq_length,
+                           max_predictions_per_seq=sizes.max_predictions_per_seq)
+        if layout:
+            layouts[path] = layout
+    if not layouts:
+        raise UserError(f"{flag}: there is no record in {', '.join(paths)[:200]}")
+    drawn = {layout.num_predictions is None: path for path, layout in layouts.items()}
+    if len(drawn) > 1:
+        raise UserError(f"{flag}: {drawn[True]} has records whose masks are to be drawn, and "
+                        f"{drawn[False]} some that have their masks; give the one or the other")
+    return layouts
+
+
+def find(patterns: str, flag: str) -> List[str]:
+    """The TFRecord files that comma-separated names, patterns and directories name."""
+    # Beside each file that `create_data` writes lies one that says what is in it.
+    return [path for path in files.find(patterns, flag) if not path.endswith(".json")]
+
+
+def layout_of(path: str, *, max_seq_length: int, max_predictions_per_seq: int) -> Optional[Layout]:
+    """What the records of a file hold, as the first one has it; None where there are none.
+
+    Raises:
+        UserError: they are no pretraining examples, or not of these sizes.
+    """
+    lengths = _lengths_of_first(path)
+    if lengths is None:
+        return None
+    masked = [name for name in lengths if name.startswith("masked_lm_")]
+    needed = ["input_ids", "input_mask", "segment_ids"]
+    needed += (["masked_lm_positions", "masked_lm_ids", "masked_lm_weights"] if masked
+               else ["word_starts"])
+    missing = [name for name in needed if name not in lengths]
+    if missing:
+        raise UserError(f"{path}: its records hold no {missing[0]}: they are no pretraining "
+                        "examples; make some with python -m pretraining.create_data")
+    if lengths["input_ids"] != max_seq_length:
+        raise UserError(f"{path}: its records are made for --max_seq_length="
+                        f"{lengths['input_ids']}, and here it is {max_seq_length}; give that "
+                        "value, or create the data with this one")
+    num_predictions = lengths["masked_lm_positions"] if masked else None
+    if masked and num_predictions > max_predictions_per_seq:
+        raise too_many_predictions(path, num_predictions, max_predictions_per_seq)
+    return Layout(num_predictions, "next_sentence_labels" in lengths)
+
+
+def too_many_predictions(path: str, there: int, here: int) -> UserError:
+    return UserError(f"{path}: its records are made for --max_predictions_per_seq={there}, and "
+                     f"here it is {here}; give that value, or create the data with this one")
+
+
+def _lengths_of_first(path: str) -> Optional[Dict[str, int]]:
+    """Number of values of each feature in the first record; None where there is none."""
+    with _damage_is_users(path):
+        serialized = next(tf.io.tf_record_iterator(path), None)
+        if serialized is None:
+            return None
+        features = tf.train.Example.FromString(serialized).features.feature
+    return {name: len(getattr(value, value.WhichOneof("kind")).value)
+            for name, value in features.items() if value.WhichOneof("kind")}
+
+
+def read_chunks(path: str, layout: Layout, *, max_seq_length: int,
+                vocab_size: int) -> Iterator[store.Chunk]:
+    """The records of a file: the columns of `columns_of`, checked.
+
+    Raises:
+        UserError: a record is damaged, or not an example that a model of this size can take.
+    """
+    num_read = 0
+    for batch in _parsed(path, _specification(layout, max_seq_length)):
+        yield _chunk(batch, layout, vocab_size, f"{path}, records from {num_read + 1:,} on")
+        num_read += len(batch["input_ids"])
+
+
+def columns_of(layout: Layout, vocab_size: int) -> Dict[str, store.Column]:
+    ids = store.Column("uint16" if vocab_size <= 2**16 else "uint32", ragged=True)
+    columns = {"input_ids": ids,
+               "first_segment_length": store.Column("int32", ragged=False),
+               "next_sentence_label": store.Column("uint8", ragged=False)}
+    if layout.num_predictions is None:
+        return {**columns, "word_starts": store.Column("uint8", ragged=True)}
+    return {**columns, "masked_lm_ids": ids,
+            "masked_lm_positions": store.Column("uint16", ragged=True)}
+
+
+def _specification(layout: Layout, max_seq_length: int) -> Dict[str, tf.io.FixedLenFeature]:
+    names = dict.fromkeys(["input_ids", "input_mask", "segment_ids"], max_seq_length)
+    if layout.num_predictions is None:
+        names["word_starts"] = max_seq_length
+    else:
+        names.update(dict.fromkeys(["masked_lm_positions", "masked_lm_ids"],
+                                   layout.num_predictions))
+    if layout.has_labels:
+        names["next_sentence_labels"] = 1
+    features = {name: tf.io.FixedLenFeature([size], tf.int64) for name, size in names.items()}
+    if layout.num_predictions is not None:
+        features["masked_lm_weights"] = tf.io.FixedLenFeature(
+            [layout.num_predictions], tf.float32)
+    return features
+
+
+def _parsed(path: str, specification) -> Iterator[Dict[str, np.ndarray]]:
+    graph = tf.Graph()
+    with graph.as_default():
+        dataset = tf.data.TFRecordDataset(path).batch(_CHUNK_RECORDS)
+        dataset = dataset.map(lambda records: tf.io.parse_example(records, specification))
+        batch = tf.data.make_one_shot_iterator(dataset.prefetch(2)).get_next()
+    # Not one that takes the cards' memory before the training's session does.
+    session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0}))
+    with contextlib.closing(session), _damage_is_users(path):
+        while True:
+            try:
+                values = session.run(batch)
+            except tf.errors.OutOfRangeError:
+                return
+            yield values
+
+
+@contextlib.contextmanager
+def _damage_is_users(path: str):
+    try:
+        yield
+    except (tf.errors.DataLossError, message.DecodeError) as error:
+        raise UserError(f"{path} is no TFRecord file, or is damaged: "
+                        f"{str(error).splitlines()[0]}") from error
+    except tf.errors.InvalidArgumentError as error:
+        raise UserError(f"{path}: a record is not like the first: "
+                        f"{str(error).splitlines()[0]}") from error
+    except tf.errors.OpError as error:  # not found, no permission
+        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _chunk(batch: Dict[str, np.ndarray], layout: Layout, vocab_size: int,
+           where: str) -> store.Chunk:
+    mask = batch["input_mask"].astype(bool)
+    lengths = mask.sum(axis=1)
+    places = np.arange(mask.shape[1])
+    _check(np.array_equal(mask, places < lengths[:, np.newaxis]) and lengths.all(), where,
+           "input_mask is not 1 for the tokens and 0 after them")
+    first_lengths = (mask & (batch["segment_ids"] == 0)).sum(axis=1)
+    second = mask & (places >= first_lengths[:, np.newaxis])
+    _check(np.array_equal(batch["segment_ids"] * mask, second), where,
+           "segment_ids are not 0 for a first text and 1 for a second one")
+    _check_ids(batch["input_ids"], vocab_size, where)
+    chunk = {"input_ids": (batch["input_ids"][mask], lengths),
+             "first_segment_length": first_lengths}
+    labels = (batch["next_sentence_labels"][:, 0] if layout.has_labels
+              else np.zeros(len(lengths), np.int64))
+    _check(np.isin(labels, (0, 1)).all(), where, "next_sentence_labels are not 0 and 1")
+    chunk["next_sentence_label"] = labels
+    if layout.num_predictions is None:
+        chunk["word_starts"] = (batch["word_starts"][mask], lengths)
+    else:
+        chunk.update(_masks(batch, lengths, vocab_size, where))
+    return chunk
+
+
+def _masks(batch: Dict[str, np.ndarray], lengths: np.ndarray, vocab_size: int,
+           where: str) -> store.Chunk:
+    weights = batch["masked_lm_weights"]
+    _check(np.isin(weights, (0, 1)).all(), where, "masked_lm_weights are not 0 and 1")
+    masked = weights > 0
+    positions = batch["masked_lm_positions"] * masked
+    _check(((0 <= positions) & (positions < lengths[:, np.newaxis])).all(), where,
+           "masked_lm_positions lie outside of the tokens")
+    _check_ids(batch["masked_lm_ids"] * masked, vocab_size, where)
+    counts = masked.sum(axis=1)
+    return {"masked_lm_positions": (positions[masked], counts),
+            "masked_lm_ids": (batch["masked_lm_ids"][masked], counts)}
+
+
+def _check_ids(ids: np.ndarray, vocab_size: int, where: str) -> None:
+    _check(ids.min() >= 0 and ids.max() < vocab_size, where,
+           f"token ids go to {ids.max()}, and --bert_config_file says vocab_size {vocab_size}: "
+           "they must belong to the same vocabulary")
+
+
+def _check(holds: bool, where: str, what: str) -> None:
+    if not holds:
+        raise UserError(f"{where}: {what}")

@@ -1,0 +1,175 @@
+"""From planned indices to padded batches: `tf.data` pipelines over records in memory.
+
+Knows the plan and how long a batch must be; what a record holds beside its tokens is its
+source's affair.
+"""
+
+import functools
+import threading
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Union
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from engine.data.plan import InferenceBatch, TrainingPlan
+from engine.data.store import Records
+
+# Batches are padded to a multiple of this: odd lengths are slow in matrix products,
+# and fewer different shapes reach the device's allocator.
+LENGTH_MULTIPLE = 8
+
+# Where each length costs a compilation, there are at most so many.
+_MAX_BUCKETS = 8
+
+Features = Dict[str, np.ndarray]
+
+
+def token_features(records: Records, indices: np.ndarray, length: int) -> Features:
+    """What an encoder reads: input_ids, input_mask and segment_ids, int32 [b, length].
+
+    `records` have the columns "input_ids" and "first_segment_length".
+    """
+    places = np.arange(length)
+    filled = places < records.lengths("input_ids", indices)[:, np.newaxis]
+    second = places >= records.scalars("first_segment_length", indices)[:, np.newaxis]
+    return {"input_ids": records.padded("input_ids", indices, length).astype(np.int32),
+            "input_mask": filled.astype(np.int32),
+            "segment_ids": (filled & second).astype(np.int32)}
+
+
+class Source(NamedTuple):
+    """Records that a run trains on or scores.
+
+    Attributes:
+        lengths: tokens of each record, [n].
+        fetch: (indices [b], length) -> features of those records, each [b, ...], with
+            sequences padded to `length`.
+        max_length: the longest that a batch may be.
+        dynamic_padding: pad to the longest record of the global batch; False pads
+            every batch to `max_length`.
+        length_multiple: pad to a multiple of so many tokens.
+        buckets: the only lengths of batches, ascending, where a few are wanted; else any
+            such multiple is one.
+        fetch_for_step: what `fetch` is while training, where that is something else: from
+            all records of a step and the pass over the records that each belongs to, both
+            [b], and the length. So an example may change from epoch to epoch, and hold what
+            is known of the step as a whole.
+    """
+    lengths: np.ndarray
+    fetch: Callable[[np.ndarray, int], Features]
+    max_length: int
+    dynamic_padding: bool = True
+    length_multiple: int = LENGTH_MULTIPLE
+    buckets: Optional[np.ndarray] = None
+    fetch_for_step: Optional[Callable[[np.ndarray, np.ndarray, int], Features]] = None
+
+    def padded_length(self, indices: np.ndarray) -> int:
+        """Length of the batch of these records: the same for every replica that shares it."""
+        return int(self.padded_lengths(indices).max())
+
+    def padded_lengths(self, indices: Union[slice, np.ndarray] = slice(None)) -> np.ndarray:
+        """Length of each of these records in a batch of its own."""
+        lengths = self.lengths[indices]
+        if not self.dynamic_padding:
+            return np.full(len(lengths), self.max_length)
+        if self.buckets is not None:
+            return self.buckets[np.searchsorted(self.buckets, lengths)]
+        multiples = -(-lengths // self.length_multiple) * self.length_multiple
+        return np.minimum(multiples, self.max_length)
+
+    def bucketed(self) -> "Source":
+        """The same records in batches of a handful of lengths."""
+        return self._replace(buckets=_bucket_lengths(self.max_length))
+
+
+def training_dataset(source: Source, plan: TrainingPlan, *, num_replicas: int,
+                     per_replica_batch_size: int, first_step: int,
+                     last_step: int) -> tf.data.Dataset:
+    """Per-replica batches of steps first_step..last_step - 1, in order.
+
+    `num_replicas` consecutive elements are the global batch of one step: replica r
+    gets its r-th part.
+    """
+    fetch_step = source.fetch_for_step or (
+        lambda indices, epochs, length: source.fetch(indices, length))
+    names, dtypes, shapes = _signature(
+        fetch_step(np.zeros(1, np.int64), np.zeros(1, np.int64), source.max_length))
+    lock = threading.Lock()
+
+    @functools.lru_cache(maxsize=4)  # steps that calls in parallel may be about
+    def features_of(step: int) -> Features:
+        indices = plan.global_batch(step)
+        return fetch_step(indices, plan.epochs(step), source.padded_length(indices))
+
+    def fetch(element: np.ndarray) -> List[np.ndarray]:
+        step, replica = divmod(int(element), num_replicas)
+        with lock:  # the next replica's call waits for the step's features and has them, too
+            features = features_of(step)
+        start = replica * per_replica_batch_size
+        return [features[name][start:start + per_replica_batch_size] for name in names]
+
+    def to_features(element: tf.Tensor) -> Dict[str, tf.Tensor]:
+        values = tf.numpy_function(fetch, [element], dtypes)
+        for value, shape in zip(values, shapes):
+            value.set_shape([per_replica_batch_size] + shape)
+        return dict(zip(names, values))
+
+    elements = tf.data.Dataset.range(first_step * num_replicas, last_step * num_replicas)
+    return elements.map(to_features, num_parallel_calls=2).prefetch(2 * num_replicas)
+
+
+def _bucket_lengths(max_length: int) -> np.ndarray:
+    """`max_length`, 3/4 of it, the halves of both, and so on; multiples of LENGTH_MULTIPLE."""
+    lengths = max_length * np.array([[1.0], [0.75]]) / 2.0 ** np.arange(_MAX_BUCKETS // 2)
+    multiples = np.ceil(lengths / LENGTH_MULTIPLE).astype(np.int64) * LENGTH_MULTIPLE
+    return np.unique(np.minimum(multiples, max_length))
+
+
+class InferenceFeed:
+    """Feeds one graph with one set of examples after another.
+
+    Set `source` and `batches`, then run the initializer of the dataset's iterator.
+    """
+
+    def __init__(self, source: Source, num_replicas: int, num_ready: int):
+        """`num_ready`: steps to have in store for those that run."""
+        self.source = source
+        self.batches: Sequence[InferenceBatch] = []
+        self._num_replicas = num_replicas
+        self._num_ready = num_ready
+
+    def dataset(self) -> tf.data.Dataset:
+        """One element per step: its number, and a tuple with the features of each replica.
+
+        A replica without examples gets one of another's, since it cannot have none; the
+        reader drops its answer.
+        """
+        names, dtypes, shapes = _signature(
+            self.source.fetch(np.zeros(1, np.int64), self.source.max_length))
+
+        def fetch(step: np.ndarray) -> List[np.ndarray]:
+            indices, sizes = self.batches[int(step)]
+            length = self.source.padded_length(indices)
+            parts = np.split(indices, np.cumsum(sizes)[:-1])
+            answers = [self.source.fetch(part if len(part) else indices[:1], length)
+                       for part in parts]
+            return [features[name] for features in answers for name in names]
+
+        def to_features(step: tf.Tensor) -> tuple:
+            values = tf.numpy_function(fetch, [step], dtypes * self._num_replicas)
+            for value, shape in zip(values, shapes * self._num_replicas):
+                value.set_shape([None] + shape)
+            return step, tuple(dict(zip(names, values[i:i + len(names)]))
+                               for i in range(0, len(values), len(names)))
+
+        num_steps = tf.numpy_function(lambda: np.int64(len(self.batches)), [], tf.int64)
+        steps = tf.data.Dataset.range(tf.ensure_shape(num_steps, []))
+        return steps.map(to_features, num_parallel_calls=2).prefetch(self._num_ready)
+
+
+def _signature(example: Features):
+    """Names, types and shapes (without the batch) of the features, as one record has them."""
+    names = sorted(example)
+    dtypes = [tf.as_dtype(example[name].dtype) for name in names]
+    shapes = [[None] * (example[name].ndim - 1) for name in names]
+    return names, dtypes, shapes

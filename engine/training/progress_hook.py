@@ -1,0 +1,98 @@
+"""How far a training is: step, loss, learning rate, examples/s and the time left."""
+
+import math
+import time
+from typing import Dict, Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+import multigpu_optimizer
+from engine import log, progress
+
+
+def finite_mean(values: Sequence[float]) -> float:
+    """The mean of those that are finite: a skipped step's loss says nothing; NaN where none is."""
+    finite = [value for value in values if math.isfinite(value)]
+    return float(np.mean(finite, dtype=np.float64)) if finite else math.nan
+
+
+def step_values() -> Dict[str, tf.Tensor]:
+    """What a hook can fetch of each training step: loss, learning_rate, gradient_norm.
+
+    And loss_scale, where there is one.
+    """
+    scale = tf.get_collection(multigpu_optimizer.LOSS_SCALE)[:1]
+    return {
+        **({"loss_scale": scale[0]} if scale else {}),
+        # Estimator adds the loss over all replicas last.
+        "loss": tf.get_collection(tf.GraphKeys.LOSSES)[-1],
+        "learning_rate": tf.get_collection(multigpu_optimizer.LEARNING_RATE)[0],
+        "gradient_norm": tf.get_collection(multigpu_optimizer.GRADIENT_NORM)[0]}
+
+
+class TrainingProgress(tf.train.SessionRunHook):
+    """Says step, mean loss since it last did, learning rate, examples/s of all replicas, time left.
+
+    Use it as a context manager around the training, so that an error finds the bar gone.
+    """
+
+    def __init__(self, first_step: int, num_train_steps: int, global_batch_size: int):
+        self._step = first_step
+        self._num_train_steps = num_train_steps
+        self._global_batch_size = global_batch_size
+        self._losses = []
+        self._skipped_steps = 0
+        self._loss_scale = None
+        self._start = None
+
+    def __enter__(self) -> "TrainingProgress":
+        self._bar = progress.bar(initial=self._step, total=self._num_train_steps,
+                                 bar_format="step {n}/{total} |{bar}| {desc}")
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._bar.close()
+
+    def begin(self) -> None:
+        self._fetches = step_values()
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context, run_values) -> None:
+        self._step += 1
+        self._losses.append(run_values.results["loss"])
+        self._skipped_steps += not np.isfinite(run_values.results["gradient_norm"])
+        self._loss_scale = run_values.results.get("loss_scale")
+        self._bar.update()
+        if self._start is None or self._step == self._num_train_steps or self._is_time():
+            self._say(run_values.results["learning_rate"])
+
+    def end(self, session) -> None:
+        if self._skipped_steps:
+            log.warn(f"{self._skipped_steps} steps were skipped: their gradients were not finite")
+        if self._loss_scale:
+            log.info(f"The loss scale of the last step was {self._loss_scale:,.0f}")
+
+    def _is_time(self) -> bool:
+        interval = progress.LINE_SECONDS if self._bar.disable else progress.BAR_SECONDS
+        return time.time() - self._said > interval
+
+    def _say(self, learning_rate: float) -> None:
+        state = f"loss {finite_mean(self._losses):.4f}, lr {learning_rate:.2e}{self._speed()}"
+        if self._bar.disable or self._step == self._num_train_steps:
+            log.info(f"step {self._step}/{self._num_train_steps}: {state}")
+        else:
+            self._bar.set_description_str(state)
+        self._losses.clear()
+        self._said = time.time()
+
+    def _speed(self) -> str:
+        # The first step's time is set-up: it stays out of the rate.
+        if self._start is None:
+            self._start, self._start_step = time.time(), self._step
+            return ""
+        rate = (self._step - self._start_step) / max(time.time() - self._start, 1e-9)
+        left = progress.clock((self._num_train_steps - self._step) / rate)
+        return f", {rate * self._global_batch_size:,.1f} examples/s, {left} left"

@@ -1,0 +1,79 @@
+"""Stretches of a corpus → the features of examples: [CLS] first [SEP] second [SEP], masked or not.
+
+Frozen masks give the original's seven features. Records for masks that are drawn while
+training have the tokens as they are, and where words begin.
+"""
+
+from typing import Dict, NamedTuple, Optional
+
+import numpy as np
+
+from engine.data import store
+from pretraining import counter_rng, masking
+from pretraining.corpus import Corpus, piece_flags
+from tokenization import BatchTokenizer
+
+# Of the key of an example's masks and of the order of the examples.
+_MASKS, _ORDER = range(2)
+
+
+class Assembly(NamedTuple):
+    """How examples are put together. L is `max_seq_length`."""
+    corpus: Corpus
+    examples: store.Store  # columns of `objectives`
+    tokenizer: BatchTokenizer
+    max_seq_length: int
+    whole_words: bool
+    scheme: Optional[masking.Scheme]  # None: masks are drawn while training
+    seed: int
+
+    def features(self, start: int, end: int) -> Dict[str, np.ndarray]:
+        """Of the examples at places start..end - 1 of a random order, each [end - start, …].
+
+        Frozen: `input_ids`, `input_mask`, `segment_ids` int32 [B, L]; `masked_lm_positions`,
+        `masked_lm_ids` int32 and `masked_lm_weights` float32 [B, max_predictions_per_seq];
+        `next_sentence_labels` int32 [B, 1]. Otherwise `word_starts` [B, L] in the place of
+        the three of the masks.
+        """
+        count = len(self.examples)
+        order_seed = int(counter_rng.keys_of(self.seed, _ORDER)[0])
+        indices = counter_rng.permuted(np.arange(start, end), count, order_seed)
+        features = self._unmasked(indices)
+        if self.scheme:
+            keys = counter_rng.keys_of(self.seed, _MASKS, indices)
+            features.update(masking.draw(features, keys, self.scheme))
+            del features["word_starts"]
+        return features
+
+    def _unmasked(self, indices: np.ndarray) -> Dict[str, np.ndarray]:
+        def column(name: str) -> np.ndarray:
+            return self.examples.scalars(name, indices).astype(np.int64)[:, np.newaxis]
+
+        places = np.arange(self.max_seq_length)
+        first_end = 1 + column("first_length")  # the first [SEP]
+        second_length = column("second_length")
+        second_end = first_end + second_length + (second_length > 0)  # the last [SEP]
+        in_first = (places > 0) & (places < first_end)
+        in_second = (places > first_end) & (places < second_end)
+        is_text = in_first | in_second
+        sources = np.where(in_first, column("first_start") + places - 1,
+                           column("second_start") + places - first_end - 1)[is_text]
+        input_ids = np.zeros(is_text.shape, np.int32)
+        input_ids[:, 0] = self.tokenizer.cls_id
+        input_ids[(places == first_end) | (places == second_end)] = self.tokenizer.sep_id
+        input_ids[is_text] = self.corpus.ids[sources]
+        word_starts = np.zeros(is_text.shape, np.int32)
+        word_starts[is_text] = self._word_starts(sources)
+        return {"input_ids": input_ids,
+                "input_mask": (places <= second_end).astype(np.int32),
+                "segment_ids": ((places > first_end) & (places <= second_end)).astype(np.int32),
+                "word_starts": word_starts,
+                "next_sentence_labels": column("label").astype(np.int32)}
+
+    def _word_starts(self, sources: np.ndarray) -> np.ndarray:
+        """Whether what is masked as a whole begins at these places of the corpus."""
+        if not self.whole_words:
+            return np.ones(len(sources), np.int32)
+        if self.corpus.word_starts is not None:
+            return self.corpus.word_starts[sources]
+        return ~piece_flags(self.tokenizer)[self.corpus.ids[sources]]

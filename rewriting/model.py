@@ -1,0 +1,46 @@
+"""The model: the head of a classifier with two classes, whether a phrase fits a slot or not.
+
+How well it fits is the log-odds, the difference of the two logits, whatever the objective: a
+model that was trained with one can go on with the other.
+"""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+import modeling
+from encoder import classifier
+from engine.model import Forward, Outputs
+
+NUM_OUTPUTS = 2
+_LEAST = -1e9  # of a place without a phrase
+
+
+def pairwise(config: modeling.BertConfig) -> Forward:
+    """Cross-entropy of each pair; see `classifier.forward_of`."""
+    return classifier.forward_of(config, NUM_OUTPUTS)
+
+
+def listwise(config: modeling.BertConfig) -> Forward:
+    """Cross-entropy of a softmax over each slot's phrases, of which the first is the right one.
+
+    Its features are those of `sets.ListwiseSet`.
+    """
+    score_pairs = pairwise(config)
+
+    def forward(features, is_training, dropout_seed) -> Outputs:
+        num_slots, num_phrases, length = tf.unstack(tf.shape(features["input_ids"]))
+        flat = {name: tf.reshape(features[name], [num_slots * num_phrases, length])
+                for name in ("input_ids", "input_mask", "segment_ids")}
+        logits = score_pairs(flat, is_training, dropout_seed).predictions["logits"]
+        odds = tf.reshape(logits[:, 1] - logits[:, 0], [num_slots, num_phrases])
+        is_there = tf.sequence_mask(features["num_phrases"], num_phrases)
+        odds = tf.where(is_there, odds, tf.fill(tf.shape(odds), _LEAST))
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.zeros([num_slots], tf.int32), logits=odds))
+        return Outputs(loss=loss, predictions={"logits": odds})
+    return forward
+
+
+def log_odds(logits: np.ndarray) -> np.ndarray:
+    """How well each pair fits, [n], from [n, NUM_OUTPUTS]."""
+    return logits[:, 1] - logits[:, 0]

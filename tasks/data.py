@@ -1,0 +1,102 @@
+"""Turns a task's examples into token ids in a store, and those into batches."""
+
+import json
+import os
+from typing import Dict, Iterator, List, NamedTuple, Optional
+
+import numpy as np
+
+from encoder.encoding import Encoding, encode_texts_and_pairs
+from engine import files
+from engine.data import store
+from engine.data.batches import Source, token_features
+from engine.data.chunks import in_chunks
+from engine.progress import Counter
+from tasks import label_types
+from tasks.examples import AnySplit, Example, content_hash, read_examples
+from tasks.table import Task
+
+CHUNK_EXAMPLES = 8192
+
+
+class TextSet(NamedTuple):
+    """The examples of one file, tokenized. Made by `load_texts` and `encode_texts`."""
+    records: store.Records
+    kind: label_types.Kind
+    content_hash: str  # of the file and what is read of it
+    max_seq_length: int
+    dynamic_padding: bool
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self.kind.targets(self.records, slice(None))
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether any example has a second text."""
+        first = self.records.scalars("first_segment_length")
+        return bool((self.records.lengths("input_ids") > first).any())
+
+    def source(self, *, with_labels: bool) -> Source:
+        """What the engine reads batches from: input_ids, input_mask, segment_ids, label_ids."""
+        records = self.records
+
+        def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
+            features = token_features(records, indices, length)
+            if with_labels:
+                features["label_ids"] = self.kind.targets(records, indices)
+            return features
+
+        return Source(records.lengths("input_ids"), fetch, self.max_seq_length,
+                      self.dynamic_padding)
+
+
+def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str, *,
+               dynamic_padding: bool) -> TextSet:
+    """Opens the tokenized examples of a file, preparing them first where needed.
+
+    Raises:
+        UserError: the file is not as the task's row says.
+    """
+    content = [content_hash(split, data_dir, os.path.join(store_dir, "hashes.json")),
+               split.columns, getattr(split, "keys", ()), getattr(split, "format", "processor")]
+    kind = task.kind if split.columns.label is not None else None
+    columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
+               "first_segment_length": store.Column("int32", ragged=False)}
+    if kind:
+        columns["label"] = kind.column
+    key = {"content": content, "labels": task.labels,
+           "label_separator": task.label_separator, "label_aliases": task.label_aliases,
+           "vocab": encoding.vocab_hash,
+           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length}
+
+    def chunks() -> Iterator[store.Chunk]:
+        description = f"Preparing {os.path.join(data_dir, split.file)}"
+        with Counter(description, unit="examples") as counter:
+            for examples in in_chunks(read_examples(task, split, data_dir), CHUNK_EXAMPLES):
+                yield _encode(examples, encoding, kind)
+                counter.advance(len(examples))
+
+    name = os.path.splitext(os.path.basename(split.file))[0]
+    texts = store.open_or_build(store_dir, name, key, columns, chunks)
+    digest = files.hash_of(json.dumps(content).encode("utf-8"))
+    return TextSet(texts, task.kind, digest, encoding.max_seq_length, dynamic_padding)
+
+
+def encode_texts(examples: List[Example], task: Task, encoding: Encoding) -> TextSet:
+    """Tokenized examples in memory, without labels."""
+    records = store.Records.of_chunk(_encode(examples, encoding, None))
+    return TextSet(records, task.kind, "", encoding.max_seq_length, dynamic_padding=True)
+
+
+def _encode(examples: List[Example], encoding: Encoding,
+            kind: Optional[label_types.Kind]) -> store.Chunk:
+    """The store's columns for some examples."""
+    chunk = encode_texts_and_pairs([example.text_a for example in examples],
+                                   [example.text_b or "" for example in examples], encoding)
+    if kind:
+        chunk["label"] = kind.stored([example.label for example in examples])
+    return chunk

@@ -1,0 +1,158 @@
+"""What a trained model makes of a task's dev and test sets: scores and predictions, in files."""
+
+import math
+import os
+from typing import (
+    Any, Callable, ContextManager, Dict, Iterable, List, Mapping, NamedTuple, Optional)
+
+import numpy as np
+
+from engine import checkpoints, files, inference, log
+from engine.errors import UserError
+from engine.inference import Predictor
+from engine.progress import Counter
+from engine.training import run_record, summaries
+from engine.training.evaluations import Evaluate
+from tasks import metrics
+from tasks.data import TextSet
+from tasks.table import Task
+from tasks.training import Data, Job
+
+# The results that the original writes, in its order; ours follow.
+_ORIGINAL_KEYS = ("eval_accuracy", "eval_loss", "global_step", "loss")
+
+Logits = Callable[[TextSet, int], np.ndarray]  # (set, per-replica batch size) -> [n, classes]
+
+
+class Evaluation(NamedTuple):
+    """How the model does on the dev set."""
+    results: Dict[str, float]  # of eval_results.txt, in its order
+    labels: np.ndarray  # as the task's kind has them, [n] or [n, classes]
+    predicted: np.ndarray  # likewise
+    errors: np.ndarray  # see `Kind.errors`, [n]
+    per_class: List[Dict[str, Any]]
+    confusion_matrix: List[List[int]]
+
+
+def score(job: Job, data: Data) -> Optional[Evaluation]:
+    """Evaluates `data.dev` and predicts `data.test`, each where it holds sets.
+
+    Returns:
+        The evaluation of the dev set, not of a mismatched one; None without a dev set.
+
+    Raises:
+        UserError: there is no trained model, or the one there is does not fit.
+    """
+    checkpoint = trained_checkpoint(job)
+    log.info(f"Scoring {checkpoint.path} (step {checkpoint.global_step})")
+    any_set = next(iter({**data.dev, **data.test}.values()))
+    with Predictor(job.forward, any_set.source(with_labels=False), job.devices) as predictor:
+        predictor.restore(checkpoint)
+
+        def logits(texts: TextSet, per_replica_batch_size: int) -> np.ndarray:
+            source = texts.source(with_labels=False)
+            with Counter("Scoring", unit="examples", total=len(texts)) as counter:
+                return predictor.predict(
+                    source, per_replica_batch_size, counter.advance)["logits"]
+
+        evaluation = None
+        if data.dev:
+            evaluation = _evaluate(job, data.dev, logits, checkpoint.global_step)
+        for suffix, texts in data.test.items():
+            _predict(job, texts, logits, suffix)
+        return evaluation
+
+
+def evaluator(job: Job, dev: Mapping[str, TextSet]) -> ContextManager[Evaluate]:
+    """A function that evaluates checkpoints on the dev set, not on a mismatched one."""
+    return inference.evaluator(
+        lambda checkpoint: job.forward, lambda: dev[""].source(with_labels=False), job.devices,
+        job.settings.batch_sizes.evaluate,
+        lambda predictions: _evaluation(job.task, dev[""], predictions["logits"]).results)
+
+
+def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
+    """The best or newest one of the output directory, or else the one given."""
+    output_dir, given = job.settings.output_dir, job.settings.init_checkpoint
+    run_record.check(output_dir, job.facts())
+    checkpoint = checkpoints.best(output_dir) or given
+    if not checkpoint:
+        raise UserError(f"--output_dir={output_dir} holds no trained model; train one "
+                        "(--do_train), or give one as --init_checkpoint")
+    if "output_weights" not in checkpoint.shapes:
+        raise UserError(f"--init_checkpoint={checkpoint.path} has no classifier's head "
+                        "(output_weights), as a model that is not fine-tuned; train it first "
+                        "(--do_train), or give a fine-tuned one")
+    return checkpoint
+
+
+def _evaluate(job: Job, sets: Mapping[str, TextSet], logits: Logits,
+              global_step: int) -> Evaluation:
+    """Writes eval_results.txt, `name = value` lines, and eval_results.json, with all there is."""
+    evaluations = {
+        suffix: _evaluation(job.task, texts, logits(texts, job.settings.batch_sizes.evaluate))
+        for suffix, texts in sets.items()}
+    results, details = {}, {}
+    for suffix, evaluation in evaluations.items():
+        results.update({name + suffix: value for name, value in evaluation.results.items()})
+        details.update({"num_examples" + suffix: len(evaluation.errors),
+                        "per_class" + suffix: evaluation.per_class,
+                        "confusion_matrix" + suffix: evaluation.confusion_matrix})
+    results = write_results(job.settings.output_dir, results, details, global_step)
+    return evaluations[""]._replace(results=results)
+
+
+def write_results(output_dir: str, scores: Mapping[str, float], details: Mapping[str, Any],
+                  global_step: int) -> Dict[str, float]:
+    """Writes and says the scores of a model; "eval_loss" must be among them.
+
+    Args:
+        details: what eval_results.json holds beside the scores, JSON values.
+
+    Returns:
+        The scores in the order of eval_results.txt.
+    """
+    results = dict(scores, global_step=global_step, loss=scores["eval_loss"])
+    names = [name for name in _ORIGINAL_KEYS if name in results]
+    results = {name: results[name] for name in names + sorted(set(results) - set(names))}
+    lines = [f"{name} = {value}" for name, value in results.items()]
+    files.write_text(os.path.join(output_dir, "eval_results.txt"),
+                     "".join(f"{line}\n" for line in lines))
+    # JSON has no NaN, which a correlation may be.
+    figures = {name: value if math.isfinite(value) else None for name, value in results.items()}
+    files.write_json(os.path.join(output_dir, "eval_results.json"), {**figures, **details})
+    summaries.write_evaluation(output_dir, results, global_step)
+    log.info("***** Eval results *****")
+    for line in lines:
+        log.info(f"  {line}")
+    return results
+
+
+def _evaluation(task: Task, texts: TextSet, logits: np.ndarray) -> Evaluation:
+    kind, labels = task.kind, texts.labels
+    scores = kind.scores(logits)
+    predicted = kind.predicted(scores)
+    return Evaluation(
+        metrics.evaluate(task.metrics, labels, predicted, kind.losses(logits, labels)),
+        labels, predicted, kind.errors(scores, labels),
+        metrics.per_class(kind, labels, predicted),
+        metrics.confusion_matrix(kind, labels, predicted))
+
+
+def _predict(job: Job, texts: TextSet, logits: Logits, suffix: str) -> None:
+    """Writes what the model predicts, in input order.
+
+    test_results.tsv has a line of class probabilities (or one number) per example, and
+    predict.txt a label (or the number).
+    """
+    kind = job.task.kind
+    scores = kind.scores(logits(texts, job.settings.batch_sizes.predict))
+    _write(job, f"test_results{suffix}.tsv",
+           ("\t".join(f"{value:.9g}" for value in row) for row in scores))
+    _write(job, f"predict{suffix}.txt", map(kind.written, kind.predicted(scores)))
+    log.info(f"Predicted {len(texts):,} examples: {job.settings.output_dir}/predict{suffix}.txt")
+
+
+def _write(job: Job, name: str, lines: Iterable[str]) -> None:
+    files.write_text(os.path.join(job.settings.output_dir, name),
+                     "".join(f"{line}\n" for line in lines))

@@ -1,0 +1,94 @@
+"""What a trained model's directory says of itself, so that nobody need repeat it.
+
+Beside the checkpoints, or in the assets of an export: `task.json`, what the labels are and
+how texts become ids, `vocab.txt` and `bert_config.json`.
+"""
+
+import os
+import shutil
+from typing import NamedTuple, Optional, Tuple
+
+from encoder import label_config
+from encoder.config import load_config
+from encoder.encoding import Encoding, load_encoding
+from engine import checkpoints, files, saved_model
+from engine.errors import UserError
+from modeling import BertConfig
+from tasks import label_types
+from tasks.data import TextSet
+from tasks.table import Columns, Split, Task
+
+FILES = _TASK, _VOCAB, _CONFIG = label_config.FILE, "vocab.txt", "bert_config.json"
+
+
+class TrainedModel(NamedTuple):
+    """A model that can be used without a word about how it was trained."""
+    task: Task  # its labels; it has no files
+    takes_pairs: bool
+    config: BertConfig
+    encoding: Encoding
+
+
+def save(output_dir: str, texts: TextSet, config: BertConfig, encoding: Encoding) -> None:
+    """Writes the model's description into its directory, before it is trained on these texts."""
+    save_encoder(output_dir, config, encoding)
+    files.write_json(os.path.join(output_dir, _TASK), {
+        **label_types.to_json(texts.kind),
+        "takes_pairs": texts.has_pairs,
+        "do_lower_case": encoding.do_lower_case,
+        "max_seq_length": encoding.max_seq_length})
+
+
+def save_encoder(output_dir: str, config: BertConfig, encoding: Encoding) -> None:
+    """Writes what a folder of any model has beside its checkpoints."""
+    with files.atomic_path(os.path.join(output_dir, _VOCAB)) as temporary:
+        shutil.copyfile(encoding.vocab_file, temporary)
+    files.write_text(os.path.join(output_dir, _CONFIG), config.to_json_string())
+
+
+def load(model_dir: str, flag: str = "--output_dir") -> TrainedModel:
+    """Reads what `save` wrote, in a training's directory or an export's, which the flag names.
+
+    Raises:
+        UserError: that is not there.
+    """
+    is_export = saved_model.is_there(model_dir)
+    folder = os.path.join(model_dir, saved_model.ASSETS) if is_export else model_dir
+    path = os.path.join(folder, _TASK)
+    if not os.path.exists(path):
+        raise UserError(f"{folder} holds no {_TASK}: {flag} must be the output directory of a "
+                        "training, an export, or a converted classifier")
+    values = files.read_json(path, "the model's description")
+    config = load_config(os.path.join(folder, _CONFIG))
+    encoding = load_encoding(
+        os.path.join(folder, _VOCAB), do_lower_case=values["do_lower_case"],
+        max_seq_length=values["max_seq_length"], vocab_size=config.vocab_size)
+    kind = label_types.from_json(values)
+    unused = Split("", Columns(0))
+    task = Task(unused, unused, unused, labels=kind.labels,
+                label_separator=kind.separator)
+    return TrainedModel(task, values["takes_pairs"], config, encoding)
+
+
+def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Checkpoint:
+    """The variables of an export, or the best or newest checkpoint of a training's directory,
+    which the flag names.
+
+    Raises:
+        UserError: there is none.
+    """
+    if saved_model.is_there(model_dir):
+        return saved_model.open_variables(model_dir)
+    checkpoint = checkpoints.best(model_dir)
+    if not checkpoint:
+        raise UserError(f"{flag}={model_dir} holds no checkpoint: the model is not trained")
+    return checkpoint
+
+
+def known(directory: str) -> Optional[Tuple[label_types.Kind, bool]]:
+    """What the labels of the model there are, and whether it takes pairs; None without a model."""
+    path = os.path.join(directory, _TASK)
+    if not os.path.exists(path) or not checkpoints.latest(directory):
+        return None
+    values = files.read_json(path, "the model's description")
+    return label_types.from_json(values), values["takes_pairs"]

@@ -1,0 +1,36 @@
+"""What the report page and the model card say of a run: its settings and its environment."""
+
+import platform
+from typing import Any, Dict, Optional
+
+import tensorflow.compat.v1 as tf
+
+from encoder.encoding import Encoding
+from engine.training.run_record import Record
+from modeling import BertConfig
+
+# Of settings for which a record has None where they are the default.
+_DEFAULTS = {"--gradient_accumulation_steps": 1, "--optimizer": "adamw", "--layer_lr_decay": 1.0,
+             "--xla": False, "--fp16": False}
+
+
+def settings(task_name: str, config: BertConfig, encoding: Encoding,
+             record: Optional[Record]) -> Dict[str, Any]:
+    """Of the training as it was; of a model trained elsewhere (no record), only what is known."""
+    model = (f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
+             f"{config.num_attention_heads} heads")
+    return {"task": task_name, "model": model,
+            "--max_seq_length": encoding.max_seq_length,
+            "--do_lower_case": str(encoding.do_lower_case).lower(),
+            **{name: _said(name, value)
+               for name, value in (record.settings if record else {}).items()}}
+
+
+def environment() -> Dict[str, str]:
+    return {"TensorFlow": tf.VERSION, "Python": platform.python_version(),
+            "system": f"{platform.system()} {platform.machine()}"}
+
+
+def _said(name: str, value: Any) -> Any:
+    value = _DEFAULTS.get(name, "none") if value is None else value
+    return str(value).lower() if isinstance(value, bool) else value

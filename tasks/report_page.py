@@ -1,0 +1,172 @@
+"""One HTML page about a run: how it learned, how good it is and where it errs.
+
+The page needs no network and runs no script. Its curves are drawn by matplotlib as SVG
+in the page, in the page's own colours and fonts; `report.html.j2` makes the rest.
+"""
+
+import io
+import math
+import os
+import re
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from engine import files
+from engine.training.summaries import History
+
+# Up to so many classes, the cells of a confusion matrix have room for their numbers.
+_MAX_NUMBERED_CLASSES = 20
+# From so many points on, the mean over a tenth of them is drawn over a noisy curve.
+_MIN_SMOOTHED_POINTS = 30
+# What matplotlib draws with, and the page's colour in its place, light or dark.
+_INK, _GRID, _CURVE, _POINTS = "#000001", "#000002", "#000003", "#000004"
+_PAGE_COLOURS = {_INK: "var(--soft)", _GRID: "var(--line)",
+                 _CURVE: "rgb(var(--right))", _POINTS: "rgb(var(--right) / 0.45)"}
+_STYLE = {
+    "font.size": 9, "text.color": _INK, "xtick.color": _INK, "ytick.color": _INK,
+    "xtick.major.size": 0, "ytick.major.size": 0,
+    "axes.edgecolor": _GRID, "axes.grid": True, "axes.grid.axis": "y", "grid.color": _GRID,
+    "axes.spines.left": False, "axes.spines.right": False, "axes.spines.top": False,
+    "svg.fonttype": "none"}
+
+
+class Mistake(NamedTuple):
+    """An example that the model gets wrong."""
+    text_a: str
+    text_b: Optional[str]
+    label: Union[str, float]  # a number in a regression
+    predicted: Union[str, float]
+    probability: Optional[float]  # of the predicted label; None in a regression
+
+
+class ClassScores(NamedTuple):
+    """How good the predictions of one label are."""
+    label: str
+    precision: float
+    recall: float
+    f1: float
+    support: int  # examples that have it
+
+
+class Confusion(NamedTuple):
+    """How often each label was taken for which."""
+    labels: Sequence[str]
+    counts: np.ndarray  # [true label, predicted label]
+
+
+class Report(NamedTuple):
+    """What a page says; a part that is empty or None has no place on it."""
+    title: str
+    facts: Mapping[str, Mapping[str, Any]]  # section -> name -> value
+    history: History
+    evaluation: Sequence[Tuple[str, float]]  # metric, value
+    confusion: Optional[Confusion] = None
+    per_class: Sequence[ClassScores] = ()
+    mistakes: Sequence[Mistake] = ()  # the most confident first
+
+
+class _Chart(NamedTuple):
+    """How a curve of the history is drawn."""
+    name: str
+    title: str
+    is_noisy: bool = True
+    is_share: bool = False
+
+
+# The first is drawn larger than the others.
+_CHARTS = (_Chart("loss", "Training loss"),
+           _Chart("learning_rate", "Learning rate", is_noisy=False),
+           _Chart("gradient_norm", "Gradient norm"),
+           _Chart("examples_per_second", "Examples per second"),
+           _Chart("padding_share", "Padding in batches", is_share=True))
+
+
+class _Figure(NamedTuple):
+    title: str
+    last_value: str
+    svg: str
+
+
+def write_report(path: str, report: Report) -> None:
+    """Writes the page to `path`, whole or not at all."""
+    import jinja2  # where a page is written, and not at the start of every run
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(os.path.dirname(os.path.abspath(__file__))),
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["number"] = _number
+    page = environment.get_template("report.html.j2").render(
+        report._asdict(), figures=_figures(report.history), max_numbered=_MAX_NUMBERED_CLASSES)
+    files.write_text(path, page + "\n")
+
+
+def _number(value: Union[str, int, float]) -> str:
+    """As people read it: with separators of thousands, or four digits behind the point."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (int, np.integer)):
+        return f"{value:,}"
+    if not math.isfinite(value):
+        return "n/a"
+    return f"{value:,.4f}" if value == 0 or 1e-3 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def _figures(history: History) -> List[_Figure]:
+    """One of each curve that has a course."""
+    charts = [chart for chart in _CHARTS if len(history.get(chart.name, ())) > 1]
+    return [_Figure(chart.title, _tick(chart, history[chart.name][-1][1]),
+                    _svg(chart, history[chart.name], is_large=chart is charts[0]))
+            for chart in charts]
+
+
+def _tick(chart: _Chart, value: float) -> str:
+    if chart.is_share:
+        return f"{100 * value:.3g}%"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _svg(chart: _Chart, points: Sequence[Tuple[int, float]], *, is_large: bool) -> str:
+    """A curve over the steps, as an element of a page."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    stream = io.StringIO()
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": chart.name}):
+        figure = Figure(figsize=(4.6, 3.15) if is_large else (2.8, 1.66), layout="constrained")
+        _draw(figure.add_subplot(), chart, points, num_ticks=5 if is_large else 4)
+        figure.savefig(stream, format="svg", transparent=True)
+    return _as_element(stream.getvalue(), f"{chart.title} over the steps")
+
+
+def _draw(axes, chart: _Chart, points: Sequence[Tuple[int, float]], *, num_ticks: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+    steps, values = np.array(points, np.float64).T
+    if chart.is_noisy and len(values) >= _MIN_SMOOTHED_POINTS:
+        axes.plot(steps, values, color=_POINTS, linewidth=0.8)
+        values = _moving_mean(values, len(values) // 10)
+    axes.plot(steps, values, color=_CURVE, linewidth=1.4)
+    axes.margins(x=0.01)
+    axes.set_ylim(bottom=min(0, min(value for _, value in points)))
+    axes.xaxis.set_major_locator(MaxNLocator(num_ticks, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(num_ticks))
+    axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
+    axes.yaxis.set_major_formatter(lambda value, _: _tick(chart, value))
+
+
+def _moving_mean(values: np.ndarray, width: int) -> np.ndarray:
+    """The mean over `width` values around each, or as many as there are at the ends."""
+    window = np.ones(width)
+    counts = np.convolve(np.ones(len(values)), window, "same")
+    return np.convolve(values, window, "same") / counts
+
+
+def _as_element(svg: str, description: str) -> str:
+    """Of a file of matplotlib's what a page needs, in the page's colours, at any width."""
+    from markupsafe import Markup
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg"):], flags=re.DOTALL)
+    view_box = re.search(r'viewBox="[^"]*"', svg).group()
+    svg = re.sub("<svg[^>]*>", f'<svg {view_box} role="img" aria-label="{description}">', svg,
+                 count=1)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # the same in all figures
+    for colour, page_colour in _PAGE_COLOURS.items():
+        svg = svg.replace(colour, page_colour)
+    return Markup(svg.strip())
