@@ -10,12 +10,15 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from engine import command, run_flags, saved_model
+from encoder import model_flags
+from engine import command, device_flags, saved_model, settings, tpu_flags
 from engine.errors import UserError
+from engine.inference import PredictionSettings
+from engine.training.settings import EpochSchedule, run_settings
 from tasks import evaluation, export, label_types, model_folder, report, task_flags, training
-from tasks.training import Job, Settings
 from tasks.processors import DataProcessor, InputExample  # noqa: F401 (for users' processors)
 from tasks.table import Task
+from tasks.training import Job
 
 USAGE = """Fine-tunes BERT on a task, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
@@ -36,25 +39,24 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_export", False, "Write the trained model to <output_dir>/export, as a "
                       "SavedModel; needs no other flag than --output_dir.", flag_values=values)
     flags.DEFINE_enum("export_frozen_graph", None, list(saved_model.FLOAT_TYPES), "With "
-                      "--do_export: one file with the weights in it too, of this type.",
+                      "--do_export: also write one file that holds the weights, of this type.",
                       flag_values=values)
     training.define_flags(values)
-    run_flags.define_training_flags(values)
-    run_flags.define_evaluation_flags(values)
-    run_flags.define_device_flags(values)
-    run_flags.define_tpu_flags(values)
+    settings.define_flags(values, PredictionSettings)
+    device_flags.define(values)
+    tpu_flags.define(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask."""
-    scores_something = values.do_eval or values.do_predict
-    if not (values.do_train or scores_something or values.do_export):
+    evaluates_or_predicts = values.do_eval or values.do_predict
+    if not (values.do_train or evaluates_or_predicts or values.do_export):
         raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_predict, "
                         "--do_export; --help explains all flags")
-    run_flags.check_tpu_flags(values)
+    tpu_flags.check(values)
     _check_export(values)
-    if values.do_train or scores_something:
+    if values.do_train or evaluates_or_predicts:
         _run(values)
     if values.do_export:
         export.write(values.output_dir, values.export_frozen_graph)
@@ -65,21 +67,22 @@ def _check_export(values: flags.FlagValues) -> None:
     if values.export_frozen_graph and not values.do_export:
         raise UserError("--export_frozen_graph is for --do_export, which is not set")
     if values.do_export:
-        export.target(run_flags.required(values, "output_dir"))
+        export.target(settings.required(values, "output_dir"))
         if not values.do_train:
             model_folder.checkpoint_of(values.output_dir)
 
 
 def _run(values: flags.FlagValues) -> None:
+    prediction = settings.of_flags(values, PredictionSettings)
     job = _job(values)
     data = training.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
-                                do_predict=values.do_predict)
+                              do_predict=values.do_predict)
     if values.do_train:
         with evaluation.evaluator(job, data.dev) as evaluate:
             training.train(job, data.train, evaluate)
     result = None
     if values.do_eval or values.do_predict:
-        result = evaluation.score(job, data)
+        result = evaluation.score(job, data, prediction.predict_batch_size)
     if values.do_train or values.do_eval:
         report.write(job, result)
 
@@ -87,11 +90,12 @@ def _run(values: flags.FlagValues) -> None:
 def _job(values: flags.FlagValues) -> Job:
     """Checks what the flags say; the output directory is made last, when all is well."""
     task_name, task = _task(values)
-    config, encoding = training.load_model(values)
-    devices = run_flags.find_devices(values, training=values.do_train)
-    settings = Settings.of_flags(values, [metric.name for metric in task.metrics],
-                                 task_flags.data_dir(values))
-    return Job(task_name, task, config, encoding, devices, settings)
+    config, encoding = model_flags.load_model(values)
+    devices = device_flags.find_devices(values, training=values.do_train)
+    data_dir = task_flags.data_dir(values)
+    return Job(task_name, task, config, encoding, devices,
+               run_settings(values, EpochSchedule, [metric.name for metric in task.metrics]),
+               data_dir)
 
 
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:
@@ -101,7 +105,7 @@ def _task(values: flags.FlagValues) -> Tuple[str, Task]:
 
 
 def _known_model(values: flags.FlagValues) -> Optional[Tuple[label_types.Kind, bool]]:
-    """What is known of the labels of the model that is scored; see `trained.known`."""
+    """What is known of the labels of the model to evaluate; see `model_folder.known`."""
     given = values.init_checkpoint or ""
     places = (values.output_dir, given, os.path.dirname(given))
     return next(filter(None, (model_folder.known(place) for place in places if place)), None)

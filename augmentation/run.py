@@ -21,12 +21,14 @@ from augmentation import masked_lm, word_vectors
 from augmentation.candidates import Candidates, Neighbours, Parser, Text, open_neighbours
 from augmentation.rows import Row, header_of, rows_of
 from augmentation.variants import variants
+from encoder import model_flags
 from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
-from engine import checkpoints, command, files, interruption, log, run_flags
+from engine import checkpoints, command, device_flags, files, interruption, log, settings
 from engine.data.chunks import in_chunks
 from engine.devices import Devices
 from engine.errors import UserError
+from engine.inference import PredictionSettings
 from engine.progress import Counter
 from engine.resumable_file import GrowingFile
 from tasks import task_flags, user_files
@@ -79,7 +81,7 @@ def define_flags() -> flags.FlagValues:
     task_flags.define_named(values)
     flags.DEFINE_string("output_dir", None, "Where the augmented training set goes, beside "
                         "copies of the task's other sets.", flag_values=values)
-    run_flags.define_model_flags(values, "the masked-LM, head included")
+    model_flags.define(values, "the masked-LM, head included")
     flags.DEFINE_string("glove_embs", None, "Word vectors as text (GloVe's or word2vec's), for "
                         "words of several WordPieces; where left out, those are kept.",
                         flag_values=values)
@@ -93,12 +95,10 @@ def define_flags() -> flags.FlagValues:
         "max_seq_length", None, "Longest input of the masked-LM, which holds the text twice; of "
         "longer texts it sees what is around the word. All its positions where left out.",
         flag_values=values)
-    flags.DEFINE_integer("predict_batch_size", 8, "Inputs of --max_seq_length per replica and "
-                         "step; of shorter ones, as many as have those tokens.",
-                         flag_values=values)
+    settings.define_flags(values, PredictionSettings)
     flags.DEFINE_string("store_dir", None, "Where word vectors and neighbours are kept; "
                         "<output_dir>/store where left out.", flag_values=values)
-    run_flags.define_device_flags(values)
+    device_flags.define(values)
     return values
 
 
@@ -219,14 +219,14 @@ def _job(values: flags.FlagValues) -> Job:
     data_dir = task_flags.data_dir(values)
     train_file = files.require_file(os.path.join(data_dir, task.train.file), "the task's file")
     config, encoding = _model(values)
-    checkpoint = checkpoints.open_checkpoint(run_flags.required(values, "init_checkpoint"))
+    checkpoint = checkpoints.open_checkpoint(settings.required(values, "init_checkpoint"))
     masked_lm.check_model(checkpoint, encoding.tokenizer)
     if values.glove_embs:
         files.require_file(values.glove_embs, "--glove_embs")
-    settings = _settings(values, name)
-    batch_size = run_flags.positive(values, "predict_batch_size")
-    devices = run_flags.find_devices(values, training=False)
-    output_dir = files.make_directory(run_flags.required(values, "output_dir"), "--output_dir")
+    rounds = _settings(values, name)
+    batch_size = settings.of_flags(values, PredictionSettings).predict_batch_size
+    devices = device_flags.find_devices(values, training=False)
+    output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
     store_dir = files.make_directory(values.store_dir or os.path.join(output_dir, "store"),
                                      "--store_dir")
     output_file = os.path.join(
@@ -238,11 +238,11 @@ def _job(values: flags.FlagValues) -> Job:
     if data_dir:
         _copy_other_sets(task, data_dir, output_dir)
     return Job(task, data_dir, output_file, config, encoding, checkpoint, values.glove_embs,
-               store_dir, devices, batch_size, settings)
+               store_dir, devices, batch_size, rounds)
 
 
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:
-    name = run_flags.required(values, "task_name")
+    name = settings.required(values, "task_name")
     if name == task_flags.OWN_DATA:
         for other in ("dev_file", "test_file"):
             if values[other].present:
@@ -255,20 +255,20 @@ def _task(values: flags.FlagValues) -> Tuple[str, Task]:
 def _settings(values: flags.FlagValues, task_name: str) -> Settings:
     num_rounds = _ROUNDS_OF_TASK.get(task_name, _ROUNDS)
     return Settings(
-        num_rounds=run_flags.positive(values, "N") if values["N"].present else num_rounds,
-        num_candidates=run_flags.positive(values, "M"),
-        probability=run_flags.in_range(values, "p", 0, 1),
-        seed=run_flags.in_range(values, "seed", 0, 2**32 - 1))
+        num_rounds=settings.positive(values, "N") if values["N"].present else num_rounds,
+        num_candidates=settings.positive(values, "M"),
+        probability=settings.in_range(values, "p", 0, 1),
+        seed=settings.in_range(values, "seed", 0, 2**32 - 1))
 
 
 def _model(values: flags.FlagValues) -> Tuple[modeling.BertConfig, Encoding]:
-    config = load_config(run_flags.required(values, "bert_config_file"))
+    config = load_config(settings.required(values, "bert_config_file"))
     length = config.max_position_embeddings
     if values["max_seq_length"].present:
-        length = run_flags.in_range(
+        length = settings.in_range(
             values, "max_seq_length", masked_lm.SHORTEST_INPUT, config.max_position_embeddings)
     return config, load_encoding(
-        run_flags.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
+        settings.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
         max_seq_length=length, vocab_size=config.vocab_size)
 
 

@@ -16,11 +16,12 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 import tensorflow.compat.v1 as tf
 
 from encoder import classifier
-from engine import checkpoints, command, run_flags
+from engine import checkpoints, command, device_flags, settings
 from engine.data.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
+from engine.training.settings import EvaluationSettings
 from engine.model import Forward
 from tasks import metrics, model_folder, task_flags
 from tasks.data import TextSet, load_texts
@@ -41,10 +42,9 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_list("models", None, "Directories of trained classifiers, or their exports, with "
                       "commas between them.", flag_values=values)
     task_flags.define(values)
-    flags.DEFINE_integer("eval_batch_size", 32, "Examples of a model's --max_seq_length per "
-                         "replica and step; of shorter ones, as many as have those tokens.",
-                         flag_values=values)
-    run_flags.define_device_flags(values)
+    settings.define_flags(values, EvaluationSettings, "eval_batch_size")
+    values.set_default("eval_batch_size", 32)
+    device_flags.define(values)
     return values
 
 
@@ -62,7 +62,7 @@ def main(values: flags.FlagValues) -> None:
     folders = values.models
     if not folders:
         raise UserError("--models is required")
-    batch_size = run_flags.positive(values, "eval_batch_size")
+    batch_size = settings.positive(values, "eval_batch_size")
     models = [model_folder.load(folder, "--models") for folder in folders]
     first = models[0]
     _, task = task_flags.find(values, ["dev"], (first.task.kind, first.takes_pairs))
@@ -70,7 +70,7 @@ def main(values: flags.FlagValues) -> None:
         if (model.task.kind.name, model.task.kind.labels) != (task.kind.name, task.labels):
             raise UserError(f"{folder} is a classifier of another task: its labels are "
                             f"{', '.join(model.task.kind.labels[:20]) or 'numbers'}")
-    devices = run_flags.find_devices(values, training=True)
+    devices = device_flags.find_devices(values, training=True)
     measured = [_measure(model, model_folder.checkpoint_of(folder, "--models"), task,
                          task_flags.data_dir(values), devices, batch_size)
                 for folder, model in zip(folders, models)]

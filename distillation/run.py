@@ -5,27 +5,28 @@ teacher's attention, states and embeddings, then its outputs. Before them, on an
 general distillation of a pretrained model.
 """
 
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from distillation import general, model, student, teacher
-from distillation.student import LayerMap, Student
+from distillation import data, student, teacher
+from distillation.student import Student
 from distillation.teacher import Teacher
+from distillation.training import (
+    GENERAL, INTERMEDIATE, PREDICTION, STAGES, Distillation, train_in_general, train_on_task)
 from encoder.encoding import Encoding
-from engine import command, log, run_flags
+from engine import command, device_flags, log, settings
 from engine.checkpoints import Checkpoint
-from engine.data.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
-from engine.model import Forward
-from modeling import BertConfig
-from tasks import evaluation, report, task_flags, training, user_files
-from tasks.data import TextSet
+from engine.inference import PredictionSettings
+from engine.training.settings import EpochSchedule, RunSettings, define_run_flags, run_settings
+from tasks import evaluation, report, task_flags, user_files
+from tasks.label_types import Kind
 from tasks.table import TASKS, Task
-from tasks.training import Data, Job, Settings
+from tasks.training import Job, load_data
 
 USAGE = """Teaches a small BERT what a fine-tuned big one knows, on every GPU that
 CUDA_VISIBLE_DEVICES shows.
@@ -42,9 +43,7 @@ from may have learned from a pretrained model before, on the examples of pretrai
   python -m distillation.run --stage=general --input_file='books.tfrecord*' --teacher=$BERT \\
     --student=4,312,12,1200 --do_train --output_dir=general"""
 
-GENERAL, INTERMEDIATE, PREDICTION = "general", "intermediate", "prediction"
-
-# Of the paper (section 4.2): epochs of the first stage, for the tasks where they are not 20.
+# Epochs of the intermediate stage for the tasks where they are not 20 (section 4.2).
 _EPOCHS = {"cola": 50, "mnli": 10, "qnli": 10, "qqp": 10, "xnli": 10}
 _LONGEST_TEXT, _LONGEST_PAIR = 64, 128  # in tokens
 _LEARNING_RATES = {GENERAL: 5e-5, INTERMEDIATE: 5e-5, PREDICTION: 3e-5}
@@ -52,105 +51,68 @@ _LEARNING_RATES = {GENERAL: 5e-5, INTERMEDIATE: 5e-5, PREDICTION: 3e-5}
 
 def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
-    flags.DEFINE_enum("stage", None, [GENERAL, INTERMEDIATE, PREDICTION], "What is "
-                      "learned: the teacher's embeddings, states and attention, without a task or "
-                      "with one; or its outputs.",
-                      flag_values=values)
+    flags.DEFINE_enum("stage", None, list(STAGES), "What the student learns: general and "
+                      "intermediate, the teacher's embeddings, states and attention, without a "
+                      "task and with one; prediction, its outputs.", flag_values=values)
     flags.DEFINE_string("teacher", None, "Directory of the trained classifier, or its export; of a "
                         "pretrained model, for --stage=general.", flag_values=values)
     flags.DEFINE_string("input_file", None, "For --stage=general: TFRecord files of pretraining, "
                         "comma-separated: names, patterns and directories.", flag_values=values)
-    flags.DEFINE_string("student", None, "Where the student starts: the folder of a model, such as "
-                        "the first stage's --output_dir; or a shape: layers,hidden,heads,"
+    flags.DEFINE_string("student", None, "The student: the folder of a model, such as the "
+                        "--output_dir of an earlier stage; or a shape, layers,hidden,heads,"
                         "intermediate.", flag_values=values)
-    flags.DEFINE_enum("first_values", "teacher", ["teacher", "random"], "Of a student that is a "
-                      "shape: the teacher's, as far as the shapes are the same, or random ones.",
-                      flag_values=values)
-    flags.DEFINE_string("layer_map", None, "The teacher's layer, from 1, that each layer of the "
-                        "student learns from, such as 3,6,9,12; uniform where left out.",
-                        flag_values=values)
-    flags.DEFINE_bool("attention_loss", True, "Learn the scores of the attention, too, for which "
-                      "both models have as many heads.", flag_values=values)
-    flags.DEFINE_float("temperature", 1.0, "Of the outputs in the loss of --stage=prediction.",
-                       flag_values=values)
-    flags.DEFINE_float("label_weight", 0.0, "Share of the labels' own loss in that of "
+    flags.DEFINE_enum("student_init", "teacher", ["teacher", "random"], "Initial values of a "
+                      "student that is a shape: the teacher's for variables of the same shape, or "
+                      "random ones.", flag_values=values)
+    flags.DEFINE_alias("first_values", "student_init", flag_values=values)
+    flags.DEFINE_string("layer_map", None, "For each layer of the student, the layer of the "
+                        "teacher that it learns from, counted from 1, such as 3,6,9,12; by "
+                        "default they are spread uniformly.", flag_values=values)
+    flags.DEFINE_bool("attention_loss", True, "Also learn the attention scores; both models then "
+                      "need the same number of heads.", flag_values=values)
+    flags.DEFINE_float("temperature", 1.0, "Temperature of the softmax in the loss of "
+                       "--stage=prediction.", flag_values=values)
+    flags.DEFINE_float("label_weight", 0.0, "Weight, from 0 to 1, of the loss on the labels in "
                        "--stage=prediction.", flag_values=values)
     task_flags.define(values)
-    flags.DEFINE_string("output_dir", None, "Where the student and its results are written.",
-                        flag_values=values)
-    flags.DEFINE_integer("max_seq_length", None, "Longest input in tokens; the paper's where left "
-                         "out: 64, and 128 for pairs and --stage=general; for files of your own, "
-                         "the teacher's.", flag_values=values)
-    flags.DEFINE_float("num_train_epochs", None, "Passes over the training set; the paper's where "
-                       "left out: 20, 10 for the large tasks and 50 for cola; 3 for the "
-                       "other stages.", flag_values=values)
     flags.DEFINE_bool("do_train", False, "Train the student.", flag_values=values)
     flags.DEFINE_bool("do_eval", False, "Evaluate it on the dev set; after --stage=prediction.",
                       flag_values=values)
-    run_flags.define_training_flags(values)
-    run_flags.define_evaluation_flags(values)
-    run_flags.define_device_flags(values)
-    values["learning_rate"].help = "Peak learning rate; 5e-5, or 3e-5 for --stage=prediction."
-    values.set_default("learning_rate", None)
+    flags.DEFINE_integer("max_seq_length", None, "Longest input in tokens, by default the paper's: "
+                         "64, and 128 for pairs and --stage=general; for files of your own, the "
+                         "teacher's.", flag_values=values)
+    define_run_flags(values, EpochSchedule)
+    settings.define_flags(values, PredictionSettings)
+    device_flags.define(values)
+    _set_default_of_stage(values, "num_train_epochs", "Passes over the training set, by default "
+                          "the paper's: 20, 10 for the large tasks and 50 for cola; 3 for the "
+                          "other stages.")
+    _set_default_of_stage(values, "learning_rate", "Peak learning rate, by default 5e-5, or 3e-5 "
+                          "for --stage=prediction.")
     return values
 
 
-class Lesson(NamedTuple):
-    """Who learns what from whom."""
-    stage: str
-    teacher: Teacher
-    layers: LayerMap
-    attention: bool
-    temperature: float
-    label_weight: float
-
-    def facts(self) -> Dict[str, Any]:
-        """What all runs in one output directory must have in common, beside the job's."""
-        own = ({"--temperature": self.temperature, "--label_weight": self.label_weight}
-               if self.stage == PREDICTION else
-               {"--layer_map": self.layers, "--attention_loss": self.attention})
-        return {"--stage": self.stage, "teacher": self.teacher.digest, **own}
-
-    def states_forward(self, config: BertConfig) -> Forward:
-        return model.intermediate(config, self.teacher, self.layers, attention=self.attention)
-
-    def forward(self, job: Job) -> Forward:
-        if self.stage == INTERMEDIATE:
-            return self.states_forward(job.config)
-        return model.prediction(job.forward, job.task.kind, temperature=self.temperature,
-                                 label_weight=self.label_weight)
-
-    def source(self, job: Job, texts: TextSet) -> Source:
-        if self.stage == INTERMEDIATE:
-            return texts.source(with_labels=False)
-        return teacher.with_outputs(
-            self.teacher, texts, job.devices, store_dir=job.settings.store_dir,
-            per_replica_batch_size=job.settings.batch_sizes.predict)
+def _set_default_of_stage(values: flags.FlagValues, name: str, help_text: str) -> None:
+    values.set_default(name, None)
+    values[name].help = help_text
 
 
 def main(values: flags.FlagValues) -> None:
     """Trains and evaluates the student, as the flags ask."""
-    _check_what_to_do(values)
+    _check_flags(values)
     if values.stage == GENERAL:
-        _learn_in_general(values)
+        _distil_in_general(values)
         return
-    job, lesson = _job_and_lesson(values)
-    data = training.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
-                                do_predict=False)
+    job, distillation = _job(values)
+    sets = load_data(job, do_train=values.do_train, do_eval=values.do_eval, do_predict=False)
     if values.do_train:
-        _train(job, lesson, data)
-    result = evaluation.score(job, data) if values.do_eval else None
+        train_on_task(job, distillation, sets)
+    result = evaluation.score(job, sets) if values.do_eval else None
     report.write(job, result)
 
 
-def _train(job: Job, lesson: Lesson, data: Data) -> None:
-    with evaluation.evaluator(job, data.dev) as evaluate:
-        training.train(job, data.train, evaluate, lesson.forward(job),
-                         source=lambda: lesson.source(job, data.train), facts=lesson.facts())
-
-
-def _check_what_to_do(values: flags.FlagValues) -> None:
-    run_flags.required(values, "stage")
+def _check_flags(values: flags.FlagValues) -> None:
+    settings.required(values, "stage")
     if not (values.do_train or values.do_eval):
         raise UserError("nothing to do: set --do_train, --do_eval or both; --help explains all "
                         "flags")
@@ -164,119 +126,127 @@ def _check_what_to_do(values: flags.FlagValues) -> None:
                         "tasks.predict, with the student's directory")
     if values.input_file and values.stage != GENERAL:
         raise UserError("--input_file is for --stage=general; a task's texts are in --data_dir")
-    of_outputs, of_states = ("temperature", "label_weight"), ("attention_loss",)
-    for name in of_states if values.stage == PREDICTION else of_outputs:
+    without_effect = (("attention_loss",) if values.stage == PREDICTION
+                      else ("temperature", "label_weight"))
+    for name in without_effect:
         if values[name].present:
             raise UserError(f"--{name} has no part in the loss of --stage={values.stage}")
 
 
-def _learn_in_general(values: flags.FlagValues) -> None:
+def _distil_in_general(values: flags.FlagValues) -> None:
     for name in ("task_name", "processor", *user_files.Options._fields):
         if values[name].present:
-            raise UserError(f"--{name} is of a task, and --stage=general has none: its texts are "
+            raise UserError(f"--{name} is for a task, and --stage=general has none: its texts are "
                             "in --input_file")
-    directory = run_flags.required(values, "teacher")
-    taught = teacher.load_encoder(directory, values.max_seq_length or _LONGEST_PAIR)
-    learner, lesson = _learner_and_lesson(values, taught)
-    encoding = _encoding(values, taught, learner, _LONGEST_PAIR)
-    patterns = run_flags.required(values, "input_file")
-    devices, settings = _devices_and_settings(values, learner, lesson)
-    texts = general.open_texts(patterns, encoding, taught.config.vocab_size, settings.store_dir)
-    general.train(lesson.states_forward(learner.config), texts, learner.config, encoding, devices,
-                  settings, lesson.facts())
+    directory = settings.required(values, "teacher")
+    the_teacher = teacher.load_encoder(directory, values.max_seq_length or _LONGEST_PAIR)
+    the_student, distillation = _student_and_distillation(values, the_teacher)
+    encoding = _encoding(values, the_teacher, the_student, _LONGEST_PAIR)
+    patterns = settings.required(values, "input_file")
+    devices, run = _devices_and_settings(values, the_student, distillation)
+    texts = data.open_texts(patterns, encoding, the_teacher.config.vocab_size, run.store_dir)
+    train_in_general(distillation, texts, the_student.config, encoding, devices, run)
 
 
-def _job_and_lesson(values: flags.FlagValues) -> Tuple[Job, Lesson]:
+def _job(values: flags.FlagValues) -> Tuple[Job, Distillation]:
     """Checks what the flags say; the output directory is made last, when all is well."""
-    taught = teacher.load(run_flags.required(values, "teacher"))
-    task_name, task = _task(values, taught)
-    learner, lesson = _learner_and_lesson(values, taught)
-    longest = taught.encoding.max_seq_length
+    the_teacher = teacher.load(settings.required(values, "teacher"))
+    task_name, task = _task(values, the_teacher)
+    the_student, distillation = _student_and_distillation(values, the_teacher)
+    longest = the_teacher.encoding.max_seq_length
     if task_name in TASKS:
-        longest = _LONGEST_PAIR if taught.takes_pairs else _LONGEST_TEXT
-    encoding = _encoding(values, taught, learner, longest)
-    devices, settings = _devices_and_settings(
-        values, learner, lesson, _EPOCHS.get(task_name, 20), task_flags.data_dir(values),
+        longest = _LONGEST_PAIR if the_teacher.takes_pairs else _LONGEST_TEXT
+    encoding = _encoding(values, the_teacher, the_student, longest)
+    data_dir = task_flags.data_dir(values)
+    devices, run = _devices_and_settings(
+        values, the_student, distillation, _EPOCHS.get(task_name, 20),
         [metric.name for metric in task.metrics])
-    return Job(task_name, task, learner.config, encoding, devices, settings), lesson
+    job = Job(task_name, task, the_student.config, encoding, devices, run, data_dir)
+    return job, distillation
 
 
-def _learner_and_lesson(values: flags.FlagValues, taught: Teacher) -> Tuple[Student, Lesson]:
-    learner = student.find(run_flags.required(values, "student"), taught)
-    if learner.checkpoint and values["first_values"].present:
-        raise UserError(f"--first_values is for a shape; --student={values.student} has values")
-    layers = ()
-    takes_values = (learner.checkpoint is None and values.first_values == "teacher"
-                    and learner.config.hidden_size == taught.config.hidden_size)
+def _student_and_distillation(values: flags.FlagValues,
+                              the_teacher: Teacher) -> Tuple[Student, Distillation]:
+    the_student = student.find(settings.required(values, "student"), the_teacher)
+    if the_student.checkpoint and values["student_init"].present:
+        raise UserError("--student_init is for a student that is a shape, and "
+                        f"--student={values.student} is a model with values of its own")
+    layer_map = ()
+    takes_values = (the_student.checkpoint is None and values.student_init == "teacher"
+                    and the_student.config.hidden_size == the_teacher.config.hidden_size)
     if values.stage != PREDICTION or takes_values:
-        layers = student.layer_map(values.layer_map, learner.config, taught.config)
+        layer_map = student.layer_map(values.layer_map, the_student.config, the_teacher.config)
     elif values.layer_map:
         raise UserError(f"--layer_map has no part in --stage={PREDICTION} of a student that takes "
                         f"none of the teacher's values, as --student={values.student} does not")
     if values.stage != PREDICTION and values.attention_loss:
-        _check_heads(learner, taught)
-    return learner, Lesson(
-        values.stage, taught, layers, values.attention_loss,
-        run_flags.positive(values, "temperature"),
-        run_flags.in_range(values, "label_weight", 0, 1))
+        _check_heads(the_student, the_teacher)
+    return the_student, Distillation(
+        values.stage, the_teacher, layer_map, values.attention_loss,
+        settings.positive(values, "temperature"),
+        settings.in_range(values, "label_weight", 0, 1),
+        settings.of_flags(values, PredictionSettings).predict_batch_size)
 
 
-def _devices_and_settings(values: flags.FlagValues, learner: Student, lesson: Lesson,
-                          epochs_of_first_stage: int = 0, data_dir: str = "",
-                          metrics: Sequence[str] = ()) -> Tuple[Devices, Settings]:
+def _devices_and_settings(values: flags.FlagValues, the_student: Student,
+                          distillation: Distillation, epochs_of_intermediate_stage: int = 0,
+                          metrics: Sequence[str] = ()) -> Tuple[Devices, RunSettings]:
     if values.num_train_epochs is None:
-        values.num_train_epochs = epochs_of_first_stage if values.stage == INTERMEDIATE else 3
+        values.num_train_epochs = (
+            epochs_of_intermediate_stage if values.stage == INTERMEDIATE else 3)
     if values.learning_rate is None:
         values.learning_rate = _LEARNING_RATES[values.stage]
-    devices = run_flags.find_devices(values, training=values.do_train)
-    settings = Settings.of_flags(values, metrics, data_dir)
-    return devices, settings._replace(init_checkpoint=_first_values(values, learner, lesson))
+    devices = device_flags.find_devices(values, training=values.do_train)
+    run = run_settings(values, EpochSchedule, metrics)
+    return devices, run._replace(
+        init_checkpoint=_init_checkpoint(values, the_student, distillation))
 
 
-def _task(values: flags.FlagValues, taught: Teacher) -> Tuple[str, Task]:
+def _task(values: flags.FlagValues, the_teacher: Teacher) -> Tuple[str, Task]:
     wanted = {"train": values.do_train, "dev": values.do_eval}
     sets = [name for name in wanted if wanted[name]]
-    task_name, task = task_flags.find(values, sets, (taught.kind, taught.takes_pairs))
-    kind = task.kind
-    if (kind.name, kind.labels) != (taught.kind.name, taught.kind.labels):
-        raise UserError(f"--teacher={values.teacher} knows {_labels(taught.kind)}, and the task "
-                        f"has {_labels(kind)}; they must be of the same task")
+    own = the_teacher.kind
+    task_name, task = task_flags.find(values, sets, (own, the_teacher.takes_pairs))
+    if (task.kind.name, task.kind.labels) != (own.name, own.labels):
+        raise UserError(f"--teacher={values.teacher} knows {_labels(own)}, and the task "
+                        f"has {_labels(task.kind)}; they must be of the same task")
     return task_name, task
 
 
-def _labels(kind) -> str:
+def _labels(kind: Kind) -> str:
     return f"the labels {', '.join(kind.labels[:20])}" if kind.labels else "numbers"
 
 
-def _check_heads(learner: Student, taught: Teacher) -> None:
-    own, others = (config.num_attention_heads for config in (learner.config, taught.config))
+def _check_heads(the_student: Student, the_teacher: Teacher) -> None:
+    own, others = (model.config.num_attention_heads for model in (the_student, the_teacher))
     if own != others:
         raise UserError(f"--student has {own} attention heads and --teacher {others}: give the "
                         f"student {others}, or set --attention_loss=false")
 
 
-def _encoding(values: flags.FlagValues, taught: Teacher, learner: Student,
-              longest: int) -> Encoding:
-    """The teacher's, up to the length that is asked for, or else `longest`."""
-    limit = min(config.max_position_embeddings for config in (taught.config, learner.config))
+def _encoding(values: flags.FlagValues, the_teacher: Teacher, the_student: Student,
+              default_length: int) -> Encoding:
+    """The teacher's encoding, up to --max_seq_length or else `default_length` tokens."""
+    limit = min(model.config.max_position_embeddings for model in (the_teacher, the_student))
     length = values.max_seq_length
     if length is None:
-        length = min(limit, longest)
+        length = min(limit, default_length)
     if not 3 <= length <= limit:
         raise UserError(f"--max_seq_length={length}: must be between 3 and {limit}, the positions "
                         "that both models have")
-    return taught.encoding._replace(max_seq_length=length)
+    return the_teacher.encoding._replace(max_seq_length=length)
 
 
-def _first_values(values: flags.FlagValues, learner: Student,
-                  lesson: Lesson) -> Optional[Checkpoint]:
-    if learner.checkpoint or values.first_values == "random":
-        return learner.checkpoint
-    found = student.first_values(learner.config, lesson.teacher, lesson.layers,
-                                 with_head=lesson.stage == PREDICTION)
+def _init_checkpoint(values: flags.FlagValues, the_student: Student,
+                     distillation: Distillation) -> Optional[Checkpoint]:
+    if the_student.checkpoint or values.student_init == "random":
+        return the_student.checkpoint
+    the_teacher = distillation.teacher
+    found = student.initial_values(the_student.config, the_teacher, distillation.layer_map,
+                                   with_head=distillation.stage == PREDICTION)
     if not found:
         log.warn(f"--student={values.student} has another hidden size than the teacher "
-                 f"({lesson.teacher.config.hidden_size}): it starts from random values")
+                 f"({the_teacher.config.hidden_size}): it starts from random values")
     return found
 
 

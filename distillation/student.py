@@ -82,7 +82,7 @@ def layer_map(value: Optional[str], student: modeling.BertConfig,
     return tuple(map(int, layers))
 
 
-def first_values(student: modeling.BertConfig, teacher: Teacher, layers: LayerMap, *,
+def initial_values(student: modeling.BertConfig, teacher: Teacher, layers: LayerMap, *,
                  with_head: bool) -> Optional[checkpoints.Checkpoint]:
     """What a student of this shape can take over from its teacher, as a checkpoint.
 

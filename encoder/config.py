@@ -1,9 +1,7 @@
 """A model's bert_config.json, read and checked."""
 
-from absl import flags
-
 import modeling
-from engine import files, run_flags
+from engine import files
 from engine.errors import UserError
 
 
@@ -17,17 +15,4 @@ def load_config(path: str) -> modeling.BertConfig:
         modeling.check_config(config)
     except (TypeError, ValueError) as error:  # a value of the wrong type; one out of range
         raise UserError(f"--bert_config_file={path}: {error}") from error
-    return config
-
-
-def load_config_of_flags(values: flags.FlagValues) -> modeling.BertConfig:
-    """The config of --bert_config_file, of a model that has --max_seq_length positions.
-
-    Raises:
-        UserError: it has fewer, or there is no such file.
-    """
-    config = load_config(run_flags.required(values, "bert_config_file"))
-    if values.max_seq_length > config.max_position_embeddings:
-        raise UserError(f"--max_seq_length={values.max_seq_length}: the model has only "
-                        f"{config.max_position_embeddings} positions (--bert_config_file)")
     return config

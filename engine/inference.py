@@ -7,6 +7,7 @@ once and serve any number of sets.
 """
 
 import contextlib
+import dataclasses
 import functools
 from concurrent import futures
 from typing import Callable, Dict, Iterator, List, Tuple
@@ -20,7 +21,16 @@ from engine.data.batches import Features
 from engine.data.plan import InferenceBatch, inference_plan
 from engine.devices import Devices
 from engine.model import Forward
+from engine.settings import setting
 from engine.training.evaluations import Evaluate
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictionSettings:
+    """How to predict."""
+    predict_batch_size: int = setting(
+        8, "Examples of --max_seq_length tokens per replica and prediction step; of shorter "
+        "ones, as many as have that many tokens.", positive=True)
 
 
 class Predictor:

@@ -35,12 +35,12 @@ def evaluator(job: Job, records: RecordSet) -> ContextManager[Evaluate]:
             records.has_next_sentences and _NEXT_SENTENCE_HEAD in checkpoint.shapes))
 
     return inference.evaluator(forward_of, lambda: source, job.devices,
-                               job.per_replica_eval_batch_size, metrics_of)
+                               job.settings.evaluation.eval_batch_size, metrics_of)
 
 
 def _source(job: Job, records: RecordSet) -> Source:
     """The examples to evaluate: all, or the first that --max_eval_steps leaves."""
-    source, count = records.source(job.training.seed), _num_examples(job, records)
+    source, count = records.source(job.settings.training.seed), _num_examples(job, records)
     if count < len(records):
         log.warn(f"--max_eval_steps={job.max_eval_steps}: the first {count:,} of {len(records):,} "
                  "examples are evaluated, and no others")
@@ -50,7 +50,7 @@ def _source(job: Job, records: RecordSet) -> Source:
 def _num_examples(job: Job, records: RecordSet) -> int:
     if job.max_eval_steps is None:
         return len(records)
-    return min(len(records), (job.max_eval_steps * job.per_replica_eval_batch_size
+    return min(len(records), (job.max_eval_steps * job.settings.evaluation.eval_batch_size
                               * job.devices.num_replicas))
 
 
@@ -83,8 +83,8 @@ def evaluate_and_write(job: Job, records: RecordSet, evaluate: Evaluate) -> None
         metrics = evaluate(checkpoint, counter.advance)
     results = {"global_step": checkpoint.global_step, **metrics}
     lines = [f"{name} = {results[name]}" for name in sorted(results)]
-    files.write_text(os.path.join(job.output_dir, RESULTS), "".join(f"{line}\n" for line in lines))
-    summaries.write_evaluation(job.output_dir, metrics, checkpoint.global_step)
+    files.write_text(os.path.join(job.settings.output_dir, RESULTS), "".join(f"{line}\n" for line in lines))
+    summaries.write_evaluation(job.settings.output_dir, metrics, checkpoint.global_step)
     log.info("***** Eval results *****")
     for line in lines:
         log.info(f"  {line}")
@@ -92,10 +92,10 @@ def evaluate_and_write(job: Job, records: RecordSet, evaluate: Evaluate) -> None
 
 def _checkpoint(job: Job) -> checkpoints.Checkpoint:
     """The best or newest one of the output directory, or else the one given."""
-    run_record.check(job.output_dir, job.facts())
-    checkpoint = checkpoints.best(job.output_dir) or job.init_checkpoint
+    run_record.check(job.settings.output_dir, job.facts())
+    checkpoint = checkpoints.best(job.settings.output_dir) or job.settings.init_checkpoint
     if not checkpoint:
-        raise UserError(f"--output_dir={job.output_dir} holds no model; train one (--do_train), or "
+        raise UserError(f"--output_dir={job.settings.output_dir} holds no model; train one (--do_train), or "
                         "give one as --init_checkpoint")
     return with_masked_lm_head(checkpoint)
 

@@ -25,14 +25,15 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from encoder.config import load_config_of_flags
+from encoder import model_flags
 from encoder.encoding import Encoding, load_encoding
-from engine import checkpoints, command, files, run_flags
+from encoder.model_flags import load_config_of_flags
+from engine import checkpoints, command, device_flags, files, settings
 from engine.data import store, text_files
 from engine.data.batches import Features, Source
 from engine.data.chunks import in_chunks
 from engine.errors import UserError
-from engine.inference import Predictor
+from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from modeling import BertConfig
 from pretraining import evaluation, model
@@ -43,7 +44,7 @@ _CHUNK_CHARACTERS = 2**16  # that are read before any are scored
 
 def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
-    run_flags.define_model_flags(values, "the model, which has a masked-LM head")
+    model_flags.define(values, "the model, which has a masked-LM head")
     flags.DEFINE_integer("max_seq_length", 128, "Tokens that the model sees at a time, at most.",
                          flag_values=values)
     flags.DEFINE_bool("do_whole_word_mask", True, "Mask all pieces of a word at once.",
@@ -52,10 +53,9 @@ def define_flags() -> flags.FlagValues:
                         flag_values=values)
     flags.DEFINE_string("output_file", None, "The scores; standard output where left out.",
                         flag_values=values)
-    flags.DEFINE_integer("predict_batch_size", 32, "Times that a text of --max_seq_length is "
-                         "guessed from per replica and step; of shorter ones, as many as have "
-                         "those tokens.", flag_values=values)
-    run_flags.define_device_flags(values)
+    settings.define_flags(values, PredictionSettings)
+    values.set_default("predict_batch_size", 32)
+    device_flags.define(values)
     return values
 
 
@@ -133,10 +133,10 @@ def main(values: flags.FlagValues) -> None:
     """Reads, scores and writes, a bounded number of texts at a time."""
     config, encoding = _model(values)
     checkpoint = evaluation.with_masked_lm_head(
-        checkpoints.open_checkpoint(run_flags.required(values, "init_checkpoint")))
-    batch_size = run_flags.positive(values, "predict_batch_size")
+        checkpoints.open_checkpoint(settings.required(values, "init_checkpoint")))
+    batch_size = settings.of_flags(values, PredictionSettings).predict_batch_size
     files.check_output(values.output_file, "--output_file", [values.input_file])
-    devices = run_flags.find_devices(values, training=False)
+    devices = device_flags.find_devices(values, training=False)
     forward = model.forward_of(config, next_sentences=False)
     with files.output(values.output_file) as file, \
             Counter("Scoring", unit="tokens") as counter, contextlib.ExitStack() as stack:
@@ -161,7 +161,7 @@ def main(values: flags.FlagValues) -> None:
 def _model(values: flags.FlagValues) -> Tuple[BertConfig, Encoding]:
     config = load_config_of_flags(values)
     encoding = load_encoding(
-        run_flags.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
+        settings.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
         max_seq_length=values.max_seq_length, vocab_size=config.vocab_size)
     if encoding.tokenizer.mask_id is None:
         raise UserError(f"--vocab_file={values.vocab_file} lacks [MASK], which stands in the place "

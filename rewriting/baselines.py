@@ -10,17 +10,18 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
+from encoder import model_flags
 from encoder.encoding import Encoding
-from engine import checkpoints, command, files, run_flags
+from engine import checkpoints, command, device_flags, files, settings
 from engine.data.store import Records
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
+from engine.training.settings import EvaluationSettings
 from modeling import BertConfig
 from rewriting import bm25, data, masked_lm, pairs, ranking
 from rewriting.clauses import clauses, count_words
 from rewriting.questions import Question, read_questions
-from tasks import training
 
 USAGE = """Ranks the phrases of slots by chance, by their length, by BM25 and, with a model that has
 a masked-LM head, by how likely it finds them; prints a table.
@@ -35,22 +36,23 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_string("slots_file", None, "Slots with phrases, as rewriting.run takes them.",
                         flag_values=values)
-    training.define_flags(values)
-    flags.DEFINE_integer("eval_batch_size", 8, "Examples of --max_seq_length per replica and "
-                         "evaluation step; of shorter ones, as many as have those tokens.",
-                         flag_values=values)
-    run_flags.define_device_flags(values)
+    model_flags.define(values, "the masked LM")
+    model_flags.define_max_seq_length(values)
+    flags.DEFINE_string("output_dir", None, "Where the prepared slots are kept.",
+                        flag_values=values)
+    settings.define_flags(values, EvaluationSettings, "eval_batch_size")
+    device_flags.define(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Scores every phrase in each way, and prints the figures."""
-    path = run_flags.required(values, "slots_file")
+    path = settings.required(values, "slots_file")
     _check_model_flags(values)
     questions = list(read_questions(path))
     if values.init_checkpoint:
         # All rows of the table are of the phrases that the model can read.
-        config, encoding = training.load_model(values)
+        config, encoding = model_flags.load_model(values)
         pairs.check_vocabulary(encoding)
         questions = data.readable_questions(questions, encoding)
     num_phrases = np.array([len(question.phrases) for question in questions])
@@ -95,14 +97,14 @@ def _check_model_flags(values: flags.FlagValues) -> None:
 def _by_masked_lm(values: flags.FlagValues, config: BertConfig,
                   encoding: Encoding) -> Dict[str, float]:
     checkpoint = checkpoints.open_checkpoint(values.init_checkpoint)
-    store_dir = files.make_directory(run_flags.required(values, "output_dir"), "--output_dir")
-    devices = run_flags.find_devices(values, training=False)
+    store_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
+    devices = device_flags.find_devices(values, training=False)
     questions = data.load_questions(values.slots_file, encoding, store_dir, dynamic_padding=True)
     source = masked_lm.source_of(questions.pairs)
     with Predictor(masked_lm.forward_of(config), source, devices) as predictor:
         predictor.restore(checkpoint)
         with Counter("Scoring", unit="pairs", total=len(questions.pairs)) as counter:
-            scores = predictor.predict(source, run_flags.positive(values, "eval_batch_size"),
+            scores = predictor.predict(source, settings.positive(values, "eval_batch_size"),
                                        counter.advance)["log_likelihood"]
     return ranking.evaluate(questions.num_phrases, questions.num_fitting, scores)
 

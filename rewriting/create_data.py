@@ -16,7 +16,7 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from engine import command, files, log, run_flags
+from engine import command, files, log, settings
 from engine.data import store
 from engine.data.chunks import in_chunks
 from engine.errors import UserError
@@ -101,19 +101,19 @@ def _options(values: flags.FlagValues) -> Options:
     if unknown or not values.negatives:
         raise UserError(f"--negatives={','.join(values.negatives)}: choose from "
                         f"{', '.join(negatives.KINDS)}")
-    dev, test = (run_flags.in_range(values, f"{name}_fraction", 0, 1) for name in (DEV, TEST))
+    dev, test = (settings.in_range(values, f"{name}_fraction", 0, 1) for name in (DEV, TEST))
     if dev + test >= 1:
         raise UserError(f"--dev_fraction={dev} and --test_fraction={test} leave nothing to train "
                         "on")
-    held_out = run_flags.in_range(values, "num_eval_negatives", 0, 10_000)
+    held_out = settings.in_range(values, "num_eval_negatives", 0, 10_000)
     return Options(
         values.input_file, values.text_column, values.header,
-        files.make_directory(run_flags.required(values, "output_dir"), "--output_dir"),
+        files.make_directory(settings.required(values, "output_dir"), "--output_dir"),
         values.format, values.negatives,
-        {TRAIN: run_flags.in_range(values, "num_negatives", 0, 10_000),
+        {TRAIN: settings.in_range(values, "num_negatives", 0, 10_000),
          DEV: held_out, TEST: held_out},
-        dev, test, run_flags.positive(values, "min_clause_words"),
-        run_flags.in_range(values, "seed", 0, 2**31 - 1))
+        dev, test, settings.positive(values, "min_clause_words"),
+        settings.in_range(values, "seed", 0, 2**31 - 1))
 
 
 def split_of(text: str, options: Options) -> str:

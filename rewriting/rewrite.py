@@ -14,11 +14,11 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from engine import command, files, log, run_flags
+from engine import command, device_flags, files, log, settings
 from engine.data import text_files
 from engine.data.chunks import in_chunks
 from engine.errors import UserError
-from engine.inference import Predictor
+from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from rewriting import constraints, data, pairs, pool, rewrite_files, rewriter, texts
 from rewriting.model import pairwise
@@ -68,29 +68,27 @@ def define_flags() -> flags.FlagValues:
                       "separated by commas.", flag_values=values)
     flags.DEFINE_list("forbidden_words", [], "Words that no rewrite may have.",
                       flag_values=values)
-    flags.DEFINE_integer("predict_batch_size", 8, "Pairs of the model's --max_seq_length per "
-                         "replica and step; of shorter ones, as many as have those tokens.",
-                         flag_values=values)
+    settings.define_flags(values, PredictionSettings)
     flags.DEFINE_string("store_dir", None, "Where the prepared pool is kept; <output_dir>/store "
                         "where left out.", flag_values=values)
-    run_flags.define_device_flags(values)
+    device_flags.define(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Reads, rewrites and writes, a bounded number of texts at a time."""
     model, checkpoint = _model(values)
-    batch_size = run_flags.positive(values, "predict_batch_size")
+    batch_size = settings.of_flags(values, PredictionSettings).predict_batch_size
     demands = _constraints(values)
-    limits = rewriter.Limits(*(run_flags.positive(values, name) for name in (
+    limits = rewriter.Limits(*(settings.positive(values, name) for name in (
         "min_clause_words", "num_candidates", "top_k")))
     form = text_files.of_answers(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
-    devices = run_flags.find_devices(values, training=False)
+    devices = device_flags.find_devices(values, training=False)
     read = _texts(values)
     store_dir = files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
-    phrases = pool.load_pool(run_flags.required(values, "pool_file"), values.pool_column,
+    phrases = pool.load_pool(settings.required(values, "pool_file"), values.pool_column,
                              model.encoding, store_dir)
     rewrites = rewriter.Rewriter(model.encoding, phrases, demands, limits)
     identity = _identity(values, checkpoint.path, phrases.content_hash, store_dir)
@@ -134,7 +132,7 @@ def _line(text: str) -> bytes:
 
 def _model(values: flags.FlagValues):
     """The trained scorer and its checkpoint."""
-    model_dir = run_flags.required(values, "output_dir")
+    model_dir = settings.required(values, "output_dir")
     model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
     if model.task.labels != data.LABELS:
         raise UserError(f"--output_dir={model_dir} holds a classifier of other things; it must be "
@@ -146,7 +144,7 @@ def _model(values: flags.FlagValues):
 def _constraints(values: flags.FlagValues) -> constraints.Constraints:
     longest = values.max_phrase_length
     if longest is not None:
-        run_flags.positive(values, "max_phrase_length")
+        settings.positive(values, "max_phrase_length")
     for name in ("keep_words", "forbidden_words"):
         if not all(word.strip() for word in values[name].value):
             raise UserError(f"--{name}={','.join(values[name].value)}: a word is empty")

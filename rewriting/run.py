@@ -6,21 +6,21 @@
 import os
 from typing import Dict, Mapping, NamedTuple, Optional
 
-import numpy as np
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from engine import command, files, inference, log, run_flags
+from encoder import model_flags
+from engine import command, device_flags, files
 from engine.errors import UserError
-from engine.inference import Predictor
-from engine.progress import Counter
-from rewriting import model, pairs, ranking
-from rewriting.data import KIND, PairwiseSet, QuestionSet, listwise_set, load_questions
+from engine.training.settings import EpochSchedule, run_settings
+from rewriting import evaluation, pairs, ranking, training
+from rewriting.data import KIND, QuestionSet, load_questions
 from rewriting.questions import EXTENSIONS
-from tasks import evaluation, training
+from rewriting.training import OBJECTIVES, PAIRWISE
+from tasks import training as task_training
 from tasks.table import Columns, Split, Task
-from tasks.training import Job, Settings
+from tasks.training import Job
 
 USAGE = """Fine-tunes a scorer: does a phrase fit a slot of a text? On every GPU that
 CUDA_VISIBLE_DEVICES shows, from any BERT checkpoint.
@@ -33,7 +33,6 @@ CUDA_VISIBLE_DEVICES shows, from any BERT checkpoint.
 Batch sizes are per replica (GPU), in pairs of slot and phrase; with --objective=listwise
 --train_batch_size counts slots, each with all its phrases."""
 
-PAIRWISE, LISTWISE = OBJECTIVES = ("pairwise", "listwise")
 _SETS = ("train", "dev", "test")
 
 
@@ -57,10 +56,8 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_eval", False, "Rank the dev set.", flag_values=values)
     flags.DEFINE_bool("do_test", False, "Rank the test set; its figures end in _test.",
                       flag_values=values)
-    training.define_flags(values)
-    run_flags.define_training_flags(values)
-    run_flags.define_evaluation_flags(values)
-    run_flags.define_device_flags(values)
+    task_training.define_flags(values)
+    device_flags.define(values)
     return values
 
 
@@ -74,9 +71,11 @@ def main(values: flags.FlagValues) -> None:
     job = _job(values)
     data = _load(job, paths)
     if data.train:
-        _train(job, data, values.objective)
+        dev = data.held_out.get("")
+        with evaluation.evaluator(job, dev, values.objective) as evaluate:
+            training.train(job, data.train, values.objective, evaluate)
     if data.held_out:
-        _rank(job, data.held_out, values.objective)
+        evaluation.evaluate_and_write(job, data.held_out, values.objective)
 
 
 def _find_set(values: flags.FlagValues, name: str) -> str:
@@ -97,20 +96,20 @@ def _find_set(values: flags.FlagValues, name: str) -> str:
 
 def _job(values: flags.FlagValues) -> Job:
     """Checks what the flags say; the output directory is made last, when all is well."""
-    config, encoding = training.load_model(values)
+    config, encoding = model_flags.load_model(values)
     pairs.check_vocabulary(encoding)
-    devices = run_flags.find_devices(values, training=values.do_train)
+    devices = device_flags.find_devices(values, training=values.do_train)
     unused = Split("", Columns(0))
     task = Task(unused, unused, unused, labels=KIND.labels)
     return Job("rewriting", task, config, encoding, devices,
-               Settings.of_flags(values, ranking.METRICS))
+               run_settings(values, EpochSchedule, ranking.METRICS))
 
 
 def _load(job: Job, paths: Mapping[str, str]) -> Data:
     """Loads all sets before the first is used: a bad line must not surface after the training."""
     settings = job.settings
     loaded = {name: load_questions(path, job.encoding, settings.store_dir,
-                               dynamic_padding=settings.dynamic_padding)
+                               dynamic_padding=settings.training.dynamic_padding)
               for name, path in paths.items()}
     for name in loaded:
         if name != "train" and not loaded[name].is_ranked.any():
@@ -118,66 +117,6 @@ def _load(job: Job, paths: Mapping[str, str]) -> Data:
                             "not, so there is nothing to rank")
     return Data(loaded.get("train"), {suffix: loaded[name] for suffix, name in
                                       (("", "dev"), ("_test", "test")) if name in loaded})
-
-
-def _train(job: Job, data: Data, objective: str) -> None:
-    if objective == LISTWISE:
-        train_set, forward = listwise_set(data.train), model.listwise(job.config)
-    else:
-        train_set, forward = PairwiseSet(data.train), model.pairwise(job.config)
-    dev = data.held_out.get("")
-    with inference.evaluator(
-            lambda checkpoint: job.forward, lambda: dev.pairs.source(), job.devices,
-            job.settings.batch_sizes.evaluate,
-            lambda predictions: results_of(dev, predictions["logits"], objective)) as evaluate:
-        training.train(job, train_set, evaluate, forward, facts={"--objective": objective})
-
-
-def _rank(job: Job, held_out: Mapping[str, QuestionSet], objective: str) -> None:
-    """Writes eval_results.txt and eval_results.json."""
-    checkpoint = evaluation.trained_checkpoint(job)
-    log.info(f"Scoring {checkpoint.path} (step {checkpoint.global_step})")
-    results, details = {}, {}
-    any_source = next(iter(held_out.values())).pairs.source()
-    with Predictor(job.forward, any_source, job.devices) as predictor:
-        predictor.restore(checkpoint)
-        for suffix, questions in held_out.items():
-            with Counter("Scoring", unit="pairs", total=len(questions.pairs)) as counter:
-                logits = predictor.predict(questions.pairs.source(),
-                                           job.settings.batch_sizes.evaluate,
-                                           counter.advance)["logits"]
-            found = results_of(questions, logits, objective)
-            results.update({name + suffix: value for name, value in found.items()})
-            details.update({"num_slots" + suffix: int(questions.is_ranked.sum()),
-                            "num_pairs" + suffix: len(questions.pairs),
-                            "chance" + suffix: ranking.chance(questions.num_phrases,
-                                                              questions.num_fitting)})
-    results.setdefault("eval_loss", results.get("eval_loss_test"))
-    evaluation.write_results(job.settings.output_dir, results, details, checkpoint.global_step)
-
-
-def results_of(questions: QuestionSet, logits: np.ndarray, objective: str) -> Dict[str, float]:
-    """The figures of a set: ranking.METRICS, eval_accuracy of the pairs, the objective's loss.
-
-    Args:
-        logits: of each pair, [pairs, 2].
-    """
-    odds, labels = model.log_odds(logits.astype(np.float64)), questions.labels
-    if objective == LISTWISE:
-        loss = _listwise_loss(questions, odds)
-    else:
-        loss = float(np.mean(KIND.losses(logits.astype(np.float64), labels)))
-    return {"eval_accuracy": float(np.mean((odds > 0) == labels)), "eval_loss": loss,
-            **ranking.evaluate(questions.num_phrases, questions.num_fitting, odds)}
-
-
-def _listwise_loss(questions: QuestionSet, odds: np.ndarray) -> float:
-    """Mean over the ranked slots of the cross-entropy of a softmax over their phrases."""
-    largest = np.maximum.reduceat(odds, questions.starts)
-    powers = np.exp(odds - np.repeat(largest, questions.num_phrases))
-    losses = (np.log(np.add.reduceat(powers, questions.starts)) + largest
-              - odds[questions.starts])
-    return float(np.mean(losses[questions.is_ranked]))
 
 
 if __name__ == "__main__":

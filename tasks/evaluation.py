@@ -34,7 +34,7 @@ class Evaluation(NamedTuple):
     confusion_matrix: List[List[int]]
 
 
-def score(job: Job, data: Data) -> Optional[Evaluation]:
+def score(job: Job, data: Data, predict_batch_size: int = 1) -> Optional[Evaluation]:
     """Evaluates `data.dev` and predicts `data.test`, each where it holds sets.
 
     Returns:
@@ -59,7 +59,7 @@ def score(job: Job, data: Data) -> Optional[Evaluation]:
         if data.dev:
             evaluation = _evaluate(job, data.dev, logits, checkpoint.global_step)
         for suffix, texts in data.test.items():
-            _predict(job, texts, logits, suffix)
+            _predict(job, texts, logits(texts, predict_batch_size), suffix)
         return evaluation
 
 
@@ -67,7 +67,7 @@ def evaluator(job: Job, dev: Mapping[str, TextSet]) -> ContextManager[Evaluate]:
     """A function that evaluates checkpoints on the dev set, not on a mismatched one."""
     return inference.evaluator(
         lambda checkpoint: job.forward, lambda: dev[""].source(with_labels=False), job.devices,
-        job.settings.batch_sizes.evaluate,
+        job.settings.evaluation.eval_batch_size,
         lambda predictions: _evaluation(job.task, dev[""], predictions["logits"]).results)
 
 
@@ -90,7 +90,7 @@ def _evaluate(job: Job, sets: Mapping[str, TextSet], logits: Logits,
               global_step: int) -> Evaluation:
     """Writes eval_results.txt, `name = value` lines, and eval_results.json, with all there is."""
     evaluations = {
-        suffix: _evaluation(job.task, texts, logits(texts, job.settings.batch_sizes.evaluate))
+        suffix: _evaluation(job.task, texts, logits(texts, job.settings.evaluation.eval_batch_size))
         for suffix, texts in sets.items()}
     results, details = {}, {}
     for suffix, evaluation in evaluations.items():
@@ -139,14 +139,14 @@ def _evaluation(task: Task, texts: TextSet, logits: np.ndarray) -> Evaluation:
         metrics.confusion_matrix(kind, labels, predicted))
 
 
-def _predict(job: Job, texts: TextSet, logits: Logits, suffix: str) -> None:
+def _predict(job: Job, texts: TextSet, logits: np.ndarray, suffix: str) -> None:
     """Writes what the model predicts, in input order.
 
     test_results.tsv has a line of class probabilities (or one number) per example, and
     predict.txt a label (or the number).
     """
     kind = job.task.kind
-    scores = kind.scores(logits(texts, job.settings.batch_sizes.predict))
+    scores = kind.scores(logits)
     _write(job, f"test_results{suffix}.tsv",
            ("\t".join(f"{value:.9g}" for value in row) for row in scores))
     _write(job, f"predict{suffix}.txt", map(kind.written, kind.predicted(scores)))

@@ -15,12 +15,12 @@ import numpy as np
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from encoder import classifier
-from engine import checkpoints, command, files, log, run_flags
+from engine import checkpoints, command, device_flags, files, log, settings
 from engine.data import text_files
 from engine.data.chunks import in_chunks
 from engine.devices import Devices
 from engine.errors import UserError
-from engine.inference import Predictor
+from engine.inference import PredictionSettings, Predictor
 from engine.model import Forward
 from engine.progress import Counter
 from tasks import columns, data, label_types, model_folder
@@ -54,19 +54,17 @@ def define_flags() -> flags.FlagValues:
                         flag_values=values)
     flags.DEFINE_bool("header", None, "Whether the first line of --input_file names the columns; "
                       "guessed where left out.", flag_values=values)
-    flags.DEFINE_integer("predict_batch_size", 8, "Examples of the model's --max_seq_length per "
-                         "replica and step; of shorter ones, as many as have those tokens.",
-                         flag_values=values)
-    run_flags.define_device_flags(values)
+    settings.define_flags(values, PredictionSettings)
+    device_flags.define(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Reads, scores and writes, a bounded number of texts at a time."""
-    model_dir = run_flags.required(values, "output_dir")
-    batch_size = run_flags.positive(values, "predict_batch_size")
+    model_dir = settings.required(values, "output_dir")
+    batch_size = settings.of_flags(values, PredictionSettings).predict_batch_size
     model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
-    devices = run_flags.find_devices(values, training=False)
+    devices = device_flags.find_devices(values, training=False)
     form = text_files.of_answers(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
     chunks = in_chunks(_examples(values, model), data.CHUNK_EXAMPLES)

@@ -54,7 +54,7 @@ def _mistakes(job: Job, evaluation: Evaluation) -> Sequence[report_page.Mistake]
     wanted, found = set(worst), {}
     if wanted:
         for index, example in enumerate(
-                read_examples(job.task, job.task.dev, job.settings.data_dir)):
+                read_examples(job.task, job.task.dev, job.data_dir)):
             if index in wanted:
                 found[index] = example
             if len(found) == len(wanted):

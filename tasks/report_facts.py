@@ -9,11 +9,6 @@ from encoder.encoding import Encoding
 from engine.training.run_record import Record
 from modeling import BertConfig
 
-# Of settings for which a record has None where they are the default.
-_DEFAULTS = {"--gradient_accumulation_steps": 1, "--optimizer": "adamw", "--layer_lr_decay": 1.0,
-             "--xla": False, "--fp16": False}
-
-
 def settings(task_name: str, config: BertConfig, encoding: Encoding,
              record: Optional[Record]) -> Dict[str, Any]:
     """Of the training as it was; of a model trained elsewhere (no record), only what is known."""
@@ -22,7 +17,7 @@ def settings(task_name: str, config: BertConfig, encoding: Encoding,
     return {"task": task_name, "model": model,
             "--max_seq_length": encoding.max_seq_length,
             "--do_lower_case": str(encoding.do_lower_case).lower(),
-            **{name: _said(name, value)
+            **{name: _said(value)
                for name, value in (record.settings if record else {}).items()}}
 
 
@@ -31,6 +26,6 @@ def environment() -> Dict[str, str]:
             "system": f"{platform.system()} {platform.machine()}"}
 
 
-def _said(name: str, value: Any) -> Any:
-    value = _DEFAULTS.get(name, "none") if value is None else value
+def _said(value: Any) -> Any:
+    value = "none" if value is None else value
     return str(value).lower() if isinstance(value, bool) else value

@@ -5,7 +5,7 @@ from typing import Optional, Sequence, Tuple
 
 from absl import flags
 
-from engine import files, run_flags
+from engine import files, settings
 from engine.errors import UserError
 from tasks import label_types, processors, user_files
 from tasks.table import TASKS, Task, find_task
@@ -48,7 +48,7 @@ def find(values: flags.FlagValues, sets: Sequence[str],
     if values.processor:
         refuse_own_data_flags(values, ("data_dir",))
         return values.processor, processors.make_task(values.processor)
-    name = run_flags.required(values, "task_name")
+    name = settings.required(values, "task_name")
     if name == OWN_DATA:
         return name, user_files.make_task(user_files.Options.of_flags(values), sets, *(known or ()))
     refuse_own_data_flags(values, ("data_dir", "train_file"))
@@ -68,4 +68,4 @@ def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> N
 
 def data_dir(values: flags.FlagValues) -> str:
     """The directory of the task's files; "" where they are named in full."""
-    return "" if values.task_name == OWN_DATA else run_flags.required(values, "data_dir")
+    return "" if values.task_name == OWN_DATA else settings.required(values, "data_dir")

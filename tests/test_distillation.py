@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 import modeling
 from commands import run_here
 from conftest import checkpoint_values, cpu_devices, sentences, write_cola
-from distillation import general, model, run, student, teacher
+from distillation import data, model, run, student, teacher
 from encoder import convert
 from engine import checkpoints
 from pretraining_files import LENGTH, features_of, write_frozen, write_unmasked
@@ -154,8 +154,8 @@ def test_general_distillation_reads_the_texts_of_pretraining_without_their_masks
     else:
         write_unmasked(path, tiny_model, 9)
     taught = teacher.load_encoder(os.path.dirname(tiny_model.vocab_file), LENGTH)
-    texts = general.open_texts(str(path), taught.encoding, taught.config.vocab_size, str(tmp_path))
-    source = general.source(texts, taught.encoding, dynamic_padding=True)
+    texts = data.open_texts(str(path), taught.encoding, taught.config.vocab_size, str(tmp_path))
+    source = data.source(texts, taught.encoding, dynamic_padding=True)
     features = source.fetch(np.arange(9), LENGTH)
     for index, example in enumerate(features_of(9)):
         size = len(example["input_ids"])
@@ -203,7 +203,7 @@ def test_layers_are_taken_over_as_far_as_the_shapes_are_the_same(tiny_classifier
     config = student.find("1,16,4,20", taught).config
     layers = student.layer_map(None, config, taught.config)
     assert layers == (2,)
-    found = student.first_values(config, taught, layers, with_head=False)
+    found = student.initial_values(config, taught, layers, with_head=False)
     held = checkpoint_values(str(tiny_classifier))
     assert found.stored_names["bert/encoder/layer_0/attention/self/key/kernel"] == (
         "bert/encoder/layer_1/attention/self/key/kernel")
@@ -212,7 +212,7 @@ def test_layers_are_taken_over_as_far_as_the_shapes_are_the_same(tiny_classifier
     assert found.shapes["bert/embeddings/word_embeddings"] == list(
         held["bert/embeddings/word_embeddings"].shape)
     narrow = student.find(SHAPE, taught).config
-    assert student.first_values(narrow, taught, layers, with_head=True) is None
+    assert student.initial_values(narrow, taught, layers, with_head=True) is None
 
 
 @pytest.mark.parametrize("own, others, expected", [

@@ -67,11 +67,11 @@ def of_the_teacher(**changes):
     (dict(label_weight=0.5), ("--label_weight", "--stage=intermediate")),
     (dict(stage="prediction", attention_loss=False), ("--attention_loss", "--stage=prediction")),
     (of_the_teacher(stage="prediction", layer_map="1,2"), ("--layer_map", "--stage=prediction")),
-    (dict(stage="prediction", layer_map="1", first_values="random"), ("--layer_map",)),
+    (dict(stage="prediction", layer_map="1", student_init="random"), ("--layer_map",)),
     (dict(stage="general", task_name=None, data_dir=None, text_column="1"),
      ("--text_column", "--stage=general")),
     (dict(test_file="test.tsv"), ("--test_file", "nothing is predicted")),
-    (of_the_teacher(first_values="random"), ("--first_values", "has values")),
+    (of_the_teacher(student_init="random"), ("--student_init", "has values")),
     (dict(train_file="/no/where.tsv"), ("--train_file", "/no/where.tsv")),
     (dict(dev_file="dev.tsv"), ("--dev_file", "--task_name=file")),
 ])

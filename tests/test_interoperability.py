@@ -10,12 +10,11 @@ import os
 import numpy as np
 import pytest
 
-from conftest import assert_same_training, checkpoint_values, cpu_devices
+from conftest import assert_same_training, checkpoint_values
 from encoder import classifier
 from engine import checkpoints
 from engine.data.plan import TrainingPlan
-from engine.training import loop
-from test_replica_equivalence import Crash, crash_after, settings, training_source
+from test_replica_equivalence import Crash, crash_after, run_loop, settings, training_source
 
 import tensorflow.compat.v1 as tf
 
@@ -61,9 +60,8 @@ def run_ours(model, source, output_dir, monkeypatch, init_checkpoint=None) -> No
     with monkeypatch.context() as patch:
         crash_after(STEPS, patch)
         with pytest.raises(Crash):
-            loop.train(
-                classifier.forward_of(model.config(), 2), source,
-                cpu_devices(2),
+            run_loop(
+                classifier.forward_of(model.config(), 2), source, 2,
                 settings(output_dir, BATCH // 2, num_train_steps=SCHEDULE_STEPS, warmup_steps=0,
                          learning_rate=LEARNING_RATE, seed=SEED, save_checkpoints_steps=HALF),
                 init_checkpoint)

@@ -3,16 +3,15 @@
 import numpy as np
 import pytest
 
-from conftest import assert_same_training, checkpoint_values, cpu_devices
+from conftest import assert_same_training, checkpoint_values
 from encoder.pretraining_tfrecords import Sizes
 from engine import checkpoints
 from engine.data import batches
 from engine.data.plan import TrainingPlan
-from engine.training import loop
 from pretraining import model
 from pretraining.data import load_records
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen, write_unmasked
-from test_replica_equivalence import Crash, crash_after, recorded, settings
+from test_replica_equivalence import Crash, crash_after, recorded, run_loop, settings
 
 import tensorflow.compat.v1 as tf
 
@@ -34,8 +33,8 @@ def records(request, tiny_model, tmp_path_factory):
 
 def train(tiny_model, records, num_replicas, run_settings, **config_changes):
     forward = model.forward_of(tiny_model.config(**config_changes), next_sentences=True)
-    loop.train(forward, records.source(run_settings.seed), cpu_devices(num_replicas),
-                   run_settings, checkpoints.open_checkpoint(tiny_model.init_checkpoint))
+    run_loop(forward, records.source(run_settings.training.seed), num_replicas, run_settings,
+             checkpoints.open_checkpoint(tiny_model.init_checkpoint))
     return checkpoint_values(run_settings.output_dir)
 
 

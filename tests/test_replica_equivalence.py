@@ -1,5 +1,7 @@
 """N replicas x B examples step exactly like one replica x N * B: what the project is for."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.model import Outputs
 from engine.training import checkpoint_hook, loop
+from engine.training.settings import Schedule, TrainingSettings
 from tasks.data import load_texts
 from tasks.table import TASKS
 
@@ -30,20 +33,32 @@ def training_source(model: TinyModel, directory, *, examples: int = 200) -> batc
     return texts.source(with_labels=True)
 
 
-def settings(output_dir, per_replica_batch_size: int, **changes) -> loop.TrainingSettings:
-    return loop.TrainingSettings(
-        output_dir=str(output_dir), num_train_steps=STEPS, warmup_steps=4, learning_rate=5e-5,
-        optimizer="adamw", layer_lr_decay=1.0,
-        per_replica_batch_size=per_replica_batch_size, gradient_accumulation_steps=1, seed=7,
-        save_checkpoints_steps=1000, keep_checkpoint_max=5, xla=False, fp16=False,
-        recompute_layers=False)._replace(**changes)
+class LoopSettings(NamedTuple):
+    """How `run_loop` trains."""
+    output_dir: str
+    training: TrainingSettings
+    schedule: Schedule
+
+
+def settings(output_dir, train_batch_size: int, *, num_train_steps=STEPS, warmup_steps=4,
+             **changes) -> LoopSettings:
+    """A training of toy size; `changes` are fields of TrainingSettings."""
+    return LoopSettings(
+        str(output_dir),
+        TrainingSettings(train_batch_size=train_batch_size, **{"seed": 7, **changes}),
+        Schedule(num_train_steps, warmup_steps))
+
+
+def run_loop(forward, source, num_replicas, run_settings, init_checkpoint):
+    loop.train(forward, source, cpu_devices(num_replicas), run_settings.training,
+               run_settings.schedule, run_settings.output_dir, init_checkpoint)
 
 
 def train(model: TinyModel, source, num_replicas, run_settings, *, config_changes=None,
           forward=None):
     config = model.config(**(config_changes or {}))
-    loop.train(forward or classifier.forward_of(config, 2), source, cpu_devices(num_replicas),
-                   run_settings, checkpoints.open_checkpoint(model.init_checkpoint))
+    run_loop(forward or classifier.forward_of(config, 2), source, num_replicas, run_settings,
+             checkpoints.open_checkpoint(model.init_checkpoint))
     return checkpoint_values(run_settings.output_dir)
 
 

@@ -9,12 +9,11 @@ import pytest
 
 from bert_reference import load, random_values
 from commands import arguments
-from conftest import assert_same_training, checkpoint_values, cpu_devices
+from conftest import assert_same_training, checkpoint_values
 from engine import checkpoints, command
-from engine.training import loop
 from rewriting import data, model, ranking, run
 from rewriting.questions import Question
-from test_replica_equivalence import recorded, settings
+from test_replica_equivalence import recorded, run_loop, settings
 from test_rewriting_data import create_here, made_up_texts
 from test_rewriting_pairs import encoding_of, write_questions
 
@@ -50,10 +49,9 @@ def test_1x8_and_4x2_end_with_the_same_variables_slots_and_loss(
     forward_of, make_set = OBJECTIVES[objective]
     runs = {}
     for num_replicas in (1, 4):
-        loop.train(
+        run_loop(
             forward_of(tiny_model.config()), make_set(questions).source(with_labels=True),
-            cpu_devices(num_replicas),
-            settings(tmp_path / str(num_replicas), 8 // num_replicas, num_train_steps=STEPS),
+            num_replicas, settings(tmp_path / str(num_replicas), 8 // num_replicas, num_train_steps=STEPS),
             checkpoints.open_checkpoint(tiny_model.init_checkpoint))
         runs[num_replicas] = checkpoint_values(str(tmp_path / str(num_replicas)))
     assert_same_training(runs[1], runs[4])

@@ -12,7 +12,8 @@ from commands import arguments, run_command, run_here
 from conftest import checkpoint_values, write_cola
 from engine import checkpoints
 from engine.data.plan import TrainingPlan
-from engine.training.evaluations import EvaluationSettings, Evaluations
+from engine.training.evaluations import Evaluations
+from engine.training.settings import EvaluationSettings
 from tasks import predict
 from test_replica_equivalence import Crash
 
@@ -133,11 +134,12 @@ def test_predict_takes_the_best(flags, finished, tmp_path):
 @pytest.fixture
 def recorded(tmp_path):
     """Decisions after evaluations with these values of a metric, each of a later step."""
-    def decide(values, *, higher_is_better=True, patience=None):
-        settings = EvaluationSettings(1, "score", higher_is_better, patience)
+    def decide(values, *, metric="score", patience=None):
+        settings = EvaluationSettings(eval_every_steps=1, metric_for_best=metric,
+                                      early_stopping_patience=patience)
         remaining = iter(values)
         evaluator = Evaluations(
-            str(tmp_path), settings, lambda checkpoint, advance: {"score": next(remaining)})
+            str(tmp_path), settings, lambda checkpoint, advance: {metric: next(remaining)})
         stopped = None
         for step, _ in enumerate(values, start=1):
             evaluator.run(Step(step))
@@ -154,7 +156,7 @@ def recorded(tmp_path):
 @pytest.mark.parametrize("values, options, expected", [
     ([0.1, 0.3, 0.2], {}, (2, None)),
     ([0.1, 0.3, 0.3], {}, (2, None)),  # the first of equals
-    ([0.3, 0.1, 0.2], dict(higher_is_better=False), (2, None)),
+    ([0.3, 0.1, 0.2], dict(metric="eval_loss"), (2, None)),
     ([float("nan"), 0.1, float("nan")], {}, (2, None)),
     ([float("nan"), float("nan")], dict(patience=2), (None, 2)),
     ([0.3, 0.1, 0.2, 0.1], dict(patience=2), (1, 3)),
@@ -172,7 +174,7 @@ def test_with_another_metric_the_best_is_one_whose_checkpoint_is_still_there(
     (output_dir / "evaluations.json").write_text(json.dumps({
         "metric": "eval_accuracy", "best_checkpoint": "model.ckpt-4", "evaluations": [
             {"step": step, "eval_loss": loss} for step, loss in ((4, 0.5), (8, 0.1), (12, 0.3))]}))
-    settings = EvaluationSettings(4, "eval_loss", higher_is_better=False, patience=None)
+    settings = EvaluationSettings(eval_every_steps=4, metric_for_best="eval_loss")
 
     def best_step():
         return Evaluations(str(output_dir), settings, None).best_step
@@ -212,7 +214,7 @@ def test_patience_ends_the_run_the_same_command_changes_nothing_and_a_larger_one
 def test_a_run_that_dies_between_checkpoint_and_evaluation_decides_as_the_uninterrupted_one(
         died_at, resumed_to, flags, tmp_path, monkeypatch):
     run_here(steady(flags, tmp_path / "whole", early_stopping_patience=2))
-    original = evaluations.Evaluations.run
+    original = Evaluations.run
 
     def die(self, checkpoint, *arguments):
         if checkpoint.global_step == died_at:

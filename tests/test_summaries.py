@@ -10,14 +10,13 @@ import os
 import numpy as np
 import pytest
 
-from conftest import cpu_devices
 from encoder import classifier
 from engine import checkpoints
 from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.model import Outputs
-from engine.training import checkpoint_hook, loop, summaries
-from test_replica_equivalence import Crash, recorded, settings, train, training_source
+from engine.training import checkpoint_hook, summaries
+from test_replica_equivalence import Crash, recorded, run_loop, settings, train, training_source
 
 import tensorflow.compat.v1 as tf
 
@@ -193,7 +192,7 @@ def test_a_training_that_is_refused_leaves_no_file(source, tmp_path):
         raise ValueError("not this one")
 
     with pytest.raises(ValueError, match="not this one"):
-        loop.train(forward, source, cpu_devices(REPLICAS), settings(tmp_path, 8), None)
+        run_loop(forward, source, REPLICAS, settings(tmp_path, 8), None)
     assert not events(tmp_path)
 
 

@@ -6,21 +6,14 @@ so that a run that was interrupted decides as the uninterrupted one.
 
 import math
 import os
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from engine import checkpoints, files, log
 from engine.training import summaries
+from engine.training.settings import EvaluationSettings
 
 
-class EvaluationSettings(NamedTuple):
-    """When to evaluate during a training, and what for. It ends with an evaluation, too."""
-    every_steps: Optional[int]  # None: at the end of each epoch
-    metric: str  # that decides which checkpoint is the best
-    higher_is_better: bool
-    patience: Optional[int]  # evaluations without improvement after which training stops
-
-
-# (checkpoint, advance) -> its metrics, of which EvaluationSettings.metric is one. `advance`
+# (checkpoint, advance) -> its metrics, of which EvaluationSettings.metric_for_best is one. `advance`
 # hears now and then how many more examples are done, and may raise.
 Evaluate = Callable[[checkpoints.Checkpoint, Callable[[int], None]], Mapping[str, float]]
 
@@ -57,7 +50,7 @@ class Evaluations:
         self._done.append({"step": step, **finite})
         best_step = self.best_step
         files.write_json(self._path, {
-            "metric": self.settings.metric,
+            "metric": self.settings.metric_for_best,
             "best_checkpoint": best_step and checkpoints.name_of(best_step),
             "evaluations": self._done})
         said = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
@@ -69,7 +62,7 @@ class Evaluations:
 
         One whose checkpoint was gone when the run was taken up is not the best.
         """
-        name, sign = self.settings.metric, 1 if self.settings.higher_is_better else -1
+        name, sign = self.settings.metric_for_best, 1 if self.settings.higher_is_better else -1
         finite = [evaluation for evaluation in self._done
                   if evaluation.get(name) is not None and evaluation["step"] not in self._gone]
         best = max(finite, key=lambda evaluation: sign * evaluation[name], default=None)
@@ -77,11 +70,11 @@ class Evaluations:
 
     def is_patience_used_up(self) -> bool:
         """Whether as many evaluations as the patience allows brought no improvement; says so."""
-        patience, best_step = self.settings.patience, self.best_step or 0
+        patience, best_step = self.settings.early_stopping_patience, self.best_step or 0
         since = [evaluation["step"] for evaluation in self._done if evaluation["step"] > best_step]
         if not patience or len(since) < patience:
             return False
-        metric = self.settings.metric
+        metric = self.settings.metric_for_best
         failed = (f"did not improve on the {metric} of step {best_step}" if best_step
                   else f"had no {metric} that is a number")
         log.info(f"Stopped early at step {since[-1]}: {len(since)} evaluations {failed}; a larger "
@@ -91,7 +84,7 @@ class Evaluations:
     def _said_of_best(self, step: int) -> str:
         best_step = self.best_step
         if best_step is None:
-            return f"none is the best: {self.settings.metric} was never a number"
+            return f"none is the best: {self.settings.metric_for_best} was never a number"
         return "the best so far" if step == best_step else f"the best: step {best_step}"
 
 

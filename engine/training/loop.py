@@ -5,7 +5,7 @@ Estimator and MirroredStrategy run it; the batches come from the plan, the updat
 """
 
 import os
-from typing import Callable, Dict, NamedTuple, Optional, Sequence, Union
+from typing import Callable, Dict, Optional, Sequence, Union
 
 import tensorflow.compat.v1 as tf
 
@@ -19,54 +19,16 @@ from engine.errors import UserError
 from engine.model import Forward
 from engine.training import checkpoint_hook, progress_hook, summaries, xla_log
 from engine.training.evaluations import Evaluations
-
-
-MOST_STEPS = 2**31 - 1  # of a training; nobody gets that far
-
-
-class TrainingSettings(NamedTuple):
-    """How to train, whatever is learned."""
-    output_dir: str
-    num_train_steps: int  # at which training ends, steps of earlier runs included
-    warmup_steps: int
-    learning_rate: float  # peak of the schedule
-    optimizer: str  # a key of optimization.OPTIMIZERS
-    layer_lr_decay: float  # see optimization.layer_factor
-    per_replica_batch_size: int  # what a replica takes at a time
-    gradient_accumulation_steps: int  # so many times in a step
-    seed: int  # of initial values, order and dropout
-    save_checkpoints_steps: int
-    keep_checkpoint_max: int
-    xla: bool  # compile the encoder's layers
-    fp16: bool  # mixed precision, with a dynamic loss scale
-    recompute_layers: bool  # keep no activations within an encoder layer
-
-
-def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) -> int:
-    """Steps of `num_epochs` over the examples, each over all replicas; 1 to MOST_STEPS.
-
-    Raises:
-        UserError: not one batch can be filled, or there would be more steps.
-    """
-    steps = num_examples * num_epochs / global_batch_size
-    if steps < 1:
-        raise UserError(
-            f"{num_examples} examples x {num_epochs:g} epochs do not fill one batch of "
-            f"{global_batch_size} over all replicas; lower --train_batch_size or "
-            "--gradient_accumulation_steps, or use fewer replicas")
-    if not steps <= MOST_STEPS:
-        raise UserError(
-            f"{num_examples} examples x {num_epochs:g} epochs, {global_batch_size} in a step, are "
-            f"more than {MOST_STEPS:,} steps; lower --num_train_epochs")
-    return int(steps)
+from engine.training.settings import Schedule, TrainingSettings
 
 
 # Autograph, which has nothing to do here, would bury a UserError in frames of its own.
 @tf.autograph.experimental.do_not_convert
 def train(forward: Forward, source: batches.Source, devices: Devices,
-          settings: TrainingSettings, init_checkpoint: Optional[checkpoints.Checkpoint],
+          settings: TrainingSettings, schedule: Schedule, output_dir: str,
+          init_checkpoint: Optional[checkpoints.Checkpoint],
           evaluations: Optional[Evaluations] = None) -> None:
-    """Trains to `settings.num_train_steps`, from the newest checkpoint in the output directory.
+    """Trains to the end of the schedule, from the newest checkpoint in the output directory.
 
     Args:
         init_checkpoint: what a new run's variables start from, where it has them. A run
@@ -81,17 +43,16 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     """
     if settings.fp16 and devices.kind == "CPU":
         log.warn("--fp16 makes nothing faster on the CPU; it is for GPUs with tensor cores")
-    os.makedirs(settings.output_dir, exist_ok=True)
-    checkpoint_hook.remove_remnants(settings.output_dir)
-    earlier = checkpoints.latest(settings.output_dir)
+    os.makedirs(output_dir, exist_ok=True)
+    checkpoint_hook.remove_remnants(output_dir)
+    earlier = checkpoints.latest(output_dir)
     first_step = earlier.global_step if earlier else 0
-    examples_per_replica = settings.per_replica_batch_size * settings.gradient_accumulation_steps
-    global_batch_size = examples_per_replica * devices.num_replicas
+    global_batch_size = settings.examples_per_replica * devices.num_replicas
     plan = TrainingPlan(source.lengths, global_batch_size, settings.seed)
     source = source.bucketed() if settings.xla else source
 
     def is_evaluated(step: int) -> bool:
-        return evaluations is not None and step > 0 and _is_due(step, evaluations, plan, settings)
+        return evaluations is not None and step > 0 and _is_due(step, evaluations, plan, schedule)
 
     if earlier and is_evaluated(first_step) and evaluations.lacks(first_step):
         evaluations.run(earlier)  # of a run that ended between checkpoint and evaluation
@@ -101,73 +62,74 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     def input_fn() -> tf.data.Dataset:
         return batches.training_dataset(
             source, plan, num_replicas=devices.num_replicas,
-            per_replica_batch_size=examples_per_replica,
-            first_step=first_step, last_step=settings.num_train_steps)
+            per_replica_batch_size=settings.examples_per_replica,
+            first_step=first_step, last_step=schedule.num_train_steps)
 
     initial_values = checkpoints.InitialValues(None if earlier else init_checkpoint, settings.seed)
     estimator = tf.estimator.Estimator(
-        _model_fn(forward, initial_values, settings), config=_run_config(devices, settings))
+        _model_fn(forward, initial_values, settings, schedule),
+        config=_run_config(devices, settings, output_dir))
     curves = summaries.TrainingSummaries(
-        settings.output_dir, source, plan, first_step=first_step,
-        num_train_steps=settings.num_train_steps,
+        output_dir, source, plan, first_step=first_step,
+        num_train_steps=schedule.num_train_steps,
         save_checkpoints_steps=settings.save_checkpoints_steps)
     shown = progress_hook.TrainingProgress(
-        first_step, settings.num_train_steps, global_batch_size)
+        first_step, schedule.num_train_steps, global_batch_size)
     signals = interruption.Deferred()
-    saver = checkpoint_hook.SaveHook(settings.output_dir, settings.save_checkpoints_steps,
+    saver = checkpoint_hook.SaveHook(output_dir, settings.save_checkpoints_steps,
                             settings.keep_checkpoint_max, signals, evaluations, is_evaluated)
     hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver, shown]
     if settings.xla:
         hooks.append(xla_log.CompilationLog(source, plan, first_step))
 
     with signals, curves, shown, memory.explained(
-            lambda: _describe_step(saver.step or first_step, source, plan, settings)):
-        _run(estimator, input_fn, hooks, signals, saver, settings)
+            lambda: _describe_step(saver.step or first_step, source, plan, settings, output_dir)):
+        _run(estimator, input_fn, hooks, signals, saver, schedule.num_train_steps, output_dir)
 
 
 def _run(estimator: tf.estimator.Estimator, input_fn: Callable[[], tf.data.Dataset],
          hooks: Sequence[tf.train.SessionRunHook], signals: interruption.Deferred,
-         saver: checkpoint_hook.SaveHook, settings: TrainingSettings) -> None:
+         saver: checkpoint_hook.SaveHook, num_train_steps: int, output_dir: str) -> None:
     """Trains to the end, or to that of the step in which a signal came, and raises then."""
     try:
-        estimator.train(input_fn, hooks=hooks, max_steps=settings.num_train_steps)
+        estimator.train(input_fn, hooks=hooks, max_steps=num_train_steps)
     except interruption.Interrupted:
         if not signals.received:
             raise
     if signals.received:
         raise interruption.Interrupted(
-            signals.received, f"{settings.output_dir} holds step {saver.saved_step} of "
-            f"{settings.num_train_steps}; the same command goes on from there")
+            signals.received, f"{output_dir} holds step {saver.saved_step} of "
+            f"{num_train_steps}; the same command goes on from there")
 
 
 def _is_due(step: int, evaluations: Evaluations, plan: TrainingPlan,
-            settings: TrainingSettings) -> bool:
-    every_steps = evaluations.settings.every_steps
-    return (step == settings.num_train_steps
+            schedule: Schedule) -> bool:
+    every_steps = evaluations.settings.eval_every_steps
+    return (step == schedule.num_train_steps
             or (step % every_steps == 0 if every_steps else plan.ends_epoch(step)))
 
 
 def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
-                   settings: TrainingSettings) -> str:
+                   settings: TrainingSettings, output_dir: str) -> str:
     """What the step after `step` takes, and how it takes less, for `memory.explained`."""
-    batch_size = settings.per_replica_batch_size
-    kept = checkpoints.latest(settings.output_dir)
+    batch_size = settings.train_batch_size
+    kept = checkpoints.latest(output_dir)
     return (f"in training step {step + 1}: {batch_size} examples per replica at a time x "
             f"{source.padded_length(plan.global_batch(step))} tokens; "
             + memory.smaller_batch(batch_size, settings.gradient_accumulation_steps)
             + "--recompute_layers or a smaller --max_seq_length help"
-            + (f"; {settings.output_dir} keeps step {kept.global_step}" if kept else ""))
+            + (f"; {output_dir} keeps step {kept.global_step}" if kept else ""))
 
 
 def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
-              settings: TrainingSettings):
+              settings: TrainingSettings, schedule: Schedule):
     def model_fn(features, mode):
         global_step = tf.train.get_or_create_global_step()
 
         def loss_of(micro_batch):
             part = features
             if settings.gradient_accumulation_steps > 1:
-                part = _micro_batch(features, micro_batch, settings.per_replica_batch_size)
+                part = _micro_batch(features, micro_batch, settings.train_batch_size)
             with initial_values.scope(), modeling.layer_computation(
                     float16=settings.fp16, recompute=settings.recompute_layers,
                     compiled=settings.xla):
@@ -178,7 +140,7 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
         loss, gradients = optimization.mean_gradients(
             loss_of, settings.gradient_accumulation_steps, loss_scale)
         train_op = optimization.create_train_op(
-            gradients, settings.learning_rate, settings.num_train_steps, settings.warmup_steps,
+            gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             loss_scale=loss_scale)
         _skip_report_of_uninitialized_variables()
@@ -217,11 +179,12 @@ def _skip_report_of_uninitialized_variables() -> None:
             tf.add_to_collection(collection, tf.constant([], tf.string))
 
 
-def _run_config(devices: Devices, settings: TrainingSettings) -> tf.estimator.RunConfig:
+def _run_config(devices: Devices, settings: TrainingSettings,
+                output_dir: str) -> tf.estimator.RunConfig:
     # Checkpoints, summaries and lines on the screen come from hooks of ours: Estimator's
     # would save before the first step and write the graph with every checkpoint.
     return tf.estimator.RunConfig(
-        model_dir=settings.output_dir,
+        model_dir=output_dir,
         tf_random_seed=settings.seed,
         train_distribute=devices.strategy(),
         session_config=devices.session_config,

@@ -7,6 +7,8 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 
 from engine import checkpoints, files, log
 from engine.errors import UserError
+from engine.settings import recorded
+from engine.training import settings as run_settings
 
 _FILE = "run.json"
 
@@ -21,9 +23,15 @@ class Record(NamedTuple):
 
 
 def load(output_dir: str) -> Optional[Record]:
-    """What the directory remembers of its run; None where it holds none."""
-    record = _read(output_dir)
-    return Record(**record) if record else None
+    """What the directory remembers of its run; None if it holds none.
+
+    A setting that did not exist when the record was written has its default.
+    """
+    path = os.path.join(output_dir, _FILE)
+    if not os.path.exists(path):
+        return None
+    record = files.read_json(path, "the run's record")
+    return Record(record["facts"], _complete(record["settings"]))
 
 
 def check(output_dir: str, facts: Mapping[str, Any]) -> None:
@@ -36,11 +44,11 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
     Raises:
         UserError: names the first difference.
     """
-    record = _read(output_dir)
+    record = load(output_dir)
     if not record or not checkpoints.latest(output_dir):
         return
     for name, value in facts.items():
-        difference = _difference(record["facts"].get(name), value)
+        difference = _difference(record.facts.get(name), value)
         if difference:
             raise UserError(f"--output_dir={output_dir} holds a run with another {name}: "
                             f"{difference}; use another --output_dir")
@@ -57,10 +65,10 @@ def check_training(output_dir: str, record: Record, *, num_train_steps: int,
         Whether there is something left to train.
     """
     check(output_dir, record.facts)
-    checkpoint, earlier = checkpoints.latest(output_dir), _read(output_dir)
+    checkpoint, earlier = checkpoints.latest(output_dir), load(output_dir)
     if not checkpoint:
         return True
-    changes = _changes(earlier["settings"] if earlier else record.settings, record.settings)
+    changes = _changes((earlier or record).settings, record.settings)
     if checkpoint.global_step >= num_train_steps:
         log.info(f"{output_dir} is already trained to step {checkpoint.global_step} "
                  f"of {num_train_steps}: nothing is left to train")
@@ -107,9 +115,24 @@ def _difference(earlier: Any, now: Any) -> str:
     return f"{_brief(earlier)} there, {_brief(now)} now"
 
 
-def _read(output_dir: str) -> Optional[Dict[str, Any]]:
-    path = os.path.join(output_dir, _FILE)
-    return files.read_json(path, "the run's record") if os.path.exists(path) else None
+def _complete(settings: Mapping[str, Any]) -> Dict[str, Any]:
+    """The settings of a record, those of earlier versions included.
+
+    They had None for some defaults, "each epoch" for an interval, and in pretraining one entry
+    for all of the evaluation.
+    """
+    settings = dict(settings)
+    evaluation = settings.pop("evaluation", None)
+    if evaluation:
+        every_steps, metric, _, patience = evaluation
+        settings.update({"--eval_every_steps": every_steps or "each epoch",
+                         "--metric_for_best": metric, "--early_stopping_patience": patience})
+    if settings.get("--eval_every_steps") == "each epoch":
+        settings.update({"--eval_every_steps": None, "--eval_each_epoch": True})
+    defaults = {**recorded(run_settings.TrainingSettings()),
+                **recorded(run_settings.EvaluationSettings())}
+    return {**settings, **{name: default for name, default in defaults.items()
+                           if settings.get(name) is None}}
 
 
 def _brief(value: Any) -> str:

@@ -1,0 +1,92 @@
+"""The three stages of distillation as training runs: what the student learns from, towards what."""
+
+import json
+from typing import Any, Dict, NamedTuple
+
+from distillation import data, model, teacher
+from distillation.student import LayerMap
+from distillation.teacher import Teacher
+from encoder import pretraining_tfrecords
+from encoder.encoding import Encoding
+from engine import files
+from engine.data.batches import Source
+from engine.devices import Devices
+from engine.model import Forward
+from engine.training import run
+from engine.training.settings import RunSettings
+from modeling import BertConfig
+from tasks import evaluation, model_folder, training
+from tasks.data import TextSet
+from tasks.training import Data, Job
+
+GENERAL, INTERMEDIATE, PREDICTION = STAGES = ("general", "intermediate", "prediction")
+
+
+class Distillation(NamedTuple):
+    """What a student learns from its teacher in one stage."""
+    stage: str
+    teacher: Teacher
+    layer_map: LayerMap
+    attention_loss: bool
+    temperature: float
+    label_weight: float
+    predict_batch_size: int  # per replica, for the teacher's outputs
+
+    def facts(self) -> Dict[str, Any]:
+        """What all runs in one output directory must have in common, beside the job's."""
+        own = ({"--temperature": self.temperature, "--label_weight": self.label_weight}
+               if self.stage == PREDICTION else
+               {"--layer_map": self.layer_map, "--attention_loss": self.attention_loss})
+        return {"--stage": self.stage, "teacher": self.teacher.digest, **own}
+
+    def states_forward(self, config: BertConfig) -> Forward:
+        return model.intermediate(config, self.teacher, self.layer_map,
+                                  attention=self.attention_loss)
+
+    def forward(self, job: Job) -> Forward:
+        if self.stage == INTERMEDIATE:
+            return self.states_forward(job.config)
+        return model.prediction(job.forward, job.task.kind, temperature=self.temperature,
+                                 label_weight=self.label_weight)
+
+    def source(self, job: Job, texts: TextSet) -> Source:
+        if self.stage == INTERMEDIATE:
+            return texts.source(with_labels=False)
+        return teacher.with_outputs(
+            self.teacher, texts, job.devices, store_dir=job.settings.store_dir,
+            per_replica_batch_size=self.predict_batch_size)
+
+
+def train_on_task(job: Job, distillation: Distillation, sets: Data) -> None:
+    """Trains the student on the task's training set; evaluates on the way if asked to.
+
+    Raises:
+        UserError: the output directory holds another run, or the checkpoint another model.
+    """
+    with evaluation.evaluator(job, sets.dev) as evaluate:
+        training.train(job, sets.train, evaluate, distillation.forward(job),
+                       make_source=lambda: distillation.source(job, sets.train),
+                       facts=distillation.facts())
+
+
+def train_in_general(distillation: Distillation, texts: pretraining_tfrecords.Opened,
+                     config: BertConfig, encoding: Encoding, devices: Devices,
+                     settings: RunSettings) -> None:
+    """Trains a student of this config on texts without a task.
+
+    Raises:
+        UserError: the output directory holds another run, or the checkpoint another model.
+    """
+    digest = files.hash_of(json.dumps(texts.hashes).encode("utf-8"))
+    dynamic_padding = settings.training.dynamic_padding
+    run.train(run.Run(
+        facts={"task": "general distillation", "model config": config.to_dict(),
+               "vocabulary": encoding.vocab_hash, "--max_seq_length": encoding.max_seq_length,
+               "training data": digest, **distillation.facts()},
+        settings=settings,
+        devices=devices,
+        num_examples=len(texts.records),
+        forward=distillation.states_forward(config),
+        make_source=lambda: data.source(texts, encoding, dynamic_padding=dynamic_padding),
+        save_description=lambda: model_folder.save_encoder(
+            settings.output_dir, config, encoding)))

@@ -1,0 +1,61 @@
+"""The flags that say which devices to use, and the devices that they mean."""
+
+import dataclasses
+from typing import Optional
+
+from absl import flags
+
+from engine import devices, log, runtime, settings
+from engine.errors import UserError
+from engine.settings import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceSettings:
+    """Which cards, and how many replicas."""
+    num_gpus: Optional[int] = setting(
+        None, "How many of the GPUs that CUDA_VISIBLE_DEVICES shows to use, by default all of "
+        "them; 0 for the CPU.", recorded=False)
+    n_gpus: Optional[int] = setting(None, "The same as --num_gpus.", recorded=False)
+    replicas_per_gpu: int = setting(
+        1, "Replicas on each GPU, for short sequences that leave a card idle.",
+        recorded=False)
+    num_cpu_replicas: Optional[int] = setting(
+        None, "Replicas on virtual CPU devices, to try things without a GPU.", recorded=False)
+    all_reduce: Optional[str] = setting(
+        None, "How gradients are added up over replicas, by default the best way for the devices "
+        "found.", choices=sorted(devices.ALL_REDUCE), recorded=False)
+
+
+def define(values: flags.FlagValues) -> None:
+    settings.define_flags(values, DeviceSettings)
+
+
+def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
+    """The devices that the flags ask for; warns if they end up on the CPU.
+
+    With --xla, TensorFlow is told before the devices are looked for.
+
+    Args:
+        training: False if the process only infers.
+    """
+    if "xla" in values and values.xla:
+        runtime.prepare_xla()
+    asked = settings.of_flags(values, DeviceSettings)
+    num_gpus = _num_gpus(asked)
+    found = devices.find_devices(
+        num_gpus=num_gpus,
+        replicas_per_gpu=asked.replicas_per_gpu,
+        num_cpu_replicas=asked.num_cpu_replicas,
+        all_reduce=asked.all_reduce,
+        training=training)
+    if found.kind == "CPU" and num_gpus is None and not asked.num_cpu_replicas:
+        log.warn(f"{devices.why_no_gpu()}: running on the CPU, which is many times slower")
+    return found
+
+
+def _num_gpus(asked: DeviceSettings) -> Optional[int]:
+    if None not in (asked.num_gpus, asked.n_gpus) and asked.num_gpus != asked.n_gpus:
+        raise UserError(f"--num_gpus={asked.num_gpus} and --n_gpus={asked.n_gpus} are the same "
+                        "flag and disagree; give one of them")
+    return asked.n_gpus if asked.num_gpus is None else asked.num_gpus

@@ -1,0 +1,107 @@
+"""Settings: each one is defined once, as a field of a dataclass; everything else derives from it.
+
+The field's name is the flag's name and its annotation the flag's type. `setting` adds the
+default, the range, the help and whether a run records it. Flags, checks, the run's record,
+the report, the model card and docs/flags.md are made from that.
+"""
+
+import dataclasses
+import math
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar, get_type_hints
+
+from absl import flags
+
+from engine.errors import UserError
+
+Settings = TypeVar("Settings")  # a frozen dataclass whose fields are all made by `setting`
+
+MAX_SEED = 2**31 - 1
+
+
+def setting(default: Any, help_text: str, *, positive: bool = False,
+            between: Optional[Tuple[float, float]] = None, choices: Sequence[str] = (),
+            recorded: bool = True) -> Any:
+    """A field of a settings class.
+
+    Args:
+        positive: the value must be greater than 0.
+        between: the lowest and the highest value, both included.
+        choices: all values of a text.
+        recorded: the run remembers the value, and says so when it is resumed with another.
+            False for what makes no difference to the trained model, such as where files lie.
+    """
+    return dataclasses.field(default=default, metadata=dict(
+        help=help_text, positive=positive, between=between, choices=choices, recorded=recorded))
+
+
+def define_flags(values: flags.FlagValues, cls: Type[Settings], *names: str) -> None:
+    """Defines flags for the settings of the class with these names, by default for all."""
+    types = get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if names and field.name not in names:
+            continue
+        choices, arguments = field.metadata["choices"], dict(flag_values=values)
+        if choices:
+            flags.DEFINE_enum(field.name, field.default, list(choices), field.metadata["help"],
+                              **arguments)
+        else:
+            _definition(types[field.name])(field.name, field.default, field.metadata["help"],
+                                           **arguments)
+
+
+def of_flags(values: flags.FlagValues, cls: Type[Settings]) -> Settings:
+    """The settings that the flags say; a flag that the command lacks has its default.
+
+    Raises:
+        UserError: a value is out of its range.
+    """
+    return cls(**{field.name: _checked(values, field) for field in dataclasses.fields(cls)
+                  if field.name in values})
+
+
+def recorded(settings: Any) -> Dict[str, Any]:
+    """What a run remembers of the settings, by flag: {"--seed": 42, ...}."""
+    return {f"--{field.name}": getattr(settings, field.name)
+            for field in dataclasses.fields(settings) if field.metadata["recorded"]}
+
+
+def positive(values: flags.FlagValues, name: str) -> Any:
+    """The value of a flag that must be above 0. Raises a UserError."""
+    value = values[name].value
+    if not 0 < value < math.inf:  # nor NaN
+        raise UserError(f"--{name}={value}: must be a number greater than 0")
+    return value
+
+
+def in_range(values: flags.FlagValues, name: str, low: float, high: float) -> Any:
+    """The value of a flag from `low` to `high`, both included. Raises a UserError."""
+    value = values[name].value
+    if not low <= value <= high:
+        raise UserError(f"--{name}={value}: must be between {low} and {high}")
+    return value
+
+
+def required(values: flags.FlagValues, name: str) -> str:
+    """The value of a flag that must be given. Raises a UserError."""
+    value = values[name].value
+    if not value:
+        raise UserError(f"--{name} is required")
+    return value
+
+
+def _checked(values: flags.FlagValues, field: dataclasses.Field) -> Any:
+    value = values[field.name].value
+    if value is None and field.default is None:
+        return None
+    if field.metadata["positive"]:
+        return positive(values, field.name)
+    if field.metadata["between"]:
+        return in_range(values, field.name, *field.metadata["between"])
+    return value
+
+
+def _definition(annotation: Any) -> Callable:
+    """absl's function that defines a flag of this type; Optional[int] is an int."""
+    alternatives: List[Any] = list(getattr(annotation, "__args__", None) or [annotation])
+    return {int: flags.DEFINE_integer, float: flags.DEFINE_float, bool: flags.DEFINE_bool,
+            str: flags.DEFINE_string}[alternatives[0]]

@@ -1,0 +1,29 @@
+"""The original's flags for TPUs: accepted, so that its command lines work, and said to be unused."""
+
+from absl import flags
+
+from engine import log
+from engine.errors import UserError
+
+_IGNORED = ("iterations_per_loop", "tpu_name", "tpu_zone", "gcp_project", "master",
+            "num_tpu_cores")
+
+
+def define(values: flags.FlagValues) -> None:
+    flags.DEFINE_bool("use_tpu", False, "Not supported; must be false.", flag_values=values)
+    flags.DEFINE_integer("iterations_per_loop", 1000, "TPU only; ignored.", flag_values=values)
+    flags.DEFINE_string("tpu_name", None, "TPU only; ignored.", flag_values=values)
+    flags.DEFINE_string("tpu_zone", None, "TPU only; ignored.", flag_values=values)
+    flags.DEFINE_string("gcp_project", None, "TPU only; ignored.", flag_values=values)
+    flags.DEFINE_string("master", None, "TPU only; ignored.", flag_values=values)
+    flags.DEFINE_integer("num_tpu_cores", 8, "TPU only; ignored.", flag_values=values)
+
+
+def check(values: flags.FlagValues) -> None:
+    """Raises a UserError for --use_tpu; warns of the others."""
+    if values.use_tpu:
+        raise UserError("--use_tpu=true: this program runs on GPUs and CPUs; "
+                        "set --use_tpu=false, and --num_gpus for the number of cards")
+    for name in _IGNORED:
+        if values[name].present:
+            log.warn(f"--{name} is for TPUs and has no effect here")

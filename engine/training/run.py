@@ -1,0 +1,94 @@
+"""A training run from start to finish, whatever is learned.
+
+Refuses the output directory of another run, resumes its own, makes up for an evaluation that a
+kill cut off, removes results that the training makes stale, says what is about to be trained,
+records it and trains.
+"""
+
+import glob
+import os
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
+
+from engine import checkpoints, log
+from engine.data.batches import Source
+from engine.devices import Devices
+from engine.model import Forward
+from engine.training import loop, run_record
+from engine.training.evaluations import Evaluate, Evaluations, forget
+from engine.training.settings import RunSettings
+
+
+class Run(NamedTuple):
+    """What a capability tells the engine of a training."""
+    facts: Mapping[str, Any]  # by names for people; all runs of one output directory share them
+    settings: RunSettings
+    devices: Devices
+    num_examples: int
+    forward: Forward  # the model with its loss
+    make_source: Callable[[], Source]  # called only if something is left to train
+    evaluate: Optional[Evaluate] = None  # needed if the settings evaluate during the training
+    # Writes what the model's folder holds beside the checkpoints, before the first step.
+    save_description: Callable[[], None] = lambda: None
+    result_files: Sequence[str] = ()  # patterns of what was computed with an earlier model
+
+
+def train(run: Run) -> None:
+    """Trains to the end of the run's schedule, from the newest checkpoint of its directory.
+
+    Raises:
+        UserError: the output directory holds another run, or the checkpoint another model.
+        Interrupted: by SIGTERM or Ctrl-C, after a checkpoint.
+    """
+    settings = run.settings
+    output_dir, num_replicas = settings.output_dir, run.devices.num_replicas
+    schedule = settings.schedule(run.num_examples, num_replicas)
+    record = run_record.Record(run.facts, _recorded(settings, num_replicas))
+    evaluations = None
+    if settings.evaluation.during_training:
+        evaluations = Evaluations(output_dir, settings.evaluation, run.evaluate)
+    if not run_record.check_training(
+            output_dir, record, num_train_steps=schedule.num_train_steps,
+            allow_batch_change=settings.training.allow_batch_change):
+        _evaluate_newest(evaluations, output_dir)
+        return
+    if evaluations and evaluations.is_patience_used_up():
+        return
+    if not evaluations:
+        forget(output_dir)
+    _announce(run)
+    _remove_results(output_dir, run.result_files)
+    run.save_description()
+    with run_record.kept(output_dir, record):
+        loop.train(run.forward, run.make_source(), run.devices, settings.training, schedule,
+                   output_dir, settings.init_checkpoint, evaluations)
+
+
+def _recorded(settings: RunSettings, num_replicas: int) -> Dict[str, Any]:
+    return {run_record.GLOBAL_BATCH_SIZE: settings.global_batch_size(num_replicas),
+            "number of replicas": num_replicas, **settings.recorded()}
+
+
+def _evaluate_newest(evaluations: Optional[Evaluations], output_dir: str) -> None:
+    """Makes up for the last evaluation of a run that was killed before it."""
+    newest = checkpoints.latest(output_dir)
+    if evaluations and evaluations.lacks(newest.global_step):
+        evaluations.run(newest)
+
+
+def _announce(run: Run) -> None:
+    settings, devices = run.settings, run.devices
+    if not settings.init_checkpoint and not checkpoints.latest(settings.output_dir):
+        log.warn("no --init_checkpoint: the whole model starts from random values")
+    micro_batches = settings.training.gradient_accumulation_steps
+    accumulated = f" x {micro_batches} accumulated" if micro_batches > 1 else ""
+    global_batch_size = settings.global_batch_size(devices.num_replicas)
+    log.info(f"Training on {devices.describe()}: {devices.num_replicas} replicas x "
+             f"{settings.training.train_batch_size}{accumulated} = {global_batch_size} examples "
+             f"per step; {settings.length.describe(run.num_examples, global_batch_size)}")
+
+
+def _remove_results(output_dir: str, patterns: Sequence[str]) -> None:
+    for pattern in patterns:
+        for path in glob.glob(os.path.join(glob.escape(output_dir), pattern)):
+            log.info(f"Removing {path}: it is of an earlier model")
+            os.remove(path)

@@ -1,0 +1,27 @@
+"""The training of a scorer: pair by pair, or slot by slot."""
+
+from engine.training.evaluations import Evaluate
+from rewriting import model
+from rewriting.data import PairwiseSet, QuestionSet, listwise_set
+from tasks import training
+from tasks.training import Job
+
+PAIRWISE, LISTWISE = OBJECTIVES = ("pairwise", "listwise")
+
+
+def train(job: Job, slots: QuestionSet, objective: str, evaluate: Evaluate) -> None:
+    """Trains for the epochs asked for; resumes an earlier run.
+
+    Args:
+        objective: one of OBJECTIVES.
+        evaluate: evaluates a checkpoint on the dev set; used if the settings ask for evaluation
+            during the training.
+
+    Raises:
+        UserError: the output directory holds another run, or the checkpoint another model.
+    """
+    if objective == LISTWISE:
+        train_set, forward = listwise_set(slots), model.listwise(job.config)
+    else:
+        train_set, forward = PairwiseSet(slots), model.pairwise(job.config)
+    training.train(job, train_set, evaluate, forward, facts={"--objective": objective})

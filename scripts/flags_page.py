@@ -1,0 +1,92 @@
+"""Writes docs/flags.md from the definitions of the flags.
+
+  python -m scripts.flags_page > docs/flags.md
+"""
+
+import dataclasses
+import importlib
+from typing import Any, Container, Iterable, List, NamedTuple, Tuple
+
+from absl import flags
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+from engine import device_flags, settings
+from engine.training import settings as run_settings
+
+COMMANDS = (
+    "run_classifier", "tasks.predict", "encoder.convert", "pretraining.create_data",
+    "pretraining.create_vocab", "pretraining.run", "pretraining.score", "rewriting.create_data",
+    "rewriting.run", "rewriting.rewrite", "rewriting.baselines", "distillation.run",
+    "distillation.compare", "augmentation.run")
+
+_HEADER = """# Flags
+
+Generated from the definitions (`python -m scripts.flags_page`); a test compares. Every command
+explains its own flags with `--help`. Booleans take `--name` and `--noname`.
+"""
+
+
+class Group(NamedTuple):
+    """Flags that several commands share."""
+    title: str
+    text: str
+    settings: Tuple[Any, ...]
+
+
+def groups() -> List[Group]:
+    return [
+        Group("Training", "Of `run_classifier.py`, `pretraining.run`, `rewriting.run` and "
+              "`distillation.run`. A resumed run may have another value of any of them, and says "
+              "so if it is marked *recorded*; recorded values are in `run.json`, the report and "
+              "the model card.", (run_settings.TrainingSettings,)),
+        Group("Length of a training", "In epochs; `pretraining.run` counts steps.",
+              (run_settings.EpochSchedule, run_settings.StepSchedule)),
+        Group("Evaluation", "Of the same commands.", (run_settings.EvaluationSettings,)),
+        Group("Devices", "Of every command that runs a model.", (device_flags.DeviceSettings,)),
+    ]
+
+
+def text() -> str:
+    """The page, in Markdown."""
+    parts, shared = [_HEADER], {}
+    for group in groups():
+        values = flags.FlagValues()
+        for cls in group.settings:
+            settings.define_flags(values, cls)
+        shared.update({flag.name: flag.default for flag in _all(values)})
+        recorded = {field.name for cls in group.settings for field in dataclasses.fields(cls)
+                    if field.metadata["recorded"]}
+        parts.append(f"## {group.title}\n\n{group.text}\n\n{_table(_all(values), recorded)}")
+    for command in COMMANDS:
+        own = [flag for flag in _all(importlib.import_module(command).define_flags())
+               if flag.name not in shared or flag.default != shared[flag.name]]
+        name = f"python -m {command}" if "." in command else f"python {command}.py"
+        parts.append(f"## `{name}`\n\n{_table(own)}")
+    return "\n".join(parts)
+
+
+def _all(values: flags.FlagValues) -> List[flags.Flag]:
+    return [flag for defined in values.flags_by_module_dict().values() for flag in defined]
+
+
+def _table(rows: Iterable[flags.Flag], recorded: Container[str] = ()) -> str:
+    lines = ["| flag | default | meaning |", "| --- | --- | --- |"]
+    lines += [f"| `--{flag.name}` | {_shown(flag.default)} | {_one_line(flag.help)}"
+              f"{' *Recorded.*' if flag.name in recorded else ''} |" for flag in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(default: Any) -> str:
+    if default is None or default == []:
+        return "–"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _one_line(help_text: str) -> str:
+    # absl puts the choices first, as <a|b>.
+    return " ".join(help_text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    print(text(), end="")

@@ -1,0 +1,98 @@
+"""A setting is defined once: flag, check, record, report, model card and page derive from it."""
+
+import dataclasses
+import os
+from typing import Optional
+
+import pytest
+from absl import flags
+
+import run_classifier
+from commands import run_here
+from conftest import ROOT, write_cola
+from engine import command, settings
+from engine.errors import UserError
+from engine.settings import setting
+from engine.training import run_record
+from engine.training import settings as run_settings
+from scripts import flags_page
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """The training settings with one more: all that a new setting takes."""
+    extended = dataclasses.make_dataclass(
+        "TrainingSettings", [("made_up", int, setting(3, "A made-up number.", between=(0, 9)))],
+        bases=(run_settings.TrainingSettings,), frozen=True)
+    monkeypatch.setattr(run_settings, "TrainingSettings", extended)
+
+
+def test_a_new_setting_is_in_help_record_report_model_card_and_page(
+        made_up, tiny_model, tmp_path, capsys):
+    data_dir = write_cola(tmp_path / "cola", train=16, dev=8)
+    given = dict(tiny_model._asdict(), task_name="cola", data_dir=data_dir, do_train=True,
+                 max_seq_length=24, train_batch_size=8, num_cpu_replicas=1)
+    output_dir = tmp_path / "out"
+    with pytest.raises(SystemExit):
+        command.run(run_classifier.main, run_classifier.define_flags(), usage="",
+                    argv=["run_classifier.py", "--help"])
+    assert "A made-up number." in capsys.readouterr().out
+    assert "| `--made_up` | `3` | A made-up number. *Recorded.* |" in flags_page.text()
+
+    run_here({**given, "output_dir": output_dir, "num_train_epochs": 1})
+    assert run_record.load(str(output_dir)).settings["--made_up"] == 3
+    capsys.readouterr()
+    run_here({**given, "output_dir": output_dir, "num_train_epochs": 2, "made_up": 5,
+              "do_export": True})
+    assert "goes on with another --made_up: 3 there, 5 now" in capsys.readouterr().err
+    assert run_record.load(str(output_dir)).settings["--made_up"] == 5
+    for page in ("report.html", "export/README.md"):
+        assert "--made_up" in (output_dir / page).read_text()
+
+    with pytest.raises(SystemExit) as exit_status:
+        run_here({**given, "output_dir": tmp_path / "other", "made_up": 10})
+    assert exit_status.value.code == 2
+    assert "--made_up=10: must be between 0 and 9" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_run_recorded_before_a_setting_existed_had_its_default(made_up, tiny_classifier):
+    assert run_record.load(str(tiny_classifier)).settings["--made_up"] == 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    count: int = setting(1, "A count.", positive=True)
+    share: float = setting(0.5, "A share.", between=(0, 1))
+    name: str = setting("a", "A name.", choices=("a", "b"), recorded=False)
+    limit: Optional[int] = setting(None, "A limit.", positive=True)
+
+
+def of_flags(*arguments):
+    values = flags.FlagValues()
+    settings.define_flags(values, Example)
+    values(["command", *arguments])
+    return settings.of_flags(values, Example)
+
+
+def test_flags_are_read_into_settings():
+    assert of_flags() == Example()
+    found = of_flags("--count=2", "--share=1", "--name=b", "--limit=7")
+    assert found == Example(2, 1.0, "b", 7)
+    assert settings.recorded(found) == {"--count": 2, "--share": 1.0, "--limit": 7}
+
+
+@pytest.mark.parametrize("argument, error", [
+    ("--count=0", "--count=0: must be a number greater than 0"),
+    ("--share=nan", "--share=nan: must be between 0 and 1"),
+    ("--share=1.5", "--share=1.5: must be between 0 and 1"),
+    ("--limit=-1", "--limit=-1: must be a number greater than 0"),
+])
+def test_a_value_out_of_range_is_refused(argument, error):
+    with pytest.raises(UserError, match=error):
+        of_flags(argument)
+
+
+def test_the_page_of_flags_is_that_of_the_definitions():
+    with open(os.path.join(ROOT, "docs", "flags.md"), encoding="utf-8") as file:
+        assert file.read() == flags_page.text(), "python -m scripts.flags_page > docs/flags.md"
