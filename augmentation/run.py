@@ -28,7 +28,7 @@ from engine.data.chunks import in_chunks
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.progress import Counter
-from engine.resumable_file import GrowingFile
+from engine.resumable_file import ResumableFile
 from tasks import task_flags, user_files
 from tasks.examples import content_hash, read_examples
 from tasks.table import Task, find_task
@@ -107,7 +107,8 @@ def main(values: flags.FlagValues) -> None:
     job = _job(values)
     total = sum(1 for _ in read_examples(job.task, job.task.train, job.data_dir))
     facts = _facts(job)
-    file = GrowingFile(job.output_file, facts)
+    file = ResumableFile(job.output_file, facts, keep_record=True,
+                         header=header_of(job.task.train, job.data_dir))
     if file.is_whole:
         log.info(f"{file.path} is whole: nothing is left to augment")
         return
@@ -125,8 +126,7 @@ def main(values: flags.FlagValues) -> None:
             raise
 
 
-def _augment(job: Job, candidates: Candidates, file: GrowingFile, total: int) -> None:
-    header = header_of(job.task.train, job.data_dir)
+def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) -> None:
     rows = rows_of(job.task, job.task.train, job.data_dir)
     for _ in range(file.num_rows):  # done by an earlier run
         next(rows)
@@ -136,7 +136,7 @@ def _augment(job: Job, candidates: Candidates, file: GrowingFile, total: int) ->
         for some in _in_chunks(rows, Parser(job.encoding.tokenizer)):
             lines = list(_augmented(some, candidates, job.settings))
             num_variants += len(lines) - len(some)
-            file.append(("" if file.num_rows else header) + "".join(lines), len(some))
+            file.append("".join(lines), len(some))
             counter.advance(len(some))
     file.finish()
     log.info(f"{file.path} is whole; the {total - num_done:,} examples of this run have "

@@ -8,13 +8,13 @@ import itertools
 import json
 import os
 import sys
-from typing import Iterator
+from typing import Any, Dict, Iterator
 
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from engine import command, files, log, run_flags
+from engine import command, files, interruption, log, run_flags
 from engine.data import text_files
 from engine.data.chunks import in_chunks
 from engine.errors import UserError
@@ -38,7 +38,7 @@ phrase fits, the clause, the phrase and the new text; as JSON lines, a line has 
 a text; bert-ad's lines have probability, phrase and the text with the slot."""
 
 _TEXTS_AT_A_TIME = 64
-# Of all that may be said, what does not change the answers.
+# Flags that do not change the rewrites.
 _WITHOUT_EFFECT = ("output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
                    "all_reduce", "store_dir")
 
@@ -93,39 +93,51 @@ def main(values: flags.FlagValues) -> None:
     phrases = pool.load_pool(run_flags.required(values, "pool_file"), values.pool_column,
                              model.encoding, store_dir)
     rewrites = rewriter.Rewriter(model.encoding, phrases, demands, limits)
-    identity = _identity(values, checkpoint.path, phrases.content_hash, store_dir)
+    facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir)
     # Any pairs tell the graph what pairs are made of.
     example = rewrites.example().source()
-    with rewrite_files.opened(values.output_file, form, identity) as output, \
-            Predictor(pairwise(model.config), example, devices) as predictor:
+    output = rewrite_files.open_output(values.output_file, form, facts)
+    with Predictor(pairwise(model.config), example, devices) as predictor:
         predictor.restore(checkpoint)
         with Counter("Scoring", unit="pairs") as counter:
             predict = rewriter.predict_with(predictor, batch_size, counter.advance)
-            _rewrite_all(read, rewrites, predict, rewrite_files.FORMATS[form], output)
+            try:
+                _rewrite_all(read, rewrites, predict, rewrite_files.FORMATS[form], output)
+            except interruption.Interrupted as interrupted:
+                if output.num_rows:
+                    interrupted.said = (f"{output.num_rows:,} texts are done; the same command "
+                                        "goes on from there")
+                raise
 
 
 def _rewrite_all(read: Iterator[str], rewrites: rewriter.Rewriter, predict: rewriter.Predict,
-                 written: rewrite_files.Formatter, output: rewrite_files.Output) -> None:
-    count, num_without = 0, 0
-    digest = hashlib.sha256()
-    if output.done:
-        for text in itertools.islice(read, output.done.count):
-            digest.update(_line(text))
-            count += 1
-        if rewrite_files.Done(count, digest.hexdigest()) != output.done:
-            raise UserError(f"the first {output.done.count:,} texts are not those that the "
-                            "interrupted run has rewritten: give the same texts again, or remove "
-                            "the file that ends in .part")
+                 formatted: rewrite_files.Formatter, output: rewrite_files.Output) -> None:
+    digest, num_without = _skip_done(read, output), 0
     for some in in_chunks(read, _TEXTS_AT_A_TIME):
-        for text, found in zip(some, rewrites.rewrite(some, predict)):
+        found = rewrites.rewrite(some, predict)
+        lines = []
+        for number, (text, of_text) in enumerate(zip(some, found), start=output.num_rows + 1):
             digest.update(_line(text))
-            count += 1
-            num_without += not found
-            output.write(written(count, text, found))
-        output.note(rewrite_files.Done(count, digest.hexdigest()))
+            num_without += not of_text
+            lines.append(formatted(number, text, of_text))
+        output.append("".join(lines), len(some), digest.hexdigest())
+    output.finish()
     if num_without:
         log.warn(f"{num_without:,} texts have no rewrite: they have no second clause, or no phrase "
                  "meets the demands")
+
+
+def _skip_done(read: Iterator[str], output: rewrite_files.Output) -> Any:
+    """Reads the texts that an earlier run has rewritten; returns their hash, to be continued."""
+    digest, count = hashlib.sha256(), 0
+    for text in itertools.islice(read, output.num_rows):
+        digest.update(_line(text))
+        count += 1
+    if output.num_rows and (count, digest.hexdigest()) != (output.num_rows, output.digest):
+        raise UserError(f"the first {output.num_rows:,} texts are not those that the interrupted "
+                        "run has rewritten: give the same texts again, or remove the file that "
+                        "ends in .part")
+    return digest
 
 
 def _line(text: str) -> bytes:
@@ -163,15 +175,16 @@ def _texts(values: flags.FlagValues) -> Iterator[str]:
     return (line for _, line in text_files.lines_of(sys.stdin.buffer, "standard input"))
 
 
-def _identity(values: flags.FlagValues, checkpoint: str, pool_hash: str, store_dir: str) -> str:
-    """Of all that shapes the answers."""
-    said = {name: values[name].value for name in values
-            if name not in _WITHOUT_EFFECT and "help" not in name}
+def _facts(values: flags.FlagValues, checkpoint: str, pool_hash: str,
+           store_dir: str) -> Dict[str, Any]:
+    """Everything that determines the rewrites, under names for people."""
+    given = {f"--{name}": values[name].value for name in values
+             if name not in _WITHOUT_EFFECT and "help" not in name}
     content = values.input_file and files.content_hash(
         files.require_file(values.input_file, "--input_file"),
         os.path.join(store_dir, "hashes.json"))
-    parts = [said, checkpoint, os.path.getmtime(f"{checkpoint}.index"), pool_hash, content]
-    return files.hash_of(json.dumps(parts, sort_keys=True).encode("utf-8"))
+    return {**given, "checkpoint": [checkpoint, os.path.getmtime(f"{checkpoint}.index")],
+            "pool": pool_hash, "input": content}
 
 
 if __name__ == "__main__":
