@@ -121,17 +121,6 @@ class MaskedLanguageModel:
         return Source(widths + _SPECIAL_TOKENS, fetch, self._max_seq_length, length_multiple=1)
 
 
-def check_model(checkpoint: checkpoints.Checkpoint, tokenizer: BatchTokenizer) -> None:
-    """Raises a UserError where the model is none that proposes words for a mask."""
-    if "cls/predictions/transform/dense/kernel" not in checkpoint.shapes:
-        raise UserError(f"--init_checkpoint={checkpoint.path} has no masked-LM head "
-                        "(cls/predictions/...): give a pretrained model as it was released, or "
-                        "one of python -m pretraining.run, not an encoder or a classifier")
-    if tokenizer.mask_id is None:
-        raise UserError("--vocab_file lacks [MASK]: give the vocab.txt that came with the "
-                        "checkpoint")
-
-
 def _words_of(vocab: Mapping[str, int], vocab_size: int) -> np.ndarray:
     """Which ids are whole words of letters: no pieces, marks, numbers; bool [vocab_size]."""
     is_word = np.zeros(vocab_size, bool)

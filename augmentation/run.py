@@ -21,8 +21,10 @@ from augmentation import masked_lm, word_vectors
 from augmentation.candidates import Candidates, Neighbours, Parser, Text, open_neighbours
 from augmentation.rows import Row, header_of, rows_of
 from augmentation.variants import variants
+from encoder import vocabulary
 from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
+from encoder.pretraining_heads import require_masked_lm_head
 from engine import checkpoints, command, files, interruption, log, run_flags
 from engine.data.chunks import in_chunks
 from engine.devices import Devices
@@ -219,8 +221,9 @@ def _job(values: flags.FlagValues) -> Job:
     data_dir = task_flags.data_dir(values)
     train_file = files.require_file(os.path.join(data_dir, task.train.file), "the task's file")
     config, encoding = _model(values)
-    checkpoint = checkpoints.open_checkpoint(run_flags.required(values, "init_checkpoint"))
-    masked_lm.check_model(checkpoint, encoding.tokenizer)
+    checkpoint = require_masked_lm_head(
+        checkpoints.open_checkpoint(run_flags.required(values, "init_checkpoint")))
+    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
     if values.glove_embs:
         files.require_file(values.glove_embs, "--glove_embs")
     settings = _settings(values, name)

@@ -40,8 +40,7 @@ class Teacher(NamedTuple):
     @property
     def digest(self) -> str:
         """Identifies its checkpoint, in whatever folder: the index holds a checksum of each value."""
-        with open(self.checkpoint.path + ".index", "rb") as file:
-            return files.hash_of(file.read())
+        return files.hash_of_file(self.checkpoint.path + ".index")
 
 
 def load(directory: str) -> Teacher:

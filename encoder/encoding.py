@@ -8,7 +8,8 @@ from typing import List, NamedTuple, Tuple
 
 import numpy as np
 
-from engine import files, log
+from encoder import vocabulary
+from engine import log
 from engine.data import store
 from engine.errors import UserError
 from tokenization import BatchTokenizer
@@ -37,19 +38,14 @@ def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
     Raises:
         UserError: the file is missing, damaged or belongs to another model.
     """
-    files.require_file(vocab_file, "--vocab_file")
-    try:
-        tokenizer = BatchTokenizer(vocab_file, do_lower_case)
-    except ValueError as error:
-        raise UserError(f"--vocab_file: {error}") from error
+    tokenizer = vocabulary.load_tokenizer(vocab_file, do_lower_case)
     if max_seq_length < 3:
         raise UserError(f"--max_seq_length={max_seq_length}: must be at least 3, for [CLS], a "
                         "token and [SEP]")
     check_vocab_size(vocab_file, max(tokenizer.vocab.values()) + 1, vocab_size,
                      "--bert_config_file")
-    with open(vocab_file, "rb") as file:
-        digest = files.hash_of(file.read())
-    return Encoding(tokenizer, vocab_file, digest, do_lower_case, max_seq_length)
+    return Encoding(tokenizer, vocab_file, vocabulary.content_hash(vocab_file), do_lower_case,
+                    max_seq_length)
 
 
 def check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int, says_so: str) -> None:

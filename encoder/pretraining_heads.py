@@ -6,6 +6,8 @@ Their variables have the original's names. Computed in float32, whatever the enc
 import tensorflow.compat.v1 as tf
 
 import modeling
+from engine.checkpoints import Checkpoint
+from engine.errors import UserError
 
 
 def masked_lm_logits(states: tf.Tensor, embedding_table: tf.Tensor,
@@ -28,6 +30,20 @@ def masked_lm_logits(states: tf.Tensor, embedding_table: tf.Tensor,
                                initializer=tf.zeros_initializer())
         logits = tf.matmul(states, tf.cast(embedding_table, tf.float32), transpose_b=True)
         return tf.nn.bias_add(logits, bias)
+
+
+def has_masked_lm_head(checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint holds the variables of `masked_lm_logits`."""
+    return "cls/predictions/output_bias" in checkpoint.shapes
+
+
+def require_masked_lm_head(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns `checkpoint`; raises a UserError if it has no masked-LM head."""
+    if not has_masked_lm_head(checkpoint):
+        raise UserError(f"{checkpoint.path} has no masked-LM head (cls/predictions/...): give a "
+                        "pretrained model as it was released, or one of python -m "
+                        "pretraining.run --do_train, not an encoder or a classifier")
+    return checkpoint
 
 
 def _transform(states: tf.Tensor, config: modeling.BertConfig) -> tf.Tensor:

@@ -1,14 +1,51 @@
-"""The vocabulary in a model's folder, and whether it is one of lower-cased text."""
+"""The vocabulary of a model: its file, its identity, its tokenizer, and whether it is cased."""
 
 import os
 from typing import Any, Dict, List, Tuple
 
 from engine import files
 from engine.errors import UserError
+from tokenization import BatchTokenizer
 
 FILE = "vocab.txt"
 CASING_FILE = "tokenizer_config.json"  # Hugging Face's; states do_lower_case, the longest input
 TOKENIZER = "tokenizer.json"  # Hugging Face's newer folders have it instead of FILE
+
+
+def load_tokenizer(vocab_file: str, do_lower_case: bool, *,
+                   needs_mask: bool = False) -> BatchTokenizer:
+    """The tokenizer of a vocabulary file.
+
+    Args:
+        needs_mask: the vocabulary must have [MASK].
+
+    Raises:
+        UserError: the file is missing, or is not a vocabulary.
+    """
+    files.require_file(vocab_file, "--vocab_file")
+    try:
+        tokenizer = BatchTokenizer(vocab_file, do_lower_case)
+    except ValueError as error:
+        raise UserError(f"--vocab_file: {error}") from error
+    if needs_mask:
+        require_mask(tokenizer, vocab_file)
+    return tokenizer
+
+
+def require_mask(tokenizer: BatchTokenizer, vocab_file: str) -> None:
+    """Raises a UserError if the vocabulary has no [MASK]."""
+    if tokenizer.mask_id is None:
+        raise UserError(f"--vocab_file={vocab_file} lacks [MASK], which this command needs: give "
+                        "the vocab.txt that came with the model")
+
+
+def content_hash(vocab_file: str, what: str = "--vocab_file") -> str:
+    """SHA-256 of a vocabulary file, in hex: models with the same have the same token ids.
+
+    Args:
+        what: the file's name in messages.
+    """
+    return files.hash_of_file(files.require_file(vocab_file, what))
 
 
 def is_lower_cased(folder: str) -> bool:

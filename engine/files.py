@@ -181,6 +181,15 @@ def hash_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def hash_of_file(path: str) -> str:
+    """SHA-256 of a file's content, in hex."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(_READ_BYTES), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def content_hash(path: str, memory_path: str) -> str:
     """SHA-256 of a file's content, in hex; remembered by path, size and modification time.
 
@@ -196,13 +205,10 @@ def content_hash(path: str, memory_path: str) -> str:
     entry = known.get(os.path.realpath(path))
     if entry and entry[:2] == identity:
         return entry[2]
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(_READ_BYTES), b""):
-            digest.update(block)
-    known[os.path.realpath(path)] = identity + [digest.hexdigest()]
+    digest = hash_of_file(path)
+    known[os.path.realpath(path)] = identity + [digest]
     write_json(memory_path, known)
-    return digest.hexdigest()
+    return digest
 
 
 def _load_memory(path: str) -> dict:

@@ -27,6 +27,7 @@ import numpy as np
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from encoder import vocabulary
 from engine import command, cores, files, log
 from engine.data import store
 from engine.errors import UserError
@@ -124,11 +125,12 @@ def define_flags() -> flags.FlagValues:
 
 def main(flag_values: flags.FlagValues) -> None:
     settings = _settings(flag_values)
-    tokenizer = _tokenizer(flag_values.vocab_file, settings.do_lower_case)
+    tokenizer = vocabulary.load_tokenizer(
+        flag_values.vocab_file, settings.do_lower_case, needs_mask=True)
     paths = files.find(flag_values.input_file, "--input_file")
     outputs = _outputs(flag_values.output_file)
     facts = {**settings._asdict(), "mask_shape": settings.mask_shape,
-             "vocab_sha256": _hash(flag_values.vocab_file), "num_files": len(outputs),
+             "vocab_sha256": vocabulary.content_hash(flag_values.vocab_file), "num_files": len(outputs),
              "inputs": [_identity(path) for path in paths]}
     if _is_done(outputs, facts):
         log.info(f"{flag_values.output_file} is there, made with the same settings from the same "
@@ -171,17 +173,6 @@ def _settings(flag_values: flags.FlagValues) -> Settings:
         raise UserError("--one_sentence_per_example is for --objective=mlm, and for "
                         "--objective=span of sentences: an example of others has two texts")
     return settings
-
-
-def _tokenizer(vocab_file: str, do_lower_case: bool) -> BatchTokenizer:
-    files.require_file(vocab_file, "--vocab_file")
-    try:
-        tokenizer = BatchTokenizer(vocab_file, do_lower_case)
-    except ValueError as error:
-        raise UserError(f"--vocab_file: {error}") from error
-    if tokenizer.mask_id is None:
-        raise UserError(f"--vocab_file={vocab_file} lacks [MASK], which pretraining needs")
-    return tokenizer
 
 
 def _scheme(settings: Settings, tokenizer: BatchTokenizer) -> Optional[masking.Scheme]:
@@ -277,11 +268,6 @@ def _identity(path: str) -> List[Any]:
     """What tells whether a file has changed; and says so with file and reason if it cannot be."""
     status = os.stat(files.require_file(path, "--input_file"))
     return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
-
-
-def _hash(path: str) -> str:
-    with open(path, "rb") as file:
-        return files.hash_of(file.read())
 
 
 def _facts_path(path: str) -> str:

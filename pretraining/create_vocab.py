@@ -27,7 +27,7 @@ from engine import checkpoints, command, files, log
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import texts, vocabularies
-from tokenization import BatchTokenizer, FullTokenizer
+from tokenization import FullTokenizer
 
 import tensorflow.compat.v1 as tf
 
@@ -90,7 +90,7 @@ def extend(flag_values: flags.FlagValues) -> None:
     for name in ("vocab_file", "init_checkpoint"):
         if not flag_values[name].value:
             raise UserError(f"--extend_vocab needs --{name}")
-    files.require_file(flag_values.vocab_file, "--vocab_file")
+    tokenizer = vocabulary.load_tokenizer(flag_values.vocab_file, flag_values.do_lower_case)
     checkpoint = checkpoints.open_checkpoint(flag_values.init_checkpoint)
     if vocabularies.WORD_EMBEDDINGS not in checkpoint.shapes:
         raise UserError(f"--init_checkpoint={checkpoint.path} has no "
@@ -98,10 +98,6 @@ def extend(flag_values: flags.FlagValues) -> None:
     num_rows = checkpoint.shapes[vocabularies.WORD_EMBEDDINGS][0]
     tokens = vocabulary.read_tokens(flag_values.vocab_file, num_rows)
     check_vocab_size(flag_values.vocab_file, len(tokens), num_rows, "--init_checkpoint")
-    try:
-        tokenizer = BatchTokenizer(flag_values.vocab_file, flag_values.do_lower_case)
-    except ValueError as error:
-        raise UserError(f"--vocab_file: {error}") from error
     with files.new_folder(flag_values.output_dir, "--output_dir") as folder:
         words = _words(flag_values, tokenizer, len(vocabularies.unused_rows(tokens)))
         extended, added = vocabularies.extend(tokens, words, tokenizer)

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 import numpy as np
 
-from encoder import pretraining_tfrecords
+from encoder import pretraining_tfrecords, vocabulary
 from encoder.pretraining_tfrecords import Sizes
 from engine import files
 from engine.data import store
@@ -18,7 +18,6 @@ from engine.data.batches import Features, Source, token_features
 from engine.errors import UserError
 from pretraining import masking
 from pretraining.counter_rng import keys_of
-from tokenization import BatchTokenizer
 
 # Of the masks of examples that are evaluated: the same in each run, whatever its --seed.
 _EVALUATION_SEED = 0
@@ -127,8 +126,7 @@ def _most_masked(records: store.Records, max_seq_length: int) -> np.ndarray:
 
 def _check_vocab(paths: List[str], vocab_file: str) -> None:
     """Compares with what `create_data` has noted; the original notes nothing."""
-    with open(files.require_file(vocab_file, "--vocab_file"), "rb") as file:
-        digest = files.hash_of(file.read())
+    digest = vocabulary.content_hash(vocab_file)
     for path in paths:
         facts_path = f"{path}.json"
         if not os.path.exists(facts_path):
@@ -151,8 +149,8 @@ def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> maskin
         raise pretraining_tfrecords.too_many_predictions(
             first, facts["max_predictions_per_seq"], sizes.max_predictions_per_seq)
     scheme = masking.Scheme.of(
-        BatchTokenizer(vocab_file, facts["do_lower_case"]), shape=facts["mask_shape"],
-        masked_lm_prob=facts["masked_lm_prob"],
+        vocabulary.load_tokenizer(vocab_file, facts["do_lower_case"], needs_mask=True),
+        shape=facts["mask_shape"], masked_lm_prob=facts["masked_lm_prob"],
         max_predictions_per_seq=facts["max_predictions_per_seq"])
     if scheme.vocab_size > sizes.vocab_size:  # any of its tokens may stand in a masked place
         raise UserError(f"--vocab_file={vocab_file} has {scheme.vocab_size:,} entries, and "

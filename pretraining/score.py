@@ -25,17 +25,18 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
+from encoder import vocabulary
 from encoder.config import load_config_of_flags
 from encoder.encoding import Encoding, load_encoding
+from encoder.pretraining_heads import require_masked_lm_head
 from engine import checkpoints, command, files, run_flags
 from engine.data import store, text_files
 from engine.data.batches import Features, Source
 from engine.data.chunks import in_chunks
-from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
 from modeling import BertConfig
-from pretraining import evaluation, model
+from pretraining import model
 from pretraining.corpus import piece_flags
 
 _CHUNK_CHARACTERS = 2**16  # that are read before any are scored
@@ -132,7 +133,7 @@ class Text(NamedTuple):
 def main(values: flags.FlagValues) -> None:
     """Reads, scores and writes, a bounded number of texts at a time."""
     config, encoding = _model(values)
-    checkpoint = evaluation.with_masked_lm_head(
+    checkpoint = require_masked_lm_head(
         checkpoints.open_checkpoint(run_flags.required(values, "init_checkpoint")))
     batch_size = run_flags.positive(values, "predict_batch_size")
     files.check_output(values.output_file, "--output_file", [values.input_file])
@@ -163,9 +164,7 @@ def _model(values: flags.FlagValues) -> Tuple[BertConfig, Encoding]:
     encoding = load_encoding(
         run_flags.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
         max_seq_length=values.max_seq_length, vocab_size=config.vocab_size)
-    if encoding.tokenizer.mask_id is None:
-        raise UserError(f"--vocab_file={values.vocab_file} lacks [MASK], which stands in the place "
-                        "of a word that is to be guessed")
+    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
     return config, encoding
 
 

@@ -11,6 +11,7 @@ from absl import flags
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from encoder.encoding import Encoding
+from encoder.pretraining_heads import require_masked_lm_head
 from engine import checkpoints, command, files, run_flags
 from engine.data.store import Records
 from engine.errors import UserError
@@ -49,9 +50,10 @@ def main(values: flags.FlagValues) -> None:
     _check_model_flags(values)
     questions = list(read_questions(path))
     if values.init_checkpoint:
-        # All rows of the table are of the phrases that the model can read.
         config, encoding = training.load_model(values)
+        checkpoint = require_masked_lm_head(checkpoints.open_checkpoint(values.init_checkpoint))
         pairs.check_vocabulary(encoding)
+        # Every row of the table ranks the same phrases: those that the model can read.
         questions = data.readable_questions(questions, encoding)
     num_phrases = np.array([len(question.phrases) for question in questions])
     num_fitting = np.array([question.num_fitting for question in questions])
@@ -62,7 +64,7 @@ def main(values: flags.FlagValues) -> None:
     for name, score in (("length", by_length), ("BM25", by_bm25)):
         results[name] = ranking.evaluate(num_phrases, num_fitting, score(questions))
     if values.init_checkpoint:
-        results["masked LM"] = _by_masked_lm(values, config, encoding)
+        results["masked LM"] = _by_masked_lm(values, config, encoding, checkpoint)
     _print(results)
 
 
@@ -92,9 +94,8 @@ def _check_model_flags(values: flags.FlagValues) -> None:
             raise UserError(f"--{name} is for the masked LM, which --init_checkpoint names, too")
 
 
-def _by_masked_lm(values: flags.FlagValues, config: BertConfig,
-                  encoding: Encoding) -> Dict[str, float]:
-    checkpoint = checkpoints.open_checkpoint(values.init_checkpoint)
+def _by_masked_lm(values: flags.FlagValues, config: BertConfig, encoding: Encoding,
+                  checkpoint: checkpoints.Checkpoint) -> Dict[str, float]:
     store_dir = files.make_directory(run_flags.required(values, "output_dir"), "--output_dir")
     devices = run_flags.find_devices(values, training=False)
     questions = data.load_questions(values.slots_file, encoding, store_dir, dynamic_padding=True)

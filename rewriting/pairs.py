@@ -10,6 +10,7 @@ from typing import Dict, NamedTuple, Sequence
 
 import numpy as np
 
+from encoder import vocabulary
 from encoder.encoding import Encoding, truncated_lengths
 from engine.data.batches import Source
 from engine.data.store import Chunk, Column, RaggedChunk, Records
@@ -25,10 +26,8 @@ def longest_phrase(max_seq_length: int) -> int:
 
 
 def check_vocabulary(encoding: Encoding) -> None:
-    """Raises a UserError where the vocabulary has no [MASK]."""
-    if encoding.tokenizer.mask_id is None:
-        raise UserError(f"--vocab_file={encoding.vocab_file} has no [MASK], of which slots are "
-                        "made")
+    """Raises a UserError if the vocabulary has no [MASK], or the model reads too few tokens."""
+    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
     if longest_phrase(encoding.max_seq_length) < 1:
         raise UserError(f"--max_seq_length={encoding.max_seq_length}: must be at least "
                         f"{_NUM_SPECIAL + 2}, for a phrase of one token and its slot")

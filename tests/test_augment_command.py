@@ -132,7 +132,7 @@ def test_what_it_writes_is_training_data_of_the_task(model, flags, tmp_path):
     ({"glove_embs": "broken.txt"}, ("broken.txt, line 2", "'o.5' is not a finite number")),
     ({"glove_embs": "missing.txt"}, ("--glove_embs missing.txt", "No such file")),
     ({"init_checkpoint": "encoder"}, ("no masked-LM head (cls/predictions/...)",)),
-    ({"vocab_file": "unmasked.txt"}, ("--vocab_file lacks [MASK]",)),
+    ({"vocab_file": "unmasked.txt"}, ("unmasked.txt lacks [MASK]",)),
     ({"M": 20}, ("--M=20", "only 21 words")),
     ({"N": 0}, ("--N=0",)),
     ({"p": 1.5}, ("--p=1.5", "between 0 and 1")),

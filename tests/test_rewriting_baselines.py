@@ -142,3 +142,15 @@ def test_slots_that_cannot_be_ranked_are_refused_in_one_line(tmp_path, capsys):
                     argv=["baselines", f"--slots_file={path}"])
     assert stopped.value.code == 2
     assert "nothing to rank" in capsys.readouterr().err
+
+
+def test_a_checkpoint_without_a_masked_lm_head_is_refused_in_one_line(tiny_model, tmp_path, capsys):
+    path = write_questions(tmp_path / "test.jsonl", QUESTIONS)
+    with pytest.raises(SystemExit) as stopped:
+        command.run(baselines.main, baselines.define_flags(), usage="", argv=[
+            "baselines", *arguments({**tiny_model._asdict(), "slots_file": path,
+                                     "output_dir": tmp_path / "out", "max_seq_length": 32,
+                                     "num_cpu_replicas": 1})])
+    said = capsys.readouterr()
+    assert stopped.value.code == 2 and "no masked-LM head (cls/predictions/...)" in said.err
+    assert not said.out and not (tmp_path / "out").exists()
