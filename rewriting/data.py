@@ -15,6 +15,7 @@ from engine.progress import Counter
 from rewriting import pairs, questions, ranking
 from rewriting.questions import Question
 from tasks import label_types
+from tasks.data import TrainingSet
 
 LABELS = ("does not fit", "fits")
 KIND = label_types.OneClass(LABELS)
@@ -46,15 +47,14 @@ class QuestionSet(NamedTuple):
         return ranking.is_ranked(self.num_phrases, self.num_fitting)
 
 
-class PairwiseSet(NamedTuple):
-    """To be trained on pair by pair, as tasks.training has it."""
-    questions: QuestionSet
-    kind: label_types.Kind = KIND
-    has_pairs: bool = True
+class PairwiseSet(TrainingSet):
+    """Trains on one pair at a time."""
+    kind = KIND
+    has_pairs = True
 
-    @property
-    def content_hash(self) -> str:
-        return self.questions.content_hash
+    def __init__(self, questions: QuestionSet):
+        self.questions = questions
+        self.content_hash = questions.content_hash
 
     def __len__(self) -> int:
         return len(self.questions.pairs)
@@ -69,16 +69,19 @@ class PairwiseSet(NamedTuple):
         return source._replace(fetch=fetch) if with_labels else source
 
 
-class ListwiseSet(NamedTuple):
-    """To be trained on slot by slot: the slots that have a right phrase and a wrong one."""
-    questions: QuestionSet
-    slots: np.ndarray  # their numbers
-    kind: label_types.Kind = KIND
-    has_pairs: bool = True
+class ListwiseSet(TrainingSet):
+    """Trains on one slot at a time: those that have a right phrase and a wrong one.
 
-    @property
-    def content_hash(self) -> str:
-        return self.questions.content_hash
+    Args:
+        slots: the numbers of these slots, [n].
+    """
+    kind = KIND
+    has_pairs = True
+
+    def __init__(self, questions: QuestionSet, slots: np.ndarray):
+        self.questions = questions
+        self.content_hash = questions.content_hash
+        self.slots = slots
 
     def __len__(self) -> int:
         return len(self.slots)

@@ -148,7 +148,7 @@ def _model(values: flags.FlagValues):
     """The trained scorer and its checkpoint."""
     model_dir = run_flags.required(values, "output_dir")
     model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
-    if model.task.labels != data.LABELS:
+    if model.kind.labels != data.LABELS:
         raise UserError(f"--output_dir={model_dir} holds a classifier of other things; it must be "
                         "that of a training with python -m rewriting.run")
     pairs.check_vocabulary(model.encoding)

@@ -19,7 +19,7 @@ from rewriting import model, pairs, ranking
 from rewriting.data import KIND, PairwiseSet, QuestionSet, listwise_set, load_questions
 from rewriting.questions import EXTENSIONS
 from tasks import evaluation, training
-from tasks.table import Columns, Split, Task
+from tasks.table import Target, Task
 from tasks.training import Job, Settings
 
 USAGE = """Fine-tunes a scorer: does a phrase fit a slot of a text? On every GPU that
@@ -100,8 +100,7 @@ def _job(values: flags.FlagValues) -> Job:
     config, encoding = training.load_model(values)
     pairs.check_vocabulary(encoding)
     devices = run_flags.find_devices(values, training=values.do_train)
-    unused = Split("", Columns(0))
-    task = Task(unused, unused, unused, labels=KIND.labels)
+    task = Task(Target(KIND.labels))
     return Job("rewriting", task, config, encoding, devices,
                Settings.of_flags(values, ranking.METRICS))
 

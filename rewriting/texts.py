@@ -9,8 +9,7 @@ from engine import files
 from engine.data import text_files
 from engine.errors import UserError
 from tasks import columns
-from tasks.examples import read_examples
-from tasks.table import Task
+from tasks.examples import read_split
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -42,5 +41,5 @@ def read_texts(path: str, what: str, column: Optional[str] = None,
     roles = columns.complete_texts(said, table, takes_pairs=False)
     columns.report(table, roles, said)
     split = columns.split_of(table, roles, table, labelled=False)
-    for example in read_examples(Task(split, split, split), split, ""):
+    for example in read_split(split, ""):
         yield example.text_a
