@@ -36,7 +36,11 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_string("slots_file", None, "Slots with phrases, as rewriting.run takes them.",
                         flag_values=values)
-    training.define_flags(values)
+    run_flags.define_model_flags(values, "a model with a masked-LM head")
+    flags.DEFINE_string("output_dir", None, "Where the tokenized slots are kept; needed with "
+                        "--init_checkpoint.", flag_values=values)
+    flags.DEFINE_integer("max_seq_length", 128, "Longest input of the model in tokens.",
+                         flag_values=values)
     flags.DEFINE_integer("eval_batch_size", 8, "Examples of --max_seq_length per replica and "
                          "evaluation step; of shorter ones, as many as have those tokens.",
                          flag_values=values)
