@@ -211,11 +211,11 @@ def _chunk(batch: Dict[str, np.ndarray], layout: Layout, vocab_size: int,
            where: str) -> store.Chunk:
     mask = batch["input_mask"].astype(bool)
     lengths = mask.sum(axis=1)
-    places = np.arange(mask.shape[1])
-    _check(np.array_equal(mask, places < lengths[:, np.newaxis]) and lengths.all(), where,
+    positions = np.arange(mask.shape[1])
+    _check(np.array_equal(mask, positions < lengths[:, np.newaxis]) and lengths.all(), where,
            "input_mask is not 1 for the tokens and 0 after them")
     first_lengths = (mask & (batch["segment_ids"] == 0)).sum(axis=1)
-    second = mask & (places >= first_lengths[:, np.newaxis])
+    second = mask & (positions >= first_lengths[:, np.newaxis])
     _check(np.array_equal(batch["segment_ids"] * mask, second), where,
            "segment_ids are not 0 for a first text and 1 for a second one")
     _check_ids(batch["input_ids"], vocab_size, where)

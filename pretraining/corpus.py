@@ -15,7 +15,7 @@ from pretraining import chinese_words, workers
 from pretraining.texts import Sentence
 from tokenization import BatchTokenizer
 
-_PIECE_CHARACTERS = 1 << 18  # of text that a process tokenizes at a time
+_CHUNK_CHARACTERS = 1 << 18  # of text that a process tokenizes at a time
 _BLOCK_SENTENCES = 1 << 20  # that are looked at in one go for where documents begin
 # Shares of tokens that the vocabulary does not know: of a text in a language of its own,
 # or one that was lower-cased for another vocabulary, it is most of them.
@@ -68,14 +68,14 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
                "label": store.Column("uint8", ragged=False)}
     if segmenter:
         columns["word_starts"] = store.Column("uint8", ragged=True)
-    pieces = in_chunks(sentences, _PIECE_CHARACTERS, lambda sentence: len(sentence.text))
+    sentence_chunks = in_chunks(sentences, _CHUNK_CHARACTERS, lambda sentence: len(sentence.text))
     encode = functools.partial(_encode, tokenizer=tokenizer, segmenter=segmenter)
     unknown = 0
 
     def chunks() -> Iterator[store.Chunk]:
         nonlocal unknown
         with Counter("Tokenizing", unit="sentences") as counter:
-            for chunk in workers.in_order(encode, pieces, num_processes):
+            for chunk in workers.in_order(encode, sentence_chunks, num_processes):
                 unknown += np.count_nonzero(chunk["ids"][0] == tokenizer.vocab["[UNK]"])
                 counter.advance(len(chunk["document"]))
                 yield chunk

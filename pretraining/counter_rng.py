@@ -37,8 +37,8 @@ def keys_of(seed: int, *counters: Counters) -> np.ndarray:
     return keys
 
 
-def permuted(places: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """What stands at some places of a random permutation of range(count), int64.
+def permuted(positions: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """What stands at some positions of a random permutation of range(count), int64.
 
     The permutation is never in memory: a Feistel network of four rounds permutes the
     numbers of so many bits, and one that leads out of the range is put through again.
@@ -47,7 +47,7 @@ def permuted(places: np.ndarray, count: int, seed: int) -> np.ndarray:
     half = np.uint64(half_bits)
     low = np.uint64((1 << half_bits) - 1)
     keys = keys_of(seed, np.arange(4))
-    numbers = np.array(places, np.uint64)
+    numbers = np.array(positions, np.uint64)
     outside = np.ones(len(numbers), bool)
     while outside.any():
         left, right = numbers[outside] >> half, numbers[outside] & low

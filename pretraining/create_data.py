@@ -39,7 +39,7 @@ from tokenization import BatchTokenizer
 
 import tensorflow.compat.v1 as tf
 
-_PIECE_EXAMPLES = 512  # that a process puts together at a time
+_CHUNK_EXAMPLES = 512  # that a process puts together at a time
 
 
 class Settings(NamedTuple):
@@ -205,8 +205,8 @@ def _draw(corpus: Corpus, directory: str, settings: objectives.Settings,
 def _write(assembly: Assembly, outputs: List[str], num_processes: int) -> Dict[str, Any]:
     """Writes all examples; returns their number and what they are like."""
     total = len(assembly.examples)
-    pieces = ((start, min(start + _PIECE_EXAMPLES, total))
-              for start in range(0, total, _PIECE_EXAMPLES))
+    chunks = ((start, min(start + _CHUNK_EXAMPLES, total))
+              for start in range(0, total, _CHUNK_EXAMPLES))
     sums = np.zeros(3, np.int64)
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(tf.python_io.TFRecordWriter(
@@ -214,11 +214,11 @@ def _write(assembly: Assembly, outputs: List[str], num_processes: int) -> Dict[s
         counter = stack.enter_context(Counter("Writing", unit="examples", total=total))
         number = 0
         serialize = functools.partial(_serialize, assembly)
-        for messages, piece_sums in workers.in_order(serialize, pieces, num_processes):
+        for messages, chunk_sums in workers.in_order(serialize, chunks, num_processes):
             for message in messages:
                 writers[number % len(writers)].write(message)
                 number += 1
-            sums += piece_sums
+            sums += chunk_sums
             counter.advance(len(messages))
     num_tokens, num_masked, num_labels = map(int, sums)
     masked = f", {num_masked / num_tokens:.1%} of them masked" if assembly.scheme else ""
@@ -228,9 +228,9 @@ def _write(assembly: Assembly, outputs: List[str], num_processes: int) -> Dict[s
             "num_next_sentence_labels": num_labels}
 
 
-def _serialize(assembly: Assembly, piece):
-    """The messages of a piece, and the sums over it: tokens, masked tokens, labels."""
-    features = assembly.features(*piece)
+def _serialize(assembly: Assembly, chunk):
+    """The messages of a chunk, and the sums over it: tokens, masked tokens, labels."""
+    features = assembly.features(*chunk)
     num_masked = features["masked_lm_weights"].sum() if assembly.scheme else 0
     sums = [features["input_mask"].sum(), num_masked, features["next_sentence_labels"].sum()]
     return example_protos.serialize(features), np.array(sums, np.int64)

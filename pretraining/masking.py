@@ -71,33 +71,33 @@ def draw(features: Mapping[str, np.ndarray], keys: np.ndarray, scheme: Scheme) -
     for special_id in scheme.special_ids:
         maskable &= input_ids != special_id
     choice = SHAPES[scheme.shape](features, maskable, keys, scheme)
-    rows, places = np.nonzero(choice.tokens)
+    rows, columns = np.nonzero(choice.tokens)
     count_before = np.cumsum(choice.tokens, axis=1)
-    slots = count_before[rows, places] - 1
+    slots = count_before[rows, columns] - 1
     masked_ids = input_ids.copy()
-    masked_ids[rows, places] = _replacements(
-        input_ids[rows, places], keys[rows], places, choice.groups[rows, places], scheme)
+    masked_ids[rows, columns] = _replacements(
+        input_ids[rows, columns], keys[rows], columns, choice.groups[rows, columns], scheme)
     shape = (len(input_ids), scheme.max_predictions_per_seq)
     positions, ids = np.zeros(shape, np.int32), np.zeros(shape, input_ids.dtype)
     weights = np.zeros(shape, np.float32)
-    positions[rows, slots] = places
-    ids[rows, slots] = input_ids[rows, places]
+    positions[rows, slots] = columns
+    ids[rows, slots] = input_ids[rows, columns]
     weights[rows, slots] = 1.0
     return {"input_ids": masked_ids, "masked_lm_positions": positions, "masked_lm_ids": ids,
             "masked_lm_weights": weights}
 
 
-def _replacements(ids: np.ndarray, keys: np.ndarray, places: np.ndarray, groups: np.ndarray,
+def _replacements(ids: np.ndarray, keys: np.ndarray, positions: np.ndarray, groups: np.ndarray,
                   scheme: Scheme) -> np.ndarray:
     """What stands in the place of tokens to guess; all arguments [number of tokens]."""
     kind = uniform(_bits(keys, _KIND, groups))
-    anything = _bits(keys, _TOKEN, places) % np.uint64(scheme.vocab_size)
+    anything = _bits(keys, _TOKEN, positions) % np.uint64(scheme.vocab_size)
     return np.where(kind < _MASK_BELOW, scheme.mask_id,
                     np.where(kind < _KEEP_BELOW, ids, anything.astype(ids.dtype)))
 
 
-def _bits(keys: np.ndarray, purpose: int, places: np.ndarray) -> np.ndarray:
-    return mix(keys, places * _NUM_PURPOSES + purpose)
+def _bits(keys: np.ndarray, purpose: int, positions: np.ndarray) -> np.ndarray:
+    return mix(keys, positions * _NUM_PURPOSES + purpose)
 
 
 def _words(features, maskable, keys, scheme) -> _Choice:
@@ -105,12 +105,12 @@ def _words(features, maskable, keys, scheme) -> _Choice:
 
     Each token of a word is replaced, kept or exchanged on its own, as in the original.
     """
-    places = np.arange(maskable.shape[1])
+    positions = np.arange(maskable.shape[1])
     starts = _starts(features, maskable)
-    order = _bits(keys[:, np.newaxis], _ORDER, places)
+    order = _bits(keys[:, np.newaxis], _ORDER, positions)
     budgets = _budgets(_lengths(features), scheme)
     tokens = _fill_budget(starts, maskable, order, budgets)
-    return _Choice(tokens, np.broadcast_to(places, maskable.shape))
+    return _Choice(tokens, np.broadcast_to(positions, maskable.shape))
 
 
 def _spans(features, maskable, keys, scheme) -> _Choice:
@@ -119,9 +119,9 @@ def _spans(features, maskable, keys, scheme) -> _Choice:
     The tokens of a text are cut into runs whose lengths have SpanBERT's distribution; the
     last run gives way at its end. All of a run is replaced, kept or exchanged.
     """
-    places = np.arange(maskable.shape[1])
+    positions = np.arange(maskable.shape[1])
     starts = _starts(features, maskable)
-    lengths = _span_lengths(uniform(_bits(keys[:, np.newaxis], _LENGTH, places)))
+    lengths = _span_lengths(uniform(_bits(keys[:, np.newaxis], _LENGTH, positions)))
     run_starts = starts & (_begins_run(starts, lengths) | ~_shifted(maskable))
     groups = _last_true(run_starts)
     order = _bits(keys[:, np.newaxis], _ORDER, groups)
@@ -131,15 +131,15 @@ def _spans(features, maskable, keys, scheme) -> _Choice:
 
 def _second_text(features, maskable, keys, scheme) -> _Choice:
     """One run of tokens in the second text, as many as the first text has."""
-    places = np.arange(maskable.shape[1])
+    positions = np.arange(maskable.shape[1])
     inside = maskable & (features["segment_ids"] == 1)
     num_inside = inside.sum(axis=1)
     sizes = np.minimum(maskable.sum(axis=1) - num_inside, num_inside)
     sizes = np.minimum(sizes, scheme.max_predictions_per_seq)
     offsets = uniform(_bits(keys, _LENGTH, np.zeros(1, np.int64))) * (num_inside - sizes + 1)
     first = (inside.argmax(axis=1) + offsets.astype(np.int64))[:, np.newaxis]
-    tokens = (places >= first) & (places < first + sizes[:, np.newaxis])
-    return _Choice(tokens, np.broadcast_to(places, maskable.shape))
+    tokens = (positions >= first) & (positions < first + sizes[:, np.newaxis])
+    return _Choice(tokens, np.broadcast_to(positions, maskable.shape))
 
 
 # What is guessed together.

@@ -1,4 +1,4 @@
-"""BERT as it is pretrained: the losses of masked words and of next sentences, and its guesses."""
+"""BERT as it is pretrained: the losses of masked words and of next sentences, and its predictions."""
 
 from typing import Dict, Tuple
 
@@ -51,8 +51,8 @@ def _states(model: modeling.BertModel, positions: tf.Tensor) -> Tuple[tf.Tensor,
 
     These and the first token's are all that the heads read: the last layer runs for them alone.
     """
-    places = tf.concat([tf.zeros_like(positions[:, :1]), positions], axis=1)
-    states = model.get_sequence_output_at(places)
+    with_first = tf.concat([tf.zeros_like(positions[:, :1]), positions], axis=1)
+    states = model.get_sequence_output_at(with_first)
     return states[:, 1:], model.pool(states[:, 0])
 
 
@@ -63,19 +63,19 @@ def _masked_words(states: tf.Tensor, embedding_table: tf.Tensor, features: Dict[
         modeling.reshape_to_matrix(states), embedding_table, config)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.reshape(ids, [-1]), logits=logits)
-    guesses = tf.reshape(tf.argmax(logits, axis=-1), tf.shape(ids))
+    predicted = tf.reshape(tf.argmax(logits, axis=-1), tf.shape(ids))
     return {
         "masked_lm_loss": tf.reduce_sum(tf.reshape(losses, tf.shape(ids)) * weights, axis=1),
         "masked_lm_correct": tf.reduce_sum(
-            tf.cast(tf.equal(guesses, ids), tf.float32) * weights, axis=1),
+            tf.cast(tf.equal(predicted, ids), tf.float32) * weights, axis=1),
         "masked_lm_weight": tf.reduce_sum(weights, axis=1)}
 
 
 def _next_sentences(pooled: tf.Tensor, labels: tf.Tensor,
                     config: modeling.BertConfig) -> Dict[str, tf.Tensor]:
     logits = pretraining_heads.next_sentence_logits(pooled, config)
-    guesses = tf.argmax(logits, axis=-1)
+    predicted = tf.argmax(logits, axis=-1)
     return {
         "next_sentence_loss": tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=labels, logits=logits),
-        "next_sentence_correct": tf.cast(tf.equal(guesses, labels), tf.float32)}
+        "next_sentence_correct": tf.cast(tf.equal(predicted, labels), tf.float32)}

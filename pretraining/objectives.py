@@ -1,4 +1,4 @@
-"""Which stretches of a corpus make an example: the original's pairs, blocks, single sentences.
+"""Which spans of a corpus make an example: the original's pairs, blocks, single sentences.
 
 An example is where its texts begin in the corpus and how long they are, so that a
 hundred million of them can be drawn, kept on disk and shuffled before a token is copied.
@@ -22,7 +22,7 @@ COLUMNS = {"first_start": store.Column("int64", ragged=False),
            "label": store.Column("uint8", ragged=False)}
 
 # Beginning and end in the corpus of a first and a second text, and next_sentence_label.
-_Stretches = Tuple[int, int, int, int, int]
+_Spans = Tuple[int, int, int, int, int]
 
 
 class Settings(NamedTuple):
@@ -54,7 +54,7 @@ def draw(block: Block, corpus: Corpus, settings: Settings) -> store.Chunk:
     """The examples of a block, as the columns of a store."""
     random = np.random.RandomState([settings.seed, block.repetition, block.number])
     limit = settings.max_seq_length - num_special_tokens(settings.objective)
-    drawn: List[_Stretches] = []
+    drawn: List[_Spans] = []
     for document in block.documents:
         target = limit
         if random.random_sample() < settings.short_seq_prob:
@@ -82,7 +82,7 @@ def _integer(random: np.random.RandomState, first: int, last: int) -> int:
 
 
 def _sentence_pairs(corpus: Corpus, document: int, target: int,
-                    random: np.random.RandomState) -> Iterator[_Stretches]:
+                    random: np.random.RandomState) -> Iterator[_Spans]:
     """The original's: sentences that fill `target` tokens, cut in two; half the time the second
     part is exchanged for one from another document, and its sentences are used next."""
     ends = corpus.ends
@@ -119,7 +119,7 @@ def _another_document(corpus: Corpus, document: int,
 
 
 def _blocks(corpus: Corpus, document: int, target: int,
-            random: np.random.RandomState) -> Iterator[_Stretches]:
+            random: np.random.RandomState) -> Iterator[_Spans]:
     """The document's tokens, cut where they fill an example; the last one is shorter."""
     first, last = corpus.document_range(document)
     end = int(corpus.ends[last])
@@ -128,7 +128,7 @@ def _blocks(corpus: Corpus, document: int, target: int,
 
 
 def _sentences(corpus: Corpus, document: int, target: int,
-               random: np.random.RandomState) -> Iterator[_Stretches]:
+               random: np.random.RandomState) -> Iterator[_Spans]:
     """Each sentence."""
     first, last = corpus.document_range(document)
     ends = corpus.ends[first:last + 1]
@@ -137,18 +137,18 @@ def _sentences(corpus: Corpus, document: int, target: int,
 
 
 def _labelled_pairs(corpus: Corpus, document: int, target: int,
-                    random: np.random.RandomState) -> Iterator[_Stretches]:
+                    random: np.random.RandomState) -> Iterator[_Spans]:
     """The pair, its second text cut to fit; none where that leaves no more than the first has."""
     first, last = corpus.document_range(document)
     if last - first < 2:
         return
-    start, middle, end = (int(place) for place in corpus.ends[first:last + 1])
+    start, middle, end = (int(position) for position in corpus.ends[first:last + 1])
     end = min(end, start + target)
     if 1 < middle - start < end - middle:
         yield (start, middle, middle, end, int(corpus.sentences.scalars("label")[first]))
 
 
-OBJECTIVES: Mapping[str, Callable[..., Iterator[_Stretches]]] = {
+OBJECTIVES: Mapping[str, Callable[..., Iterator[_Spans]]] = {
     "sentence_pairs": _sentence_pairs, "blocks": _blocks, "sentences": _sentences,
     "labelled_pairs": _labelled_pairs}
 WITH_TWO_TEXTS = ("sentence_pairs", "labelled_pairs")

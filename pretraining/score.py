@@ -81,7 +81,7 @@ class Text(NamedTuple):
     ids: np.ndarray  # int32 [T]
     line_lengths: np.ndarray  # [lines]
     part_of: np.ndarray  # [T], number of the part that a token is in; parts fit into the model
-    place_of: np.ndarray  # [T], a token's in its part, [CLS] being 0
+    position_of: np.ndarray  # [T], a token's in its part, [CLS] being 0
     begins_word: np.ndarray  # bool [T]
 
     @classmethod
@@ -89,11 +89,11 @@ class Text(NamedTuple):
         ids, lengths = encoding.tokenizer.encode_batch(lines)
         longest = encoding.max_seq_length - 2  # [CLS] and [SEP]
         in_line = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        place_of = in_line % longest + 1
+        position_of = in_line % longest + 1
         begins_word = np.ones(len(ids), bool)
         if whole_words:
-            begins_word = ~piece_flags(encoding.tokenizer)[ids] | (place_of == 1)
-        return cls(ids, lengths, np.cumsum(place_of == 1) - 1, place_of, begins_word)
+            begins_word = ~piece_flags(encoding.tokenizer)[ids] | (position_of == 1)
+        return cls(ids, lengths, np.cumsum(position_of == 1) - 1, position_of, begins_word)
 
     def source(self, encoding: Encoding) -> Source:
         """An example for each token: its part, the token's word masked, the token to guess."""
@@ -101,22 +101,22 @@ class Text(NamedTuple):
         parts = np.bincount(self.part_of)
         records = store.Records.of_chunk({"ids": (self.ids, parts)})
         words = np.cumsum(self.begins_word) - 1
-        word_starts = self.place_of[self.begins_word][words]
+        word_starts = self.position_of[self.begins_word][words]
         word_ends = word_starts + np.bincount(words)[words]
 
         def fetch(indices: np.ndarray, length: int) -> Features:
             inside = parts[self.part_of[indices]][:, np.newaxis]
-            places = np.arange(length)
+            positions = np.arange(length)
             input_ids = np.pad(records.padded("ids", self.part_of[indices], length - 1),
                                ((0, 0), (1, 0)), "constant", constant_values=tokenizer.cls_id)
-            input_ids[places == inside + 1] = tokenizer.sep_id
-            masked = ((places >= word_starts[indices, np.newaxis])
-                      & (places < word_ends[indices, np.newaxis]))
+            input_ids[positions == inside + 1] = tokenizer.sep_id
+            masked = ((positions >= word_starts[indices, np.newaxis])
+                      & (positions < word_ends[indices, np.newaxis]))
             input_ids[masked] = tokenizer.mask_id
-            mask = (places <= inside + 1).astype(np.int32)
+            mask = (positions <= inside + 1).astype(np.int32)
             return {"input_ids": input_ids, "input_mask": mask,
                     "segment_ids": np.zeros_like(mask),
-                    "masked_lm_positions": self.place_of[indices, np.newaxis].astype(np.int32),
+                    "masked_lm_positions": self.position_of[indices, np.newaxis].astype(np.int32),
                     "masked_lm_ids": self.ids[indices, np.newaxis],
                     "masked_lm_weights": np.ones([len(indices), 1], np.float32)}
 

@@ -61,8 +61,8 @@ def _spans(text: str) -> Iterator[Tuple[int, int]]:
     """Start and end of each piece between breaks, trimmed."""
     start = 0
     for end, next_start in [match.span() for match in _BREAK.finditer(text)] + [(len(text), 0)]:
-        piece = text[start:end]
-        trimmed = piece.strip(_TRIMMED)
-        first = start + len(piece) - len(piece.lstrip(_TRIMMED))
+        part = text[start:end]
+        trimmed = part.strip(_TRIMMED)
+        first = start + len(part) - len(part.lstrip(_TRIMMED))
         yield first, first + len(trimmed)
         start = next_start

@@ -119,10 +119,10 @@ def _options(values: flags.FlagValues) -> Options:
 def split_of(text: str, options: Options) -> str:
     """The set a text belongs to: a function of the text and the seed alone."""
     digest = hashlib.sha256(f"{options.seed}\n{text}".encode("utf-8")).digest()
-    place = int.from_bytes(digest[:8], "big") / 2**64
-    if place < options.test_fraction:
+    draw = int.from_bytes(digest[:8], "big") / 2**64
+    if draw < options.test_fraction:
         return TEST
-    return DEV if place < options.test_fraction + options.dev_fraction else TRAIN
+    return DEV if draw < options.test_fraction + options.dev_fraction else TRAIN
 
 
 def _texts_with_slots(options: Options, description: str

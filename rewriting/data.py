@@ -99,9 +99,9 @@ class ListwiseSet(TrainingSet):
         def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
             slots = self.slots[indices]
             counts = num_phrases[slots, np.newaxis]
-            places = np.arange(counts.max())
+            positions = np.arange(counts.max())
             # A slot with fewer phrases is filled up with its first one, which is not counted.
-            numbers = starts[slots, np.newaxis] + np.where(places < counts, places, 0)
+            numbers = starts[slots, np.newaxis] + np.where(positions < counts, positions, 0)
             features = one_by_one.fetch(numbers.ravel(), length)
             features = {name: values.reshape(*numbers.shape, length)
                         for name, values in features.items()}

@@ -28,8 +28,8 @@ def source_of(pairs: Pairs) -> Source:
         sizes = phrase_lengths[indices, np.newaxis]
         longest = int(sizes.max())
         features = pairs.features(indices, length + longest + 1)
-        places = np.arange(length) + sizes + 1
-        features = {name: np.take_along_axis(values, places, axis=1)
+        positions = np.arange(length) + sizes + 1
+        features = {name: np.take_along_axis(values, positions, axis=1)
                     for name, values in features.items()}
         features["input_ids"][:, 0] = pairs.tokenizer.cls_id
         is_filled = np.arange(longest) < sizes

@@ -54,10 +54,10 @@ def _cut(rows: RaggedChunk, most: int, *, keep_end: bool) -> RaggedChunk:
 def _is_kept(lengths: np.ndarray, kept: np.ndarray, *, keep_end: bool) -> np.ndarray:
     """Which values of flat rows are among the last, or the first, `kept` of their row."""
     starts = np.cumsum(lengths) - lengths
-    places = np.arange(lengths.sum()) - np.repeat(starts, lengths)
+    positions = np.arange(lengths.sum()) - np.repeat(starts, lengths)
     if keep_end:
-        return places >= np.repeat(lengths - kept, lengths)
-    return places < np.repeat(kept, lengths)
+        return positions >= np.repeat(lengths - kept, lengths)
+    return positions < np.repeat(kept, lengths)
 
 
 class Pairs(NamedTuple):
@@ -97,16 +97,16 @@ class Pairs(NamedTuple):
         ends = np.cumsum([np.ones_like(slots), phrase_lengths, np.ones_like(slots), kept_before,
                           phrase_lengths, kept_after, np.ones_like(slots)], axis=0)
         cls_end, phrase_end, sep_end, before_end, slot_end, after_end, end = ends[..., np.newaxis]
-        places = np.arange(length)
+        positions = np.arange(length)
         tokenizer = self.tokenizer
-        input_ids = np.where(places < end, tokenizer.sep_id, tokenizer.pad_id).astype(np.int32)
+        input_ids = np.where(positions < end, tokenizer.sep_id, tokenizer.pad_id).astype(np.int32)
         input_ids[:, 0] = tokenizer.cls_id
-        input_ids[(places >= cls_end) & (places < phrase_end)] = phrase
-        input_ids[(places >= sep_end) & (places < before_end)] = before[
+        input_ids[(positions >= cls_end) & (positions < phrase_end)] = phrase
+        input_ids[(positions >= sep_end) & (positions < before_end)] = before[
             _is_kept(before_lengths, kept_before, keep_end=True)]
-        input_ids[(places >= before_end) & (places < slot_end)] = tokenizer.mask_id
-        input_ids[(places >= slot_end) & (places < after_end)] = after[
+        input_ids[(positions >= before_end) & (positions < slot_end)] = tokenizer.mask_id
+        input_ids[(positions >= slot_end) & (positions < after_end)] = after[
             _is_kept(after_lengths, kept_after, keep_end=False)]
         return {"input_ids": input_ids,
-                "input_mask": (places < end).astype(np.int32),
-                "segment_ids": ((places >= sep_end) & (places < end)).astype(np.int32)}
+                "input_mask": (positions < end).astype(np.int32),
+                "segment_ids": ((positions >= sep_end) & (positions < end)).astype(np.int32)}

@@ -85,18 +85,18 @@ def _bert_ads(path: str) -> Iterator[Question]:
 
 def _parse_bert_ad(path: str, line_number: int, fields: List[str]) -> Tuple[int, str, str, str]:
     """(label, what stands before the slot, the phrase, what stands after it)"""
-    place = f"{path}, line {line_number}"
+    where = f"{path}, line {line_number}"
     if len(fields) not in (4, 5):  # the fifth is the whole text
-        raise UserError(f"{place}: {len(fields)} columns, and bert-ad's lines have label, number "
+        raise UserError(f"{where}: {len(fields)} columns, and bert-ad's lines have label, number "
                         "of the clause, phrase and text with the slot, separated by tabs")
     label, clause_number, phrase, text = fields[:4]
     if label not in ("0", "1") or not clause_number.isdecimal():
-        raise UserError(f"{place}: label {label[:40]!r} and clause {clause_number[:40]!r}; they "
+        raise UserError(f"{where}: label {label[:40]!r} and clause {clause_number[:40]!r}; they "
                         "must be 0 or 1, and a number from 0")
     _check_phrases(path, line_number, (phrase,))
     span = _find_slot(text, int(clause_number), len(phrase))
     if not span:
-        raise UserError(f"{place}: the text has no slot in clause {clause_number}, a run of "
+        raise UserError(f"{where}: the text has no slot in clause {clause_number}, a run of "
                         f"{BERT_AD_MARK} as long as the phrase")
     return int(label), text[:span[0]], phrase, text[span[1]:]
 

@@ -121,7 +121,7 @@ def test_a_vocabulary_without_mask_is_refused(tiny_model, tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
     encoding = load_encoding(str(tmp_path / "vocab.txt"), do_lower_case=True, max_seq_length=24,
                              vocab_size=5)
-    with pytest.raises(UserError, match=r"no \[MASK\]"):
+    with pytest.raises(UserError, match=r"lacks \[MASK\]"):
         pairs.check_vocabulary(encoding)
 
 

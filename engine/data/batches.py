@@ -29,9 +29,9 @@ def token_features(records: Records, indices: np.ndarray, length: int) -> Featur
 
     `records` have the columns "input_ids" and "first_segment_length".
     """
-    places = np.arange(length)
-    filled = places < records.lengths("input_ids", indices)[:, np.newaxis]
-    second = places >= records.scalars("first_segment_length", indices)[:, np.newaxis]
+    positions = np.arange(length)
+    filled = positions < records.lengths("input_ids", indices)[:, np.newaxis]
+    second = positions >= records.scalars("first_segment_length", indices)[:, np.newaxis]
     return {"input_ids": records.padded("input_ids", indices, length).astype(np.int32),
             "input_mask": filled.astype(np.int32),
             "segment_ids": (filled & second).astype(np.int32)}
@@ -151,9 +151,9 @@ class InferenceFeed:
             indices, sizes = self.batches[int(step)]
             length = self.source.padded_length(indices)
             parts = np.split(indices, np.cumsum(sizes)[:-1])
-            answers = [self.source.fetch(part if len(part) else indices[:1], length)
+            parts_features = [self.source.fetch(part if len(part) else indices[:1], length)
                        for part in parts]
-            return [features[name] for features in answers for name in names]
+            return [features[name] for features in parts_features for name in names]
 
         def to_features(step: tf.Tensor) -> tuple:
             values = tf.numpy_function(fetch, [step], dtypes * self._num_replicas)

@@ -75,19 +75,19 @@ class TrainingPlan:
         """Examples and epochs of a window, both [last_step - first_step, global_batch_size]."""
         size = self._global_batch_size
         examples = self._stream(first_step * size, last_step * size)
-        places = np.argsort(self._lengths[examples], kind="stable").reshape(-1, size)
-        places = np.random.RandomState([self._seed, 1, first_step]).permutation(places)
-        return examples[places], (first_step * size + places) // len(self._lengths)
+        positions = np.argsort(self._lengths[examples], kind="stable").reshape(-1, size)
+        positions = np.random.RandomState([self._seed, 1, first_step]).permutation(positions)
+        return examples[positions], (first_step * size + positions) // len(self._lengths)
 
     def _stream(self, start: int, end: int) -> np.ndarray:
         """Positions start..end of the epochs' permutations, one after the other."""
         n = len(self._lengths)
-        pieces = []
+        parts = []
         while start < end:
             epoch, offset = divmod(start, n)
-            pieces.append(self._permutation(epoch)[offset:offset + end - start])
-            start += len(pieces[-1])
-        return np.concatenate(pieces)
+            parts.append(self._permutation(epoch)[offset:offset + end - start])
+            start += len(parts[-1])
+        return np.concatenate(parts)
 
     def _permutation(self, epoch: int) -> np.ndarray:
         order = np.arange(len(self._lengths), dtype=np.int32)
