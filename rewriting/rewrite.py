@@ -84,7 +84,7 @@ def main(values: flags.FlagValues) -> None:
     demands = _constraints(values)
     limits = rewriter.Limits(*(run_flags.positive(values, name) for name in (
         "min_clause_words", "num_candidates", "top_k")))
-    form = text_files.of_answers(values.output_file, values.format)
+    form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
     devices = run_flags.find_devices(values, training=False)
     read = _texts(values)

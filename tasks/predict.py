@@ -67,7 +67,7 @@ def main(values: flags.FlagValues) -> None:
     batch_size = run_flags.positive(values, "predict_batch_size")
     model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
     devices = run_flags.find_devices(values, training=False)
-    form = text_files.of_answers(values.output_file, values.format)
+    form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
     chunks = in_chunks(_examples(values, model), data.CHUNK_EXAMPLES)
     first = next(chunks, None)
