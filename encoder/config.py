@@ -8,7 +8,7 @@ from engine.errors import UserError
 
 
 def load_config(path: str) -> modeling.BertConfig:
-    """The model's config. Raises a UserError where the file is missing or not one."""
+    """The model's config. Raises a UserError if the file is missing or not a BERT config."""
     values = files.read_json(path, "--bert_config_file")
     if not isinstance(values, dict) or "vocab_size" not in values:
         raise UserError(f"--bert_config_file={path} is no BERT config: it lacks vocab_size")
@@ -21,10 +21,10 @@ def load_config(path: str) -> modeling.BertConfig:
 
 
 def load_config_of_flags(values: flags.FlagValues) -> modeling.BertConfig:
-    """The config of --bert_config_file, of a model that has --max_seq_length positions.
+    """The config of --bert_config_file, checked against --max_seq_length.
 
     Raises:
-        UserError: it has fewer, or there is no such file.
+        UserError: there is no such file, or the model has fewer positions.
     """
     config = load_config(run_flags.required(values, "bert_config_file"))
     if values.max_seq_length > config.max_position_embeddings:

@@ -1,6 +1,6 @@
-"""The heads that BERT is pretrained with: masked words, and whether a sentence is the next.
+"""The heads that BERT is pretrained with: masked words and next sentences.
 
-Their variables have the original's names. Computed in float32, whatever the encoder is.
+Their variables have the original's names. They compute in float32, whatever the encoder does.
 """
 
 import tensorflow.compat.v1 as tf
@@ -12,14 +12,14 @@ from engine.errors import UserError
 
 def masked_lm_logits(states: tf.Tensor, embedding_table: tf.Tensor,
                      config: modeling.BertConfig) -> tf.Tensor:
-    """[M, V]: a score of each word of the vocabulary for M positions.
+    """A score for each word of the vocabulary at M positions, [M, V].
 
-    The word embeddings are the output layer's weights, too: their gradient is one dense
-    tensor then, to which TensorFlow adds the rows of the words that were looked up.
+    The word embeddings are also the output layer's weights, so that their gradient is one
+    dense tensor: TensorFlow adds the rows of the words that were looked up to it.
 
     Args:
-        states: [M, D], the encoder's last states at these positions alone, as of
-            `BertModel.get_sequence_output_at`: the scores of all positions are many.
+        states: [M, D], the encoder's last states at these positions, from
+            `BertModel.get_sequence_output_at`. (Scores for all positions would take much memory.)
         embedding_table: [V, D], `BertModel.get_embedding_table()`.
     """
     states = tf.cast(states, tf.float32)
@@ -59,7 +59,7 @@ def _transform(states: tf.Tensor, config: modeling.BertConfig) -> tf.Tensor:
 
 
 def next_sentence_logits(pooled: tf.Tensor, config: modeling.BertConfig) -> tf.Tensor:
-    """[B, 2]: scores of "the second text is the next" and "it is a random one".
+    """Scores for "the second text is the next" and "it is a random one", [B, 2].
 
     Args:
         pooled: [B, D], the pooled output.

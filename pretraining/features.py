@@ -1,7 +1,7 @@
-"""Stretches of a corpus → the features of examples: [CLS] first [SEP] second [SEP], masked or not.
+"""Spans of a corpus → the features of examples: [CLS] first [SEP] second [SEP], masked or not.
 
-Frozen masks give the original's seven features. Records for masks that are drawn while
-training have the tokens as they are, and where words begin.
+With frozen masks these are the original's seven features. For masks that are drawn in
+training, they are the unmasked tokens and where words begin.
 """
 
 from typing import Dict, NamedTuple, Optional
@@ -13,7 +13,7 @@ from pretraining import counter_rng, masking
 from pretraining.corpus import Corpus, piece_flags
 from tokenization import BatchTokenizer
 
-# Of the key of an example's masks and of the order of the examples.
+# Counters of random keys: for the masks of an example, and for the order of the examples.
 _MASKS, _ORDER = range(2)
 
 
@@ -24,16 +24,16 @@ class Assembly(NamedTuple):
     tokenizer: BatchTokenizer
     max_seq_length: int
     whole_words: bool
-    scheme: Optional[masking.Scheme]  # None: masks are drawn while training
+    scheme: Optional[masking.Scheme]  # None: masks are drawn in training
     seed: int
 
     def features(self, start: int, end: int) -> Dict[str, np.ndarray]:
-        """Of the examples at positions start..end - 1 of a random order, each [end - start, …].
+        """The features of the examples start..end - 1 of a random order, each [end - start, …].
 
-        Frozen: `input_ids`, `input_mask`, `segment_ids` int32 [B, L]; `masked_lm_positions`,
-        `masked_lm_ids` int32 and `masked_lm_weights` float32 [B, max_predictions_per_seq];
-        `next_sentence_labels` int32 [B, 1]. Otherwise `word_starts` [B, L] in the place of
-        the three of the masks.
+        With frozen masks: `input_ids`, `input_mask`, `segment_ids` int32 [B, L];
+        `masked_lm_positions`, `masked_lm_ids` int32 and `masked_lm_weights` float32
+        [B, max_predictions_per_seq]; `next_sentence_labels` int32 [B, 1]. Without: `word_starts`
+        [B, L] instead of the three features of the masks.
         """
         count = len(self.examples)
         order_seed = int(counter_rng.keys_of(self.seed, _ORDER)[0])
@@ -66,12 +66,13 @@ class Assembly(NamedTuple):
         word_starts[is_text] = self._word_starts(sources)
         return {"input_ids": input_ids,
                 "input_mask": (positions <= second_end).astype(np.int32),
-                "segment_ids": ((positions > first_end) & (positions <= second_end)).astype(np.int32),
+                "segment_ids": ((positions > first_end)
+                                & (positions <= second_end)).astype(np.int32),
                 "word_starts": word_starts,
                 "next_sentence_labels": column("label").astype(np.int32)}
 
     def _word_starts(self, sources: np.ndarray) -> np.ndarray:
-        """Whether what is masked as a whole begins at these positions of the corpus."""
+        """Whether a unit that is masked as a whole begins at these positions of the corpus."""
         if not self.whole_words:
             return np.ones(len(sources), np.int32)
         if self.corpus.word_starts is not None:

@@ -1,17 +1,17 @@
-"""How probable a language model finds each word of a text: a line of JSON for each line.
+"""The probability of each word of a text under a language model: a line of JSON for each line.
 
   python -m pretraining.score --init_checkpoint=out --bert_config_file=$BERT/bert_config.json \\
     --vocab_file=$BERT/vocab.txt < texts.txt > scores.jsonl
 
-Each word is masked in turn, all its pieces at once (each piece alone with
---nodo_whole_word_mask), and the model guesses it from the rest of the line:
+Each word is masked in turn, all its WordPieces at once (each WordPiece alone with
+--nodo_whole_word_mask), and the model predicts it from the rest of the line:
 
   {"perplexity": 12.8, "tokens": [{"token": "a", "probability": 0.31}, ...]}
 
-The perplexity is exp of the mean of -log(probability) of what was masked in turn, a word's
-being the product of its pieces'. A line without tokens has null. Lines longer than
---max_seq_length are cut into parts that are scored each on its own. Memory does not grow
-with the text.
+The perplexity is exp of the mean of -log(probability) over what was masked in turn; the
+probability of a word is the product of its WordPieces'. The perplexity of a line without tokens
+is null. Lines longer than --max_seq_length are cut into parts that are scored separately.
+Memory does not grow with the text.
 """
 
 import contextlib
@@ -39,32 +39,32 @@ from modeling import BertConfig
 from pretraining import model
 from pretraining.corpus import piece_flags
 
-_CHUNK_CHARACTERS = 2**16  # that are read before any are scored
+_CHUNK_CHARACTERS = 2**16  # scored at a time
 
 
 def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     run_flags.define_model_flags(values, "the model, which has a masked-LM head")
-    flags.DEFINE_integer("max_seq_length", 128, "Tokens that the model sees at a time, at most.",
+    flags.DEFINE_integer("max_seq_length", 128, "Longest input in tokens; longer lines are cut.",
                          flag_values=values)
-    flags.DEFINE_bool("do_whole_word_mask", True, "Mask all pieces of a word at once.",
+    flags.DEFINE_bool("do_whole_word_mask", True, "Mask all WordPieces of a word at once.",
                       flag_values=values)
-    flags.DEFINE_string("input_file", None, "The text; standard input where left out.",
+    flags.DEFINE_string("input_file", None, "The text; default: standard input.",
                         flag_values=values)
-    flags.DEFINE_string("output_file", None, "The scores; standard output where left out.",
+    flags.DEFINE_string("output_file", None, "The scores; default: standard output.",
                         flag_values=values)
-    flags.DEFINE_integer("predict_batch_size", 32, "Times that a text of --max_seq_length is "
-                         "guessed from per replica and step; of shorter ones, as many as have "
-                         "those tokens.", flag_values=values)
+    flags.DEFINE_integer("predict_batch_size", 32, "Inputs of --max_seq_length per replica and "
+                         "step, one for each masked word; of shorter inputs, as many as have those "
+                         "tokens.", flag_values=values)
     run_flags.define_device_flags(values)
     return values
 
 
 class Line(NamedTuple):
-    """A line and what the model makes of it."""
+    """A line and the losses of its tokens."""
     tokens: List[str]
     losses: List[float]  # -log(probability) of each
-    num_words: int  # or whatever is masked in turn
+    num_words: int  # or WordPieces, if each is masked alone
 
     def json(self) -> str:
         perplexity = None
@@ -77,11 +77,11 @@ class Line(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Some lines, tokenized: T tokens in a row, and where words, parts and lines begin."""
+    """Some tokenized lines: T tokens, and where words, parts and lines begin."""
     ids: np.ndarray  # int32 [T]
     line_lengths: np.ndarray  # [lines]
-    part_of: np.ndarray  # [T], number of the part that a token is in; parts fit into the model
-    position_of: np.ndarray  # [T], a token's in its part, [CLS] being 0
+    part_of: np.ndarray  # [T], the part that each token is in; a part fits into the model
+    position_of: np.ndarray  # [T], of each token in its part, where [CLS] is 0
     begins_word: np.ndarray  # bool [T]
 
     @classmethod
@@ -96,7 +96,7 @@ class Text(NamedTuple):
         return cls(ids, lengths, np.cumsum(position_of == 1) - 1, position_of, begins_word)
 
     def source(self, encoding: Encoding) -> Source:
-        """An example for each token: its part, the token's word masked, the token to guess."""
+        """An example for each token: its part with the token's word masked; predicts the token."""
         tokenizer = encoding.tokenizer
         parts = np.bincount(self.part_of)
         records = store.Records.of_chunk({"ids": (self.ids, parts)})

@@ -1,4 +1,4 @@
-"""All cores at work on chunks of bounded size, with the results in the order of the chunks."""
+"""Processes that work on chunks in parallel, with the results in the order of the chunks."""
 
 import collections
 import concurrent.futures
@@ -7,7 +7,7 @@ import multiprocessing
 import signal
 from typing import Any, Callable, Iterable, Iterator
 
-_CHUNKS_PER_PROCESS = 2  # in memory at a time: one at work, one ready
+_CHUNKS_PER_PROCESS = 2  # in memory at a time: one in progress, one finished
 
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
 
@@ -16,10 +16,10 @@ _function: Callable[[Any], Any]
 
 def in_order(function: Callable[[Any], Any], chunks: Iterable[Any],
              num_processes: int) -> Iterator[Any]:
-    """`function(chunk)` of each chunk, worked out by so many processes.
+    """Yields `function(chunk)` for each chunk, computed by `num_processes` processes.
 
-    The processes are forks: they share what `function` refers to, and only chunks and
-    results are copied. A chunk is taken when there is room for its result.
+    The processes are forks: they share the memory that `function` refers to; only chunks and
+    results are copied. The next chunk is read when there is room for its result.
     """
     if num_processes == 1:
         yield from map(function, chunks)
@@ -38,10 +38,10 @@ def in_order(function: Callable[[Any], Any], chunks: Iterable[Any],
 def _begin(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
-    # What to do about signals is decided in one place: the process that started us.
+    # The parent process alone decides what to do about signals.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # Where that one is killed, nobody is left to decide: it takes us along.
+    # If the parent is killed, this process is killed too.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -33,7 +33,8 @@ def read_texts(path: str, what: str, column: Optional[str] = None,
         UserError: the file cannot be read, or a row is not as the first ones are.
     """
     if os.path.splitext(path)[1].lower() not in text_files.FORMATS:
-        raise UserError(f"{what}={path}: its name must end in one of {', '.join(text_files.FORMATS)}")
+        raise UserError(f"{what}={path}: its name must end in one of "
+                        f"{', '.join(text_files.FORMATS)}")
     table = columns.read_head(files.require_file(path, what), header)
     if column is not None:
         table.position(column, role)
