@@ -1,4 +1,4 @@
-"""Rewrites texts: for each its best phrases out of a pool, in the place of one of its clauses.
+"""Rewrites texts: replaces one of a text's clauses by the best phrases of a pool.
 
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt < texts.txt
 """
@@ -24,18 +24,18 @@ from rewriting import constraints, data, pairs, pool, rewrite_files, rewriter, t
 from rewriting.model import pairwise
 from tasks import model_folder
 
-USAGE = """Rewrites texts: each clause of a text may give its place to a phrase of a pool. BM25
-picks the phrases that are nearest to the text, the model says which fit, on every GPU that
-CUDA_VISIBLE_DEVICES shows.
+USAGE = """Rewrites texts: replaces one clause of a text by a phrase of a pool. BM25 finds the
+phrases that are nearest to the text, and the model predicts which of them fit, on every GPU
+that CUDA_VISIBLE_DEVICES shows.
 
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt < texts.txt > rewrites.tsv
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt --input_file=texts.csv \\
     --output_file=rewrites.jsonl --keep_words=hotel --max_phrase_length=20
 
---output_dir is that of `python -m rewriting.run`. An interrupted run with an --output_file goes
-on where it was. As TSV, a line has the number of the text, from 1, the probability that the
-phrase fits, the clause, the phrase and the new text; as JSON lines, a line has all rewrites of
-a text; bert-ad's lines have probability, phrase and the text with the slot."""
+--output_dir is that of `python -m rewriting.run`. With an --output_file, the same command resumes
+an interrupted run. The columns of TSV are the number of the text (from 1), the probability that
+the phrase fits, the clause, the phrase and the new text. A JSON line has all rewrites of a text.
+The columns of bert-ad are the probability, the phrase and the text with the slot."""
 
 _TEXTS_AT_A_TIME = 64
 # Flags that do not change the rewrites.
@@ -46,33 +46,33 @@ _WITHOUT_EFFECT = ("output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "rep
 def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_string("output_dir", None, "Where the model was trained.", flag_values=values)
-    flags.DEFINE_string("pool_file", None, "The phrases, a line each or a column.",
+    flags.DEFINE_string("pool_file", None, "The phrases: lines, or a column of a table.",
                         flag_values=values)
     flags.DEFINE_string("pool_column", None, "The column of the phrases in --pool_file, its name "
-                        "or its number, from 1; guessed where left out.", flag_values=values)
-    flags.DEFINE_string("input_file", None, "The texts; standard input, a line each, where left "
-                        "out.", flag_values=values)
-    texts.define_flags(values)
-    flags.DEFINE_string("output_file", None, "The rewrites; standard output where left out.",
+                        "or its number, from 1; default: detected.", flag_values=values)
+    flags.DEFINE_string("input_file", None, "The texts; default: the lines of standard input.",
                         flag_values=values)
-    flags.DEFINE_enum("format", None, sorted(rewrite_files.FORMATS), "Of the rewrites; the output "
-                      "file's, or tsv, where left out.", flag_values=values)
-    flags.DEFINE_integer("top_k", 5, "Rewrites of each text.", flag_values=values)
-    flags.DEFINE_integer("num_candidates", 50, "Phrases that the model judges for each clause.",
+    texts.define_flags(values)
+    flags.DEFINE_string("output_file", None, "The rewrites; default: standard output.",
+                        flag_values=values)
+    flags.DEFINE_enum("format", None, sorted(rewrite_files.FORMATS), "Format of the rewrites; "
+                      "default: by the output file's name, or tsv.", flag_values=values)
+    flags.DEFINE_integer("top_k", 5, "Most rewrites of a text.", flag_values=values)
+    flags.DEFINE_integer("num_candidates", 50, "Phrases that the model scores for each clause.",
                          flag_values=values)
-    flags.DEFINE_integer("min_clause_words", 2, "A clause of fewer words (ideographs) stays.",
-                         flag_values=values)
-    flags.DEFINE_integer("max_phrase_length", None, "Characters of the longest phrase; any where "
-                         "left out.", flag_values=values)
-    flags.DEFINE_list("keep_words", [], "Words that a rewrite must have where its text has them, "
-                      "separated by commas.", flag_values=values)
-    flags.DEFINE_list("forbidden_words", [], "Words that no rewrite may have.",
-                      flag_values=values)
+    flags.DEFINE_integer("min_clause_words", 2, "Fewest words (ideographs) of a clause that "
+                         "is replaced.", flag_values=values)
+    flags.DEFINE_integer("max_phrase_length", None, "Most characters of a phrase; default: no "
+                         "limit.", flag_values=values)
+    flags.DEFINE_list("keep_words", [], "Words, separated by commas, that a rewrite must have "
+                      "if its text has them.", flag_values=values)
+    flags.DEFINE_list("forbidden_words", [], "Words, separated by commas, that no rewrite may "
+                      "have.", flag_values=values)
     flags.DEFINE_integer("predict_batch_size", 8, "Pairs of the model's --max_seq_length per "
                          "replica and step; of shorter ones, as many as have those tokens.",
                          flag_values=values)
-    flags.DEFINE_string("store_dir", None, "Where the prepared pool is kept; <output_dir>/store "
-                        "where left out.", flag_values=values)
+    flags.DEFINE_string("store_dir", None, "Where the prepared pool is kept; default: "
+                        "<output_dir>/store.", flag_values=values)
     run_flags.define_device_flags(values)
     return values
 
@@ -81,7 +81,7 @@ def main(values: flags.FlagValues) -> None:
     """Reads, rewrites and writes, a bounded number of texts at a time."""
     model, checkpoint = _model(values)
     batch_size = run_flags.positive(values, "predict_batch_size")
-    demands = _constraints(values)
+    word_constraints = _constraints(values)
     limits = rewriter.Limits(*(run_flags.positive(values, name) for name in (
         "min_clause_words", "num_candidates", "top_k")))
     form = text_files.output_format(values.output_file, values.format)
@@ -92,9 +92,9 @@ def main(values: flags.FlagValues) -> None:
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
     phrases = pool.load_pool(run_flags.required(values, "pool_file"), values.pool_column,
                              model.encoding, store_dir)
-    rewrites = rewriter.Rewriter(model.encoding, phrases, demands, limits)
+    rewrites = rewriter.Rewriter(model.encoding, phrases, word_constraints, limits)
     facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir)
-    # Any pairs tell the graph what pairs are made of.
+    # The graph needs an example of its input.
     example = rewrites.example().source()
     output = rewrite_files.open_output(values.output_file, form, facts)
     with Predictor(pairwise(model.config), example, devices) as predictor:
@@ -124,7 +124,7 @@ def _rewrite_all(read: Iterator[str], rewrites: rewriter.Rewriter, predict: rewr
     output.finish()
     if num_without:
         log.warn(f"{num_without:,} texts have no rewrite: they have no second clause, or no phrase "
-                 "meets the demands")
+                 "meets the constraints")
 
 
 def _skip_done(read: Iterator[str], output: rewrite_files.Output) -> Any:
@@ -149,8 +149,8 @@ def _model(values: flags.FlagValues):
     model_dir = run_flags.required(values, "output_dir")
     model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
     if model.kind.labels != data.LABELS:
-        raise UserError(f"--output_dir={model_dir} holds a classifier of other things; it must be "
-                        "that of a training with python -m rewriting.run")
+        raise UserError(f"--output_dir={model_dir} holds another kind of classifier; it must be "
+                        "the output of python -m rewriting.run")
     pairs.check_vocabulary(model.encoding)
     return model, checkpoint
 

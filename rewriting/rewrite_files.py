@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from engine import log
 from engine.resumable_file import ResumableFile
-from rewriting.questions import BERT_AD_MARK
+from rewriting.slot_files import BERT_AD_MARK
 from rewriting.rewriter import Rewrite
 
 _BREAKS = re.compile("[\t\r\n]")

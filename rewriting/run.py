@@ -16,8 +16,8 @@ from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
 from rewriting import model, pairs, ranking
-from rewriting.data import KIND, PairwiseSet, QuestionSet, listwise_set, load_questions
-from rewriting.questions import EXTENSIONS
+from rewriting.data import KIND, PairwiseSet, SlotSet, listwise_set, load_slots
+from rewriting.slot_files import EXTENSIONS
 from tasks import evaluation, training
 from tasks.table import Target, Task
 from tasks.training import Job, Settings
@@ -39,9 +39,9 @@ _SETS = ("train", "dev", "test")
 
 class Data(NamedTuple):
     """The sets that a run needs."""
-    train: Optional[QuestionSet]
+    train: Optional[SlotSet]
     # By the suffix of their results.
-    held_out: Dict[str, QuestionSet]
+    held_out: Dict[str, SlotSet]
 
 
 def define_flags() -> flags.FlagValues:
@@ -108,7 +108,7 @@ def _job(values: flags.FlagValues) -> Job:
 def _load(job: Job, paths: Mapping[str, str]) -> Data:
     """Loads all sets before the first is used: a bad line must not surface after the training."""
     settings = job.settings
-    loaded = {name: load_questions(path, job.encoding, settings.store_dir,
+    loaded = {name: load_slots(path, job.encoding, settings.store_dir,
                                dynamic_padding=settings.dynamic_padding)
               for name, path in paths.items()}
     for name in loaded:
@@ -132,7 +132,7 @@ def _train(job: Job, data: Data, objective: str) -> None:
         training.train(job, train_set, evaluate, forward, facts={"--objective": objective})
 
 
-def _rank(job: Job, held_out: Mapping[str, QuestionSet], objective: str) -> None:
+def _rank(job: Job, held_out: Mapping[str, SlotSet], objective: str) -> None:
     """Writes eval_results.txt and eval_results.json."""
     checkpoint = evaluation.trained_checkpoint(job)
     log.info(f"Scoring {checkpoint.path} (step {checkpoint.global_step})")
@@ -155,7 +155,7 @@ def _rank(job: Job, held_out: Mapping[str, QuestionSet], objective: str) -> None
     evaluation.write_results(job.settings.output_dir, results, details, checkpoint.global_step)
 
 
-def results_of(questions: QuestionSet, logits: np.ndarray, objective: str) -> Dict[str, float]:
+def results_of(questions: SlotSet, logits: np.ndarray, objective: str) -> Dict[str, float]:
     """The figures of a set: ranking.METRICS, eval_accuracy of the pairs, the objective's loss.
 
     Args:
@@ -170,7 +170,7 @@ def results_of(questions: QuestionSet, logits: np.ndarray, objective: str) -> Di
             **ranking.evaluate(questions.num_phrases, questions.num_fitting, odds)}
 
 
-def _listwise_loss(questions: QuestionSet, odds: np.ndarray) -> float:
+def _listwise_loss(questions: SlotSet, odds: np.ndarray) -> float:
     """Mean over the ranked slots of the cross-entropy of a softmax over their phrases."""
     largest = np.maximum.reduceat(odds, questions.starts)
     powers = np.exp(odds - np.repeat(largest, questions.num_phrases))
