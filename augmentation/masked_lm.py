@@ -1,9 +1,9 @@
-"""The words that a masked-LM puts in the place of one word of a text, for many at once.
+"""The words that a masked LM predicts for one masked word of a text, for many words at once.
 
 The input is the paper's (Jiao et al. 2020, Algorithm 1): [CLS] the text with the one word
-masked [SEP]. The published code shows the model the unmasked text, too, as a second segment:
-twice the tokens, half as much of a long text, and mostly the word itself for an answer. Where
-the model has too few positions for a text, it sees as much of it as fits around the word.
+masked [SEP]. The published code also gives the model the unmasked text, as a second segment:
+that doubles the tokens, halves what fits of a long text, and the prediction is mostly the
+word itself. A text that is too long for the model is cut to what fits around the word.
 """
 
 from typing import Callable, Dict, Mapping, NamedTuple, Tuple
@@ -25,33 +25,33 @@ from tokenization import BatchTokenizer
 
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 SHORTEST_INPUT = _SPECIAL_TOKENS + 1
-# Scores of one input differ by less with what it shares a batch with (float32). Where the
-# last candidate and the next word are nearer than this, the batch could decide; see
-# `MaskedLanguageModel.candidates`.
+# In float32 the scores of an input depend on its batch, by less than this. If the last
+# candidate and the next word are nearer to each other, the batch could decide between them;
+# see `MaskedLanguageModel.candidates`.
 _SCORE_TOLERANCE = 1e-4
 
 
-class Places(NamedTuple):
-    """Words of texts, each of one WordPiece."""
-    pieces: np.ndarray  # int32, the ids of all texts, one text after the other
-    starts: np.ndarray  # [n], where the text of each word begins in `pieces`
-    lengths: np.ndarray  # [n], pieces of that text
-    positions: np.ndarray  # [n], the word's among the pieces of its text
+class WordPositions(NamedTuple):
+    """Where some words of texts are; each word is one WordPiece."""
+    token_ids: np.ndarray  # int32, of all texts, one text after the other
+    starts: np.ndarray  # [n], where the text of each word begins in `token_ids`
+    lengths: np.ndarray  # [n], tokens of that text
+    positions: np.ndarray  # [n], of the word in its text
 
 
 class MaskedLanguageModel:
-    """Proposes words for masked ones, on all replicas.
+    """Predicts candidates for masked words, on all replicas.
 
     Use it as a context manager: it holds a session.
 
     Args:
         max_seq_length: the longest input, in tokens.
-        num_candidates: how many words to propose for each.
-        per_replica_batch_size: inputs of full length that a replica takes at a time, or as
-            many tokens of shorter ones.
+        num_candidates: how many words to predict for each masked one.
+        per_replica_batch_size: inputs of full length that a replica takes at a time; of
+            shorter inputs, as many as have those tokens.
 
     Raises:
-        UserError: the vocabulary has too few words, or the checkpoint is of another model.
+        UserError: the vocabulary has too few words, or the checkpoint belongs to another model.
     """
 
     def __init__(self, config: modeling.BertConfig, checkpoint: checkpoints.Checkpoint,
@@ -65,10 +65,11 @@ class MaskedLanguageModel:
         if is_word.sum() < num_candidates + 2:
             raise UserError(f"--M={num_candidates}: the vocabulary has only {is_word.sum()} words; "
                             "give a smaller number")
-        # The word itself may be among the best, and the one after the last says how near it is.
+        # Two more: the word itself may be among the best, and the one after the last candidate
+        # shows how close the decision was.
         forward = _forward_of(config, is_word, num_candidates + 2)
-        one_piece = (np.array([value]) for value in (tokenizer.pad_id, 0, 1, 0))
-        example = self._source(Places(*one_piece))
+        one_token = (np.array([value]) for value in (tokenizer.pad_id, 0, 1, 0))
+        example = self._source(WordPositions(*one_token))
         self._predictor = Predictor(forward, example, devices)
         self._predictor.restore(checkpoint)
 
@@ -78,27 +79,27 @@ class MaskedLanguageModel:
     def __exit__(self, *exception) -> None:
         self._predictor.__exit__(*exception)
 
-    def candidates(self, places: Places,
+    def candidates(self, words: WordPositions,
                    advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
-        """The ids of the likeliest other words in each place, [n, num_candidates], rising.
+        """The ids of the likeliest words but the word itself, ascending, [n, num_candidates].
 
-        What is proposed for a word does not depend on the batch that it is in, nor on the
-        number of replicas: where rounding could decide which word is the last, the input
-        is run once more, alone.
+        The candidates for a word depend neither on its batch nor on the number of replicas:
+        an input for which rounding could decide about the last candidate is run again, alone.
         """
-        if not len(places.positions):
+        if not len(words.positions):
             return np.zeros([0, self._num_candidates], np.int32)
-        ids, margins = self._best(places, advance)
+        ids, margins = self._best(words, advance)
         for index in np.flatnonzero(margins < _SCORE_TOLERANCE):
-            alone = Places(places.pieces, *(values[index:index + 1] for values in places[1:]))
+            alone = WordPositions(
+                words.token_ids, *(values[index:index + 1] for values in words[1:]))
             ids[index] = self._best(alone)[0][0]
         return np.sort(ids, axis=1)
 
-    def _best(self, places: Places, advance: Callable[[int], None] = lambda count: None
+    def _best(self, words: WordPositions, advance: Callable[[int], None] = lambda count: None
               ) -> Tuple[np.ndarray, np.ndarray]:
-        """Ids of the best other words, [n, num_candidates], and by how much the next is worse."""
-        best = self._predictor.predict(self._source(places), self._batch_size, advance)
-        own = places.pieces[places.starts + places.positions]
+        """The ids of the best other words, [n, num_candidates], and the margin to the next, [n]."""
+        best = self._predictor.predict(self._source(words), self._batch_size, advance)
+        own = words.token_ids[words.starts + words.positions]
         rows, count = np.arange(len(own)), self._num_candidates
         is_other = best["ids"] != own[:, np.newaxis]
         # The others first, in their order.
@@ -107,41 +108,33 @@ class MaskedLanguageModel:
         scores = np.take_along_axis(best["scores"], order, axis=1)
         return ids[:, :count], scores[rows, count - 1] - scores[rows, count]
 
-    def _source(self, places: Places) -> Source:
+    def _source(self, words: WordPositions) -> Source:
         width = self._max_seq_length - _SPECIAL_TOKENS
-        widths = np.minimum(places.lengths, width)
-        first = np.clip(places.positions - width // 2, 0, places.lengths - widths)
-        starts, masked = places.starts + first, places.positions - first + 1
+        widths = np.minimum(words.lengths, width)
+        first = np.clip(words.positions - width // 2, 0, words.lengths - widths)
+        starts, masked = words.starts + first, words.positions - first + 1
 
         def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
-            return _inputs(self._tokenizer, places.pieces, starts[indices], widths[indices],
+            return _inputs(self._tokenizer, words.token_ids, starts[indices], widths[indices],
                            masked[indices], length)
 
-        # Inputs are sorted by length and short: a multiple of eight would be a fifth of padding.
+        # Inputs are short and sorted by length: padded to a multiple of eight, a fifth of a
+        # batch would be padding.
         return Source(widths + _SPECIAL_TOKENS, fetch, self._max_seq_length, length_multiple=1)
 
 
-def check_model(checkpoint: checkpoints.Checkpoint, tokenizer: BatchTokenizer) -> None:
-    """Raises a UserError where the model is none that proposes words for a mask."""
-    if "cls/predictions/transform/dense/kernel" not in checkpoint.shapes:
-        raise UserError(f"--init_checkpoint={checkpoint.path} has no masked-LM head "
-                        "(cls/predictions/...): give a pretrained model as it was released, or "
-                        "one of python -m pretraining.run, not an encoder or a classifier")
-    if tokenizer.mask_id is None:
-        raise UserError("--vocab_file lacks [MASK]: give the vocab.txt that came with the "
-                        "checkpoint")
-
-
 def _words_of(vocab: Mapping[str, int], vocab_size: int) -> np.ndarray:
-    """Which ids are whole words of letters: no pieces, marks, numbers; bool [vocab_size]."""
+    """Which ids are whole words of letters, not word endings, marks or numbers: [vocab_size]."""
     is_word = np.zeros(vocab_size, bool)
     is_word[[index for token, index in vocab.items() if token.isalpha()]] = True
     return is_word
 
 
 def _forward_of(config: modeling.BertConfig, is_word: np.ndarray, count: int) -> Forward:
-    """Features input_ids, input_mask [b, t], masked_positions [b, 1]; the `count` best words,
-    "ids" and "scores", [b, count]: of all the scores only those come back.
+    """The model with its masked-LM head; predicts the `count` best words of one position.
+
+    Its features are input_ids, input_mask, int32 [b, t], and masked_positions, int32 [b, 1];
+    its predictions "ids" and "scores", [b, count].
     """
     impossible = np.where(is_word, 0.0, -1e9).astype(np.float32)
 
@@ -157,21 +150,21 @@ def _forward_of(config: modeling.BertConfig, is_word: np.ndarray, count: int) ->
     return forward
 
 
-def _inputs(tokenizer: BatchTokenizer, pieces: np.ndarray, starts: np.ndarray,
+def _inputs(tokenizer: BatchTokenizer, token_ids: np.ndarray, starts: np.ndarray,
             widths: np.ndarray, masked: np.ndarray, length: int) -> Dict[str, np.ndarray]:
     """Features of some inputs, padded to `length`.
 
     Args:
-        pieces: ids of the texts.
-        starts, widths: [b], the part of them that each input holds.
+        token_ids: of all texts.
+        starts, widths: [b], the part of token_ids that each input holds.
         masked: [b], the position of the mask in the input.
     """
-    places, widths = np.arange(length), widths[:, np.newaxis]
-    is_piece = (places >= 1) & (places <= widths)
-    input_ids = np.full(is_piece.shape, tokenizer.pad_id, np.int32)
-    input_ids[is_piece] = pieces[(starts[:, np.newaxis] + places - 1)[is_piece]]
+    positions, widths = np.arange(length), widths[:, np.newaxis]
+    is_text = (positions >= 1) & (positions <= widths)
+    input_ids = np.full(is_text.shape, tokenizer.pad_id, np.int32)
+    input_ids[is_text] = token_ids[(starts[:, np.newaxis] + positions - 1)[is_text]]
     input_ids[:, 0] = tokenizer.cls_id
-    input_ids[places == widths + 1] = tokenizer.sep_id
+    input_ids[positions == widths + 1] = tokenizer.sep_id
     input_ids[np.arange(len(masked)), masked] = tokenizer.mask_id
-    return {"input_ids": input_ids, "input_mask": (places <= widths + 1).astype(np.int32),
+    return {"input_ids": input_ids, "input_mask": (positions <= widths + 1).astype(np.int32),
             "masked_positions": masked[:, np.newaxis].astype(np.int32)}

@@ -1,7 +1,7 @@
-"""Rows of a task's file with other texts in them, written as the task reads them.
+"""Rows of a task's file with other texts in them, in the format that the task reads.
 
-All columns are kept. In tab-separated files quotes are text, as they are when they are read;
-in CSV a field that needs them has quotes around it.
+All columns are kept. Tab-separated files have no quoting; in CSV a field is quoted if it
+must be.
 """
 
 import csv
@@ -19,11 +19,11 @@ class Row(NamedTuple):
     """A row of a task's file."""
     line_number: int  # from 1
     example: Example
-    fields: Any  # of a JSON line, its object
+    fields: Any  # a list of texts, or the object of a JSON line
     split: Split
 
     def with_texts(self, text_a: str, text_b: Optional[str]) -> str:
-        """The lines of the file that are this row with these texts in it."""
+        """This row with these texts in it, as the file has it: one line, in CSV maybe several."""
         columns, fields = self.split.columns, self.fields
         texts = {columns.text_a: text_a}
         if columns.text_b is not None:
@@ -42,12 +42,12 @@ def line_of(fields: List[str], form: str) -> str:
     if form == "tsv":
         return "\t".join(fields) + "\n"
     line = io.StringIO()
-    csv.writer(line).writerow(fields)  # knows \r for a line end only where it writes one itself
+    csv.writer(line).writerow(fields)  # quotes a field with \r only if its own line end has one
     return line.getvalue()[:-len("\r\n")] + "\n"
 
 
 def header_of(split: Split, data_dir: str) -> str:
-    """The line that names the columns; empty where the file has none."""
+    """The line that names the columns; empty if the file has none."""
     if split.format == "jsonl" or not split.columns.header:
         return ""
     path = os.path.join(data_dir, split.file)

@@ -2,9 +2,9 @@
 
   python -m augmentation.run --task_name=cola --data_dir=glue/CoLA --output_dir=augmented ...
 
-TinyBERT's algorithm (Jiao et al. 2020), which see in `variants` and `candidates`. The texts
-of a pair vary one at a time, beside the untouched other one: up to 2 N + 1 rows for a pair
-and N + 1 for a single text, the row itself the first. All columns are kept.
+TinyBERT's algorithm (Jiao et al. 2020); see `variants` and `candidates`. The texts of a pair
+are varied one at a time, the other one kept: up to 2 N + 1 rows for a pair and N + 1 for a
+single text, the original row first. All columns are kept.
 """
 
 import os
@@ -21,16 +21,17 @@ from augmentation import masked_lm, word_vectors
 from augmentation.candidates import Candidates, Neighbours, Parser, Text, open_neighbours
 from augmentation.rows import Row, header_of, rows_of
 from augmentation.variants import variants
-from encoder import model_flags
+from encoder import model_flags, vocabulary
 from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
+from encoder.pretraining_heads import require_masked_lm_head
 from engine import checkpoints, command, device_flags, files, interruption, log, settings
 from engine.data.chunks import in_chunks
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import Counter
-from engine.resumable_file import GrowingFile
+from engine.resumable_file import ResumableFile
 from tasks import task_flags, user_files
 from tasks.examples import content_hash, read_examples
 from tasks.table import Task, find_task
@@ -42,19 +43,19 @@ USAGE = """Augments a task's training set, on every GPU that CUDA_VISIBLE_DEVICE
     --init_checkpoint=$BERT/bert_model.ckpt --glove_embs=glove.6B.300d.txt
 
 --output_dir becomes a --data_dir for run_classifier.py and distillation.run: the augmented
-training set in the task's own format, and the task's other sets. Interrupted, the same
-command goes on where it was."""
+training set in the task's own format, and the task's other sets. After an interruption the
+same command resumes where it was."""
 
-# The paper's rounds, and those of its published code for each task.
+# The paper's number of rounds, and that of its published code for each task.
 _ROUNDS = 20
 _ROUNDS_OF_TASK = {"cola": 30, "mrpc": 30, "rte": 30, "sts-b": 30, "wnli": 30,
                    "sst-2": 20, "qnli": 20, "mnli": 10, "qqp": 10, "xnli": 10}
-# Of a piece of work that is kept together: words that may be replaced, or texts without any.
+# Words that may be replaced in one chunk of rows; a row without any counts as one.
 _WORDS_AT_A_TIME = 8192
 
 
 class Settings(NamedTuple):
-    """What shapes the variants."""
+    """What determines the variants."""
     num_rounds: int  # N
     num_candidates: int  # M
     probability: float  # p
@@ -62,7 +63,7 @@ class Settings(NamedTuple):
 
 
 class Job(NamedTuple):
-    """An augmentation, with everything that it needs at hand."""
+    """Everything that an augmentation needs."""
     task: Task
     data_dir: str
     output_file: str
@@ -81,33 +82,34 @@ def define_flags() -> flags.FlagValues:
     task_flags.define_named(values)
     flags.DEFINE_string("output_dir", None, "Where the augmented training set goes, beside "
                         "copies of the task's other sets.", flag_values=values)
-    model_flags.define(values, "the masked-LM, head included")
-    flags.DEFINE_string("glove_embs", None, "Word vectors as text (GloVe's or word2vec's), for "
-                        "words of several WordPieces; where left out, those are kept.",
+    model_flags.define(values, "the masked LM, head included")
+    flags.DEFINE_string("glove_embs", None, "Word vectors as text (GloVe's or word2vec's), to "
+                        "replace words of several WordPieces; by default those are kept.",
                         flag_values=values)
-    flags.DEFINE_integer("N", None, f"Rounds: variants of each text, at most; the task's "
-                         f"({_ROUNDS} for your own) where left out.", flag_values=values)
+    flags.DEFINE_integer("N", None, "Rounds: the most variants of a text. Default: the paper's "
+                         f"for the task; {_ROUNDS} for your own files.", flag_values=values)
     flags.DEFINE_integer("M", 15, "Candidates for each word.", flag_values=values)
     flags.DEFINE_float("p", 0.4, "Probability that a word is replaced, in each round.",
                        flag_values=values)
-    flags.DEFINE_integer("seed", 42, "Of the replacements.", flag_values=values)
+    flags.DEFINE_integer("seed", 42, "Seed of the replacements.", flag_values=values)
     flags.DEFINE_integer(
-        "max_seq_length", None, "Longest input of the masked-LM, which holds the text twice; of "
-        "longer texts it sees what is around the word. All its positions where left out.",
+        "max_seq_length", None, "Longest input of the masked LM in tokens; longer texts are cut to "
+        "what fits around the word. Default: all positions that the model has.",
         flag_values=values)
     settings.define_flags(values, PredictionSettings)
     flags.DEFINE_string("store_dir", None, "Where word vectors and neighbours are kept; "
-                        "<output_dir>/store where left out.", flag_values=values)
+                        "default: <output_dir>/store.", flag_values=values)
     device_flags.define(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
-    """Checks, then augments row by row, in constant memory."""
+    """Checks the input, then augments row by row, in constant memory."""
     job = _job(values)
     total = sum(1 for _ in read_examples(job.task, job.task.train, job.data_dir))
     facts = _facts(job)
-    file = GrowingFile(job.output_file, facts)
+    file = ResumableFile(job.output_file, facts, keep_record=True,
+                         header=header_of(job.task.train, job.data_dir))
     if file.is_whole:
         log.info(f"{file.path} is whole: nothing is left to augment")
         return
@@ -125,8 +127,7 @@ def main(values: flags.FlagValues) -> None:
             raise
 
 
-def _augment(job: Job, candidates: Candidates, file: GrowingFile, total: int) -> None:
-    header = header_of(job.task.train, job.data_dir)
+def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) -> None:
     rows = rows_of(job.task, job.task.train, job.data_dir)
     for _ in range(file.num_rows):  # done by an earlier run
         next(rows)
@@ -136,24 +137,24 @@ def _augment(job: Job, candidates: Candidates, file: GrowingFile, total: int) ->
         for some in _in_chunks(rows, Parser(job.encoding.tokenizer)):
             lines = list(_augmented(some, candidates, job.settings))
             num_variants += len(lines) - len(some)
-            file.append(("" if file.num_rows else header) + "".join(lines), len(some))
+            file.append("".join(lines), len(some))
             counter.advance(len(some))
     file.finish()
     log.info(f"{file.path} is whole; the {total - num_done:,} examples of this run have "
              f"{num_variants:,} variants")
     if total > num_done and not num_variants:
-        log.warn("none of these examples has a variant: no word of theirs is a single piece of "
+        log.warn("none of these examples has a variant: none of their words is a single token of "
                  "--vocab_file, or has neighbours in --glove_embs")
 
 
 class ParsedRow(NamedTuple):
-    """A row and what its texts are made of."""
+    """A row and its parsed texts."""
     row: Row
     texts: List[Text]  # of text_a and, of a pair, text_b
 
 
 def _in_chunks(rows: Iterable[Row], parser: Parser) -> Iterator[List[ParsedRow]]:
-    """Rows with a bounded number of words, together."""
+    """The rows in chunks with a bounded number of words."""
     parsed = (ParsedRow(row, [parser.parse(text) for text in _texts_of(row)]) for row in rows)
     return in_chunks(parsed, _WORDS_AT_A_TIME,
                      lambda row: 1 + sum(len(text.words) for text in row.texts))
@@ -169,7 +170,7 @@ def _augmented(rows: Sequence[ParsedRow], candidates: Candidates,
     found = iter(candidates.of_texts([text for row in rows for text in row.texts]))
     for row, texts in rows:
         text_a, text_b = row.example.text_a, row.example.text_b
-        # A generator of its own: a text's variants do not depend on the texts before it.
+        # Each text has a generator of its own: its variants do not depend on other texts.
         versions = [
             variants(text, parsed.words, next(found), num_rounds=settings.num_rounds,
                      probability=settings.probability,
@@ -197,7 +198,7 @@ def _neighbours(job: Job, facts: Dict[str, Any]) -> Optional[Neighbours]:
 
 
 def _facts(job: Job) -> Dict[str, Any]:
-    """Everything that shapes the output, under names for people."""
+    """Everything that determines the output, under names for people."""
     memory = os.path.join(job.store_dir, "hashes.json")
     train = job.task.train
     return {
@@ -214,13 +215,14 @@ def _facts(job: Job) -> Dict[str, Any]:
 
 
 def _job(values: flags.FlagValues) -> Job:
-    """Checks what the flags say; the output directory is made last, when all is well."""
+    """Checks the flags; the output directory is created last, after all checks."""
     name, task = _task(values)
     data_dir = task_flags.data_dir(values)
     train_file = files.require_file(os.path.join(data_dir, task.train.file), "the task's file")
     config, encoding = _model(values)
-    checkpoint = checkpoints.open_checkpoint(settings.required(values, "init_checkpoint"))
-    masked_lm.check_model(checkpoint, encoding.tokenizer)
+    checkpoint = require_masked_lm_head(
+        checkpoints.open_checkpoint(settings.required(values, "init_checkpoint")))
+    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
     if values.glove_embs:
         files.require_file(values.glove_embs, "--glove_embs")
     rounds = _settings(values, name)
@@ -232,8 +234,8 @@ def _job(values: flags.FlagValues) -> Job:
     output_file = os.path.join(
         output_dir, task.train.file if data_dir else os.path.basename(train_file))
     if os.path.exists(output_file) and os.path.samefile(output_file, train_file):
-        raise UserError(f"--output_dir={output_dir} holds the training set that is to be "
-                        "augmented; use another directory")
+        raise UserError(f"--output_dir={output_dir} holds the training set itself; use "
+                        "another directory")
     os.makedirs(os.path.dirname(output_file), exist_ok=True)
     if data_dir:
         _copy_other_sets(task, data_dir, output_dir)
@@ -246,7 +248,7 @@ def _task(values: flags.FlagValues) -> Tuple[str, Task]:
     if name == task_flags.OWN_DATA:
         for other in ("dev_file", "test_file"):
             if values[other].present:
-                raise UserError(f"--{other}: the training set alone is augmented; leave it out")
+                raise UserError(f"--{other}: only the training set is augmented; leave it out")
         return name, user_files.make_task(user_files.Options.of_flags(values), ["train"])
     task_flags.refuse_own_data_flags(values, ("data_dir",))
     return find_task(name)
@@ -273,7 +275,7 @@ def _model(values: flags.FlagValues) -> Tuple[modeling.BertConfig, Encoding]:
 
 
 def _copy_other_sets(task: Task, data_dir: str, output_dir: str) -> None:
-    """Copies what there is beside the training set, so that the output is a whole --data_dir."""
+    """Copies the task's other sets, so that the output is a complete --data_dir."""
     for split in (task.dev, task.test, task.mismatched_dev, task.mismatched_test):
         source = os.path.join(data_dir, split.file) if split else ""
         if os.path.exists(source):

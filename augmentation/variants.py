@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenization import BasicTokenizer
 
-# Words that hold a sentence together; a text without "not" or "who" is another text.
+# Function words are kept: without "not" or "who" a text has another meaning.
 STOP_WORDS = frozenset("""
     a an the this that these those
     i me my myself mine we us our ours ourselves you your yours yourself yourselves
@@ -35,8 +35,8 @@ _WORDS = BasicTokenizer(do_lower_case=False)
 
 class Word(NamedTuple):
     """A word or a mark of a text."""
-    text: str  # without what the tokenizer drops
-    start: int  # the characters that it has in the text
+    text: str  # without characters that the tokenizer drops
+    start: int  # its characters in the text are those from start up to end
     end: int
 
     @property
@@ -45,11 +45,11 @@ class Word(NamedTuple):
 
 
 def words_of(text: str) -> List[Word]:
-    """The words and marks that the model's tokenizer sees, where they are in the text."""
+    """The words and marks of a text as the model's tokenizer splits it, with their positions."""
     words, end = [], 0
     for word in _WORDS.tokenize(text):
-        # Its characters follow one another in the text, but for some that the tokenizer
-        # drops, which no word has.
+        # Its characters follow one another in the text; between them may be some that the
+        # tokenizer drops, which are in no word.
         start = end = text.index(word[0], end)
         for character in word:
             end = text.index(character, end) + 1
@@ -60,12 +60,12 @@ def words_of(text: str) -> List[Word]:
 def variants(text: str, words: Sequence[Word], candidates: Sequence[Sequence[str]], *,
              num_rounds: int, probability: float,
              generator: np.random.RandomState) -> List[str]:
-    """The text itself and then its variants, each once: at most num_rounds + 1.
+    """The text itself and then its variants, without repetition: at most num_rounds + 1.
 
     Args:
         words: those that may be replaced, in the order of the text.
-        candidates: for each of them; where there are none, it is kept.
-        generator: draws first who is replaced in each round, then by which candidate.
+        candidates: for each of these words; a word without candidates is kept.
+        generator: draws first which words are replaced in each round, then by which candidate.
     """
     shape = (num_rounds, len(words))
     replaced = generator.random_sample(shape) < probability
@@ -85,5 +85,5 @@ def variants(text: str, words: Sequence[Word], candidates: Sequence[Sequence[str
 
 
 def _in_case_of(word: str, candidate: str) -> str:
-    """The candidate with a capital letter where the word begins with one and goes on without."""
+    """The candidate, capitalized if the word is."""
     return candidate[:1].upper() + candidate[1:] if word.istitle() else candidate

@@ -1,4 +1,4 @@
-"""Words of like meaning: the nearest neighbours of a word among the vectors of a text file.
+"""Words of similar meaning: the nearest neighbours of a word among the vectors of a text file.
 
 The file (GloVe's format, or word2vec's with its header line) is read once, line by line,
 into a store of normalised vectors that is memory-mapped afterwards: two million words cost
@@ -19,7 +19,7 @@ from engine.errors import UserError
 from engine.progress import Counter
 
 _LINES_AT_A_TIME = 4096
-# Of the product that compares words with all others: 8 MB of cosines.
+# The size of the matrix of cosines between words: 8 MB.
 _QUERIES_AT_A_TIME = 256
 _ROWS_AT_A_TIME = 8192
 
@@ -29,7 +29,7 @@ _COLUMNS = {"word": store.Column("uint8", ragged=True),  # UTF-8
 
 
 class WordVectors:
-    """Vectors of words, and which words are near which. Made by `open_vectors`."""
+    """Word vectors and their nearest neighbours. Made by `open_vectors`."""
 
     def __init__(self, records: store.Records):
         self._records = records
@@ -38,7 +38,7 @@ class WordVectors:
         hashes = records.scalars("hash")
         self._order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[self._order]
-        # Of a word that comes twice, the first vector counts.
+        # If a word occurs twice, its first vector counts.
         self._is_repeated = np.zeros(len(records), bool)
         self._is_repeated[self._order[1:][self._hashes[1:] == self._hashes[:-1]]] = True
 
@@ -46,10 +46,10 @@ class WordVectors:
         return len(self._records)
 
     def rows_of(self, words: Sequence[str]) -> np.ndarray:
-        """The row of each word, [n]; -1 for one that is not there."""
-        wanted = _hashes_of(words)
-        places = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
-        rows = np.where(self._hashes[places] == wanted, self._order[places], -1)
+        """The row of each word, [n]; -1 for a word without a vector."""
+        asked_for = _hashes_of(words)
+        positions = np.minimum(np.searchsorted(self._hashes, asked_for), len(self._hashes) - 1)
+        rows = np.where(self._hashes[positions] == asked_for, self._order[positions], -1)
         return np.array([row if row >= 0 and self.word(row) == word else -1
                          for row, word in zip(rows, words)], np.int64)
 
@@ -59,29 +59,29 @@ class WordVectors:
     def nearest(self, rows: np.ndarray, count: int) -> Iterator[List[np.ndarray]]:
         """The rows of the `count` other words nearest to each of `rows` by cosine, nearest first.
 
-        The answer for a word does not depend on the words that it is asked with. It comes for
-        some hundred of `rows` at a time.
+        The neighbours of a word do not depend on the other words of `rows`. They are yielded
+        for some hundred rows at a time.
         """
         for start in range(0, len(rows), _QUERIES_AT_A_TIME):
             yield self._nearest(rows[start:start + _QUERIES_AT_A_TIME], count)
 
     def _nearest(self, rows: np.ndarray, count: int) -> List[np.ndarray]:
         """The rows of the `count` nearest words to each of `rows`."""
-        # Cosines of a matrix product differ in their last digits with its shape: more
-        # words than are wanted are ranked anew, each cosine on its own in float64.
+        # The last digits of a matrix product depend on its shape: twice as many words as
+        # asked for are ranked again, each cosine computed on its own in float64.
         close = self._close(rows, min(2 * count, len(self._records)))
         cosines = (self._vectors[rows, np.newaxis].astype(np.float64)
                    * self._vectors[close].astype(np.float64)).sum(axis=-1)
         cosines[self._is_repeated[close] | (close == rows[:, np.newaxis])] = -np.inf
         order = np.lexsort((close, -cosines), axis=-1)[:, :count]
-        return [neighbours[places][cosine[places] > -np.inf]
-                for neighbours, cosine, places in zip(close, cosines, order)]
+        return [neighbours[positions][cosine[positions] > -np.inf]
+                for neighbours, cosine, positions in zip(close, cosines, order)]
 
     def _close(self, rows: np.ndarray, count: int) -> np.ndarray:
         """The rows of the `count` largest cosines to each of `rows`, unordered, [n, count]."""
         queries = self._vectors[rows]
         best = np.full([len(rows), count], -np.inf, np.float32)
-        close = np.repeat(rows[:, np.newaxis], count, axis=1)  # the word itself: none yet
+        close = np.repeat(rows[:, np.newaxis], count, axis=1)  # not found yet: the word itself
         for start in range(0, len(self._vectors), _ROWS_AT_A_TIME):
             end = min(start + _ROWS_AT_A_TIME, len(self._vectors))
             cosines = queries @ self._vectors[start:end].T  # [n, end - start]
@@ -92,20 +92,20 @@ class WordVectors:
             cosines = np.concatenate([best[better], cosines[better]], axis=1)
             ids = np.concatenate([close[better], np.tile(np.arange(start, end), [len(better), 1])],
                                  axis=1)
-            places = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
-            best[better] = np.take_along_axis(cosines, places, axis=1)
-            close[better] = np.take_along_axis(ids, places, axis=1)
+            positions = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
+            best[better] = np.take_along_axis(cosines, positions, axis=1)
+            close[better] = np.take_along_axis(ids, positions, axis=1)
         return close
 
 
 def open_vectors(path: str, store_dir: str) -> WordVectors:
     """The vectors of a file, read on first use and kept in `store_dir`.
 
-    Kept are lower-cased words of letters alone: no others are asked for, and none of them
-    should take a word's place in a text.
+    Only lower-cased words made of letters are kept: no other word is looked up, and none
+    should replace a word of a text.
 
     Raises:
-        UserError: names the line that is not a word and its vector.
+        UserError: with the number of the line, if it is not a word and its vector.
     """
     files.require_file(path, "--glove_embs")
     content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
@@ -125,7 +125,7 @@ def _chunks(path: str) -> Iterator[store.Chunk]:
 
 
 class _Reader:
-    """Turns lines into words and vectors; the first line says how many numbers one has."""
+    """Turns lines into words and vectors; the first line tells the vectors' dimension."""
 
     def __init__(self, path: str):
         self._path = path
@@ -143,7 +143,7 @@ class _Reader:
         return self._columns(kept)
 
     def _is_header(self, line: str) -> bool:
-        """Notes the dimension, which word2vec's header states and another first line shows."""
+        """Whether it is word2vec's header; stores the dimension, which the first line tells."""
         fields = line.split(" ")
         is_header = len(fields) == 2 and all(field.isdecimal() for field in fields)
         self._dimension = int(fields[1]) if is_header else len(fields) - 1
@@ -159,7 +159,7 @@ class _Reader:
             self._fail(line_number, f"{line.count(' ')} numbers, and the file's first line has "
                                     f"{self._dimension}; it is cut short")
         word, _, numbers = line.partition(" ")
-        if surplus:  # a word may have spaces in it; none that we keep has
+        if surplus:  # the word has spaces in it, and so is not kept, or there are too many numbers
             word = line.rsplit(" ", self._dimension)[0]
             if _is_number(word.rsplit(" ", 1)[1]):
                 self._fail(line_number, f"more numbers than the {self._dimension} of the file's "
@@ -191,9 +191,9 @@ class _Reader:
 
 
 def _numbers(text: str) -> np.ndarray:
-    """The numbers of a text, float32, up to the first that is none."""
+    """The numbers in a text, float32, up to the first that is not a number."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # says that it stopped early
+        warnings.simplefilter("ignore", DeprecationWarning)  # warns that it stopped early
         return np.fromstring(text, np.float32, sep=" ")
 
 

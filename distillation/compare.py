@@ -21,8 +21,8 @@ from engine.data.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
-from engine.training.settings import EvaluationSettings
 from engine.model import Forward
+from engine.training.settings import EvaluationSettings
 from tasks import metrics, model_folder, task_flags
 from tasks.data import TextSet, load_texts
 from tasks.table import Task
@@ -65,11 +65,11 @@ def main(values: flags.FlagValues) -> None:
     batch_size = settings.positive(values, "eval_batch_size")
     models = [model_folder.load(folder, "--models") for folder in folders]
     first = models[0]
-    _, task = task_flags.find(values, ["dev"], (first.task.kind, first.takes_pairs))
+    _, task = task_flags.find(values, ["dev"], (first.kind, first.takes_pairs))
     for folder, model in zip(folders, models):
-        if (model.task.kind.name, model.task.kind.labels) != (task.kind.name, task.labels):
+        if (model.kind.name, model.kind.labels) != (task.kind.name, task.labels):
             raise UserError(f"{folder} is a classifier of another task: its labels are "
-                            f"{', '.join(model.task.kind.labels[:20]) or 'numbers'}")
+                            f"{', '.join(model.kind.labels[:20]) or 'numbers'}")
     devices = device_flags.find_devices(values, training=True)
     measured = [_measure(model, model_folder.checkpoint_of(folder, "--models"), task,
                          task_flags.data_dir(values), devices, batch_size)

@@ -8,7 +8,7 @@ import modeling
 from distillation.teacher import Teacher
 from encoder import variables, vocabulary
 from encoder.config import load_config
-from engine import checkpoints, files
+from engine import checkpoints
 from engine.errors import UserError
 
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
@@ -54,11 +54,10 @@ def _config_of_shape(value: str, teacher: modeling.BertConfig) -> modeling.BertC
 
 def _check_vocabulary(folder: str, teacher: Teacher) -> None:
     path = os.path.join(folder, vocabulary.FILE)
-    with open(files.require_file(path, "--student: its vocabulary"), "rb") as file:
-        if files.hash_of(file.read()) != teacher.encoding.vocab_hash:
-            raise UserError(f"{path} is another vocabulary than the teacher's "
-                            f"({teacher.encoding.vocab_file}): the ids of one mean nothing to the "
-                            "other; take a student with the teacher's vocabulary, or a shape")
+    if vocabulary.content_hash(path, "--student: its vocabulary") != teacher.encoding.vocab_hash:
+        raise UserError(f"{path} is another vocabulary than the teacher's "
+                        f"({teacher.encoding.vocab_file}): the ids of one mean nothing to the "
+                        "other; take a student with the teacher's vocabulary, or a shape")
 
 
 def layer_map(value: Optional[str], student: modeling.BertConfig,

@@ -40,8 +40,7 @@ class Teacher(NamedTuple):
     @property
     def digest(self) -> str:
         """Identifies its checkpoint, in whatever folder: the index holds a checksum of each value."""
-        with open(self.checkpoint.path + ".index", "rb") as file:
-            return files.hash_of(file.read())
+        return files.hash_of_file(self.checkpoint.path + ".index")
 
 
 def load(directory: str) -> Teacher:
@@ -55,7 +54,7 @@ def load(directory: str) -> Teacher:
                         "directory of a training, an export or a converted classifier")
     model = model_folder.load(directory, "--teacher")
     return Teacher(model.config, model_folder.checkpoint_of(directory, "--teacher"), model.encoding,
-                   model.task.kind, model.takes_pairs)
+                   model.kind, model.takes_pairs)
 
 
 def load_encoder(directory: str, max_seq_length: int) -> Teacher:

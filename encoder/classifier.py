@@ -7,10 +7,11 @@ from engine.model import Forward, Outputs
 
 
 def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
-    """A model with so many outputs: the classes, or 1 for a regression.
+    """A model with `num_outputs` outputs: the number of classes, or 1 for a regression.
 
     Its features are input_ids, input_mask, segment_ids, int32 [b, t], and, for a loss,
-    label_ids: a class each, int32 [b]; several, float32 [b, classes]; a number, float32 [b].
+    label_ids: one class, int32 [b]; several classes, float32 [b, classes]; or a number,
+    float32 [b].
     Its prediction is "logits", [b, num_outputs].
     """
     def forward(features, is_training, dropout_seed) -> Outputs:
@@ -41,7 +42,7 @@ def _logits(pooled: tf.Tensor, num_outputs: int, dropout_prob: float, dropout_se
 
 
 def _mean_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Cross-entropy for classes; squared error where the labels are numbers."""
+    """Cross-entropy for classes; squared error for numbers."""
     if labels.shape.ndims == 2:
         return tf.reduce_mean(
             tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))

@@ -1,4 +1,4 @@
-"""BERT checkpoints of TensorFlow and of Hugging Face, each made into the other.
+"""Converts BERT checkpoints between TensorFlow and Hugging Face.
 
     python -m encoder.convert --from_huggingface=DIR --output_dir=DIR
     python -m encoder.convert --from_tensorflow=DIR_OR_CHECKPOINT --output_dir=DIR
@@ -46,9 +46,9 @@ LAYER_NORM_EPSILON = 1e-12  # the original's; no config of TensorFlow states it
 
 
 class Conversion(NamedTuple):
-    """What a conversion made."""
+    """The result of a conversion."""
     output: str  # the prefix of the checkpoint (TensorFlow), the folder (Hugging Face)
-    do_lower_case: bool  # whether the vocabulary is one of lower-cased text
+    do_lower_case: bool  # whether the vocabulary is for lower-cased text
     warnings: List[str]  # what the target lacks or does differently, a line each
 
 
@@ -61,11 +61,11 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
                              takes_pairs: bool = False) -> Conversion:
     """Writes the BERT of a Hugging Face folder as a folder like Google's released ones.
 
-    A classifier's has a task.json too, with which texts can be scored.
+    For a classifier it includes a task.json, so that it can score texts.
 
     Args:
         source_dir: holds config.json, model.safetensors, and vocab.txt or tokenizer.json.
-        output_dir: new or empty; appears whole or not at all.
+        output_dir: new or empty; written completely or not at all.
         takes_pairs: whether a classifier's texts are pairs.
 
     Raises:
@@ -104,13 +104,13 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     """Writes a TensorFlow BERT checkpoint as a Hugging Face folder.
 
     Args:
-        source: the prefix of a checkpoint, or the folder of a released model, of a
-            training run, whose best or newest checkpoint is taken, or of an export.
-        output_dir: new or empty; appears whole or not at all.
-        bert_config_file, vocab_file: where they are not beside the checkpoint.
+        source: the prefix of a checkpoint; or the folder of a released model, an export, or
+            a training run, of which the best or newest checkpoint is converted.
+        output_dir: new or empty; written completely or not at all.
+        bert_config_file, vocab_file: default: those beside the checkpoint.
 
     Raises:
-        UserError: a file is missing or damaged, or the checkpoint is not of this config.
+        UserError: a file is missing or damaged, or the checkpoint does not fit the config.
     """
     checkpoint, prefix, folder_of_model = _open_checkpoint(source)
     config_path = bert_config_file or os.path.join(folder_of_model, TENSORFLOW_CONFIG)
@@ -161,7 +161,7 @@ def _config_from_huggingface(config: Mapping[str, Any],
 
 
 def _config_from_tensorflow(bert_config: Mapping[str, Any], path: str) -> Dict[str, Any]:
-    # Reversed, so that the first of several names stays.
+    # Reversed, so that the first of several names wins.
     names = {ours: theirs for theirs, ours in reversed(list(ACTIVATIONS.items()))}
     return {"model_type": "bert", **_common_entries(bert_config, path),
             "hidden_act": _look_up(names, bert_config.get("hidden_act"), path),
@@ -186,7 +186,7 @@ def _look_up(names: Mapping[str, str], name: Any, path: str) -> str:
 
 
 def _architecture(parts: List[str]) -> str:
-    """The class of transformers that has just these parts."""
+    """The transformers class that has exactly these parts."""
     if variables.CLASSIFIER in parts:
         return label_config.ARCHITECTURE
     if variables.MASKED_LM_HEAD not in parts:
@@ -206,8 +206,8 @@ def _open_safetensors(path: str) -> _Source:
     pickle = os.path.join(os.path.dirname(path), PICKLE)
     if os.path.exists(pickle) and not os.path.exists(path):
         raise UserError(
-            f"{pickle} is a pickle, which can run any code and is not loaded here; where you "
-            f"trust it, transformers makes a {WEIGHTS} of it: "
+            f"{pickle} is a pickle, which can run any code and is not loaded here; if you "
+            f"trust it, transformers converts it to {WEIGHTS}: "
             "AutoModelForPreTraining.from_pretrained(DIR).save_pretrained(NEW_DIR)")
     files.require_file(path, "weights")
     try:
@@ -230,14 +230,14 @@ def _open_safetensors(path: str) -> _Source:
 
 
 def _current_name(name: str) -> str:
-    """Today's full name of a tensor: a bare encoder's have no prefix, old ones gamma and beta."""
+    """A tensor's current name: bare encoders lack the prefix, old files have gamma and beta."""
     prefix = "bert." if name.startswith(("embeddings.", "encoder.", "pooler.")) else ""
     return prefix + name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
         "LayerNorm.beta", "LayerNorm.bias")
 
 
 def _open_checkpoint(path: str) -> Tuple[_Source, str, str]:
-    """A checkpoint's variables without the optimizer's, its prefix, its model's folder."""
+    """A checkpoint's variables (without the optimizer's), its prefix and its model's folder."""
     if saved_model.is_there(path):
         checkpoint = saved_model.open_variables(path)
         folder = os.path.join(path, saved_model.ASSETS)
@@ -251,7 +251,7 @@ def _open_checkpoint(path: str) -> Tuple[_Source, str, str]:
         except tf.errors.OpError as error:
             raise UserError(f"checkpoint {checkpoint.path} cannot be read: {error}") from error
 
-    # An optimizer's slot is named below its variable: <variable>/adam_m.
+    # The optimizer's slots are named <variable>/adam_m and so on.
     return _Source({name: tuple(shape) for name, shape in checkpoint.shapes.items()
                     if os.path.dirname(name) not in checkpoint.shapes
                     and name != tf.GraphKeys.GLOBAL_STEP}, read), checkpoint.path, folder
@@ -265,12 +265,12 @@ def define_flags() -> flags.FlagValues:
     for name, text in (
             ("from_huggingface", "Folder with config.json, model.safetensors and vocab.txt."),
             ("from_tensorflow", "Folder with a checkpoint, prefix of one, or an export."),
-            ("bert_config_file", "Where bert_config.json is not beside the checkpoint."),
-            ("vocab_file", "Where vocab.txt is not beside the checkpoint."),
+            ("bert_config_file", "Default: bert_config.json beside the checkpoint."),
+            ("vocab_file", "Default: vocab.txt beside the checkpoint."),
             ("output_dir", "The folder to write; new or empty.")):
         flags.DEFINE_string(name, None, text, flag_values=values)
-    flags.DEFINE_bool("takes_pairs", False, "The Hugging Face classifier is of pairs of texts, "
-                      "which its files do not say.", flag_values=values)
+    flags.DEFINE_bool("takes_pairs", False, "The Hugging Face classifier takes pairs of texts "
+                      "(its files do not tell).", flag_values=values)
     return values
 
 

@@ -1,19 +1,20 @@
 """How texts become token ids: the vocabulary, the casing and the layout of a record.
 
-Layout, as in the original: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]; the longer text loses tokens
-where they do not fit. A b without tokens has no [SEP].
+Layout, as in the original: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]. If the tokens do not fit, the
+longer text loses some. If b has no tokens, it has no [SEP] either.
 """
 
 from typing import List, NamedTuple, Tuple
 
 import numpy as np
 
-from engine import files, log
+from encoder import vocabulary
+from engine import log
 from engine.data import store
 from engine.errors import UserError
 from tokenization import BatchTokenizer
 
-# Some models have their vocab_size rounded up to a multiple of this.
+# Some models round their vocab_size up to a multiple of this.
 _VOCAB_PADDING = 128
 
 
@@ -32,49 +33,44 @@ class Encoding(NamedTuple):
 
 def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
                   vocab_size: int) -> Encoding:
-    """Loads the vocabulary and holds it against the model's `vocab_size`.
+    """Loads the vocabulary and checks it against the model's `vocab_size`.
 
     Raises:
         UserError: the file is missing, damaged or belongs to another model.
     """
-    files.require_file(vocab_file, "--vocab_file")
-    try:
-        tokenizer = BatchTokenizer(vocab_file, do_lower_case)
-    except ValueError as error:
-        raise UserError(f"--vocab_file: {error}") from error
+    tokenizer = vocabulary.load_tokenizer(vocab_file, do_lower_case)
     if max_seq_length < 3:
         raise UserError(f"--max_seq_length={max_seq_length}: must be at least 3, for [CLS], a "
                         "token and [SEP]")
     check_vocab_size(vocab_file, max(tokenizer.vocab.values()) + 1, vocab_size,
                      "--bert_config_file")
-    with open(vocab_file, "rb") as file:
-        digest = files.hash_of(file.read())
-    return Encoding(tokenizer, vocab_file, digest, do_lower_case, max_seq_length)
+    return Encoding(tokenizer, vocab_file, vocabulary.content_hash(vocab_file), do_lower_case,
+                    max_seq_length)
 
 
-def check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int, says_so: str) -> None:
-    """Raises a UserError where a vocabulary cannot be that of the model; warns of padding.
+def check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int, flag: str) -> None:
+    """Raises a UserError if a vocabulary cannot belong to the model; warns about padding.
 
     Args:
-        says_so: the flag with the model's `vocab_size`.
+        flag: the flag that gives the model's `vocab_size`.
     """
     if num_entries == vocab_size:
         return
-    difference = (f"--vocab_file={vocab_file} has {num_entries:,} entries, and {says_so} "
+    difference = (f"--vocab_file={vocab_file} has {num_entries:,} entries, and {flag} "
                   f"says vocab_size {vocab_size:,}")
     if num_entries > vocab_size:
         raise UserError(f"{difference}; they must belong to the same model")
     if num_entries <= vocab_size - _VOCAB_PADDING:
-        raise UserError(f"{difference}: it is cut short or of another model; if it is neither, "
-                        "fill it up with lines such as [unused1]")
-    log.warn(f"{difference}: the last ones are taken for padding")
+        raise UserError(f"{difference}: it is cut short or belongs to another model; if "
+                        "neither, fill it up with lines such as [unused1]")
+    log.warn(f"{difference}: the rest is taken for padding")
 
 
 def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],
                            encoding: Encoding) -> store.Chunk:
     """The columns input_ids and first_segment_length for texts [n] and second texts [n].
 
-    A second text that is empty is none.
+    An empty second text means that there is none.
     """
     encode = encoding.tokenizer.encode_batch
     ids_a, lengths_a = encode(texts_a)
@@ -94,12 +90,14 @@ def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],
 
 def truncated_lengths(lengths_a: np.ndarray, lengths_b: np.ndarray,
                       limit: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Tokens kept of each pair when the longer one loses its last token until they fit.
+    """Tokens kept of each pair if the longer text loses its last token until both fit.
 
-    All [n]; `limit` is what the two may have together.
+    If both are equally long, the second loses a token first, as in the original: if both must
+    be cut, the first keeps half of `limit`, rounded up.
 
-    Of two equally long ones the second gives way first, as in the original: where both
-    must, the first keeps half of `limit` rounded up.
+    Args:
+        lengths_a, lengths_b: tokens of the two texts, [n].
+        limit: tokens that both may have together, [n].
     """
     half = limit // 2
     kept_a = np.minimum(lengths_a, np.maximum(limit - half, limit - lengths_b))
@@ -109,7 +107,7 @@ def truncated_lengths(lengths_a: np.ndarray, lengths_b: np.ndarray,
 
 def _copy_rows(target: np.ndarray, target_starts: np.ndarray, rows: np.ndarray,
                row_lengths: np.ndarray, kept: np.ndarray) -> None:
-    """Copies the first `kept` values of each row of a flat array to its place in `target`."""
+    """Copies the first `kept` values of each row of a flat array to its position in `target`."""
     row_starts = np.cumsum(row_lengths) - row_lengths
     within = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
     target[np.repeat(target_starts, kept) + within] = rows[np.repeat(row_starts, kept) + within]

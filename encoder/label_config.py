@@ -1,6 +1,6 @@
-"""What a trained classifier's folder says of its labels, and Hugging Face's config of the same.
+"""The description of a trained classifier's labels, and its counterpart in Hugging Face's config.
 
-Knows `task.json` as plain JSON; what the labels mean to a model is for others to know.
+`task.json` is plain JSON here; what the labels mean for training is in tasks/label_types.py.
 """
 
 import os
@@ -21,13 +21,13 @@ _SEPARATORS = (",", ";", "|", "\t")
 
 
 def read(folder: str) -> Optional[Dict[str, Any]]:
-    """The description of the classifier in a folder; None where it holds none."""
+    """The description of the classifier in a folder; None if there is none."""
     path = os.path.join(folder, FILE)
     if not os.path.exists(path):
         return None
     description = files.read_json(path, "the classifier's description")
     if not isinstance(description, dict) or description.get("kind") not in _PROBLEMS:
-        raise UserError(f"{path} says no kind of label ({', '.join(_PROBLEMS)})")
+        raise UserError(f"{path} names no kind of label ({', '.join(_PROBLEMS)})")
     missing = [name for name in _ENTRIES if name not in description]
     if missing:
         raise UserError(f"{path} lacks {missing[0]}")
@@ -35,12 +35,12 @@ def read(folder: str) -> Optional[Dict[str, Any]]:
 
 
 def num_outputs(description: Mapping[str, Any]) -> int:
-    """Of the model: its classes, or 1 for a regression."""
+    """The number of the model's outputs: its classes, or 1 for a regression."""
     return len(description["labels"]) or 1
 
 
 def to_huggingface(description: Mapping[str, Any]) -> Dict[str, Any]:
-    """The entries of a Hugging Face config that say what the labels are."""
+    """The entries of a Hugging Face config that describe the labels."""
     labels = description["labels"] or ["LABEL_0"]  # a regression's, as transformers has it
     return {"problem_type": _PROBLEMS[description["kind"]],
             "id2label": {str(index): label for index, label in enumerate(labels)},
@@ -49,10 +49,10 @@ def to_huggingface(description: Mapping[str, Any]) -> Dict[str, Any]:
 
 def from_huggingface(config: Mapping[str, Any], path: str, *, takes_pairs: bool,
                      do_lower_case: bool, max_seq_length: int) -> Optional[Dict[str, Any]]:
-    """The description of the classifier that a config is of; None where it is of another model.
+    """The description of a Hugging Face classifier; None if the config is of another model.
 
     Raises:
-        UserError: its labels are not 0, 1, 2 …, or not those of a classifier here.
+        UserError: its labels are not numbered 0, 1, 2 …, or there is no such kind here.
     """
     if ARCHITECTURE not in (config.get("architectures") or ()):
         return None
@@ -78,7 +78,7 @@ def _labels(names: Any, path: str) -> List[str]:
 
 
 def _kind(problem: Optional[str], num_labels: int, path: str) -> str:
-    if problem is None:  # as transformers takes it
+    if problem is None:  # transformers' default
         return "regression" if num_labels == 1 else "classes"
     kinds = {theirs: ours for ours, theirs in _PROBLEMS.items()}
     if problem not in kinds:
@@ -90,7 +90,7 @@ def _kind(problem: Optional[str], num_labels: int, path: str) -> str:
 
 
 def _separator(labels: List[str], path: str) -> str:
-    """One that is in none of the labels."""
+    """A separator that occurs in none of the labels."""
     free = [separator for separator in _SEPARATORS
             if not any(separator in label for label in labels)]
     if not free:

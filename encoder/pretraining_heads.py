@@ -1,23 +1,25 @@
-"""The heads that BERT is pretrained with: masked words, and whether a sentence is the next.
+"""The heads that BERT is pretrained with: masked words and next sentences.
 
-Their variables have the original's names. Computed in float32, whatever the encoder is.
+Their variables have the original's names. They compute in float32, whatever the encoder does.
 """
 
 import tensorflow.compat.v1 as tf
 
 import modeling
+from engine.checkpoints import Checkpoint
+from engine.errors import UserError
 
 
 def masked_lm_logits(states: tf.Tensor, embedding_table: tf.Tensor,
                      config: modeling.BertConfig) -> tf.Tensor:
-    """[M, V]: a score of each word of the vocabulary for M positions.
+    """A score for each word of the vocabulary at M positions, [M, V].
 
-    The word embeddings are the output layer's weights, too: their gradient is one dense
-    tensor then, to which TensorFlow adds the rows of the words that were looked up.
+    The word embeddings are also the output layer's weights, so that their gradient is one
+    dense tensor: TensorFlow adds the rows of the words that were looked up to it.
 
     Args:
-        states: [M, D], the encoder's last states at these positions alone, as of
-            `BertModel.get_sequence_output_at`: the scores of all positions are many.
+        states: [M, D], the encoder's last states at these positions, from
+            `BertModel.get_sequence_output_at`. (Scores for all positions would take much memory.)
         embedding_table: [V, D], `BertModel.get_embedding_table()`.
     """
     states = tf.cast(states, tf.float32)
@@ -28,6 +30,20 @@ def masked_lm_logits(states: tf.Tensor, embedding_table: tf.Tensor,
                                initializer=tf.zeros_initializer())
         logits = tf.matmul(states, tf.cast(embedding_table, tf.float32), transpose_b=True)
         return tf.nn.bias_add(logits, bias)
+
+
+def has_masked_lm_head(checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint holds the variables of `masked_lm_logits`."""
+    return "cls/predictions/output_bias" in checkpoint.shapes
+
+
+def require_masked_lm_head(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns `checkpoint`; raises a UserError if it has no masked-LM head."""
+    if not has_masked_lm_head(checkpoint):
+        raise UserError(f"{checkpoint.path} has no masked-LM head (cls/predictions/...): give a "
+                        "pretrained model as it was released, or one of python -m "
+                        "pretraining.run --do_train, not an encoder or a classifier")
+    return checkpoint
 
 
 def _transform(states: tf.Tensor, config: modeling.BertConfig) -> tf.Tensor:
@@ -43,7 +59,7 @@ def _transform(states: tf.Tensor, config: modeling.BertConfig) -> tf.Tensor:
 
 
 def next_sentence_logits(pooled: tf.Tensor, config: modeling.BertConfig) -> tf.Tensor:
-    """[B, 2]: scores of "the second text is the next" and "it is a random one".
+    """Scores for "the second text is the next" and "it is a random one", [B, 2].
 
     Args:
         pooled: [B, D], the pooled output.

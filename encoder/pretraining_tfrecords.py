@@ -1,6 +1,6 @@
 """TFRecord files of pretraining examples, ours and the original's, in chunks for a store.
 
-Features that are padded to a length in the files are in the chunks as long as they are.
+Features are padded to a fixed length in the files; in the chunks they are not.
 """
 
 import contextlib
@@ -20,32 +20,32 @@ _CHUNK_RECORDS = 1024
 
 
 class Sizes(NamedTuple):
-    """What the flags and the model say of the records."""
+    """The sizes that the flags and the model demand of the records."""
     max_seq_length: int
     max_predictions_per_seq: int
     vocab_size: int
 
 
 class Layout(NamedTuple):
-    """What the records of a file hold beside their tokens."""
-    num_predictions: Optional[int]  # places for masked tokens; None: masks are yet to be drawn
-    has_labels: bool  # of next sentences
+    """What the records of a file hold in addition to their tokens."""
+    num_predictions: Optional[int]  # slots for masked tokens; None: masks are drawn in training
+    has_labels: bool  # for next sentences
 
 
 class Opened(NamedTuple):
     """The examples of some files. Made by `open_store`."""
     records: store.Store
-    hashes: List[str]  # of the files
+    hashes: List[str]  # of the files' content
     layout: Layout
     paths: List[str]  # of the files that hold records
 
 
 def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened:
-    """Opens the examples of TFRecord files, preparing them first where needed.
+    """Opens the examples of TFRecord files, preparing them first if needed.
 
     Args:
-        patterns: names of the files, patterns and directories, comma-separated.
-        flag: which holds them, for messages.
+        patterns: names of files, patterns and directories, comma-separated.
+        flag: the flag that gives them, for messages.
 
     Raises:
         UserError: the files hold no examples of these sizes.
@@ -71,7 +71,7 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
 
 
 def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Layout]:
-    """Of the files that hold records; all with masks or all without."""
+    """The layout of each file that holds records; all have masks, or none has."""
     layouts = {}
     for path in paths:
         layout = layout_of(path, max_seq_length=sizes.max_seq_length,
@@ -88,16 +88,16 @@ def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Layout]:
 
 
 def find(patterns: str, flag: str) -> List[str]:
-    """The TFRecord files that comma-separated names, patterns and directories name."""
-    # Beside each file that `create_data` writes lies one that says what is in it.
+    """The TFRecord files that comma-separated names, patterns and directories match."""
+    # `create_data` writes a .json file with the settings beside each file of records.
     return [path for path in files.find(patterns, flag) if not path.endswith(".json")]
 
 
 def layout_of(path: str, *, max_seq_length: int, max_predictions_per_seq: int) -> Optional[Layout]:
-    """What the records of a file hold, as the first one has it; None where there are none.
+    """The layout of a file's records, by its first one; None if it has none.
 
     Raises:
-        UserError: they are no pretraining examples, or not of these sizes.
+        UserError: they are not pretraining examples, or not of these sizes.
     """
     lengths = _lengths_of_first(path)
     if lengths is None:
@@ -126,8 +126,8 @@ def too_many_predictions(path: str, there: int, here: int) -> UserError:
 
 
 def _lengths_of_first(path: str) -> Optional[Dict[str, int]]:
-    """Number of values of each feature in the first record; None where there is none."""
-    with _damage_is_users(path):
+    """Number of values of each feature in the first record; None if there is none."""
+    with _damage_as_user_error(path):
         serialized = next(tf.io.tf_record_iterator(path), None)
         if serialized is None:
             return None
@@ -138,10 +138,10 @@ def _lengths_of_first(path: str) -> Optional[Dict[str, int]]:
 
 def read_chunks(path: str, layout: Layout, *, max_seq_length: int,
                 vocab_size: int) -> Iterator[store.Chunk]:
-    """The records of a file: the columns of `columns_of`, checked.
+    """The records of a file, checked, with the columns of `columns_of`.
 
     Raises:
-        UserError: a record is damaged, or not an example that a model of this size can take.
+        UserError: a record is damaged, or not an example for a model of this size.
     """
     num_read = 0
     for batch in _parsed(path, _specification(layout, max_seq_length)):
@@ -182,9 +182,9 @@ def _parsed(path: str, specification) -> Iterator[Dict[str, np.ndarray]]:
         dataset = tf.data.TFRecordDataset(path).batch(_CHUNK_RECORDS)
         dataset = dataset.map(lambda records: tf.io.parse_example(records, specification))
         batch = tf.data.make_one_shot_iterator(dataset.prefetch(2)).get_next()
-    # Not one that takes the cards' memory before the training's session does.
+    # A session on the GPUs would take their memory before the training's session does.
     session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0}))
-    with contextlib.closing(session), _damage_is_users(path):
+    with contextlib.closing(session), _damage_as_user_error(path):
         while True:
             try:
                 values = session.run(batch)
@@ -194,7 +194,7 @@ def _parsed(path: str, specification) -> Iterator[Dict[str, np.ndarray]]:
 
 
 @contextlib.contextmanager
-def _damage_is_users(path: str):
+def _damage_as_user_error(path: str):
     try:
         yield
     except (tf.errors.DataLossError, message.DecodeError) as error:
@@ -211,11 +211,11 @@ def _chunk(batch: Dict[str, np.ndarray], layout: Layout, vocab_size: int,
            where: str) -> store.Chunk:
     mask = batch["input_mask"].astype(bool)
     lengths = mask.sum(axis=1)
-    places = np.arange(mask.shape[1])
-    _check(np.array_equal(mask, places < lengths[:, np.newaxis]) and lengths.all(), where,
+    positions = np.arange(mask.shape[1])
+    _check(np.array_equal(mask, positions < lengths[:, np.newaxis]) and lengths.all(), where,
            "input_mask is not 1 for the tokens and 0 after them")
     first_lengths = (mask & (batch["segment_ids"] == 0)).sum(axis=1)
-    second = mask & (places >= first_lengths[:, np.newaxis])
+    second = mask & (positions >= first_lengths[:, np.newaxis])
     _check(np.array_equal(batch["segment_ids"] * mask, second), where,
            "segment_ids are not 0 for a first text and 1 for a second one")
     _check_ids(batch["input_ids"], vocab_size, where)

@@ -1,7 +1,7 @@
 """Which variable of a TensorFlow BERT is which tensor of a Hugging Face one, and its shape.
 
-Knows names and shapes, and no files. A checkpoint is a set of parts, each there whole
-or not at all; only the encoder must be.
+Only names and shapes, no files. A checkpoint consists of parts, each complete or absent; only
+the encoder is required.
 """
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
@@ -14,7 +14,7 @@ MASKED_LM_HEAD = "masked-LM head"
 NEXT_SENTENCE_HEAD = "next-sentence head"
 CLASSIFIER = "classifier"
 
-# A name in one of these scopes that is not in the table means another model or config.
+# A name in one of these scopes that is not in the table belongs to another model or config.
 _OWN_SCOPES = ("bert/", "bert.", "cls/predictions/", "cls.predictions.")
 
 
@@ -25,8 +25,8 @@ class Row(NamedTuple):
     shape: Tuple[int, ...]  # in TensorFlow
     transposed: bool = False  # a dense layer's kernel is [inputs, outputs] in TensorFlow only
 
-    def shape_in(self, world: str) -> Tuple[int, ...]:
-        return self.shape[::-1] if self.transposed and world == "huggingface" else self.shape
+    def shape_in(self, framework: str) -> Tuple[int, ...]:
+        return self.shape[::-1] if self.transposed and framework == "huggingface" else self.shape
 
 
 class Match(NamedTuple):
@@ -36,16 +36,16 @@ class Match(NamedTuple):
     warnings: List[str]
 
 
-def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], world: str,
+def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], framework: str,
           path: str, num_outputs: Optional[int] = None) -> Match:
     """Finds the table's rows among a checkpoint's variables.
 
     Args:
-        shapes: of the checkpoint's variables, by name.
-        config: of `bert_config.json`.
-        world: "tensorflow" or "huggingface", whose names `shapes` has.
-        path: of the checkpoint, for messages.
-        num_outputs: of the classifier; where it is not known, its head is left out.
+        shapes: the shapes of the checkpoint's variables, by name.
+        config: the values of `bert_config.json`.
+        framework: "tensorflow" or "huggingface": whose names `shapes` has.
+        path: the checkpoint's path, for messages.
+        num_outputs: the number of the classifier's outputs; None to ignore its head.
 
     Raises:
         UserError: the checkpoint is not a BERT of this config.
@@ -53,11 +53,11 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], worl
     table = correspondence(config, num_outputs)
     rows: List[Row] = []
     parts = [part for part, candidates in table.items()
-             if part == ENCODER or any(getattr(row, world) in shapes for row in candidates)]
+             if part == ENCODER or any(getattr(row, framework) in shapes for row in candidates)]
     for part in parts:
-        _check_part(part, table[part], shapes, world, path)
+        _check_part(part, table[part], shapes, framework, path)
         rows.extend(table[part])
-    left_out = sorted(set(shapes) - {getattr(row, world) for row in rows})
+    left_out = sorted(set(shapes) - {getattr(row, framework) for row in rows})
     for name in left_out:
         if name.startswith(_OWN_SCOPES):
             raise UserError(f"{path} holds {name}, which a BERT of its configuration does not "
@@ -70,7 +70,7 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], worl
 
 def correspondence(config: Mapping[str, Any],
                    num_outputs: Optional[int] = None) -> Dict[str, List[Row]]:
-    """The rows of each part of a BERT of this config, with a classifier of so many outputs."""
+    """The rows of each part of a BERT of this config, with a classifier if it has outputs."""
     hidden = config["hidden_size"]
     classifier = {} if num_outputs is None else {CLASSIFIER: [
         Row("output_weights", "classifier.weight", (num_outputs, hidden)),
@@ -92,13 +92,13 @@ def correspondence(config: Mapping[str, Any],
 
 
 def _check_part(part: str, rows: List[Row], shapes: Mapping[str, Tuple[int, ...]],
-                world: str, path: str) -> None:
-    missing = [name for name in (getattr(row, world) for row in rows) if name not in shapes]
+                framework: str, path: str) -> None:
+    missing = [name for name in (getattr(row, framework) for row in rows) if name not in shapes]
     if missing:
         raise UserError(f"{path} lacks {len(missing)} of the {len(rows)} variables of a BERT's "
                         f"{part} of its configuration, such as {missing[0]}")
     for row in rows:
-        name, expected = getattr(row, world), row.shape_in(world)
+        name, expected = getattr(row, framework), row.shape_in(framework)
         if shapes[name] != expected:
             raise UserError(f"{path}: {name} has the shape {list(shapes[name])}, its "
                             f"configuration says {list(expected)}")

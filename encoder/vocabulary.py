@@ -1,23 +1,60 @@
-"""The vocabulary in a model's folder, and whether it is one of lower-cased text."""
+"""The vocabulary of a model: its tokens, its tokenizer, its hash, and whether it is cased."""
 
 import os
 from typing import Any, Dict, List, Tuple
 
 from engine import files
 from engine.errors import UserError
+from tokenization import BatchTokenizer
 
 FILE = "vocab.txt"
-CASING_FILE = "tokenizer_config.json"  # Hugging Face's; states do_lower_case, the longest input
-TOKENIZER = "tokenizer.json"  # Hugging Face's newer folders have it instead of FILE
+CASING_FILE = "tokenizer_config.json"  # Hugging Face's; has do_lower_case, model_max_length
+TOKENIZER = "tokenizer.json"  # newer Hugging Face folders have it instead of FILE
+
+
+def load_tokenizer(vocab_file: str, do_lower_case: bool, *,
+                   needs_mask: bool = False) -> BatchTokenizer:
+    """The tokenizer of a vocabulary file.
+
+    Args:
+        needs_mask: the vocabulary must have [MASK].
+
+    Raises:
+        UserError: the file is missing, or is not a vocabulary.
+    """
+    files.require_file(vocab_file, "--vocab_file")
+    try:
+        tokenizer = BatchTokenizer(vocab_file, do_lower_case)
+    except ValueError as error:
+        raise UserError(f"--vocab_file: {error}") from error
+    if needs_mask:
+        require_mask(tokenizer, vocab_file)
+    return tokenizer
+
+
+def require_mask(tokenizer: BatchTokenizer, vocab_file: str) -> None:
+    """Raises a UserError if the vocabulary has no [MASK]."""
+    if tokenizer.mask_id is None:
+        raise UserError(f"--vocab_file={vocab_file} lacks [MASK], which this command needs: give "
+                        "the vocab.txt that came with the model")
+
+
+def content_hash(vocab_file: str, what: str = "--vocab_file") -> str:
+    """SHA-256 of a vocabulary file, in hex: models with the same have the same token ids.
+
+    Args:
+        what: the file's name in messages.
+    """
+    return files.hash_of_file(files.require_file(vocab_file, what))
 
 
 def is_lower_cased(folder: str) -> bool:
-    """Whether the vocabulary in the folder of a model is one of lower-cased text."""
+    """Whether the vocabulary in a model's folder is for lower-cased text."""
     return read_casing(folder, _tokens(folder))[0]
 
 
 def read_tokens(path: str, vocab_size: int) -> List[str]:
-    """The tokens of a vocabulary file or of a folder's, checked against the config."""
+    """The tokens of a vocabulary file, or of the one in a folder, checked against the config."""
     tokens = _tokens(path)
     if len(tokens) > vocab_size:
         raise UserError(f"the vocabulary of {path} has {len(tokens)} entries, more than the "
@@ -31,7 +68,7 @@ def _tokens(path: str) -> List[str]:
     if os.path.exists(tokenizer) and not os.path.exists(vocab_file):
         return _tokens_of_tokenizer(tokenizer)
     try:
-        # Only \n ends a token's line: some vocabularies hold other Unicode line ends.
+        # Only \n ends a line: some vocabularies hold other line ends of Unicode as tokens.
         with open(vocab_file, encoding="utf-8", newline="\n") as file:
             tokens = file.read().rstrip("\n").split("\n")
     except OSError as error:
@@ -44,13 +81,13 @@ def _tokens(path: str) -> List[str]:
 
 
 def _tokens_of_tokenizer(path: str) -> List[str]:
-    """The vocabulary in a file of the `tokenizers` package, in the order of the ids."""
+    """The tokens in a file of the `tokenizers` package, in the order of their ids."""
     tokenizer = files.read_json(path, "tokenizer")
     try:
         model = tokenizer["model"]
         ids = {**model["vocab"], **{token["content"]: token["id"]
                                     for token in tokenizer["added_tokens"]}}
-        kind = model.get("type", "WordPiece")  # older files do not say
+        kind = model.get("type", "WordPiece")  # older files have no type
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"tokenizer {path} has no vocabulary ({error})") from error
     tokens = sorted(ids, key=ids.get)
@@ -60,7 +97,7 @@ def _tokens_of_tokenizer(path: str) -> List[str]:
 
 
 def read_casing(folder: str, tokens: List[str]) -> Tuple[bool, List[str]]:
-    """`do_lower_case` as the tokenizer's config, or else the vocabulary, has it; warnings."""
+    """`do_lower_case` of the tokenizer's config, by default of the vocabulary; and warnings."""
     path = os.path.join(folder, CASING_FILE)
     config = _tokenizer_config(path)
     do_lower_case = config.get("do_lower_case")
@@ -69,14 +106,14 @@ def read_casing(folder: str, tokens: List[str]) -> Tuple[bool, List[str]]:
                                 if token[:1] not in ("[", "<"))  # [CLS], <S>
     ours = {"strip_accents": do_lower_case, "tokenize_chinese_chars": True}
     return do_lower_case, [
-        f"{path}: {key} is {config[key]}, here it is always {value}: some texts become other ids"
+        f"{path}: {key} is {config[key]}, here it is always {value}: some texts get other ids"
         for key, value in ours.items() if config.get(key) not in (None, value)]
 
 
 def longest_input(folder: str, num_positions: int) -> int:
-    """Tokens that the tokenizer's config lets a text have, or else as many as the model has."""
+    """The tokenizer config's longest input in tokens, by default the model's positions."""
     longest = _tokenizer_config(os.path.join(folder, CASING_FILE)).get("model_max_length")
-    # Where transformers knows no limit, it writes 1e30.
+    # transformers writes 1e30 if it knows no limit.
     known = isinstance(longest, int) and 2 < longest < num_positions
     return longest if known else num_positions
 

@@ -1,10 +1,10 @@
-"""How many cores of the machine there are to use."""
+"""The number of processor cores."""
 
 import os
 
 
 def num_cores() -> int:
-    """Of those that this process may use."""
+    """The number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux

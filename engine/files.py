@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and the identity of a file's content."""
+"""Files that are written completely or not at all, and hashes of their content."""
 
 import contextlib
 import glob
@@ -29,14 +29,14 @@ def atomic_path(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def atomic_folder(path: str) -> Iterator[str]:
-    """Yields an empty folder beside `path`; it takes its place on success, vanishes on failure.
+    """Yields an empty folder beside `path`; it replaces `path` on success, is removed on failure.
 
-    With it go the folders that a process which was killed left there. Not before: the one
-    that it was about to replace may be among them.
+    Temporary folders that a killed process left behind are removed too, but only after
+    success: one of them may be the folder that it was about to replace.
     """
     path = os.path.abspath(path)
     temporary, replaced = (f"{path}.{state}-{os.getpid()}" for state in ("tmp", "old"))
-    shutil.rmtree(temporary, ignore_errors=True)  # process ids come again
+    shutil.rmtree(temporary, ignore_errors=True)  # process ids are reused
     os.makedirs(temporary)
     surplus = [temporary, replaced]
     try:
@@ -48,7 +48,7 @@ def atomic_folder(path: str) -> Iterator[str]:
         surplus += _remnants(path)
     finally:
         if os.path.isdir(replaced) and not os.path.lexists(path):
-            os.rename(replaced, path)  # a signal came between the two
+            os.rename(replaced, path)  # interrupted between the two renames
         for folder in surplus:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -61,12 +61,12 @@ def _remnants(path: str) -> List[str]:
 
 
 def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]) -> None:
-    """Raises a UserError where what is to be written cannot be, or is what will be read.
+    """Raises a UserError if an output cannot be written, or is one of the inputs.
 
     Args:
-        path: None: standard output.
-        flag: the one that names it.
-        inputs: the files that are read; None among them stand for none.
+        path: of the output; None for standard output.
+        flag: the flag that names it.
+        inputs: the files that are read; None for those that are not given.
     """
     if not path:
         return
@@ -80,7 +80,7 @@ def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]
 
 @contextlib.contextmanager
 def output(path: Optional[str]) -> Iterator[IO[str]]:
-    """A file for text, there only when it is whole; without a path, standard output."""
+    """A text file, which gets its name when it is complete; standard output without a path."""
     if not path:
         yield sys.stdout
         return
@@ -98,7 +98,7 @@ def write_json(path: str, value: Any) -> None:
 
 
 def read_json(path: str, what: str) -> Any:
-    """Raises a UserError that names `what` where the file is missing or not JSON."""
+    """The JSON value of a file; raises a UserError that begins with `what` if it has none."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
@@ -109,14 +109,14 @@ def read_json(path: str, what: str) -> Any:
 
 
 def find(patterns: str, flag: str) -> List[str]:
-    """The files that comma-separated paths, patterns and directories name, each once.
+    """The files that comma-separated paths, patterns and directories match, each once.
 
     Raises:
         UserError: one of them names no file.
     """
     found = {}
     for pattern in filter(None, map(str.strip, patterns.split(","))):
-        # A path may hold characters that mean something in a pattern.
+        # The name of an existing file may hold characters that are special in a pattern.
         paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
         names = [name for path in paths for name in _files_at(path)]
         if not names:
@@ -129,7 +129,7 @@ def find(patterns: str, flag: str) -> List[str]:
 
 
 def _files_at(path: str) -> List[str]:
-    """The file itself, or all files below a directory but hidden ones, in order."""
+    """The file itself, or all files below a directory in sorted order, without hidden ones."""
     if not os.path.isdir(path):
         return [path]
     found = []
@@ -151,7 +151,7 @@ def require_file(path: str, what: str) -> str:
 
 
 def make_directory(path: str, what: str) -> str:
-    """Creates `path` where needed; raises a UserError unless one can write into it."""
+    """Creates `path` if it does not exist; raises a UserError if it is not writable."""
     probe = os.path.join(path, f".tmp-{os.getpid()}")
     try:
         os.makedirs(path, exist_ok=True)
@@ -165,7 +165,7 @@ def make_directory(path: str, what: str) -> str:
 
 @contextlib.contextmanager
 def new_folder(path: str, flag: str) -> Iterator[str]:
-    """`atomic_folder` of a path that a user gave; raises a UserError unless it is new or empty."""
+    """`atomic_folder` for a user's path; raises a UserError if it exists and is not empty."""
     if os.path.isdir(path) and os.listdir(path):
         raise UserError(f"{flag}={path} is not empty; name a new folder")
     parent = os.path.dirname(os.path.abspath(path))
@@ -181,13 +181,22 @@ def hash_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def hash_of_file(path: str) -> str:
+    """SHA-256 of a file's content, in hex."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(_READ_BYTES), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def content_hash(path: str, memory_path: str) -> str:
     """SHA-256 of a file's content, in hex; remembered by path, size and modification time.
 
     Args:
         path: the file.
-        memory_path: a JSON file that keeps the answers, so that a second run on a large
-            file does not read it again.
+        memory_path: a JSON file with the hashes of earlier runs, so that a large file is
+            read once.
     """
     status = os.stat(path)
     os.makedirs(os.path.dirname(memory_path), exist_ok=True)
@@ -196,17 +205,14 @@ def content_hash(path: str, memory_path: str) -> str:
     entry = known.get(os.path.realpath(path))
     if entry and entry[:2] == identity:
         return entry[2]
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(_READ_BYTES), b""):
-            digest.update(block)
-    known[os.path.realpath(path)] = identity + [digest.hexdigest()]
+    digest = hash_of_file(path)
+    known[os.path.realpath(path)] = identity + [digest]
     write_json(memory_path, known)
-    return digest.hexdigest()
+    return digest
 
 
 def _load_memory(path: str) -> dict:
-    # A memory only saves time: one that cannot be read is as good as none.
+    # It only saves time: a memory that cannot be read is the same as none.
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)

@@ -1,9 +1,8 @@
 """Every example's predictions, on every replica, in the order of the examples.
 
-Metrics are computed on the host from what this returns: every example counts once,
-whatever the size of the set, the batch and the number of replicas, which the
-`eval_distribute` of Estimator does not manage. The graph and its session are built
-once and serve any number of sets.
+Metrics are computed on the host from these predictions: every example counts once, whatever
+the size of the set, the batch and the number of replicas. (With Estimator's `eval_distribute`
+it does not.) The graph and its session are built once and serve any number of sets.
 """
 
 import contextlib
@@ -72,12 +71,12 @@ class Predictor:
                 advance: Callable[[int], None] = lambda count: None) -> Dict[str, np.ndarray]:
         """The predictions for all examples of `source`, each [n, ...], in their order.
 
-        A replica takes `per_replica_batch_size` examples of full length at a time, or as
-        many tokens of shorter ones; on the CPU fewer, which is faster. `advance` hears how
-        many more examples are done.
+        A replica takes `per_replica_batch_size` examples of full length at a time, of shorter
+        ones as many as have those tokens; on the CPU fewer, which is faster. `advance` is
+        called with the number of examples of each finished step.
 
         Raises:
-            UserError: the memory does not suffice.
+            UserError: out of memory.
         """
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
@@ -96,7 +95,7 @@ class Predictor:
         return min(tokens, self._devices.max_step_tokens or tokens)
 
     def _run(self, source: batches.Source, batch: InferenceBatch) -> Tuple[int, List[Features]]:
-        """The next step, which is about as large as `batch`: its number, and its predictions."""
+        """Runs the next step, which is about as large as `batch`: its number and predictions."""
         with memory.explained(lambda: _describe_step(batch, source)):
             return self._session.run(self._fetches)
 
@@ -106,14 +105,14 @@ def evaluator(forward_of: Callable[[checkpoints.Checkpoint], Forward],
               source: Callable[[], batches.Source], devices: Devices, per_replica_batch_size: int,
               results_of: Callable[[Dict[str, np.ndarray]], Dict[str, float]]
               ) -> Iterator[Evaluate]:
-    """A function that evaluates checkpoints, of a training that goes on.
+    """A function that evaluates the checkpoints of a running training.
 
-    Its graph and session are made by the first evaluation and serve all.
+    The first evaluation makes the graph and session for all.
 
     Args:
-        forward_of: the model that the first checkpoint is of.
-        source: gives what is to be predicted; called when there is something to evaluate.
-        results_of: the predictions for all of it -> the results.
+        forward_of: the first checkpoint -> the model.
+        source: makes the examples to predict; called by each evaluation.
+        results_of: the predictions for all examples -> the results.
     """
     with contextlib.ExitStack() as stack:
         predictors: List[Predictor] = []
@@ -155,12 +154,12 @@ def _describe_step(batch: InferenceBatch, source: batches.Source) -> str:
 
 
 def _in_order(plan, results, num_examples: int) -> Dict[str, np.ndarray]:
-    answers: Dict[str, np.ndarray] = {}
+    predictions: Dict[str, np.ndarray] = {}
     for batch, per_replica in zip(plan, results):
         for name in per_replica[0]:
             rows = np.concatenate([result[name][:size]
                                    for result, size in zip(per_replica, batch.sizes)])
-            if name not in answers:
-                answers[name] = np.empty((num_examples, *rows.shape[1:]), rows.dtype)
-            answers[name][batch.indices] = rows
-    return answers
+            if name not in predictions:
+                predictions[name] = np.empty((num_examples, *rows.shape[1:]), rows.dtype)
+            predictions[name][batch.indices] = rows
+    return predictions

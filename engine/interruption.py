@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: an exception at once, or, where work would be lost, a little later."""
+"""SIGTERM and Ctrl-C: an exception at once, or a little later if work would be lost."""
 
 import signal
 import threading
@@ -10,11 +10,11 @@ _CHECK_SECONDS = 0.1
 
 
 class Interrupted(KeyboardInterrupt):
-    """The process was told to end.
+    """The process received SIGTERM or SIGINT.
 
     Attributes:
-        signal_number: which signal told it.
-        said: what is left, and how to go on; may be empty.
+        signal_number: the signal.
+        said: what is done and how to resume, for the message; may be empty.
     """
 
     def __init__(self, signal_number: int, said: str = ""):
@@ -28,7 +28,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class _Handled:
-    """Answers both signals with a method of its own, as long as it is entered."""
+    """A context that handles both signals itself."""
 
     def __init__(self):
         self._earlier = {}
@@ -42,17 +42,17 @@ class _Handled:
         self._earlier = {}
 
     def _handle(self, handler: Callable[[int, object], None]) -> None:
-        # Python takes handlers of the main thread alone.
+        # Python lets only the main thread set handlers.
         if not self._earlier and threading.current_thread() is threading.main_thread():
             self._earlier = {number: signal.signal(number, handler) for number in _SIGNALS}
 
 
 class Raised(_Handled):
-    """A context in which the first signal raises `Interrupted`; the process is to end on it.
+    """A context in which the first signal raises `Interrupted`, which ends the process.
 
-    Later ones do nothing, after the context, too: what is done about the first (temporary
-    files are removed, a line is said) should end. What is raised within a destructor, or
-    within library code that catches everything, is lost on the way: it is raised again.
+    Later signals are ignored, also after the context, so that the cleanup (temporary files,
+    the message) is not interrupted itself. An exception raised in a destructor, or in library
+    code that catches everything, is lost: it is raised again until it gets through.
     """
 
     def __init__(self):
@@ -77,7 +77,7 @@ class Raised(_Handled):
         self._raise_if_lost(number)
 
     def _raise_if_lost(self, number: int) -> None:
-        # An exception that is on its way up, or is being handled, is referred to.
+        # While the exception propagates or is handled, something still refers to it.
         if self._raised() is None:
             interrupted = Interrupted(number)
             self._raised = weakref.ref(interrupted)
@@ -92,14 +92,13 @@ class Raised(_Handled):
 
 
 class Deferred(_Handled):
-    """A context in which signals are noted instead, after `hold` is called.
+    """A context in which signals are only recorded, once `hold` is called.
 
-    Nothing else is done about them, however many come: neither a step nor a checkpoint
-    is cut short, and, once there was one, neither is what follows the context. Outside
-    the main thread it notes none.
+    Neither a step nor a checkpoint is interrupted, however many signals come; after a
+    signal, neither is what follows the context. Outside the main thread nothing is recorded.
 
     Attributes:
-        received: the first signal; None while there is none.
+        received: the first signal; None if there was none.
     """
 
     def __init__(self):
@@ -111,13 +110,13 @@ class Deferred(_Handled):
             super().__exit__(*exception)
 
     def hold(self) -> None:
-        self._handle(self._note)
+        self._handle(self._record)
 
     def raise_if_received(self) -> None:
-        """For work that takes long and can be cut short after all."""
+        """To be called where a long task may be interrupted after all."""
         if self.received:
             raise Interrupted(self.received)
 
-    def _note(self, number: int, frame) -> None:
-        # Nothing is said here: a handler runs amid whatever the thread was saying.
+    def _record(self, number: int, frame) -> None:
+        # No message here: the handler may run while the thread is writing one.
         self.received = self.received or number

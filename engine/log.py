@@ -1,4 +1,4 @@
-"""What a run says to people: plain lines on standard error, above a bar if there is one."""
+"""Messages for people: plain lines on standard error, above the progress bar if there is one."""
 
 import sys
 
@@ -6,10 +6,10 @@ from tqdm import tqdm
 
 
 def info(line: str) -> None:
-    tqdm.write(line, file=sys.stderr)  # takes the bar off the screen while it writes
+    tqdm.write(line, file=sys.stderr)  # hides the progress bar while it writes
     sys.stderr.flush()
 
 
 def warn(line: str) -> None:
-    """For what must not be overlooked."""
+    """A line that must not be overlooked."""
     info(f"WARNING: {line}")

@@ -1,4 +1,4 @@
-"""Out of memory: one line that says how large a step was and what to change."""
+"""Out of memory: one line with the size of the step and what to change."""
 
 import contextlib
 import re
@@ -8,14 +8,14 @@ import tensorflow.compat.v1 as tf
 
 from engine.errors import UserError
 
-# TensorFlow's class is that of a full disk, too; a hint at its end speaks of OOM in any case.
+# TensorFlow raises the same class for a full disk; its message always mentions OOM at the end.
 _MEMORY = re.compile(r"OOM when|out of memory|MemoryError|(failed|unable) to allocate",
                      re.IGNORECASE)
 
 
 @contextlib.contextmanager
 def explained(explain: Callable[[], str]) -> Iterator[None]:
-    """Want of memory becomes a UserError with what `explain` says of it; no other error does."""
+    """Turns an out-of-memory error into a UserError with the text of `explain`; no other error."""
     try:
         yield
     except MemoryError as error:
@@ -27,7 +27,7 @@ def explained(explain: Callable[[], str]) -> Iterator[None]:
 
 
 def smaller_batch(batch_size: int, times: int) -> str:
-    """The flags that make the same training step in less memory; empty for one example."""
+    """Flags for the same training step in less memory; empty for a batch of one example."""
     divisors = [divisor for divisor in range(2, batch_size + 1) if batch_size % divisor == 0]
     if not divisors:
         return ""

@@ -1,85 +1,122 @@
-"""A file that is written piece by piece over any number of runs, and there only when it is whole.
+"""A file that is written in chunks over any number of runs, and has its name only when it is whole.
 
-Beside it is a record of what it is made of and how far it is: a process that is killed at
-any moment leaves a beginning that the next one goes on from.
+Until then it is PATH.part, with a record beside it of what it is made of and how much of it
+is done. A process may be killed at any moment: the next one resumes after the last chunk
+that was recorded.
 """
 
 import glob
 import json
 import os
-from typing import Any, Mapping
+from typing import Any, Mapping, Optional
 
-from engine import files
+from engine import files, log
 from engine.errors import UserError
 
+_RECORD_TYPES = {"facts": dict, "rows": int, "bytes": int}
 
-class GrowingFile:
+
+class ResumableFile:
     """The file and its record.
 
     Args:
-        path: of the file when it is whole.
-        facts: everything that shapes its content, in JSON values under names for people.
+        path: where the file is when it is whole.
+        facts: everything that determines the content, as JSON values under names for people.
+        keep_record: True: the record stays at PATH.json. The next run finds the file whole, and
+            a file with other facts, or of another origin, is an error. False: the record is at
+            PATH.part.json and goes when the file is whole. Whatever else is there is replaced.
+        header: what the file begins with.
 
     Attributes:
-        num_rows: of the input, whose output the file holds.
+        num_rows: how many rows of the input are done.
+        digest: what the last chunk came with, to recognize an input that has no name.
         is_whole: nothing is left to write.
 
     Raises:
-        UserError: the path holds something else.
+        UserError: with `keep_record`, the path holds something else.
     """
 
-    def __init__(self, path: str, facts: Mapping[str, Any]):
+    def __init__(self, path: str, facts: Mapping[str, Any], *, keep_record: bool,
+                 header: str = ""):
         self.path = path
-        self._partial = f"{path}.part"
-        self._record = f"{path}.json"
-        self._facts = json.loads(json.dumps(facts))
-        self.num_rows = self._num_bytes = 0
+        self.partial_path = f"{path}.part"
+        self.num_rows, self.digest = 0, ""
         self.is_whole = False
-        for leftover in glob.glob(f"{glob.escape(self._record)}.tmp-*"):  # of a killed process
+        self._num_bytes = 0
+        self._facts = json.loads(json.dumps(facts))
+        self._keep_record = keep_record
+        self._header = header
+        self._record_path = f"{path}.json" if keep_record else f"{self.partial_path}.json"
+        for leftover in glob.glob(f"{glob.escape(self._record_path)}.tmp-*"):  # of a killed process
             os.remove(leftover)
-        if os.path.exists(self._record):
-            self._go_on(files.read_json(self._record, "the record"))
-        elif os.path.exists(path):
+        if os.path.exists(self._record_path):
+            self._resume(files.read_json(self._record_path, "the record"))
+        elif keep_record and os.path.exists(path):
             raise UserError(f"{path} is there and was not written by this command; use another "
                             "--output_dir")
 
-    def _go_on(self, record: Mapping[str, Any]) -> None:
-        for name in sorted({*self._facts, *record["facts"]}):
-            earlier, now = record["facts"].get(name), self._facts.get(name)
-            if earlier != now:
-                raise UserError(f"{self.path} was made with another {name}: {_brief(earlier)} "
-                                f"there, {_brief(now)} now; use another --output_dir, or remove "
-                                "the file and its record .json")
-        size = _size_of(self._partial)
-        # Between its renaming and its last record a file is whole, too.
-        self.is_whole = size < 0 and _size_of(self.path) == record["bytes"]
+    def _resume(self, record: Any) -> None:
+        difference = _difference(record, self._facts)
+        if difference and self._keep_record:
+            raise UserError(f"{self.path} was made with another {difference}; use another "
+                            "--output_dir, or remove the file and its record .json")
+        size = _size_of(self.partial_path)
+        if difference:
+            if size >= 0:
+                log.warn(f"{self.partial_path} is from an interrupted run with another "
+                         f"{difference}: it is written anew")
+            os.remove(self._record_path)
+            return
+        # Killed just after it got its name, a file without a kept record is not known to be whole.
+        self.is_whole = (self._keep_record and size < 0
+                         and _size_of(self.path) == record["bytes"])
         if self.is_whole or size >= record["bytes"]:
             self.num_rows, self._num_bytes = record["rows"], record["bytes"]
+            self.digest = record.get("digest", "")
+        else:
+            os.remove(self._record_path)  # the beginning that it describes is gone
 
-    def append(self, text: str, num_rows: int) -> None:
-        """Writes the next piece, which comes of so many more rows; it is safe when this returns."""
-        content = text.encode("utf-8")
-        with open(self._partial, "r+b" if self._num_bytes else "wb") as file:
+    def append(self, text: str, num_rows: int, digest: str = "") -> None:
+        """Writes the next chunk, made from so many more rows. It is safe when this returns."""
+        content = (text if self.num_rows else self._header + text).encode("utf-8")
+        self._write(content)
+        self.num_rows += num_rows
+        self.digest = digest
+        record = {"facts": self._facts, "rows": self.num_rows, "bytes": self._num_bytes}
+        files.write_json(self._record_path, {**record, "digest": digest} if digest else record)
+
+    def _write(self, content: bytes) -> None:
+        with open(self.partial_path, "r+b" if self._num_bytes else "wb") as file:
             file.truncate(self._num_bytes)  # what a killed process had not recorded yet
             file.seek(self._num_bytes)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         self._num_bytes += len(content)
-        self.num_rows += num_rows
-        files.write_json(self._record, {
-            "facts": self._facts, "rows": self.num_rows, "bytes": self._num_bytes})
 
     def finish(self) -> None:
         """Gives the file its name."""
-        if _size_of(self._partial) > self._num_bytes:
-            os.truncate(self._partial, self._num_bytes)
-        os.replace(self._partial, self.path)
+        self._write(b"" if self.num_rows else self._header.encode("utf-8"))
+        os.replace(self.partial_path, self.path)
         self.is_whole = True
+        if not self._keep_record and os.path.exists(self._record_path):
+            os.remove(self._record_path)
+
+
+def _difference(record: Any, facts: Mapping[str, Any]) -> Optional[str]:
+    """The first fact that a record has otherwise, with both values; None if there is none."""
+    if not isinstance(record, dict) or not all(
+            isinstance(record.get(name), kind) for name, kind in _RECORD_TYPES.items()):
+        return "version of this program"
+    for name in sorted({*facts, *record["facts"]}):
+        earlier, now = record["facts"].get(name), facts.get(name)
+        if earlier != now:
+            return f"{name}: {_brief(earlier)} there, {_brief(now)} now"
+    return None
 
 
 def _size_of(path: str) -> int:
-    """In bytes; -1 where there is no such file."""
+    """In bytes; -1 if there is no such file."""
     return os.path.getsize(path) if os.path.exists(path) else -1
 
 

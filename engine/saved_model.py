@@ -1,7 +1,7 @@
 """A model in TensorFlow's own formats: a SavedModel, or one graph with the weights in it.
 
-What is written loads in TensorFlow 1.15 and in 2.15, whichever wrote it: no functions, no
-attribute that only the newer one knows, and no value that an older one would have to guess.
+Both formats load in TensorFlow 1.15 and in 2.15, whichever of them wrote the file: there are no
+functions, no attributes that only 2.15 knows, and no values that 1.15 would have to infer.
 """
 
 import os
@@ -19,13 +19,13 @@ GRAPH_FILE = "saved_model.pb"
 ASSETS = "assets.extra"  # what belongs to a SavedModel without being read by its graph
 FLOAT_TYPES = ("float32", "float16")
 
-# TensorFlow 2.15 names a variable's handle twice; a gradient's name means something to the
-# process that made it alone; shapes are worked out again by who reads the graph.
+# 2.15 adds a second name to a variable's handle; the name of a custom gradient is known only to
+# the process that defined it; shapes are inferred again by whoever loads the graph.
 _NOT_PORTABLE = ("debug_name", "_gradient_op_type", "_output_shapes")
 
 
 class Signature(NamedTuple):
-    """The inputs and outputs of a model, each a tensor that has its name here in the graph."""
+    """The inputs and outputs of a model by name, which is also the tensor's name in the graph."""
     inputs: Dict[str, tf.Tensor]
     outputs: Dict[str, tf.Tensor]
 
@@ -38,7 +38,7 @@ def is_there(folder: str) -> bool:
 
 
 def open_variables(folder: str) -> checkpoints.Checkpoint:
-    """The variables of a SavedModel. Raises a UserError where they are missing or damaged."""
+    """The variables of a SavedModel. Raises a UserError if they are missing or damaged."""
     return checkpoints.open_checkpoint(
         os.path.join(folder, "variables", "variables"), "the exported model's checkpoint")
 
@@ -47,7 +47,7 @@ def write(folder: str, build: Build, checkpoint: checkpoints.Checkpoint) -> None
     """Writes the model with the checkpoint's values into an empty folder.
 
     Raises:
-        UserError: the checkpoint is not of this model.
+        UserError: the checkpoint belongs to another model.
     """
     with tf.Graph().as_default() as graph, _session_without_gpu(graph) as session:
         with tf.variable_scope("", use_resource=True, custom_getter=_at_zero):
@@ -70,8 +70,8 @@ def write_frozen_graph(path: str, build: Build, checkpoint: checkpoints.Checkpoi
     """Writes the model as one GraphDef whose weights are constants.
 
     Args:
-        float_type: of the constants, one of FLOAT_TYPES; whatever it is, the model computes
-            with 32 bits.
+        float_type: the constants' type, one of FLOAT_TYPES; the model computes in float32
+            either way.
 
     Raises:
         UserError: a weight is too large for the type.
@@ -92,14 +92,14 @@ def _session_without_gpu(graph: tf.Graph) -> tf.Session:
 
 
 def _at_zero(getter, name: str, *args, **kwargs) -> tf.Variable:
-    """A variable that draws no random values: they come from the checkpoint."""
+    """A variable initialized to zero: its values come from the checkpoint."""
     return getter(name, *args, **{**kwargs, "initializer": tf.zeros_initializer()})
 
 
 def _constants(checkpoint: checkpoints.Checkpoint, float_type: str):
-    """A getter of constants with a checkpoint's values in place of variables."""
+    """A variable getter that returns constants with a checkpoint's values."""
     def constant(getter, name: str, *args, **kwargs) -> tf.Tensor:
-        with np.errstate(over="ignore"):  # said below
+        with np.errstate(over="ignore"):  # reported below
             value = tf.train.load_variable(checkpoint.path, name).astype(float_type)
         if not np.isfinite(value).all():
             raise UserError(f"{checkpoint.path}: {name} has values that {float_type} cannot hold; "
@@ -109,17 +109,17 @@ def _constants(checkpoint: checkpoints.Checkpoint, float_type: str):
 
 
 def _as_proto(value: np.ndarray) -> tensor_pb2.TensorProto:
-    """As its bytes: TensorFlow 1.15 itself writes a number of 16 bits in up to three of them."""
+    """The value as raw bytes: TensorFlow 1.15 itself would take up to 3 bytes for a float16."""
     return tensor_pb2.TensorProto(
         dtype=tf.as_dtype(value.dtype).as_datatype_enum,
         tensor_shape=tf.TensorShape(value.shape).as_proto(), tensor_content=value.tobytes())
 
 
 def _cast_rows_only(graph_def: tf.GraphDef) -> None:
-    """Casts the rows that are looked up in a table, where the whole table would be.
+    """Casts only the rows that are looked up in a table, not the whole table.
 
-    TensorFlow casts small constants once; a table of all words it casts in every call, which
-    took longer than a text does in a model of 6 layers.
+    TensorFlow casts small constants once, but the table of word embeddings in every call, which
+    took longer than a text in a model of 6 layers.
     """
     nodes = {node.name: node for node in graph_def.node}
     for name, node in nodes.items():

@@ -15,17 +15,17 @@ _IDEOGRAPH = re.compile(f"[{_CLASS}]")
 
 
 def runs(text: str) -> List[str]:
-    """`text` cut where ideographs begin and end; the tokens of the parts are those of the text."""
+    """`text` split where ideographs begin and end; the parts have the same tokens as the text."""
     return _RUN.findall(text)
 
 
 def is_run(part: str) -> bool:
-    """Whether a part from `runs` is one of ideographs."""
+    """Whether a part from `runs` consists of ideographs."""
     return bool(_IDEOGRAPH.match(part))
 
 
 def load_segmenter() -> Callable[[str], np.ndarray]:
-    """A function: run of ideographs -> whether a word begins at each of them, bool [len(run)].
+    """A function: run of ideographs -> whether a word begins at each one, bool [len(run)].
 
     Raises:
         UserError: jieba is not installed.

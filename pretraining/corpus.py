@@ -15,10 +15,10 @@ from pretraining import chinese_words, workers
 from pretraining.texts import Sentence
 from tokenization import BatchTokenizer
 
-_PIECE_CHARACTERS = 1 << 18  # of text that a process tokenizes at a time
+_CHUNK_CHARACTERS = 1 << 18  # of text that a process tokenizes at a time
 _BLOCK_SENTENCES = 1 << 20  # that are looked at in one go for where documents begin
-# Shares of tokens that the vocabulary does not know: of a text in a language of its own,
-# or one that was lower-cased for another vocabulary, it is most of them.
+# Shares of [UNK]. If the vocabulary is of another language or casing than the text, most
+# tokens are [UNK].
 _UNKNOWN_WARNING, _UNKNOWN_ERROR = 0.05, 0.5
 
 # Where the words of a run of ideographs begin: bool [len(run)].
@@ -26,27 +26,27 @@ Segmenter = Callable[[str], np.ndarray]
 
 
 class Corpus(NamedTuple):
-    """A tokenized corpus; sentences without tokens, and documents without any, are left out."""
-    sentences: store.Store  # ids, ragged; word_starts, ragged, where asked for; document; label
+    """A tokenized corpus, without sentences that have no tokens."""
+    sentences: store.Store  # ids, ragged; word_starts, ragged, with a segmenter; document; label
     documents: store.Store  # first_sentence
 
     @property
     def ids(self) -> np.ndarray:
-        """Of all sentences in a row."""
+        """The token ids of all sentences, one after the other."""
         return self.sentences.flat("ids")
 
     @property
     def word_starts(self) -> Optional[np.ndarray]:
-        """Whether a word begins at each id; None where only the vocabulary says so."""
+        """Whether a word begins at each id; None if it is the vocabulary that tells."""
         return self.sentences.flat("word_starts") if "word_starts" in self.sentences else None
 
     @property
     def ends(self) -> np.ndarray:
-        """Where each sentence begins in `ids`, and the end, [number of sentences + 1]."""
+        """Where each sentence begins in `ids`, and the end: [number of sentences + 1]."""
         return self.sentences.offsets("ids")
 
     def document_range(self, document: int) -> Tuple[int, int]:
-        """Its first sentence, and the first of the next document."""
+        """A document's first sentence, and the first of the next document."""
         first = self.documents.scalars("first_sentence")
         is_last = document == len(first) - 1
         return int(first[document]), len(self.sentences) if is_last else int(first[document + 1])
@@ -57,7 +57,7 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
     """Tokenizes sentences into new stores in `directory`.
 
     Args:
-        segmenter: finds the words of Chinese text; None where each ideograph is one.
+        segmenter: finds the words of Chinese text; None to take each ideograph for a word.
 
     Raises:
         UserError: there is no text, or the vocabulary knows little of it.
@@ -68,14 +68,14 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
                "label": store.Column("uint8", ragged=False)}
     if segmenter:
         columns["word_starts"] = store.Column("uint8", ragged=True)
-    pieces = in_chunks(sentences, _PIECE_CHARACTERS, lambda sentence: len(sentence.text))
+    sentence_chunks = in_chunks(sentences, _CHUNK_CHARACTERS, lambda sentence: len(sentence.text))
     encode = functools.partial(_encode, tokenizer=tokenizer, segmenter=segmenter)
     unknown = 0
 
     def chunks() -> Iterator[store.Chunk]:
         nonlocal unknown
         with Counter("Tokenizing", unit="sentences") as counter:
-            for chunk in workers.in_order(encode, pieces, num_processes):
+            for chunk in workers.in_order(encode, sentence_chunks, num_processes):
                 unknown += np.count_nonzero(chunk["ids"][0] == tokenizer.vocab["[UNK]"])
                 counter.advance(len(chunk["document"]))
                 yield chunk
@@ -108,14 +108,14 @@ def _encode(sentences: List[Sentence], tokenizer: BatchTokenizer,
 
 def _encode_words(texts: Iterable[str], tokenizer: BatchTokenizer,
                   segmenter: Segmenter) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids of texts in a row, where words begin, and the number of each text's ids."""
+    """The ids of all texts, whether a word begins at each, and the number of ids of each text."""
     runs_of_texts = [chinese_words.runs(text) for text in texts]
     runs = list(itertools.chain.from_iterable(runs_of_texts))
     ids, run_lengths = tokenizer.encode_batch(runs)
     starts = ~piece_flags(tokenizer)[ids]
     ends = np.cumsum(run_lengths)
     for run, end, length in zip(runs, ends, run_lengths):
-        # Ideographs that this Python's Unicode does not know yet have no token.
+        # Ideographs newer than this Python's Unicode tables have no token.
         if chinese_words.is_run(run) and len(run) == length:
             starts[end - length:end] = segmenter(run)
     text_ends = np.cumsum([len(text_runs) for text_runs in runs_of_texts])
@@ -125,7 +125,7 @@ def _encode_words(texts: Iterable[str], tokenizer: BatchTokenizer,
 
 @functools.lru_cache(maxsize=1)
 def piece_flags(tokenizer: BatchTokenizer) -> np.ndarray:
-    """Of each id, whether it goes on with a word instead of beginning one; bool [vocab size]."""
+    """Whether each id continues a word (##...) instead of beginning one, bool [vocab size]."""
     flags = np.zeros(max(tokenizer.vocab.values()) + 1, bool)
     flags[[index for token, index in tokenizer.vocab.items() if token.startswith("##")]] = True
     return flags
@@ -144,7 +144,7 @@ def _first_sentences(documents: np.ndarray) -> Iterator[store.Chunk]:
 def _check_unknown(share: float) -> None:
     if share >= _UNKNOWN_ERROR:
         raise UserError(f"--vocab_file knows too little of the text: {share:.0%} of its tokens are "
-                        "[UNK]; give the vocabulary of the text's language, and --do_lower_case "
-                        "as it wants it, or make one with pretraining.create_vocab")
+                        "[UNK]; give a vocabulary for the text's language, with the right "
+                        "--do_lower_case, or make one with pretraining.create_vocab")
     if share >= _UNKNOWN_WARNING:
         log.warn(f"{share:.1%} of the tokens are [UNK]: the vocabulary knows little of the text")

@@ -1,4 +1,4 @@
-"""A vocabulary for one's own text: trained on it, or an existing one with words of its domain.
+"""A vocabulary for your own text: trained on it, or an existing one extended by domain words.
 
   python -m pretraining.create_vocab --input_file='books/*.txt' --output_dir=vocab
 
@@ -8,9 +8,9 @@ and [UNK], [CLS], [SEP], [MASK] where BERT's vocabularies have them.
   python -m pretraining.create_vocab --extend_vocab --vocab_file=$BERT/vocab.txt \\
     --init_checkpoint=$BERT/bert_model.ckpt --words_file=words.txt --output_dir=extended
 
-gives [unused] rows to the words of a file, or, with --input_file, to those words of a text
-that are cut into pieces most often; writes vocab.txt and bert_model.ckpt, in which the
-embedding of each such word is the mean of its pieces' and all else is as it was.
+gives [unused] rows to the words of a file, or, with --input_file, to the words of a text
+whose splitting into WordPieces costs the most tokens; writes vocab.txt and bert_model.ckpt, in
+which the embedding of each such word is the mean of its WordPieces' and all else is unchanged.
 """
 
 import os
@@ -27,7 +27,7 @@ from engine import checkpoints, command, files, log
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import texts, vocabularies
-from tokenization import BatchTokenizer, FullTokenizer
+from tokenization import FullTokenizer
 
 import tensorflow.compat.v1 as tf
 
@@ -47,18 +47,18 @@ def define_flags() -> flags.FlagValues:
            "and directories; .gz is unpacked")
     define(flags.DEFINE_string, "output_dir", None, "the folder to write; new or empty")
     define(flags.DEFINE_bool, "do_lower_case", True, "lower-case the text and drop its accents")
-    define(flags.DEFINE_integer, "vocab_size", 30522, "rows of a new vocabulary, at most",
+    define(flags.DEFINE_integer, "vocab_size", 30522, "most rows of a new vocabulary",
            lower_bound=6)
     define(flags.DEFINE_integer, "num_unused", 99, "unused rows of a new vocabulary",
            lower_bound=0)
-    define(flags.DEFINE_integer, "min_frequency", 2, "how often a piece of a new vocabulary must "
+    define(flags.DEFINE_integer, "min_frequency", 2, "how often a token of a new vocabulary must "
            "occur", lower_bound=1)
     define(flags.DEFINE_bool, "extend_vocab", False, "give unused rows of a vocabulary to words")
     define(flags.DEFINE_string, "vocab_file", None, "the vocabulary to extend")
     define(flags.DEFINE_string, "init_checkpoint", None, "the checkpoint to extend")
     define(flags.DEFINE_string, "words_file", None, "words to give rows to, one a line")
-    define(flags.DEFINE_integer, "num_words", None, "how many words of --input_file are given "
-           "rows, at most; all unused rows", lower_bound=1)
+    define(flags.DEFINE_integer, "num_words", None, "most words of --input_file that are given "
+           "rows; default: as many as there are unused rows", lower_bound=1)
     flags.mark_flag_as_required("output_dir", flag_values=values)
     return values
 
@@ -90,18 +90,14 @@ def extend(flag_values: flags.FlagValues) -> None:
     for name in ("vocab_file", "init_checkpoint"):
         if not flag_values[name].value:
             raise UserError(f"--extend_vocab needs --{name}")
-    files.require_file(flag_values.vocab_file, "--vocab_file")
+    tokenizer = vocabulary.load_tokenizer(flag_values.vocab_file, flag_values.do_lower_case)
     checkpoint = checkpoints.open_checkpoint(flag_values.init_checkpoint)
     if vocabularies.WORD_EMBEDDINGS not in checkpoint.shapes:
         raise UserError(f"--init_checkpoint={checkpoint.path} has no "
-                        f"{vocabularies.WORD_EMBEDDINGS}: it is no model of BERT's")
+                        f"{vocabularies.WORD_EMBEDDINGS}: it is not a BERT")
     num_rows = checkpoint.shapes[vocabularies.WORD_EMBEDDINGS][0]
     tokens = vocabulary.read_tokens(flag_values.vocab_file, num_rows)
     check_vocab_size(flag_values.vocab_file, len(tokens), num_rows, "--init_checkpoint")
-    try:
-        tokenizer = BatchTokenizer(flag_values.vocab_file, flag_values.do_lower_case)
-    except ValueError as error:
-        raise UserError(f"--vocab_file: {error}") from error
     with files.new_folder(flag_values.output_dir, "--output_dir") as folder:
         words = _words(flag_values, tokenizer, len(vocabularies.unused_rows(tokens)))
         extended, added = vocabularies.extend(tokens, words, tokenizer)
@@ -121,7 +117,7 @@ def extend(flag_values: flags.FlagValues) -> None:
 
 
 def _words(flag_values: flags.FlagValues, tokenizer: FullTokenizer, num_rows: int) -> List[str]:
-    """The words of the file, all of which must fit, or the best ones of the text."""
+    """The words of --words_file, which must all fit, or the best ones of --input_file."""
     if bool(flag_values.words_file) == bool(flag_values.input_file):
         raise UserError("--extend_vocab needs one of --words_file and --input_file")
     if flag_values.input_file:

@@ -1,7 +1,7 @@
 """Pretraining examples, from TFRecord files into a store, and batches out of it.
 
-Examples come with their masks, or get others in each epoch, as a function of the seed,
-the epoch and their number alone. Knows nothing of a model.
+Examples come with their masks, or get other masks in each epoch, as a function of the seed,
+the epoch and the example's number alone.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 import numpy as np
 
-from encoder import pretraining_tfrecords
+from encoder import pretraining_tfrecords, vocabulary
 from encoder.pretraining_tfrecords import Sizes
 from engine import files
 from engine.data import store
@@ -18,9 +18,8 @@ from engine.data.batches import Features, Source, token_features
 from engine.errors import UserError
 from pretraining import masking
 from pretraining.counter_rng import keys_of
-from tokenization import BatchTokenizer
 
-# Of the masks of examples that are evaluated: the same in each run, whatever its --seed.
+# The seed of masks in evaluations: the same for each run, whatever its --seed.
 _EVALUATION_SEED = 0
 
 
@@ -30,17 +29,18 @@ class RecordSet(NamedTuple):
     content_hash: str  # of the files
     max_seq_length: int
     dynamic_padding: bool
-    scheme: Optional[masking.Scheme]  # of masks that are drawn anew; None: they are in the records
-    most_masked: np.ndarray  # in examples of up to so many tokens, [max_seq_length + 1]
+    scheme: Optional[masking.Scheme]  # how masks are drawn; None: they are in the records
+    # The most masked tokens in examples of up to so many tokens, [max_seq_length + 1].
+    most_masked: np.ndarray
 
     def __len__(self) -> int:
         return len(self.records)
 
     @property
     def has_next_sentences(self) -> bool:
-        """Whether there is something to learn from the labels: not where all are the same.
+        """Whether the next-sentence labels differ, so that there is something to learn.
 
-        Examples of one text have the label 0, so that the original reads them.
+        Examples with a single text all have the label 0, so that the original can read them.
         """
         labels = self.records.flat("next_sentence_label")
         return bool((labels != labels[0]).any())
@@ -49,10 +49,10 @@ class RecordSet(NamedTuple):
         """What the engine reads batches from; training draws masks from `seed`.
 
         Features: input_ids, input_mask, segment_ids, int32 [b, t]; masked_lm_positions,
-        masked_lm_ids, int32 [b, p], masked_lm_weights, float32 [b, p], p being the most that
-        is masked in examples of up to t tokens; next_sentence_labels, int32 [b]. While
-        training, the mean of an example's weight over all of the step, too, Google's 1e-5 added
-        to the sum of them: masked_lm_mean_weight, float32 [b], the same number for each.
+        masked_lm_ids, int32 [b, p], masked_lm_weights, float32 [b, p], where p is the most
+        masked tokens in examples of up to t tokens; next_sentence_labels, int32 [b]. In
+        training also masked_lm_mean_weight, float32 [b]: the sum of weights per example,
+        averaged over the whole step (with Google's 1e-5 added), the same for all examples.
         """
         def fetch(indices: np.ndarray, length: int) -> Features:
             return self._features(indices, keys_of(_EVALUATION_SEED, 0, indices), length)
@@ -94,13 +94,13 @@ class RecordSet(NamedTuple):
 
 def load_records(patterns: str, flag: str, sizes: Sizes, store_dir: str, *,
                  vocab_file: Optional[str], dynamic_padding: bool) -> RecordSet:
-    """Opens the examples of TFRecord files, preparing them first where needed.
+    """Opens the examples of TFRecord files, preparing them first if needed.
 
     Args:
-        patterns: names of the files, patterns and directories, comma-separated.
-        flag: which holds them, for messages.
-        vocab_file: for records whose masks are to be drawn; where given, it must be the one that
-            the files were made with.
+        patterns: names of files, patterns and directories, comma-separated.
+        flag: the flag that gives them, for messages.
+        vocab_file: needed to draw masks; if given, it must be the one that the files were made
+            with.
 
     Raises:
         UserError: the files hold no examples of these sizes.
@@ -126,9 +126,8 @@ def _most_masked(records: store.Records, max_seq_length: int) -> np.ndarray:
 
 
 def _check_vocab(paths: List[str], vocab_file: str) -> None:
-    """Compares with what `create_data` has noted; the original notes nothing."""
-    with open(files.require_file(vocab_file, "--vocab_file"), "rb") as file:
-        digest = files.hash_of(file.read())
+    """Compares the vocabulary with that in the settings of `create_data`, if there are any."""
+    digest = vocabulary.content_hash(vocab_file)
     for path in paths:
         facts_path = f"{path}.json"
         if not os.path.exists(facts_path):
@@ -138,7 +137,7 @@ def _check_vocab(paths: List[str], vocab_file: str) -> None:
 
 
 def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> masking.Scheme:
-    """How masks are drawn, as `create_data` has noted it beside each file of records."""
+    """How masks are drawn, from the settings that `create_data` wrote beside each file."""
     first, facts = paths[0], _mask_facts(paths[0])
     for path in paths[1:]:
         if _mask_facts(path) != facts:
@@ -151,10 +150,10 @@ def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> maskin
         raise pretraining_tfrecords.too_many_predictions(
             first, facts["max_predictions_per_seq"], sizes.max_predictions_per_seq)
     scheme = masking.Scheme.of(
-        BatchTokenizer(vocab_file, facts["do_lower_case"]), shape=facts["mask_shape"],
-        masked_lm_prob=facts["masked_lm_prob"],
+        vocabulary.load_tokenizer(vocab_file, facts["do_lower_case"], needs_mask=True),
+        shape=facts["mask_shape"], masked_lm_prob=facts["masked_lm_prob"],
         max_predictions_per_seq=facts["max_predictions_per_seq"])
-    if scheme.vocab_size > sizes.vocab_size:  # any of its tokens may stand in a masked place
+    if scheme.vocab_size > sizes.vocab_size:  # any of its tokens may replace a masked one
         raise UserError(f"--vocab_file={vocab_file} has {scheme.vocab_size:,} entries, and "
                         f"--bert_config_file says vocab_size {sizes.vocab_size:,}: they must "
                         "belong to the same model")
@@ -162,7 +161,7 @@ def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> maskin
 
 
 def _mask_facts(path: str) -> Dict[str, Any]:
-    facts = files.read_json(f"{path}.json", f"{path} has records whose masks are to be drawn; how, "
-                            "says the file")
+    facts = files.read_json(f"{path}.json", f"{path} needs masks to be drawn as described in "
+                            "the file")
     return {name: facts[name] for name in ("mask_shape", "masked_lm_prob", "vocab_sha256",
                                            "max_predictions_per_seq", "do_lower_case")}

@@ -6,6 +6,7 @@ from typing import ContextManager, Dict, Mapping
 
 import numpy as np
 
+from encoder.pretraining_heads import require_masked_lm_head
 from engine import checkpoints, files, inference, log
 from engine.data.batches import Source
 from engine.errors import UserError
@@ -22,7 +23,6 @@ NEXT_SENTENCE_ACCURACY = "next_sentence_accuracy"
 METRICS = ("masked_lm_accuracy", NEXT_SENTENCE_ACCURACY)
 LOSS = "loss"
 
-_MASKED_LM_HEAD = "cls/predictions/output_bias"
 _NEXT_SENTENCE_HEAD = "cls/seq_relationship/output_bias"
 
 
@@ -97,12 +97,4 @@ def _checkpoint(job: Job) -> checkpoints.Checkpoint:
     if not checkpoint:
         raise UserError(f"--output_dir={job.settings.output_dir} holds no model; train one (--do_train), or "
                         "give one as --init_checkpoint")
-    return with_masked_lm_head(checkpoint)
-
-
-def with_masked_lm_head(checkpoint: checkpoints.Checkpoint) -> checkpoints.Checkpoint:
-    """Returns `checkpoint`; raises a UserError where it lacks the head that guesses words."""
-    if _MASKED_LM_HEAD not in checkpoint.shapes:
-        raise UserError(f"{checkpoint.path} has no masked-LM head (cls/predictions): give one that "
-                        "was pretrained, or train it first (python -m pretraining.run --do_train)")
-    return checkpoint
+    return require_masked_lm_head(checkpoint)

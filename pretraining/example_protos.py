@@ -1,8 +1,8 @@
 """Arrays → serialized `tf.train.Example` messages, many at a time and without TensorFlow.
 
-Every example of a set has the same features with the same number of values, so that a
-batch becomes bytes in a few array operations. The layout is that of TensorFlow's
-example.proto and feature.proto in the protocol buffers' wire format.
+All examples of a set have the same features with the same number of values, so that a few
+array operations serialize a batch. The layout is that of TensorFlow's example.proto and
+feature.proto in the wire format of protocol buffers.
 """
 
 import functools
@@ -19,14 +19,14 @@ def serialize(features: Mapping[str, np.ndarray]) -> List[bytes]:
 
     Args:
         features: by name, each [number of examples, number of values]; float32, or integers
-            of at least 0 and below 2**28.
+            from 0 up to 2**28 - 1.
     """
     columns = [_entries(name, values) for name, values in sorted(features.items())]
     return [_delimited(1, b"".join(row)) for row in zip(*columns)]
 
 
 def _entries(name: str, values: np.ndarray) -> Iterator[bytes]:
-    """An entry of the map from names to features for each row."""
+    """For each row its entry in the map from names to features."""
     if values.dtype == np.float32:
         kind, lengths = _FLOAT_LIST, np.full(len(values), 4 * values.shape[1])
         packed = values.astype("<f4").tobytes()
@@ -45,14 +45,14 @@ def _varints(values: np.ndarray):
     packed = np.empty(flat_sizes.sum(), np.uint8)
     for digit in range(flat_sizes.max() if len(flat_sizes) else 0):
         has_digit = flat_sizes > digit
-        goes_on = (flat_sizes[has_digit] > digit + 1).astype(np.uint8) << 7
-        packed[starts[has_digit] + digit] = flat[has_digit] >> 7 * digit & 127 | goes_on
+        more_follow = (flat_sizes[has_digit] > digit + 1).astype(np.uint8) << 7
+        packed[starts[has_digit] + digit] = flat[has_digit] >> 7 * digit & 127 | more_follow
     return packed.tobytes(), sizes.sum(axis=1)
 
 
 @functools.lru_cache(maxsize=4096)  # lengths vary by a few hundred
 def _entry_header(name: str, kind: int, length: int) -> bytes:
-    """All of an entry that stands before so many bytes of packed values."""
+    """The bytes of an entry that precede `length` bytes of packed values."""
     values = bytes([1 << 3 | _LENGTH_DELIMITED]) + _varint(length)
     feature = bytes([kind << 3 | _LENGTH_DELIMITED]) + _varint(len(values) + length)
     value = bytes([2 << 3 | _LENGTH_DELIMITED]) + _varint(

@@ -1,7 +1,7 @@
-"""Stretches of a corpus → the features of examples: [CLS] first [SEP] second [SEP], masked or not.
+"""Spans of a corpus → the features of examples: [CLS] first [SEP] second [SEP], masked or not.
 
-Frozen masks give the original's seven features. Records for masks that are drawn while
-training have the tokens as they are, and where words begin.
+With frozen masks these are the original's seven features. For masks that are drawn in
+training, they are the unmasked tokens and where words begin.
 """
 
 from typing import Dict, NamedTuple, Optional
@@ -13,7 +13,7 @@ from pretraining import counter_rng, masking
 from pretraining.corpus import Corpus, piece_flags
 from tokenization import BatchTokenizer
 
-# Of the key of an example's masks and of the order of the examples.
+# Counters of random keys: for the masks of an example, and for the order of the examples.
 _MASKS, _ORDER = range(2)
 
 
@@ -24,16 +24,16 @@ class Assembly(NamedTuple):
     tokenizer: BatchTokenizer
     max_seq_length: int
     whole_words: bool
-    scheme: Optional[masking.Scheme]  # None: masks are drawn while training
+    scheme: Optional[masking.Scheme]  # None: masks are drawn in training
     seed: int
 
     def features(self, start: int, end: int) -> Dict[str, np.ndarray]:
-        """Of the examples at places start..end - 1 of a random order, each [end - start, …].
+        """The features of the examples start..end - 1 of a random order, each [end - start, …].
 
-        Frozen: `input_ids`, `input_mask`, `segment_ids` int32 [B, L]; `masked_lm_positions`,
-        `masked_lm_ids` int32 and `masked_lm_weights` float32 [B, max_predictions_per_seq];
-        `next_sentence_labels` int32 [B, 1]. Otherwise `word_starts` [B, L] in the place of
-        the three of the masks.
+        With frozen masks: `input_ids`, `input_mask`, `segment_ids` int32 [B, L];
+        `masked_lm_positions`, `masked_lm_ids` int32 and `masked_lm_weights` float32
+        [B, max_predictions_per_seq]; `next_sentence_labels` int32 [B, 1]. Without: `word_starts`
+        [B, L] instead of the three features of the masks.
         """
         count = len(self.examples)
         order_seed = int(counter_rng.keys_of(self.seed, _ORDER)[0])
@@ -49,29 +49,30 @@ class Assembly(NamedTuple):
         def column(name: str) -> np.ndarray:
             return self.examples.scalars(name, indices).astype(np.int64)[:, np.newaxis]
 
-        places = np.arange(self.max_seq_length)
+        positions = np.arange(self.max_seq_length)
         first_end = 1 + column("first_length")  # the first [SEP]
         second_length = column("second_length")
         second_end = first_end + second_length + (second_length > 0)  # the last [SEP]
-        in_first = (places > 0) & (places < first_end)
-        in_second = (places > first_end) & (places < second_end)
+        in_first = (positions > 0) & (positions < first_end)
+        in_second = (positions > first_end) & (positions < second_end)
         is_text = in_first | in_second
-        sources = np.where(in_first, column("first_start") + places - 1,
-                           column("second_start") + places - first_end - 1)[is_text]
+        sources = np.where(in_first, column("first_start") + positions - 1,
+                           column("second_start") + positions - first_end - 1)[is_text]
         input_ids = np.zeros(is_text.shape, np.int32)
         input_ids[:, 0] = self.tokenizer.cls_id
-        input_ids[(places == first_end) | (places == second_end)] = self.tokenizer.sep_id
+        input_ids[(positions == first_end) | (positions == second_end)] = self.tokenizer.sep_id
         input_ids[is_text] = self.corpus.ids[sources]
         word_starts = np.zeros(is_text.shape, np.int32)
         word_starts[is_text] = self._word_starts(sources)
         return {"input_ids": input_ids,
-                "input_mask": (places <= second_end).astype(np.int32),
-                "segment_ids": ((places > first_end) & (places <= second_end)).astype(np.int32),
+                "input_mask": (positions <= second_end).astype(np.int32),
+                "segment_ids": ((positions > first_end)
+                                & (positions <= second_end)).astype(np.int32),
                 "word_starts": word_starts,
                 "next_sentence_labels": column("label").astype(np.int32)}
 
     def _word_starts(self, sources: np.ndarray) -> np.ndarray:
-        """Whether what is masked as a whole begins at these places of the corpus."""
+        """Whether a unit that is masked as a whole begins at these positions of the corpus."""
         if not self.whole_words:
             return np.ones(len(sources), np.int32)
         if self.corpus.word_starts is not None:

@@ -1,7 +1,7 @@
-"""Which stretches of a corpus make an example: the original's pairs, blocks, single sentences.
+"""Which spans of a corpus make an example: the original's pairs, blocks, single sentences.
 
-An example is where its texts begin in the corpus and how long they are, so that a
-hundred million of them can be drawn, kept on disk and shuffled before a token is copied.
+Here an example is only where its texts begin in the corpus and how long they are, so that a
+hundred million examples can be drawn, kept on disk and shuffled before a token is copied.
 """
 
 from typing import Callable, Iterator, List, Mapping, NamedTuple, Tuple
@@ -13,7 +13,7 @@ from engine.data import store
 from pretraining.corpus import Corpus
 
 _DRAWS_OF_ANOTHER_DOCUMENT = 10
-_BLOCK_SENTENCES = 4096  # in the documents that one random state serves, more or less
+_BLOCK_SENTENCES = 4096  # about as many as share a random state
 
 COLUMNS = {"first_start": store.Column("int64", ragged=False),
            "first_length": store.Column("int32", ragged=False),
@@ -22,12 +22,12 @@ COLUMNS = {"first_start": store.Column("int64", ragged=False),
            "label": store.Column("uint8", ragged=False)}
 
 # Beginning and end in the corpus of a first and a second text, and next_sentence_label.
-_Stretches = Tuple[int, int, int, int, int]
+_Spans = Tuple[int, int, int, int, int]
 
 
 class Settings(NamedTuple):
     """How examples are drawn."""
-    objective: str  # of OBJECTIVES
+    objective: str  # one of OBJECTIVES
     max_seq_length: int
     short_seq_prob: float
     dupe_factor: int
@@ -35,14 +35,14 @@ class Settings(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Documents in a row, in one of the passes over the corpus."""
+    """Consecutive documents in one of the passes over the corpus."""
     number: int
     repetition: int
     documents: range
 
 
 def blocks(corpus: Corpus, settings: Settings) -> Iterator[Block]:
-    """All documents, as often as `dupe_factor` says, in blocks that the corpus alone shapes."""
+    """All documents, `dupe_factor` times, in blocks that depend on the corpus alone."""
     num_documents = len(corpus.documents)
     size = max(1, _BLOCK_SENTENCES * num_documents // len(corpus.sentences))
     for repetition in range(settings.dupe_factor):
@@ -54,7 +54,7 @@ def draw(block: Block, corpus: Corpus, settings: Settings) -> store.Chunk:
     """The examples of a block, as the columns of a store."""
     random = np.random.RandomState([settings.seed, block.repetition, block.number])
     limit = settings.max_seq_length - num_special_tokens(settings.objective)
-    drawn: List[_Stretches] = []
+    drawn: List[_Spans] = []
     for document in block.documents:
         target = limit
         if random.random_sample() < settings.short_seq_prob:
@@ -64,7 +64,7 @@ def draw(block: Block, corpus: Corpus, settings: Settings) -> store.Chunk:
         drawn, np.int64).reshape(-1, 5).T
     kept = truncated_lengths(first_end - first_start, second_end - second_start,
                              np.full(len(drawn), limit))
-    # What is too long loses tokens at both ends, by the toss of a coin for each.
+    # Too long texts lose tokens at a random end, drawn for each token, as in the original.
     first_cut = random.binomial(first_end - first_start - kept[0], 0.5)
     second_cut = random.binomial(second_end - second_start - kept[1], 0.5)
     return {"first_start": first_start + first_cut, "first_length": kept[0],
@@ -72,19 +72,22 @@ def draw(block: Block, corpus: Corpus, settings: Settings) -> store.Chunk:
 
 
 def num_special_tokens(objective: str) -> int:
-    """[CLS], and [SEP] behind each text."""
+    """The number of [CLS] and [SEP] in an example."""
     return 3 if objective in WITH_TWO_TEXTS else 2
 
 
 def _integer(random: np.random.RandomState, first: int, last: int) -> int:
-    """One of first..last."""
+    """A random integer from `first` to `last`, both included."""
     return first + int(random.random_sample() * (last - first + 1))
 
 
 def _sentence_pairs(corpus: Corpus, document: int, target: int,
-                    random: np.random.RandomState) -> Iterator[_Stretches]:
-    """The original's: sentences that fill `target` tokens, cut in two; half the time the second
-    part is exchanged for one from another document, and its sentences are used next."""
+                    random: np.random.RandomState) -> Iterator[_Spans]:
+    """The original's pairs: sentences of together `target` tokens, split in two.
+
+    Half the time the second part is replaced by one from another document, and its sentences
+    are used for the next example.
+    """
     ends = corpus.ends
     start, last = corpus.document_range(document)
     while start < last:
@@ -104,7 +107,7 @@ def _sentence_pairs(corpus: Corpus, document: int, target: int,
 
 
 def _fill(ends: np.ndarray, start: int, last: int, target: int) -> int:
-    """The first sentence after so many from `start` on as have `target` tokens, at least one."""
+    """The end of the sentences from `start` on that have `target` tokens; at least one."""
     offset = np.searchsorted(ends[start:last + 1], ends[start] + target)
     return min(max(start + int(offset), start + 1), last)
 
@@ -119,8 +122,8 @@ def _another_document(corpus: Corpus, document: int,
 
 
 def _blocks(corpus: Corpus, document: int, target: int,
-            random: np.random.RandomState) -> Iterator[_Stretches]:
-    """The document's tokens, cut where they fill an example; the last one is shorter."""
+            random: np.random.RandomState) -> Iterator[_Spans]:
+    """The document's tokens, cut into examples of `target` tokens; the last one may be shorter."""
     first, last = corpus.document_range(document)
     end = int(corpus.ends[last])
     for start in range(int(corpus.ends[first]), end, target):
@@ -128,8 +131,8 @@ def _blocks(corpus: Corpus, document: int, target: int,
 
 
 def _sentences(corpus: Corpus, document: int, target: int,
-               random: np.random.RandomState) -> Iterator[_Stretches]:
-    """Each sentence."""
+               random: np.random.RandomState) -> Iterator[_Spans]:
+    """Each sentence is an example."""
     first, last = corpus.document_range(document)
     ends = corpus.ends[first:last + 1]
     for start, end in zip(ends[:-1], ends[1:]):
@@ -137,18 +140,18 @@ def _sentences(corpus: Corpus, document: int, target: int,
 
 
 def _labelled_pairs(corpus: Corpus, document: int, target: int,
-                    random: np.random.RandomState) -> Iterator[_Stretches]:
-    """The pair, its second text cut to fit; none where that leaves no more than the first has."""
+                    random: np.random.RandomState) -> Iterator[_Spans]:
+    """The pair, its second text cut to fit; no example unless that is longer than the first."""
     first, last = corpus.document_range(document)
     if last - first < 2:
         return
-    start, middle, end = (int(place) for place in corpus.ends[first:last + 1])
+    start, middle, end = (int(position) for position in corpus.ends[first:last + 1])
     end = min(end, start + target)
     if 1 < middle - start < end - middle:
         yield (start, middle, middle, end, int(corpus.sentences.scalars("label")[first]))
 
 
-OBJECTIVES: Mapping[str, Callable[..., Iterator[_Stretches]]] = {
+OBJECTIVES: Mapping[str, Callable[..., Iterator[_Spans]]] = {
     "sentence_pairs": _sentence_pairs, "blocks": _blocks, "sentences": _sentences,
     "labelled_pairs": _labelled_pairs}
 WITH_TWO_TEXTS = ("sentence_pairs", "labelled_pairs")

@@ -1,17 +1,17 @@
-"""How probable a language model finds each word of a text: a line of JSON for each line.
+"""The probability of each word of a text under a language model: a line of JSON for each line.
 
   python -m pretraining.score --init_checkpoint=out --bert_config_file=$BERT/bert_config.json \\
     --vocab_file=$BERT/vocab.txt < texts.txt > scores.jsonl
 
-Each word is masked in turn, all its pieces at once (each piece alone with
---nodo_whole_word_mask), and the model guesses it from the rest of the line:
+Each word is masked in turn, all its WordPieces at once (each WordPiece alone with
+--nodo_whole_word_mask), and the model predicts it from the rest of the line:
 
   {"perplexity": 12.8, "tokens": [{"token": "a", "probability": 0.31}, ...]}
 
-The perplexity is exp of the mean of -log(probability) of what was masked in turn, a word's
-being the product of its pieces'. A line without tokens has null. Lines longer than
---max_seq_length are cut into parts that are scored each on its own. Memory does not grow
-with the text.
+The perplexity is exp of the mean of -log(probability) over what was masked in turn; the
+probability of a word is the product of its WordPieces'. The perplexity of a line without tokens
+is null. Lines longer than --max_seq_length are cut into parts that are scored separately.
+Memory does not grow with the text.
 """
 
 import contextlib
@@ -25,33 +25,33 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from encoder import model_flags
+from encoder import model_flags, vocabulary
 from encoder.encoding import Encoding, load_encoding
 from encoder.model_flags import load_config_of_flags
+from encoder.pretraining_heads import require_masked_lm_head
 from engine import checkpoints, command, device_flags, files, settings
 from engine.data import store, text_files
 from engine.data.batches import Features, Source
 from engine.data.chunks import in_chunks
-from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from modeling import BertConfig
-from pretraining import evaluation, model
+from pretraining import model
 from pretraining.corpus import piece_flags
 
-_CHUNK_CHARACTERS = 2**16  # that are read before any are scored
+_CHUNK_CHARACTERS = 2**16  # scored at a time
 
 
 def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     model_flags.define(values, "the model, which has a masked-LM head")
-    flags.DEFINE_integer("max_seq_length", 128, "Tokens that the model sees at a time, at most.",
+    flags.DEFINE_integer("max_seq_length", 128, "Longest input in tokens; longer lines are cut.",
                          flag_values=values)
-    flags.DEFINE_bool("do_whole_word_mask", True, "Mask all pieces of a word at once.",
+    flags.DEFINE_bool("do_whole_word_mask", True, "Mask all WordPieces of a word at once.",
                       flag_values=values)
-    flags.DEFINE_string("input_file", None, "The text; standard input where left out.",
+    flags.DEFINE_string("input_file", None, "The text; default: standard input.",
                         flag_values=values)
-    flags.DEFINE_string("output_file", None, "The scores; standard output where left out.",
+    flags.DEFINE_string("output_file", None, "The scores; default: standard output.",
                         flag_values=values)
     settings.define_flags(values, PredictionSettings)
     values.set_default("predict_batch_size", 32)
@@ -60,10 +60,10 @@ def define_flags() -> flags.FlagValues:
 
 
 class Line(NamedTuple):
-    """A line and what the model makes of it."""
+    """A line and the losses of its tokens."""
     tokens: List[str]
     losses: List[float]  # -log(probability) of each
-    num_words: int  # or whatever is masked in turn
+    num_words: int  # or WordPieces, if each is masked alone
 
     def json(self) -> str:
         perplexity = None
@@ -76,11 +76,11 @@ class Line(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Some lines, tokenized: T tokens in a row, and where words, parts and lines begin."""
+    """Some tokenized lines: T tokens, and where words, parts and lines begin."""
     ids: np.ndarray  # int32 [T]
     line_lengths: np.ndarray  # [lines]
-    part_of: np.ndarray  # [T], number of the part that a token is in; parts fit into the model
-    place_of: np.ndarray  # [T], a token's in its part, [CLS] being 0
+    part_of: np.ndarray  # [T], the part that each token is in; a part fits into the model
+    position_of: np.ndarray  # [T], of each token in its part, where [CLS] is 0
     begins_word: np.ndarray  # bool [T]
 
     @classmethod
@@ -88,34 +88,34 @@ class Text(NamedTuple):
         ids, lengths = encoding.tokenizer.encode_batch(lines)
         longest = encoding.max_seq_length - 2  # [CLS] and [SEP]
         in_line = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        place_of = in_line % longest + 1
+        position_of = in_line % longest + 1
         begins_word = np.ones(len(ids), bool)
         if whole_words:
-            begins_word = ~piece_flags(encoding.tokenizer)[ids] | (place_of == 1)
-        return cls(ids, lengths, np.cumsum(place_of == 1) - 1, place_of, begins_word)
+            begins_word = ~piece_flags(encoding.tokenizer)[ids] | (position_of == 1)
+        return cls(ids, lengths, np.cumsum(position_of == 1) - 1, position_of, begins_word)
 
     def source(self, encoding: Encoding) -> Source:
-        """An example for each token: its part, the token's word masked, the token to guess."""
+        """An example for each token: its part with the token's word masked; predicts the token."""
         tokenizer = encoding.tokenizer
         parts = np.bincount(self.part_of)
         records = store.Records.of_chunk({"ids": (self.ids, parts)})
         words = np.cumsum(self.begins_word) - 1
-        word_starts = self.place_of[self.begins_word][words]
+        word_starts = self.position_of[self.begins_word][words]
         word_ends = word_starts + np.bincount(words)[words]
 
         def fetch(indices: np.ndarray, length: int) -> Features:
             inside = parts[self.part_of[indices]][:, np.newaxis]
-            places = np.arange(length)
+            positions = np.arange(length)
             input_ids = np.pad(records.padded("ids", self.part_of[indices], length - 1),
                                ((0, 0), (1, 0)), "constant", constant_values=tokenizer.cls_id)
-            input_ids[places == inside + 1] = tokenizer.sep_id
-            masked = ((places >= word_starts[indices, np.newaxis])
-                      & (places < word_ends[indices, np.newaxis]))
+            input_ids[positions == inside + 1] = tokenizer.sep_id
+            masked = ((positions >= word_starts[indices, np.newaxis])
+                      & (positions < word_ends[indices, np.newaxis]))
             input_ids[masked] = tokenizer.mask_id
-            mask = (places <= inside + 1).astype(np.int32)
+            mask = (positions <= inside + 1).astype(np.int32)
             return {"input_ids": input_ids, "input_mask": mask,
                     "segment_ids": np.zeros_like(mask),
-                    "masked_lm_positions": self.place_of[indices, np.newaxis].astype(np.int32),
+                    "masked_lm_positions": self.position_of[indices, np.newaxis].astype(np.int32),
                     "masked_lm_ids": self.ids[indices, np.newaxis],
                     "masked_lm_weights": np.ones([len(indices), 1], np.float32)}
 
@@ -132,7 +132,7 @@ class Text(NamedTuple):
 def main(values: flags.FlagValues) -> None:
     """Reads, scores and writes, a bounded number of texts at a time."""
     config, encoding = _model(values)
-    checkpoint = evaluation.with_masked_lm_head(
+    checkpoint = require_masked_lm_head(
         checkpoints.open_checkpoint(settings.required(values, "init_checkpoint")))
     batch_size = settings.of_flags(values, PredictionSettings).predict_batch_size
     files.check_output(values.output_file, "--output_file", [values.input_file])
@@ -163,9 +163,7 @@ def _model(values: flags.FlagValues) -> Tuple[BertConfig, Encoding]:
     encoding = load_encoding(
         settings.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
         max_seq_length=values.max_seq_length, vocab_size=config.vocab_size)
-    if encoding.tokenizer.mask_id is None:
-        raise UserError(f"--vocab_file={values.vocab_file} lacks [MASK], which stands in the place "
-                        "of a word that is to be guessed")
+    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
     return config, encoding
 
 

@@ -1,8 +1,8 @@
-"""A user's text files as a stream of sentences. Knows nothing of tokens.
+"""A user's text files as a stream of sentences.
 
-Three formats. "sentences": one a line, a blank line between documents. "paragraphs":
-the same with a paragraph a line, which is split into sentences. "pairs": a labelled
-pair of texts a line, `label TAB anything TAB text TAB text`.
+Three formats. "sentences": one sentence a line, a blank line between documents. "paragraphs":
+one paragraph a line, which is split into sentences. "pairs": one labelled pair of texts a
+line, `label TAB anything TAB text TAB text`.
 """
 
 import gzip
@@ -17,17 +17,17 @@ _PAIR_FIELDS = 4
 
 
 class Sentence(NamedTuple):
-    """A line's text, or a part of it. Both texts of a pair are a document of their own."""
-    document: int  # numbered from 0; what has no text leaves gaps
+    """The text of a line, or a part of it. The two texts of a pair make up a document."""
+    document: int  # numbered from 0, with gaps for documents without text
     text: str
     label: int = 0  # of a pair
 
 
 def read_sentences(paths: Iterable[str], input_format: str) -> Iterator[Sentence]:
-    """The sentences of all files in a row; a file's end ends a document.
+    """The sentences of all files, one after the other; the end of a file ends a document.
 
     Raises:
-        UserError: with file and line number, for what cannot be read.
+        UserError: with file and line number, if something cannot be read.
     """
     document = 0
     for path in paths:
@@ -38,7 +38,7 @@ def read_sentences(paths: Iterable[str], input_format: str) -> Iterator[Sentence
 
 
 def read_lines(path: str) -> Iterator[Tuple[int, str]]:
-    """Numbers and texts of the lines of a file, which may be compressed with gzip."""
+    """The number and the text of each line of a file, which may be compressed with gzip."""
     if not path.endswith(".gz"):
         yield from text_files.lines(path)
         return
@@ -81,13 +81,13 @@ FORMATS: Mapping[str, Callable[[str, int], Iterator[Sentence]]] = {
     "sentences": _lines, "paragraphs": _paragraphs, "pairs": _pairs}
 
 _CLOSING = "\"'”’»」』）)\\]】》"
-# After Chinese marks no space follows. After Western ones one does, and no small letter: “Who?” he
-# said. Only where a run of marks begins, so that a long one is looked at once.
+# No space follows Chinese marks. A space and no small letter follow Western ones (“Who?” he said.).
+# A sequence of marks is matched only from its beginning, so that a long one is scanned once.
 _END = re.compile(rf"[。！？；…]+[{_CLOSING}]*|(?<![.!?])[.!?]+[{_CLOSING}]*(?=\s+[^\sa-z])")
 # A period after these is part of the word; so is one after an initial.
 _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[A-Za-z]|Mr|Mrs|Ms|Dr|Prof|St|Mt|Gen|Col|Capt|Lt|Rev|"
                            r"Hon|No|Vol|Fig|vs|e\.g|i\.e|cf)\.$")
-# Longer words than this are no abbreviation, and a paragraph may have 100,000 characters.
+# Only so much is searched for an abbreviation: a paragraph may have 100,000 characters.
 _ABBREVIATION_LENGTH = 8
 
 

@@ -1,4 +1,4 @@
-"""Vocabularies of one's own: trained on a corpus, or with rows given to the words of a domain."""
+"""New vocabularies: trained on a corpus, or extended by the words of a domain."""
 
 import collections
 import re
@@ -13,7 +13,7 @@ WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 _SPECIAL = ("[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _UNUSED = re.compile(r"\[unused\d+\]")
-# Of the vocabulary: characters of their own. The rarest of those of a large script become [UNK].
+# The share of the vocabulary for single characters. In large scripts the rarest become [UNK].
 _ALPHABET_SHARE = 0.5
 
 
@@ -21,15 +21,15 @@ class NewWord(NamedTuple):
     """A word that is given a row of the vocabulary."""
     word: str
     row: int
-    pieces: List[int]  # ids of what it was cut into
+    pieces: List[int]  # ids of the WordPieces that it was split into
 
 
 def train(texts: Iterable[str], *, vocab_size: int, num_unused: int, do_lower_case: bool,
           min_frequency: int) -> List[str]:
-    """A WordPiece vocabulary in BERT's order: [PAD], unused rows, special tokens, pieces.
+    """A WordPiece vocabulary in BERT's order: [PAD], unused rows, special tokens, WordPieces.
 
-    The package breaks ties between pieces that occur equally often at random, so the rarest
-    pieces may be others each time.
+    The package breaks ties between equally frequent WordPieces at random, so the rarest ones
+    may differ from run to run.
 
     Raises:
         UserError: the package tokenizers is not installed, or there is no text.
@@ -43,7 +43,7 @@ def train(texts: Iterable[str], *, vocab_size: int, num_unused: int, do_lower_ca
     if vocab_size <= len(head):
         raise UserError(f"--vocab_size={vocab_size}: must be above {len(head)}, the special and "
                         "unused rows")
-    # Cleans and cuts text as BERT does: each ideograph is a word, accents go with upper case.
+    # Splits text as BERT does: each ideograph is a word; lower-casing also strips accents.
     tokenizer = BertWordPieceTokenizer(lowercase=do_lower_case, strip_accents=do_lower_case,
                                        clean_text=True, handle_chinese_chars=True)
     tokenizer.train_from_iterator(
@@ -52,12 +52,12 @@ def train(texts: Iterable[str], *, vocab_size: int, num_unused: int, do_lower_ca
     pieces = set(tokenizer.get_vocab()) - set(head)
     if not pieces:
         raise UserError("--input_file: there is no text in it")
-    # The package numbers them differently each time.
+    # Sorted, because the package numbers them differently each time.
     return head + sorted(pieces)
 
 
 def words_that_split(texts: Iterable[str], tokenizer: FullTokenizer) -> List[str]:
-    """Words of several pieces, or unknown ones, those first that take most tokens of the text."""
+    """Words of several WordPieces, and unknown words; those that cost the most tokens first."""
     counts = collections.Counter()
     for text in texts:
         counts.update(text.split())
@@ -74,27 +74,28 @@ def words_that_split(texts: Iterable[str], tokenizer: FullTokenizer) -> List[str
 
 
 def single_word(text: str, tokenizer: FullTokenizer) -> str:
-    """`text` as BERT sees it; raises ValueError where that is not one word."""
+    """`text` as BERT sees it; raises ValueError if that is not one word."""
     words = tokenizer.basic_tokenizer.tokenize(text)
     if len(words) != 1:
         raise ValueError(f"{text!r} is {len(words)} words for BERT ({' '.join(words)}), and a row "
-                         "is for one")
+                         "is for one word")
     return words[0]
 
 
 def unused_rows(tokens: List[str]) -> List[int]:
-    """The rows of a vocabulary that are free, in order."""
+    """The unused rows of a vocabulary, ascending."""
     return [row for row, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
 
 
 def extend(tokens: List[str], words: Iterable[str],
            tokenizer: FullTokenizer) -> Tuple[List[str], List[NewWord]]:
-    """The vocabulary with the words in its unused rows, as many as there are, and what is new.
+    """The vocabulary with words in its unused rows, and these words.
 
     Args:
         tokens: the vocabulary, by row.
-        words: each one word; those that have a row already are left out.
-        tokenizer: of the vocabulary.
+        words: single words; those that have a row already are skipped, and so are those for
+            which no row is left.
+        tokenizer: the vocabulary's.
     """
     extended, added = list(tokens), []
     new_words = dict.fromkeys(word for word in words if word not in tokenizer.vocab)
@@ -107,7 +108,7 @@ def extend(tokens: List[str], words: Iterable[str],
 
 def extend_embeddings(variables: Mapping[str, np.ndarray],
                       added: Iterable[NewWord]) -> Dict[str, np.ndarray]:
-    """A checkpoint's variables, with the row of each new word the mean of its pieces' rows."""
+    """A checkpoint's variables, with each new word's row the mean of its WordPieces' rows."""
     table = variables[WORD_EMBEDDINGS].copy()
     for word in added:
         table[word.row] = variables[WORD_EMBEDDINGS][word.pieces].mean(axis=0)

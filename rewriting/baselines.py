@@ -1,4 +1,4 @@
-"""Ranks a slot's phrases without a scorer: what a trained one has to beat.
+"""Ranks a slot's phrases without a trained scorer, as baselines for one.
 
   python -m rewriting.baselines --slots_file=slots/test.jsonl
 """
@@ -12,6 +12,7 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 
 from encoder import model_flags
 from encoder.encoding import Encoding
+from encoder.pretraining_heads import require_masked_lm_head
 from engine import checkpoints, command, device_flags, files, settings
 from engine.data.store import Records
 from engine.errors import UserError
@@ -21,10 +22,10 @@ from engine.training.settings import EvaluationSettings
 from modeling import BertConfig
 from rewriting import bm25, data, masked_lm, pairs, ranking
 from rewriting.clauses import clauses, count_words
-from rewriting.questions import Question, read_questions
+from rewriting.slot_files import SlotExample, read_slots
 
 USAGE = """Ranks the phrases of slots by chance, by their length, by BM25 and, with a model that has
-a masked-LM head, by how likely it finds them; prints a table.
+a masked-LM head, by their probability; prints a table.
 
   python -m rewriting.baselines --slots_file=slots/test.jsonl
   python -m rewriting.baselines --slots_file=slots/test.jsonl --output_dir=baselines \\
@@ -34,12 +35,12 @@ a masked-LM head, by how likely it finds them; prints a table.
 
 def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
-    flags.DEFINE_string("slots_file", None, "Slots with phrases, as rewriting.run takes them.",
+    flags.DEFINE_string("slots_file", None, "Slots with phrases, in a format of rewriting.run.",
                         flag_values=values)
-    model_flags.define(values, "the masked LM")
+    model_flags.define(values, "a model with a masked-LM head")
+    flags.DEFINE_string("output_dir", None, "Where the tokenized slots are kept; needed with "
+                        "--init_checkpoint.", flag_values=values)
     model_flags.define_max_seq_length(values)
-    flags.DEFINE_string("output_dir", None, "Where the prepared slots are kept.",
-                        flag_values=values)
     settings.define_flags(values, EvaluationSettings, "eval_batch_size")
     device_flags.define(values)
     return values
@@ -49,41 +50,42 @@ def main(values: flags.FlagValues) -> None:
     """Scores every phrase in each way, and prints the figures."""
     path = settings.required(values, "slots_file")
     _check_model_flags(values)
-    questions = list(read_questions(path))
+    slots = list(read_slots(path))
     if values.init_checkpoint:
-        # All rows of the table are of the phrases that the model can read.
         config, encoding = model_flags.load_model(values)
+        checkpoint = require_masked_lm_head(checkpoints.open_checkpoint(values.init_checkpoint))
         pairs.check_vocabulary(encoding)
-        questions = data.readable_questions(questions, encoding)
-    num_phrases = np.array([len(question.phrases) for question in questions])
-    num_fitting = np.array([question.num_fitting for question in questions])
+        # Every row of the table ranks the same phrases: those that the model can read.
+        slots = data.readable_slots(slots, encoding)
+    num_phrases = np.array([len(slot.phrases) for slot in slots])
+    num_fitting = np.array([slot.num_fitting for slot in slots])
     if not ranking.is_ranked(num_phrases, num_fitting).any():
         raise UserError(f"--slots_file={path}: no slot has a phrase that fits and one that does "
                         "not, so there is nothing to rank")
     results = {"chance": ranking.chance(num_phrases, num_fitting)}
     for name, score in (("length", by_length), ("BM25", by_bm25)):
-        results[name] = ranking.evaluate(num_phrases, num_fitting, score(questions))
+        results[name] = ranking.evaluate(num_phrases, num_fitting, score(slots))
     if values.init_checkpoint:
-        results["masked LM"] = _by_masked_lm(values, config, encoding)
+        results["masked LM"] = _by_masked_lm(values, config, encoding, checkpoint)
     _print(results)
 
 
-def by_length(questions: List[Question]) -> np.ndarray:
-    """The nearer a phrase's length is to the mean of the clauses around its slot, the better."""
+def by_length(slots: List[SlotExample]) -> np.ndarray:
+    """A higher score the nearer a phrase's length is to the mean length of the clauses around."""
     scores = []
-    for question in questions:
-        around = [*clauses(question.before), *clauses(question.after)]
+    for slot in slots:
+        around = [*clauses(slot.before), *clauses(slot.after)]
         expected = np.mean([count_words(clause) for clause in around] or [0])
         scores += [-abs(np.log((count_words(phrase) + 1) / (expected + 1)))
-                   for phrase in question.phrases]
+                   for phrase in slot.phrases]
     return np.array(scores)
 
 
-def by_bm25(questions: List[Question]) -> np.ndarray:
-    """The words that a phrase shares with what stands around the slot."""
-    phrases = [phrase for question in questions for phrase in question.phrases]
-    contexts = [f"{question.before} {question.after}" for question in questions
-                for _ in question.phrases]
+def by_bm25(slots: List[SlotExample]) -> np.ndarray:
+    """The BM25 score of a phrase for the text around its slot."""
+    phrases = [phrase for slot in slots for phrase in slot.phrases]
+    contexts = [f"{slot.before} {slot.after}" for slot in slots
+                for _ in slot.phrases]
     index = bm25.Index(Records.of_chunk(bm25.encode(phrases)))
     return index.scores(contexts, np.arange(len(phrases)))
 
@@ -91,22 +93,21 @@ def by_bm25(questions: List[Question]) -> np.ndarray:
 def _check_model_flags(values: flags.FlagValues) -> None:
     for name in ("vocab_file", "bert_config_file"):
         if values[name].value and not values.init_checkpoint:
-            raise UserError(f"--{name} is for the masked LM, which --init_checkpoint names, too")
+            raise UserError(f"--{name} is for the masked LM: set --init_checkpoint, too")
 
 
-def _by_masked_lm(values: flags.FlagValues, config: BertConfig,
-                  encoding: Encoding) -> Dict[str, float]:
-    checkpoint = checkpoints.open_checkpoint(values.init_checkpoint)
+def _by_masked_lm(values: flags.FlagValues, config: BertConfig, encoding: Encoding,
+                  checkpoint: checkpoints.Checkpoint) -> Dict[str, float]:
     store_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
     devices = device_flags.find_devices(values, training=False)
-    questions = data.load_questions(values.slots_file, encoding, store_dir, dynamic_padding=True)
-    source = masked_lm.source_of(questions.pairs)
+    slot_set = data.load_slots(values.slots_file, encoding, store_dir, dynamic_padding=True)
+    source = masked_lm.source_of(slot_set.pairs)
     with Predictor(masked_lm.forward_of(config), source, devices) as predictor:
         predictor.restore(checkpoint)
-        with Counter("Scoring", unit="pairs", total=len(questions.pairs)) as counter:
+        with Counter("Scoring", unit="pairs", total=len(slot_set.pairs)) as counter:
             scores = predictor.predict(source, settings.positive(values, "eval_batch_size"),
                                        counter.advance)["log_likelihood"]
-    return ranking.evaluate(questions.num_phrases, questions.num_fitting, scores)
+    return ranking.evaluate(slot_set.num_phrases, slot_set.num_fitting, scores)
 
 
 def _print(results: Dict[str, Dict[str, float]]) -> None:

@@ -1,4 +1,4 @@
-"""BM25: the phrases that share the most telling words with a text, among any number of them.
+"""BM25: a search for the phrases that share the most distinctive words with a text.
 
 Robertson and Zaragoza 2009, with the idf of Lucene, which is never negative:
 score = sum over the text's terms of idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean)).
@@ -15,22 +15,22 @@ from rewriting.clauses import words
 COLUMNS: Dict[str, Column] = {"terms": Column("int32", ragged=True),
                               "term_counts": Column("uint16", ragged=True)}
 _K1, _B = 1.2, 0.75
-# Terms are hashed: a vocabulary of all pairs of ideographs would be as large as the pool.
+# Terms are hashed: a vocabulary of all ideograph pairs could be as large as the pool.
 _NUM_TERMS = 1 << 20
-# Bounds on memory.
+# These bound the memory.
 _PHRASES_AT_A_TIME = 1 << 14
 _QUERIES_AT_A_TIME = 64
 _TERMS_AT_A_TIME = 1 << 20
 
 
 class Matches(NamedTuple):
-    """The phrases that match one query, the best first."""
+    """The phrases that match a query, best first."""
     rows: np.ndarray  # int64 [at most k]
     scores: np.ndarray  # float32, above 0
 
 
 def encode(texts: Sequence[str]) -> Chunk:
-    """The terms of some texts, as COLUMNS has them."""
+    """The terms of some texts, with the columns of COLUMNS."""
     matrix = _count(texts)
     lengths = np.diff(matrix.indptr).astype(np.int64)
     return {"terms": (matrix.indices.astype(np.int32), lengths),
@@ -38,8 +38,8 @@ def encode(texts: Sequence[str]) -> Chunk:
 
 
 def _count(texts: Sequence[str]):
-    """Sparse [n, _NUM_TERMS]: how often each text has each term."""
-    # Takes a second to import.
+    """The number of times that each text has each term, sparse [n, _NUM_TERMS]."""
+    # Imported here, because it takes a second.
     from sklearn.feature_extraction.text import HashingVectorizer
     return HashingVectorizer(analyzer=_terms, n_features=_NUM_TERMS, norm=None,
                              alternate_sign=False, dtype=np.float32).transform(texts)
@@ -47,17 +47,17 @@ def _count(texts: Sequence[str]):
 
 def _terms(text: str) -> List[str]:
     singles = words(text.lower())
-    # Only an ideograph is a word of a single character outside of ASCII, or next to it.
+    # Two neighbouring words of one character are ideographs, unless both are ASCII.
     pairs = [first + second for first, second in zip(singles, singles[1:])
              if len(first) == len(second) == 1 and not (first + second).isascii()]
     return singles + pairs
 
 
 class Index:
-    """Phrases to be searched.
+    """A search index over phrases.
 
     Args:
-        phrases: records with COLUMNS; they may be memory-mapped, and are read some at a time.
+        phrases: records with COLUMNS; they may be memory-mapped and are read in chunks.
     """
 
     def __init__(self, phrases: Records):
@@ -76,10 +76,10 @@ class Index:
 
     def top(self, queries: Sequence[str], k: int,
             is_allowed: Callable[[int], np.ndarray]) -> List[Matches]:
-        """The k best phrases for each query, of equals the first; fewer where fewer match.
+        """The k best phrases for each query, fewer if fewer match; of equal ones the first.
 
         Args:
-            is_allowed: the number of a query -> which phrases may be given, bool [phrases].
+            is_allowed: the number of a query -> which phrases may be found, bool [phrases].
         """
         best: List[Matches] = []
         for first in range(0, len(queries), _QUERIES_AT_A_TIME):
@@ -90,10 +90,10 @@ class Index:
 
     def _top_of_some(self, queries: Sequence[str], k: int,
                      masks: List[np.ndarray]) -> List[Matches]:
-        wanted = self._weighted_queries(queries).T.tocsr()  # [terms, queries]
+        weighted = self._weighted_queries(queries).T.tocsr()  # [terms, queries]
         best = [Matches(np.zeros(0, np.int64), np.zeros(0, np.float32)) for _ in queries]
         for start, weights in self._shards():
-            scores = (weights @ wanted).tocsc()  # [phrases, queries]
+            scores = (weights @ weighted).tocsc()  # [phrases, queries]
             for number, mask in enumerate(masks):
                 entries = slice(*scores.indptr[number:number + 2])
                 rows = scores.indices[entries].astype(np.int64) + start
@@ -103,12 +103,12 @@ class Index:
         return best
 
     def scores(self, queries: Sequence[str], rows: np.ndarray) -> np.ndarray:
-        """The score of one phrase for each query: float32 [n] for n queries and `rows` [n]."""
-        wanted = self._weighted_queries(queries)
+        """The score of phrase `rows[i]` for query i, float32 [n]."""
+        weighted = self._weighted_queries(queries)
         found = np.zeros(len(rows), np.float32)
         for start, weights in self._shards():
             numbers = np.flatnonzero((rows >= start) & (rows < start + weights.shape[0]))
-            product = wanted[numbers].multiply(weights[rows[numbers] - start])
+            product = weighted[numbers].multiply(weights[rows[numbers] - start])
             found[numbers] = np.asarray(product.sum(axis=1)).ravel()
         return found
 
@@ -118,14 +118,14 @@ class Index:
         return matrix
 
     def _shards(self) -> Iterator[Tuple[int, "scipy.sparse.csr_matrix"]]:  # noqa: F821
-        """First phrase, and weights [phrases, terms], of some phrases at a time."""
+        """Chunks of the phrases: the number of the first one, and weights [phrases, terms]."""
         from scipy.sparse import csr_matrix
         for start in range(0, len(self), _PHRASES_AT_A_TIME):
             offsets = self._offsets[start:start + _PHRASES_AT_A_TIME + 1]
             values = slice(offsets[0], offsets[-1])
             counts = self._counts[values].astype(np.float32)
             starts = offsets - offsets[0]
-            # (An empty phrase at the end would be out of the range of add.reduceat.)
+            # (add.reduceat cannot sum an empty phrase at the end.)
             sums = np.concatenate([[0], np.cumsum(counts, dtype=np.float64)])
             lengths = sums[starts[1:]] - sums[starts[:-1]]
             damping = _K1 * (1 - _B + _B * lengths / self._mean_length)
@@ -138,7 +138,7 @@ class Index:
 def _merge(best: Matches, rows: np.ndarray, scores: np.ndarray, k: int) -> Matches:
     rows = np.concatenate([best.rows, rows])
     scores = np.concatenate([best.scores, scores])
-    if len(scores) > k:  # the least of the best, found without sorting all
+    if len(scores) > k:  # drop the worst without sorting all
         kept = scores >= np.partition(scores, -k)[-k]
         rows, scores = rows[kept], scores[kept]
     order = np.lexsort((rows, -scores))[:k]

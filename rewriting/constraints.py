@@ -1,4 +1,4 @@
-"""What a user demands of a rewritten text."""
+"""A user's constraints on rewritten texts."""
 
 import re
 import unicodedata
@@ -11,10 +11,11 @@ from rewriting import phrases
 from rewriting.clauses import LETTER, Slot
 
 
-class DemandedWord:
-    """A word as a user gives it: upper and lower case are the same, and so are an accented
-    letter and a letter with its accent behind it; not a part of another word where its script
-    has spaces between words.
+class ConstrainedWord:
+    """A word that a user requires or forbids.
+
+    Case is ignored, and so are the two ways to encode an accent. In scripts with spaces
+    between words, a part of another word does not count.
     """
 
     def __init__(self, word: str):
@@ -30,37 +31,37 @@ class DemandedWord:
 class Constraints(NamedTuple):
     """Made by `make_constraints`."""
     max_phrase_length: Optional[int]  # characters; None: any
-    kept: Tuple[DemandedWord, ...]  # what the text has of them, its rewrite has
-    forbidden: Tuple[DemandedWord, ...]  # no rewrite has them
+    kept: Tuple[ConstrainedWord, ...]  # a rewrite must have those that its text has
+    forbidden: Tuple[ConstrainedWord, ...]  # no rewrite may have them
 
     def allow(self, slot: Slot, phrase: str) -> bool:
-        """Whether the text may be rewritten so."""
+        """Whether the phrase may replace the clause of the slot."""
         rewritten = slot.filled(phrase)
         return (not any(word.is_in(rewritten) for word in self.forbidden)
                 and all(word.is_in(rewritten) for word in self.kept
                         if word.is_in(slot.filled(slot.clause))))
 
     def needed(self, slot: Slot) -> Tuple[int, ...]:
-        """Numbers of the kept words that the clause has and the rest of its text has not."""
+        """The numbers of the kept words that only the clause has, not the rest of its text."""
         rest = slot.filled("\n")
         return tuple(number for number, word in enumerate(self.kept)
                      if word.is_in(slot.clause) and not word.is_in(rest))
 
     def allow_around(self, slot: Slot) -> bool:
-        """Whether any phrase at all may stand in the slot."""
+        """Whether the text around the slot allows any phrase at all."""
         rest = slot.filled("\n")
         return not any(word.is_in(rest) for word in self.forbidden)
 
 
 def make_constraints(max_phrase_length: Optional[int], kept: Sequence[str],
                      forbidden: Sequence[str]) -> Constraints:
-    """Of words as a user gives them."""
-    return Constraints(max_phrase_length, tuple(map(DemandedWord, kept)),
-                       tuple(map(DemandedWord, forbidden)))
+    """Constraints from the words of a user."""
+    return Constraints(max_phrase_length, tuple(map(ConstrainedWord, kept)),
+                       tuple(map(ConstrainedWord, forbidden)))
 
 
 class PoolMasks:
-    """Which phrases of a pool may be used at all, and which for a clause with kept words."""
+    """Which phrases of a pool are allowed, in general and for a clause with kept words."""
 
     def __init__(self, constraints: Constraints, records: Records, is_usable: np.ndarray):
         self._allowed = is_usable.copy()
@@ -78,7 +79,7 @@ class PoolMasks:
                 has[row] = word.is_in(text)
 
     def mask(self, needed: Tuple[int, ...]) -> np.ndarray:
-        """Phrases with all these kept words, bool [phrases]."""
+        """The allowed phrases that have all these kept words, bool [phrases]."""
         if needed not in self._of_needed:
             having: List[np.ndarray] = [self._has_kept[number] for number in needed]
             self._of_needed[needed] = np.logical_and.reduce([self._allowed, *having])

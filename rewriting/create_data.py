@@ -1,4 +1,4 @@
-"""Raw texts → slots with phrases to try in them, in train, dev and test sets.
+"""Raw texts → slots with candidate phrases, in train, dev and test sets.
 
   python -m rewriting.create_data --input_file=texts.txt --output_dir=slots
 """
@@ -21,30 +21,30 @@ from engine.data import store
 from engine.data.chunks import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter
-from rewriting import bm25, negatives, questions, texts
+from rewriting import bm25, negatives, slot_files, texts
 from rewriting.clauses import Slot, slots
-from rewriting.questions import Question
+from rewriting.slot_files import SlotExample
 
-USAGE = """Makes slots of texts: each clause of a text that has at least two is cut out, and
-clauses of other texts are put beside it that do not belong there.
+USAGE = """Makes training data for rewriting.run: each clause of a text with at least two clauses
+becomes a slot, with clauses of other texts as negatives.
 
   python -m rewriting.create_data --input_file=texts.txt --output_dir=slots
 
-Texts are a line each (.txt), or a column of a .tsv, .csv or .jsonl file. Writes train, dev and
-test sets as JSON lines, or as bert-ad has them (--format=bert-ad), and of the train set
-pool.txt, its clauses, and pairs.tsv, clauses with texts that have them (label 1) or not (0), for
-pretraining (--objective=span --input_format=pairs). A text, and its doubles, are in one set
-alone."""
+Texts are the lines of a .txt file, or a column of a .tsv, .csv or .jsonl file. Writes train, dev
+and test sets as JSON lines, or in bert-ad's format (--format=bert-ad). From the train set it also
+writes pool.txt, the clauses, and pairs.tsv, pairs of a clause and a text that contains it (label
+1) or not (0), for pretraining (--objective=span --input_format=pairs). A text and its duplicates
+are all in the same set."""
 
 TRAIN, DEV, TEST = SPLITS = ("train", "dev", "test")
 POOL, PAIRS = "pool.txt", "pairs.tsv"
-_NOT_IN_BERT_AD = "bert-ad's lines hold no tabs and line ends, and no “ right behind a slot"
+_NOT_IN_BERT_AD = "bert-ad's lines cannot hold tabs, line ends or a “ right after a slot"
 _FIELD_ENDS = re.compile("[\t\r\n]")
 _TEXTS_AT_A_TIME = 512
 
 
 class Options(NamedTuple):
-    """What the flags say, checked."""
+    """The flags, checked."""
     input_files: Sequence[str]
     text_column: Optional[str]
     header: Optional[bool]
@@ -60,31 +60,33 @@ class Options(NamedTuple):
 
 def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
-    flags.DEFINE_multi_string("input_file", None, "The texts; may be given several times.",
+    flags.DEFINE_multi_string("input_file", None, "A file of texts; may be given several times.",
                               flag_values=values)
     texts.define_flags(values)
     flags.DEFINE_string("output_dir", None, "Where the sets are written.", flag_values=values)
-    flags.DEFINE_enum("format", "jsonl", sorted(questions.EXTENSIONS), "Of the sets.",
+    flags.DEFINE_enum("format", "jsonl", sorted(slot_files.EXTENSIONS), "Format of the sets.",
                       flag_values=values)
-    flags.DEFINE_list("negatives", negatives.RANDOM, "How clauses of other texts are chosen, of "
+    flags.DEFINE_list("negatives", negatives.RANDOM, "How negatives are chosen: "
                       f"{', '.join(negatives.KINDS)}; several, separated by commas, take turns.",
                       flag_values=values)
-    flags.DEFINE_integer("num_negatives", 4, "For each slot of the train set.",
+    flags.DEFINE_integer("num_negatives", 4, "Negatives for each slot of the train set.",
                          flag_values=values)
-    flags.DEFINE_integer("num_eval_negatives", 19, "For each slot of the dev and test sets.",
+    flags.DEFINE_integer("num_eval_negatives", 19, "Negatives for each slot of the dev and test "
+                         "sets.",
                          flag_values=values)
     flags.DEFINE_float("dev_fraction", 0.1, "Share of the texts in the dev set.",
                        flag_values=values)
     flags.DEFINE_float("test_fraction", 0.1, "Share of the texts in the test set.",
                        flag_values=values)
-    flags.DEFINE_integer("min_clause_words", 2, "A clause of fewer words (ideographs) is no slot.",
+    flags.DEFINE_integer("min_clause_words", 2, "Fewest words (ideographs) of a clause that "
+                         "becomes a slot.",
                          flag_values=values)
-    flags.DEFINE_integer("seed", 42, "Of the split and the negatives.", flag_values=values)
+    flags.DEFINE_integer("seed", 42, "Seed of the split and the negatives.", flag_values=values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads the texts twice: for their clauses, then for their slots."""
+    """Reads the texts twice: first collects their clauses, then writes their slots."""
     options = _options(values)
     with tempfile.TemporaryDirectory(dir=options.output_dir, prefix=".clauses-") as folder:
         clauses = _collect_clauses(options, folder)
@@ -117,17 +119,17 @@ def _options(values: flags.FlagValues) -> Options:
 
 
 def split_of(text: str, options: Options) -> str:
-    """The set a text belongs to: a function of the text and the seed alone."""
+    """The set that a text belongs to, which depends on the text and the seed alone."""
     digest = hashlib.sha256(f"{options.seed}\n{text}".encode("utf-8")).digest()
-    place = int.from_bytes(digest[:8], "big") / 2**64
-    if place < options.test_fraction:
+    draw = int.from_bytes(digest[:8], "big") / 2**64
+    if draw < options.test_fraction:
         return TEST
-    return DEV if place < options.test_fraction + options.dev_fraction else TRAIN
+    return DEV if draw < options.test_fraction + options.dev_fraction else TRAIN
 
 
 def _texts_with_slots(options: Options, description: str
                       ) -> Iterator[List[Tuple[str, List[Slot]]]]:
-    """(split, slots) of each text, some texts at a time; no slots where it has one clause."""
+    """Chunks of texts: the split and the slots of each text (none if it has one clause)."""
     read = itertools.chain.from_iterable(
         texts.read_texts(path, "--input_file", options.text_column, options.header)
         for path in options.input_files)
@@ -161,7 +163,7 @@ def _write_sets(options: Options, clauses: store.Store) -> None:
              for number, split in enumerate(SPLITS)}
     counts = {split: _Counts() for split in SPLITS}
     with contextlib.ExitStack() as stack:
-        out = {split: _open(stack, options, split + questions.EXTENSIONS[options.format])
+        out = {split: _open(stack, options, split + slot_files.EXTENSIONS[options.format])
                for split in SPLITS}
         pool, pairs = (_open(stack, options, name) for name in (POOL, PAIRS))
         for some in _texts_with_slots(options, "Writing slots"):
@@ -174,7 +176,7 @@ def _write_sets(options: Options, clauses: store.Store) -> None:
                         _write_for_others(its_slots, its_negatives, pool, pairs)
         if counts[TRAIN].num_left_out and not counts[TRAIN].num_slots:
             raise UserError(f"--format=bert-ad can hold none of the train set's slots: "
-                            f"{_NOT_IN_BERT_AD}; leave it out")
+                            f"{_NOT_IN_BERT_AD}; leave the flag out")
         if not counts[TRAIN].num_slots:
             raise UserError("no text with two clauses fell to the train set; lower --dev_fraction "
                             "and --test_fraction, or give more texts")
@@ -184,7 +186,7 @@ def _write_sets(options: Options, clauses: store.Store) -> None:
 
 def _write_for_others(its_slots: Sequence[Slot], its_negatives: Sequence[List[str]],
                       pool: IO[str], pairs: IO[str]) -> None:
-    """Lines of pool.txt, and of pairs.tsv: label, number of the slot, phrase, text."""
+    """Writes lines of pool.txt and of pairs.tsv: label, number of the slot, phrase, text."""
     for number, (slot, phrases) in enumerate(zip(its_slots, its_negatives)):
         text = slot.filled(slot.clause)
         if "\t" not in slot.clause:
@@ -200,7 +202,7 @@ def _open(stack: contextlib.ExitStack, options: Options, name: str) -> IO[str]:
 
 
 class _Counts:
-    """What was written into a set, and what was odd."""
+    """Counts what is written to a set, for the report."""
 
     def __init__(self):
         self.num_texts = self.num_without = 0
@@ -211,14 +213,14 @@ class _Counts:
         self.num_texts += 1
         self.num_without += not its_slots
         for slot, phrases in zip(its_slots, its_negatives):
-            if not questions.write_question(Question.of_slot(slot, phrases), options.format, file):
+            if not slot_files.write_slot(SlotExample.of_slot(slot, phrases), options.format, file):
                 self.num_left_out += 1
                 continue
             self.num_slots += 1
             self.num_short += len(phrases) < options.num_negatives[split]
 
     def report(self, options: Options, split: str) -> None:
-        path = os.path.join(options.output_dir, split + questions.EXTENSIONS[options.format])
+        path = os.path.join(options.output_dir, split + slot_files.EXTENSIONS[options.format])
         log.info(f"{path}: {self.num_slots:,} slots of {self.num_texts:,} texts")
         if self.num_without:
             log.info(f"  {self.num_without:,} of the texts have no second clause of at least "

@@ -1,4 +1,4 @@
-"""A file of slots and phrases, tokenized in a store: what the scorer trains on and is ranked on."""
+"""Slots with candidate phrases, tokenized in a store, for training and ranking."""
 
 import os
 from typing import Dict, Iterator, List, NamedTuple, Sequence
@@ -12,20 +12,21 @@ from engine.data.batches import Source
 from engine.data.chunks import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter
-from rewriting import pairs, questions, ranking
-from rewriting.questions import Question
+from rewriting import pairs, ranking, slot_files
+from rewriting.slot_files import SlotExample
 from tasks import label_types
+from tasks.data import TrainingSet
 
 LABELS = ("does not fit", "fits")
 KIND = label_types.OneClass(LABELS)
-_QUESTIONS_AT_A_TIME = 4096
+_SLOTS_AT_A_TIME = 4096
 
 
-class QuestionSet(NamedTuple):
-    """The slots of a file with their phrases. Made by `load_questions`."""
-    pairs: pairs.Pairs  # slot by slot, of each the fitting phrase first
+class SlotSet(NamedTuple):
+    """The slots of a file with their phrases. Made by `load_slots`."""
+    pairs: pairs.Pairs  # slot by slot, the fitting phrase first
     num_phrases: np.ndarray  # of each slot, [slots]
-    num_fitting: np.ndarray  # of each slot, 0 or 1, [slots]
+    num_fitting: np.ndarray  # fitting phrases of each slot, 0 or 1, [slots]
     content_hash: str
 
     @property
@@ -35,7 +36,7 @@ class QuestionSet(NamedTuple):
 
     @property
     def labels(self) -> np.ndarray:
-        """Of each pair, an index of LABELS, int32 [pairs]."""
+        """The label of each pair, an index of LABELS, int32 [pairs]."""
         labels = np.zeros(len(self.pairs), np.int32)
         labels[self.starts[self.num_fitting > 0]] = 1
         return labels
@@ -46,22 +47,21 @@ class QuestionSet(NamedTuple):
         return ranking.is_ranked(self.num_phrases, self.num_fitting)
 
 
-class PairwiseSet(NamedTuple):
-    """To be trained on pair by pair, as tasks.training has it."""
-    questions: QuestionSet
-    kind: label_types.Kind = KIND
-    has_pairs: bool = True
+class PairwiseSet(TrainingSet):
+    """Trains on one pair at a time."""
+    kind = KIND
+    has_pairs = True
 
-    @property
-    def content_hash(self) -> str:
-        return self.questions.content_hash
+    def __init__(self, slot_set: SlotSet):
+        self.slot_set = slot_set
+        self.content_hash = slot_set.content_hash
 
     def __len__(self) -> int:
-        return len(self.questions.pairs)
+        return len(self.slot_set.pairs)
 
     def source(self, *, with_labels: bool) -> Source:
-        """Batches of pairs, with label_ids, int32 [b]."""
-        source, labels = self.questions.pairs.source(), self.questions.labels
+        """Batches of pairs; with labels they have label_ids, int32 [b]."""
+        source, labels = self.slot_set.pairs.source(), self.slot_set.labels
 
         def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
             return {**source.fetch(indices, length), "label_ids": labels[indices]}
@@ -69,16 +69,19 @@ class PairwiseSet(NamedTuple):
         return source._replace(fetch=fetch) if with_labels else source
 
 
-class ListwiseSet(NamedTuple):
-    """To be trained on slot by slot: the slots that have a right phrase and a wrong one."""
-    questions: QuestionSet
-    slots: np.ndarray  # their numbers
-    kind: label_types.Kind = KIND
-    has_pairs: bool = True
+class ListwiseSet(TrainingSet):
+    """Trains on one slot at a time: those that have a right phrase and a wrong one.
 
-    @property
-    def content_hash(self) -> str:
-        return self.questions.content_hash
+    Args:
+        slots: the numbers of these slots, [n].
+    """
+    kind = KIND
+    has_pairs = True
+
+    def __init__(self, slot_set: SlotSet, slots: np.ndarray):
+        self.slot_set = slot_set
+        self.content_hash = slot_set.content_hash
+        self.slots = slots
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -88,17 +91,17 @@ class ListwiseSet(NamedTuple):
 
         The features of a pair, each int32 [b, c, t], and num_phrases, int32 [b].
         """
-        del with_labels  # which phrase is right is a matter of its place
-        starts, num_phrases = self.questions.starts, self.questions.num_phrases
-        one_by_one = self.questions.pairs.source()
+        del with_labels  # the position of a phrase tells whether it is right
+        starts, num_phrases = self.slot_set.starts, self.slot_set.num_phrases
+        one_by_one = self.slot_set.pairs.source()
         lengths = np.maximum.reduceat(one_by_one.lengths, starts)[self.slots]
 
         def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
             slots = self.slots[indices]
             counts = num_phrases[slots, np.newaxis]
-            places = np.arange(counts.max())
-            # A slot with fewer phrases is filled up with its first one, which is not counted.
-            numbers = starts[slots, np.newaxis] + np.where(places < counts, places, 0)
+            positions = np.arange(counts.max())
+            # A slot with fewer phrases is padded with its first one, which is not counted.
+            numbers = starts[slots, np.newaxis] + np.where(positions < counts, positions, 0)
             features = one_by_one.fetch(numbers.ravel(), length)
             features = {name: values.reshape(*numbers.shape, length)
                         for name, values in features.items()}
@@ -107,8 +110,8 @@ class ListwiseSet(NamedTuple):
         return one_by_one._replace(lengths=lengths, fetch=fetch)
 
 
-def listwise_set(found: QuestionSet) -> ListwiseSet:
-    """Raises a UserError where no slot has a phrase that fits and one that does not."""
+def listwise_set(found: SlotSet) -> ListwiseSet:
+    """The slots with a right and a wrong phrase; raises a UserError if there are none."""
     slots = np.flatnonzero(found.is_ranked)
     if not len(slots):
         raise UserError("no slot of the train set has both a phrase that fits and one that does "
@@ -119,15 +122,15 @@ def listwise_set(found: QuestionSet) -> ListwiseSet:
     return ListwiseSet(found, slots)
 
 
-def load_questions(path: str, encoding: Encoding, store_dir: str, *,
-                   dynamic_padding: bool) -> QuestionSet:
-    """Opens the tokenized slots of a file, preparing them first where needed.
+def load_slots(path: str, encoding: Encoding, store_dir: str, *,
+               dynamic_padding: bool) -> SlotSet:
+    """Opens the tokenized slots of a file, preparing them first if needed.
 
-    A phrase that the model cannot read is left out, too long for it or without tokens; with
-    the phrase that fits, the slot.
+    A phrase that the model cannot read (too long, or without tokens) is skipped. If it is the
+    one that fits, its slot is skipped.
 
     Raises:
-        UserError: the file is not as `questions.read_questions` wants it.
+        UserError: the file is not in a format of `slot_files.read_slots`.
     """
     files.require_file(path, "the set")
     content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
@@ -139,10 +142,10 @@ def load_questions(path: str, encoding: Encoding, store_dir: str, *,
                "num_fitting": store.Column("uint8", ragged=False)}
 
     def chunks() -> Iterator[store.Chunk]:
-        read = questions.read_questions(path)
+        read = slot_files.read_slots(path)
         num_unreadable = num_lost_slots = 0
         with Counter(f"Preparing {path}", unit="slots") as counter:
-            for some in in_chunks(read, _QUESTIONS_AT_A_TIME):
+            for some in in_chunks(read, _SLOTS_AT_A_TIME):
                 found = _readable(some, encoding)
                 num_unreadable += int((~found.is_readable).sum())
                 num_lost_slots += int((~found.slot_kept).sum())
@@ -160,66 +163,66 @@ def load_questions(path: str, encoding: Encoding, store_dir: str, *,
     if not len(records):
         raise UserError(f"{path}: no phrase is short enough for "
                         f"--max_seq_length={encoding.max_seq_length}")
-    return _question_set(records, content, encoding, dynamic_padding)
+    return _slot_set(records, content, encoding, dynamic_padding)
 
 
 class _Readable(NamedTuple):
-    """What of some slots a model can read, with the tokens of all their phrases."""
-    ids: np.ndarray  # of all phrases, one behind the other
-    lengths: np.ndarray  # of each phrase
-    starts: np.ndarray  # of each slot, its first phrase
-    is_readable: np.ndarray  # of each phrase, whether the model can read it
-    phrase_kept: np.ndarray  # the same, and it is of a slot that is kept
-    slot_kept: np.ndarray  # of each slot
+    """The tokens of some slots' phrases, and which of them a model can read."""
+    ids: np.ndarray  # of all phrases, one after the other
+    lengths: np.ndarray  # [phrases]
+    starts: np.ndarray  # the first phrase of each slot, [slots]
+    is_readable: np.ndarray  # whether the model can read a phrase, bool [phrases]
+    phrase_kept: np.ndarray  # whether it is readable and its slot is kept, bool [phrases]
+    slot_kept: np.ndarray  # bool [slots]
 
 
-def _readable(some: Sequence[Question], encoding: Encoding) -> _Readable:
-    num_phrases = [len(question.phrases) for question in some]
+def _readable(some: Sequence[SlotExample], encoding: Encoding) -> _Readable:
+    num_phrases = [len(slot.phrases) for slot in some]
     ids, lengths = encoding.tokenizer.encode_batch(
-        [phrase for question in some for phrase in question.phrases])
+        [phrase for slot in some for phrase in slot.phrases])
     is_readable = (lengths > 0) & (lengths <= pairs.longest_phrase(encoding.max_seq_length))
     starts = np.cumsum(num_phrases) - num_phrases
-    has_own = np.array([question.num_fitting > 0 for question in some])
+    has_own = np.array([slot.num_fitting > 0 for slot in some])
     slot_kept = (~has_own | is_readable[starts]) & np.logical_or.reduceat(is_readable, starts)
     return _Readable(ids, lengths, starts, is_readable,
                      is_readable & np.repeat(slot_kept, num_phrases), slot_kept)
 
 
-def readable_questions(some: Sequence[Question], encoding: Encoding) -> List[Question]:
-    """The slots and phrases that `load_questions` keeps."""
+def readable_slots(some: Sequence[SlotExample], encoding: Encoding) -> List[SlotExample]:
+    """The slots and phrases that `load_slots` keeps."""
     found = _readable(some, encoding)
-    return [question._replace(phrases=tuple(
-        phrase for number, phrase in enumerate(question.phrases, start)
+    return [slot._replace(phrases=tuple(
+        phrase for number, phrase in enumerate(slot.phrases, start)
         if found.is_readable[number]))
-        for question, start, kept in zip(some, found.starts, found.slot_kept) if kept]
+        for slot, start, kept in zip(some, found.starts, found.slot_kept) if kept]
 
 
-def _encode(some: Sequence[Question], found: _Readable, encoding: Encoding) -> store.Chunk:
-    kept = [question for question, keep in zip(some, found.slot_kept) if keep]
-    per_question = np.add.reduceat(
+def _encode(some: Sequence[SlotExample], found: _Readable, encoding: Encoding) -> store.Chunk:
+    kept = [slot for slot, keep in zip(some, found.slot_kept) if keep]
+    per_slot = np.add.reduceat(
         found.phrase_kept.astype(np.int64), found.starts)[found.slot_kept]
     kept_lengths = found.lengths[found.phrase_kept]
     ends = np.cumsum(kept_lengths)
-    question_ends = np.cumsum(per_question)
-    flat_ends = np.concatenate([[0], ends])[np.concatenate([[0], question_ends])]
-    contexts = pairs.encode_contexts([question.before for question in kept],
-                                     [question.after for question in kept], encoding)
+    slot_ends = np.cumsum(per_slot)
+    flat_ends = np.concatenate([[0], ends])[np.concatenate([[0], slot_ends])]
+    contexts = pairs.encode_contexts([slot.before for slot in kept],
+                                     [slot.after for slot in kept], encoding)
     return {**contexts,
             "ids": (found.ids[np.repeat(found.phrase_kept, found.lengths)], np.diff(flat_ends)),
-            "phrase_lengths": (kept_lengths, per_question),
-            "num_fitting": np.array([question.num_fitting for question in kept])}
+            "phrase_lengths": (kept_lengths, per_slot),
+            "num_fitting": np.array([slot.num_fitting for slot in kept])}
 
 
-def _question_set(records: store.Records, content: str, encoding: Encoding,
-                  dynamic_padding: bool) -> QuestionSet:
+def _slot_set(records: store.Records, content: str, encoding: Encoding,
+                  dynamic_padding: bool) -> SlotSet:
     num_phrases = records.lengths("phrase_lengths")
     phrase_lengths = records.flat("phrase_lengths")
-    # The same token ids, a phrase a record.
+    # The same token ids with one record for each phrase.
     phrases = store.Records(len(phrase_lengths), {"ids": records.flat("ids")},
                             {"ids": np.concatenate([[0], np.cumsum(phrase_lengths)])})
     slots = np.repeat(np.arange(len(records), dtype=np.int32), num_phrases)
     numbers = np.arange(len(phrases), dtype=np.int32)
-    return QuestionSet(
+    return SlotSet(
         pairs.Pairs(records, phrases, slots, numbers, encoding.tokenizer,
                     encoding.max_seq_length, dynamic_padding),
         num_phrases, records.scalars("num_fitting"), content)

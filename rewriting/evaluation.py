@@ -9,14 +9,14 @@ from engine.inference import Predictor
 from engine.progress import Counter
 from engine.training.evaluations import Evaluate
 from rewriting import ranking
-from rewriting.data import KIND, QuestionSet
+from rewriting.data import KIND, SlotSet
 from rewriting.model import log_odds
 from rewriting.training import LISTWISE
 from tasks.evaluation import trained_checkpoint, write_results
 from tasks.training import Job
 
 
-def evaluate_and_write(job: Job, held_out: Mapping[str, QuestionSet], objective: str) -> None:
+def evaluate_and_write(job: Job, held_out: Mapping[str, SlotSet], objective: str) -> None:
     """Ranks the phrases of each set; writes eval_results.txt and eval_results.json.
 
     Args:
@@ -31,22 +31,22 @@ def evaluate_and_write(job: Job, held_out: Mapping[str, QuestionSet], objective:
     any_source = next(iter(held_out.values())).pairs.source()
     with Predictor(job.forward, any_source, job.devices) as predictor:
         predictor.restore(checkpoint)
-        for suffix, questions in held_out.items():
-            with Counter("Scoring", unit="pairs", total=len(questions.pairs)) as counter:
-                logits = predictor.predict(questions.pairs.source(),
+        for suffix, slot_set in held_out.items():
+            with Counter("Scoring", unit="pairs", total=len(slot_set.pairs)) as counter:
+                logits = predictor.predict(slot_set.pairs.source(),
                                            job.settings.evaluation.eval_batch_size,
                                            counter.advance)["logits"]
-            found = results_of(questions, logits, objective)
+            found = results_of(slot_set, logits, objective)
             results.update({name + suffix: value for name, value in found.items()})
-            details.update({"num_slots" + suffix: int(questions.is_ranked.sum()),
-                            "num_pairs" + suffix: len(questions.pairs),
-                            "chance" + suffix: ranking.chance(questions.num_phrases,
-                                                              questions.num_fitting)})
+            details.update({"num_slots" + suffix: int(slot_set.is_ranked.sum()),
+                            "num_pairs" + suffix: len(slot_set.pairs),
+                            "chance" + suffix: ranking.chance(slot_set.num_phrases,
+                                                              slot_set.num_fitting)})
     results.setdefault("eval_loss", results.get("eval_loss_test"))
     write_results(job.settings.output_dir, results, details, checkpoint.global_step)
 
 
-def evaluator(job: Job, dev: Optional[QuestionSet], objective: str) -> ContextManager[Evaluate]:
+def evaluator(job: Job, dev: Optional[SlotSet], objective: str) -> ContextManager[Evaluate]:
     """A function that evaluates checkpoints on the dev set."""
     return inference.evaluator(
         lambda checkpoint: job.forward, lambda: dev.pairs.source(), job.devices,
@@ -54,25 +54,25 @@ def evaluator(job: Job, dev: Optional[QuestionSet], objective: str) -> ContextMa
         lambda predictions: results_of(dev, predictions["logits"], objective))
 
 
-def results_of(questions: QuestionSet, logits: np.ndarray, objective: str) -> Dict[str, float]:
+def results_of(slot_set: SlotSet, logits: np.ndarray, objective: str) -> Dict[str, float]:
     """The scores of a set: ranking.METRICS, eval_accuracy of the pairs, the objective's loss.
 
     Args:
         logits: [pairs, 2].
     """
-    odds, labels = log_odds(logits.astype(np.float64)), questions.labels
+    odds, labels = log_odds(logits.astype(np.float64)), slot_set.labels
     if objective == LISTWISE:
-        loss = _listwise_loss(questions, odds)
+        loss = _listwise_loss(slot_set, odds)
     else:
         loss = float(np.mean(KIND.losses(logits.astype(np.float64), labels)))
     return {"eval_accuracy": float(np.mean((odds > 0) == labels)), "eval_loss": loss,
-            **ranking.evaluate(questions.num_phrases, questions.num_fitting, odds)}
+            **ranking.evaluate(slot_set.num_phrases, slot_set.num_fitting, odds)}
 
 
-def _listwise_loss(questions: QuestionSet, odds: np.ndarray) -> float:
+def _listwise_loss(slot_set: SlotSet, odds: np.ndarray) -> float:
     """Mean over the ranked slots of the cross-entropy of a softmax over their phrases."""
-    largest = np.maximum.reduceat(odds, questions.starts)
-    powers = np.exp(odds - np.repeat(largest, questions.num_phrases))
-    losses = (np.log(np.add.reduceat(powers, questions.starts)) + largest
-              - odds[questions.starts])
-    return float(np.mean(losses[questions.is_ranked]))
+    largest = np.maximum.reduceat(odds, slot_set.starts)
+    powers = np.exp(odds - np.repeat(largest, slot_set.num_phrases))
+    losses = (np.log(np.add.reduceat(powers, slot_set.starts)) + largest
+              - odds[slot_set.starts])
+    return float(np.mean(losses[slot_set.is_ranked]))

@@ -1,6 +1,6 @@
-"""A slot's phrase as a masked language model sees it: how likely are its tokens, given the rest?
+"""The probability of a slot's phrase under a masked language model, given the text around it.
 
-The baseline that a scorer has to beat: it needs no training on slots.
+A baseline for the trained scorer: it needs no training on slots.
 """
 
 from typing import Dict
@@ -16,20 +16,21 @@ from rewriting.pairs import Pairs
 
 
 def source_of(pairs: Pairs) -> Source:
-    """Reads [CLS] before [MASK] ... [MASK] after [SEP]: a pair without its phrase.
+    """Batches of [CLS] before [MASK] ... [MASK] after [SEP]: pairs without their phrases.
 
-    Its features are input_ids, input_mask and segment_ids, int32 [b, t], and of the slot
-    positions and ids, int32 [b, p], and weights, float32 [b, p]: 1 where a phrase has a token.
+    The features are input_ids, input_mask and segment_ids, int32 [b, t]; positions and ids of
+    the phrase's tokens, int32 [b, p], and weights, float32 [b, p]: 1.0 for tokens, 0.0 for
+    padding.
     """
     phrase_lengths = pairs.candidates.lengths("ids", pairs.phrases)
 
     def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
-        # Everything from the [SEP] behind the phrase on, which becomes the [CLS].
+        # Everything from the [SEP] after the phrase on; that [SEP] becomes the [CLS].
         sizes = phrase_lengths[indices, np.newaxis]
         longest = int(sizes.max())
         features = pairs.features(indices, length + longest + 1)
-        places = np.arange(length) + sizes + 1
-        features = {name: np.take_along_axis(values, places, axis=1)
+        positions = np.arange(length) + sizes + 1
+        features = {name: np.take_along_axis(values, positions, axis=1)
                     for name, values in features.items()}
         features["input_ids"][:, 0] = pairs.tokenizer.cls_id
         is_filled = np.arange(longest) < sizes
@@ -46,7 +47,7 @@ def source_of(pairs: Pairs) -> Source:
 
 
 def forward_of(config: modeling.BertConfig) -> Forward:
-    """The model with its masked-LM head; predicts "log_likelihood" [b], the mean of the tokens'."""
+    """The model with its masked-LM head; predicts "log_likelihood" [b], a mean over tokens."""
     def forward(features, is_training, dropout_seed) -> Outputs:
         model = modeling.BertModel(
             config=config, is_training=is_training, input_ids=features["input_ids"],

@@ -1,7 +1,7 @@
-"""The model: the head of a classifier with two classes, whether a phrase fits a slot or not.
+"""The model: a classifier with two classes, whether a phrase fits a slot or not.
 
-How well it fits is the log-odds, the difference of the two logits, whatever the objective: a
-model that was trained with one can go on with the other.
+With both objectives the score of a phrase is the log-odds, the difference of the two logits: a
+model trained with one objective can be trained further with the other.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from encoder import classifier
 from engine.model import Forward, Outputs
 
 NUM_OUTPUTS = 2
-_LEAST = -1e9  # of a place without a phrase
+_LEAST = -1e9  # log-odds of padding
 
 
 def pairwise(config: modeling.BertConfig) -> Forward:
@@ -21,9 +21,9 @@ def pairwise(config: modeling.BertConfig) -> Forward:
 
 
 def listwise(config: modeling.BertConfig) -> Forward:
-    """Cross-entropy of a softmax over each slot's phrases, of which the first is the right one.
+    """Cross-entropy of a softmax over each slot's phrases; the first phrase is the right one.
 
-    Its features are those of `sets.ListwiseSet`.
+    Its features are those of `data.ListwiseSet`.
     """
     score_pairs = pairwise(config)
 
@@ -42,5 +42,5 @@ def listwise(config: modeling.BertConfig) -> Forward:
 
 
 def log_odds(logits: np.ndarray) -> np.ndarray:
-    """How well each pair fits, [n], from [n, NUM_OUTPUTS]."""
+    """The score of each pair, [n], from its logits, [n, NUM_OUTPUTS]."""
     return logits[:, 1] - logits[:, 0]

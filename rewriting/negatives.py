@@ -1,4 +1,4 @@
-"""Phrases that do not belong into a slot: clauses of other texts, by chance or by likeness."""
+"""Negatives for slots: clauses of other texts, chosen at random or by similarity."""
 
 from typing import Dict, Iterator, List, Optional, Sequence, Set
 
@@ -11,13 +11,13 @@ from rewriting.clauses import Slot, count_words
 RANDOM, LIKE_LENGTH, BM25 = KINDS = ("random", "like_length", "bm25")
 COLUMNS: Dict[str, store.Column] = {**phrases.COLUMNS,
                                     "num_words": store.Column("uint16", ragged=False)}
-# Draws until one is found that is neither of the text itself nor drawn before.
+# The most draws to find a clause that is not in the text itself and not drawn before.
 _MOST_DRAWS = 100
-_LIKE = 0.8  # a length of which the other is at least this share
+_LIKE = 0.8  # similar lengths: the shorter is at least this share of the longer
 
 
 def encode(clauses: Sequence[str], kinds: Sequence[str]) -> store.Chunk:
-    """Clauses as the store has them: COLUMNS and, for BM25, its terms."""
+    """Clauses with the columns of COLUMNS and, for BM25, its terms."""
     chunk = dict(phrases.encode(clauses))
     chunk["num_words"] = np.minimum([count_words(clause) for clause in clauses], 2**16 - 1)
     if BM25 in kinds:
@@ -29,10 +29,10 @@ class Negatives:
     """Draws negatives for slots.
 
     Args:
-        clauses: all there are, as `encode` has them.
-        rows: those that may be drawn, [n].
-        kinds: of KINDS; the negatives of a slot are of each in turn.
-        index: of the clauses, where BM25 is among the kinds.
+        clauses: all clauses, as `encode` returns them.
+        rows: the clauses that may be drawn, [n].
+        kinds: some of KINDS, which take turns among the negatives of a slot.
+        index: of the clauses; needed if BM25 is among the kinds.
         seed: of the draws.
     """
 
@@ -42,7 +42,7 @@ class Negatives:
         self._kinds = kinds
         self._random = np.random.RandomState(seed)
         num_words = clauses.scalars("num_words", rows)
-        # By length, so that those of like length are neighbours.
+        # Sorted by length, so that clauses of similar length are neighbours.
         self._rows = rows[np.argsort(num_words, kind="stable")]
         self._num_words = np.sort(num_words, kind="stable")
         self._index = index
@@ -51,9 +51,9 @@ class Negatives:
 
     def draw(self, slots_of_texts: Sequence[Sequence[Slot]], count: int
              ) -> Iterator[List[List[str]]]:
-        """For each text, for each of its slots, `count` negatives; fewer where there are no more.
+        """For each slot of each text `count` negatives, or fewer if there are no more.
 
-        None is a clause of the text itself.
+        Clauses of the text itself are not drawn.
         """
         for its_slots, hard_rows in zip(slots_of_texts, self._hard_rows(slots_of_texts, count)):
             own = {slot.clause for slot in its_slots}
@@ -61,12 +61,12 @@ class Negatives:
 
     def _hard_rows(self, slots_of_texts: Sequence[Sequence[Slot]],
                    count: int) -> List[np.ndarray]:
-        """For each text the clauses that BM25 finds nearest to it, as a rewriting tries them."""
+        """For each text the clauses that BM25 finds nearest to it, as when rewriting."""
         if self._index is None:
             return [np.zeros(0, np.int64)] * len(slots_of_texts)
         texts = [its_slots[0].filled(its_slots[0].clause) if its_slots else ""
                  for its_slots in slots_of_texts]
-        # Some will be the text's own, or doubles of each other.
+        # Some will be the text's own, or duplicates.
         most_own = max(map(len, slots_of_texts), default=0)
         matches = self._index.top(texts, 4 * count + 2 * most_own, lambda _: self._is_allowed)
         return [match.rows for match in matches]
@@ -103,7 +103,7 @@ class Negatives:
             self._num_words, [length * _LIKE, np.nextafter(length / _LIKE, np.inf)]))
 
     def _rows_between(self, first: int, last: int) -> Iterator[int]:
-        """Draws among the clauses from `first` to `last` by length: all of them, if few."""
+        """Random clauses from `first` up to `last` in the order of length; all of them, if few."""
         if last - first <= _MOST_DRAWS:
             yield from self._rows[first + self._random.permutation(last - first)]
             return

@@ -1,15 +1,16 @@
-"""Pairs of a slot and a phrase as the model reads them: does the phrase fit the slot?
+"""Pairs of a slot and a phrase as the model's input.
 
 [CLS] phrase [SEP] before [MASK] ... [MASK] after [SEP], with as many [MASK]s as the phrase has
-tokens. What does not fit is cut from the context, farthest from the slot first: never from the
-phrase, nor from the slot. Phrase, before and after are tokenized apart, so that the slot is
-where it belongs whatever the characters around it.
+tokens. If the tokens do not fit, the context is cut, farthest from the slot first; the phrase
+and the slot never are. Phrase, before and after are tokenized separately, so that the
+characters around the slot cannot change where it is.
 """
 
 from typing import Dict, NamedTuple, Sequence
 
 import numpy as np
 
+from encoder import vocabulary
 from encoder.encoding import Encoding, truncated_lengths
 from engine.data.batches import Source
 from engine.data.store import Chunk, Column, RaggedChunk, Records
@@ -20,15 +21,13 @@ _NUM_SPECIAL = 3  # [CLS] and two times [SEP]
 
 
 def longest_phrase(max_seq_length: int) -> int:
-    """Tokens of the longest phrase that the model can read: it takes its length twice."""
+    """Tokens of the longest phrase that the model can read: it takes up its length twice."""
     return (max_seq_length - _NUM_SPECIAL) // 2
 
 
 def check_vocabulary(encoding: Encoding) -> None:
-    """Raises a UserError where the vocabulary has no [MASK]."""
-    if encoding.tokenizer.mask_id is None:
-        raise UserError(f"--vocab_file={encoding.vocab_file} has no [MASK], of which slots are "
-                        "made")
+    """Raises a UserError if the vocabulary has no [MASK], or the model reads too few tokens."""
+    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
     if longest_phrase(encoding.max_seq_length) < 1:
         raise UserError(f"--max_seq_length={encoding.max_seq_length}: must be at least "
                         f"{_NUM_SPECIAL + 2}, for a phrase of one token and its slot")
@@ -39,30 +38,30 @@ def context_columns(encoding: Encoding) -> Dict[str, Column]:
 
 
 def encode_contexts(before: Sequence[str], after: Sequence[str], encoding: Encoding) -> Chunk:
-    """The token ids around slots, as far from the slot as the model can ever see."""
+    """The token ids around slots, at most `max_seq_length` on each side."""
     most = encoding.max_seq_length
     return {"before": _cut(encoding.tokenizer.encode_batch(before), most, keep_end=True),
             "after": _cut(encoding.tokenizer.encode_batch(after), most, keep_end=False)}
 
 
 def _cut(rows: RaggedChunk, most: int, *, keep_end: bool) -> RaggedChunk:
-    """The last, or the first, `most` values of each row."""
+    """The last (`keep_end`) or first `most` values of each row."""
     values, lengths = rows
     kept = np.minimum(lengths, most)
     return values[_is_kept(lengths, kept, keep_end=keep_end)], kept
 
 
 def _is_kept(lengths: np.ndarray, kept: np.ndarray, *, keep_end: bool) -> np.ndarray:
-    """Which values of flat rows are among the last, or the first, `kept` of their row."""
+    """Which values of flat rows are among the last (`keep_end`) or first `kept` of their row."""
     starts = np.cumsum(lengths) - lengths
-    places = np.arange(lengths.sum()) - np.repeat(starts, lengths)
+    positions = np.arange(lengths.sum()) - np.repeat(starts, lengths)
     if keep_end:
-        return places >= np.repeat(lengths - kept, lengths)
-    return places < np.repeat(kept, lengths)
+        return positions >= np.repeat(lengths - kept, lengths)
+    return positions < np.repeat(kept, lengths)
 
 
 class Pairs(NamedTuple):
-    """Any number of pairs: number `slots[i]` of the contexts with `phrases[i]` of the phrases."""
+    """Any number of pairs: pair i is the context `slots[i]` with the candidate `phrases[i]`."""
     contexts: Records  # "before", "after": token ids around a slot
     candidates: Records  # "ids": token ids of a phrase
     slots: np.ndarray  # [n]
@@ -82,7 +81,7 @@ class Pairs(NamedTuple):
         return np.minimum(_NUM_SPECIAL + 2 * phrase + context, self.max_seq_length)
 
     def source(self) -> Source:
-        """What a scorer reads batches from, without labels."""
+        """Batches for a scorer, without labels."""
         return Source(self.lengths(), self.features, self.max_seq_length, self.dynamic_padding)
 
     def features(self, indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
@@ -94,20 +93,20 @@ class Pairs(NamedTuple):
         kept_before, kept_after = truncated_lengths(
             before_lengths, after_lengths,
             self.max_seq_length - _NUM_SPECIAL - 2 * phrase_lengths)
-        # Where each part begins, [b, 1].
+        # Where each part ends, [b, 1].
         ends = np.cumsum([np.ones_like(slots), phrase_lengths, np.ones_like(slots), kept_before,
                           phrase_lengths, kept_after, np.ones_like(slots)], axis=0)
         cls_end, phrase_end, sep_end, before_end, slot_end, after_end, end = ends[..., np.newaxis]
-        places = np.arange(length)
+        positions = np.arange(length)
         tokenizer = self.tokenizer
-        input_ids = np.where(places < end, tokenizer.sep_id, tokenizer.pad_id).astype(np.int32)
+        input_ids = np.where(positions < end, tokenizer.sep_id, tokenizer.pad_id).astype(np.int32)
         input_ids[:, 0] = tokenizer.cls_id
-        input_ids[(places >= cls_end) & (places < phrase_end)] = phrase
-        input_ids[(places >= sep_end) & (places < before_end)] = before[
+        input_ids[(positions >= cls_end) & (positions < phrase_end)] = phrase
+        input_ids[(positions >= sep_end) & (positions < before_end)] = before[
             _is_kept(before_lengths, kept_before, keep_end=True)]
-        input_ids[(places >= before_end) & (places < slot_end)] = tokenizer.mask_id
-        input_ids[(places >= slot_end) & (places < after_end)] = after[
+        input_ids[(positions >= before_end) & (positions < slot_end)] = tokenizer.mask_id
+        input_ids[(positions >= slot_end) & (positions < after_end)] = after[
             _is_kept(after_lengths, kept_after, keep_end=False)]
         return {"input_ids": input_ids,
-                "input_mask": (places < end).astype(np.int32),
-                "segment_ids": ((places >= sep_end) & (places < end)).astype(np.int32)}
+                "input_mask": (positions < end).astype(np.int32),
+                "segment_ids": ((positions >= sep_end) & (positions < end)).astype(np.int32)}

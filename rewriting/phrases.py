@@ -11,7 +11,7 @@ _AT_A_TIME = 1 << 14
 
 
 def encode(texts: Sequence[str]) -> Chunk:
-    """Texts as COLUMNS has them."""
+    """Texts with the columns of COLUMNS."""
     encoded = [text.encode("utf-8") for text in texts]
     return {"text": (np.frombuffer(b"".join(encoded), np.uint8),
                      np.array([len(text) for text in encoded], np.int64))}
@@ -23,7 +23,7 @@ def decode(records: Records, row: int) -> str:
 
 
 def decode_all(records: Records) -> Iterator[Tuple[int, str]]:
-    """Every row and its text; a bounded number of them is in memory."""
+    """Every row and its text, in bounded memory."""
     for start in range(0, len(records), _AT_A_TIME):
         values, lengths = records.values("text", slice(start, start + _AT_A_TIME))
         content, end = values.tobytes(), 0

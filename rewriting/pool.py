@@ -1,7 +1,7 @@
-"""The phrases that may take the place of a clause: any number of them, in a store.
+"""The phrases that may replace a clause: any number of them, in a store.
 
-Their texts, their token ids for the model and their terms for the search are memory-mapped;
-what is in memory is a few bytes a phrase.
+Their texts, token ids and search terms are memory-mapped; only a few bytes a phrase are in
+memory.
 """
 
 import hashlib
@@ -25,15 +25,15 @@ class Pool(NamedTuple):
     """Made by `load_pool`."""
     records: store.Records  # "text", "ids", and the columns of bm25
     index: bm25.Index
-    is_usable: np.ndarray  # bool [phrases]: neither a double nor too long for the model
+    is_usable: np.ndarray  # bool [phrases]: neither a duplicate nor too long for the model
     content_hash: str
 
 
 def load_pool(path: str, column: Optional[str], encoding: Encoding, store_dir: str) -> Pool:
-    """Opens the phrases of a file, preparing them first where needed.
+    """Opens the phrases of a file, preparing them first if needed.
 
     Args:
-        column: of the phrases, see `texts.read_texts`.
+        column: the column of the phrases, see `texts.read_texts`.
 
     Raises:
         UserError: the file holds no phrase, or none that the model can read.

@@ -1,7 +1,7 @@
-"""How well scores rank a slot's own phrase among the others that are tried in it.
+"""How well scores rank a slot's own phrase among its other candidates.
 
-Phrases with equal scores stand in any order, each as likely: every figure is the mean over
-these orders, so that scores that know nothing get what chance gives.
+Phrases with equal scores are in random order: every metric is the mean over all these orders,
+so that constant scores get exactly the result of chance.
 """
 
 from typing import Dict
@@ -14,24 +14,24 @@ METRICS = ("mean_reciprocal_rank", "pair_accuracy",
 
 
 def is_ranked(num_phrases: np.ndarray, num_fitting: np.ndarray) -> np.ndarray:
-    """Which slots have a phrase that fits and another to prefer it to, bool [slots].
+    """Which slots have a phrase that fits and at least one other phrase, bool [slots].
 
     Args:
         num_phrases: of each slot, [slots].
-        num_fitting: of each slot, 1 where its first phrase fits, or 0, [slots].
+        num_fitting: 1 if the first phrase of a slot fits, otherwise 0, [slots].
     """
     return (num_fitting > 0) & (num_phrases > 1)
 
 
 def evaluate(num_phrases: np.ndarray, num_fitting: np.ndarray,
              scores: np.ndarray) -> Dict[str, float]:
-    """METRICS over the slots that can be ranked; NaN where there are none.
+    """METRICS over the slots that can be ranked; NaN if there are none.
 
-    `pair_accuracy` is the share of the other phrases that the fitting one stands before.
+    `pair_accuracy` is the share of the other phrases that rank below the fitting one.
 
     Args:
         num_phrases, num_fitting: see `is_ranked`.
-        scores: of each phrase of each slot in turn, the better the higher, [phrases].
+        scores: of each phrase, slot after slot; higher is better, [phrases].
     """
     starts = np.cumsum(num_phrases) - num_phrases
     own = np.repeat(scores[starts], num_phrases)
@@ -51,5 +51,5 @@ def evaluate(num_phrases: np.ndarray, num_fitting: np.ndarray,
 
 
 def chance(num_phrases: np.ndarray, num_fitting: np.ndarray) -> Dict[str, float]:
-    """What scores that know nothing get."""
+    """The metrics of random scores."""
     return evaluate(num_phrases, num_fitting, np.zeros(np.sum(num_phrases)))

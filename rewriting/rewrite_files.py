@@ -1,19 +1,18 @@
-"""Rewrites in files: three formats, and an output that is gone on with after an interruption."""
+"""Rewrites in files: three formats, and an output that is resumed after an interruption."""
 
-import contextlib
 import json
-import os
 import re
 import sys
-from typing import Any, Callable, Dict, IO, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
-from engine import files, interruption, log
-from rewriting.questions import BERT_AD_MARK
+from engine import log
+from engine.resumable_file import ResumableFile
 from rewriting.rewriter import Rewrite
+from rewriting.slot_files import BERT_AD_MARK
 
 _BREAKS = re.compile("[\t\r\n]")
 
-# (number of the text, from 1; the text; its rewrites) -> lines
+# (number of the text, from 1; the text; its rewrites) → lines
 Formatter = Callable[[int, str, Sequence[Rewrite]], str]
 
 
@@ -44,78 +43,39 @@ def _number(probability: float) -> str:
 
 
 def _lines(rows: Iterator[List[str]]) -> str:
-    """A tab or line end within a field would end it: it becomes a space."""
+    """Tab-separated lines; a tab or line end within a field becomes a space."""
     return "".join("\t".join(_BREAKS.sub(" ", field) for field in row) + "\n" for row in rows)
 
 
-class Done(NamedTuple):
-    """The texts whose rewrites are written."""
-    count: int
-    digest: str  # of the texts
+class StandardOutput:
+    """Standard output as a file that no later run can resume; see `ResumableFile`."""
+    num_rows, digest = 0, ""
+
+    def __init__(self, header: str):
+        sys.stdout.write(header)
+
+    def append(self, text: str, num_rows: int, digest: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
 
 
-class Output(NamedTuple):
-    """Where rewrites go."""
-    done: Optional[Done]  # by an earlier run; None: nothing
-    write: Callable[[str], Any]
-    note: Callable[[Done], Any]  # hears now and then how far it is
+Output = Union[ResumableFile, StandardOutput]
 
 
-@contextlib.contextmanager
-def opened(path: Optional[str], form: str, identity: str) -> Iterator[Output]:
-    """The output file, there only when it is whole; or standard output.
-
-    What an interrupted run has written is in <path>.part, and <path>.part.json says how much
-    of it is good: the next run with the same identity goes on from there.
+def open_output(path: Optional[str], form: str, facts: Mapping[str, Any]) -> Output:
+    """The output file, or standard output without a path.
 
     Args:
-        identity: of all that shapes the output.
+        form: one of FORMATS.
+        facts: everything that determines the content; see `ResumableFile`.
     """
+    header = _HEADERS.get(form, "")
     if not path:
-        sys.stdout.write(_HEADERS.get(form, ""))
-        yield Output(None, sys.stdout.write, lambda done: sys.stdout.flush())
-        return
-    part, state_path = f"{path}.part", f"{path}.part.json"
-    state = _state(state_path, part, identity)
-    with open(part, "r+b" if state else "wb") as file:
-        if state:
-            file.truncate(state["bytes"])
-            file.seek(state["bytes"])
-            log.info(f"Going on with {part}: {state['done'][0]:,} texts are done")
-        else:
-            file.write(_HEADERS.get(form, "").encode("utf-8"))
-        try:
-            yield Output(Done(*state["done"]) if state else None,
-                         lambda text: file.write(text.encode("utf-8")),
-                         lambda done: _note(file, state_path, identity, done))
-        except BaseException as error:
-            if not os.path.exists(state_path):
-                os.remove(part)  # there is nothing to go on with
-            elif isinstance(error, interruption.Interrupted):
-                log.info(f"{part} holds what is done; the same command goes on from there")
-            raise
-    os.replace(part, path)
-    if os.path.exists(state_path):
-        os.remove(state_path)
-
-
-def _state(state_path: str, part: str, identity: str) -> Optional[dict]:
-    """What an interrupted run has noted; None, and no such note is left, where it is of no use."""
-    if not os.path.exists(state_path):
-        return None
-    state = files.read_json(state_path, "the state of an interrupted run")
-    # Without its file, or with less in it, it is of a run that came to its end.
-    is_there = os.path.exists(part) and os.path.getsize(part) >= state["bytes"]
-    if is_there and state["identity"] == identity:
-        return state
-    if is_there:
-        log.warn(f"{part} is of an interrupted run with other texts, phrases, model or flags: it "
-                 "is written anew")
-    os.remove(state_path)
-    return None
-
-
-def _note(file: IO[bytes], state_path: str, identity: str, done: Done) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-    files.write_json(state_path, {"identity": identity, "done": done, "bytes": file.tell()})
+        return StandardOutput(header)
+    output = ResumableFile(path, facts, keep_record=False, header=header)
+    if output.num_rows:
+        log.info(f"Going on with {output.partial_path}: {output.num_rows:,} texts are done")
+    return output

@@ -1,4 +1,4 @@
-"""Rewrites texts: a search narrows the pool for each, then the model judges what is left."""
+"""Rewrites texts: a search finds candidates in the pool, and the model scores them."""
 
 from typing import Callable, List, NamedTuple, Sequence, Set, Tuple
 
@@ -28,9 +28,9 @@ class Rewrite(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How much is tried, and how much is given."""
-    min_words: int  # in a clause that is rewritten
-    num_candidates: int  # phrases that the model judges for each clause
+    """How many clauses, candidates and rewrites there are at most."""
+    min_words: int  # in a clause that is replaced
+    num_candidates: int  # phrases that the model scores for each clause
     top_k: int  # rewrites of each text
 
 
@@ -45,12 +45,12 @@ class Rewriter:
         self._masks = PoolMasks(constraints, pool.records, pool.is_usable)
 
     def candidates(self, texts: Sequence[str]) -> Tuple[List[Tuple[int, Slot]], pairs.Pairs]:
-        """The slots of some texts, each with its text's number; and what is to be tried in them."""
+        """The slots of some texts, each with its text's number, and the pairs to score."""
         slots_of_texts = [slots(text, self._limits.min_words) for text in texts]
         found = [(number, slot) for number, its_slots in enumerate(slots_of_texts)
                  for slot in its_slots if self._constraints.allow_around(slot)]
-        # To say a clause of the text again is no rewrite.
-        own_clauses = [set(map(_as_said, clauses(text))) for text in texts]
+        # Repeating a clause of the text is not a rewrite.
+        own_clauses = [set(map(_normalized, clauses(text))) for text in texts]
         rows_of_slots = self._search(texts, found, own_clauses)
         tried = [(number, row) for number, rows in enumerate(rows_of_slots) for row in rows]
         numbers, rows = np.array(tried, np.int64).reshape(-1, 2).T
@@ -61,8 +61,8 @@ class Rewriter:
 
     def _search(self, texts: Sequence[str], found: List[Tuple[int, Slot]],
                 own_clauses: List[Set[str]]) -> List[List[int]]:
-        """For each slot the rows of the phrases to try, those nearest to its text first."""
-        # Slots of a text share a search, but for those that need a kept word.
+        """For each slot the rows of its candidates, those nearest to its text first."""
+        # The slots of a text share a search, except those that need a kept word.
         needs = [(number, self._constraints.needed(slot)) for number, slot in found]
         searches = list(dict.fromkeys(needs))
         count = self._limits.num_candidates + max(map(len, own_clauses), default=0)
@@ -75,7 +75,7 @@ class Rewriter:
                 for need, (_, slot) in zip(needs, found)]
 
     def _filled_up(self, rows: List[int], needed: Tuple[int, ...], count: int) -> List[int]:
-        """Where few phrases share a word with the text, the pool's first others are tried, too."""
+        """If too few phrases share a word with the text, adds the first others of the pool."""
         if len(rows) < count:
             first = np.flatnonzero(self._masks.mask(needed))[:2 * count].tolist()
             rows = list(dict.fromkeys(rows + first))[:count]
@@ -85,16 +85,16 @@ class Rewriter:
         usable = []
         for row in rows:
             phrase = self.phrase(row)
-            if _as_said(phrase) not in own_clauses and self._constraints.allow(slot, phrase):
+            if _normalized(phrase) not in own_clauses and self._constraints.allow(slot, phrase):
                 usable.append(row)
         return usable[:self._limits.num_candidates]
 
     def phrase(self, row: int) -> str:
-        """One of the pool."""
+        """A phrase of the pool."""
         return phrases.decode(self._pool.records, row)
 
     def example(self) -> pairs.Pairs:
-        """A pair, of which a model can learn what all of them are made of."""
+        """A single pair, as an example of the model's input."""
         contexts = store.Records.of_chunk(pairs.encode_contexts([""], [""], self._encoding))
         row = np.flatnonzero(self._pool.is_usable)[:1]
         return self._pairs(contexts, np.zeros(1, np.int64), row)
@@ -105,7 +105,7 @@ class Rewriter:
                            self._encoding.tokenizer, self._encoding.max_seq_length)
 
     def rewrite(self, texts: Sequence[str], predict: Predict) -> List[List[Rewrite]]:
-        """The best rewrites of each text, at most `top_k`, the likeliest first."""
+        """The best rewrites of each text, at most `top_k`, most probable first."""
         found, tried = self.candidates(texts)
         rewrites: List[List[Rewrite]] = [[] for _ in texts]
         if not len(tried):
@@ -120,14 +120,14 @@ class Rewriter:
         return rewrites
 
 
-def _as_said(phrase: str) -> str:
-    """The same for phrases that differ in spaces and upper case alone."""
+def _normalized(phrase: str) -> str:
+    """Equal for phrases that differ only in spaces and case."""
     return " ".join(phrase.split()).casefold()
 
 
 def predict_with(predictor: Predictor, batch_size: int,
                  advance: Callable[[int], None]) -> Predict:
-    """The model as `rewrite` wants it."""
+    """The model as a function for `Rewriter.rewrite`."""
     def predict(tried: pairs.Pairs) -> np.ndarray:
         return predictor.predict(tried.source(), batch_size, advance)["logits"]
     return predict

@@ -15,11 +15,11 @@ from engine import command, device_flags, files
 from engine.errors import UserError
 from engine.training.settings import EpochSchedule, run_settings
 from rewriting import evaluation, pairs, ranking, training
-from rewriting.data import KIND, QuestionSet, load_questions
-from rewriting.questions import EXTENSIONS
+from rewriting.data import KIND, SlotSet, load_slots
+from rewriting.slot_files import EXTENSIONS
 from rewriting.training import OBJECTIVES, PAIRWISE
 from tasks import training as task_training
-from tasks.table import Columns, Split, Task
+from tasks.table import Target, Task
 from tasks.training import Job
 
 USAGE = """Fine-tunes a scorer: does a phrase fit a slot of a text? On every GPU that
@@ -38,9 +38,9 @@ _SETS = ("train", "dev", "test")
 
 class Data(NamedTuple):
     """The sets that a run needs."""
-    train: Optional[QuestionSet]
+    train: Optional[SlotSet]
     # By the suffix of their results.
-    held_out: Dict[str, QuestionSet]
+    held_out: Dict[str, SlotSet]
 
 
 def define_flags() -> flags.FlagValues:
@@ -99,8 +99,7 @@ def _job(values: flags.FlagValues) -> Job:
     config, encoding = model_flags.load_model(values)
     pairs.check_vocabulary(encoding)
     devices = device_flags.find_devices(values, training=values.do_train)
-    unused = Split("", Columns(0))
-    task = Task(unused, unused, unused, labels=KIND.labels)
+    task = Task(Target(KIND.labels))
     return Job("rewriting", task, config, encoding, devices,
                run_settings(values, EpochSchedule, ranking.METRICS))
 
@@ -108,7 +107,7 @@ def _job(values: flags.FlagValues) -> Job:
 def _load(job: Job, paths: Mapping[str, str]) -> Data:
     """Loads all sets before the first is used: a bad line must not surface after the training."""
     settings = job.settings
-    loaded = {name: load_questions(path, job.encoding, settings.store_dir,
+    loaded = {name: load_slots(path, job.encoding, settings.store_dir,
                                dynamic_padding=settings.training.dynamic_padding)
               for name, path in paths.items()}
     for name in loaded:

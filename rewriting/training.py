@@ -2,14 +2,14 @@
 
 from engine.training.evaluations import Evaluate
 from rewriting import model
-from rewriting.data import PairwiseSet, QuestionSet, listwise_set
+from rewriting.data import PairwiseSet, SlotSet, listwise_set
 from tasks import training
 from tasks.training import Job
 
 PAIRWISE, LISTWISE = OBJECTIVES = ("pairwise", "listwise")
 
 
-def train(job: Job, slots: QuestionSet, objective: str, evaluate: Evaluate) -> None:
+def train(job: Job, slots: SlotSet, objective: str, evaluate: Evaluate) -> None:
     """Trains for the epochs asked for; resumes an earlier run.
 
     Args:

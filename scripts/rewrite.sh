@@ -96,9 +96,11 @@ report() {
 
 has_masked_lm() {
   "$python" -c "import sys
-from engine import checkpoints, runtime
-held = checkpoints.open_checkpoint(sys.argv[1]).shapes
-sys.exit('cls/predictions/output_bias' not in held)" "$1"
+from engine import runtime
+from encoder import pretraining_heads
+from engine import checkpoints
+checkpoint = checkpoints.open_checkpoint(sys.argv[1])
+sys.exit(not pretraining_heads.has_masked_lm_head(checkpoint))" "$1"
 }
 
 # ten_texts: prints the first ten texts of the test set that are one line.

@@ -1,8 +1,9 @@
 """Turns a task's examples into token ids in a store, and those into batches."""
 
+import abc
 import json
 import os
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import Dict, Iterator, List, Optional
 
 import numpy as np
 
@@ -19,13 +20,41 @@ from tasks.table import Task
 CHUNK_EXAMPLES = 8192
 
 
-class TextSet(NamedTuple):
-    """The examples of one file, tokenized. Made by `load_texts` and `encode_texts`."""
-    records: store.Records
+class TrainingSet(abc.ABC):
+    """What a classifier can be trained on: any number of examples with labels.
+
+    Attributes:
+        kind: what their labels are.
+        content_hash: two sets with the same hash hold the same examples.
+        has_pairs: whether any example has a second text.
+    """
     kind: label_types.Kind
-    content_hash: str  # of the file and what is read of it
-    max_seq_length: int
-    dynamic_padding: bool
+    content_hash: str
+    has_pairs: bool
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """The number of examples, as batch sizes count them."""
+
+    @abc.abstractmethod
+    def source(self, *, with_labels: bool) -> Source:
+        """What the engine reads batches from."""
+
+
+class TextSet(TrainingSet):
+    """The examples of one file, tokenized. Made by `load_texts` and `encode_texts`.
+
+    Args:
+        content_hash: of the file and what is read of it.
+    """
+
+    def __init__(self, records: store.Records, kind: label_types.Kind, content_hash: str,
+                 max_seq_length: int, dynamic_padding: bool):
+        self.records = records
+        self.kind = kind
+        self.content_hash = content_hash
+        self.max_seq_length = max_seq_length
+        self.dynamic_padding = dynamic_padding
 
     def __len__(self) -> int:
         return len(self.records)
@@ -36,12 +65,11 @@ class TextSet(NamedTuple):
 
     @property
     def has_pairs(self) -> bool:
-        """Whether any example has a second text."""
         first = self.records.scalars("first_segment_length")
         return bool((self.records.lengths("input_ids") > first).any())
 
     def source(self, *, with_labels: bool) -> Source:
-        """What the engine reads batches from: input_ids, input_mask, segment_ids, label_ids."""
+        """Batches of input_ids, input_mask, segment_ids and label_ids."""
         records = self.records
 
         def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
@@ -69,7 +97,7 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
     if kind:
         columns["label"] = kind.column
     key = {"content": content, "labels": task.labels,
-           "label_separator": task.label_separator, "label_aliases": task.label_aliases,
+           "label_separator": task.label_separator, "label_aliases": task.target.label_aliases,
            "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length}
 
@@ -86,10 +114,11 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
     return TextSet(texts, task.kind, digest, encoding.max_seq_length, dynamic_padding)
 
 
-def encode_texts(examples: List[Example], task: Task, encoding: Encoding) -> TextSet:
-    """Tokenized examples in memory, without labels."""
+def encode_texts(examples: List[Example], kind: label_types.Kind,
+                 encoding: Encoding) -> TextSet:
+    """Tokenized examples in memory, without labels; for a model that predicts `kind`."""
     records = store.Records.of_chunk(_encode(examples, encoding, None))
-    return TextSet(records, task.kind, "", encoding.max_seq_length, dynamic_padding=True)
+    return TextSet(records, kind, "", encoding.max_seq_length, dynamic_padding=True)
 
 
 def _encode(examples: List[Example], encoding: Encoding,

@@ -25,28 +25,33 @@ class Example(NamedTuple):
 ParsedRow = Tuple[int, List[str], Example]
 
 
-def read_examples(task: Task, split: AnySplit, data_dir: str,
-                  kind: Optional[Kind] = None) -> Iterator[Example]:
-    """Streams the examples of one of the task's files.
+def read_examples(task: Task, split: AnySplit, data_dir: str) -> Iterator[Example]:
+    """Streams the examples of one of the task's files; see `read_split`."""
+    yield from read_split(split, data_dir, task.kind)
+
+
+def read_split(split: AnySplit, data_dir: str, kind: Optional[Kind] = None, *,
+               is_first_look: bool = False) -> Iterator[Example]:
+    """Streams the examples of a file.
 
     Args:
-        kind: of the labels, where it is not the task's. This is a first look at a file: what
-            is odd and harmless is said when it is read for good.
+        kind: what the labels are; not needed for a file without labels.
+        is_first_look: the file will be read again. Warnings about odd rows are left for then.
 
     Raises:
-        UserError: with file and line number, for anything that is not as the task's
-            row says; also where the file holds no example.
+        UserError: with file and line number, for anything that is not as the split says;
+            also if the file holds no example.
     """
     if isinstance(split, processors.ProcessorSplit):
-        yield from _processed(split, data_dir, kind or task.kind)
+        yield from _processed(split, data_dir, kind)
         return
     path = os.path.join(data_dir, split.file)
-    parser = _Parser(kind or task.kind, split, path)
+    parser = _Parser(kind, split, path)
     count = 0
-    for _, _, example in _parsed(parser, task, split, path):
+    for _, _, example in _parsed(parser, split, path):
         count += 1
         yield example
-    if kind is None:
+    if not is_first_look:
         parser.report()
     if not count:
         raise UserError(f"{path} holds no examples")
@@ -55,7 +60,7 @@ def read_examples(task: Task, split: AnySplit, data_dir: str,
 def read_rows(task: Task, split: Split, data_dir: str) -> Iterator[ParsedRow]:
     """Streams the rows of a file that hold an example, as they are and as what they mean."""
     path = os.path.join(data_dir, split.file)
-    yield from _parsed(_Parser(task.kind, split, path), task, split, path)
+    yield from _parsed(_Parser(task.kind, split, path), split, path)
 
 
 def content_hash(split: AnySplit, data_dir: str, memory_path: str) -> str:
@@ -66,7 +71,8 @@ def content_hash(split: AnySplit, data_dir: str, memory_path: str) -> str:
     return files.content_hash(path, memory_path)
 
 
-def _processed(split: processors.ProcessorSplit, data_dir: str, kind: Kind) -> Iterator[Example]:
+def _processed(split: processors.ProcessorSplit, data_dir: str,
+               kind: Optional[Kind]) -> Iterator[Example]:
     for example in processors.examples_of(split, data_dir):
         label = None
         if split.columns.label is not None:
@@ -87,17 +93,17 @@ def _text(split: processors.ProcessorSplit, example: Any, text: Any) -> str:
     return text_files.whole_characters(text)
 
 
-def _parsed(parser: "_Parser", task: Task, split: Split, path: str) -> Iterator[ParsedRow]:
-    for line_number, fields in _rows(task, split, path):
+def _parsed(parser: "_Parser", split: Split, path: str) -> Iterator[ParsedRow]:
+    for line_number, fields in _rows(parser.kind, split, path):
         example = parser.parse(line_number, fields)
         if example:
             yield line_number, fields, example
 
 
-def _rows(task: Task, split: Split, path: str) -> Iterator[text_files.Row]:
+def _rows(kind: Optional[Kind], split: Split, path: str) -> Iterator[text_files.Row]:
     label = split.columns.label
     if split.format == "jsonl":
-        list_key = split.keys[label] if task.label_separator and label is not None else None
+        list_key = split.keys[label] if label is not None and kind.separator else None
         yield from text_files.json_rows(path, split.keys, list_key)
         return
     rows = text_files.csv_rows(path) if split.format == "csv" else text_files.tsv_rows(path)
@@ -109,10 +115,10 @@ def _rows(task: Task, split: Split, path: str) -> Iterator[text_files.Row]:
 class _Parser:
     """Turns the fields of a row into an Example."""
 
-    def __init__(self, kind: Kind, split: Split, path: str):
+    def __init__(self, kind: Optional[Kind], split: Split, path: str):
         self._columns = columns = split.columns
         self._path = path
-        self._kind = kind
+        self.kind = kind
         positions = [columns.text_a, columns.text_b, columns.label,
                      columns.only and columns.only[0]]
         self._num_columns = max(
@@ -159,7 +165,7 @@ class _Parser:
 
     def _label(self, text: str, line_number: int) -> Any:
         try:
-            return self._kind.parse(text)
+            return self.kind.parse(text)
         except ValueError as error:
             raise UserError(f"{self._path}, line {line_number}: the label is {_brief(text)}, and "
                             f"it must be {error}") from error

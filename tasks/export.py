@@ -81,7 +81,7 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
 
 def _signature(model: model_folder.TrainedModel) -> saved_model.Signature:
     """The model over int32 [batch, length] inputs of any size, in the default graph."""
-    kind = model.task.kind
+    kind = model.kind
     inputs = {name: tf.placeholder(tf.int32, [None, None], name=name) for name in INPUTS}
     with modeling.copied_layers():
         outputs = classifier.forward_of(model.config, kind.num_outputs)(inputs, False, None)

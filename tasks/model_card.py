@@ -53,7 +53,7 @@ def text(output_dir: str, model: TrainedModel, global_step: int,
     """The page, in Markdown, of the checkpoint at a step in a training's output directory."""
     record = run_record.load(output_dir)
     task_name = record.facts["task"] if record else "unknown"
-    kind = model.task.kind
+    kind = model.kind
     settings = report_facts.settings(task_name, model.config, model.encoding, record)
     return "\n".join([
         f"# {task_name}: a fine-tuned BERT\n",

@@ -15,26 +15,26 @@ from engine import checkpoints, files, saved_model
 from engine.errors import UserError
 from modeling import BertConfig
 from tasks import label_types
-from tasks.data import TextSet
-from tasks.table import Columns, Split, Task
+from tasks.data import TrainingSet
 
 FILES = _TASK, _VOCAB, _CONFIG = label_config.FILE, "vocab.txt", "bert_config.json"
 
 
 class TrainedModel(NamedTuple):
     """A model that can be used without a word about how it was trained."""
-    task: Task  # its labels; it has no files
+    kind: label_types.Kind  # of its labels
     takes_pairs: bool
     config: BertConfig
     encoding: Encoding
 
 
-def save(output_dir: str, texts: TextSet, config: BertConfig, encoding: Encoding) -> None:
-    """Writes the model's description into its directory, before it is trained on these texts."""
+def save(output_dir: str, training_set: TrainingSet, config: BertConfig,
+         encoding: Encoding) -> None:
+    """Writes the description of a model into its directory, before it is trained on this set."""
     save_encoder(output_dir, config, encoding)
     files.write_json(os.path.join(output_dir, _TASK), {
-        **label_types.to_json(texts.kind),
-        "takes_pairs": texts.has_pairs,
+        **label_types.to_json(training_set.kind),
+        "takes_pairs": training_set.has_pairs,
         "do_lower_case": encoding.do_lower_case,
         "max_seq_length": encoding.max_seq_length})
 
@@ -63,11 +63,7 @@ def load(model_dir: str, flag: str = "--output_dir") -> TrainedModel:
     encoding = load_encoding(
         os.path.join(folder, _VOCAB), do_lower_case=values["do_lower_case"],
         max_seq_length=values["max_seq_length"], vocab_size=config.vocab_size)
-    kind = label_types.from_json(values)
-    unused = Split("", Columns(0))
-    task = Task(unused, unused, unused, labels=kind.labels,
-                label_separator=kind.separator)
-    return TrainedModel(task, values["takes_pairs"], config, encoding)
+    return TrainedModel(label_types.from_json(values), values["takes_pairs"], config, encoding)
 
 
 def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Checkpoint:

@@ -25,7 +25,7 @@ from engine.model import Forward
 from engine.progress import Counter
 from tasks import columns, data, label_types, model_folder
 from tasks.data import TextSet, encode_texts
-from tasks.examples import Example, read_examples
+from tasks.examples import Example, read_split
 
 USAGE = """Scores texts with a trained model, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
@@ -65,17 +65,17 @@ def main(values: flags.FlagValues) -> None:
     batch_size = settings.of_flags(values, PredictionSettings).predict_batch_size
     model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
     devices = device_flags.find_devices(values, training=False)
-    form = text_files.of_answers(values.output_file, values.format)
+    form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
     chunks = in_chunks(_examples(values, model), data.CHUNK_EXAMPLES)
     first = next(chunks, None)
     with files.output(values.output_file) as file:
-        written = _writer(form, model.task.kind, file)
+        written = _writer(form, model.kind, file)
         if first is None:
             log.warn("there is no text to score")
             return
-        forward = classifier.forward_of(model.config, model.task.kind.num_outputs)
-        sets = (encode_texts(examples, model.task, model.encoding)
+        forward = classifier.forward_of(model.config, model.kind.num_outputs)
+        sets = (encode_texts(examples, model.kind, model.encoding)
                 for examples in itertools.chain([first], chunks))
         _score(forward, sets, devices, checkpoint, batch_size, written)
 
@@ -100,7 +100,7 @@ def _examples(values: flags.FlagValues, model: model_folder.TrainedModel) -> Ite
         roles = columns.complete_texts(said, table, model.takes_pairs)
         columns.report(table, roles, said)
         split = columns.split_of(table, roles, table, labelled=False)
-        yield from read_examples(model.task, split, "")
+        yield from read_split(split, "")
         return
     for name in ("text_column", "text_pair_column", "header"):
         if values[name].present:

@@ -14,7 +14,7 @@ from engine import files
 from engine.data import text_files
 from engine.errors import UserError
 from tasks import metrics as scores
-from tasks.table import Columns, Task
+from tasks.table import Columns, Target, Task
 
 
 class InputExample:
@@ -103,11 +103,10 @@ def make_task(specification: str) -> Task:
     # A regression's processors return no label, or None.
     labels = tuple(str(name).strip() for name in names if name is not None)
     labelled, unlabelled = Columns(text_a=0, label=1), Columns(text_a=0)
-    return Task(
-        *(ProcessorSplit(processor, name, labelled if name != "test" else unlabelled)
-          for name in ("train", "dev", "test")),
-        labels=labels,
-        metrics=(scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman))
+    metrics = (scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman)
+    return Task(Target(labels, metrics=metrics), *(
+        ProcessorSplit(processor, name, labelled if name != "test" else unlabelled)
+        for name in ("train", "dev", "test")))
 
 
 def _load(specification: str) -> Any:

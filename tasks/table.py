@@ -30,23 +30,17 @@ class Split(NamedTuple):
     keys: Tuple[str, ...] = ()  # of a JSON object: its columns
 
 
-class Task(NamedTuple):
-    """A task: its files, its labels and its metrics."""
-    train: Split
-    dev: Split
-    test: Split
+class Target(NamedTuple):
+    """What is predicted, and how the predictions are scored."""
     labels: Tuple[str, ...] = ()  # empty: regression, a number in the label column
-    label_separator: str = ""  # where given, an example has any number of labels
+    label_separator: str = ""  # not empty: an example has any number of labels
     metrics: Tuple[scores.Metric, ...] = (scores.accuracy,)
-    # Files that hold the label under another name.
+    # Other names that a file may give a label.
     label_aliases: Tuple[Tuple[str, str], ...] = ()
-    # A second dev and test set, scored beside the first where their files exist.
-    mismatched_dev: Optional[Split] = None
-    mismatched_test: Optional[Split] = None
 
     @property
     def kind(self) -> label_types.Kind:
-        """What a label of this task is."""
+        """What a label is."""
         if self.label_separator:
             return label_types.SeveralClasses(self.labels, self.label_separator)
         if self.labels:
@@ -54,10 +48,37 @@ class Task(NamedTuple):
         return label_types.Number()
 
 
-def _glue(columns: Columns, test_columns: Columns, **kwargs) -> Task:
+class Task(NamedTuple):
+    """A task: what is predicted, and its files; None for one that it does not have."""
+    target: Target
+    train: Optional[Split] = None
+    dev: Optional[Split] = None
+    test: Optional[Split] = None
+    # A second dev and test set, scored beside the first if their files exist.
+    mismatched_dev: Optional[Split] = None
+    mismatched_test: Optional[Split] = None
+
+    @property
+    def kind(self) -> label_types.Kind:
+        return self.target.kind
+
+    @property
+    def labels(self) -> Tuple[str, ...]:
+        return self.target.labels
+
+    @property
+    def label_separator(self) -> str:
+        return self.target.label_separator
+
+    @property
+    def metrics(self) -> Tuple[scores.Metric, ...]:
+        return self.target.metrics
+
+
+def _glue(target: Target, columns: Columns, test_columns: Columns) -> Task:
     """A task whose three files are train.tsv, dev.tsv and test.tsv."""
-    return Task(Split("train.tsv", columns), Split("dev.tsv", columns),
-                Split("test.tsv", test_columns), **kwargs)
+    return Task(target, Split("train.tsv", columns), Split("dev.tsv", columns),
+                Split("test.tsv", test_columns))
 
 
 _COLA = Columns(text_a=3, label=1, header=False)
@@ -66,33 +87,34 @@ _XNLI = Columns(text_a=6, text_b=7, label=1, only=(0, "zh"))
 _QQP = Columns(text_a=3, text_b=4, label=5, skip_short_rows=True)
 _PAIR = Columns(text_a=1, text_b=2, label=-1)  # QNLI, RTE, WNLI
 _NLI_LABELS = ("contradiction", "entailment", "neutral")
+_BINARY = Target(("0", "1"))
+_ENTAILMENT = Target(("entailment", "not_entailment"))
 
 TASKS = {
-    "cola": _glue(_COLA, Columns(text_a=1), labels=("0", "1"),
-                  metrics=(scores.accuracy, scores.matthews_correlation)),
+    "cola": _glue(Target(("0", "1"), metrics=(scores.accuracy, scores.matthews_correlation)),
+                  _COLA, Columns(text_a=1)),
     "mnli": Task(
+        Target(_NLI_LABELS),
         Split("train.tsv", _MNLI),
         Split("dev_matched.tsv", _MNLI),
         Split("test_matched.tsv", _MNLI._replace(label=None)),
-        labels=_NLI_LABELS,
         mismatched_dev=Split("dev_mismatched.tsv", _MNLI),
         mismatched_test=Split("test_mismatched.tsv", _MNLI._replace(label=None))),
-    "mrpc": _glue(Columns(text_a=3, text_b=4, label=0), Columns(text_a=3, text_b=4),
-                  labels=("0", "1"), metrics=(scores.accuracy, scores.f1)),
-    "qnli": _glue(_PAIR, _PAIR._replace(label=None), labels=("entailment", "not_entailment")),
-    "qqp": _glue(_QQP, Columns(text_a=1, text_b=2), labels=("0", "1"),
-                 metrics=(scores.accuracy, scores.f1)),
-    "rte": _glue(_PAIR, _PAIR._replace(label=None), labels=("entailment", "not_entailment")),
-    "sst-2": _glue(Columns(text_a=0, label=1), Columns(text_a=1), labels=("0", "1")),
-    "sts-b": _glue(Columns(text_a=7, text_b=8, label=-1), Columns(text_a=7, text_b=8),
-                   metrics=(scores.pearson, scores.spearman)),
-    "wnli": _glue(_PAIR, _PAIR._replace(label=None), labels=("0", "1")),
+    "mrpc": _glue(Target(("0", "1"), metrics=(scores.accuracy, scores.f1)),
+                  Columns(text_a=3, text_b=4, label=0), Columns(text_a=3, text_b=4)),
+    "qnli": _glue(_ENTAILMENT, _PAIR, _PAIR._replace(label=None)),
+    "qqp": _glue(Target(("0", "1"), metrics=(scores.accuracy, scores.f1)),
+                 _QQP, Columns(text_a=1, text_b=2)),
+    "rte": _glue(_ENTAILMENT, _PAIR, _PAIR._replace(label=None)),
+    "sst-2": _glue(_BINARY, Columns(text_a=0, label=1), Columns(text_a=1)),
+    "sts-b": _glue(Target(metrics=(scores.pearson, scores.spearman)),
+                   Columns(text_a=7, text_b=8, label=-1), Columns(text_a=7, text_b=8)),
+    "wnli": _glue(_BINARY, _PAIR, _PAIR._replace(label=None)),
     "xnli": Task(
+        Target(_NLI_LABELS, label_aliases=(("contradictory", "contradiction"),)),
         Split("multinli/multinli.train.zh.tsv", Columns(text_a=0, text_b=1, label=2)),
         Split("xnli.dev.tsv", _XNLI),
-        Split("xnli.test.tsv", _XNLI._replace(label=None)),
-        labels=_NLI_LABELS,
-        label_aliases=(("contradictory", "contradiction"),)),
+        Split("xnli.test.tsv", _XNLI._replace(label=None))),
 }
 
 

@@ -15,7 +15,7 @@ from engine.training.evaluations import Evaluate
 from engine.training.settings import EpochSchedule, RunSettings, define_run_flags
 from modeling import BertConfig
 from tasks import model_folder
-from tasks.data import TextSet, load_texts
+from tasks.data import TextSet, TrainingSet, load_texts
 from tasks.table import Split, Task
 
 # What evaluation and prediction write into the output directory.
@@ -94,7 +94,7 @@ def _load_with_mismatched(job: Job, split: Split,
     return sets
 
 
-def train(job: Job, texts: TextSet, evaluate: Evaluate,
+def train(job: Job, texts: TrainingSet, evaluate: Evaluate,
           forward: Optional[Forward] = None, *,
           make_source: Optional[Callable[[], Source]] = None,
           facts: Optional[Mapping[str, Any]] = None) -> None:

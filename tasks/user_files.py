@@ -12,8 +12,8 @@ from engine import files, log
 from engine.data import text_files
 from engine.errors import UserError
 from tasks import columns, label_types, metrics as scores
-from tasks.examples import read_examples
-from tasks.table import Columns, Split, Task
+from tasks.examples import read_split
+from tasks.table import Split, Target, Task
 
 # More labels than this are no classes: the column is another one.
 _MOST_LABELS = 100_000
@@ -101,10 +101,7 @@ def make_task(options: Options, sets: Sequence[str], known_kind: Optional[label_
     splits = {name: columns.split_of(table, roles, first, labelled=name != "test")
               for name, table in tables.items()}
     kind = known_kind or _kind_of_labels(options, tables["train"], splits["train"])
-    unused = Split("", Columns(0))
-    return Task(*(splits.get(name, unused) for name in ("train", "dev", "test")),
-                labels=kind.labels,
-                label_separator=kind.separator, metrics=_METRICS[kind.name])
+    return Task(Target(kind.labels, kind.separator, _METRICS[kind.name]), **splits)
 
 
 def _check_kind(options: Options, known_kind: Optional[label_types.Kind]) -> None:
@@ -194,9 +191,8 @@ def _kind_of_labels(options: Options, table: columns.Table, split: Split) -> lab
 
 def _different_labels(options: Options, split: Split, separator: str) -> Set[str]:
     """All labels of a file, or as many as show that they are numbers of a regression."""
-    task = Task(split, split, split, label_separator=separator)
     labels: Set[str] = set()
-    for example in read_examples(task, split, "", _AsWritten(separator)):
+    for example in read_split(split, "", _AsWritten(separator), is_first_look=True):
         labels.update(example.label)
         if len(labels) > _MOST_LABELS:
             if options.label_kind is None and not separator and _have_fractions(labels):

@@ -62,8 +62,7 @@ def write_unmasked(path, model: TinyModel, count: int, seed: int = 0) -> str:
             features["word_starts"] = np.ones(len(features["input_ids"]), int)
             writer.write(serialized({name: values for name, values in features.items()
                                      if not name.startswith("masked")}))
-    with open(model.vocab_file, "rb") as file:
-        digest = files.hash_of(file.read())
+    digest = files.hash_of_file(model.vocab_file)
     with open(f"{path}.json", "w") as file:
         json.dump({"vocab_sha256": digest, "do_lower_case": True, "mask_shape": "words",
                    "masked_lm_prob": 0.15, "max_predictions_per_seq": PREDICTIONS}, file)

@@ -14,7 +14,7 @@ import pytest
 from commands import arguments, run_here
 from conftest import ROOT, sentences
 from augmentation import run
-from engine.resumable_file import GrowingFile
+from engine.resumable_file import ResumableFile
 from masked_lm import write_tiny_masked_lm
 from test_augmentation import SETTINGS, augment_here, write_cola
 
@@ -36,13 +36,13 @@ def flags(model, tmp_path_factory):
             "num_cpu_replicas": 2, "predict_batch_size": 1}
 
 
-# Pieces of some 60 words: as the command is, a test would need a large set to be killed amid it.
+# Chunks of some 60 words: as the command is, a test would need a large set to be killed amid it.
 PROGRAM = """
 import sys
-from distillation import augment
+from augmentation import run
 from engine import command
-augment._WORDS_AT_A_TIME = 60
-command.run(augment.main, augment.define_flags(), usage="", argv=sys.argv)
+run._WORDS_AT_A_TIME = 60
+command.run(run.main, run.define_flags(), usage="", argv=sys.argv)
 """
 
 
@@ -93,7 +93,7 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
 
 def test_memory_does_not_grow_with_the_file(model, flags, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "_WORDS_AT_A_TIME", 60)
-    in_chunks, append, held = run._in_chunks, GrowingFile.append, []
+    in_chunks, append, held = run._in_chunks, ResumableFile.append, []
 
     def traced(*arguments):
         tracemalloc.start()  # before the first row is read
@@ -104,7 +104,7 @@ def test_memory_does_not_grow_with_the_file(model, flags, tmp_path, monkeypatch)
         append(file, text, num_rows)
 
     monkeypatch.setattr(run, "_in_chunks", traced)
-    monkeypatch.setattr(GrowingFile, "append", watched)
+    monkeypatch.setattr(ResumableFile, "append", watched)
     augment_here(model, tmp_path / "out", **{**flags, "num_cpu_replicas": 1})
     tracemalloc.stop()
     assert len(held) > 20
@@ -132,7 +132,7 @@ def test_what_it_writes_is_training_data_of_the_task(model, flags, tmp_path):
     ({"glove_embs": "broken.txt"}, ("broken.txt, line 2", "'o.5' is not a finite number")),
     ({"glove_embs": "missing.txt"}, ("--glove_embs missing.txt", "No such file")),
     ({"init_checkpoint": "encoder"}, ("no masked-LM head (cls/predictions/...)",)),
-    ({"vocab_file": "unmasked.txt"}, ("--vocab_file lacks [MASK]",)),
+    ({"vocab_file": "unmasked.txt"}, ("unmasked.txt lacks [MASK]",)),
     ({"M": 20}, ("--M=20", "only 21 words")),
     ({"N": 0}, ("--N=0",)),
     ({"p": 1.5}, ("--p=1.5", "between 0 and 1")),

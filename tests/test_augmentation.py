@@ -8,7 +8,7 @@ import pytest
 
 from conftest import cpu_devices
 from augmentation import masked_lm, run
-from augmentation.masked_lm import MaskedLanguageModel, Places
+from augmentation.masked_lm import MaskedLanguageModel, WordPositions
 from engine import checkpoints, command
 from masked_lm import OneAtATime, write_tiny_masked_lm
 from encoder.encoding import load_encoding
@@ -154,7 +154,7 @@ def random_places(lengths, seed=0):
     rng = np.random.RandomState(seed)
     lengths = np.array(lengths)
     starts = np.cumsum(lengths) - lengths
-    return Places(rng.randint(5, 26, lengths.sum()), np.repeat(starts, lengths),
+    return WordPositions(rng.randint(5, 26, lengths.sum()), np.repeat(starts, lengths),
                   np.repeat(lengths, lengths), np.concatenate([np.arange(n) for n in lengths]))
 
 
@@ -165,7 +165,7 @@ def test_what_rounding_could_decide_is_decided_alone(model, monkeypatch):
         scores = batched._best(places)[1]
         monkeypatch.setattr(masked_lm, "_SCORE_TOLERANCE", float(np.median(scores)))
         np.testing.assert_array_equal(batched.candidates(places), expected)
-        alone = [batched._best(Places(places.pieces, *(column[index:index + 1]
+        alone = [batched._best(WordPositions(places.token_ids, *(column[index:index + 1]
                                                        for column in places[1:])))
                  for index in range(len(scores))]
         margins = np.concatenate([margin for _, margin in alone])
@@ -183,7 +183,7 @@ def test_a_long_text_is_seen_through_a_window_around_the_word(model, max_seq_len
         reference.restore(model.init_checkpoint)
         for index in list(range(0, len(found), 37)) + [0, 18, 19, 20, 580, 599, 604, 605, 681]:
             start, length, position = (column[index] for column in places[1:])
-            text = list(places.pieces[start:start + length])
+            text = list(places.token_ids[start:start + length])
             width = max_seq_length - 2
             first = min(max(0, position - width // 2), max(0, length - width))
             window = text[first:first + width]

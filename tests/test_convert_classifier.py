@@ -208,7 +208,7 @@ def test_labels_that_make_no_sense_are_one_clear_line(tmp_path, changes, message
 
 
 @pytest.mark.parametrize("text, message", [
-    ("{", "task.json is not valid JSON"), ('{"labels": []}', "task.json says no kind of label"),
+    ("{", "task.json is not valid JSON"), ('{"labels": []}', "task.json names no kind of label"),
     ('{"kind": "classes"}', "task.json lacks labels")])
 def test_a_damaged_description_is_one_clear_line(source, tmp_path, text, message):
     convert_from_huggingface(source, str(tmp_path / "ours"))

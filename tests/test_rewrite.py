@@ -13,7 +13,7 @@ from engine.interruption import Interrupted
 from rewriting import constraints, data, pairs, rewrite, rewriter
 from rewriting.clauses import Slot, slots
 from rewriting.model import pairwise
-from rewriting.questions import BERT_AD_MARK
+from rewriting.slot_files import BERT_AD_MARK
 from test_rewriting_data import create_here, made_up_texts
 from test_rewriting_pairs import encoding_of
 from test_rewriting_run import run_here as train_here
@@ -254,7 +254,7 @@ def words_of(text):
     ("caf\u00e9", "a CAFE\u0301 in Rome", True), ("cafe\u0301", "a caf\u00e9 in Rome", True),
     ("cafe", "a cafe\u0301 in Rome", False)])
 def test_a_word_is_a_whole_one_where_its_script_has_spaces(word, text, is_there):
-    assert constraints.DemandedWord(word).is_in(text) == is_there
+    assert constraints.ConstrainedWord(word).is_in(text) == is_there
 
 
 def test_fewer_candidates_are_those_that_share_words_with_the_text(trained, files, tmp_path):
@@ -315,4 +315,4 @@ def test_a_classifier_of_other_things_is_refused(tiny_model, tmp_path, capsys):
     (tmp_path / "pool.txt").write_text("a cat\n")
     with pytest.raises(SystemExit):
         rewrite_here(tmp_path / "out", pool_file=tmp_path / "pool.txt")
-    assert "classifier of other things" in capsys.readouterr().err
+    assert "another kind of classifier" in capsys.readouterr().err

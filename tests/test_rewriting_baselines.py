@@ -11,32 +11,32 @@ from encoder import pretraining_heads
 from engine import checkpoints, command
 from engine.inference import Predictor
 from rewriting import baselines, data, masked_lm, ranking
-from rewriting.questions import Question
+from rewriting.slot_files import SlotExample
 from test_bm25 import score
-from test_rewriting_pairs import encoding_of, write_questions
+from test_rewriting_pairs import encoding_of, write_slots
 from tokenization import FullTokenizer
 
 import tensorflow.compat.v1 as tf
 
-QUESTIONS = [Question("the cat sees a tree, ", ", and a dog finds it.",
+SLOTS = [SlotExample("the cat sees a tree, ", ", and a dog finds it.",
                       ("a bird likes", "unliked", "the old house or the small house"), 1),
-             Question("", " . not or and " * 6, ("green river", "dog"), 1)]
+             SlotExample("", " . not or and " * 6, ("green river", "dog"), 1)]
 
 
 def test_the_length_that_is_like_the_clauses_around_comes_first():
     scores = baselines.by_length([
-        Question("a b c, ", ", a b c d e.", ("x", "x x x x", "x x x"), 1)])
+        SlotExample("a b c, ", ", a b c d e.", ("x", "x x x x", "x x x"), 1)])
     assert scores.argsort().tolist() == [0, 2, 1] and scores[1] == 0
 
 
 def test_bm25_looks_for_the_words_around_the_slot():
-    questions = [Question("the old tree ", " a river", ("old river", "house", "tree tree"), 1),
-                 Question("no ", "word", ("old",), 1)]
-    phrases = [phrase for question in questions for phrase in question.phrases]
+    slots = [SlotExample("the old tree ", " a river", ("old river", "house", "tree tree"), 1),
+                 SlotExample("no ", "word", ("old",), 1)]
+    phrases = [phrase for slot in slots for phrase in slot.phrases]
     np.testing.assert_allclose(
-        baselines.by_bm25(questions),
-        [score(f"{question.before} {question.after}", phrase, phrases)
-         for question in questions for phrase in question.phrases], rtol=1e-5)
+        baselines.by_bm25(slots),
+        [score(f"{slot.before} {slot.after}", phrase, phrases)
+         for slot in slots for phrase in slot.phrases], rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +63,9 @@ def log_probabilities(config, input_ids):
 def test_the_masked_lm_s_score_is_the_mean_log_probability_of_the_phrase_in_its_slot(
         max_seq_length, num_replicas, tiny_model, language_model, tmp_path):
     config, encoding = tiny_model.config(), encoding_of(tiny_model, max_seq_length)
-    path = write_questions(tmp_path / "test.jsonl", QUESTIONS)
-    questions = data.load_questions(path, encoding, str(tmp_path), dynamic_padding=True)
-    source = masked_lm.source_of(questions.pairs)
+    path = write_slots(tmp_path / "test.jsonl", SLOTS)
+    slot_set = data.load_slots(path, encoding, str(tmp_path), dynamic_padding=True)
+    source = masked_lm.source_of(slot_set.pairs)
     with Predictor(masked_lm.forward_of(config), source, cpu_devices(num_replicas)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(language_model))
         found = predictor.predict(source, 2)["log_likelihood"]
@@ -75,9 +75,9 @@ def test_the_masked_lm_s_score_is_the_mean_log_probability_of_the_phrase_in_its_
         inputs = tf.placeholder(tf.int32, [None, None])
         outputs = log_probabilities(config, inputs)
         tf.train.Saver().restore(session, language_model)
-        for question in QUESTIONS:
-            for phrase in question.phrases:
-                ids, first, wanted = one_slot(tokenizer, question, phrase, max_seq_length)
+        for slot in SLOTS:
+            for phrase in slot.phrases:
+                ids, first, wanted = one_slot(tokenizer, slot, phrase, max_seq_length)
                 values = session.run(outputs, {inputs: [ids]})
                 expected.append(np.mean([values[first + place, token]
                                          for place, token in enumerate(wanted)]))
@@ -85,9 +85,9 @@ def test_the_masked_lm_s_score_is_the_mean_log_probability_of_the_phrase_in_its_
     assert np.ptp(expected) > 0.1
 
 
-def one_slot(tokenizer, question, phrase, max_seq_length):
+def one_slot(tokenizer, slot, phrase, max_seq_length):
     """(ids, the slot's first position, the phrase's ids), cut as a pair is."""
-    before, tokens, after = map(tokenizer.tokenize, (question.before, phrase, question.after))
+    before, tokens, after = map(tokenizer.tokenize, (slot.before, phrase, slot.after))
     while 3 + 2 * len(tokens) + len(before) + len(after) > max_seq_length:
         if len(before) > len(after):
             before = before[1:]
@@ -100,7 +100,7 @@ def one_slot(tokenizer, question, phrase, max_seq_length):
 
 def test_the_command_prints_a_line_for_each_baseline(tiny_model, language_model, tmp_path,
                                                      capsys):
-    path = write_questions(tmp_path / "test.jsonl", QUESTIONS)
+    path = write_slots(tmp_path / "test.jsonl", SLOTS)
     command.run(baselines.main, baselines.define_flags(), usage="", argv=[
         "baselines", *arguments({**tiny_model._asdict(), "init_checkpoint": language_model,
                                  "slots_file": path, "output_dir": tmp_path,
@@ -114,9 +114,9 @@ def test_the_command_prints_a_line_for_each_baseline(tiny_model, language_model,
 
 def test_all_baselines_rank_the_phrases_that_the_model_can_read(
         tiny_model, language_model, tmp_path, capsys):
-    long = Question("a cat ", " sees a dog.", ("a bird " * 20, "a tree"), 1)
-    one_too_long = Question("a cat ", " sees.", ("a bird", "a tree", "a house " * 20), 1)
-    path = write_questions(tmp_path / "test.jsonl", [long, one_too_long])
+    long = SlotExample("a cat ", " sees a dog.", ("a bird " * 20, "a tree"), 1)
+    one_too_long = SlotExample("a cat ", " sees.", ("a bird", "a tree", "a house " * 20), 1)
+    path = write_slots(tmp_path / "test.jsonl", [long, one_too_long])
     command.run(baselines.main, baselines.define_flags(), usage="", argv=[
         "baselines", *arguments({**tiny_model._asdict(), "init_checkpoint": language_model,
                                  "slots_file": path, "output_dir": tmp_path,
@@ -128,7 +128,7 @@ def test_all_baselines_rank_the_phrases_that_the_model_can_read(
 
 
 def test_a_model_s_flags_without_a_checkpoint_are_refused(tmp_path, capsys):
-    path = write_questions(tmp_path / "test.jsonl", QUESTIONS)
+    path = write_slots(tmp_path / "test.jsonl", SLOTS)
     with pytest.raises(SystemExit) as stopped:
         command.run(baselines.main, baselines.define_flags(), usage="",
                     argv=["baselines", f"--slots_file={path}", "--vocab_file=vocab.txt"])
@@ -136,9 +136,21 @@ def test_a_model_s_flags_without_a_checkpoint_are_refused(tmp_path, capsys):
 
 
 def test_slots_that_cannot_be_ranked_are_refused_in_one_line(tmp_path, capsys):
-    path = write_questions(tmp_path / "test.jsonl", [Question("a ", "", ("cat",), 1)])
+    path = write_slots(tmp_path / "test.jsonl", [SlotExample("a ", "", ("cat",), 1)])
     with pytest.raises(SystemExit) as stopped:
         command.run(baselines.main, baselines.define_flags(), usage="",
                     argv=["baselines", f"--slots_file={path}"])
     assert stopped.value.code == 2
     assert "nothing to rank" in capsys.readouterr().err
+
+
+def test_a_checkpoint_without_a_masked_lm_head_is_refused_in_one_line(tiny_model, tmp_path, capsys):
+    path = write_slots(tmp_path / "test.jsonl", SLOTS)
+    with pytest.raises(SystemExit) as stopped:
+        command.run(baselines.main, baselines.define_flags(), usage="", argv=[
+            "baselines", *arguments({**tiny_model._asdict(), "slots_file": path,
+                                     "output_dir": tmp_path / "out", "max_seq_length": 32,
+                                     "num_cpu_replicas": 1})])
+    said = capsys.readouterr()
+    assert stopped.value.code == 2 and "no masked-LM head (cls/predictions/...)" in said.err
+    assert not said.out and not (tmp_path / "out").exists()

@@ -11,9 +11,9 @@ from commands import arguments
 from conftest import WORDS
 from engine import command
 from engine.errors import UserError
-from rewriting import create_data, questions
+from rewriting import create_data, slot_files
 from rewriting.clauses import Slot, slots
-from rewriting.questions import Question, read_questions
+from rewriting.slot_files import SlotExample, read_slots
 
 SETS = ("train", "dev", "test")
 
@@ -134,11 +134,11 @@ phrases = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characte
        st.lists(phrases.filter(str.strip), max_size=3, unique=True))
 def test_what_is_written_is_read_again_byte_for_byte(tmp_path_factory, before, clause, after,
                                                      negatives):
-    question = Question(before, after, (clause, *negatives), 1)
-    path = tmp_path_factory.getbasetemp() / "question.jsonl"
+    slot = SlotExample(before, after, (clause, *negatives), 1)
+    path = tmp_path_factory.getbasetemp() / "slot.jsonl"
     with open(str(path), "w", encoding="utf-8", newline="\n") as file:
-        assert questions.write_question(question, "jsonl", file)
-    assert list(read_questions(str(path))) == [question]
+        assert slot_files.write_slot(slot, "jsonl", file)
+    assert list(read_slots(str(path))) == [slot]
 
 
 BERT_AD = """\
@@ -149,24 +149,24 @@ BERT_AD = """\
 """
 
 
-def test_bert_ads_lines_are_read_and_neighbours_of_one_slot_are_one_question(tmp_path):
+def test_bert_ads_lines_are_read_and_consecutive_lines_of_a_slot_become_one(tmp_path):
     (tmp_path / "train.tsv").write_text(BERT_AD, encoding="utf-8")
-    assert list(read_questions(str(tmp_path / "train.tsv"))) == [
-        Question("交通方便，", "。服务一般", ("房间很大", "不推荐"), 1),
-        Question("他说：“好”，", "", ("服务一般",), 1),
-        Question("", "！房间很大", ("价格",), 0)]
+    assert list(read_slots(str(tmp_path / "train.tsv"))) == [
+        SlotExample("交通方便，", "。服务一般", ("房间很大", "不推荐"), 1),
+        SlotExample("他说：“好”，", "", ("服务一般",), 1),
+        SlotExample("", "！房间很大", ("价格",), 0)]
 
 
 def test_the_slots_of_a_file_in_bert_ads_format_are_those_of_ours(texts_file, tmp_path):
-    for form in questions.EXTENSIONS:
+    for form in slot_files.EXTENSIONS:
         create_here(input_file=texts_file, output_dir=tmp_path / form, format=form)
-    ours = list(read_questions(str(tmp_path / "jsonl" / "train.jsonl")))
-    assert list(read_questions(str(tmp_path / "bert-ad" / "train.tsv"))) == ours
+    ours = list(read_slots(str(tmp_path / "jsonl" / "train.jsonl")))
+    assert list(read_slots(str(tmp_path / "bert-ad" / "train.tsv"))) == ours
 
 
 def test_a_quotation_mark_right_behind_the_slot_is_not_written_in_bert_ads_format(tmp_path):
     with open(str(tmp_path / "a.tsv"), "w", encoding="utf-8") as file:
-        assert not questions.write_question(Question("好，", "“好”", ("很大",), 1), "bert-ad", file)
+        assert not slot_files.write_slot(SlotExample("好，", "“好”", ("很大",), 1), "bert-ad", file)
     assert (tmp_path / "a.tsv").read_text() == ""
 
 
@@ -185,10 +185,10 @@ def test_a_quotation_mark_right_behind_the_slot_is_not_written_in_bert_ads_forma
     ("a.tsv", "1\t0\t\t““，很好\n", ("line 1", "phrase is empty")),
     ("a.csv", "1,2\n", (".jsonl",)),
 ])
-def test_a_line_that_is_no_question_is_named(name, content, words, tmp_path):
+def test_a_line_that_is_not_a_slot_is_named(name, content, words, tmp_path):
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(UserError) as error:
-        list(read_questions(str(tmp_path / name)))
+        list(read_slots(str(tmp_path / name)))
     for word in words:
         assert word in str(error.value)
 

@@ -14,7 +14,7 @@ from engine.data import store
 from engine.errors import UserError
 from rewriting import data, pairs
 from rewriting.clauses import slots
-from rewriting.questions import Question, write_question
+from rewriting.slot_files import SlotExample, write_slot
 from tokenization import FullTokenizer
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -71,41 +71,41 @@ def test_the_slot_is_whole_and_in_place_after_tokenization_and_truncation(
             [0] * first + [1] * (len(expected) - first) + [0] * len(padding))
 
 
-def write_questions(path, questions):
+def write_slots(path, slots):
     with open(str(path), "w", encoding="utf-8") as file:
-        for question in questions:
-            assert write_question(question, "jsonl", file)
+        for slot in slots:
+            assert write_slot(slot, "jsonl", file)
     return str(path)
 
 
-QUESTIONS = [Question("the ", " sees .", ("cat", "dog dog", "old bird"), 1),
-             Question("a ", "", ("tree",), 1),
-             Question("", " and a cat", ("old " * 20, "house"), 1),  # too long for 24 tokens
-             Question("or ", " .", ("bird", "old " * 20, "small tree"), 1)]
+SLOTS = [SlotExample("the ", " sees .", ("cat", "dog dog", "old bird"), 1),
+             SlotExample("a ", "", ("tree",), 1),
+             SlotExample("", " and a cat", ("old " * 20, "house"), 1),  # too long for 24 tokens
+             SlotExample("or ", " .", ("bird", "old " * 20, "small tree"), 1)]
 
 
 def test_a_set_has_every_pair_once_and_says_what_is_too_long_for_the_model(
         tiny_model, tmp_path, capsys):
-    path = write_questions(tmp_path / "train.jsonl", QUESTIONS)
+    path = write_slots(tmp_path / "train.jsonl", SLOTS)
     encoding = encoding_of(tiny_model)
-    found = data.load_questions(path, encoding, str(tmp_path), dynamic_padding=True)
+    found = data.load_slots(path, encoding, str(tmp_path), dynamic_padding=True)
     assert ("2 phrases are left out, and with their own phrase 1 slots: they have no tokens or "
             "more than 10") in capsys.readouterr().err
     assert found.num_phrases.tolist() == [3, 1, 2] and found.num_fitting.tolist() == [1, 1, 1]
     assert found.labels.tolist() == [1, 0, 0, 1, 1, 0]
     assert found.is_ranked.tolist() == [True, False, True]
     tokenizer = FullTokenizer(tiny_model.vocab_file)
-    expected = [(QUESTIONS[number], phrase) for number, phrase in (
+    expected = [(SLOTS[number], phrase) for number, phrase in (
         (0, "cat"), (0, "dog dog"), (0, "old bird"), (1, "tree"), (3, "bird"), (3, "small tree"))]
     ids = found.pairs.features(np.arange(6), 24)["input_ids"]
-    for row, (question, phrase) in zip(ids, expected):
-        tokens = expected_tokens(tokenizer, question.before, phrase, question.after, 24)
+    for row, (slot, phrase) in zip(ids, expected):
+        tokens = expected_tokens(tokenizer, slot.before, phrase, slot.after, 24)
         assert [TOKENS[index] for index in row[:len(tokens)]] == tokens
 
 
 def test_a_batch_of_slots_has_each_with_all_its_phrases(tiny_model, tmp_path):
-    path = write_questions(tmp_path / "train.jsonl", QUESTIONS)
-    found = data.load_questions(path, encoding_of(tiny_model), str(tmp_path),
+    path = write_slots(tmp_path / "train.jsonl", SLOTS)
+    found = data.load_slots(path, encoding_of(tiny_model), str(tmp_path),
                                 dynamic_padding=True)
     slots = data.listwise_set(found)
     source = slots.source(with_labels=True)
@@ -121,7 +121,7 @@ def test_a_vocabulary_without_mask_is_refused(tiny_model, tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
     encoding = load_encoding(str(tmp_path / "vocab.txt"), do_lower_case=True, max_seq_length=24,
                              vocab_size=5)
-    with pytest.raises(UserError, match=r"no \[MASK\]"):
+    with pytest.raises(UserError, match=r"lacks \[MASK\]"):
         pairs.check_vocabulary(encoding)
 
 
@@ -134,11 +134,11 @@ def test_slots_of_real_chinese_texts_are_whole(tmp_path):
                              max_seq_length=64, vocab_size=21128)
     with open(reviews, encoding="utf-8") as file:
         rows = list(itertools.islice(file, 200))
-    found = [Question.of_slot(slot, ()) for row in rows for slot in slots(row.split("\t")[1])]
-    path = write_questions(tmp_path / "train.jsonl", found)
-    questions = data.load_questions(path, encoding, str(tmp_path), dynamic_padding=True)
-    assert len(questions.pairs) > 1000
-    ids = questions.pairs.features(np.arange(len(questions.pairs)), 64)["input_ids"]
+    found = [SlotExample.of_slot(slot, ()) for row in rows for slot in slots(row.split("\t")[1])]
+    path = write_slots(tmp_path / "train.jsonl", found)
+    slot_set = data.load_slots(path, encoding, str(tmp_path), dynamic_padding=True)
+    assert len(slot_set.pairs) > 1000
+    ids = slot_set.pairs.features(np.arange(len(slot_set.pairs)), 64)["input_ids"]
     masked = (ids == encoding.tokenizer.mask_id).sum(axis=1)
     first_sep = (ids == encoding.tokenizer.sep_id).argmax(axis=1)
     np.testing.assert_array_equal(masked, first_sep - 1)

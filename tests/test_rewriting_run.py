@@ -12,10 +12,10 @@ from commands import arguments
 from conftest import assert_same_training, checkpoint_values
 from engine import checkpoints, command
 from rewriting import data, model, ranking, run
-from rewriting.questions import Question
+from rewriting.slot_files import SlotExample
 from test_replica_equivalence import recorded, run_loop, settings
 from test_rewriting_data import create_here, made_up_texts
-from test_rewriting_pairs import encoding_of, write_questions
+from test_rewriting_pairs import encoding_of, write_slots
 
 import tensorflow.compat.v1 as tf
 
@@ -33,8 +33,8 @@ def slots_dir(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def questions(tiny_model, slots_dir):
-    return data.load_questions(str(slots_dir / "train.jsonl"), encoding_of(tiny_model, 32),
+def slot_set(tiny_model, slots_dir):
+    return data.load_slots(str(slots_dir / "train.jsonl"), encoding_of(tiny_model, 32),
                                str(slots_dir / "store"), dynamic_padding=True)
 
 
@@ -44,14 +44,15 @@ OBJECTIVES = {"pairwise": (model.pairwise, data.PairwiseSet),
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_1x8_and_4x2_end_with_the_same_variables_slots_and_loss(
-        objective, tiny_model, questions, tmp_path, monkeypatch):
+        objective, tiny_model, slot_set, tmp_path, monkeypatch):
     losses, norms = recorded(monkeypatch)
     forward_of, make_set = OBJECTIVES[objective]
     runs = {}
     for num_replicas in (1, 4):
         run_loop(
-            forward_of(tiny_model.config()), make_set(questions).source(with_labels=True),
-            num_replicas, settings(tmp_path / str(num_replicas), 8 // num_replicas, num_train_steps=STEPS),
+            forward_of(tiny_model.config()), make_set(slot_set).source(with_labels=True),
+            num_replicas,
+            settings(tmp_path / str(num_replicas), 8 // num_replicas, num_train_steps=STEPS),
             checkpoints.open_checkpoint(tiny_model.init_checkpoint))
         runs[num_replicas] = checkpoint_values(str(tmp_path / str(num_replicas)))
     assert_same_training(runs[1], runs[4])
@@ -71,8 +72,8 @@ def outputs_of(forward, features, values=None):
 
 
 def test_the_listwise_loss_is_the_cross_entropy_of_a_softmax_over_each_slots_phrases(
-        tiny_model, questions):
-    slots = data.listwise_set(questions)
+        tiny_model, slot_set):
+    slots = data.listwise_set(slot_set)
     features = slots.source(with_labels=True).fetch(np.arange(5), 32)
     features["num_phrases"] = np.array([4, 2, 4, 3, 4], np.int32)  # not all phrases count
     pairs = {name: values.reshape(-1, 32) for name, values in features.items()
@@ -158,9 +159,9 @@ def test_a_tiny_model_learns_which_phrase_belongs_where(tiny_model, tmp_path):
     nouns = ["cat", "dog", "bird", "tree", "house", "river"]
     right = [(word, (word, *others)) for word in nouns
              for others in itertools.combinations([noun for noun in nouns if noun != word], 2)]
-    rows = [Question(f"{word} ", " .", phrases, 1) for word, phrases in right]
+    rows = [SlotExample(f"{word} ", " .", phrases, 1) for word, phrases in right]
     for name in ("train", "dev"):
-        write_questions(tmp_path / f"{name}.jsonl", rows)
+        write_slots(tmp_path / f"{name}.jsonl", rows)
     run_here(tiny_model, tmp_path, tmp_path / "out", objective="listwise", do_train=True,
              do_eval=True, num_train_epochs=25, train_batch_size=12, learning_rate=3e-3,
              num_cpu_replicas=1)
@@ -185,8 +186,8 @@ def test_a_tiny_model_learns_which_phrase_belongs_where(tiny_model, tmp_path):
 def test_wrong_input_is_one_line(flags, words, tiny_model, slots_dir, tmp_path, monkeypatch,
                                  capsys):
     monkeypatch.chdir(tmp_path)
-    write_questions(tmp_path / "alone.jsonl", [Question("a ", ".", ("cat",), 1)])
-    write_questions(tmp_path / "long.jsonl", [Question("a ", ".", ("cat " * 40,), 1)])
+    write_slots(tmp_path / "alone.jsonl", [SlotExample("a ", ".", ("cat",), 1)])
+    write_slots(tmp_path / "long.jsonl", [SlotExample("a ", ".", ("cat " * 40,), 1)])
     with pytest.raises(SystemExit) as stopped:
         run_here(tiny_model, **{"slots_dir": slots_dir, "output_dir": tmp_path / "out",
                                 "do_train": True, **flags})

@@ -13,8 +13,7 @@ from conftest import ROOT, write_cola
 from engine import command, settings
 from engine.errors import UserError
 from engine.settings import setting
-from engine.training import run_record
-from engine.training import settings as run_settings
+from engine.training import run_record, settings as run_settings
 from scripts import flags_page
 
 

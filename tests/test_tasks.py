@@ -15,7 +15,7 @@ from engine.errors import UserError
 from tasks import metrics
 from tasks.data import TextSet, load_texts
 from tasks.examples import Example, read_examples
-from tasks.table import TASKS, Columns, Split, Task, find_task
+from tasks.table import TASKS, Columns, Split, Target, Task, find_task
 
 # Quotes that do not pair, spaces at the ends, a line end that only Unicode knows, a byte
 # order's neighbour, an empty field: what csv readers and line splitters stumble over.
@@ -161,8 +161,8 @@ def test_the_tasks_that_the_original_lacks_read_glues_files(
 
 def test_a_byte_order_mark_belongs_neither_to_a_text_nor_to_a_label(tmp_path):
     (tmp_path / "train.tsv").write_bytes(b"\xef\xbb\xbf" + b"1\tsome text\n")
-    task = Task(*[Split("train.tsv", Columns(text_a=1, label=0, header=False))] * 3,
-                labels=("0", "1"))
+    task = Task(Target(("0", "1")),
+                Split("train.tsv", Columns(text_a=1, label=0, header=False)))
     assert list(read_examples(task, task.train, str(tmp_path))) == [Example("some text", None, 1)]
 
 

@@ -1,7 +1,7 @@
 """From planned indices to padded batches: `tf.data` pipelines over records in memory.
 
-Knows the plan and how long a batch must be; what a record holds beside its tokens is its
-source's affair.
+This module knows the plan and how long a batch must be; only the source knows what a record
+holds.
 """
 
 import functools
@@ -14,11 +14,11 @@ import tensorflow.compat.v1 as tf
 from engine.data.plan import InferenceBatch, TrainingPlan
 from engine.data.store import Records
 
-# Batches are padded to a multiple of this: odd lengths are slow in matrix products,
-# and fewer different shapes reach the device's allocator.
+# Batches are padded to a multiple of this: matrix products are slow at odd lengths, and
+# the device's allocator does better with fewer different shapes.
 LENGTH_MULTIPLE = 8
 
-# Where each length costs a compilation, there are at most so many.
+# The number of different lengths if each one is compiled.
 _MAX_BUCKETS = 8
 
 Features = Dict[str, np.ndarray]
@@ -29,9 +29,9 @@ def token_features(records: Records, indices: np.ndarray, length: int) -> Featur
 
     `records` have the columns "input_ids" and "first_segment_length".
     """
-    places = np.arange(length)
-    filled = places < records.lengths("input_ids", indices)[:, np.newaxis]
-    second = places >= records.scalars("first_segment_length", indices)[:, np.newaxis]
+    positions = np.arange(length)
+    filled = positions < records.lengths("input_ids", indices)[:, np.newaxis]
+    second = positions >= records.scalars("first_segment_length", indices)[:, np.newaxis]
     return {"input_ids": records.padded("input_ids", indices, length).astype(np.int32),
             "input_mask": filled.astype(np.int32),
             "segment_ids": (filled & second).astype(np.int32)}
@@ -44,16 +44,15 @@ class Source(NamedTuple):
         lengths: tokens of each record, [n].
         fetch: (indices [b], length) -> features of those records, each [b, ...], with
             sequences padded to `length`.
-        max_length: the longest that a batch may be.
+        max_length: the largest length of a batch.
         dynamic_padding: pad to the longest record of the global batch; False pads
             every batch to `max_length`.
         length_multiple: pad to a multiple of so many tokens.
-        buckets: the only lengths of batches, ascending, where a few are wanted; else any
-            such multiple is one.
-        fetch_for_step: what `fetch` is while training, where that is something else: from
-            all records of a step and the pass over the records that each belongs to, both
-            [b], and the length. So an example may change from epoch to epoch, and hold what
-            is known of the step as a whole.
+        buckets: the allowed lengths of batches, ascending; None allows every multiple of
+            `length_multiple`.
+        fetch_for_step: replaces `fetch` in training if features change from epoch to epoch or
+            depend on the whole step: (indices of all records of a step [b], the epoch that
+            each belongs to [b], length) -> features.
     """
     lengths: np.ndarray
     fetch: Callable[[np.ndarray, int], Features]
@@ -68,7 +67,7 @@ class Source(NamedTuple):
         return int(self.padded_lengths(indices).max())
 
     def padded_lengths(self, indices: Union[slice, np.ndarray] = slice(None)) -> np.ndarray:
-        """Length of each of these records in a batch of its own."""
+        """The length of a batch that holds one of these records alone, for each, [n]."""
         lengths = self.lengths[indices]
         if not self.dynamic_padding:
             return np.full(len(lengths), self.max_length)
@@ -78,7 +77,7 @@ class Source(NamedTuple):
         return np.minimum(multiples, self.max_length)
 
     def bucketed(self) -> "Source":
-        """The same records in batches of a handful of lengths."""
+        """The same records, in batches of at most _MAX_BUCKETS different lengths."""
         return self._replace(buckets=_bucket_lengths(self.max_length))
 
 
@@ -87,8 +86,8 @@ def training_dataset(source: Source, plan: TrainingPlan, *, num_replicas: int,
                      last_step: int) -> tf.data.Dataset:
     """Per-replica batches of steps first_step..last_step - 1, in order.
 
-    `num_replicas` consecutive elements are the global batch of one step: replica r
-    gets its r-th part.
+    `num_replicas` consecutive elements are the global batch of one step; the r-th of them is
+    for replica r.
     """
     fetch_step = source.fetch_for_step or (
         lambda indices, epochs, length: source.fetch(indices, length))
@@ -96,14 +95,14 @@ def training_dataset(source: Source, plan: TrainingPlan, *, num_replicas: int,
         fetch_step(np.zeros(1, np.int64), np.zeros(1, np.int64), source.max_length))
     lock = threading.Lock()
 
-    @functools.lru_cache(maxsize=4)  # steps that calls in parallel may be about
+    @functools.lru_cache(maxsize=4)  # the steps that parallel calls may need
     def features_of(step: int) -> Features:
         indices = plan.global_batch(step)
         return fetch_step(indices, plan.epochs(step), source.padded_length(indices))
 
     def fetch(element: np.ndarray) -> List[np.ndarray]:
         step, replica = divmod(int(element), num_replicas)
-        with lock:  # the next replica's call waits for the step's features and has them, too
+        with lock:  # replicas share the features of a step: the first call computes them
             features = features_of(step)
         start = replica * per_replica_batch_size
         return [features[name][start:start + per_replica_batch_size] for name in names]
@@ -132,7 +131,7 @@ class InferenceFeed:
     """
 
     def __init__(self, source: Source, num_replicas: int, num_ready: int):
-        """`num_ready`: steps to have in store for those that run."""
+        """`num_ready`: how many steps to prefetch."""
         self.source = source
         self.batches: Sequence[InferenceBatch] = []
         self._num_replicas = num_replicas
@@ -141,8 +140,8 @@ class InferenceFeed:
     def dataset(self) -> tf.data.Dataset:
         """One element per step: its number, and a tuple with the features of each replica.
 
-        A replica without examples gets one of another's, since it cannot have none; the
-        reader drops its answer.
+        A replica cannot run on no examples: one without gets an example of another replica,
+        and its prediction is dropped.
         """
         names, dtypes, shapes = _signature(
             self.source.fetch(np.zeros(1, np.int64), self.source.max_length))
@@ -151,9 +150,9 @@ class InferenceFeed:
             indices, sizes = self.batches[int(step)]
             length = self.source.padded_length(indices)
             parts = np.split(indices, np.cumsum(sizes)[:-1])
-            answers = [self.source.fetch(part if len(part) else indices[:1], length)
+            fetched = [self.source.fetch(part if len(part) else indices[:1], length)
                        for part in parts]
-            return [features[name] for features in answers for name in names]
+            return [features[name] for features in fetched for name in names]
 
         def to_features(step: tf.Tensor) -> tuple:
             values = tf.numpy_function(fetch, [step], dtypes * self._num_replicas)
@@ -168,7 +167,7 @@ class InferenceFeed:
 
 
 def _signature(example: Features):
-    """Names, types and shapes (without the batch) of the features, as one record has them."""
+    """Names, types and shapes (without the batch dimension) of some features."""
     names = sorted(example)
     dtypes = [tf.as_dtype(example[name].dtype) for name in names]
     shapes = [[None] * (example[name].ndim - 1) for name in names]

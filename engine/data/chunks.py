@@ -1,4 +1,4 @@
-"""A stream in chunks of bounded size, so that what is in memory does not grow with it."""
+"""A stream in chunks of bounded size, to be processed in bounded memory."""
 
 from typing import Callable, Iterable, Iterator, List, TypeVar
 
@@ -7,10 +7,10 @@ Item = TypeVar("Item")
 
 def in_chunks(items: Iterable[Item], size: int,
               size_of: Callable[[Item], int] = lambda item: 1) -> Iterator[List[Item]]:
-    """All items in their order, in lists that end where their sizes add up to `size` or more.
+    """All items in order, in lists that are complete once their sizes add up to `size`.
 
-    Each item counts 1 unless `size_of` says otherwise. The last list may be smaller; none is
-    empty.
+    The size of an item is 1, or what `size_of` returns. The last list may be smaller; none
+    is empty.
     """
     chunk, total = [], 0
     for item in items:

@@ -1,8 +1,8 @@
 """Which examples make up the batch of a step: a function of seed, sizes and step alone.
 
-Neither the number of replicas nor the place where a run was interrupted matters, so
-that N replicas see the examples of one with N times the batch, and a resumed run
-those of the uninterrupted one. Pure NumPy.
+It does not depend on the number of replicas: N replicas see the same examples as one replica
+with N times the batch. Nor does it depend on interruptions: a resumed run sees the same
+examples as an uninterrupted one. Pure NumPy.
 """
 
 from functools import lru_cache
@@ -10,30 +10,30 @@ from typing import List, NamedTuple, Tuple
 
 import numpy as np
 
-# Batches that are formed together. Within them, examples of like length share a
-# batch; more of them waste less on padding, and mix examples less freely.
+# Batches that are formed together, so that examples of similar length share a batch. A larger
+# window wastes less on padding, and shuffles less.
 WINDOW_BATCHES = 50
 
 
 class TrainingPlan:
     """An endless sequence of global batches over `len(lengths)` examples.
 
-    Epoch after epoch, each a permutation of its own, form one stream: every example
-    is seen once an epoch, and a batch may straddle two. The stream is cut into
-    windows of about WINDOW_BATCHES batches that end where epochs end; in each,
-    examples of like length are batched together and the batches are shuffled.
+    The epochs form one stream, each with a permutation of its own: every example is seen
+    once an epoch, and a batch may straddle two epochs. The stream is cut into windows of
+    about WINDOW_BATCHES batches that end where epochs end; in each window, examples of
+    similar length are batched together and the batches are shuffled.
 
     Args:
-        lengths: of each example, in tokens, [n].
+        lengths: the number of tokens of each example, [n].
         global_batch_size: examples of one step, over all replicas.
-        seed: of the permutations; 0 to 2**32 - 1.
+        seed: for the permutations; 0 to 2**32 - 1.
     """
 
     def __init__(self, lengths: np.ndarray, global_batch_size: int, seed: int):
         self._lengths = lengths
         self._global_batch_size = global_batch_size
         self._seed = seed
-        # A window and the permutations it is made of serve many steps in a row.
+        # Many consecutive steps use the same window and its permutations.
         self._window = lru_cache(maxsize=2)(self._window)
         self._permutation = lru_cache(maxsize=2)(self._permutation)
 
@@ -42,11 +42,11 @@ class TrainingPlan:
         return self._window_of(step)[0]
 
     def epochs(self, step: int) -> np.ndarray:
-        """Which pass over the examples, from 0, each of `global_batch(step)` belongs to."""
+        """The epoch (from 0) of each example of `global_batch(step)`, [global_batch_size]."""
         return self._window_of(step)[1]
 
     def ends_epoch(self, num_steps: int) -> bool:
-        """Whether so many steps see an epoch to its end, but for a batch that straddles it."""
+        """Whether an epoch ends after so many steps; a straddling batch belongs to the next one."""
         epoch = -(-num_steps * self._global_batch_size // len(self._lengths))
         return self._first_step_of(epoch) == num_steps
 
@@ -59,8 +59,8 @@ class TrainingPlan:
     def _window_around(self, step: int) -> Tuple[int, int]:
         """First step of the window that `step` is in, and of the next window."""
         size, n = self._global_batch_size, len(self._lengths)
-        # The first epoch to begin after this step's batch; a batch that straddles
-        # epochs counts to the later one.
+        # The first epoch that begins after this step's batch; a batch that straddles two
+        # epochs belongs to the later one.
         next_epoch = -(-(step + 1) * size // n)
         start, end = self._first_step_of(next_epoch - 1), self._first_step_of(next_epoch)
         num_windows = max(1, round((end - start) / WINDOW_BATCHES))
@@ -75,19 +75,19 @@ class TrainingPlan:
         """Examples and epochs of a window, both [last_step - first_step, global_batch_size]."""
         size = self._global_batch_size
         examples = self._stream(first_step * size, last_step * size)
-        places = np.argsort(self._lengths[examples], kind="stable").reshape(-1, size)
-        places = np.random.RandomState([self._seed, 1, first_step]).permutation(places)
-        return examples[places], (first_step * size + places) // len(self._lengths)
+        positions = np.argsort(self._lengths[examples], kind="stable").reshape(-1, size)
+        positions = np.random.RandomState([self._seed, 1, first_step]).permutation(positions)
+        return examples[positions], (first_step * size + positions) // len(self._lengths)
 
     def _stream(self, start: int, end: int) -> np.ndarray:
         """Positions start..end of the epochs' permutations, one after the other."""
         n = len(self._lengths)
-        pieces = []
+        parts = []
         while start < end:
             epoch, offset = divmod(start, n)
-            pieces.append(self._permutation(epoch)[offset:offset + end - start])
-            start += len(pieces[-1])
-        return np.concatenate(pieces)
+            parts.append(self._permutation(epoch)[offset:offset + end - start])
+            start += len(parts[-1])
+        return np.concatenate(parts)
 
     def _permutation(self, epoch: int) -> np.ndarray:
         order = np.arange(len(self._lengths), dtype=np.int32)
@@ -103,15 +103,15 @@ class InferenceBatch(NamedTuple):
 
 def inference_plan(padded_lengths: np.ndarray, tokens_per_replica: int,
                    num_replicas: int) -> List[InferenceBatch]:
-    """Every example once, those of like length together, the longest first.
+    """Every example once, examples of similar length together, the longest first.
 
-    The longest first, because a batch that does not fit into memory should fail at
-    the start. The last step's examples are spread evenly; a replica may get none.
+    The longest come first so that a batch that does not fit into memory fails at the start.
+    The examples of the last step are spread evenly; a replica may get none.
 
     Args:
-        padded_lengths: of each example, [n].
-        tokens_per_replica: what a replica takes at a time, padding included: the shorter
-            the examples, the more of them share a step.
+        padded_lengths: the length of each example in a batch, [n].
+        tokens_per_replica: how many tokens a replica takes at a time, padding included; the
+            shorter the examples, the more of them share a step.
     """
     order = np.argsort(-padded_lengths, kind="stable")
     batches, start = [], 0

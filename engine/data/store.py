@@ -1,8 +1,9 @@
 """Records in flat arrays on disk, memory-mapped: written once, read by any number of runs.
 
-A store is a directory with one file per array and a `store.json`. Its name holds the
-hash of everything that shapes its content, and it is written under a temporary name
-and renamed: it is never stale and never half there. Knows nothing of what it holds.
+A store is a directory with one file per array and a `store.json`. Its name holds a hash of
+everything that determines its content, so that it is never stale; it is written under a
+temporary name and renamed, so that it is never incomplete. What the arrays mean is up to
+the caller.
 """
 
 import hashlib
@@ -26,17 +27,17 @@ Chunk = Mapping[str, Union[ScalarChunk, RaggedChunk]]
 
 class Column(NamedTuple):
     """What a store holds under one name."""
-    dtype: str  # of NumPy: "uint16", "float32", ...
-    ragged: bool  # any number of values per record, or exactly one
+    dtype: str  # NumPy's name of it: "uint16", "float32", ...
+    ragged: bool  # True: any number of values per record; False: exactly one
 
 
 class Records:
-    """Records by index: the flat arrays of their columns, wherever those are.
+    """Records by index, over the flat arrays of their columns, in memory or memory-mapped.
 
     Args:
-        num_records: how many.
-        values: of each column, one after the other.
-        offsets: of each ragged column, where each record's values begin, and the end.
+        num_records: how many there are.
+        values: for each column, the values of all records, one after the other.
+        offsets: for each ragged column, where each record's values begin, and the end, [n + 1].
     """
 
     def __init__(self, num_records: int, values: Mapping[str, np.ndarray],
@@ -65,11 +66,11 @@ class Records:
         return name in self._values
 
     def flat(self, name: str) -> np.ndarray:
-        """The values of a column in all records, one after the other."""
+        """All values of a column, one record after the other."""
         return self._values[name]
 
     def offsets(self, name: str) -> np.ndarray:
-        """Where each record's values of a ragged column begin in them, and the end."""
+        """Where each record's values begin in `flat`, and the end, [n + 1]."""
         return self._offsets[name]
 
     def lengths(self, name: str, indices: Union[slice, np.ndarray] = slice(None)) -> np.ndarray:
@@ -84,19 +85,19 @@ class Records:
     def values(self, name: str, indices: Union[slice, np.ndarray] = slice(None)) -> RaggedChunk:
         """The values of a ragged column in these records, flat, and the number of each.
 
-        Those of a slice of consecutive records are not copied.
+        For a slice of consecutive records nothing is copied.
         """
         if isinstance(indices, slice) and indices.step is None:
             first, last, _ = indices.indices(len(self))
             begin, end = self._offsets[name][[first, max(first, last)]]
             return self._values[name][begin:end], self.lengths(name, indices)
         starts, lengths = self._offsets[name][:-1][indices], self.lengths(name, indices)
-        # Position of each value in the file: its record's start and its place therein.
+        # The position of each value in the file: its record's start plus its index in the record.
         positions = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
         return self._values[name][positions + np.arange(len(positions))], lengths
 
     def padded(self, name: str, indices: np.ndarray, length: int) -> np.ndarray:
-        """Records of a ragged column as rows, [len(indices), length], filled up with zeros."""
+        """Records of a ragged column as rows, [len(indices), length], padded with zeros."""
         values, lengths = self.values(name, indices)
         filled = np.arange(length) < lengths[:, np.newaxis]
         rows = np.zeros(filled.shape, values.dtype)
@@ -105,7 +106,7 @@ class Records:
 
 
 class Store(Records):
-    """A finished store, memory-mapped. `facts` are what its builder noted about the whole."""
+    """A finished store, memory-mapped. `facts` is what `open_or_build` kept about the whole."""
 
     def __init__(self, directory: str):
         self.directory = directory
@@ -122,16 +123,16 @@ class Store(Records):
 def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping[str, Column],
                   chunks: Callable[[], Iterable[Chunk]], *,
                   facts: Callable[[], Mapping[str, Any]] = dict) -> Store:
-    """Opens the store of `key`, building it first where there is none.
+    """Opens the store of `key`, building it first if there is none.
 
     Args:
-        root: the directory of stores.
-        name: of this one, for people; the hash of `key` is appended.
-        key: everything that shapes the content, as JSON values.
+        root: the directory of all stores.
+        name: the name of this one, for people; the hash of `key` is appended.
+        key: everything that determines the content, as JSON values.
         columns: what the store holds.
-        chunks: called only to build; gives the records in pieces of bounded size, each
+        chunks: called only to build; yields the records in chunks of bounded size, each
             with every column.
-        facts: called after the last chunk; JSON values to keep with the store.
+        facts: called after the last chunk; returns JSON values to keep with the store.
     """
     identity = json.dumps([FORMAT_VERSION, key, columns], sort_keys=True)
     digest = hashlib.sha256(identity.encode("utf-8")).hexdigest()[:16]

@@ -1,6 +1,6 @@
 """Rows of text files: tab-separated lines, CSV and JSON lines, checked as they stream by.
 
-Every row comes with the number of its line, from 1. Nothing here knows what a row means.
+Every row comes with the number of its line, from 1. What a row means is up to the caller.
 """
 
 import csv
@@ -14,23 +14,23 @@ from engine.errors import UserError
 
 Row = Tuple[int, List[str]]
 
-# By the extension of the file's name.
+# Extension of the file's name → format.
 FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
-# Halves of characters, which JSON can spell and no file can hold.
+# Halves of surrogate pairs: JSON can spell them, and UTF-8 cannot hold them.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def of_answers(path: Optional[str], said: Optional[str]) -> str:
-    """The format of an output: as said, or else by the file's name, or tsv.
+def output_format(path: Optional[str], given: Optional[str]) -> str:
+    """The format of an output: the one given, or else by the file's extension, or tsv.
 
     Raises:
-        UserError: the name is that of a format which is only read.
+        UserError: the extension is that of CSV, which is only read.
     """
     extension = os.path.splitext(path or "")[1].lower()
-    if extension == ".csv" and not said:
-        raise UserError(f"{path}: answers are not written as CSV; name a .tsv or .jsonl file, or "
-                        "say with --format what it is to hold")
-    return said or ("jsonl" if extension == ".jsonl" else "tsv")
+    if extension == ".csv" and not given:
+        raise UserError(f"{path}: the output is not written as CSV; name a .tsv or .jsonl file, "
+                        "or set --format")
+    return given or ("jsonl" if extension == ".jsonl" else "tsv")
 
 
 def tsv_rows(path: str) -> Iterator[Row]:
@@ -40,9 +40,9 @@ def tsv_rows(path: str) -> Iterator[Row]:
 
 
 def csv_rows(path: str) -> Iterator[Row]:
-    """Comma-separated fields as RFC 4180 has them: quoted ones may hold commas and line ends.
+    """Comma-separated fields (RFC 4180); quoted ones may hold commas and line ends.
 
-    A row's number is that of the line on which it begins.
+    The number of a row is that of its first line.
     """
     csv.field_size_limit(sys.maxsize)  # texts may be long
     reader = csv.reader((line + "\n" for _, line in lines(path)), strict=True)
@@ -56,13 +56,13 @@ def csv_rows(path: str) -> Iterator[Row]:
             raise UserError(f"{path}, line {first_line}: this row is not CSV ({error}); quotes "
                             "around a field must be closed, those within it doubled, and lines "
                             "end with \\n or \\r\\n") from error
-        # An empty line comes as no field at all, and a quoted text ends without our "\n".
+        # The reader returns an empty line as no field at all.
         yield first_line, fields or [""]
         first_line = reader.line_num + 1
 
 
 def json_rows(path: str, names: Sequence[str], list_name: Optional[str] = None) -> Iterator[Row]:
-    """The values of these keys in each line's object; that of `list_name` may be a list."""
+    """The values of these keys in the object of each line; only `list_name` may be a list."""
     for line_number, value in json_objects(path):
         missing = next((name for name in names if name not in value), None)
         if missing is not None:
@@ -91,7 +91,7 @@ def json_objects(path: str) -> Iterator[Tuple[int, dict]]:
 
 
 def whole_characters(text: str) -> str:
-    """The text with U+FFFD in the place of each half of a character, which cannot be written."""
+    """The text with U+FFFD instead of each unpaired surrogate, which UTF-8 cannot hold."""
     return _SURROGATE.sub("\ufffd", text)
 
 
@@ -107,7 +107,7 @@ def _as_text(path: str, line_number: int, name: str, value: Any, may_be_list: bo
 
 
 def lines(path: str) -> Iterator[Tuple[int, str]]:
-    """Line numbers and lines without their ends and without byte order marks."""
+    """The number and the text of each line, without line ends and byte order marks."""
     try:
         with open(path, "rb") as file:
             yield from lines_of(file, path)
@@ -131,5 +131,5 @@ def _decode(path: str, line_number: int, line: bytes) -> str:
     except UnicodeDecodeError as error:
         raise UserError(f"{path}, line {line_number}: not UTF-8 ({error.reason}); convert the "
                         "file, for example with iconv") from error
-    # A mark begins other lines, too, where files were put one after the other.
+    # In concatenated files a byte order mark may also begin a later line.
     return text.lstrip("\ufeff").rstrip("\r\n")

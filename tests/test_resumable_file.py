@@ -1,0 +1,145 @@
+"""A file written over several runs is there only when it is whole, and is never mixed up."""
+
+import json
+import os
+
+import pytest
+
+from engine.errors import UserError
+from engine.resumable_file import ResumableFile
+
+FACTS = {"seed": 42, "columns": (0, 1)}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "train.tsv")
+
+
+def content(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        return file.read()
+
+
+def open_file(path, facts=FACTS, **options):
+    return ResumableFile(path, facts, **{"keep_record": True, **options})
+
+
+def write(path, chunks, **options):
+    file = open_file(path, **options)
+    for chunk in chunks:
+        file.append(chunk, len(chunk.splitlines()))
+    return file
+
+
+def test_it_has_its_name_only_when_it_is_whole(path):
+    file = write(path, ["a\nб\n", "c\n"])
+    assert not os.path.exists(path) and not file.is_whole
+    file.finish()
+    assert content(path) == "a\nб\nc\n" and file.is_whole
+    assert open_file(path).is_whole
+    assert sorted(os.listdir(os.path.dirname(path))) == ["train.tsv", "train.tsv.json"]
+
+
+def test_another_run_goes_on_after_the_last_chunk_that_was_recorded(path):
+    write(path, ["a\nб\n"])
+    with open(f"{path}.part", "a") as file:
+        file.write("half a li")  # a process was killed here
+    with open(f"{path}.json.tmp-4194305", "w") as file:  # or here
+        file.write("{")
+    file = open_file(path)
+    assert file.num_rows == 2
+    file.append("c\n", 1)
+    file.finish()
+    assert content(path) == "a\nб\nc\n"
+    assert sorted(os.listdir(os.path.dirname(path))) == ["train.tsv", "train.tsv.json"]
+
+
+def test_what_was_not_recorded_is_cut_off_where_nothing_is_left_to_write(path):
+    write(path, ["a\n"])
+    with open(f"{path}.part", "a") as file:
+        file.write("half a li")
+    open_file(path).finish()
+    assert content(path) == "a\n"
+
+
+def test_it_begins_anew_where_its_beginning_is_gone(path):
+    write(path, ["a\n", "b\n"])
+    os.remove(f"{path}.part")
+    file = open_file(path)
+    assert file.num_rows == 0 and not file.is_whole
+    file.append("A\n", 1)
+    file.finish()
+    assert content(path) == "A\n"
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_another_file_of_the_name_is_refused(is_whole, path):
+    file = write(path, ["a\n"])
+    if is_whole:
+        file.finish()
+    with pytest.raises(UserError, match="another seed: 42 there, 43 now"):
+        open_file(path, {**FACTS, "seed": 43})
+
+
+def test_a_file_that_it_did_not_write_is_left_alone(path):
+    with open(path, "w") as file:
+        file.write("mine")
+    with pytest.raises(UserError, match="not written by this command"):
+        open_file(path)
+    assert content(path) == "mine"
+
+
+def test_a_damaged_record_is_said(path):
+    write(path, ["a\n"])
+    with open(f"{path}.json", "w") as file:
+        file.write(json.dumps({"facts": FACTS})[:-5])
+    with pytest.raises(UserError, match="train.tsv.json is not valid JSON"):
+        open_file(path)
+
+
+def test_a_record_of_another_layout_is_said(path):
+    write(path, ["a\n"])
+    with open(f"{path}.json", "w") as file:
+        json.dump({"identity": "x", "done": [1, "y"], "bytes": 2}, file)
+    with pytest.raises(UserError, match="another version of this program"):
+        open_file(path)
+    assert content(f"{path}.part") == "a\n"
+
+
+def test_the_header_is_written_once_and_to_an_empty_file_too(path):
+    write(path, ["a\n"], header="name\n")
+    file = write(path, ["b\n"], header="name\n")
+    file.finish()
+    assert content(path) == "name\na\nb\n"
+    open_file(f"{path}.2", header="name\n").finish()
+    assert content(f"{path}.2") == "name\n"
+
+
+def test_a_record_that_is_not_kept_goes_when_the_file_is_whole(path):
+    write(path, ["a\n"], keep_record=False)
+    file = open_file(path, keep_record=False)
+    assert file.num_rows == 1
+    file.append("b\n", 1, digest="of b")
+    assert open_file(path, keep_record=False).digest == "of b"
+    file.finish()
+    assert content(path) == "a\nb\n"
+    assert os.listdir(os.path.dirname(path)) == ["train.tsv"]
+    assert open_file(path, keep_record=False).num_rows == 0, "it is written again"
+
+
+@pytest.mark.parametrize("record, said", [
+    ({"facts": {**FACTS, "seed": 43}, "rows": 1, "bytes": 2}, "another seed: 43 there, 42 now"),
+    ({"identity": "x", "done": [1, "y"], "bytes": 2}, "another version of this program")])
+def test_an_interrupted_run_with_other_facts_is_written_anew_if_the_record_is_not_kept(
+        record, said, path, capsys):
+    with open(f"{path}.part", "w") as file:
+        file.write("x\n")
+    with open(f"{path}.part.json", "w") as file:
+        json.dump(record, file)
+    file = open_file(path, keep_record=False)
+    assert file.num_rows == 0 and not os.path.exists(f"{path}.part.json")
+    assert said in capsys.readouterr().err
+    file.append("a\n", 1)
+    file.finish()
+    assert content(path) == "a\n"
