@@ -33,8 +33,8 @@ def load_segmenter() -> Callable[[str], np.ndarray]:
     try:
         import jieba
     except ImportError as error:
-        raise UserError("--chinese_whole_words needs the package jieba: pip install "
-                        "jieba==0.42.1") from error
+        raise UserError("--chinese_whole_words needs the package jieba: pip install -r "
+                        "pretraining/requirements.txt") from error
     jieba.setLogLevel(logging.WARNING)
     jieba.initialize()
 

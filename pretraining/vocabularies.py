@@ -37,8 +37,8 @@ def train(texts: Iterable[str], *, vocab_size: int, num_unused: int, do_lower_ca
     try:
         from tokenizers import BertWordPieceTokenizer
     except ImportError as error:
-        raise UserError("pretraining.create_vocab needs the package tokenizers: pip install "
-                        "tokenizers==0.13.3") from error
+        raise UserError("pretraining.create_vocab needs the package tokenizers: pip install -r "
+                        "pretraining/requirements.txt") from error
     head = ["[PAD]", *(f"[unused{number}]" for number in range(num_unused)), *_SPECIAL]
     if vocab_size <= len(head):
         raise UserError(f"--vocab_size={vocab_size}: must be above {len(head)}, the special and "

@@ -6,7 +6,8 @@
 #      environment in the repository that is made with it;
 #   2. the active environment as it is, where it has a supported TensorFlow (in a container
 #      of NVIDIA's, say);
-#   3. an environment in the repository, made with the first of Python 3.11, 3.10, 3.9, 3.7.
+#   3. an environment in the repository, made with the first of Python 3.11, 3.10, 3.9, 3.7, or
+#      with a Python 3.11 that uv brings where there is none of them.
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=      # the interpreter to run
@@ -25,9 +26,7 @@ use_environment() {
   elif python=$(active_python); then
     say "Using $python, which has a supported TensorFlow"
   else
-    python=$(find_python 3.11 3.10 3.9 3.7) || fail "there is no Python here that TensorFlow" \
-      "supports: install Python 3.11 (or 3.10, 3.9; 3.7 for TensorFlow 1.15) with its venv" \
-      "module, or name an interpreter with PYTHON=..."
+    python=$(find_python 3.11 3.10 3.9 3.7) || python=$(bring_python) || exit 2
     use_own_environment "$python"
   fi
   require "$repository/requirements.txt" absl jinja2 matplotlib numpy \
@@ -84,7 +83,16 @@ require() {
   missing=$("$python" -c 'import importlib.util, sys
 print(*[name for name in sys.argv[1:] if not importlib.util.find_spec(name)])' "$@")
   [[ -z $missing ]] || fail "$python has its own TensorFlow but lacks ${missing// /, }:" \
-    "grep -v tensorflow $file | $python -m pip install -r /dev/stdin"
+    "$(how_to_install "$file")"
+}
+
+# how_to_install FILE: prints a command for $python that leaves its TensorFlow as it is.
+how_to_install() {
+  if [[ $(<"$1") == *$'\ntensorflow'* ]]; then
+    printf '%s\n' "grep -v tensorflow $1 | $python -m pip install -r /dev/stdin"
+  else
+    printf '%s\n' "$python -m pip install -r $1"
+  fi
 }
 
 # install DIRECTORY ARGUMENT...: what pip shall install there; at once where it has done so.
@@ -104,8 +112,17 @@ stamp() {
   local directory=$1 argument
   shift
   for argument in "$@"; do
-    if [[ -f $argument ]]; then cat "$argument"; else printf '%s\n' "$argument"; fi
+    if [[ -f $argument ]]; then requirements "$argument"; else printf '%s\n' "$argument"; fi
   done | cksum | { read -r sum _ && printf '%s\n' "$directory/installed-$sum"; }
+}
+
+# requirements FILE: prints its lines, and those of the files that it refers to.
+requirements() {
+  local line
+  while read -r line; do
+    printf '%s\n' "$line"
+    if [[ $line == "-r "* ]]; then requirements "${1%/*}/${line#-r }"; fi
+  done <"$1"
 }
 
 # find_python VERSION...: prints an interpreter of the first of these that can make environments.
@@ -121,6 +138,36 @@ find_python() {
       fi
     done < <(type -aP "python$version" || true
       compgen -G "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/$version*/bin/python$version")
+  done
+  return 1
+}
+
+# bring_python: prints a Python 3.11 that uv has brought into the repository; says so, or why not.
+bring_python() {
+  local folder=$repository/.venv-uv uv reason
+  local what_to_do="install Python 3.11 (or 3.10, 3.9; 3.7 for TensorFlow 1.15) with its venv \
+module, or name an interpreter with PYTHON=..."
+  if ! compgen -G "$folder/python/cpython-3.11.*/bin/python3.11"; then
+    uv=$(find_uv "$folder") || fail "there is no Python here that TensorFlow supports, nor uv, nor" \
+      "a pip that could install uv: $what_to_do"
+    reason=$(UV_PYTHON_INSTALL_DIR=$folder/python UV_PYTHON_INSTALL_BIN=0 \
+      "$uv" python install 3.11 2>&1) || fail "there is no Python here that TensorFlow supports," \
+      "and uv could not bring one (${reason//$'\n'/;}): $what_to_do"
+    say "TensorFlow supports no Python that is here: uv has brought 3.11 into ${folder##*/}"
+    compgen -G "$folder/python/cpython-3.11.*/bin/python3.11"
+  fi
+}
+
+# find_uv FOLDER: prints the uv on the PATH, or one that pip installs into the folder.
+find_uv() {
+  local candidate
+  if type -P uv; then return; fi
+  for candidate in python3 python; do
+    if "$candidate" -m pip install --quiet --disable-pip-version-check --target "$1" uv==0.13.9 \
+        >/dev/null 2>&1; then
+      printf '%s\n' "$1/bin/uv"
+      return
+    fi
   done
   return 1
 }

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import sys
 
 import pytest
 
@@ -51,6 +52,13 @@ def test_one_line_says_what_is_wrong(tiny_model, tmp_path, capsys, text, flags, 
     line = error_line(capsys, tmp_path, **{"vocab_file": tiny_model.vocab_file, "text": text,
                                            **flags})
     assert not [word for word in mentions if word not in line], line
+
+
+def test_without_the_package_of_chinese_words_one_line_says_how_to_install_it(
+        tiny_model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jieba", None)  # as if it were not installed
+    line = error_line(capsys, tmp_path, tiny_model.vocab_file, chinese_whole_words=True)
+    assert "jieba" in line and "pip install -r pretraining/requirements.txt" in line
 
 
 def test_a_damaged_gzip_file_is_named(tiny_model, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Vocabularies: trained in BERT's layout, or extended with rows that are the mean of the pieces."""
 
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -57,6 +58,13 @@ def test_rows_of_a_small_vocabulary_are_not_wasted(tmp_path, text_file):
     pytest.importorskip("tokenizers")
     tokens = run(tmp_path, input_file=text_file, vocab_size=60, num_unused=0)
     assert tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] and len(tokens) <= 60
+
+
+def test_without_the_package_one_line_says_how_to_install_it(
+        tmp_path, text_file, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)  # as if it were not installed
+    line = error_line(capsys, tmp_path, input_file=text_file)
+    assert "tokenizers" in line and "pip install -r pretraining/requirements.txt" in line
 
 
 @pytest.fixture

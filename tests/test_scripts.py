@@ -1,10 +1,13 @@
 """Proves that the shell scripts find a Python that works, and say in one line where none does."""
 
+import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 
 import pytest
 from conftest import ROOT, write_cola
@@ -77,6 +80,101 @@ def test_what_an_environment_of_the_user_lacks_is_named_and_not_installed(bare_m
     result = run(bare_machine, "source scripts/environment.sh; use_environment; "
                  "require tests/requirements.txt pytest no_such_module", PYTHON=sys.executable)
     assert_one_error_line(result, "lacks no_such_module", "tests/requirements.txt")
+
+
+def test_what_a_file_of_requirements_refers_to_is_installed_anew_when_it_changes(
+        bare_machine, tmp_path):
+    (tmp_path / "inner.txt").write_text("one==1\n")
+    (tmp_path / "outer.txt").write_text("-r inner.txt\ntwo==2\n")
+    command = f"source scripts/environment.sh; stamp folder -r {tmp_path}/outer.txt"
+    before = run(bare_machine, command).stdout
+    assert before.startswith("folder/installed-") and run(bare_machine, command).stdout == before
+    (tmp_path / "inner.txt").write_text("one==2\n")
+    assert run(bare_machine, command).stdout != before
+
+
+# --- Where every Python is too new -----------------------------------------------------------
+
+BRING_PYTHON = "source scripts/environment.sh; repository=$HOME; python=$(bring_python); echo $python"
+
+
+@pytest.fixture
+def downloads(bare_machine, tmp_path):
+    """Environment variables with which uv finds its Python 3.11 in a folder: this very one."""
+    if sys.version_info[:2] != (3, 11):
+        pytest.skip("stands in for the Python 3.11 that is downloaded")
+    folder = tmp_path / "downloads"
+    binary = folder / "python" / "bin" / "python3.11"
+    binary.parent.mkdir(parents=True)
+    library = folder / "python" / "lib" / "python3.11"
+    library.mkdir(parents=True)
+    (library / "_sysconfigdata__linux_.py").write_text(  # uv wants it, in CPython's form
+        "# system configuration generated and used by the sysconfig module\n"
+        "build_time_vars = {}\n")
+    binary.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    binary.chmod(0o755)
+    archive = shutil.make_archive(str(folder / "python-3.11"), "gztar", str(folder), "python")
+    system, machine = platform.system().lower(), platform.machine()
+    (folder / "list.json").write_text(json.dumps({f"cpython-3.11.99-{system}-{machine}-gnu": {
+        "name": "cpython", "arch": {"family": machine, "variant": None}, "os": system,
+        "libc": "gnu", "major": 3, "minor": 11, "patch": 99, "prerelease": "", "variant": None,
+        "url": f"file://{archive}", "sha256": None, "build": "20240101"}}))
+    return {"UV_PYTHON_DOWNLOADS_JSON_URL": str(folder / "list.json")}
+
+
+def uv_binary():
+    return pytest.importorskip("uv", reason="has no build for Python 3.7").find_uv_bin()
+
+
+def test_uv_brings_a_python_where_every_one_is_too_new(bare_machine, downloads, tmp_path):
+    os.symlink(uv_binary(), tmp_path / "uv")
+    install_python(bare_machine, "python3.13", "#!/bin/sh\necho 3.13\n")
+    result = run(bare_machine, BRING_PYTHON, **downloads)
+    assert result.returncode == 0, result.stderr
+    assert len(result.stderr.splitlines()) == 1 and "uv has brought 3.11" in result.stderr
+    python = result.stdout.strip()
+    assert python.startswith(f"{tmp_path}/.venv-uv/")
+    version = subprocess.check_output([python, "--version"], universal_newlines=True)
+    assert version.startswith("Python 3.11.")
+    again = run(bare_machine, BRING_PYTHON)  # nothing is downloaded any more
+    assert (again.stdout, again.stderr) == (result.stdout, "")
+
+
+def test_uv_comes_from_pip_where_it_is_not_installed(bare_machine, downloads, tmp_path):
+    """The package is one made here, whose program is the real uv's."""
+    folder, record = tmp_path / "packages", "uv-0.13.9.dist-info/RECORD"
+    members = {"uv-0.13.9.data/scripts/uv": f'#!/bin/sh\nexec "{uv_binary()}" "$@"\n',
+               "uv-0.13.9.dist-info/METADATA": "Metadata-Version: 2.1\nName: uv\n"
+                                               "Version: 0.13.9\n",
+               "uv-0.13.9.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n"
+                                            "Tag: py3-none-any\n"}
+    folder.mkdir()
+    with zipfile.ZipFile(str(folder / "uv-0.13.9-py3-none-any.whl"), "w") as wheel:
+        for name, text in members.items():
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = 0o100755 << 16
+            wheel.writestr(entry, text)
+        wheel.writestr(record, "".join(f"{name},,\n" for name in [*members, record]))
+    install_python(bare_machine, "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    result = run(bare_machine, BRING_PYTHON, **downloads, PIP_NO_INDEX="1",
+                 PIP_FIND_LINKS=str(folder), PIP_CONFIG_FILE=os.devnull)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith(f"{tmp_path}/.venv-uv/python/")
+    assert (tmp_path / ".venv-uv" / "bin" / "uv").exists()
+
+
+def test_a_python_that_is_new_and_without_pip_gets_one_line(bare_machine):
+    install_python(bare_machine, "python3", "#!/bin/sh\nexit 1\n")
+    result = run(bare_machine, "source scripts/environment.sh; use_environment")
+    assert_one_error_line(result, "nor uv, nor a pip", "install Python 3.11", "PYTHON=")
+
+
+def test_a_python_that_uv_cannot_download_is_one_line_that_says_why(bare_machine, tmp_path):
+    os.symlink(uv_binary(), tmp_path / "uv")
+    result = run(bare_machine, BRING_PYTHON, UV_HTTP_RETRIES="0",
+                 UV_PYTHON_INSTALL_MIRROR="http://127.0.0.1:9")  # where nobody listens
+    assert_one_error_line(result, "uv could not bring one", "127.0.0.1:9", "install Python 3.11",
+                          "PYTHON=")
 
 
 @pytest.mark.parametrize("variables, part", [

@@ -1,0 +1,46 @@
+"""The flags of every command are those in flags.txt: people's scripts depend on them.
+
+A new flag, a new default or one that goes is on purpose, and belongs in CHANGELOG.md. Write the
+list anew with
+
+  WRITE_FLAGS=1 scripts/test.sh tests/test_flags.py
+"""
+
+import difflib
+import importlib
+import os
+
+import pytest
+
+LIST = os.path.join(os.path.dirname(__file__), "flags.txt")
+COMMANDS = (
+    "augmentation.run", "distillation.compare", "distillation.run", "encoder.convert",
+    "pretraining.create_data", "pretraining.create_vocab", "pretraining.run", "pretraining.score",
+    "rewriting.baselines", "rewriting.create_data", "rewriting.rewrite", "rewriting.run",
+    "run_classifier", "tasks.predict")
+# Whose default is the number of cores.
+OF_THE_MACHINE = ("num_processes",)
+
+
+def lines_of(command):
+    """`command --flag: type = default` for each flag of a command."""
+    values = importlib.import_module(command).define_flags()
+    for name in sorted(values):
+        flag = values[name]
+        choices = getattr(flag.parser, "enum_values", ())
+        kind = f"{flag.flag_type()} ({', '.join(choices)})" if choices else flag.flag_type()
+        default = "of the machine" if name in OF_THE_MACHINE else repr(flag.default)
+        yield f"{command} --{name}: {kind} = {default}\n"
+
+
+def test_every_command_has_the_flags_of_the_list():
+    found = [line for command in COMMANDS for line in lines_of(command)]
+    if os.environ.get("WRITE_FLAGS"):
+        with open(LIST, "w", encoding="utf-8") as file:
+            file.writelines(found)
+    with open(LIST, encoding="utf-8") as file:
+        expected = file.readlines()
+    difference = "".join(difflib.unified_diff(expected, found, "tests/flags.txt", "the code", n=0))
+    if difference:
+        pytest.fail(f"{difference}If this is meant: WRITE_FLAGS=1 scripts/test.sh "
+                    "tests/test_flags.py, and a line in CHANGELOG.md", pytrace=False)

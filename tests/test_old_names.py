@@ -1,0 +1,22 @@
+"""Commands that have moved still run under their old names, and say the new one."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT
+
+
+@pytest.mark.parametrize("old, new", [
+    ("engine.convert_checkpoint", "encoder.convert"),
+    ("distillation.augment", "augmentation.run")])
+def test_an_old_name_runs_the_command_after_one_line_that_says_the_new_one(old, new):
+    explained = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", old, "--help"], cwd=ROOT, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, universal_newlines=True)
+    assert explained.returncode == 0
+    assert explained.stderr == f"WARNING: python -m {old} is now python -m {new}\n"
+    for flag in importlib.import_module(new).define_flags():
+        assert f"--{flag}:" in explained.stdout or f"--[no]{flag}:" in explained.stdout
