@@ -116,8 +116,8 @@ def define_flags() -> flags.FlagValues:
            "is an example, instead of as much of a document as fits")
     define(flags.DEFINE_enum, "masks", "frozen", ("frozen", "dynamic"), "frozen: drawn here; "
            "dynamic: drawn in each epoch of the training")
-    define(flags.DEFINE_integer, "num_processes", cores.num_cores(), "processes that work in "
-           "parallel; the output does not depend on it", lower_bound=1)
+    define(flags.DEFINE_integer, "num_processes", None, "processes that work in parallel, by "
+           "default one for each core; the output does not depend on it", lower_bound=1)
     for name in ("input_file", "output_file", "vocab_file"):
         flags.mark_flag_as_required(name, flag_values=values)
     return values
@@ -136,7 +136,8 @@ def main(flag_values: flags.FlagValues) -> None:
         log.info(f"{flag_values.output_file} is there already, made with the same settings from "
                  "the same files")
         return
-    create(paths, outputs, settings, tokenizer, flag_values.num_processes, facts)
+    create(paths, outputs, settings, tokenizer,
+           flag_values.num_processes or cores.num_cores(), facts)
 
 
 def create(paths: List[str], outputs: List[str], settings: Settings, tokenizer: BatchTokenizer,

@@ -12,14 +12,9 @@ import os
 
 import pytest
 
+from scripts.flags_page import COMMANDS
+
 LIST = os.path.join(os.path.dirname(__file__), "flags.txt")
-COMMANDS = (
-    "augmentation.run", "distillation.compare", "distillation.run", "encoder.convert",
-    "pretraining.create_data", "pretraining.create_vocab", "pretraining.run", "pretraining.score",
-    "rewriting.baselines", "rewriting.create_data", "rewriting.rewrite", "rewriting.run",
-    "run_classifier", "tasks.predict")
-# Whose default is the number of cores.
-OF_THE_MACHINE = ("num_processes",)
 
 
 def lines_of(command):
@@ -29,8 +24,7 @@ def lines_of(command):
         flag = values[name]
         choices = getattr(flag.parser, "enum_values", ())
         kind = f"{flag.flag_type()} ({', '.join(choices)})" if choices else flag.flag_type()
-        default = "of the machine" if name in OF_THE_MACHINE else repr(flag.default)
-        yield f"{command} --{name}: {kind} = {default}\n"
+        yield f"{command} --{name}: {kind} = {flag.default!r}\n"
 
 
 def test_every_command_has_the_flags_of_the_list():
