@@ -150,9 +150,12 @@ module, or name an interpreter with PYTHON=..."
   if ! compgen -G "$folder/python/cpython-3.11.*/bin/python3.11"; then
     uv=$(find_uv "$folder") || fail "there is no Python here that TensorFlow supports, nor uv, nor" \
       "a pip that could install uv: $what_to_do"
-    reason=$(UV_PYTHON_INSTALL_DIR=$folder/python UV_PYTHON_INSTALL_BIN=0 \
-      "$uv" python install 3.11 2>&1) || fail "there is no Python here that TensorFlow supports," \
-      "and uv could not bring one (${reason//$'\n'/;}): $what_to_do"
+    if ! reason=$(UV_PYTHON_INSTALL_DIR=$folder/python UV_PYTHON_INSTALL_BIN=0 \
+        "$uv" python install 3.11 2>&1); then
+      reason=${reason##*cause: } # the last of its lines is the reason of those before
+      fail "there is no Python here that TensorFlow supports, and uv could not bring one" \
+        "(${reason//$'\n'/;}): $what_to_do"
+    fi
     say "TensorFlow supports no Python that is here: uv has brought 3.11 into ${folder##*/}"
     compgen -G "$folder/python/cpython-3.11.*/bin/python3.11"
   fi

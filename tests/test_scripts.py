@@ -173,8 +173,16 @@ def test_a_python_that_uv_cannot_download_is_one_line_that_says_why(bare_machine
     os.symlink(uv_binary(), tmp_path / "uv")
     result = run(bare_machine, BRING_PYTHON, UV_HTTP_RETRIES="0",
                  UV_PYTHON_INSTALL_MIRROR="http://127.0.0.1:9")  # where nobody listens
-    assert_one_error_line(result, "uv could not bring one", "127.0.0.1:9", "install Python 3.11",
-                          "PYTHON=")
+    assert_one_error_line(result, "uv could not bring one (Connection refused",
+                          "install Python 3.11", "PYTHON=")
+
+
+def test_check_runs_the_linter_before_the_tests(bare_machine):
+    pytest.importorskip("ruff")
+    result = run(bare_machine, "scripts/check.sh --version", PYTHON=sys.executable)
+    assert result.returncode == 0, result.stdout + result.stderr
+    checked, tested = result.stdout.splitlines()
+    assert checked == "All checks passed!" and tested.startswith("pytest ")
 
 
 @pytest.mark.parametrize("variables, part", [
