@@ -102,7 +102,7 @@ def main(values: flags.FlagValues) -> None:
             try:
                 _rewrite_all(read, rewrites, predict, rewrite_files.FORMATS[form], output)
             except interruption.Interrupted as interrupted:
-                if output.num_rows:
+                if values.output_file and output.num_rows:
                     interrupted.said = (f"{output.num_rows:,} texts are done; the same command "
                                         "goes on from there")
                 raise

@@ -48,15 +48,16 @@ def _lines(rows: Iterator[List[str]]) -> str:
 
 
 class StandardOutput:
-    """Standard output as a file that no later run can resume; see `ResumableFile`."""
-    num_rows, digest = 0, ""
+    """Standard output, with the methods of a `ResumableFile`; no later run can resume it."""
 
     def __init__(self, header: str):
+        self.num_rows, self.digest = 0, ""
         sys.stdout.write(header)
 
     def append(self, text: str, num_rows: int, digest: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
+        self.num_rows += num_rows
 
     def finish(self) -> None:
         """Nothing is left to do."""

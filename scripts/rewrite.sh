@@ -6,11 +6,11 @@
 #
 #   TEXTS=...           files of texts, with spaces between them: a line each (.txt), or a column
 #   MODEL=...           a folder with bert_config.json, vocab.txt and a checkpoint
-#   OUTPUT_DIR=...      where everything is written, rewriting-results/ if left out
-#   NEGATIVES=...       how wrong phrases are chosen, bm25,random if left out
-#   PRETRAIN_STEPS=...  steps of span pretraining on the slots' texts before; 0 if left out
-#   POOL=...            the phrases to rewrite with; the clauses of the train set if left out
-#   MAX_SEQ_LENGTH=...  tokens of a phrase, its slot and what is around it; 64 if left out
+#   OUTPUT_DIR=...      where everything is written, default: rewriting-results/
+#   NEGATIVES=...       how wrong phrases are chosen, default: bm25,random
+#   PRETRAIN_STEPS=...  steps of span pretraining on the slots' texts before; default: 0
+#   POOL=...            the phrases to rewrite with; default: the clauses of the train set
+#   MAX_SEQ_LENGTH=...  tokens of a phrase, its slot and what is around it; default: 64
 #   PYTHON=...          the Python to use, see environment.sh
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR

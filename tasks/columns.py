@@ -32,7 +32,7 @@ class Roles(NamedTuple):
 class Table(NamedTuple):
     """What the first rows of a file show. Made by `read_head`."""
     path: str
-    format: str  # of formats.FORMATS
+    format: str  # one of text_files.FORMATS
     names: Tuple[str, ...]  # of the columns; empty where no line names them
     width: int  # number of columns
     rows: List[Sequence[Any]]  # the first ones, without the header

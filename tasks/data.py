@@ -1,4 +1,4 @@
-"""Turns a task's examples into token ids in a store, and those into batches."""
+"""Turns a task's examples into token ids in a store, and token ids into batches."""
 
 import abc
 import json
@@ -84,10 +84,10 @@ class TextSet(TrainingSet):
 
 def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str, *,
                dynamic_padding: bool) -> TextSet:
-    """Opens the tokenized examples of a file, preparing them first where needed.
+    """Opens the tokenized examples of a file, preparing them first if needed.
 
     Raises:
-        UserError: the file is not as the task's row says.
+        UserError: the file does not have the columns and labels of the task.
     """
     content = [content_hash(split, data_dir, os.path.join(store_dir, "hashes.json")),
                split.columns, getattr(split, "keys", ()), getattr(split, "format", "processor")]

@@ -1,4 +1,4 @@
-"""From a task's files to examples, checked row by row as they stream by."""
+"""Reads the examples of a task's files, checking row by row."""
 
 import os
 from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
@@ -58,7 +58,7 @@ def read_split(split: AnySplit, data_dir: str, kind: Optional[Kind] = None, *,
 
 
 def read_rows(task: Task, split: Split, data_dir: str) -> Iterator[ParsedRow]:
-    """Streams the rows of a file that hold an example, as they are and as what they mean."""
+    """Streams the rows of a file that hold an example, as fields and as an example."""
     path = os.path.join(data_dir, split.file)
     yield from _parsed(_Parser(task.kind, split, path), split, path)
 
@@ -88,8 +88,8 @@ def _processed(split: processors.ProcessorSplit, data_dir: str,
 
 def _text(split: processors.ProcessorSplit, example: Any, text: Any) -> str:
     if not isinstance(text, str):
-        raise UserError(f"--processor: {split.file} example {example.guid!r} has {_brief(text)} in "
-                        "the place of a text")
+        raise UserError(f"--processor: {split.file} example {example.guid!r} has {_brief(text)} "
+                        "instead of a text")
     return text_files.whole_characters(text)
 
 
@@ -129,7 +129,7 @@ class _Parser:
         self._short_rows = self._blank_rows = self._empty_texts = 0
 
     def parse(self, line_number: int, fields: List[str]) -> Optional[Example]:
-        """The example of a row; None for one that the task leaves out."""
+        """The example of a row; None for a row that the task skips."""
         columns = self._columns
         if columns.width is not None:
             if columns.width > 1 and len(fields) == 1 and not fields[0].strip():
@@ -154,7 +154,7 @@ class _Parser:
         return example
 
     def report(self) -> None:
-        """Says what was odd and harmless."""
+        """Warns about odd but harmless rows."""
         if self._short_rows:
             log.warn(f"{self._path}: skipped {self._short_rows} rows with too few columns, as the "
                      "published file of this task has some")
@@ -172,6 +172,6 @@ class _Parser:
 
 
 def _brief(value: Any) -> str:
-    """A value short enough for a line."""
+    """A value, shortened to fit into a message."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,4 +1,4 @@
-"""A trained model for other programs: a SavedModel with all that belongs to it.
+"""Exports a trained model for other programs: a SavedModel with all that belongs to it.
 
 `<output_dir>/export/` holds the SavedModel, in `assets.extra` the vocabulary, the labels and
 the settings, and a model card.
@@ -34,7 +34,7 @@ _OUTPUTS: Dict[str, Callable[[tf.Tensor], Dict[str, tf.Tensor]]] = {
 
 
 def target(output_dir: str) -> str:
-    """Where the export of a model goes. Raises a UserError where something else is there."""
+    """The folder for a model's export. Raises a UserError if something else is there."""
     folder = os.path.join(output_dir, "export")
     if saved_model.is_there(output_dir):
         raise UserError(f"--output_dir={output_dir} is an export itself; --do_export needs the "

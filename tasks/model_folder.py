@@ -1,7 +1,7 @@
-"""What a trained model's directory says of itself, so that nobody need repeat it.
+"""The description in a trained model's directory, so that it can be used without more flags.
 
-Beside the checkpoints, or in the assets of an export: `task.json`, what the labels are and
-how texts become ids, `vocab.txt` and `bert_config.json`.
+Beside the checkpoints, or in the assets of an export, are `task.json` (what the labels are, and
+how texts become ids), `vocab.txt` and `bert_config.json`.
 """
 
 import os
@@ -21,7 +21,7 @@ FILES = _TASK, _VOCAB, _CONFIG = label_config.FILE, "vocab.txt", "bert_config.js
 
 
 class TrainedModel(NamedTuple):
-    """A model that can be used without a word about how it was trained."""
+    """A trained classifier, with all that is needed to use it."""
     kind: label_types.Kind  # of its labels
     takes_pairs: bool
     config: BertConfig
@@ -40,17 +40,20 @@ def save(output_dir: str, training_set: TrainingSet, config: BertConfig,
 
 
 def save_encoder(output_dir: str, config: BertConfig, encoding: Encoding) -> None:
-    """Writes what a folder of any model has beside its checkpoints."""
+    """Writes the files that the folder of any model has beside its checkpoints."""
     with files.atomic_path(os.path.join(output_dir, _VOCAB)) as temporary:
         shutil.copyfile(encoding.vocab_file, temporary)
     files.write_text(os.path.join(output_dir, _CONFIG), config.to_json_string())
 
 
 def load(model_dir: str, flag: str = "--output_dir") -> TrainedModel:
-    """Reads what `save` wrote, in a training's directory or an export's, which the flag names.
+    """Reads what `save` wrote into the directory of a training or an export.
+
+    Args:
+        flag: the flag that names the directory, for messages.
 
     Raises:
-        UserError: that is not there.
+        UserError: there is no such description.
     """
     is_export = saved_model.is_there(model_dir)
     folder = os.path.join(model_dir, saved_model.ASSETS) if is_export else model_dir
@@ -67,8 +70,7 @@ def load(model_dir: str, flag: str = "--output_dir") -> TrainedModel:
 
 
 def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Checkpoint:
-    """The variables of an export, or the best or newest checkpoint of a training's directory,
-    which the flag names.
+    """The variables of an export, or the best or newest checkpoint of a training's directory.
 
     Raises:
         UserError: there is none.
@@ -82,7 +84,7 @@ def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Che
 
 
 def known(directory: str) -> Optional[Tuple[label_types.Kind, bool]]:
-    """What the labels of the model there are, and whether it takes pairs; None without a model."""
+    """The kind of labels of the model there, and whether it takes pairs; None without a model."""
     path = os.path.join(directory, _TASK)
     if not os.path.exists(path) or not checkpoints.latest(directory):
         return None

@@ -1,6 +1,6 @@
-"""Scores texts with a trained model: one line of answers for each, in their order.
+"""Predicts the labels of texts with a trained model: one line for each text, in their order.
 
-  python -m tasks.predict --output_dir=out < texts.txt > answers.tsv
+  python -m tasks.predict --output_dir=out < texts.txt > predictions.tsv
 """
 
 import itertools
@@ -27,40 +27,41 @@ from tasks import columns, data, label_types, model_folder
 from tasks.data import TextSet, encode_texts
 from tasks.examples import Example, read_split
 
-USAGE = """Scores texts with a trained model, on every GPU that CUDA_VISIBLE_DEVICES shows.
+USAGE = """Predicts the labels of texts with a trained model, on every GPU that
+CUDA_VISIBLE_DEVICES shows.
 
-  python -m tasks.predict --output_dir=out < texts.txt > answers.tsv
-  python -m tasks.predict --output_dir=out --input_file=texts.csv --output_file=answers.jsonl
+  python -m tasks.predict --output_dir=out < texts.txt > predictions.tsv
+  python -m tasks.predict --output_dir=out --input_file=texts.csv --output_file=predictions.jsonl
 
-On standard input a line is a text; where the model takes pairs, two with a tab between them.
-Files are .tsv, .txt (tab-separated), .csv or .jsonl; --text_column says where the texts are.
-Answers are a line for each text, in their order, as TSV (label, then the probability of
-each label; a header line first) or JSON lines."""
+Each line of standard input is a text, or, for a model that takes pairs, two texts with a tab
+between them. Files are .tsv, .txt (tab-separated), .csv or .jsonl; --text_column names the column
+of the texts. The output has a line for each text, in their order: TSV (a header line, then label
+and the probability of each label) or JSON lines."""
 
 
 def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_string("output_dir", None, "Where the model was trained, or its export.",
                         flag_values=values)
-    flags.DEFINE_string("input_file", None, "The texts; standard input where left out.",
+    flags.DEFINE_string("input_file", None, "The texts; default: standard input.",
                         flag_values=values)
-    flags.DEFINE_string("output_file", None, "The answers, .tsv or .jsonl; standard output where "
-                        "left out.", flag_values=values)
-    flags.DEFINE_enum("format", None, ["tsv", "jsonl"], "Of the answers; the output file's, or "
-                      "tsv, where left out.", flag_values=values)
+    flags.DEFINE_string("output_file", None, "The predictions, .tsv or .jsonl; default: "
+                        "standard output.", flag_values=values)
+    flags.DEFINE_enum("format", None, ["tsv", "jsonl"], "Format of the predictions; default: by "
+                      "the output file's name, or tsv.", flag_values=values)
     flags.DEFINE_string("text_column", None, "The column of the text, its name or its number, "
-                        "from 1; guessed where left out.", flag_values=values)
+                        "from 1; default: detected.", flag_values=values)
     flags.DEFINE_string("text_pair_column", None, "The column of the second text.",
                         flag_values=values)
     flags.DEFINE_bool("header", None, "Whether the first line of --input_file names the columns; "
-                      "guessed where left out.", flag_values=values)
+                      "default: detected.", flag_values=values)
     settings.define_flags(values, PredictionSettings)
     device_flags.define(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads, scores and writes, a bounded number of texts at a time."""
+    """Reads, predicts and writes, a bounded number of texts at a time."""
     model_dir = settings.required(values, "output_dir")
     batch_size = settings.of_flags(values, PredictionSettings).predict_batch_size
     model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
@@ -127,7 +128,7 @@ def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
 
 
 def _writer(form: str, kind: label_types.Kind, file: IO[str]) -> Callable[[np.ndarray], None]:
-    """A function that writes the answers to some texts from their scores, [n, outputs]."""
+    """A function that writes the predictions for some texts from their scores, [n, outputs]."""
     names = kind.labels
     if form == "tsv":
         file.write("\t".join(["label", *names]) + "\n")

@@ -1,4 +1,4 @@
-"""Data processors as the original has them: classes of a user's that read files their own way."""
+"""The original's data processors: a user's own classes that read files in their own way."""
 
 import functools
 import hashlib
@@ -29,7 +29,7 @@ class InputExample:
 
 
 class DataProcessor:
-    """What reads the examples of a task; a subclass says how, for each set."""
+    """Reads the examples of a task; a subclass implements a method for each set."""
 
     def get_train_examples(self, data_dir: str) -> List[InputExample]:
         raise NotImplementedError()
@@ -54,12 +54,12 @@ class ProcessorSplit(NamedTuple):
     """One set of a data processor."""
     processor: Any
     file: str  # the set's name: "train", "dev" or "test"
-    columns: Columns  # a label or none
+    columns: Columns  # with a label or without
 
 
-@functools.lru_cache(maxsize=1)  # asked for twice in a row: to be identified, and to be read
+@functools.lru_cache(maxsize=1)  # called twice in a row: for the digest and for the examples
 def examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
-    """What the processor returns. Raises a UserError where that is nothing."""
+    """The examples that the processor returns. Raises a UserError if there are none."""
     name = f"get_{split.file}_examples"
     examples = list(_call(split.processor, name, data_dir) or ())
     if not examples:
@@ -68,7 +68,7 @@ def examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
 
 
 def _call(processor: Any, name: str, *args: str) -> Any:
-    """Calls a method; raises a UserError where the class lacks it, or only inherits its name."""
+    """Calls a method; raises a UserError if the class does not implement it."""
     method = getattr(processor, name, None)
     try:
         if method is not None:
@@ -81,7 +81,7 @@ def _call(processor: Any, name: str, *args: str) -> Any:
 
 
 def digest(split: ProcessorSplit, data_dir: str) -> str:
-    """Identifies what the processor returned, as a file's hash identifies the file."""
+    """A hash of what the processor returned."""
     content = hashlib.sha256()
     for example in examples_of(split, data_dir):
         content.update(json.dumps([example.text_a, example.text_b, str(example.label)],
@@ -93,7 +93,7 @@ def make_task(specification: str) -> Task:
     """The task of `--processor=path/to/file.py:ClassName`.
 
     Raises:
-        UserError: there is no such file or class, or it is no data processor.
+        UserError: there is no such file or class, or it is not a data processor.
     """
     processor = _load(specification)
     names = _call(processor, "get_labels")
@@ -118,7 +118,7 @@ def _load(specification: str) -> Any:
     if spec is None:
         raise UserError(f"--processor={specification}: {path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where a data class, for one, looks for its own module
+    sys.modules[spec.name] = module  # dataclasses, for example, look up their own module there
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:

@@ -1,7 +1,6 @@
 """The tasks that come with the project: rows of a table.
 
-A row says where a task's files are, which columns hold what, and how it is scored.
-Adding a task is adding a row.
+A row has the task's files and columns, its labels and its metrics. To add a task, add a row.
 """
 
 from typing import NamedTuple, Optional, Tuple
@@ -18,15 +17,14 @@ class Columns(NamedTuple):
     header: bool = True  # whether the first line names the columns
     only: Optional[Tuple[int, str]] = None  # keep only rows with this value in this column
     skip_short_rows: bool = False  # the published file has broken rows: count, warn, go on
-    # Of a user's own file, where nothing is known of the rows that are odd:
-    width: Optional[int] = None  # columns that each row must have
+    width: Optional[int] = None  # columns that each row of a user's own file must have
 
 
 class Split(NamedTuple):
     """One file of a task."""
     file: str  # relative to --data_dir, or absolute
     columns: Columns
-    format: str = "tsv"  # of `formats.FORMATS`
+    format: str = "tsv"  # one of text_files.FORMATS
     keys: Tuple[str, ...] = ()  # of a JSON object: its columns
 
 

@@ -1,6 +1,6 @@
 """A task made of a user's own files: which files, which columns, and which labels there are.
 
-What is not said is guessed from the training file, and every guess is printed.
+What the flags leave open is detected from the training file, and the result is printed.
 """
 
 import os
@@ -15,9 +15,9 @@ from tasks import columns, label_types, metrics as scores
 from tasks.examples import read_split
 from tasks.table import Split, Target, Task
 
-# More labels than this are no classes: the column is another one.
+# With more labels than this the column cannot hold classes.
 _MOST_LABELS = 100_000
-_SEPARATOR = ","  # between the labels of an example, where nothing else is said
+_SEPARATOR = ","  # default separator between the labels of an example
 _MARKS = frozenset("\t\r\n")
 _METRICS = {
     label_types.OneClass.name: (scores.accuracy, scores.macro_f1, scores.micro_f1),
@@ -26,25 +26,25 @@ _METRICS = {
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """What --task_name=file needs to know, where it cannot be guessed."""
+    """Defines the flags of --task_name=file; most can be detected from the files."""
     for name, more in (("train", " With a task of the table, which has its own: another one in "
                         "the same layout."), ("dev", ""), ("test", "")):
         flags.DEFINE_string(
             f"{name}_file", None, f"With --task_name=file: the {name} set, .tsv, .txt (tab-"
-            f"separated), .csv or .jsonl; {name}.* in --data_dir where left out.{more}",
+            f"separated), .csv or .jsonl; default: {name}.* in --data_dir.{more}",
             flag_values=values)
     for name, what in (("text", "the text"), ("text_pair", "the second text of a pair"),
                        ("label", "the label")):
         flags.DEFINE_string(
             f"{name}_column", None, f"With --task_name=file: the column of {what}, its name or "
-            "its number, from 1; guessed where left out.", flag_values=values)
+            "its number, from 1; default: detected.", flag_values=values)
     flags.DEFINE_bool("header", None, "With --task_name=file: whether the first line names the "
-                      "columns; guessed where left out.", flag_values=values)
+                      "columns; default: detected.", flag_values=values)
     flags.DEFINE_enum("label_kind", None, sorted(_METRICS), "With --task_name=file: exactly one "
-                      "class, any number of them, or a number; guessed where left out.",
+                      "class, any number of classes, or a number; default: detected.",
                       flag_values=values)
-    flags.DEFINE_string("label_separator", None, "With --label_kind=multi_label: what stands "
-                        "between the labels of an example; a comma where left out.",
+    flags.DEFINE_string("label_separator", None, "With --label_kind=multi_label: what separates "
+                        "the labels of an example; default: a comma.",
                         flag_values=values)
 
 
@@ -71,10 +71,10 @@ def make_task(options: Options, sets: Sequence[str], known_kind: Optional[label_
     """The task of a user's files.
 
     Args:
-        options: what the user says.
+        options: the user's flags.
         sets: those that the run needs, of "train", "dev" and "test", in this order.
-        known_kind: of the labels of a model that is trained already; without it they are
-            taken from the training file.
+        known_kind: the kind of labels of a model that is trained already; None to detect it
+            from the training file.
         takes_pairs: whether that model takes pairs of texts.
 
     Raises:
@@ -144,10 +144,10 @@ def _find_file(options: Options, name: str) -> str:
 
 
 class _AsWritten(label_types.Kind):
-    """Labels as the file has them, a list for each example, before it is known which there are."""
+    """A list of label names for each example, while it is not yet known which labels there are."""
 
     def __init__(self, separator: str):
-        """`separator`: what stands between the labels of an example; empty: it has exactly one."""
+        """`separator`: between the labels of an example; empty if each has exactly one."""
         self.separator = separator
 
     def parse(self, text):
@@ -165,7 +165,7 @@ class _AsWritten(label_types.Kind):
 
 
 def _kind_of_labels(options: Options, table: columns.Table, split: Split) -> label_types.Kind:
-    """The kind, as said or guessed, with the labels of the training file."""
+    """The kind of labels, given or detected, with the labels of the training file."""
     if options.label_kind == label_types.Number.name:
         return label_types.Number()
     several = options.label_kind == label_types.SeveralClasses.name or (
@@ -190,7 +190,7 @@ def _kind_of_labels(options: Options, table: columns.Table, split: Split) -> lab
 
 
 def _different_labels(options: Options, split: Split, separator: str) -> Set[str]:
-    """All labels of a file, or as many as show that they are numbers of a regression."""
+    """All labels of a file, or enough of them to see that they are numbers of a regression."""
     labels: Set[str] = set()
     for example in read_split(split, "", _AsWritten(separator), is_first_look=True):
         labels.update(example.label)
@@ -215,7 +215,7 @@ def _have_fractions(labels: Set[str]) -> bool:
 
 
 def _in_order(labels: Set[str]) -> Tuple[str, ...]:
-    """Numbers by their value, everything else by its letters."""
+    """The labels sorted: numbers by value, everything else alphabetically."""
     if columns.are_numbers(labels):
         return tuple(sorted(labels, key=lambda label: (float(label), label)))
     return tuple(sorted(labels))

@@ -21,8 +21,7 @@ from distillation import run as distillation_run
 from pretraining import run as pretraining_run
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from reproducible_model import write_model
-from rewriting import create_data
-from rewriting import run as rewriting_run
+from rewriting import create_data, run as rewriting_run
 from test_rewriting_data import made_up_texts
 
 import tensorflow.compat.v1 as tf

@@ -266,7 +266,9 @@ def test_fewer_candidates_are_those_that_share_words_with_the_text(trained, file
     assert answers[1] == {"text": "no clause", "rewrites": []}
 
 
-def test_standard_output_has_the_lines_of_the_file(trained, files, tmp_path, capsys):
+def test_standard_output_has_the_lines_of_the_file(
+        trained, files, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(rewrite, "_TEXTS_AT_A_TIME", 4)
     rewrite_here(trained, **files, output_file=tmp_path / "out.tsv")
     capsys.readouterr()
     rewrite_here(trained, **files)
