@@ -83,6 +83,24 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         self.learning_rate_factor = learning_rate_factor
         self.loss_scale = loss_scale
 
+    def compute_gradients(self, loss: Union[tf.Tensor, Callable[[], tf.Tensor]],
+                          *args, **kwargs) -> List[Tuple[Optional[Gradient], tf.Variable]]:
+        """The gradients of this replica's mean loss, as `tf.gradients` gives them, and variables.
+
+        Arguments are those of `tf.train.Optimizer.compute_gradients`. In an Estimator's
+        `model_fn` that divides the loss by the number of replicas, for optimizers that add up
+        the gradients of replicas. `apply_gradients` averages them, so the loss is multiplied
+        by the same number first.
+        """
+        def undivided(value: tf.Tensor) -> tf.Tensor:
+            if tf.distribute.get_loss_reduction() != tf.distribute.ReduceOp.MEAN:
+                return value
+            return value * tf.distribute.get_strategy().num_replicas_in_sync
+
+        # The reduction is known when the loss is made.
+        undivided_loss = (lambda: undivided(loss())) if callable(loss) else undivided(loss)
+        return super().compute_gradients(undivided_loss, *args, **kwargs)
+
     def apply_gradients(self,
                         grads_and_vars: Iterable[Tuple[Optional[Gradient], tf.Variable]],
                         global_step: Optional[tf.Variable] = None,
@@ -90,16 +108,18 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         """Updates the variables once, on every replica, and adds 1 to `global_step`.
 
         Call it in a replica (a `model_fn` under a strategy, or no strategy at all) with
-        the gradients of that replica's mean loss, as `tf.gradients` gives them; they
-        are averaged here. A variable whose gradient is None is left alone.
+        the gradients of that replica's mean loss, as `compute_gradients` and `tf.gradients`
+        give them; they are averaged here. A variable whose gradient is None is left alone.
 
         Raises:
-            ValueError: no variable has a gradient.
+            ValueError: no variable has a gradient; the call is outside of the replicas, or
+                there are several and it is inside `tf.cond` or `tf.while_loop`.
         """
         pairs = [(gradient, variable) for gradient, variable in grads_and_vars
                  if gradient is not None]
         if not pairs:
             raise ValueError("No variable has a gradient: does the loss depend on any of them?")
+        _check_is_in_replica()
         gradients, variables = zip(*pairs)
         return tf.distribute.get_replica_context().merge_call(
             self._apply_to_all_replicas, args=(gradients, variables, global_step, name))
@@ -256,7 +276,9 @@ class _Slots:
 
     def create(self, name: str, parameter: tf.Variable) -> tf.Tensor:
         """A slot of `parameter`, on the current device, as kernels take it."""
-        with tf.name_scope(None):  # the name is the original's, whatever scope we are in
+        # The name is the original's, whatever scope the caller is in; and slots are initialized
+        # before any step, so they depend on nothing that the caller's updates wait for.
+        with tf.name_scope(None), tf.control_dependencies(None):
             if name in self._first:
                 return self._copy(self._first[name], name)
             # Of the parameter's own kind: a resource, or a reference in the original's programs.
@@ -276,6 +298,20 @@ class _Slots:
             tf.GraphKeys.TABLE_INITIALIZERS,
             tf.raw_ops.AssignVariableOp(resource=handle, value=first.value()))
         return handle
+
+
+def _check_is_in_replica() -> None:
+    """Raises a ValueError where replicas cannot meet."""
+    if not tf.distribute.get_replica_context():
+        raise ValueError("apply_gradients is called outside of the replicas: call it in a model_fn, "
+                         "or in the function given to strategy.run (experimental_run_v2 in "
+                         "TensorFlow 1)")
+    # Control flow of TensorFlow 2 is a graph of its own, in which TensorFlow itself refuses.
+    if (tf.distribute.get_strategy().num_replicas_in_sync > 1
+            and tf.get_default_graph()._get_control_flow_context()):
+        raise ValueError("apply_gradients is called inside tf.cond or tf.while_loop, where several "
+                         "replicas cannot meet: call it in every step. To accumulate gradients, "
+                         "average them within a step, as optimization.mean_gradients does")
 
 
 def _rows_of_replicas(strategy, gradient) -> Sequence[tf.IndexedSlices]:
