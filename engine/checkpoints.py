@@ -198,12 +198,22 @@ class InitialValues:
 def _restored(checkpoint: Checkpoint, name: str):
     def initializer(shape, dtype, partition_info=None):  # the interface of initializers
         del partition_info
-        with tf.device("/cpu:0"):
+        with _colocated_with_nothing(), tf.device("/cpu:0"):
             value, = tf.raw_ops.RestoreV2(
                 prefix=checkpoint.path, tensor_names=[checkpoint.stored_names.get(name, name)],
                 shape_and_slices=[""], dtypes=[checkpoint.dtypes[name]])
             return tf.cast(tf.ensure_shape(value, shape), dtype)
     return initializer
+
+
+def _colocated_with_nothing():
+    """Operations made within it are not bound to the variable whose initial value they make.
+
+    TensorFlow binds an initializer's operations to its variable. Restoring has no kernel for
+    GPUs: soft placement would keep the variable, its slots and its update on the CPU with it.
+    """
+    nothing = tf.AttrValue(list=tf.AttrValue.ListValue())
+    return tf.get_default_graph()._attr_scope({"_class": nothing})
 
 
 @contextlib.contextmanager

@@ -176,7 +176,8 @@ def _skip_report_of_uninitialized_variables() -> None:
     """
     for collection in (tf.GraphKeys.READY_OP, tf.GraphKeys.READY_FOR_LOCAL_INIT_OP):
         if not tf.get_collection(collection):
-            tf.add_to_collection(collection, tf.constant([], tf.string))
+            with tf.device("/cpu:0"):  # where strings live
+                tf.add_to_collection(collection, tf.constant([], tf.string))
 
 
 def _run_config(devices: Devices, settings: TrainingSettings,

@@ -1,0 +1,160 @@
+"""Where TensorFlow's placer would put a graph that is meant for cards which need not be there.
+
+TensorFlow's CUDA builds register their kernels for GPUs on any machine. What has none is moved
+to the CPU in silence (soft placement), together with all that is colocated with it.
+"""
+
+import collections
+import functools
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Set
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import kernels
+
+# Their bodies are looked at.
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
+
+class Moved(NamedTuple):
+    """An operation that was to be on a card and would be on the CPU."""
+    operation: str
+    because_of: str  # the operation without a kernel, which may be another
+
+
+def kept_on_cpu(operations: Iterable[tf.Operation]) -> List[Moved]:
+    """What of the operations the placer would move from a card to the CPU.
+
+    The strategy's iterator is left out: it lives on the host, whatever names it by a card.
+    """
+    moved = []
+    others = [op for op in operations if not op.type.startswith("MultiDeviceIterator")]
+    for group in _colocated_groups(others):
+        if any("GPU" in op.device for op in group):
+            lacking = [op for op in group if "CPU" in op.device or not _gpu_kernel_of(op)]
+            if lacking:
+                moved += [Moved(op.name, f"{lacking[0].type} {lacking[0].name}") for op in group]
+    return moved
+
+
+def operations_without_kernels(graph: tf.Graph, operations: Iterable[tf.Operation]) -> Set[str]:
+    """In the bodies of the functions that the operations call on cards: those without a kernel."""
+    library = {function.signature.name: function
+               for function in graph.as_graph_def().library.function}
+    return {f"{node.op} in {name}"
+            for name in _functions_on_cards(library, operations)
+            for node in library[name].node_def
+            if "CPU" in node.device or not _gpu_kernel(node)}
+
+
+def copies_through_host(operations: Iterable[tf.Operation]) -> List[str]:
+    """Tensors of floats, scalars aside, that go from a card to the host's memory or back.
+
+    What the iterator gives is not counted: it comes from the host.
+    """
+    copies = []
+    for op in operations:
+        for position, tensor in enumerate(op.inputs):
+            if (tensor.dtype.base_dtype.is_floating and tensor.shape.ndims != 0
+                    and "Iterator" not in tensor.op.type
+                    and _is_in_host_memory(op, "input", position)
+                    != _is_in_host_memory(tensor.op, "output", tensor.value_index)):
+                copies.append(f"{tensor.name} {tensor.shape} -> {op.name}")
+    return copies
+
+
+def step(results: Iterable[tf.Operation]) -> List[tf.Operation]:
+    """All operations that run for these to run."""
+    seen, waiting = set(), list(results)
+    while waiting:
+        op = waiting.pop()
+        if op not in seen:
+            seen.add(op)
+            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return list(seen)
+
+
+def _colocated_groups(operations: List[tf.Operation]) -> Iterable[List[tf.Operation]]:
+    """The operations that the placer keeps together: by request, or by a variable they share."""
+    parents = {op: op for op in operations}
+    by_name = {op.name: op for op in operations}
+
+    def root(op):
+        while parents[op] is not op:
+            parents[op] = parents[parents[op]]
+            op = parents[op]
+        return op
+
+    for op in operations:
+        partners = [by_name.get(name.decode()[len("loc:@"):]) for name in op.colocation_groups()]
+        partners += [tensor.op for tensor in op.inputs
+                     if tensor.dtype == tf.resource or tensor.dtype._is_ref_dtype]
+        for partner in partners:
+            if partner in parents:
+                parents[root(op)] = root(partner)
+    groups = collections.defaultdict(list)
+    for op in operations:
+        groups[root(op)].append(op)
+    return groups.values()
+
+
+def _functions_on_cards(library: Dict[str, Any],
+                        operations: Iterable[tf.Operation]) -> Iterator[str]:
+    seen = set()
+    waiting = [op.node_def for op in operations if "GPU" in op.device]
+    while waiting:
+        node = waiting.pop()
+        name = node.attr["f"].func.name
+        if node.op in _CALLS and name not in seen:
+            seen.add(name)
+            waiting += library[name].node_def
+            yield name
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _gpu_kernel_of(op: tf.Operation):
+    return _gpu_kernel(op.node_def)
+
+
+def _gpu_kernel(node):
+    """The KernelDef of a node's kernel for GPUs; of a call, anything that is true; or None."""
+    if node.op in _CALLS:
+        return node
+    return next((kernel for kernel in _gpu_kernels_of(node.op) if _fits(kernel, node)), None)
+
+
+@functools.lru_cache(maxsize=None)
+def _gpu_kernels_of(operation: str):
+    return [kernel for kernel in kernels.get_registered_kernels_for_op(operation).kernel
+            if kernel.device_type in ("GPU", "DEFAULT")]
+
+
+def _fits(kernel, node) -> bool:
+    for constraint in kernel.constraint:
+        value = node.attr[constraint.name]
+        types = set(value.list.type) or {value.type}
+        if not types <= set(constraint.allowed_values.list.type):
+            return False
+    return True
+
+
+def _is_in_host_memory(op: tf.Operation, direction: str, position: int) -> bool:
+    kernel = _gpu_kernel_of(op)
+    if "CPU" in op.device or not kernel:
+        return True
+    return op.type not in _CALLS and _argument(op, direction, position) in kernel.host_memory_arg
+
+
+def _argument(op: tf.Operation, direction: str, position: int) -> str:
+    """The name of the argument that an operation's n-th input or output belongs to."""
+    arguments = op.op_def.input_arg if direction == "input" else op.op_def.output_arg
+    for argument in arguments:
+        if argument.number_attr:
+            size = op.get_attr(argument.number_attr)
+        elif argument.type_list_attr:
+            size = len(op.get_attr(argument.type_list_attr))
+        else:
+            size = 1
+        if position < size:
+            return argument.name
+        position -= size
+    raise AssertionError(f"{op.name} has no such {direction}")
