@@ -6,7 +6,7 @@ The MiniLM encoder on 4,160 examples of SST-2, 32 a step on one replica, one epo
 that fill 512 tokens, 8 a step, for --recompute_layers. Each aid in turn, round after round,
 each ratio to the plain training of the same round; the accuracy is the dev set's. Steps are the
 median step: what XLA compiles and what an evaluation takes is in the seconds of the whole
-command alone. --fp16 takes three steps only.
+command alone. --precision=float16 takes three steps only.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from benchmarks import report
 from benchmarks.training_throughput import examples_of
 from engine.training import summaries
 
-PLAIN, RECOMPUTE, FP16 = "none", "recompute_layers", "fp16"
+PLAIN, RECOMPUTE, FP16 = "none", "recompute_layers", "precision=float16"
 # Each aid is the flag of its name, and others that it needs.
 AIDS = {
     PLAIN: [],

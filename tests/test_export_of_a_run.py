@@ -39,7 +39,7 @@ def test_the_model_card_says_what_the_run_s_files_say(tiny_model, tmp_path):
     for name in ("eval_accuracy", "eval_loss", "matthews_correlation"):
         assert f"| {name} | {results[name]:.5g} |" in card
     for said in ("| num_examples | 9 |", "| --learning_rate | 0.001 |", "| global batch size | 8 |",
-                 "| --optimizer | adamw |", "| --fp16 | false |",
+                 "| --optimizer | adamw |", "| --precision | tf32 |",
                  "2 layers, hidden size 16", f"| TensorFlow | {tf.VERSION} |",
                  "python -m tasks.predict", "label_index"):
         assert said in card, said

@@ -38,7 +38,7 @@ MASKED_TOKENS = {"masked_lm_positions": ((MASKED,), np.int32),
                  "masked_lm_ids": ((MASKED,), np.int32),
                  "masked_lm_weights": ((MASKED,), np.float32),
                  "masked_lm_mean_weight": ((), np.float32)}
-EVERYTHING = dict(fp16=True, gradient_accumulation_steps=2, recompute_layers=True,
+EVERYTHING = dict(precision="float16", gradient_accumulation_steps=2, recompute_layers=True,
                   optimizer="lamb", layer_lr_decay=0.9)
 
 
@@ -106,7 +106,7 @@ def updates(operations):
 @pytest.mark.parametrize("name, from_checkpoint, cards, changes", [
     ("one class", False, 1, {}),
     ("one class", True, 2, {}),
-    ("one class", True, 1, dict(fp16=True)),
+    ("one class", True, 1, dict(precision="float16")),
     ("one class", True, 1, dict(gradient_accumulation_steps=2)),
     ("one class", True, 1, dict(recompute_layers=True)),
     ("one class", True, 1, dict(xla=True)),

@@ -1,4 +1,4 @@
-"""--fp16: trains like float32, on several replicas like on one; a step that overflows is skipped.
+"""--precision=float16: trains like float32, on several replicas like on one; a step that overflows is skipped.
 
 What is compared across batches is looser than in float32: a float16 has 11 bits, and sums in
 another order differ in the last of them.
@@ -32,7 +32,7 @@ def source(tiny_model, tmp_path_factory):
 
 
 def mixed(*args, **changes):
-    return settings(*args, fp16=True, **changes)
+    return settings(*args, precision="float16", **changes)
 
 
 def assert_equal(expected, actual):
@@ -138,7 +138,7 @@ def test_a_training_is_that_of_float32_but_for_rounding(
         tiny_model, source, tmp_path, monkeypatch):
     losses, _ = recorded(monkeypatch)
     plain, narrow = (train(tiny_model, source, 1, settings(
-        tmp_path / str(fp16), 16, learning_rate=1e-3, fp16=fp16)) for fp16 in (False, True))
+        tmp_path / precision, 16, learning_rate=1e-3, precision=precision)) for precision in ("tf32", "float16"))
     assert losses[STEPS - 1] < losses[0] - 0.05, "a training that learns nothing proves nothing"
     np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=0.01)
     assert np.abs(np.subtract(losses[STEPS:], losses[:STEPS])).max() > 1e-6
@@ -228,20 +228,20 @@ def test_a_run_that_is_interrupted_ends_bit_for_bit_like_the_uninterrupted_one(
     assert_equal(whole, train(tiny_model, source, 2, mixed(tmp_path / "parts", 8, **changes)))
 
 
-def test_fp16_can_be_switched_on_and_off_as_a_run_goes_on(tiny_model, source, tmp_path):
+def test_float16_can_be_switched_on_and_off_as_a_run_goes_on(tiny_model, source, tmp_path):
     steps = iter((2, 4, 6, 8))
 
-    def go_on(replicas, batch, fp16):
+    def go_on(replicas, batch, precision):
         return train(tiny_model, source, replicas, settings(
-            tmp_path, batch, num_train_steps=next(steps), fp16=fp16))
+            tmp_path, batch, num_train_steps=next(steps), precision=precision))
 
-    plain = go_on(1, 8, False)
-    narrow = go_on(2, 4, True)
+    plain = go_on(1, 8, "tf32")
+    narrow = go_on(2, 4, "float16")
     assert set(narrow) - set(plain) == set(LossScale.NAMES)
     assert (narrow["loss_scale/value"], narrow["loss_scale/good_steps"]) == (2 ** 15, 2)
-    again = go_on(2, 4, False)
+    again = go_on(2, 4, "tf32")
     assert set(again) == set(plain) and again["global_step"] == 6
-    narrow = go_on(2, 4, True)
+    narrow = go_on(2, 4, "float16")
     assert narrow["loss_scale/good_steps"] == 2 and narrow["global_step"] == 8
     assert checkpoints.latest(str(tmp_path)).parameters() == checkpoints.open_checkpoint(
         tiny_model.init_checkpoint).parameters() + ["output_bias", "output_weights"]
@@ -253,6 +253,6 @@ def test_the_command_trains_evaluates_and_exports_with_mixed_precision(tiny_mode
         data_dir=write_cola(tmp_path / "cola", train=48, dev=9), output_dir=tmp_path / "out",
         num_cpu_replicas=2, num_train_epochs=1)))
     assert process.returncode == 0, process.stderr
-    assert "--fp16 makes nothing faster on the CPU" in process.stderr
+    assert "--precision=float16 makes nothing faster on the CPU" in process.stderr
     assert "The loss scale of the last step was 32,768" in process.stderr
     assert (tmp_path / "out" / "export" / "saved_model.pb").exists()

@@ -26,7 +26,7 @@ def assert_same(expected, actual, tolerance):
 
 
 @pytest.mark.parametrize("replicas, changes", [
-    (1, {}), (2, dict(gradient_accumulation_steps=2, fp16=True))])
+    (1, {}), (2, dict(gradient_accumulation_steps=2, precision="float16"))])
 def test_a_training_with_dropout_is_the_same(
         tiny_model, source, tmp_path, monkeypatch, replicas, changes):
     losses, _ = recorded(monkeypatch)

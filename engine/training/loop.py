@@ -19,7 +19,7 @@ from engine.errors import UserError
 from engine.model import Forward
 from engine.training import checkpoint_hook, progress_hook, summaries, xla_log
 from engine.training.evaluations import Evaluations
-from engine.training.settings import Schedule, TrainingSettings
+from engine.training.settings import FLOAT16, Schedule, TrainingSettings
 
 
 # Autograph, which has nothing to do here, would bury a UserError in frames of its own.
@@ -41,8 +41,9 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         UserError: the checkpoints do not fit the model; the memory does not suffice.
         Interrupted: by one of those signals.
     """
-    if settings.fp16 and devices.kind == "CPU":
-        log.warn("--fp16 makes nothing faster on the CPU; it is for GPUs with tensor cores")
+    if settings.precision == FLOAT16 and devices.kind == "CPU":
+        log.warn("--precision=float16 makes nothing faster on the CPU; it is for GPUs with tensor "
+                 "cores")
     os.makedirs(output_dir, exist_ok=True)
     checkpoint_hook.remove_remnants(output_dir)
     earlier = checkpoints.latest(output_dir)
@@ -131,12 +132,14 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             if settings.gradient_accumulation_steps > 1:
                 part = _micro_batch(features, micro_batch, settings.train_batch_size)
             with initial_values.scope(), modeling.layer_computation(
-                    float16=settings.fp16, recompute=settings.recompute_layers,
+                    float16=settings.precision == FLOAT16, recompute=settings.recompute_layers,
                     compiled=settings.xla):
                 return forward(
                     part, True, _dropout_seed(settings.seed, global_step, micro_batch)).loss
 
-        loss_scale = optimization.LossScale.create() if settings.fp16 else None
+        loss_scale = None
+        if settings.precision == FLOAT16:
+            loss_scale = optimization.LossScale.create()
         loss, gradients = optimization.mean_gradients(
             loss_of, settings.gradient_accumulation_steps, loss_scale)
         train_op = optimization.create_train_op(

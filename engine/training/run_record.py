@@ -118,10 +118,12 @@ def _difference(earlier: Any, now: Any) -> str:
 def _complete(settings: Mapping[str, Any]) -> Dict[str, Any]:
     """The settings of a record, those of earlier versions included.
 
-    They had None for some defaults, "each epoch" for an interval, and in pretraining one entry
-    for all of the evaluation.
+    They had None for some defaults, "each epoch" for an interval, in pretraining one entry for
+    all of the evaluation, and --fp16 in the place of --precision.
     """
     settings = dict(settings)
+    if settings.pop("--fp16", None):
+        settings["--precision"] = run_settings.FLOAT16
     evaluation = settings.pop("evaluation", None)
     if evaluation:
         every_steps, metric, _, patience = evaluation

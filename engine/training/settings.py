@@ -15,6 +15,7 @@ from engine.errors import UserError
 from engine.settings import MAX_SEED, define_flags, of_flags, recorded, required, setting
 
 MAX_STEPS = 2**31 - 1
+TF32, FLOAT32, FLOAT16 = PRECISIONS = ("tf32", "float32", "float16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,9 +33,11 @@ class TrainingSettings:
     layer_lr_decay: float = setting(
         1.0, "The learning rate of a layer is that of the layer above it times this; the head "
         "has --learning_rate and the embeddings have the lowest.", between=(0.01, 1))
-    fp16: bool = setting(
-        False, "Mixed precision: the encoder's matrix products in float16, with a dynamic loss "
-        "scale. For GPUs with tensor cores.")
+    precision: str = setting(
+        TF32, "Precision of matrix products. tf32, TensorFlow's default: float32 values, of which "
+        "Ampere and newer GPUs multiply 10 bits of the mantissa, and other devices all. float32: "
+        "all bits on every device. float16: mixed precision with a dynamic loss scale, for GPUs "
+        "with tensor cores.", choices=PRECISIONS)
     recompute_layers: bool = setting(
         False, "Keep only the input of each encoder layer and compute the layer again for the "
         "gradient: less memory, more time, the same result.")
@@ -154,6 +157,7 @@ def define_run_flags(values: flags.FlagValues,
     """The flags of every training command."""
     for settings in (TrainingSettings, EvaluationSettings, length):
         define_flags(values, settings)
+    flags.DEFINE_bool("fp16", False, "The old name of --precision=float16.", flag_values=values)
     flags.DEFINE_string("output_dir", None, "Where checkpoints and results are written.",
                         flag_values=values)
     flags.DEFINE_string("store_dir", None, "Where prepared examples are kept, by default "
@@ -174,7 +178,7 @@ def run_settings(values: flags.FlagValues, length: Type[Union[EpochSchedule, Ste
         UserError: a flag is missing or has a value that it cannot have.
     """
     return RunSettings(
-        training=of_flags(values, TrainingSettings),
+        training=_training_settings(values),
         evaluation=_evaluation_settings(values, metrics, loss),
         length=of_flags(values, length),
         init_checkpoint=_init_checkpoint(values),
@@ -211,6 +215,16 @@ def _init_checkpoint(values: flags.FlagValues) -> Optional[checkpoints.Checkpoin
     # A student of distillation starts from --student instead.
     given = "init_checkpoint" in values and values.init_checkpoint
     return checkpoints.open_checkpoint(given) if given else None
+
+
+def _training_settings(values: flags.FlagValues) -> TrainingSettings:
+    settings = of_flags(values, TrainingSettings)
+    if not values.fp16:
+        return settings
+    if values["precision"].present and settings.precision != FLOAT16:
+        raise UserError(f"--fp16 is the old name of --precision={FLOAT16}, and --precision="
+                        f"{settings.precision} is given, too; leave one of them out")
+    return dataclasses.replace(settings, precision=FLOAT16)
 
 
 def _evaluation_settings(values: flags.FlagValues, metrics: Sequence[str],
