@@ -310,8 +310,9 @@ def test_a_processor_and_the_equivalent_file_give_the_same_records(tiny_model, t
 GOOGLES = """
 import sys
 import numpy as np
+from encoder.encoding import load_encoding
 from tasks import processors
-from tasks.examples import load_encoding, load_texts
+from tasks.data import load_texts
 from tasks.table import TASKS
 
 path, data_dir, vocab_file, store_dir = sys.argv[1:]
