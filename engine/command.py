@@ -45,9 +45,7 @@ def run(main: Callable[[flags.FlagValues], None],
         with interruption.Raised():
             main(flag_values)
     except (flags.Error, UserError) as error:
-        # One line whatever the message holds, so that logs and scripts can rely on it.
-        sys.stderr.write("error: {}\n".format(" ".join(str(error).split())))
-        sys.exit(USER_ERROR_STATUS)
+        exit_with(error)
     except BrokenPipeError:
         # Who reads our output has gone, as `head` does: not an error of ours. What is left in
         # the buffer has nowhere to go when the interpreter ends.
@@ -59,3 +57,9 @@ def run(main: Callable[[flags.FlagValues], None],
             stream.flush()
         # Threads may be building the graph: an interpreter that is taken down under them crashes.
         os._exit(128 + interrupted.signal_number)
+
+
+def exit_with(error: Exception) -> None:
+    """Says what the user can mend, in one line whatever the message holds, and exits."""
+    sys.stderr.write("error: {}\n".format(" ".join(str(error).split())))
+    sys.exit(USER_ERROR_STATUS)

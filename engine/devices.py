@@ -1,10 +1,9 @@
 """Which cards, how many replicas, which strategy. The only file that makes a strategy."""
 
 import os
-import subprocess
 from typing import List, NamedTuple, Optional, Tuple
 
-from engine import runtime
+from engine import cards, log, runtime
 from engine.cores import num_cores
 from engine.errors import UserError
 
@@ -28,6 +27,7 @@ class Devices(NamedTuple):
     # included, one may be at most; None: of any number.
     concurrent_steps: int = 1
     max_step_tokens: Optional[int] = None
+    card_names: str = ""  # for people; empty where nobody says, and on the CPU
 
     @property
     def num_replicas(self) -> int:
@@ -39,8 +39,9 @@ class Devices(NamedTuple):
             devices=list(self.names), cross_device_ops=ALL_REDUCE[self.all_reduce](self))
 
     def describe(self) -> str:
-        """The device names for people: 'GPU:0 GPU:1'."""
-        return " ".join(name.replace("/device:", "").lstrip("/").upper() for name in self.names)
+        """The devices for people: 'GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)'."""
+        names = " ".join(name.replace("/device:", "").lstrip("/").upper() for name in self.names)
+        return f"{names} ({self.card_names})" if self.card_names else names
 
 
 # How gradients are added up over the replicas.
@@ -69,11 +70,16 @@ def find_devices(*,
             of its own, which is faster than all of them in each operation of one step.
 
     Raises:
-        UserError: cards that are not there, or choices that exclude each other.
+        UserError: cards that are not there or that this TensorFlow cannot use, or choices that
+            exclude each other. Where the machine has cards and TensorFlow sees none, the CPU is
+            taken only if it is asked for.
     """
     _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas)
     if num_cpu_replicas:
         return _cpu_devices(num_cpu_replicas, all_reduce, training)
+    if num_gpus == 0:
+        return _cpu_devices(1, all_reduce, training)
+    cards.check_seen()
     visible = runtime.visible_gpu_count()
     if num_gpus is None:
         num_gpus = visible
@@ -133,15 +139,21 @@ def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]
     limits: List[List[int]] = []
     if shared:
         share = _USABLE_SHARE_OF_GPU_MEMORY / replicas_per_gpu
-        limits = [[int(memory * share)] * replicas_per_gpu for memory in _gpu_memory_mb(num_gpus)]
+        limits = [[int(memory * share)] * replicas_per_gpu for memory in cards.memory_mb(num_gpus)]
     num_replicas = num_gpus * replicas_per_gpu
+    in_use = cards.in_use(num_gpus)
+    compiled = cards.check_code(in_use)
+    if compiled:
+        log.info(f"TensorFlow {tf.VERSION} has no machine code for {', '.join(compiled)}: CUDA "
+                 "compiles it at the first start, for many minutes, and keeps it for later ones")
     _check_hierarchical_copy(all_reduce, num_replicas)
     default = "one_device" if shared or num_replicas == 1 else "nccl"
     return Devices(
         names=tuple(f"/gpu:{i}" for i in range(num_replicas)),
         kind="GPU",
         all_reduce=all_reduce or default,
-        session_config=runtime.session_config(gpu_memory_limits_mb=limits))
+        session_config=runtime.session_config(num_gpus=num_gpus, gpu_memory_limits_mb=limits),
+        card_names=cards.names(in_use))
 
 
 def _check_hierarchical_copy(all_reduce: Optional[str], num_replicas: int) -> None:
@@ -149,22 +161,6 @@ def _check_hierarchical_copy(all_reduce: Optional[str], num_replicas: int) -> No
     if all_reduce == "hierarchical_copy" and num_replicas % 2:
         raise UserError(f"--all_reduce=hierarchical_copy needs an even number of replicas, and "
                         f"this run has {num_replicas}; use nccl or one_device")
-
-
-def _gpu_memory_mb(num_gpus: int) -> List[int]:
-    """Memory of the first visible cards. TensorFlow cannot tell before it takes it."""
-    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible:
-        command += ["-i", visible]
-    try:
-        answer = subprocess.run(command, check=True, stdout=subprocess.PIPE,
-                                universal_newlines=True).stdout
-        memories = [int(line) for line in answer.split()]
-    except (OSError, subprocess.CalledProcessError, ValueError) as error:
-        raise UserError("--replicas_per_gpu shares out a card's memory, and nvidia-smi does not "
-                        f"say how much there is ({error}); use --replicas_per_gpu=1") from error
-    return memories[:num_gpus]
 
 
 def _cuda_visible_devices() -> str:

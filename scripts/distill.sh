@@ -38,7 +38,7 @@ main() {
   results=$work/results-$task-$(fingerprint "$data_dir" "$model" "$student" "${MASKED_LM:-}" \
     "${GLOVE:-}" "${TEACHER_EPOCHS:-}" "${INTERMEDIATE_EPOCHS:-}" "${PREDICTION_EPOCHS:-}" "$@")
   mkdir -p "$results"
-  find_replicas
+  find_replicas "$@"
 
   once teacher fine_tune_teacher "$@"
   training_data=$data_dir

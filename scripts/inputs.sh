@@ -73,11 +73,11 @@ is_lower_cased() {
 print(str(vocabulary.is_lower_cased(sys.argv[1])).lower())" "$1"
 }
 
-# find_replicas: sets the array $on_all_replicas, the flags of a training on every card, or on
-# two replicas on the CPU.
+# find_replicas [FLAG...]: sets the array $on_all_replicas, the flags of a training on every card,
+# or on two replicas on the CPU; fails where TensorFlow sees none of the machine's cards.
 find_replicas() {
   local replicas
-  replicas=$("$python" -c "from engine import runtime; print(runtime.visible_gpu_count())")
+  replicas=$("$python" -m engine.count_gpus "$@") || exit
   on_all_replicas=()
   if [[ $replicas == 0 ]]; then
     replicas=2

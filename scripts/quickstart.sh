@@ -38,7 +38,7 @@ main() {
 fine_tune() {
   local -a more=()
   if has_test_set; then more+=(--do_predict=true); fi
-  find_replicas
+  find_replicas "$@"
   "$python" run_classifier.py --task_name="$task" --data_dir="$data_dir" --do_train=true \
     --do_eval=true --vocab_file="$model/vocab.txt" --bert_config_file="$model/bert_config.json" \
     --init_checkpoint="$model/bert_model.ckpt" --do_lower_case="$(is_lower_cased "$model")" \

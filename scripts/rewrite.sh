@@ -21,7 +21,7 @@ max_seq_length=${MAX_SEQ_LENGTH:-64}
 
 main() {
   local -a replicas=() inputs=() model_flags=()
-  local text checkpoint lower_case
+  local text checkpoint lower_case num_gpus
   check_settings
   mkdir -p "$work"
   work=$(cd "$work" && pwd)
@@ -31,9 +31,8 @@ main() {
   use_environment
   cd "$repository"
 
-  if [[ $("$python" -c "from engine import runtime; print(runtime.visible_gpu_count())") == 0 ]]; then
-    replicas=(--num_cpu_replicas=2)
-  fi
+  num_gpus=$("$python" -m engine.count_gpus "$@") || exit
+  if [[ $num_gpus == 0 ]]; then replicas=(--num_cpu_replicas=2); fi
   lower_case=$("$python" -c "import sys; from encoder import vocabulary
 print(str(vocabulary.is_lower_cased(sys.argv[1])).lower())" "$MODEL")
   model_flags=("--vocab_file=$MODEL/vocab.txt" "--bert_config_file=$MODEL/bert_config.json"

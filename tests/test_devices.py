@@ -1,5 +1,6 @@
 """Which devices a run gets, and that every way to add up gradients adds them up."""
 
+import collections
 import os
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from conftest import cpu_devices
 from engine import devices, runtime
 from engine.errors import UserError
+from engine.training.progress_hook import TrainingProgress
 
 import multigpu_optimizer
 import tensorflow.compat.v1 as tf
@@ -84,3 +86,28 @@ def test_gradients_of_replicas_are_averaged(num_replicas, all_reduce):
     mean = (num_replicas + 1) / 2
     np.testing.assert_allclose(m["dense/adam_m"], [mean, 2 * mean], rtol=1e-6)
     np.testing.assert_allclose(m["table/adam_m"], [[0.0], [mean], [0.0]], rtol=1e-6)
+
+
+def test_a_session_has_the_devices_of_the_run_and_a_step_runs_on_all_of_them(
+        tiny_model, tmp_path, monkeypatch):
+    """TensorFlow would run the replicas of devices that are not there on the first one."""
+    from test_replica_equivalence import settings, train, training_source
+    names, nodes = set(), collections.Counter()
+
+    def after_create_session(self, session, coord):
+        names.update(device.name.split("device:")[1] for device in session.list_devices())
+
+    def before_run(self, run_context):
+        return original(self, run_context)._replace(
+            options=tf.RunOptions(output_partition_graphs=True))
+
+    def after_run(self, run_context, run_values):
+        nodes.update(node.device.split("device:")[1]
+                     for graph in run_values.run_metadata.partition_graphs for node in graph.node)
+    original = TrainingProgress.before_run
+    for method in (after_create_session, before_run, after_run):
+        monkeypatch.setattr(TrainingProgress, method.__name__, method)
+    source = training_source(tiny_model, tmp_path)
+    train(tiny_model, source, 3, settings(tmp_path / "out", 2, num_train_steps=1))
+    assert names - {"XLA_CPU:0"} == {"CPU:0", "CPU:1", "CPU:2"}
+    assert nodes["CPU:1"] == nodes["CPU:2"] > 500, nodes

@@ -1,0 +1,210 @@
+"""The machine's cards: what the driver says of them, and why TensorFlow sees none.
+
+Asks nvidia-smi, which opens no card. Knows nothing of replicas.
+"""
+
+import ctypes
+import os
+import re
+import subprocess
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from engine import runtime
+from engine.errors import UserError
+
+import tensorflow.compat.v1 as tf
+
+_CARD = re.compile(r"GPU \d+: (.*) \(UUID: (GPU-[^)]+)\)")
+_SLICE = re.compile(r"\s+(MIG \S+) .*\(UUID: (MIG-[^)]+)\)")
+
+
+class Card(NamedTuple):
+    """A card, or a part of one that is a card to CUDA (MIG)."""
+    name: str
+    uuid: str = ""
+    memory_mb: Optional[int] = None  # None where nobody says
+    compute_capability: Optional[runtime.ComputeCapability] = None
+
+
+def on_machine() -> List[Card]:
+    """All cards, in the order of their places on the bus; empty without a driver."""
+    attributes = _attributes()
+    return [Card(name, uuid, **attributes.get(uuid, {}))
+            for name, uuid in _CARD.findall(_nvidia_smi("-L"))]
+
+
+def visible() -> List[Card]:
+    """Those that CUDA_VISIBLE_DEVICES leaves, in its order."""
+    cards = on_machine()
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return cards
+    found = []
+    for name in value.split(","):
+        card = _named(name.strip(), cards)
+        if card is None:  # CUDA ignores this one and all that follow, too
+            break
+        found.append(card)
+    return found
+
+
+def in_use(num_gpus: int) -> List[Card]:
+    """The first of the visible cards, as far as anybody can tell what they are."""
+    found = visible()
+    if len(found) < num_gpus:  # no nvidia-smi, say
+        found = [Card(name, compute_capability=capability)
+                 for name, capability in runtime.visible_gpu_details()]
+    return found[:num_gpus]
+
+
+def memory_mb(num_gpus: int) -> List[int]:
+    """The memory of each card in use. TensorFlow cannot tell before it takes it.
+
+    Raises:
+        UserError: nobody says how much there is.
+    """
+    # Where the user has CUDA order cards otherwise than nvidia-smi does, nobody knows which.
+    is_same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    memories = [card.memory_mb for card in (in_use(num_gpus) if is_same_order else visible())]
+    if len(memories) < num_gpus or None in memories:
+        raise UserError("--replicas_per_gpu shares out a card's memory, and nvidia-smi does not "
+                        "say how much there is; use --replicas_per_gpu=1")
+    return memories if is_same_order else [min(memories)] * num_gpus
+
+
+def check_seen() -> None:
+    """Raises a UserError where the machine has cards and TensorFlow sees none of them.
+
+    Not where CUDA_VISIBLE_DEVICES says that none is wanted ("" or "-1").
+    """
+    if runtime.visible_gpu_count() or not _are_wanted():
+        return
+    cards = on_machine()
+    if not cards:
+        return
+    raise UserError(
+        f"TensorFlow {tf.VERSION} sees none of this machine's GPUs ({names(cards)}): "
+        f"{'; '.join(_obstacles(cards))}; or set --num_gpus=0 to use the CPU, which is many times "
+        "slower")
+
+
+def check_code(cards: Sequence[Card]) -> List[str]:
+    """Raises a UserError where TensorFlow has no code for one of the cards.
+
+    Returns:
+        The names of those for which CUDA must compile TensorFlow's code first.
+    """
+    compiled = []
+    for card in cards:
+        code = card.compute_capability and runtime.code_for(card.compute_capability)
+        if code == "":
+            raise UserError(
+                f"TensorFlow {tf.VERSION} has no code for {card.name} (compute capability "
+                f"{_number(card.compute_capability)}): {runtime.other_builds()}")
+        if code == "source":
+            compiled.append(f"{card.name} (compute capability {_number(card.compute_capability)})")
+    return list(dict.fromkeys(compiled))
+
+
+def names(cards: Sequence[Card]) -> str:
+    """For people: '2 x NVIDIA A100-SXM4-40GB, Tesla V100-SXM2-16GB'."""
+    counts: Dict[str, int] = {}
+    for card in cards:
+        counts[card.name] = counts.get(card.name, 0) + 1
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
+
+
+def missing_libraries(libraries: Sequence[str]) -> List[str]:
+    """Those that neither the system's loader nor TensorFlow finds."""
+    return [name for name in libraries
+            if not runtime.libraries_beside_tensorflow(name) and not _is_loadable(name)]
+
+
+def _obstacles(cards: Sequence[Card]) -> List[str]:
+    """What keeps TensorFlow from the cards, each with what mends it."""
+    if not visible():
+        return [f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r} names none of them; "
+                f"it takes numbers from 0 to {len(cards) - 1} or what nvidia-smi -L shows"]
+    needs, found = runtime.cuda_needs(), []
+    if not tf.test.is_built_with_cuda():
+        return [f"it was built for the CPU alone; {needs.remedy}"]
+    driver = _nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split("\n")[0]
+    if driver.split(".")[0].isdigit() and int(driver.split(".")[0]) < needs.least_driver:
+        found.append(f"the driver {driver} is older than {needs.least_driver}; install a later one")
+    if not _is_loadable("libcuda.so.1"):
+        found.append("the driver's libcuda.so.1 is not found; a container needs --gpus=all and "
+                     "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+    missing = missing_libraries(needs.libraries)
+    if missing:
+        found.append(f"{', '.join(missing)} not found; {needs.remedy}")
+    return found or ["nothing is missing that we know of; TF_CPP_MIN_LOG_LEVEL=0 in front of the "
+                     "command shows what TensorFlow says"]
+
+
+def _are_wanted() -> bool:
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return value is None or bool(value.strip()) and not value.strip().startswith("-")
+
+
+def _named(name: str, cards: Sequence[Card]) -> Optional[Card]:
+    """The card that CUDA_VISIBLE_DEVICES names by number, by UUID or by the beginning of one."""
+    if name.isdigit():
+        return cards[int(name)] if int(name) < len(cards) else None
+    if name.startswith("MIG-"):
+        return _slice(name, cards)
+    named = [card for card in cards if name and card.uuid.startswith(name)]
+    return named[0] if len(named) == 1 else None
+
+
+def _slice(uuid: str, cards: Sequence[Card]) -> Optional[Card]:
+    """A part of a card (MIG): with the card's compute capability, and a memory of its own."""
+    card = None
+    for line in _nvidia_smi("-L").splitlines():
+        whole, part = _CARD.match(line), _SLICE.match(line)
+        if whole:
+            card = next(card for card in cards if card.uuid == whole.group(2))
+        elif part and card and part.group(2).startswith(uuid):
+            return card._replace(name=f"{card.name} {part.group(1)}", uuid=uuid, memory_mb=None)
+    return None
+
+
+def _attributes() -> Dict[str, dict]:
+    """By UUID; drivers before 510 do not tell the compute capability."""
+    for fields in ("uuid,memory.total,compute_cap", "uuid,memory.total"):
+        answer = _nvidia_smi(f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+        if answer:
+            break
+    found = {}
+    for line in answer.splitlines():
+        uuid, memory, *capability = [value.strip() for value in line.split(",")]
+        found[uuid] = {
+            "memory_mb": int(memory) if memory.isdigit() else None,
+            "compute_capability": _capability(capability[0]) if capability else None}
+    return found
+
+
+def _capability(text: str) -> Optional[runtime.ComputeCapability]:
+    found = re.fullmatch(r"(\d+)\.(\d+)", text)
+    return (int(found.group(1)), int(found.group(2))) if found else None
+
+
+def _number(capability: runtime.ComputeCapability) -> str:
+    return "{}.{}".format(*capability)
+
+
+def _nvidia_smi(*arguments: str) -> str:
+    """What it answers; empty where there is none, or it fails."""
+    try:
+        answer = subprocess.run(["nvidia-smi", *arguments], stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL, universal_newlines=True)
+    except OSError:
+        return ""
+    return answer.stdout if answer.returncode == 0 else ""
+
+
+def _is_loadable(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True

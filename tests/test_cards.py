@@ -1,0 +1,282 @@
+"""What a run does with the cards of a machine, where nvidia-smi answers for cards that are not there."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from commands import arguments
+from conftest import ROOT, write_cola
+from engine import cards, devices, runtime
+from engine.errors import UserError
+
+import tensorflow.compat.v1 as tf
+
+A100 = ("NVIDIA A100-SXM4-40GB", 40960, "8.0")
+V100 = ("Tesla V100-SXM2-16GB", 16384, "7.0")
+H100 = ("NVIDIA H100 80GB HBM3", 81559, "9.0")
+K80 = ("Tesla K80", 11441, "3.7")
+SLICE = "  MIG 1g.5gb      Device  0: (UUID: MIG-7c5a)\n"
+no_gpu_here = pytest.mark.skipif(runtime.visible_gpu_count() > 0, reason="for machines without GPUs")
+
+
+def install_nvidia_smi(directory, *models, driver="535.104.05", knows_capability=True, slices=""):
+    """A program of that name that tells of these cards."""
+    listed = "".join(f"GPU {i}: {name} (UUID: GPU-{i}00-{i})\n{slices}"
+                     for i, (name, _, _) in enumerate(models))
+    rows = [(f"GPU-{i}00-{i}", str(memory), capability)
+            for i, (_, memory, capability) in enumerate(models)]
+    answers = {"-L": listed,
+               "driver_version": f"{driver}\n" * len(models),
+               "uuid,memory.total": "".join(", ".join(row[:2]) + "\n" for row in rows)}
+    if knows_capability:
+        answers["uuid,memory.total,compute_cap"] = "".join(", ".join(row) + "\n" for row in rows)
+    cases = "".join(f"'{what}'|'--query-gpu={what}') printf '%s' '{answer}' ;;\n"
+                    for what, answer in answers.items())
+    path = directory / "nvidia-smi"
+    path.write_text(f'#!/bin/sh\ncase "$1" in\n{cases}*) exit 2 ;;\nesac\n')
+    path.chmod(0o755)
+    return str(directory)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Makes this a machine with such cards, as far as nvidia-smi goes."""
+    def install(*models, visible=None, **more):
+        monkeypatch.setenv("PATH", install_nvidia_smi(tmp_path, *models, **more), prepend=os.pathsep)
+        if visible is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    return install
+
+
+@pytest.fixture
+def seen(machine, monkeypatch):
+    """The same, and TensorFlow sees those cards."""
+    def install(*models, **more):
+        machine(*models, **more)
+        monkeypatch.setattr(runtime, "visible_gpu_count", lambda: len(cards.visible()))
+        monkeypatch.setattr(runtime, "code_for", lambda capability: "machine code")
+    return install
+
+
+# --- What nvidia-smi says ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("visible, expected", [
+    (None, [A100, V100, H100]),
+    ("2,0", [H100, A100]),
+    ("1, 7,0", [V100]),  # as CUDA does: what follows one that is not there is not looked at
+    ("GPU-200", [H100]),
+    ("GPU-", []),  # of which?
+    ("GPU-100-1,0", [V100, A100]),
+    ("", []), ("-1", [])])
+def test_visible_cards_are_those_that_cuda_would_take(machine, visible, expected):
+    machine(A100, V100, H100, visible=visible)
+    assert [(card.name, card.memory_mb, "{}.{}".format(*card.compute_capability))
+            for card in cards.visible()] == expected
+
+
+def test_a_part_of_a_card_has_its_capability_and_no_known_memory(machine):
+    machine(A100, visible="MIG-7c5a", slices=SLICE)
+    assert cards.visible() == [
+        cards.Card("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "MIG-7c5a", None, (8, 0))]
+    with pytest.raises(UserError, match="use --replicas_per_gpu=1"):
+        cards.memory_mb(1)
+
+
+def test_a_driver_that_does_not_tell_the_compute_capability_is_no_obstacle(machine):
+    machine(V100, knows_capability=False)
+    assert cards.visible() == [cards.Card(V100[0], "GPU-000-0", V100[1], None)]
+    assert cards.check_code(cards.visible()) == []
+
+
+def test_cuda_counts_cards_as_nvidia_smi_and_keeps_what_it_compiles_but_for_a_users_setting():
+    def settings(**own):
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith("CUDA_")}
+        code = "import os, engine; print(*[os.environ[name] for name in (" \
+               "'CUDA_DEVICE_ORDER', 'CUDA_CACHE_MAXSIZE')])"
+        return subprocess.check_output([sys.executable, "-c", code], cwd=ROOT,
+                                       env={**environment, **own}, universal_newlines=True).split()
+    assert settings() == ["PCI_BUS_ID", "2147483648"]
+    own = dict(CUDA_DEVICE_ORDER="FASTEST_FIRST", CUDA_CACHE_MAXSIZE="7")
+    assert settings(**own) == list(own.values())
+
+
+# --- The devices of a run ------------------------------------------------------------------
+
+
+def test_only_the_cards_that_are_asked_for_are_opened(seen):
+    seen(*[A100] * 8)
+    found = devices.find_devices(num_gpus=2)
+    assert found.names == ("/gpu:0", "/gpu:1")
+    assert found.session_config.device_count["GPU"] == 2
+    assert found.session_config.gpu_options.visible_device_list == "0,1"
+    for on_cpu in (dict(num_gpus=0), dict(num_cpu_replicas=2)):
+        assert devices.find_devices(**on_cpu).session_config.device_count["GPU"] == 0
+
+
+def test_replicas_of_a_card_share_its_memory_in_the_sessions_configuration(seen, monkeypatch):
+    monkeypatch.setattr(runtime, "_set_logical_devices", lambda *arguments: None)
+    seen(A100, V100, visible="1,0")
+    found = devices.find_devices(replicas_per_gpu=2)
+    limits = found.session_config.gpu_options.experimental.virtual_devices
+    assert [list(each.memory_limit_mb) for each in limits] == [[7372, 7372], [18432, 18432]]
+    assert found.session_config.gpu_options.visible_device_list == "0,1"
+
+
+def test_where_cuda_has_an_order_of_its_own_the_smallest_card_counts(seen, monkeypatch):
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    seen(V100, A100)
+    assert cards.memory_mb(1) == [V100[1]]
+
+
+def test_the_devices_line_says_what_cards_they_are(seen):
+    seen(A100, A100, V100)
+    assert devices.find_devices().describe() == (
+        "GPU:0 GPU:1 GPU:2 (2 x NVIDIA A100-SXM4-40GB, Tesla V100-SXM2-16GB)")
+    assert devices.find_devices(num_gpus=1).describe() == "GPU:0 (NVIDIA A100-SXM4-40GB)"
+
+
+# --- Code for the cards --------------------------------------------------------------------
+
+
+@pytest.mark.skipif(runtime.IS_TENSORFLOW_1, reason="of TensorFlow 2.15")
+def test_cards_without_machine_code_in_2_15_are_compiled_for_and_it_is_said(
+        machine, monkeypatch, capfd):
+    machine(A100, H100, H100)
+    monkeypatch.setattr(runtime, "visible_gpu_count", lambda: 3)
+    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: {
+        "cuda_compute_capabilities": ["sm_50", "sm_60", "sm_70", "sm_75", "compute_80"]})
+    devices.find_devices(num_gpus=1)
+    assert capfd.readouterr().err == ""
+    devices.find_devices()
+    line, = capfd.readouterr().err.splitlines()
+    assert "no machine code for NVIDIA H100 80GB HBM3 (compute capability 9.0): CUDA compiles" in line
+    assert [runtime.code_for(each) for each in ((7, 5), (8, 6), (8, 9), (12, 0), (3, 7))] == [
+        "machine code", "machine code", "machine code", "source", ""]
+
+
+@pytest.mark.skipif(not runtime.IS_TENSORFLOW_1, reason="of TensorFlow 1.15")
+def test_cards_from_ampere_on_are_refused_by_1_15_and_taken_by_nvidias_build(machine, monkeypatch):
+    machine(V100, A100)
+    monkeypatch.setattr(runtime, "visible_gpu_count", lambda: 2)
+    assert devices.find_devices(num_gpus=1).num_replicas == 1
+    with pytest.raises(UserError) as error:
+        devices.find_devices()
+    assert "no code for NVIDIA A100-SXM4-40GB (compute capability 8.0)" in str(error.value)
+    assert "TensorFlow 2.15" in str(error.value) and "NVIDIA's container" in str(error.value)
+    monkeypatch.setattr(runtime.build_info, "cuda_version_number", "12.1")
+    assert devices.find_devices().num_replicas == 2
+
+
+# --- Cards that TensorFlow does not see ----------------------------------------------------
+
+
+@no_gpu_here
+def test_a_run_does_not_go_to_the_cpu_in_silence_where_there_are_cards(machine):
+    machine(A100, A100)
+    for wanted in ({}, dict(num_gpus=2), dict(replicas_per_gpu=2)):
+        with pytest.raises(UserError) as error:
+            devices.find_devices(**wanted)
+        assert ("sees none of this machine's GPUs (2 x NVIDIA A100-SXM4-40GB): "
+                in str(error.value)) and "--num_gpus=0" in str(error.value)
+    for on_cpu in (dict(num_gpus=0), dict(num_cpu_replicas=1)):
+        assert devices.find_devices(**on_cpu).kind == "CPU"
+
+
+@no_gpu_here
+@pytest.mark.parametrize("visible", ("", "-1"))
+def test_cards_that_are_not_wanted_are_no_error(machine, visible):
+    machine(A100, visible=visible)
+    assert devices.find_devices().kind == "CPU"
+
+
+@no_gpu_here
+@pytest.mark.parametrize("more, part", [
+    (dict(visible="5"), "CUDA_VISIBLE_DEVICES='5' names none of them; it takes numbers from 0 to 0"),
+    (dict(driver="390.30"), "the driver 390.30 is older than"),
+    pytest.param({}, "libcudnn.so.", marks=pytest.mark.skipif(
+        not cards.missing_libraries(runtime.cuda_needs().libraries), reason="CUDA is here"))])
+def test_what_keeps_tensorflow_from_the_cards_is_named(machine, more, part):
+    machine(A100, **more)
+    with pytest.raises(UserError) as error:
+        cards.check_seen()
+    assert part in str(error.value)
+
+
+def test_libraries_are_looked_for_where_tensorflow_does(tmp_path, monkeypatch):
+    folder = tmp_path / "nvidia" / "cudnn" / "lib"
+    folder.mkdir(parents=True)
+    (folder / "libof_pip.so.8").write_text("")
+    (tmp_path / "tensorflow").mkdir()
+    monkeypatch.setattr(tf.sysconfig, "get_lib", lambda: str(tmp_path / "tensorflow"))
+    assert cards.missing_libraries(["libof_pip.so.8", "libc.so.6", "libnowhere.so.1"]) == [
+        "libnowhere.so.1"]
+
+
+@pytest.fixture
+def unseen_card(tmp_path):
+    """The environment variables of a machine with a card that TensorFlow does not see."""
+    environment = {name: value for name, value in os.environ.items()
+                   if name != "CUDA_VISIBLE_DEVICES"}
+    path = os.pathsep.join([install_nvidia_smi(tmp_path, V100), os.environ["PATH"]])
+    return {**environment, "PATH": path}
+
+
+def run(command, environment):
+    return subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True)
+
+
+@no_gpu_here
+def test_a_command_ends_with_status_2_and_one_line(unseen_card, tiny_model, tmp_path):
+    flags = arguments(dict(tiny_model._asdict(), task_name="cola", max_seq_length=24,
+                           data_dir=write_cola(tmp_path / "cola", train=8), do_train=True,
+                           output_dir=tmp_path / "out"))
+    answer = run([sys.executable, "run_classifier.py", *flags], unseen_card)
+    assert answer.returncode == 2, answer.stderr
+    line, = answer.stderr.splitlines()
+    assert line.startswith(f"error: TensorFlow {tf.VERSION} sees none of this machine's GPUs "
+                           "(Tesla V100-SXM2-16GB): ")
+    assert not (tmp_path / "out").exists()
+
+
+@no_gpu_here
+def test_a_recipe_ends_with_the_same_line_unless_the_cpu_is_asked_for(unseen_card):
+    def find_replicas(*flags, **variables):
+        return run(["bash", "-c", "set -euo pipefail; source scripts/environment.sh; "
+                    'source scripts/inputs.sh; python=$0; find_replicas "$@"; '
+                    'echo "${on_all_replicas[@]}"', sys.executable, *flags],
+                   {**unseen_card, **variables})
+    refused = find_replicas("--learning_rate=1e-4")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("error: TensorFlow ") and refused.stderr.count("\n") == 1
+    for accepted in (find_replicas("--num_gpus=0"), find_replicas("--num_cpu_replicas=2"),
+                     find_replicas(CUDA_VISIBLE_DEVICES="")):
+        assert (accepted.returncode, accepted.stdout) == (
+            0, "--num_cpu_replicas=2 --train_batch_size=16\n"), accepted.stderr
+
+
+# --- TensorFloat-32 ------------------------------------------------------------------------
+
+
+def test_tensor_float_32_is_switched_where_tensorflow_knows_it(monkeypatch):
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    if runtime.IS_TENSORFLOW_1:
+        assert not runtime.allow_tensor_float_32(True) and not runtime.allow_tensor_float_32(False)
+        assert "NVIDIA_TF32_OVERRIDE" not in os.environ
+        monkeypatch.setattr(runtime.build_info, "cuda_version_number", "12.1")
+        assert runtime.allow_tensor_float_32(True)
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "")
+        assert not runtime.allow_tensor_float_32(False)
+        assert os.environ["NVIDIA_TF32_OVERRIDE"] == "0"
+    else:
+        for allowed in (False, True):
+            assert runtime.allow_tensor_float_32(allowed) == allowed
+            assert tf.config.experimental.tensor_float_32_execution_enabled() == allowed
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    assert not runtime.allow_tensor_float_32(True)
