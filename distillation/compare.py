@@ -88,7 +88,7 @@ def _measure(model: model_folder.TrainedModel, checkpoint: checkpoints.Checkpoin
         latency, num_parameters = _latency(
             forward, checkpoint, texts.source(with_labels=False), devices)
         kind, labels = task.kind, texts.labels
-        scores = metrics.evaluate(task.metrics, labels, kind.predicted(kind.scores(logits)),
+        scores = metrics.evaluate(task.metrics, labels, kind.predicted_labels(kind.scores(logits)),
                                   kind.losses(logits, labels))
     return Measured(model.config.num_hidden_layers, model.config.hidden_size, num_parameters,
                     latency, len(texts) / seconds, scores)

@@ -13,9 +13,9 @@ from tasks import label_types
 PROJECTION = "projection"
 
 _OUTPUT_LOSSES = {
-    label_types.OneClass.name: losses.soft_cross_entropy,
-    label_types.SeveralClasses.name: losses.soft_sigmoid_cross_entropy,
-    label_types.Number.name: lambda student, teacher, temperature: losses.output_error(student, teacher),
+    label_types.SingleLabel.name: losses.soft_cross_entropy,
+    label_types.MultiLabel.name: losses.soft_sigmoid_cross_entropy,
+    label_types.Regression.name: lambda student, teacher, temperature: losses.output_error(student, teacher),
 }
 
 

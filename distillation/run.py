@@ -185,7 +185,7 @@ def _student_and_distillation(values: flags.FlagValues,
         values.stage, the_teacher, layer_map, values.attention_loss,
         settings.positive(values, "temperature"),
         settings.in_range(values, "label_weight", 0, 1),
-        settings.of_flags(values, PredictionSettings).predict_batch_size)
+        settings.from_flags(values, PredictionSettings).predict_batch_size)
 
 
 def _devices_and_settings(values: flags.FlagValues, the_student: Student,

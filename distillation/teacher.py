@@ -50,7 +50,7 @@ def load(directory: str) -> Teacher:
     Raises:
         UserError: there is none.
     """
-    if not (saved_model.is_there(directory) or model_folder.known(directory)):
+    if not (saved_model.is_there(directory) or model_folder.saved_labels(directory)):
         raise UserError(f"--teacher={directory} is no trained classifier: it must be the output "
                         "directory of a training, an export or a converted classifier")
     model = model_folder.load(directory, "--teacher")

@@ -17,7 +17,7 @@ from rewriting.questions import Question
 from tasks import label_types
 
 LABELS = ("does not fit", "fits")
-KIND = label_types.OneClass(LABELS)
+KIND = label_types.SingleLabel(LABELS)
 _QUESTIONS_AT_A_TIME = 4096
 
 

@@ -1,4 +1,4 @@
-"""From a task's files to examples, checked row by row as they stream by."""
+"""Streams the examples of a task's files and checks each row."""
 
 import os
 from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
@@ -15,13 +15,13 @@ AnySplit = Union[Split, processors.ProcessorSplit]
 
 
 class Example(NamedTuple):
-    """One text or pair of texts. `label` is as the task's kind has it, or None in a test set."""
+    """A text or a pair of texts, with its label as `Kind.parse` returns it; None in a test set."""
     text_a: str
     text_b: Optional[str]
     label: Any
 
 
-# Line number, from 1; fields, of JSON those that the task reads; example.
+# Line number, from 1; fields (in JSON only those that the task reads); example.
 ParsedRow = Tuple[int, List[str], Example]
 
 
@@ -53,13 +53,13 @@ def read_examples(task: Task, split: AnySplit, data_dir: str,
 
 
 def read_rows(task: Task, split: Split, data_dir: str) -> Iterator[ParsedRow]:
-    """Streams the rows of a file that hold an example, as they are and as what they mean."""
+    """Streams the rows of a file that hold an example, as fields and parsed."""
     path = os.path.join(data_dir, split.file)
     yield from _parsed(_Parser(task.kind, split, path), task, split, path)
 
 
 def content_hash(split: AnySplit, data_dir: str, memory_path: str) -> str:
-    """Identifies a set's content; files are remembered as in `files.content_hash`."""
+    """Identifies a set's content. `memory_path`: see `files.content_hash`."""
     if isinstance(split, processors.ProcessorSplit):
         return processors.digest(split, data_dir)
     path = files.require_file(os.path.join(data_dir, split.file), "the task's file")
@@ -74,7 +74,7 @@ def _processed(split: processors.ProcessorSplit, data_dir: str, kind: Kind) -> I
                 label = kind.parse(str(example.label))
             except ValueError as error:
                 raise UserError(f"--processor: the label of {split.file} example {example.guid!r} "
-                                f"is {example.label!r}, and it must be {error}") from error
+                                f"is {example.label!r}, and must be {error}") from error
         yield Example(_text(split, example, example.text_a),
                       None if example.text_b is None else _text(split, example, example.text_b),
                       label)
@@ -82,8 +82,8 @@ def _processed(split: processors.ProcessorSplit, data_dir: str, kind: Kind) -> I
 
 def _text(split: processors.ProcessorSplit, example: Any, text: Any) -> str:
     if not isinstance(text, str):
-        raise UserError(f"--processor: {split.file} example {example.guid!r} has {_brief(text)} in "
-                        "the place of a text")
+        raise UserError(f"--processor: {split.file} example {example.guid!r} has {_brief(text)} "
+                        "instead of a text")
     return text_files.whole_characters(text)
 
 
@@ -123,7 +123,7 @@ class _Parser:
         self._short_rows = self._blank_rows = self._empty_texts = 0
 
     def parse(self, line_number: int, fields: List[str]) -> Optional[Example]:
-        """The example of a row; None for one that the task leaves out."""
+        """The example of a row; None if the row is skipped."""
         columns = self._columns
         if columns.width is not None:
             if columns.width > 1 and len(fields) == 1 and not fields[0].strip():
@@ -148,10 +148,10 @@ class _Parser:
         return example
 
     def report(self) -> None:
-        """Says what was odd and harmless."""
+        """Warns of skipped rows and empty texts."""
         if self._short_rows:
-            log.warn(f"{self._path}: skipped {self._short_rows} rows with too few columns, as the "
-                     "published file of this task has some")
+            log.warn(f"{self._path}: skipped {self._short_rows} rows with too few columns; the "
+                     "published file of this task has such rows")
         if self._blank_rows:
             log.warn(f"{self._path}: skipped {self._blank_rows} blank lines")
         if self._empty_texts:
@@ -162,10 +162,10 @@ class _Parser:
             return self._kind.parse(text)
         except ValueError as error:
             raise UserError(f"{self._path}, line {line_number}: the label is {_brief(text)}, and "
-                            f"it must be {error}") from error
+                            f"must be {error}") from error
 
 
 def _brief(value: Any) -> str:
-    """A value short enough for a line."""
+    """The value, shortened for an error message."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

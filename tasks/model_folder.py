@@ -1,7 +1,7 @@
-"""What a trained model's directory says of itself, so that nobody need repeat it.
+"""Saves and loads the description of a trained model, so that it can be used without its flags.
 
-Beside the checkpoints, or in the assets of an export: `task.json`, what the labels are and
-how texts become ids, `vocab.txt` and `bert_config.json`.
+The description is beside the checkpoints, or in the assets of an export: `task.json` (the labels
+and the settings of tokenization), `vocab.txt` and `bert_config.json`.
 """
 
 import os
@@ -22,7 +22,7 @@ FILES = _TASK, _VOCAB, _CONFIG = label_config.FILE, "vocab.txt", "bert_config.js
 
 
 class TrainedModel(NamedTuple):
-    """A model that can be used without a word about how it was trained."""
+    """All that is needed to predict with a model, except its variables."""
     task: Task  # its labels; it has no files
     takes_pairs: bool
     config: BertConfig
@@ -40,17 +40,21 @@ def save(output_dir: str, texts: TextSet, config: BertConfig, encoding: Encoding
 
 
 def save_encoder(output_dir: str, config: BertConfig, encoding: Encoding) -> None:
-    """Writes what a folder of any model has beside its checkpoints."""
+    """Writes `vocab.txt` and `bert_config.json`, which describe any model."""
     with files.atomic_path(os.path.join(output_dir, _VOCAB)) as temporary:
         shutil.copyfile(encoding.vocab_file, temporary)
     files.write_text(os.path.join(output_dir, _CONFIG), config.to_json_string())
 
 
 def load(model_dir: str, flag: str = "--output_dir") -> TrainedModel:
-    """Reads what `save` wrote, in a training's directory or an export's, which the flag names.
+    """Reads what `save` wrote.
+
+    Args:
+        model_dir: the output directory of a training, or an export.
+        flag: the flag that `model_dir` comes from, for error messages.
 
     Raises:
-        UserError: that is not there.
+        UserError: the description is missing.
     """
     is_export = saved_model.is_there(model_dir)
     folder = os.path.join(model_dir, saved_model.ASSETS) if is_export else model_dir
@@ -71,11 +75,13 @@ def load(model_dir: str, flag: str = "--output_dir") -> TrainedModel:
 
 
 def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Checkpoint:
-    """The variables of an export, or the best or newest checkpoint of a training's directory,
-    which the flag names.
+    """The variables of an export, or the best or else the newest checkpoint of a training.
+
+    Args:
+        flag: the flag that `model_dir` comes from, for error messages.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no checkpoint.
     """
     if saved_model.is_there(model_dir):
         return saved_model.open_variables(model_dir)
@@ -85,8 +91,8 @@ def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Che
     return checkpoint
 
 
-def known(directory: str) -> Optional[Tuple[label_types.Kind, bool]]:
-    """What the labels of the model there are, and whether it takes pairs; None without a model."""
+def saved_labels(directory: str) -> Optional[Tuple[label_types.Kind, bool]]:
+    """The labels of a trained model and whether it takes pairs; None if there is no model."""
     path = os.path.join(directory, _TASK)
     if not os.path.exists(path) or not checkpoints.latest(directory):
         return None
