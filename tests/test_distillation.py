@@ -242,7 +242,7 @@ def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
     for asked in (True, False):
         source = teacher.with_outputs(taught, texts, cpu_devices(2), per_replica_batch_size=4,
                                       store_dir=str(tmp_path))
-        assert ("Asking the teacher" in capsys.readouterr().err) == asked
+        assert ("Computing the teacher's logits" in capsys.readouterr().err) == asked
         features = source.fetch(indices, LONGEST)
         with tf.Graph().as_default(), tf.Session() as session:
             given = {name: tf.constant(value) for name, value in features.items()}
