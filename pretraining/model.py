@@ -1,4 +1,4 @@
-"""BERT as it is pretrained: the losses of masked words and of next sentences, and its guesses."""
+"""BERT as it is pretrained: the losses of masked words and of next sentences, and its predictions."""
 
 from typing import Dict, Tuple
 
@@ -10,17 +10,16 @@ from engine.model import Forward, Outputs
 
 
 def forward_of(config: modeling.BertConfig, *, next_sentences: bool) -> Forward:
-    """The model, with a next-sentence head or without.
+    """The pretraining model, with or without a next-sentence head.
 
-    Its features are those of `records.RecordSet.source`. Its predictions, each [b]: sums
-    over an example's masked tokens, "masked_lm_loss", "masked_lm_correct" and
-    "masked_lm_weight"; of its second sentence, "next_sentence_loss" and
-    "next_sentence_correct".
+    The features are those of `data.RecordSet.source`. The predictions are [b] each: the sums over
+    an example's masked tokens "masked_lm_loss", "masked_lm_correct" and "masked_lm_weight"; and
+    "next_sentence_loss" and "next_sentence_correct".
 
-    The loss of a batch is a mean over its examples: of each one's next-sentence loss, and
-    of the sum of its masked tokens' losses over what an example of the step weighs on
-    average. With that, N replicas and k micro-batches of B have the loss of one batch of
-    N * k * B, however many masked tokens each of them holds.
+    The loss of an example is its next-sentence loss plus its masked-LM loss, which is the sum
+    over its masked tokens divided by the average weight of an example in the whole step. The loss
+    of a batch is the mean over its examples. So N replicas with k micro-batches of B examples have
+    the loss of one batch of N * k * B, however the masked tokens are distributed over them.
     """
     def forward(features, is_training, dropout_seed) -> Outputs:
         model = modeling.BertModel(
@@ -30,7 +29,7 @@ def forward_of(config: modeling.BertConfig, *, next_sentences: bool) -> Forward:
             input_mask=features["input_mask"],
             token_type_ids=features["segment_ids"],
             dropout_seed=dropout_seed)
-        # Cast, because GPUs leave much of what is done with int32 to the host.
+        # Cast, because TensorFlow runs many int32 operations on the host.
         states, pooled = _states(model, tf.cast(features["masked_lm_positions"], tf.int64))
         predictions = _masked_words(states, model.get_embedding_table(), features, config)
         if next_sentences:
@@ -47,12 +46,12 @@ def forward_of(config: modeling.BertConfig, *, next_sentences: bool) -> Forward:
 
 
 def _states(model: modeling.BertModel, positions: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-    """The last states at `positions` [b, p], [b, p, D], and the pooled output, [b, D].
+    """The final states [b, p, D] at `positions` [b, p], and the pooled output [b, D].
 
-    These and the first token's are all that the heads read: the last layer runs for them alone.
+    The heads read only these and the first token's state, so the last layer computes only them.
     """
-    places = tf.concat([tf.zeros_like(positions[:, :1]), positions], axis=1)
-    states = model.get_sequence_output_at(places)
+    with_first = tf.concat([tf.zeros_like(positions[:, :1]), positions], axis=1)
+    states = model.get_sequence_output_at(with_first)
     return states[:, 1:], model.pool(states[:, 0])
 
 
@@ -63,19 +62,19 @@ def _masked_words(states: tf.Tensor, embedding_table: tf.Tensor, features: Dict[
         modeling.reshape_to_matrix(states), embedding_table, config)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.reshape(ids, [-1]), logits=logits)
-    guesses = tf.reshape(tf.argmax(logits, axis=-1), tf.shape(ids))
+    predicted = tf.reshape(tf.argmax(logits, axis=-1), tf.shape(ids))
     return {
         "masked_lm_loss": tf.reduce_sum(tf.reshape(losses, tf.shape(ids)) * weights, axis=1),
         "masked_lm_correct": tf.reduce_sum(
-            tf.cast(tf.equal(guesses, ids), tf.float32) * weights, axis=1),
+            tf.cast(tf.equal(predicted, ids), tf.float32) * weights, axis=1),
         "masked_lm_weight": tf.reduce_sum(weights, axis=1)}
 
 
 def _next_sentences(pooled: tf.Tensor, labels: tf.Tensor,
                     config: modeling.BertConfig) -> Dict[str, tf.Tensor]:
     logits = pretraining_heads.next_sentence_logits(pooled, config)
-    guesses = tf.argmax(logits, axis=-1)
+    predicted = tf.argmax(logits, axis=-1)
     return {
         "next_sentence_loss": tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=labels, logits=logits),
-        "next_sentence_correct": tf.cast(tf.equal(guesses, labels), tf.float32)}
+        "next_sentence_correct": tf.cast(tf.equal(predicted, labels), tf.float32)}
