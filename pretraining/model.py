@@ -1,4 +1,4 @@
-"""BERT as it is pretrained: the losses of masked words and of next sentences, and its predictions."""
+"""The pretraining model: losses and predictions of masked tokens and next sentences."""
 
 from typing import Dict, Tuple
 

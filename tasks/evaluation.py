@@ -81,7 +81,7 @@ def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
     run_record.check(output_dir, job.facts())
     checkpoint = checkpoints.best(output_dir) or given
     if not checkpoint:
-        raise UserError(f"--output_dir={output_dir} holds no trained model; train one "
+        raise UserError(f"--output_dir={output_dir} has no trained model; train one "
                         "(--do_train), or give one as --init_checkpoint")
     if "output_weights" not in checkpoint.shapes:
         raise UserError(f"--init_checkpoint={checkpoint.path} has no classification layer "

@@ -1,7 +1,6 @@
 """The tasks that come with the project: rows of a table.
 
-A row says where a task's files are, which columns hold what, and how it is scored.
-Adding a task is adding a row.
+A row has a task's files, their columns, the labels and the metrics. To add a task, add a row.
 """
 
 from typing import NamedTuple, Optional, Tuple

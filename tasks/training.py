@@ -42,6 +42,7 @@ class Job(NamedTuple):
 
     @property
     def forward(self) -> Forward:
+        """The classifier and its loss."""
         return classifier.forward_of(self.config, self.task.kind.num_outputs)
 
     def facts(self) -> Dict[str, Any]:

@@ -62,6 +62,7 @@ class Options(NamedTuple):
 
     @classmethod
     def from_flags(cls, values: flags.FlagValues) -> "Options":
+        """Reads the flags."""
         return cls(*(values[name].value for name in cls._fields))
 
 

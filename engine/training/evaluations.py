@@ -91,7 +91,7 @@ class Evaluations:
 
 
 def discard(output_dir: str) -> None:
-    """Discards earlier evaluations, for a run resumed without: its newest checkpoint is then used."""
+    """Discards earlier evaluations, so that a run resumed without them uses the newest checkpoint."""
     path = os.path.join(output_dir, checkpoints.EVALUATIONS)
     if os.path.exists(path):
         log.warn(f"the run in {output_dir} is resumed without evaluations during training: its "

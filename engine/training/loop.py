@@ -33,8 +33,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     SIGTERM and Ctrl-C end the training after the current step, with a checkpoint.
 
     Args:
-        init_checkpoint: initializes the variables of a new run that it has; a resumed run
-            does not use it.
+        init_checkpoint: initializes those of a new run's variables that it has.
         evaluations: evaluates checkpoints during the training; None for no evaluations.
 
     Raises:
@@ -70,8 +69,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         _model_fn(forward, initial_values, settings, schedule),
         config=_run_config(devices, settings, output_dir))
     curves = summaries.TrainingSummaries(
-        output_dir, source, plan, first_step=first_step,
-        num_train_steps=schedule.num_train_steps,
+        output_dir, source, plan, first_step=first_step, num_train_steps=schedule.num_train_steps,
         save_checkpoints_steps=settings.save_checkpoints_steps)
     progress = progress_hook.TrainingProgress(
         first_step, schedule.num_train_steps, global_batch_size)

@@ -80,10 +80,12 @@ class EvaluationSettings:
 
     @property
     def during_training(self) -> bool:
+        """Whether to evaluate during the training."""
         return bool(self.eval_every_steps or self.eval_each_epoch)
 
     @property
     def higher_is_better(self) -> bool:
+        """Whether a higher value of the metric is better; only a lower loss is."""
         return not self.metric_for_best.endswith("loss")
 
 
@@ -107,6 +109,7 @@ class EpochSchedule:
         return Schedule(num_train_steps, int(num_train_steps * self.warmup_proportion))
 
     def describe(self, num_examples: int, global_batch_size: int) -> str:
+        """The length for a log line, in epochs and steps."""
         steps = self.schedule(num_examples, global_batch_size)
         return (f"{num_examples:,} examples x {self.num_train_epochs:g} epochs = "
                 f"{steps.num_train_steps:,} steps, {steps.warmup_steps:,} of them warm-up")
@@ -120,10 +123,12 @@ class StepSchedule:
         10000, "Steps over which the learning rate rises.", between=(0, MAX_STEPS))
 
     def schedule(self, num_examples: int, global_batch_size: int) -> Schedule:
+        """The schedule."""
         del num_examples, global_batch_size
         return Schedule(self.num_train_steps, self.num_warmup_steps)
 
     def describe(self, num_examples: int, global_batch_size: int) -> str:
+        """The length for a log line, in steps and epochs."""
         epochs = self.num_train_steps * global_batch_size / num_examples
         return (f"{self.num_train_steps:,} steps, {self.num_warmup_steps:,} of them warm-up, are "
                 f"{epochs:.3g} epochs of {num_examples:,} examples")
