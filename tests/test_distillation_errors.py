@@ -71,7 +71,7 @@ def of_the_teacher(**changes):
     (dict(stage="general", task_name=None, data_dir=None, text_column="1"),
      ("--text_column", "--stage=general")),
     (dict(test_file="test.tsv"), ("--test_file", "this command does not predict")),
-    (of_the_teacher(student_init="random"), ("--student_init", "has values")),
+    (of_the_teacher(student_init="random"), ("--student_init", "values of its own")),
     (dict(train_file="/no/where.tsv"), ("--train_file", "/no/where.tsv")),
     (dict(dev_file="dev.tsv"), ("--dev_file", "--task_name=file")),
 ])
