@@ -1,6 +1,6 @@
-"""Fine-tunes BERT on a classification or regression task, on every GPU that is visible.
+"""Fine-tunes BERT on a classification or regression task, on every visible GPU.
 
-The command of google-research/bert with its flags, plus --num_gpus; see README.md.
+Its flags are those of google-research/bert's run_classifier.py and more; see README.md.
 """
 
 import os
@@ -30,17 +30,18 @@ Batch sizes are per replica (GPU); the number of steps is divided by the number 
 
 
 def define_flags() -> flags.FlagValues:
-    """Google's flags of this command, and ours."""
+    """The flags of Google's run_classifier.py, and others."""
     values = flags.FlagValues()
     task_flags.define(values)
     flags.DEFINE_bool("do_train", False, "Train on the training set.", flag_values=values)
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
-    flags.DEFINE_bool("do_predict", False, "Predict the test set.", flag_values=values)
-    flags.DEFINE_bool("do_export", False, "Write the trained model to <output_dir>/export, as a "
-                      "SavedModel; needs no other flag than --output_dir.", flag_values=values)
-    flags.DEFINE_enum("export_frozen_graph", None, list(saved_model.FLOAT_TYPES), "With "
-                      "--do_export: also write one file that holds the weights, of this type.",
+    flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
                       flag_values=values)
+    flags.DEFINE_bool("do_export", False, "Write the trained model to <output_dir>/export, as a "
+                      "SavedModel; alone, it needs only --output_dir.", flag_values=values)
+    flags.DEFINE_enum("export_frozen_graph", None, list(saved_model.FLOAT_TYPES), "With "
+                      "--do_export: also write the model as a frozen graph, a single file with "
+                      "weights of this type.", flag_values=values)
     training.define_flags(values)
     settings.define_flags(values, PredictionSettings)
     device_flags.define(values)
@@ -63,17 +64,17 @@ def main(values: flags.FlagValues) -> None:
 
 
 def _check_export(values: flags.FlagValues) -> None:
-    """Raises a UserError for what would stop an export after hours of training."""
+    """Raises the UserErrors of an export before the hours of training."""
     if values.export_frozen_graph and not values.do_export:
-        raise UserError("--export_frozen_graph is for --do_export, which is not set")
+        raise UserError("--export_frozen_graph needs --do_export; set both or neither")
     if values.do_export:
-        export.target(settings.required(values, "output_dir"))
+        export.export_folder(settings.required(values, "output_dir"))
         if not values.do_train:
             model_folder.checkpoint_of(values.output_dir)
 
 
 def _run(values: flags.FlagValues) -> None:
-    prediction = settings.of_flags(values, PredictionSettings)
+    prediction = settings.from_flags(values, PredictionSettings)
     job = _job(values)
     data = training.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
                               do_predict=values.do_predict)
@@ -88,7 +89,7 @@ def _run(values: flags.FlagValues) -> None:
 
 
 def _job(values: flags.FlagValues) -> Job:
-    """Checks what the flags say; the output directory is made last, when all is well."""
+    """Checks the flags; makes the output directory only if they are correct."""
     task_name, task = _task(values)
     config, encoding = model_flags.load_model(values)
     devices = device_flags.find_devices(values, training=values.do_train)
@@ -101,14 +102,17 @@ def _job(values: flags.FlagValues) -> Job:
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:
     sets = [name for name, wanted in (("train", values.do_train), ("dev", values.do_eval),
                                       ("test", values.do_predict)) if wanted]
-    return task_flags.find(values, sets, None if values.do_train else _known_model(values))
+    return task_flags.find(values, sets, None if values.do_train else _saved_labels(values))
 
 
-def _known_model(values: flags.FlagValues) -> Optional[Tuple[label_types.Kind, bool]]:
-    """What is known of the labels of the model to evaluate; see `model_folder.known`."""
-    given = values.init_checkpoint or ""
-    places = (values.output_dir, given, os.path.dirname(given))
-    return next(filter(None, (model_folder.known(place) for place in places if place)), None)
+def _saved_labels(values: flags.FlagValues) -> Optional[Tuple[label_types.Kind, bool]]:
+    """`model_folder.saved_labels` of the model to evaluate; None if it has no description."""
+    checkpoint = values.init_checkpoint or ""
+    for folder in filter(None, (values.output_dir, checkpoint, os.path.dirname(checkpoint))):
+        labels = model_folder.saved_labels(folder)
+        if labels:
+            return labels
+    return None
 
 
 if __name__ == "__main__":

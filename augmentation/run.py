@@ -226,7 +226,7 @@ def _job(values: flags.FlagValues) -> Job:
     if values.glove_embs:
         files.require_file(values.glove_embs, "--glove_embs")
     rounds = _settings(values, name)
-    batch_size = settings.of_flags(values, PredictionSettings).predict_batch_size
+    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     devices = device_flags.find_devices(values, training=False)
     output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
     store_dir = files.make_directory(values.store_dir or os.path.join(output_dir, "store"),
@@ -249,7 +249,7 @@ def _task(values: flags.FlagValues) -> Tuple[str, Task]:
         for other in ("dev_file", "test_file"):
             if values[other].present:
                 raise UserError(f"--{other}: only the training set is augmented; leave it out")
-        return name, user_files.make_task(user_files.Options.of_flags(values), ["train"])
+        return name, user_files.make_task(user_files.Options.from_flags(values), ["train"])
     task_flags.refuse_own_data_flags(values, ("data_dir",))
     return find_task(name)
 

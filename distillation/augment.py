@@ -1,4 +1,4 @@
-"""The old name of `python -m augmentation.run`: says so, and runs it."""
+"""The old name of `python -m augmentation.run`: warns and runs it."""
 
 import runpy
 

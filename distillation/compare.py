@@ -1,4 +1,4 @@
-"""Trained classifiers side by side: their size, their speed on this machine, their metrics.
+"""Compares trained classifiers: their size, their speed on this machine and their metrics.
 
   python -m distillation.compare --models=teacher,student --task_name=sst-2 --data_dir=glue/SST-2
 """
@@ -6,7 +6,7 @@
 import os
 import tempfile
 import time
-from typing import Dict, List, NamedTuple
+from typing import Dict, List, NamedTuple, Tuple
 
 from absl import flags
 import numpy as np
@@ -31,16 +31,17 @@ USAGE = """Compares trained classifiers on a task's dev set: a table in Markdown
 
   python -m distillation.compare --models=teacher,student --task_name=sst-2 --data_dir=glue/SST-2
 
-Latency is the median time of one example on one device, throughput that of the whole dev set in
-batches on all replicas, both without start-up."""
+Latency is the median time of a single example on one device; throughput is the examples per
+second of the whole dev set in batches on all replicas. Both are without start-up."""
 
-_NUM_LATENCIES = 200
+_NUM_LATENCIES = 200  # examples to take the median of
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
-    flags.DEFINE_list("models", None, "Directories of trained classifiers, or their exports, with "
-                      "commas between them.", flag_values=values)
+    flags.DEFINE_list("models", None, "Comma-separated directories of trained classifiers or "
+                      "their exports.", flag_values=values)
     task_flags.define(values)
     settings.define_flags(values, EvaluationSettings, "eval_batch_size")
     values.set_default("eval_batch_size", 32)
@@ -48,17 +49,18 @@ def define_flags() -> flags.FlagValues:
     return values
 
 
-class Measured(NamedTuple):
-    """What is known of a model."""
+class Measurement(NamedTuple):
+    """The size, speed and metrics of a model."""
     num_layers: int
     hidden_size: int
     num_parameters: int
-    latency: float  # seconds of one example
-    throughput: float  # examples a second
+    latency: float  # seconds for one example
+    throughput: float  # examples per second
     metrics: Dict[str, float]
 
 
 def main(values: flags.FlagValues) -> None:
+    """Measures the models and prints the table."""
     folders = values.models
     if not folders:
         raise UserError("--models is required")
@@ -68,18 +70,18 @@ def main(values: flags.FlagValues) -> None:
     _, task = task_flags.find(values, ["dev"], (first.kind, first.takes_pairs))
     for folder, model in zip(folders, models):
         if (model.kind.name, model.kind.labels) != (task.kind.name, task.labels):
-            raise UserError(f"{folder} is a classifier of another task: its labels are "
+            raise UserError(f"{folder} is a classifier for another task: its labels are "
                             f"{', '.join(model.kind.labels[:20]) or 'numbers'}")
     devices = device_flags.find_devices(values, training=True)
-    measured = [_measure(model, model_folder.checkpoint_of(folder, "--models"), task,
-                         task_flags.data_dir(values), devices, batch_size)
-                for folder, model in zip(folders, models)]
+    measurements = [_measure(model, model_folder.checkpoint_of(folder, "--models"), task,
+                             task_flags.data_dir(values), devices, batch_size)
+                    for folder, model in zip(folders, models)]
     print("\n".join(table([os.path.basename(os.path.abspath(folder)) for folder in folders],
-                          measured, devices)))
+                          measurements, devices)))
 
 
 def _measure(model: model_folder.TrainedModel, checkpoint: checkpoints.Checkpoint, task: Task,
-             data_dir: str, devices: Devices, batch_size: int) -> Measured:
+             data_dir: str, devices: Devices, batch_size: int) -> Measurement:
     forward = classifier.forward_of(model.config, task.kind.num_outputs)
     with tempfile.TemporaryDirectory() as store_dir:
         texts = load_texts(task, task.dev, data_dir, model.encoding, store_dir,
@@ -88,27 +90,27 @@ def _measure(model: model_folder.TrainedModel, checkpoint: checkpoints.Checkpoin
         latency, num_parameters = _latency(
             forward, checkpoint, texts.source(with_labels=False), devices)
         kind, labels = task.kind, texts.labels
-        scores = metrics.evaluate(task.metrics, labels, kind.predicted(kind.scores(logits)),
+        scores = metrics.evaluate(task.metrics, labels, kind.predicted_labels(kind.scores(logits)),
                                   kind.losses(logits, labels))
-    return Measured(model.config.num_hidden_layers, model.config.hidden_size, num_parameters,
-                    latency, len(texts) / seconds, scores)
+    return Measurement(model.config.num_hidden_layers, model.config.hidden_size, num_parameters,
+                       latency, len(texts) / seconds, scores)
 
 
 def _predict(forward: Forward, checkpoint: checkpoints.Checkpoint, texts: TextSet,
-             devices: Devices, batch_size: int):
-    """The outputs for all texts, and the seconds that they took."""
+             devices: Devices, batch_size: int) -> Tuple[np.ndarray, float]:
+    """The logits of all texts, and the seconds that they took."""
     source = texts.source(with_labels=False)
     with Predictor(forward, source, devices) as predictor:
         predictor.restore(checkpoint)
-        predictor.predict(source, batch_size)  # the first time, devices set themselves up
+        predictor.predict(source, batch_size)  # not timed: the first run includes set-up
         start = time.time()
         logits = predictor.predict(source, batch_size)["logits"]
         return logits, time.time() - start
 
 
 def _latency(forward: Forward, checkpoint: checkpoints.Checkpoint, source: Source,
-             devices: Devices):
-    """Seconds of an example alone, the median, and the number of the model's parameters."""
+             devices: Devices) -> Tuple[float, int]:
+    """The median seconds for a single example, and the number of the model's parameters."""
     chosen = np.arange(min(_NUM_LATENCIES, len(source.lengths)))
     examples = [source.fetch(chosen[i:i + 1], source.padded_length(chosen[i:i + 1]))
                 for i in chosen]
@@ -125,9 +127,9 @@ def _latency(forward: Forward, checkpoint: checkpoints.Checkpoint, source: Sourc
         return float(np.median(seconds[1:])), sum(v.shape.num_elements() for v in variables)
 
 
-def table(names: List[str], measured: List[Measured], devices: Devices) -> List[str]:
-    """Lines of Markdown; speeds and sizes beside those of the first model."""
-    first = measured[0]
+def table(names: List[str], measurements: List[Measurement], devices: Devices) -> List[str]:
+    """A table in Markdown, as lines; speeds are compared with the first model's."""
+    first = measurements[0]
     metric_names = [name for name in first.metrics if name != "eval_loss"]
     header = ["", "layers × hidden", "parameters", "size", "latency, batch 1",
               f"throughput, {devices.describe()}", *metric_names]
@@ -137,7 +139,7 @@ def table(names: List[str], measured: List[Measured], devices: Devices) -> List[
              f"{model.throughput:,.0f} examples/s "
              f"({model.throughput / first.throughput:.1f} ×)",
              *(f"{model.metrics[metric]:.3f}" for metric in metric_names)]
-            for name, model in zip(names, measured)]
+            for name, model in zip(names, measurements)]
     return ["| " + " | ".join(row) + " |" for row in
             [header, ["---"] * len(header), *rows]]
 

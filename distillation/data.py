@@ -1,4 +1,4 @@
-"""The texts of general distillation: examples of pretraining, with their masked words put back."""
+"""The texts of general distillation: pretraining examples with their masked tokens restored."""
 
 import numpy as np
 
@@ -9,27 +9,32 @@ from engine.data.batches import Features, Source, token_features
 
 def open_texts(patterns: str, encoding: Encoding, vocab_size: int,
                store_dir: str) -> pretraining_tfrecords.Opened:
-    """The examples of TFRecord files that a comma-separated list names.
+    """The examples of TFRecord files.
+
+    Args:
+        patterns: comma-separated names, patterns and directories.
 
     Raises:
-        UserError: the files hold no examples of this length and vocabulary.
+        UserError: the files have no examples of this length and vocabulary.
     """
     length = encoding.max_seq_length
-    # Any number of masked words is fine: they are put back.
-    sizes = pretraining_tfrecords.Sizes(length, max_predictions_per_seq=length, vocab_size=vocab_size)
+    # Any number of masked tokens will do, as they are restored.
+    sizes = pretraining_tfrecords.Sizes(
+        length, max_predictions_per_seq=length, vocab_size=vocab_size)
     return pretraining_tfrecords.open_store(patterns, "--input_file", sizes, store_dir)
 
 
-def source(texts: pretraining_tfrecords.Opened, encoding: Encoding, *, dynamic_padding: bool) -> Source:
-    """What the engine reads batches from: input_ids, input_mask, segment_ids."""
+def source(texts: pretraining_tfrecords.Opened, encoding: Encoding, *,
+           dynamic_padding: bool) -> Source:
+    """Batches of input_ids, input_mask and segment_ids."""
     records = texts.records
 
     def fetch(indices: np.ndarray, length: int) -> Features:
         features = token_features(records, indices, length)
         if "masked_lm_ids" in records:
             positions, counts = records.values("masked_lm_positions", indices)
-            words, _ = records.values("masked_lm_ids", indices)
-            features["input_ids"][np.repeat(np.arange(len(indices)), counts), positions] = words
+            tokens, _ = records.values("masked_lm_ids", indices)
+            features["input_ids"][np.repeat(np.arange(len(indices)), counts), positions] = tokens
         return features
 
     return Source(records.lengths("input_ids"), fetch, encoding.max_seq_length, dynamic_padding)

@@ -1,9 +1,9 @@
-"""What a student is trained towards: the teacher's attention, states and outputs.
+"""The losses of a student against the teacher's attention, states and outputs.
 
-TinyBERT's losses (Jiao et al., "TinyBERT: Distilling BERT for Natural Language
-Understanding", https://arxiv.org/abs/1909.10351, section 3.1) as functions of tensors. Each
-is a mean over an example's real tokens, then over the examples: an example counts the same
-in every batch, however far that is padded. The gradient goes to the student alone.
+They are TinyBERT's (Jiao et al., "TinyBERT: Distilling BERT for Natural Language Understanding",
+https://arxiv.org/abs/1909.10351, section 3.1). Each is a mean over the tokens of an example,
+without padding, and then over the examples, so that an example has the same weight however far
+its batch is padded. Only the student gets a gradient.
 
 Shapes: B batch, T length, N heads, D hidden size of the teacher, C outputs of the classifier.
 """
@@ -12,13 +12,13 @@ import tensorflow.compat.v1 as tf
 
 
 def attention_loss(student: tf.Tensor, teacher: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Squared error of the scores of attention, before the softmax (formula 7), a scalar.
+    """Squared error of the attention scores before the softmax (formula 7), a scalar.
 
-        mean over b of  sum over h, and over i and j real, of  (S - T)^2 / (N * length_b^2)
+        mean over b of  sum over h, and over i and j not padding, of  (S - T)^2 / (N * length_b^2)
 
-    The public code divides by B * N * T * T, 0 standing for the scores of padding that is
-    attended to, and those of padding that attends counted as they are: its value depends on
-    how far the batch is padded, and long examples weigh more than short ones.
+    TinyBERT's code divides by B * N * T * T instead, sets the scores of attention to padding to 0,
+    and counts the attention from padding: its value depends on the padding of the batch, and long
+    examples have more weight than short ones.
 
     Args:
         student, teacher: [B, N, T, T].
@@ -32,9 +32,9 @@ def attention_loss(student: tf.Tensor, teacher: tf.Tensor, mask: tf.Tensor) -> t
 def hidden_loss(student: tf.Tensor, teacher: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Squared error of a layer's states, or of the embeddings (formulas 8 and 9), a scalar.
 
-        mean over b of  sum over d, and over i real, of  (S - T)^2 / (D * length_b)
+        mean over b of  sum over d, and over i not padding, of  (S - T)^2 / (D * length_b)
 
-    The public code divides by B * T * D and counts padding, too.
+    TinyBERT's code divides by B * T * D and counts padding, too.
 
     Args:
         student: [B, T, D], projected to the teacher's hidden size.
@@ -50,12 +50,12 @@ def soft_cross_entropy(student: tf.Tensor, teacher: tf.Tensor, temperature: floa
 
         tau^2 * mean over b of  - sum over c of  softmax(T / tau) * log softmax(S / tau)
 
-    tau^2 gives the gradient the same size at any temperature (Hinton et al., "Distilling the
-    Knowledge in a Neural Network", section 2). The public code leaves it out, and divides by
-    the number of classes C beside that of examples: at tau = 1 its value is this over C.
+    tau^2 keeps the size of the gradient the same at any temperature (Hinton et al., "Distilling
+    the Knowledge in a Neural Network", section 2). TinyBERT's code omits it, and divides by the
+    number of classes as well: at tau = 1, its value is this one divided by C.
 
     Args:
-        student, teacher: [B, C], the outputs before the softmax.
+        student, teacher: logits [B, C].
         temperature: tau.
     """
     labels = tf.nn.softmax(tf.stop_gradient(teacher) / temperature)
@@ -65,12 +65,12 @@ def soft_cross_entropy(student: tf.Tensor, teacher: tf.Tensor, temperature: floa
 
 def soft_sigmoid_cross_entropy(student: tf.Tensor, teacher: tf.Tensor,
                                temperature: float) -> tf.Tensor:
-    """`soft_cross_entropy` where any number of the classes may hold: a yes and a no for each.
+    """`soft_cross_entropy` for multi-label classification: a binary cross-entropy per class.
 
         tau^2 * mean over b and c of
             - p log sigmoid(S / tau) - (1 - p) log sigmoid(-S / tau),  p = sigmoid(T / tau)
 
-    The public code has no such tasks.
+    TinyBERT's code has no multi-label tasks.
     """
     labels = tf.sigmoid(tf.stop_gradient(teacher) / temperature)
     return temperature**2 * tf.reduce_mean(
@@ -78,9 +78,9 @@ def soft_sigmoid_cross_entropy(student: tf.Tensor, teacher: tf.Tensor,
 
 
 def output_error(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
-    """Squared error of a regression's outputs, [B, 1] each; the mean over b, a scalar.
+    """Mean squared error of a regression's outputs, [B, 1] each, a scalar.
 
-    The public code's regression does not see the teacher: it takes the labels.
+    TinyBERT's code trains a regression on the labels, without the teacher.
     """
     return tf.reduce_mean(_squared_error(student, teacher))
 
@@ -90,7 +90,7 @@ def _squared_error(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
 
 
 def _mean_where(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Mean over the examples of each one's mean where its `weights`, 0 or 1, are 1."""
+    """Mean over each example's values whose weight is 1 (not 0), then over the examples."""
     within = list(range(1, values.shape.ndims))
     sums = tf.reduce_sum(values * weights, within)
     return tf.reduce_mean(sums / tf.reduce_sum(weights, within))

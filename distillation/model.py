@@ -1,4 +1,4 @@
-"""A student's model with the loss that holds it against its teacher, for the engine."""
+"""The student's models and their losses against the teacher, for the engine."""
 
 from typing import Dict, Sequence
 
@@ -9,60 +9,57 @@ from distillation import losses, teacher as teachers
 from engine.model import Forward, Outputs
 from tasks import label_types
 
-# Variables of this scope are the student's while it learns states, and no longer.
-PROJECTION = "projection"
+PROJECTION = "projection"  # scope of the variables that only the intermediate stage has
 
 _OUTPUT_LOSSES = {
-    label_types.OneClass.name: losses.soft_cross_entropy,
-    label_types.SeveralClasses.name: losses.soft_sigmoid_cross_entropy,
-    label_types.Number.name: lambda student, teacher, temperature: losses.output_error(student, teacher),
+    label_types.SingleLabel.name: losses.soft_cross_entropy,
+    label_types.MultiLabel.name: losses.soft_sigmoid_cross_entropy,
+    label_types.Regression.name:
+        lambda student, teacher, temperature: losses.output_error(student, teacher),
 }
 
 
 def intermediate(config: modeling.BertConfig, teacher: teachers.Teacher, layers: Sequence[int], *,
                  attention: bool) -> Forward:
-    """Teacher and student in one graph; the loss is of embeddings, states and attention scores.
+    """Teacher and student in one graph, with the loss of embeddings, states and attention scores.
 
-    It is the sum of the losses of the embeddings and of each of the student's layers.
+    The loss is the sum over the embeddings and the student's layers.
 
     Args:
-        layers: of the teacher, from 1, for each of the student's.
-        attention: whether the scores are learned, too; for that, both have as many heads.
+        layers: the teacher's layer (from 1) for each layer of the student.
+        attention: whether to learn the attention scores; both models need the same number of heads.
     """
     def forward(features, is_training, dropout_seed) -> Outputs:
         mask = features["input_mask"]
-        taught = teachers.encoder(teacher, features, gives_attention_scores=attention)
-        model = modeling.BertModel(
+        teacher_model = teachers.encoder(teacher, features, gives_attention_scores=attention)
+        student_model = modeling.BertModel(
             config, is_training, features["input_ids"], mask, features["segment_ids"],
             dropout_seed=dropout_seed, gives_attention_scores=attention)
         project = _projection(config.hidden_size, teacher.config.hidden_size)
-        parts = [losses.hidden_loss(project(own), taught_states, mask) for own, taught_states
-                 in zip(_states(model), _chosen(_states(taught), (0, *layers)))]
+        teacher_states = _states(teacher_model)
+        parts = [losses.hidden_loss(project(states), teacher_states[layer], mask)
+                 for states, layer in zip(_states(student_model), (0, *layers))]
         if attention:
-            scores = _chosen(taught.get_attention_scores(), [layer - 1 for layer in layers])
-            parts += [losses.attention_loss(own, taught_scores, mask) for own, taught_scores
-                      in zip(model.get_attention_scores(), scores)]
+            teacher_scores = teacher_model.get_attention_scores()
+            parts += [losses.attention_loss(scores, teacher_scores[layer - 1], mask)
+                      for scores, layer in zip(student_model.get_attention_scores(), layers)]
         return Outputs(loss=tf.add_n(parts), predictions={})
     return forward
 
 
 def _states(model: modeling.BertModel) -> Sequence[tf.Tensor]:
-    """Embeddings and the states after each layer, [b, t, hidden size] each."""
+    """The embeddings and the states after each layer, [b, t, hidden size] each."""
     return [model.get_embedding_output(), *model.get_all_encoder_layers()]
 
 
-def _chosen(values: Sequence[tf.Tensor], indices: Sequence[int]) -> Sequence[tf.Tensor]:
-    return [values[index] for index in indices]
-
-
 def _projection(inputs: int, outputs: int):
-    """A function from the student's states to the teacher's size, learned; the same for all.
+    """A learned linear map from the student's states to the teacher's size, for all layers.
 
-    The paper has one for the embeddings and one for the states; one for both is what the
-    public code trains and the published students were trained with.
+    The paper has one for the embeddings and another for the states; TinyBERT's code, with which
+    the published students were trained, uses one for both.
     """
     with tf.variable_scope(PROJECTION):
-        # It starts by leaving the values as they are, as far as the sizes go.
+        # Initially the identity, cut or padded with zeros to the teacher's size.
         kernel = tf.get_variable("kernel", [inputs, outputs],
                                  initializer=tf.initializers.identity())
         bias = tf.get_variable("bias", [outputs], initializer=tf.zeros_initializer())
@@ -75,13 +72,13 @@ def _projection(inputs: int, outputs: int):
 
 def prediction(classify: Forward, kind: label_types.Kind, *, temperature: float,
                label_weight: float) -> Forward:
-    """The student's classifier, trained towards the teacher's outputs.
+    """The student's classifier with a loss against the teacher's logits.
 
-    Its features are the classifier's and "teacher_logits", [b, outputs].
+    The features are the classifier's and "teacher_logits", [b, outputs].
 
     Args:
-        classify: the classifier with its own loss, that of the labels.
-        label_weight: the share of that loss; the rest is the loss against the teacher.
+        classify: the classifier and its loss against the labels.
+        label_weight: weight of the loss against the labels; the other loss has 1 - label_weight.
     """
     def forward(features: Dict[str, tf.Tensor], is_training, dropout_seed) -> Outputs:
         outputs = classify(features, is_training, dropout_seed)

@@ -1,8 +1,8 @@
-"""Teaches a small BERT what a big one knows, on every GPU that is visible.
+"""Distils a big BERT into a small one, on every visible GPU.
 
-TinyBERT's two stages for a task (Jiao et al., https://arxiv.org/abs/1909.10351): first the
-teacher's attention, states and embeddings, then its outputs. Before them, on any text, the
-general distillation of a pretrained model.
+TinyBERT (Jiao et al., https://arxiv.org/abs/1909.10351) has two stages for a task: the student
+learns the teacher's attention, states and embeddings, then its logits. Before them, it may learn
+from a pretrained teacher on any text (general distillation).
 """
 
 from typing import Optional, Sequence, Tuple
@@ -28,46 +28,48 @@ from tasks.label_types import Kind
 from tasks.table import TASKS, Task
 from tasks.training import Job, load_data
 
-USAGE = """Teaches a small BERT what a fine-tuned big one knows, on every GPU that
-CUDA_VISIBLE_DEVICES shows.
+USAGE = """Distils a fine-tuned big BERT into a small one, on every GPU that CUDA_VISIBLE_DEVICES
+shows.
 
   python -m distillation.run --stage=intermediate --task_name=sst-2 --data_dir=glue/SST-2 \\
     --teacher=teacher --student=4,312,12,1200 --do_train --output_dir=stage1
   python -m distillation.run --stage=prediction --task_name=sst-2 --data_dir=glue/SST-2 \\
     --teacher=teacher --student=stage1 --do_train --do_eval --eval_each_epoch --output_dir=student
 
-The last directory is like one of run_classifier.py: it predicts, evaluates and exports from it,
-and so does tasks.predict. --train_file= takes an augmented training file. What --student= starts
-from may have learned from a pretrained model before, on the examples of pretraining:
+The last directory is like an output directory of run_classifier.py, which can evaluate, predict
+and export the student; tasks.predict takes it, too. --train_file= takes an augmented training
+file. General distillation from a pretrained model, on pretraining examples, can come first:
 
   python -m distillation.run --stage=general --input_file='books.tfrecord*' --teacher=$BERT \\
     --student=4,312,12,1200 --do_train --output_dir=general"""
 
-# Epochs of the intermediate stage for the tasks where they are not 20 (section 4.2).
+# Epochs of the intermediate stage, where they are not 20 (section 4.2 of the paper).
 _EPOCHS = {"cola": 50, "mnli": 10, "qnli": 10, "qqp": 10, "xnli": 10}
 _LONGEST_TEXT, _LONGEST_PAIR = 64, 128  # in tokens
 _LEARNING_RATES = {GENERAL: 5e-5, INTERMEDIATE: 5e-5, PREDICTION: 3e-5}
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
-    flags.DEFINE_enum("stage", None, list(STAGES), "What the student learns: general and "
-                      "intermediate, the teacher's embeddings, states and attention, without a "
-                      "task and with one; prediction, its outputs.", flag_values=values)
-    flags.DEFINE_string("teacher", None, "Directory of the trained classifier, or its export; of a "
-                        "pretrained model, for --stage=general.", flag_values=values)
-    flags.DEFINE_string("input_file", None, "For --stage=general: TFRecord files of pretraining, "
-                        "comma-separated: names, patterns and directories.", flag_values=values)
+    flags.DEFINE_enum("stage", None, list(STAGES), "What the student learns: the teacher's "
+                      "embeddings, states and attention, without a task (general) or with one "
+                      "(intermediate); or the teacher's logits (prediction).", flag_values=values)
+    flags.DEFINE_string("teacher", None, "Directory of the trained classifier, or its export; for "
+                        "--stage=general, of a pretrained model.", flag_values=values)
+    flags.DEFINE_string("input_file", None, "For --stage=general: TFRecord files of pretraining "
+                        "examples, comma-separated: names, patterns and directories.",
+                        flag_values=values)
     flags.DEFINE_string("student", None, "The student: the folder of a model, such as the "
-                        "--output_dir of an earlier stage; or a shape, layers,hidden,heads,"
-                        "intermediate.", flag_values=values)
+                        "--output_dir of an earlier stage, or a shape for a new one: "
+                        "layers,hidden,heads,intermediate.", flag_values=values)
     flags.DEFINE_enum("student_init", "teacher", ["teacher", "random"], "Initial values of a "
-                      "student that is a shape: the teacher's for variables of the same shape, or "
+                      "student given as a shape: the teacher's for variables of the same shape, or "
                       "random ones.", flag_values=values)
     flags.DEFINE_alias("first_values", "student_init", flag_values=values)
     flags.DEFINE_string("layer_map", None, "For each layer of the student, the layer of the "
                         "teacher that it learns from, counted from 1, such as 3,6,9,12; by "
-                        "default they are spread uniformly.", flag_values=values)
+                        "default spread evenly.", flag_values=values)
     flags.DEFINE_bool("attention_loss", True, "Also learn the attention scores; both models then "
                       "need the same number of heads.", flag_values=values)
     flags.DEFINE_float("temperature", 1.0, "Temperature of the softmax in the loss of "
@@ -76,17 +78,17 @@ def define_flags() -> flags.FlagValues:
                        "--stage=prediction.", flag_values=values)
     task_flags.define(values)
     flags.DEFINE_bool("do_train", False, "Train the student.", flag_values=values)
-    flags.DEFINE_bool("do_eval", False, "Evaluate it on the dev set; after --stage=prediction.",
-                      flag_values=values)
-    flags.DEFINE_integer("max_seq_length", None, "Longest input in tokens, by default the paper's: "
-                         "64, and 128 for pairs and --stage=general; for files of your own, the "
-                         "teacher's.", flag_values=values)
+    flags.DEFINE_bool("do_eval", False, "Evaluate the student on the dev set; only with "
+                      "--stage=prediction.", flag_values=values)
+    flags.DEFINE_integer("max_seq_length", None, "Longest input in tokens; by default as in the "
+                         "paper: 64, or 128 for pairs and --stage=general; for files of your own, "
+                         "the teacher's.", flag_values=values)
     define_run_flags(values, EpochSchedule)
     settings.define_flags(values, PredictionSettings)
     device_flags.define(values)
-    _set_default_of_stage(values, "num_train_epochs", "Passes over the training set, by default "
-                          "the paper's: 20, 10 for the large tasks and 50 for cola; 3 for the "
-                          "other stages.")
+    _set_default_of_stage(values, "num_train_epochs", "Passes over the training set; by default "
+                          "as in the paper: for --stage=intermediate 20 (10 for the large tasks, "
+                          "50 for cola), for the other stages 3.")
     _set_default_of_stage(values, "learning_rate", "Peak learning rate, by default 5e-5, or 3e-5 "
                           "for --stage=prediction.")
     return values
@@ -122,15 +124,15 @@ def _check_flags(values: flags.FlagValues) -> None:
                 raise UserError(f"--{name} needs a classifier, which --stage={values.stage} does "
                                 "not make yet: evaluate after --stage=prediction")
     if values.test_file:
-        raise UserError("--test_file: nothing is predicted here; give it to run_classifier.py or "
-                        "tasks.predict, with the student's directory")
+        raise UserError("--test_file: this command does not predict; give the file to "
+                        "run_classifier.py or tasks.predict, with the student's directory")
     if values.input_file and values.stage != GENERAL:
         raise UserError("--input_file is for --stage=general; a task's texts are in --data_dir")
     without_effect = (("attention_loss",) if values.stage == PREDICTION
                       else ("temperature", "label_weight"))
     for name in without_effect:
         if values[name].present:
-            raise UserError(f"--{name} has no part in the loss of --stage={values.stage}")
+            raise UserError(f"--{name} has no effect on the loss of --stage={values.stage}")
 
 
 def _distil_in_general(values: flags.FlagValues) -> None:
@@ -149,7 +151,7 @@ def _distil_in_general(values: flags.FlagValues) -> None:
 
 
 def _job(values: flags.FlagValues) -> Tuple[Job, Distillation]:
-    """Checks what the flags say; the output directory is made last, when all is well."""
+    """Checks the flags; makes the output directory only if they are correct."""
     the_teacher = teacher.load(settings.required(values, "teacher"))
     task_name, task = _task(values, the_teacher)
     the_student, distillation = _student_and_distillation(values, the_teacher)
@@ -169,7 +171,7 @@ def _student_and_distillation(values: flags.FlagValues,
                               the_teacher: Teacher) -> Tuple[Student, Distillation]:
     the_student = student.find(settings.required(values, "student"), the_teacher)
     if the_student.checkpoint and values["student_init"].present:
-        raise UserError("--student_init is for a student that is a shape, and "
+        raise UserError("--student_init is for a student given as a shape, and "
                         f"--student={values.student} is a model with values of its own")
     layer_map = ()
     takes_values = (the_student.checkpoint is None and values.student_init == "teacher"
@@ -177,15 +179,15 @@ def _student_and_distillation(values: flags.FlagValues,
     if values.stage != PREDICTION or takes_values:
         layer_map = student.layer_map(values.layer_map, the_student.config, the_teacher.config)
     elif values.layer_map:
-        raise UserError(f"--layer_map has no part in --stage={PREDICTION} of a student that takes "
-                        f"none of the teacher's values, as --student={values.student} does not")
+        raise UserError(f"--layer_map has no effect in --stage={PREDICTION}: "
+                        f"--student={values.student} does not start from the teacher's values")
     if values.stage != PREDICTION and values.attention_loss:
         _check_heads(the_student, the_teacher)
     return the_student, Distillation(
         values.stage, the_teacher, layer_map, values.attention_loss,
         settings.positive(values, "temperature"),
         settings.in_range(values, "label_weight", 0, 1),
-        settings.of_flags(values, PredictionSettings).predict_batch_size)
+        settings.from_flags(values, PredictionSettings).predict_batch_size)
 
 
 def _devices_and_settings(values: flags.FlagValues, the_student: Student,
@@ -205,10 +207,10 @@ def _devices_and_settings(values: flags.FlagValues, the_student: Student,
 def _task(values: flags.FlagValues, the_teacher: Teacher) -> Tuple[str, Task]:
     wanted = {"train": values.do_train, "dev": values.do_eval}
     sets = [name for name in wanted if wanted[name]]
-    own = the_teacher.kind
-    task_name, task = task_flags.find(values, sets, (own, the_teacher.takes_pairs))
-    if (task.kind.name, task.kind.labels) != (own.name, own.labels):
-        raise UserError(f"--teacher={values.teacher} knows {_labels(own)}, and the task "
+    kind = the_teacher.kind
+    task_name, task = task_flags.find(values, sets, (kind, the_teacher.takes_pairs))
+    if (task.kind.name, task.kind.labels) != (kind.name, kind.labels):
+        raise UserError(f"--teacher={values.teacher} predicts {_labels(kind)}, and the task "
                         f"has {_labels(task.kind)}; they must be of the same task")
     return task_name, task
 
@@ -218,22 +220,24 @@ def _labels(kind: Kind) -> str:
 
 
 def _check_heads(the_student: Student, the_teacher: Teacher) -> None:
-    own, others = (model.config.num_attention_heads for model in (the_student, the_teacher))
-    if own != others:
-        raise UserError(f"--student has {own} attention heads and --teacher {others}: give the "
-                        f"student {others}, or set --attention_loss=false")
+    student_heads, teacher_heads = (
+        model.config.num_attention_heads for model in (the_student, the_teacher))
+    if student_heads != teacher_heads:
+        raise UserError(f"--student has {student_heads} attention heads and --teacher "
+                        f"{teacher_heads}: give the student {teacher_heads}, or set "
+                        "--attention_loss=false")
 
 
 def _encoding(values: flags.FlagValues, the_teacher: Teacher, the_student: Student,
               default_length: int) -> Encoding:
-    """The teacher's encoding, up to --max_seq_length or else `default_length` tokens."""
+    """The teacher's encoding, with --max_seq_length or else `default_length` tokens."""
     limit = min(model.config.max_position_embeddings for model in (the_teacher, the_student))
     length = values.max_seq_length
     if length is None:
         length = min(limit, default_length)
     if not 3 <= length <= limit:
-        raise UserError(f"--max_seq_length={length}: must be between 3 and {limit}, the positions "
-                        "that both models have")
+        raise UserError(f"--max_seq_length={length}: must be between 3 and {limit}, the number of "
+                        "positions that both models have")
     return the_teacher.encoding._replace(max_seq_length=length)
 
 

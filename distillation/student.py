@@ -1,4 +1,4 @@
-"""The model that learns from a teacher: what it is, what it starts from, whom it listens to."""
+"""The student: its config, its initial values and the teacher's layers that it learns from."""
 
 import os
 import re
@@ -13,21 +13,21 @@ from engine.errors import UserError
 
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
 
-# Which layer of the teacher each of the student's learns from; both count from 1.
+# For each layer of the student, the teacher's layer (from 1) that it learns from.
 LayerMap = Tuple[int, ...]
 
 
 class Student(NamedTuple):
     """A model to be trained. Made by `find`."""
     config: modeling.BertConfig
-    checkpoint: Optional[checkpoints.Checkpoint]  # that it starts from
+    checkpoint: Optional[checkpoints.Checkpoint]  # its initial values; None for a new shape
 
 
 def find(value: str, teacher: Teacher) -> Student:
-    """The student that --student means: the folder of a model, or a shape.
+    """The student that --student gives: the folder of a model, or a shape.
 
     Raises:
-        UserError: it is neither, or no student of this teacher.
+        UserError: it is neither, or has another vocabulary than the teacher.
     """
     if re.fullmatch(r"\d+(,\d+)*", value):
         return Student(_config_of_shape(value, teacher.config), None)
@@ -62,34 +62,36 @@ def _check_vocabulary(folder: str, teacher: Teacher) -> None:
 
 def layer_map(value: Optional[str], student: modeling.BertConfig,
               teacher: modeling.BertConfig) -> LayerMap:
-    """The layers that --layer_map names; where it is left out, uniform ones that end at the top.
+    """The layer map that --layer_map gives; by default uniform, ending at the teacher's top layer.
 
     Raises:
-        UserError: it does not name a layer of the teacher for each of the student's.
+        UserError: the value does not have one of the teacher's layers per layer of the student.
     """
-    own, others = student.num_hidden_layers, teacher.num_hidden_layers
+    student_layers, teacher_layers = student.num_hidden_layers, teacher.num_hidden_layers
     if not value:
-        if own > others:
-            raise UserError(f"the student has {own} layers and the teacher {others}: say with "
-                            "--layer_map which of the teacher's each one learns from")
-        return tuple((layer + 1) * others // own for layer in range(own))
+        if student_layers > teacher_layers:
+            raise UserError(f"the student has {student_layers} layers and the teacher only "
+                            f"{teacher_layers}: set --layer_map to the teacher's layers that "
+                            "they learn from")
+        return tuple((layer + 1) * teacher_layers // student_layers
+                     for layer in range(student_layers))
     layers = value.split(",")
-    if len(layers) != own or not all(layer.strip().isdecimal() and 1 <= int(layer) <= others
-                                     for layer in layers):
-        raise UserError(f"--layer_map={value}: must be {own} numbers, one for each layer of the "
-                        f"student, from 1 to {others}, the teacher's layers")
+    if len(layers) != student_layers or not all(
+            layer.strip().isdecimal() and 1 <= int(layer) <= teacher_layers for layer in layers):
+        raise UserError(f"--layer_map={value}: must be {student_layers} numbers from 1 to "
+                        f"{teacher_layers}: a layer of the teacher for each layer of the student")
     return tuple(map(int, layers))
 
 
 def initial_values(student: modeling.BertConfig, teacher: Teacher, layers: LayerMap, *,
                  with_head: bool) -> Optional[checkpoints.Checkpoint]:
-    """What a student of this shape can take over from its teacher, as a checkpoint.
+    """The teacher's values for a student of this shape, as a checkpoint of the student's variables.
 
-    Each variable of the same shape: embeddings and pooler, and those of the layer of the teacher
-    that a layer learns from. None where the hidden sizes differ: nothing of use is left then.
+    It has the variables of the same shape: embeddings, pooler, and, for each layer, those of the
+    teacher's layer that it learns from. None if the hidden sizes differ, as little would be left.
 
     Args:
-        with_head: the classifier's head, too.
+        with_head: whether to include the classification layer.
     """
     if student.hidden_size != teacher.config.hidden_size:
         return None

@@ -1,6 +1,6 @@
-"""The model that a student learns from: its states and, of a classifier, its outputs.
+"""The teacher: a trained model whose states or logits a student learns.
 
-It has no dropout, takes no gradient and keeps its values, bit for bit.
+It is run without dropout and never trained.
 """
 
 import os
@@ -23,9 +23,9 @@ from engine.progress import Counter
 from tasks import label_types, model_folder
 from tasks.data import TextSet
 
-SCOPE = "teacher"  # of its variables in the student's graph
+SCOPE = "teacher"  # of the teacher's variables in the student's graph
 
-_CHUNK_EXAMPLES = 1 << 17  # whose outputs are in memory at a time
+_CHUNK_EXAMPLES = 1 << 17  # logits of so many examples are in memory at a time
 
 
 class Teacher(NamedTuple):
@@ -33,24 +33,24 @@ class Teacher(NamedTuple):
     config: modeling.BertConfig
     checkpoint: checkpoints.Checkpoint
     encoding: Encoding
-    # Of a classifier: its labels, and whether its texts are pairs.
+    # Only of a classifier: its labels, and whether it takes pairs of texts.
     kind: Optional[label_types.Kind] = None
     takes_pairs: bool = False
 
     @property
     def digest(self) -> str:
-        """Identifies its checkpoint, in whatever folder: the index holds a checksum of each value."""
+        """A hash of its checkpoint's index, which has a checksum of each variable's values."""
         return files.hash_of_file(self.checkpoint.path + ".index")
 
 
 def load(directory: str) -> Teacher:
-    """The classifier of a training's output directory, of an export, or a converted one.
+    """The classifier in the output directory of a training, an export, or a converted model.
 
     Raises:
         UserError: there is none.
     """
-    if not (saved_model.is_there(directory) or model_folder.known(directory)):
-        raise UserError(f"--teacher={directory} is no trained classifier: it must be the output "
+    if not (saved_model.is_there(directory) or model_folder.saved_labels(directory)):
+        raise UserError(f"--teacher={directory} is not a trained classifier: it must be the output "
                         "directory of a training, an export or a converted classifier")
     model = model_folder.load(directory, "--teacher")
     return Teacher(model.config, model_folder.checkpoint_of(directory, "--teacher"), model.encoding,
@@ -58,10 +58,10 @@ def load(directory: str) -> Teacher:
 
 
 def load_encoder(directory: str, max_seq_length: int) -> Teacher:
-    """The model of a folder: bert_config.json, vocab.txt and a checkpoint, with or without heads.
+    """The encoder of any model: a folder with bert_config.json, vocab.txt and a checkpoint.
 
     Raises:
-        UserError: one of them is missing, or they do not belong together.
+        UserError: a file is missing, or the files do not match.
     """
     config = load_config(os.path.join(directory, "bert_config.json"))
     checkpoint = checkpoints.open_checkpoint(directory, "--teacher")
@@ -73,7 +73,7 @@ def load_encoder(directory: str, max_seq_length: int) -> Teacher:
 
 def encoder(teacher: Teacher, features: Dict[str, tf.Tensor], *,
             gives_attention_scores: bool) -> modeling.BertModel:
-    """The teacher's encoder beside a student's, its variables in a scope of their own."""
+    """Builds the teacher's encoder in the student's graph, with its variables below SCOPE."""
     with checkpoints.frozen(teacher.checkpoint, SCOPE):
         return modeling.BertModel(
             teacher.config, False, features["input_ids"], features["input_mask"],
@@ -82,10 +82,10 @@ def encoder(teacher: Teacher, features: Dict[str, tf.Tensor], *,
 
 def with_outputs(teacher: Teacher, texts: TextSet, devices: Devices, *,
                  per_replica_batch_size: int, store_dir: str) -> Source:
-    """The texts and labels with the teacher's output for each, "teacher_logits" [b, outputs].
+    """The texts and labels with the teacher's logits, "teacher_logits" [b, outputs].
 
-    A student that reads them needs no teacher in its graph. They are computed on all
-    replicas once, and kept in a store beside that of the texts.
+    The logits are computed once, on all replicas, and kept in a store, so that the student's
+    graph does not need the teacher.
     """
     source = texts.source(with_labels=True)
     outputs = store.open_or_build(
@@ -108,7 +108,8 @@ def _outputs(teacher: Teacher, texts: TextSet, devices: Devices,
     source = texts.source(with_labels=False)
     forward = classifier.forward_of(teacher.config, teacher.kind.num_outputs)
     with Predictor(forward, source, devices) as predictor, \
-            Counter("Asking the teacher", unit="examples", total=len(texts)) as counter:
+            Counter("Computing the teacher's logits", unit="examples",
+                    total=len(texts)) as counter:
         predictor.restore(teacher.checkpoint)
         for start in range(0, len(texts), _CHUNK_EXAMPLES):
             logits = predictor.predict(_part(source, start, start + _CHUNK_EXAMPLES),

@@ -1,4 +1,4 @@
-"""The three stages of distillation as training runs: what the student learns from, towards what."""
+"""The three stages of distillation as training runs: their models, features and facts."""
 
 import json
 from typing import Any, Dict, NamedTuple
@@ -23,7 +23,7 @@ GENERAL, INTERMEDIATE, PREDICTION = STAGES = ("general", "intermediate", "predic
 
 
 class Distillation(NamedTuple):
-    """What a student learns from its teacher in one stage."""
+    """A stage, the teacher and the settings of the losses."""
     stage: str
     teacher: Teacher
     layer_map: LayerMap
@@ -33,23 +33,27 @@ class Distillation(NamedTuple):
     predict_batch_size: int  # per replica, for the teacher's outputs
 
     def facts(self) -> Dict[str, Any]:
-        """What all runs in one output directory must have in common, beside the job's."""
-        own = ({"--temperature": self.temperature, "--label_weight": self.label_weight}
-               if self.stage == PREDICTION else
-               {"--layer_map": self.layer_map, "--attention_loss": self.attention_loss})
-        return {"--stage": self.stage, "teacher": self.teacher.digest, **own}
+        """What identifies the run, in addition to the job's facts."""
+        stage_facts = (
+            {"--temperature": self.temperature, "--label_weight": self.label_weight}
+            if self.stage == PREDICTION else
+            {"--layer_map": self.layer_map, "--attention_loss": self.attention_loss})
+        return {"--stage": self.stage, "teacher": self.teacher.digest, **stage_facts}
 
     def states_forward(self, config: BertConfig) -> Forward:
+        """The student and its loss against the teacher's states and attention."""
         return model.intermediate(config, self.teacher, self.layer_map,
                                   attention=self.attention_loss)
 
     def forward(self, job: Job) -> Forward:
+        """The student and its loss in a stage with a task."""
         if self.stage == INTERMEDIATE:
             return self.states_forward(job.config)
         return model.prediction(job.forward, job.task.kind, temperature=self.temperature,
                                  label_weight=self.label_weight)
 
     def source(self, job: Job, texts: TextSet) -> Source:
+        """The features that `forward` needs."""
         if self.stage == INTERMEDIATE:
             return texts.source(with_labels=False)
         return teacher.with_outputs(
@@ -58,10 +62,10 @@ class Distillation(NamedTuple):
 
 
 def train_on_task(job: Job, distillation: Distillation, sets: Data) -> None:
-    """Trains the student on the task's training set; evaluates on the way if asked to.
+    """Trains the student on the task's training set, with evaluations if the settings say so.
 
     Raises:
-        UserError: the output directory holds another run, or the checkpoint another model.
+        UserError: the output directory belongs to another run, or the checkpoint to another model.
     """
     with evaluation.evaluator(job, sets.dev) as evaluate:
         training.train(job, sets.train, evaluate, distillation.forward(job),
@@ -72,10 +76,13 @@ def train_on_task(job: Job, distillation: Distillation, sets: Data) -> None:
 def train_in_general(distillation: Distillation, texts: pretraining_tfrecords.Opened,
                      config: BertConfig, encoding: Encoding, devices: Devices,
                      settings: RunSettings) -> None:
-    """Trains a student of this config on texts without a task.
+    """Trains a student on texts without labels.
+
+    Args:
+        config: of the student.
 
     Raises:
-        UserError: the output directory holds another run, or the checkpoint another model.
+        UserError: the output directory belongs to another run, or the checkpoint to another model.
     """
     digest = files.hash_of(json.dumps(texts.hashes).encode("utf-8"))
     dynamic_padding = settings.training.dynamic_padding

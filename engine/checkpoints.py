@@ -1,4 +1,4 @@
-"""Checkpoints: finding them, checking them, starting a model from one."""
+"""Finds and checks checkpoints, and initializes a model from one."""
 
 import contextlib
 import os
@@ -12,38 +12,37 @@ from engine import files
 from engine.errors import UserError
 from optimization import LossScale
 
-# What training adds to a model in a checkpoint; a model that starts from one leaves it.
+# The variables that training adds to a checkpoint; a model initialized from it ignores them.
 _SLOT_SUFFIXES = ("/adam_m", "/adam_v")
 _TRAINING_STATE = (tf.GraphKeys.GLOBAL_STEP, *LossScale.NAMES)
 
-# A training's checkpoints are called so, and the step.
-PREFIX = "model.ckpt"
-# In an output directory: what the evaluations during its training found, and the name of the
-# best checkpoint. `engine.training.evaluations` writes it.
+PREFIX = "model.ckpt"  # of the checkpoints of a training, followed by "-" and the step
+# File in an output directory with the results of the evaluations during training and the name of
+# the best checkpoint. `engine.training.evaluations` writes it.
 EVALUATIONS = "evaluations.json"
 
 
 class Checkpoint(NamedTuple):
     """A checkpoint on disk. Made by `open_checkpoint`."""
     path: str  # prefix of its files
-    shapes: Dict[str, List[int]]
+    shapes: Dict[str, List[int]]  # by the names of the variables
     dtypes: Dict[str, tf.DType]
-    stored_names: Mapping[str, str] = {}  # of the variables that its files name otherwise
+    stored_names: Mapping[str, str] = {}  # name → name in the files, where these differ
 
     def renamed(self, names: Mapping[str, str]) -> "Checkpoint":
-        """A checkpoint of some of its variables, {new name: name}."""
+        """The checkpoint with only these variables, under new names: {new name: name}."""
         return Checkpoint(self.path, {new: self.shapes[name] for new, name in names.items()},
                           {new: self.dtypes[name] for new, name in names.items()}, names)
 
     @property
     def global_step(self) -> int:
-        """The step it was saved at; 0 where it holds none, as a released model does."""
+        """The step it was saved at; 0 if it has no global step, as released models do not."""
         if tf.GraphKeys.GLOBAL_STEP not in self.shapes:
             return 0
         return int(tf.train.load_variable(self.path, tf.GraphKeys.GLOBAL_STEP))
 
     def parameters(self) -> List[str]:
-        """Names of the model's variables: neither slots, step nor loss scale."""
+        """Names of the model's variables, without slots, global step and loss scale."""
         return sorted(name for name in self.shapes
                       if name not in _TRAINING_STATE and not name.endswith(_SLOT_SUFFIXES))
 
@@ -55,28 +54,32 @@ def latest(directory: str) -> Optional[Checkpoint]:
 
 
 def best(directory: str) -> Optional[Checkpoint]:
-    """The best by the evaluations during the training, or else the newest; None without any."""
+    """The best checkpoint by the evaluations during training, or else the newest, or None."""
     path = _best_path(directory)
     if path:
         return open_checkpoint(path, f"the best checkpoint of {directory}")
     return latest(directory)
 
 
-def name_of(step: int) -> str:
-    """The name of a training's checkpoint."""
+def checkpoint_name(step: int) -> str:
+    """The name of a training's checkpoint at this step."""
     return f"{PREFIX}-{step}"
 
 
-def is_kept(directory: str, step: int) -> bool:
-    """Whether an output directory still holds its training's checkpoint of a step."""
-    return tf.train.checkpoint_exists(os.path.join(directory, name_of(step)))
+def has_checkpoint(directory: str, step: int) -> bool:
+    """Whether an output directory still has the checkpoint of this step."""
+    return tf.train.checkpoint_exists(os.path.join(directory, checkpoint_name(step)))
 
 
 def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
-    """Opens a checkpoint given by prefix, by its .index file, or by its directory (its `best`).
+    """Opens a checkpoint.
+
+    Args:
+        path: its prefix, its .index file, or its directory, which means `best`.
+        what: the flag that `path` comes from, for error messages.
 
     Raises:
-        UserError: it is missing, damaged or cut short.
+        UserError: it is missing, damaged or truncated.
     """
     prefix = _prefix_of(path, what)
     try:
@@ -92,7 +95,7 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
 
 
 def write_checkpoint(prefix: str, variables: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays as a checkpoint's variables."""
+    """Writes a checkpoint with these variables."""
     names = sorted(variables)
     no_gpu = tf.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default() as graph, tf.Session(graph=graph, config=no_gpu) as session:
@@ -129,7 +132,7 @@ def _prefix_of(path: str, what: str) -> str:
 
 
 def _check_size(checkpoint: Checkpoint, what: str) -> None:
-    """A download that broke off would otherwise fail deep inside a session."""
+    """Refuses truncated files, such as an incomplete download: they would fail in a session."""
     directory, name = os.path.split(checkpoint.path)
     held = sum(os.path.getsize(os.path.join(directory, entry))
                for entry in os.listdir(directory or ".") if entry.startswith(f"{name}.data-"))
@@ -137,16 +140,16 @@ def _check_size(checkpoint: Checkpoint, what: str) -> None:
                  for variable, shape in checkpoint.shapes.items()
                  if checkpoint.dtypes[variable] != tf.string)
     if held < needed:
-        raise UserError(f"{what}={checkpoint.path} is cut short: its .data files hold {held:,} "
+        raise UserError(f"{what}={checkpoint.path} is cut short: its .data files have {held:,} "
                         f"bytes of {needed:,}; copy it again")
 
 
 class InitialValues:
-    """Gives a model's new variables their first values: from a checkpoint, else by seed.
+    """Initializes a model's variables from a checkpoint, or else from a seed.
 
-    Build the model inside `scope()`. Every variable that the checkpoint has starts
-    with its value; every other one draws from its own initializer with a seed made of
-    `seed` and its name, so that its value does not depend on the graph around it.
+    Build the model inside `scope()`. A variable that the checkpoint has gets its value there; any
+    other one is drawn by its initializer, with a seed made from `seed` and the variable's name, so
+    that its value does not depend on the rest of the graph.
     """
 
     def __init__(self, checkpoint: Optional[Checkpoint], seed: int):
@@ -156,6 +159,7 @@ class InitialValues:
         self.not_found: List[str] = []
 
     def scope(self):
+        """A variable scope, without a name, in which variables are initialized as described."""
         return tf.variable_scope(tf.get_variable_scope(), custom_getter=self._get_variable)
 
     def unused(self) -> List[str]:
@@ -166,7 +170,7 @@ class InitialValues:
 
     def _get_variable(self, getter, name, *args, **kwargs):
         if tf.GraphKeys.LOCAL_VARIABLES in (kwargs.get("collections") or ()):
-            return getter(name, *args, **kwargs)  # of no checkpoint; see `frozen`
+            return getter(name, *args, **kwargs)  # initialized by `frozen`
         if self._checkpoint and name in self._checkpoint.shapes:
             self._check_shape(name, kwargs["shape"])
             self._note(self.found, name)
@@ -178,19 +182,19 @@ class InitialValues:
 
     @staticmethod
     def _note(names: List[str], name: str) -> None:
-        if name not in names:  # each replica builds the model
+        if name not in names:  # each replica builds the model, with the same names
             names.append(name)
 
     def _check_shape(self, name: str, shape: Sequence[int]) -> None:
-        wanted, held = tf.TensorShape(shape).as_list(), self._checkpoint.shapes[name]
-        if wanted != held:
+        needed, held = tf.TensorShape(shape).as_list(), self._checkpoint.shapes[name]
+        if needed != held:
             raise UserError(f"{self._checkpoint.path}: {name} has the shape {held}, and the model "
-                            f"needs {wanted}; checkpoint, --bert_config_file and the task's "
-                            "labels must belong together")
+                            f"needs {needed}; the checkpoint, --bert_config_file and the task's "
+                            "labels must match")
 
     def _seeded(self, initializer, name: str):
         if getattr(initializer, "seed", False) is not None:
-            return initializer  # draws nothing, or has a seed of its own
+            return initializer  # is not random, or has a seed already
         seed = (self._seed + zlib.crc32(name.encode("utf-8"))) % 2**31
         return type(initializer).from_config({**initializer.get_config(), "seed": seed})
 
@@ -218,10 +222,10 @@ def _colocated_with_nothing():
 
 @contextlib.contextmanager
 def frozen(checkpoint: Checkpoint, scope: str) -> Iterator[None]:
-    """Within it, variables are those of `checkpoint`, beside a model that is trained.
+    """A scope for building a second model, which is not trained, beside the one that is.
 
-    They are loaded at the start of each session, never trained, and in no checkpoint of the
-    training. Their names are the checkpoint's below `scope`.
+    Its variables have the values of `checkpoint` and their names there, below `scope`. They are
+    loaded at the start of each session and not saved in the training's checkpoints.
 
     Raises:
         UserError: the checkpoint lacks a variable.
@@ -230,7 +234,7 @@ def frozen(checkpoint: Checkpoint, scope: str) -> Iterator[None]:
         own_name = name[len(scope) + 1:]
         held = checkpoint.shapes.get(own_name)
         if held != tf.TensorShape(kwargs["shape"]).as_list():
-            raise UserError(f"{checkpoint.path} does not belong to its config: {own_name} "
+            raise UserError(f"{checkpoint.path} does not match its config: {own_name} "
                             f"{'is missing' if held is None else f'has the shape {held}'}, and the "
                             f"config needs {kwargs['shape']}")
         kwargs.update(initializer=_restored(checkpoint, own_name), trainable=False,
@@ -248,7 +252,6 @@ def check_matches(checkpoint: Checkpoint, variables: Sequence[tf.Variable]) -> N
         held = checkpoint.shapes.get(name)
         if held != shape:
             state = "is missing" if held is None else f"has the shape {held}"
-            raise UserError(f"{checkpoint.path} does not belong to this model: {name} {state}, "
+            raise UserError(f"{checkpoint.path} does not match the model: {name} {state}, "
                             f"and the model needs {shape}; the checkpoint (of --output_dir or "
-                            "--init_checkpoint), --bert_config_file and the task must belong "
-                            "together")
+                            "--init_checkpoint), --bert_config_file and the task must match")

@@ -1,7 +1,7 @@
-"""From a command line to a call: parses flags, turns errors into exit statuses.
+"""Runs a command: parses its flags and turns errors into exit statuses.
 
-Flags live in a private `FlagValues` that the command makes when it runs, never
-at import: people import our modules from programs with flags of their own.
+A command defines its flags in a `FlagValues` of its own when it runs, not at import, so that its
+module can be imported by programs with other flags.
 """
 
 import os
@@ -23,15 +23,14 @@ def run(main: Callable[[flags.FlagValues], None],
         *,
         usage: str,
         argv: Optional[List[str]] = None) -> None:
-    """Parses `argv` into `flag_values` and calls `main` with them; exits the process.
+    """Parses `argv` into `flag_values`, calls `main` with them, and exits the process on errors.
 
-    Exit status: 0, or 2 after one line on standard error where the input is
-    wrong (an unknown or ill-valued flag, a `UserError`), or 143 or 130 where SIGTERM
-    or Ctrl-C ended it. A bug gets a traceback.
+    Exit status: 0; 2, after one line on standard error, for bad input (an unknown flag, a bad
+    value, a `UserError`); 143 after SIGTERM; 130 after Ctrl-C. A bug gets a traceback.
     """
     argv = sys.argv if argv is None else argv
     if not sys.warnoptions:
-        # What libraries tell programmers would drown what we tell people.
+        # Libraries' warnings are for programmers, and would bury the command's own messages.
         warnings.simplefilter("ignore")
     try:
         if any(argument in ("--help", "-help", "-h", "--helpfull") for argument in argv[1:]):
@@ -47,15 +46,15 @@ def run(main: Callable[[flags.FlagValues], None],
     except (flags.Error, UserError) as error:
         exit_with(error)
     except BrokenPipeError:
-        # Who reads our output has gone, as `head` does: not an error of ours. What is left in
-        # the buffer has nowhere to go when the interpreter ends.
+        # The reader of our output has gone, as `head` does: not an error. The interpreter would
+        # fail to flush what is left in the buffer when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except interruption.Interrupted as interrupted:
         sys.stderr.write(f"{interrupted}\n")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        # Threads may be building the graph: an interpreter that is taken down under them crashes.
+        # Threads may still be building the graph; shutting the interpreter down would crash.
         os._exit(128 + interrupted.signal_number)
 
 

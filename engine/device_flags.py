@@ -1,4 +1,4 @@
-"""The flags that say which devices to use, and the devices that they mean."""
+"""The flags that choose the devices, and the devices they choose."""
 
 import dataclasses
 from typing import Optional
@@ -12,36 +12,38 @@ from engine.settings import setting
 
 @dataclasses.dataclass(frozen=True)
 class DeviceSettings:
-    """Which cards, and how many replicas."""
+    """Which devices to use, and how many replicas."""
     num_gpus: Optional[int] = setting(
-        None, "How many of the GPUs that CUDA_VISIBLE_DEVICES shows to use, by default all of "
+        None, "Number of GPUs to use, of those that CUDA_VISIBLE_DEVICES shows; by default all of "
         "them; 0 for the CPU.", recorded=False)
     n_gpus: Optional[int] = setting(None, "The same as --num_gpus.", recorded=False)
     replicas_per_gpu: int = setting(
-        1, "Replicas on each GPU, for short sequences that leave a card idle.",
+        1, "Replicas on each GPU; more than one can help if short sequences leave a GPU idle.",
         recorded=False)
     num_cpu_replicas: Optional[int] = setting(
-        None, "Replicas on virtual CPU devices, to try things without a GPU.", recorded=False)
+        None, "Replicas on virtual CPU devices, to try several replicas without a GPU.",
+        recorded=False)
     all_reduce: Optional[str] = setting(
-        None, "How gradients are added up over replicas, by default the best way for the devices "
-        "found.", choices=sorted(devices.ALL_REDUCE), recorded=False)
+        None, "Algorithm that adds up gradients over replicas, by default the best one for the "
+        "devices found.", choices=sorted(devices.ALL_REDUCE), recorded=False)
 
 
 def define(values: flags.FlagValues) -> None:
+    """Defines the flags of DeviceSettings."""
     settings.define_flags(values, DeviceSettings)
 
 
 def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
-    """The devices that the flags ask for; warns if they end up on the CPU.
+    """The devices that the flags choose; warns if these are the CPU for lack of a GPU.
 
-    With --xla, TensorFlow is told before the devices are looked for.
+    With --xla, also prepares XLA, which must happen before TensorFlow finds the devices.
 
     Args:
-        training: False if the process only infers.
+        training: False if the process only predicts or evaluates.
     """
     if "xla" in values and values.xla:
         runtime.prepare_xla()
-    asked = settings.of_flags(values, DeviceSettings)
+    asked = settings.from_flags(values, DeviceSettings)
     num_gpus = _num_gpus(asked)
     found = devices.find_devices(
         num_gpus=num_gpus,

@@ -1,9 +1,9 @@
-"""The one exception that is the user's to mend. Knows nothing else."""
+"""The exception for bad input."""
 
 
 class UserError(Exception):
-    """Bad input: one line that says what is wrong, where, and what to do.
+    """Bad input. The message is one line: what is wrong, where, and what to do about it.
 
-    A command prints the line and exits with status 2 (`engine.command`); every
-    other exception is a bug and keeps its traceback.
+    A command prints the line and exits with status 2 (`engine.command`). Any other exception is
+    a bug and gets a traceback.
     """

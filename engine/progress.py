@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, plain lines at intervals elsewhere."""
+"""Shows the progress of a run: a bar on a terminal, log lines at intervals elsewhere."""
 
 import os
 import sys
@@ -9,19 +9,19 @@ from tqdm import tqdm
 
 from engine import log
 
-LINE_SECONDS = 10.0  # between lines, where there is no terminal
-BAR_SECONDS = 0.5  # between changes of what stands beside a bar
+LINE_SECONDS = 10.0  # between log lines
+BAR_SECONDS = 0.5  # between changes of the text beside a bar
 
 
 class Counter:
-    """Says how much of a long work is done, and in one closing line how long it took.
+    """Shows the progress of a task, and logs a closing line with the time it took.
 
-    Use it as a context manager; a work that fails has no closing line.
+    Use it as a context manager; there is no closing line after an exception.
 
     Args:
-        description: the work, "Preparing train.tsv".
-        unit: what is counted, in the plural, "examples".
-        total: how many there will be, where that is known.
+        description: of the task, such as "Preparing train.tsv".
+        unit: of the count, in the plural, such as "examples".
+        total: the count at the end, if known.
     """
 
     def __init__(self, description: str, *, unit: str, total: Optional[int] = None):
@@ -31,16 +31,16 @@ class Counter:
         self._count = 0
 
     def __enter__(self) -> "Counter":
-        self._start = self._said = time.time()
+        self._start = self._last_line_time = time.time()
         self._bar = bar(desc=self._description, total=self._total, unit=f" {self._unit}")
         return self
 
     def advance(self, count: int) -> None:
-        """So many more are done."""
+        """Adds `count` to the units done."""
         self._count += count
         self._bar.update(count)
-        if self._bar.disable and time.time() - self._said > LINE_SECONDS:
-            self._say()
+        if self._bar.disable and time.time() - self._last_line_time > LINE_SECONDS:
+            self._log_line()
 
     def __exit__(self, kind, error, traceback) -> None:
         self._bar.close()
@@ -49,31 +49,31 @@ class Counter:
             log.info(f"{self._description}: {self._count:,} {self._unit} in {seconds:.1f} s, "
                      f"{self._rate():,.1f} {self._unit}/s")
 
-    def _say(self) -> None:
+    def _log_line(self) -> None:
         done, left = f"{self._count:,}", ""
         if self._total:
             done += f"/{self._total:,}"
             left = f", {clock((self._total - self._count) / max(self._rate(), 1e-9))} left"
         log.info(f"{self._description}: {done} {self._unit}, "
                  f"{self._rate():,.1f} {self._unit}/s{left}")
-        self._said = time.time()
+        self._last_line_time = time.time()
 
     def _rate(self) -> float:
         return self._count / max(time.time() - self._start, 1e-9)
 
 
 def bar(**arguments) -> tqdm:
-    """A bar that goes when it is closed; disabled where standard error is no terminal."""
-    return tqdm(leave=False, disable=not _has_place(), dynamic_ncols=True, **arguments)
+    """A progress bar that vanishes when closed; disabled unless standard error is a terminal."""
+    return tqdm(leave=False, disable=not _is_terminal(), dynamic_ncols=True, **arguments)
 
 
-def _has_place() -> bool:
-    # Some terminals, of containers say, are 0 characters wide.
+def _is_terminal() -> bool:
+    # Some terminals, for example in containers, are 0 characters wide: they cannot show a bar.
     return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
 
 
 def clock(seconds: float) -> str:
-    """hours:minutes:seconds, 00:01:30."""
+    """The time as hours:minutes:seconds, such as 00:01:30."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02}:{minutes:02}:{seconds:02}"

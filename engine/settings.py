@@ -1,13 +1,14 @@
-"""Settings: each one is defined once, as a field of a dataclass; everything else derives from it.
+"""Settings, each defined once, as a field of a dataclass.
 
-The field's name is the flag's name and its annotation the flag's type. `setting` adds the
-default, the range, the help and whether a run records it. Flags, checks, the run's record,
-the report, the model card and docs/flags.md are made from that.
+The field's name is the flag's name, its annotation the flag's type, and `setting` gives the
+default, the range, the help text and whether a run records the value. The flags and their checks,
+the run's record, the report, the model card and docs/flags.md are made from the fields.
 """
 
 import dataclasses
 import math
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar, get_type_hints
+from typing import (
+    Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar, get_type_hints)
 
 from absl import flags
 
@@ -25,17 +26,17 @@ def setting(default: Any, help_text: str, *, positive: bool = False,
 
     Args:
         positive: the value must be greater than 0.
-        between: the lowest and the highest value, both included.
-        choices: all values of a text.
-        recorded: the run remembers the value, and says so when it is resumed with another.
-            False for what makes no difference to the trained model, such as where files lie.
+        between: the lowest and the highest value allowed.
+        choices: the allowed values of a text.
+        recorded: whether run.json records the value, and a resumed run warns if it has changed.
+            False for settings that do not affect the trained model, such as paths.
     """
     return dataclasses.field(default=default, metadata=dict(
         help=help_text, positive=positive, between=between, choices=choices, recorded=recorded))
 
 
 def define_flags(values: flags.FlagValues, cls: Type[Settings], *names: str) -> None:
-    """Defines flags for the settings of the class with these names, by default for all."""
+    """Defines the flags of the named settings of a class, by default of all."""
     types = get_type_hints(cls)
     for field in dataclasses.fields(cls):
         if names and field.name not in names:
@@ -49,8 +50,8 @@ def define_flags(values: flags.FlagValues, cls: Type[Settings], *names: str) -> 
                                            **arguments)
 
 
-def of_flags(values: flags.FlagValues, cls: Type[Settings]) -> Settings:
-    """The settings that the flags say; a flag that the command lacks has its default.
+def from_flags(values: flags.FlagValues, cls: Type[Settings]) -> Settings:
+    """The settings that the flags give; a setting that is no flag of the command has its default.
 
     Raises:
         UserError: a value is out of its range.
@@ -60,21 +61,21 @@ def of_flags(values: flags.FlagValues, cls: Type[Settings]) -> Settings:
 
 
 def recorded(settings: Any) -> Dict[str, Any]:
-    """What a run remembers of the settings, by flag: {"--seed": 42, ...}."""
+    """The values that run.json records, by flag: {"--seed": 42, ...}."""
     return {f"--{field.name}": getattr(settings, field.name)
             for field in dataclasses.fields(settings) if field.metadata["recorded"]}
 
 
 def positive(values: flags.FlagValues, name: str) -> Any:
-    """The value of a flag that must be above 0. Raises a UserError."""
+    """The value of a flag. Raises a UserError if it is not greater than 0."""
     value = values[name].value
-    if not 0 < value < math.inf:  # nor NaN
+    if not 0 < value < math.inf:  # also refuses NaN
         raise UserError(f"--{name}={value}: must be a number greater than 0")
     return value
 
 
 def in_range(values: flags.FlagValues, name: str, low: float, high: float) -> Any:
-    """The value of a flag from `low` to `high`, both included. Raises a UserError."""
+    """The value of a flag. Raises a UserError if it is not from `low` to `high`, inclusive."""
     value = values[name].value
     if not low <= value <= high:
         raise UserError(f"--{name}={value}: must be between {low} and {high}")
@@ -82,7 +83,7 @@ def in_range(values: flags.FlagValues, name: str, low: float, high: float) -> An
 
 
 def required(values: flags.FlagValues, name: str) -> str:
-    """The value of a flag that must be given. Raises a UserError."""
+    """The value of a flag. Raises a UserError if it is not given or empty."""
     value = values[name].value
     if not value:
         raise UserError(f"--{name} is required")
@@ -101,7 +102,7 @@ def _checked(values: flags.FlagValues, field: dataclasses.Field) -> Any:
 
 
 def _definition(annotation: Any) -> Callable:
-    """absl's function that defines a flag of this type; Optional[int] is an int."""
+    """absl's function that defines a flag of this type; Optional[int] counts as int."""
     alternatives: List[Any] = list(getattr(annotation, "__args__", None) or [annotation])
     return {int: flags.DEFINE_integer, float: flags.DEFINE_float, bool: flags.DEFINE_bool,
             str: flags.DEFINE_string}[alternatives[0]]

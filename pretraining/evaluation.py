@@ -1,4 +1,4 @@
-"""How well a model guesses masked words and next sentences, over all replicas."""
+"""Evaluates a model's predictions of masked tokens and next sentences, on all replicas."""
 
 import math
 import os
@@ -18,7 +18,7 @@ from pretraining import model
 from pretraining.data import RecordSet
 from pretraining.training import RESULTS, Job
 
-# Of which more is better; of LOSS, less is.
+# A higher value of these METRICS is better, a lower LOSS.
 NEXT_SENTENCE_ACCURACY = "next_sentence_accuracy"
 METRICS = ("masked_lm_accuracy", NEXT_SENTENCE_ACCURACY)
 LOSS = "loss"
@@ -27,7 +27,7 @@ _NEXT_SENTENCE_HEAD = "cls/seq_relationship/output_bias"
 
 
 def evaluator(job: Job, records: RecordSet) -> ContextManager[Evaluate]:
-    """A function that evaluates checkpoints on these examples, each once."""
+    """A function that evaluates checkpoints on these examples."""
     source = _source(job, records)
 
     def forward_of(checkpoint: checkpoints.Checkpoint) -> Forward:
@@ -39,11 +39,11 @@ def evaluator(job: Job, records: RecordSet) -> ContextManager[Evaluate]:
 
 
 def _source(job: Job, records: RecordSet) -> Source:
-    """The examples to evaluate: all, or the first that --max_eval_steps leaves."""
+    """The examples to evaluate: all, or the first ones, limited by --max_eval_steps."""
     source, count = records.source(job.settings.training.seed), _num_examples(job, records)
     if count < len(records):
-        log.warn(f"--max_eval_steps={job.max_eval_steps}: the first {count:,} of {len(records):,} "
-                 "examples are evaluated, and no others")
+        log.warn(f"--max_eval_steps={job.max_eval_steps}: only the first {count:,} of "
+                 f"{len(records):,} examples are evaluated")
     return source._replace(lengths=source.lengths[:count])
 
 
@@ -55,13 +55,17 @@ def _num_examples(job: Job, records: RecordSet) -> int:
 
 
 def metrics_of(predictions: Mapping[str, np.ndarray]) -> Dict[str, float]:
-    """Means over masked tokens and over examples, under the original's names."""
+    """The metrics, under the names of Google's run_pretraining.py.
+
+    Args:
+        predictions: those of `model.forward_of`, of all examples.
+    """
     sums = {name: float(values.sum(dtype=np.float64)) for name, values in predictions.items()}
     num_masked = max(sums["masked_lm_weight"], 1e-5)
     metrics = {"masked_lm_accuracy": sums["masked_lm_correct"] / num_masked,
                "masked_lm_loss": sums["masked_lm_loss"] / num_masked}
     loss = metrics["masked_lm_loss"]
-    metrics["perplexity"] = math.exp(min(loss, 700.0))  # e^710 is more than a float holds
+    metrics["perplexity"] = math.exp(min(loss, 700.0))  # e^710 overflows
     if "next_sentence_loss" in sums:
         num_examples = len(predictions["next_sentence_loss"])
         for name in (NEXT_SENTENCE_ACCURACY, "next_sentence_loss"):
@@ -71,10 +75,10 @@ def metrics_of(predictions: Mapping[str, np.ndarray]) -> Dict[str, float]:
 
 
 def evaluate_and_write(job: Job, records: RecordSet, evaluate: Evaluate) -> None:
-    """Evaluates the best or newest model and writes eval_results.txt, `name = value` lines.
+    """Evaluates the best or newest model; writes eval_results.txt, lines of `name = value`.
 
     Raises:
-        UserError: there is no model, or the one there is does not fit.
+        UserError: there is no model, or it does not match the job.
     """
     checkpoint = _checkpoint(job)
     log.info(f"Evaluating {checkpoint.path} (step {checkpoint.global_step})")
@@ -83,7 +87,8 @@ def evaluate_and_write(job: Job, records: RecordSet, evaluate: Evaluate) -> None
         metrics = evaluate(checkpoint, counter.advance)
     results = {"global_step": checkpoint.global_step, **metrics}
     lines = [f"{name} = {results[name]}" for name in sorted(results)]
-    files.write_text(os.path.join(job.settings.output_dir, RESULTS), "".join(f"{line}\n" for line in lines))
+    files.write_text(os.path.join(job.settings.output_dir, RESULTS),
+                     "".join(f"{line}\n" for line in lines))
     summaries.write_evaluation(job.settings.output_dir, metrics, checkpoint.global_step)
     log.info("***** Eval results *****")
     for line in lines:
@@ -91,10 +96,10 @@ def evaluate_and_write(job: Job, records: RecordSet, evaluate: Evaluate) -> None
 
 
 def _checkpoint(job: Job) -> checkpoints.Checkpoint:
-    """The best or newest one of the output directory, or else the one given."""
+    """The best or else the newest checkpoint of the output directory, or else --init_checkpoint."""
     run_record.check(job.settings.output_dir, job.facts())
     checkpoint = checkpoints.best(job.settings.output_dir) or job.settings.init_checkpoint
     if not checkpoint:
-        raise UserError(f"--output_dir={job.settings.output_dir} holds no model; train one (--do_train), or "
-                        "give one as --init_checkpoint")
+        raise UserError(f"--output_dir={job.settings.output_dir} has no model; train one "
+                        "(--do_train), or give one as --init_checkpoint")
     return require_masked_lm_head(checkpoint)

@@ -1,4 +1,4 @@
-"""BERT in pretraining: the losses of masked words and next sentences, and the predictions."""
+"""The pretraining model: losses and predictions of masked tokens and next sentences."""
 
 from typing import Dict, Tuple
 
@@ -10,16 +10,16 @@ from engine.model import Forward, Outputs
 
 
 def forward_of(config: modeling.BertConfig, *, next_sentences: bool) -> Forward:
-    """The model, with a next-sentence head or without.
+    """The pretraining model, with or without a next-sentence head.
 
-    Its features are those of `data.RecordSet.source`. Its predictions, each [b]: sums over
-    an example's masked tokens, "masked_lm_loss", "masked_lm_correct" and "masked_lm_weight";
-    for its second sentence, "next_sentence_loss" and "next_sentence_correct".
+    The features are those of `data.RecordSet.source`. The predictions are [b] each: the sums over
+    an example's masked tokens "masked_lm_loss", "masked_lm_correct" and "masked_lm_weight"; and
+    "next_sentence_loss" and "next_sentence_correct".
 
-    The loss of a batch is a mean over its examples: each one's next-sentence loss, plus the
-    sum of its masked tokens' losses divided by the mean weight of an example of the step.
-    So N replicas with k micro-batches of B have the loss of one batch of N * k * B, however
-    many masked tokens each of them holds.
+    The loss of an example is its next-sentence loss plus its masked-LM loss, which is the sum
+    over its masked tokens divided by the average weight of an example in the whole step. The loss
+    of a batch is the mean over its examples. So N replicas with k micro-batches of B examples have
+    the loss of one batch of N * k * B, however the masked tokens are distributed over them.
     """
     def forward(features, is_training, dropout_seed) -> Outputs:
         model = modeling.BertModel(
@@ -46,9 +46,9 @@ def forward_of(config: modeling.BertConfig, *, next_sentences: bool) -> Forward:
 
 
 def _states(model: modeling.BertModel, positions: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-    """The last states at `positions` [b, p], [b, p, D], and the pooled output, [b, D].
+    """The final states [b, p, D] at `positions` [b, p], and the pooled output [b, D].
 
-    The heads read only these states and the first token's: the last layer computes no others.
+    The heads read only these and the first token's state, so the last layer computes only them.
     """
     with_first = tf.concat([tf.zeros_like(positions[:, :1]), positions], axis=1)
     states = model.get_sequence_output_at(with_first)

@@ -1,13 +1,13 @@
-"""Pretrains BERT on examples in TFRecord files, on every GPU that is visible.
+"""Pretrains BERT on examples in TFRecord files, on every visible GPU.
 
   python -m pretraining.run --input_file='books.tfrecord*' --eval_input_file=held_out.tfrecord \\
     --bert_config_file=$BERT/bert_config.json --init_checkpoint=$BERT/bert_model.ckpt \\
     --output_dir=out --do_train --do_eval --num_train_steps=20000 --num_gpus=4
 
-The files are those of pretraining.create_data or of the original. Flags and eval_results.txt
-are those of the original's run_pretraining. Batch sizes are per replica (GPU); steps are
-as given, not divided: with N replicas a step takes N times as many examples. What comes of
-it, run_classifier.py takes as --init_checkpoint.
+The files are written by pretraining.create_data or by Google's create_pretraining_data.py. Flags
+and eval_results.txt are those of Google's run_pretraining.py. Batch sizes are per replica (GPU);
+the number of steps is not divided by the number of replicas: with N replicas, a step has N times
+as many examples. run_classifier.py takes the resulting model as --init_checkpoint.
 """
 
 import contextlib
@@ -29,26 +29,27 @@ from pretraining.training import Job
 
 
 def define_flags() -> flags.FlagValues:
-    """The original's flags of run_pretraining, and ours."""
+    """The flags of Google's run_pretraining.py, and others."""
     values = flags.FlagValues()
     flags.DEFINE_string("input_file", None, "TFRecord files of examples, comma-separated: names, "
                         "patterns and directories.", flag_values=values)
-    flags.DEFINE_string("eval_input_file", None, "Held-out examples to evaluate on, likewise; "
-                        "by default --input_file.", flag_values=values)
+    flags.DEFINE_string("eval_input_file", None, "Files of held-out examples to evaluate on, like "
+                        "--input_file; by default --input_file itself.", flag_values=values)
     flags.DEFINE_string("bert_config_file", None, "bert_config.json of the model.",
                         flag_values=values)
-    flags.DEFINE_string("vocab_file", None, "The model's vocabulary; for examples whose masks are "
-                        "drawn while training.", flag_values=values)
+    flags.DEFINE_string("vocab_file", None, "The model's vocabulary; needed only for files of "
+                        "create_data --masks=dynamic.", flag_values=values)
     flags.DEFINE_string("init_checkpoint", None, "Checkpoint to start from (prefix or directory), "
                         "by default random values.", flag_values=values)
-    flags.DEFINE_integer("max_seq_length", 128, "Tokens of an example, as the files have it.",
+    flags.DEFINE_integer("max_seq_length", 128, "Tokens per example; the same as in the files.",
                          flag_values=values)
-    flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked tokens of an example, at least as "
-                         "many as the files have.", flag_values=values)
+    flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked tokens per example; at least as "
+                         "many as in the files.", flag_values=values)
     flags.DEFINE_bool("do_train", False, "Train on --input_file.", flag_values=values)
     flags.DEFINE_bool("do_eval", False, "Evaluate on --eval_input_file.", flag_values=values)
     flags.DEFINE_integer("max_eval_steps", None, "Evaluation steps of --eval_batch_size "
-                         "examples per replica, by default as many as there are examples.", flag_values=values)
+                         "examples per replica; by default all examples are evaluated.",
+                         flag_values=values)
     define_run_flags(values, StepSchedule)
     values.set_default("metric_for_best", evaluation.LOSS)
     device_flags.define(values)
@@ -75,7 +76,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def _job(values: flags.FlagValues) -> Job:
-    """Checks what the flags say; the output directory is made last, when all is well."""
+    """Checks the flags; makes the output directory only if they are correct."""
     config = load_config_of_flags(values)
     devices = device_flags.find_devices(values, training=values.do_train)
     max_eval_steps = None
@@ -88,7 +89,7 @@ def _job(values: flags.FlagValues) -> Job:
 
 def _records(values: flags.FlagValues,
              job: Job) -> Tuple[Optional[RecordSet], Optional[RecordSet]]:
-    """What to train and to evaluate on; all of it is read before the first is used."""
+    """The examples to train and to evaluate on; all are read before the training starts."""
     sizes = Sizes(values.max_seq_length, positive(values, "max_predictions_per_seq"),
                   job.config.vocab_size)
 
@@ -102,13 +103,13 @@ def _records(values: flags.FlagValues,
     if values.eval_input_file:
         eval_records = load("eval_input_file")
     else:
-        log.warn("no --eval_input_file: the evaluation is on --input_file, not on held-out text")
+        log.warn("no --eval_input_file: evaluating on --input_file, which is not held-out text")
         eval_records = train_records or load("input_file")
     chosen = job.settings.evaluation.metric_for_best
     if chosen == evaluation.NEXT_SENTENCE_ACCURACY and not all(
             records.has_next_sentences for records in (train_records, eval_records) if records):
-        raise UserError(f"--metric_for_best={chosen}: the examples have no labels of next "
-                        "sentences, or all the same")
+        raise UserError(f"--metric_for_best={chosen}: the examples have no next-sentence labels, "
+                        "or all of them are the same")
     return train_records, eval_records
 
 

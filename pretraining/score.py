@@ -134,7 +134,7 @@ def main(values: flags.FlagValues) -> None:
     config, encoding = _model(values)
     checkpoint = require_masked_lm_head(
         checkpoints.open_checkpoint(settings.required(values, "init_checkpoint")))
-    batch_size = settings.of_flags(values, PredictionSettings).predict_batch_size
+    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     files.check_output(values.output_file, "--output_file", [values.input_file])
     devices = device_flags.find_devices(values, training=False)
     forward = model.forward_of(config, next_sentences=False)

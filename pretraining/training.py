@@ -1,4 +1,4 @@
-"""A pretraining run: what the engine trains, on which examples."""
+"""A pretraining run: its facts, model and examples, for the engine."""
 
 from typing import Any, Dict, NamedTuple, Optional
 
@@ -15,30 +15,29 @@ RESULTS = "eval_results.txt"
 
 
 class Job(NamedTuple):
-    """All that a run needs but its examples."""
+    """All that a run needs except its examples."""
     config: BertConfig
     devices: Devices
     settings: RunSettings
     max_eval_steps: Optional[int]
 
     def facts(self) -> Dict[str, Any]:
-        """What all runs in one output directory must have in common."""
+        """What identifies the run: a resumed run must have the same facts."""
         return {"task": "pretraining", "model config": self.config.to_dict()}
 
 
 def train(job: Job, records: RecordSet, evaluate: Optional[Evaluate]) -> None:
-    """Trains for the steps asked for; resumes an earlier run.
+    """Trains for the steps of the job's settings; resumes an earlier run.
 
     Args:
         evaluate: evaluates a checkpoint on held-out examples; needed if the settings ask for
             evaluation during the training.
 
     Raises:
-        UserError: the output directory holds another run, or the checkpoint another model.
+        UserError: the output directory belongs to another run, or the checkpoint to another model.
     """
     if not records.has_next_sentences:
-        log.info("All examples have the same next_sentence_label: the model learns masked words "
-                 "alone")
+        log.info("All examples have the same next_sentence_label: only masked tokens are learned")
     run.train(run.Run(
         facts={**job.facts(), "--max_seq_length": records.max_seq_length,
                "training data": records.content_hash},

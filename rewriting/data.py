@@ -18,7 +18,7 @@ from tasks import label_types
 from tasks.data import TrainingSet
 
 LABELS = ("does not fit", "fits")
-KIND = label_types.OneClass(LABELS)
+KIND = label_types.SingleLabel(LABELS)
 _SLOTS_AT_A_TIME = 4096
 
 

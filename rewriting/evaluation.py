@@ -1,4 +1,4 @@
-"""How well a scorer ranks the phrases of held-out slots."""
+"""Evaluates how well a model ranks the phrases of held-out slots."""
 
 from typing import ContextManager, Dict, Mapping, Optional
 
@@ -20,10 +20,10 @@ def evaluate_and_write(job: Job, held_out: Mapping[str, SlotSet], objective: str
     """Ranks the phrases of each set; writes eval_results.txt and eval_results.json.
 
     Args:
-        held_out: sets by the suffix of their results.
+        held_out: sets by the suffix of their results' names.
 
     Raises:
-        UserError: there is no trained model, or the one there is does not fit.
+        UserError: there is no trained model, or it does not match the job.
     """
     checkpoint = trained_checkpoint(job)
     log.info(f"Scoring {checkpoint.path} (step {checkpoint.global_step})")
@@ -55,7 +55,7 @@ def evaluator(job: Job, dev: Optional[SlotSet], objective: str) -> ContextManage
 
 
 def results_of(slot_set: SlotSet, logits: np.ndarray, objective: str) -> Dict[str, float]:
-    """The scores of a set: ranking.METRICS, eval_accuracy of the pairs, the objective's loss.
+    """The metrics of a set: ranking.METRICS, the pairs' eval_accuracy, the objective's eval_loss.
 
     Args:
         logits: [pairs, 2].
@@ -70,7 +70,7 @@ def results_of(slot_set: SlotSet, logits: np.ndarray, objective: str) -> Dict[st
 
 
 def _listwise_loss(slot_set: SlotSet, odds: np.ndarray) -> float:
-    """Mean over the ranked slots of the cross-entropy of a softmax over their phrases."""
+    """The mean, over the ranked slots, of the softmax cross-entropy over their phrases."""
     largest = np.maximum.reduceat(odds, slot_set.starts)
     powers = np.exp(odds - np.repeat(largest, slot_set.num_phrases))
     losses = (np.log(np.add.reduceat(powers, slot_set.starts)) + largest

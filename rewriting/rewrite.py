@@ -78,7 +78,7 @@ def define_flags() -> flags.FlagValues:
 def main(values: flags.FlagValues) -> None:
     """Reads, rewrites and writes, a bounded number of texts at a time."""
     model, checkpoint = _model(values)
-    batch_size = settings.of_flags(values, PredictionSettings).predict_batch_size
+    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     word_constraints = _constraints(values)
     limits = rewriter.Limits(*(settings.positive(values, name) for name in (
         "min_clause_words", "num_candidates", "top_k")))

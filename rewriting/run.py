@@ -1,4 +1,4 @@
-"""Fine-tunes a scorer of phrases for slots, and ranks a slot's phrases with it.
+"""Fine-tunes a model that scores how well a phrase fits a slot, and ranks phrases with it.
 
   python -m rewriting.run --data_dir=slots --do_train --do_eval ...
 """
@@ -22,16 +22,16 @@ from tasks import training as task_training
 from tasks.table import Target, Task
 from tasks.training import Job
 
-USAGE = """Fine-tunes a scorer: does a phrase fit a slot of a text? On every GPU that
-CUDA_VISIBLE_DEVICES shows, from any BERT checkpoint.
+USAGE = """Fine-tunes any BERT checkpoint to score how well a phrase fits a slot of a text, on
+every GPU that CUDA_VISIBLE_DEVICES shows.
 
   python -m rewriting.run --data_dir=slots --do_train --do_eval --vocab_file=$BERT/vocab.txt \\
     --bert_config_file=$BERT/bert_config.json --init_checkpoint=$BERT/bert_model.ckpt \\
     --output_dir=out
 
---data_dir is what `python -m rewriting.create_data` has written, or files in bert-ad's format.
-Batch sizes are per replica (GPU), in pairs of slot and phrase; with --objective=listwise
---train_batch_size counts slots, each with all its phrases."""
+--data_dir is the output of `python -m rewriting.create_data`, or has files in bert-ad's format.
+Batch sizes are per replica (GPU) and count pairs of a slot and a phrase; with
+--objective=listwise, --train_batch_size counts slots, each with all its phrases."""
 
 _SETS = ("train", "dev", "test")
 
@@ -39,23 +39,24 @@ _SETS = ("train", "dev", "test")
 class Data(NamedTuple):
     """The sets that a run needs."""
     train: Optional[SlotSet]
-    # By the suffix of their results.
-    held_out: Dict[str, SlotSet]
+    held_out: Dict[str, SlotSet]  # by the suffix of the results' names
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
     flags.DEFINE_string("data_dir", None, "Directory with train, dev and test, each .jsonl or "
                         ".tsv.", flag_values=values)
     for name in _SETS:
-        flags.DEFINE_string(f"{name}_file", None, f"The {name} set; {name}.* in --data_dir where "
-                            "left out.", flag_values=values)
-    flags.DEFINE_enum("objective", PAIRWISE, OBJECTIVES, "pairwise: does this phrase fit, yes or "
-                      "no; listwise: which of a slot's phrases does.", flag_values=values)
-    flags.DEFINE_bool("do_train", False, "Train on the train set.", flag_values=values)
-    flags.DEFINE_bool("do_eval", False, "Rank the dev set.", flag_values=values)
-    flags.DEFINE_bool("do_test", False, "Rank the test set; its figures end in _test.",
+        flags.DEFINE_string(f"{name}_file", None, f"The {name} set, by default {name}.* in "
+                            "--data_dir.", flag_values=values)
+    flags.DEFINE_enum("objective", PAIRWISE, OBJECTIVES, "pairwise: classify each phrase as "
+                      "fitting or not; listwise: choose among all phrases of a slot.",
                       flag_values=values)
+    flags.DEFINE_bool("do_train", False, "Train on the train set.", flag_values=values)
+    flags.DEFINE_bool("do_eval", False, "Rank the phrases of the dev set.", flag_values=values)
+    flags.DEFINE_bool("do_test", False, "Rank the phrases of the test set; the names of its "
+                      "metrics end in _test.", flag_values=values)
     task_training.define_flags(values)
     device_flags.define(values)
     return values
@@ -89,13 +90,13 @@ def _find_set(values: flags.FlagValues, name: str) -> str:
     found = [path for path in candidates if os.path.exists(path)]
     if len(found) != 1:
         there = " and ".join(found) or f"neither {' nor '.join(candidates)}"
-        raise UserError(f"--data_dir={values.data_dir} holds {there}; say with --{name}_file "
-                        "which file is meant")
+        raise UserError(f"--data_dir={values.data_dir} has {there}; name the file with "
+                        f"--{name}_file")
     return found[0]
 
 
 def _job(values: flags.FlagValues) -> Job:
-    """Checks what the flags say; the output directory is made last, when all is well."""
+    """Checks the flags; makes the output directory only if they are correct."""
     config, encoding = model_flags.load_model(values)
     pairs.check_vocabulary(encoding)
     devices = device_flags.find_devices(values, training=values.do_train)
@@ -105,7 +106,7 @@ def _job(values: flags.FlagValues) -> Job:
 
 
 def _load(job: Job, paths: Mapping[str, str]) -> Data:
-    """Loads all sets before the first is used: a bad line must not surface after the training."""
+    """Loads all sets before the training, so that it does not end in an error about a bad line."""
     settings = job.settings
     loaded = {name: load_slots(path, job.encoding, settings.store_dir,
                                dynamic_padding=settings.training.dynamic_padding)

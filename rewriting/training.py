@@ -1,4 +1,4 @@
-"""The training of a scorer: pair by pair, or slot by slot."""
+"""Trains a model that scores phrases: pairwise or listwise."""
 
 from engine.training.evaluations import Evaluate
 from rewriting import model
@@ -10,15 +10,15 @@ PAIRWISE, LISTWISE = OBJECTIVES = ("pairwise", "listwise")
 
 
 def train(job: Job, slots: SlotSet, objective: str, evaluate: Evaluate) -> None:
-    """Trains for the epochs asked for; resumes an earlier run.
+    """Trains for the epochs of the job's settings; resumes an earlier run.
 
     Args:
         objective: one of OBJECTIVES.
-        evaluate: evaluates a checkpoint on the dev set; used if the settings ask for evaluation
-            during the training.
+        evaluate: evaluates a checkpoint on the dev set; called only if the settings ask for
+            evaluation during the training.
 
     Raises:
-        UserError: the output directory holds another run, or the checkpoint another model.
+        UserError: the output directory belongs to another run, or the checkpoint to another model.
     """
     if objective == LISTWISE:
         train_set, forward = listwise_set(slots), model.listwise(job.config)

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# A small student from a big teacher: fine-tunes the teacher, augments the training set where
-# there is a masked language model to do it with, distils in two stages, evaluates and exports
-# the student, and ends with a table of both. Each step is done once: the same command goes on
-# where it was interrupted.
+# Distils a big teacher into a small student: fine-tunes the teacher, augments the training set
+# if MASKED_LM is given, distils in two stages, evaluates and exports the student, and prints a
+# table that compares both. Steps that are done are not repeated: the same command resumes where
+# it was interrupted.
 #
 #   scripts/distill.sh [flags of a training, for all three of them]
 #
-#   DATA_DIR=... TASK=...  your data, in place of a demonstration: scrambled sentence or not?
-#   MODEL=...              the folder of the teacher's BERT, in place of a small encoder: one of
-#                          Google's releases, unpacked, or a Hugging Face one
-#   STUDENT=...            its shape, layers,hidden,heads,intermediate; or the folder of a model.
-#                          A third of the small encoder's layers if left out
-#   MASKED_LM=... GLOVE=...  the folder of a BERT with a masked-LM head, and word vectors as
-#                          text: the training set is augmented with them
+#   DATA_DIR=... TASK=...  your data, by default a demonstration: scrambled sentence or not?
+#   MODEL=...              folder of the BERT to fine-tune as the teacher, by default a small
+#                          encoder: an unpacked release of Google's, or a Hugging Face folder
+#   STUDENT=...            the student's shape, layers,hidden,heads,intermediate, or the folder of
+#                          a model; by default a third of the small encoder's layers
+#   MASKED_LM=... GLOVE=...  folder of a BERT with a masked-LM head, and a text file of word
+#                          vectors, for augmenting the training set
 #   TEACHER_EPOCHS=... INTERMEDIATE_EPOCHS=... PREDICTION_EPOCHS=...
-#                          in place of 3, and of the paper's (5 and 3 for the demonstration)
-#   OUTPUT_DIR=...         where everything is written, distilled/ if left out
+#                          by default 3, and the paper's (5 and 3 for the demonstration)
+#   OUTPUT_DIR=...         folder for everything that is written, by default distilled/
 #   PYTHON=...             the Python to use, see environment.sh
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
@@ -57,7 +57,7 @@ main() {
   printf '\nThe student: %s, for other programs %s\n' "$results/student" "$results/student/export"
 }
 
-# once NAME COMMAND...: runs it unless it has come to its end before.
+# once NAME COMMAND...: runs the command, unless it has finished before.
 once() {
   local name=$1
   shift
@@ -81,7 +81,7 @@ augment() {
     --vocab_file="$MASKED_LM/vocab.txt" --bert_config_file="$MASKED_LM/bert_config.json" \
     --init_checkpoint="$MASKED_LM" ${GLOVE:+--glove_embs="$GLOVE"} \
     --do_lower_case="$(is_lower_cased "$MASKED_LM")" --output_dir="$training_data"
-  # Of a task of your own, it has the training set alone.
+  # With files of your own, the command above writes only the training set.
   if [[ $task == file ]]; then cp "$data_dir"/dev.* "$training_data"; fi
 }
 

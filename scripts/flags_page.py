@@ -22,8 +22,8 @@ COMMANDS = (
 
 _HEADER = """# Flags
 
-Generated from the definitions (`python -m scripts.flags_page`); a test compares. Every command
-explains its own flags with `--help`. Booleans take `--name` and `--noname`.
+Generated from the definitions by `python -m scripts.flags_page`; a test checks that it is up to
+date. `--help` explains the flags of a command. Booleans are set by `--name` and `--noname`.
 """
 
 
@@ -35,15 +35,18 @@ class Group(NamedTuple):
 
 
 def groups() -> List[Group]:
+    """The groups of shared flags, in the order of the page."""
     return [
-        Group("Training", "Of `run_classifier.py`, `pretraining.run`, `rewriting.run` and "
-              "`distillation.run`. A resumed run may have another value of any of them, and says "
-              "so if it is marked *recorded*; recorded values are in `run.json`, the report and "
-              "the model card.", (run_settings.TrainingSettings,)),
-        Group("Length of a training", "In epochs; `pretraining.run` counts steps.",
+        Group("Training", "Flags of `run_classifier.py`, `pretraining.run`, `rewriting.run` and "
+              "`distillation.run`. A run can be resumed with other values; it warns of changes in "
+              "those marked *recorded*, which are also in `run.json`, the report and the model "
+              "card.", (run_settings.TrainingSettings,)),
+        Group("Length of a training", "Flags of the same commands: `pretraining.run` counts "
+              "steps, the others epochs.",
               (run_settings.EpochSchedule, run_settings.StepSchedule)),
-        Group("Evaluation", "Of the same commands.", (run_settings.EvaluationSettings,)),
-        Group("Devices", "Of every command that runs a model.", (device_flags.DeviceSettings,)),
+        Group("Evaluation", "Flags of the same commands.", (run_settings.EvaluationSettings,)),
+        Group("Devices", "Flags of every command that runs a model.",
+              (device_flags.DeviceSettings,)),
     ]
 
 
@@ -84,7 +87,7 @@ def _shown(default: Any) -> str:
 
 
 def _one_line(help_text: str) -> str:
-    # absl puts the choices first, as <a|b>.
+    # absl begins the help of an enum with its choices, as <a|b>.
     return " ".join(help_text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 

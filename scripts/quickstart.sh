@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# From nothing to a result: makes an environment, gets a small pretrained encoder, fine-tunes
-# it with run_classifier.py on every GPU (or on two replicas on the CPU), and prints the
-# evaluation and three predictions. A second run starts at once.
+# Makes an environment, downloads a small pretrained encoder, fine-tunes it with
+# run_classifier.py on all GPUs (or on two replicas on the CPU), and prints the evaluation and
+# three predictions. A second run skips what is done.
 #
 #   scripts/quickstart.sh [flags of run_classifier.py]
 #
-#   DATA_DIR=... TASK=...  your data, in place of a demonstration: scrambled sentence or not?
-#   MODEL=...              the folder of a BERT, in place of the small encoder: one of Google's
-#                          releases, unpacked, or a Hugging Face one with model.safetensors
-#   OUTPUT_DIR=...         where everything is written, quickstart/ if left out
+#   DATA_DIR=... TASK=...  your data, by default a demonstration: scrambled sentence or not?
+#   MODEL=...              folder of a BERT, by default the small encoder: an unpacked release of
+#                          Google's, or a Hugging Face folder with model.safetensors
+#   OUTPUT_DIR=...         folder for everything that is written, by default quickstart/
 #   PYTHON=...             the Python to use, see environment.sh
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Texts → rewritten texts: cuts slots, pretrains on them if asked to, fine-tunes a scorer, ranks
-# it against the baselines on held-out texts, and rewrites ten of those.
+# Learns to rewrite texts: cuts slots into them, pretrains on the slots if asked to, fine-tunes a
+# model that scores phrases, compares it with the baselines on held-out texts, and rewrites ten
+# of these.
 #
 #   TEXTS=reviews.tsv MODEL=bert scripts/rewrite.sh [flags of rewriting.run]
 #
-#   TEXTS=...           files of texts, with spaces between them: a line each (.txt), or a column
-#   MODEL=...           a folder with bert_config.json, vocab.txt and a checkpoint
-#   OUTPUT_DIR=...      where everything is written, default: rewriting-results/
-#   NEGATIVES=...       how wrong phrases are chosen, default: bm25,random
-#   PRETRAIN_STEPS=...  steps of span pretraining on the slots' texts before; default: 0
-#   POOL=...            the phrases to rewrite with; default: the clauses of the train set
-#   MAX_SEQ_LENGTH=...  tokens of a phrase, its slot and what is around it; default: 64
+#   TEXTS=...           files of texts, separated by spaces: a text per line (.txt), or a column
+#   MODEL=...           folder with bert_config.json, vocab.txt and a checkpoint
+#   OUTPUT_DIR=...      folder for everything that is written, by default rewriting-results/
+#   NEGATIVES=...       how wrong phrases are chosen, by default bm25,random
+#   PRETRAIN_STEPS=...  steps of span pretraining on the slots' texts, by default 0
+#   POOL=...            file of phrases to rewrite with, by default the train set's clauses
+#   MAX_SEQ_LENGTH=...  tokens of a phrase, its slot and the context, by default 64
 #   PYTHON=...          the Python to use, see environment.sh
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
@@ -51,13 +52,13 @@ print(str(vocabulary.is_lower_cased(sys.argv[1])).lower())" "$MODEL")
 check_settings() {
   local text
   [[ -n ${TEXTS:-} && -n ${MODEL:-} ]] ||
-    fail "TEXTS and MODEL are needed: files of texts, and the folder of a model"
+    fail "TEXTS and MODEL are required: files of texts, and the folder of a model"
   for text in $TEXTS; do [[ -f $text ]] || fail "TEXTS: there is no file $text"; done
   [[ -f $MODEL/bert_config.json && -f $MODEL/vocab.txt ]] ||
     fail "MODEL=$MODEL is not a folder with bert_config.json and vocab.txt"
 }
 
-# pretrain: sets $checkpoint to a model that has filled spans of the slots' texts.
+# pretrain: pretrains on masked spans of the slots' texts; sets $checkpoint to the result.
 pretrain() {
   local examples=$work/pairs.tfrecord
   "$python" -m pretraining.create_data --objective=span --input_format=pairs \
@@ -72,16 +73,16 @@ pretrain() {
   checkpoint=$work/pretrained
 }
 
-# report: the ranking of the held-out texts, and ten of them rewritten.
+# report: prints the metrics on the held-out texts, and ten of them rewritten.
 report() {
   local -a masked_lm=()
   if has_masked_lm "$checkpoint"; then
     masked_lm=("${model_flags[@]}" --init_checkpoint="$checkpoint" --output_dir="$work/baselines")
   fi
-  printf '\nThe test set, ranked by the scorer:\n'
+  printf '\nMetrics of the fine-tuned model on the test set:\n'
   grep -E '^(mean_reciprocal_rank|pair_accuracy|recall_at_[0-9]+)_test' \
     "$work/scorer/eval_results.txt" | sed 's/^/  /'
-  printf '\nand without one:\n'
+  printf '\nMetrics of the baselines:\n'
   "$python" -m rewriting.baselines --slots_file="$work/slots/test.jsonl" \
     ${masked_lm[@]+"${masked_lm[@]}"} ${replicas[@]+"${replicas[@]}"} | sed 's/^/  /'
   printf '\nTexts of the test set, rewritten:\n'
@@ -102,7 +103,7 @@ checkpoint = checkpoints.open_checkpoint(sys.argv[1])
 sys.exit(not pretraining_heads.has_masked_lm_head(checkpoint))" "$1"
 }
 
-# ten_texts: prints the first ten texts of the test set that are one line.
+# ten_texts: prints the first ten one-line texts of the test set.
 ten_texts() {
   "$python" -c "import json, sys
 rows = map(json.loads, open(sys.argv[1], encoding='utf-8'))

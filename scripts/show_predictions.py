@@ -1,4 +1,4 @@
-"""Prints the first texts of a task's test set beside what run_classifier.py predicted for them.
+"""Prints the first texts of a task's test set and run_classifier.py's predictions for them.
 
     python -m scripts.show_predictions --task_name=cola --data_dir=DIR --output_dir=DIR
 """
@@ -17,7 +17,7 @@ NUM_SHOWN = 3
 
 
 def predictions(output_dir: str) -> Iterator[Tuple[str, str]]:
-    """The columns of test_results.tsv and the line of predict.txt for each example."""
+    """The lines of test_results.tsv and of predict.txt for each example."""
     paths = [files.require_file(os.path.join(output_dir, name), "predictions")
              for name in ("test_results.tsv", "predict.txt")]
     with open(paths[0]) as probabilities, open(paths[1], encoding="utf-8") as labels:
@@ -26,7 +26,7 @@ def predictions(output_dir: str) -> Iterator[Tuple[str, str]]:
 
 
 def describe(labels: Sequence[str], row: str, prediction: str) -> str:
-    """One line: the probability of each label, or the number of a regression; the answer."""
+    """One line: the probability of each label and the prediction, or a regression's number."""
     if not labels:
         return prediction
     probabilities = (f"{label} {float(probability):.3f}"
@@ -35,6 +35,7 @@ def describe(labels: Sequence[str], row: str, prediction: str) -> str:
 
 
 def main(values: flags.FlagValues) -> None:
+    """Prints the texts and predictions."""
     task = find_task(values.task_name)[1]
     examples = read_examples(task, task.test, values.data_dir)
     shown = itertools.islice(zip(examples, predictions(values.output_dir)), NUM_SHOWN)
@@ -44,9 +45,10 @@ def main(values: flags.FlagValues) -> None:
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
     for name in ("task_name", "data_dir", "output_dir"):
-        flags.DEFINE_string(name, None, "As for run_classifier.py.", flag_values=values)
+        flags.DEFINE_string(name, None, "As in run_classifier.py.", flag_values=values)
         flags.mark_flag_as_required(name, flag_values=values)
     return values
 

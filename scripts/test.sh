@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests, in the environment that environment.sh finds or makes.
 #
-#   scripts/test.sh                      all of them
+#   scripts/test.sh                      all tests
 #   scripts/test.sh -k equivalence       pytest's own arguments
 #   PYTHON=python3.7 scripts/test.sh     on TensorFlow 1.15
 set -euo pipefail

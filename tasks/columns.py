@@ -1,4 +1,7 @@
-"""Which column of a user's file holds what: as the user says, or guessed from names and values."""
+"""Finds the columns of a user's file: those given by flags; the others are detected.
+
+Detection goes by the names of the columns, then by the values in the first rows.
+"""
 
 import itertools
 import math
@@ -10,35 +13,35 @@ from engine.data import text_files
 from engine.errors import UserError
 from tasks.table import Columns, Split
 
-# Names that columns commonly have, the likeliest first.
+# Common names of columns, the likeliest first.
 _TEXT_NAMES = ("text", "text_a", "sentence", "sentence1", "question", "question1", "premise",
                "review", "comment", "content", "title", "query", "document", "body")
 _PAIR_NAMES = ("text_b", "sentence2", "question2", "hypothesis", "answer", "passage", "text_pair")
 _LABEL_NAMES = ("label", "labels", "class", "category", "sentiment", "target", "score", "rating",
                 "stars", "tag", "tags", "gold_label", "y")
 _HEADER_NAMES = {*_TEXT_NAMES, *_PAIR_NAMES, *_LABEL_NAMES, "id", "index", "idx", "guid"}
-_ROWS_TO_GUESS_FROM = 1000
-_NEARLY_ALL = 0.9  # share of values that differ, from which on it says nothing of a column
-_ENOUGH_NUMBERS = 10  # below a word, for it to be their name
+_NUM_HEAD_ROWS = 1000
+_MAX_DISTINCT_SHARE = 0.9  # from this share on, the number of distinct values is not compared
+_MIN_NUMBERS = 10  # below a word, for it to be the name of the column
 
 
 class Roles(NamedTuple):
-    """The columns that matter, each by its name or its number, from 1. None: not said, or none."""
+    """The columns to read, each by its name or its number (from 1); None if not given or unused."""
     text: Optional[str]
     text_pair: Optional[str]
     label: Optional[str]
 
 
 class Table(NamedTuple):
-    """What the first rows of a file show. Made by `read_head`."""
+    """The first rows of a file. Made by `read_head`."""
     path: str
     format: str  # one of text_files.FORMATS
-    names: Tuple[str, ...]  # of the columns; empty where no line names them
+    names: Tuple[str, ...]  # of the columns; empty without a header
     width: int  # number of columns
-    rows: List[Sequence[Any]]  # the first ones, without the header
+    rows: List[Sequence[Any]]  # without the header
 
     def position(self, column: str, role: str) -> int:
-        """Where the column of this name or number is, from 0. Raises a UserError."""
+        """The index, from 0, of the column with this name or number. Raises a UserError."""
         count = self.names.count(column)
         if count == 1:
             return self.names.index(column)
@@ -48,15 +51,15 @@ class Table(NamedTuple):
         if column.isdecimal() and 1 <= int(column) <= self.width and self.format != "jsonl":
             return int(column) - 1
         raise UserError(f"{self.path} has no column {column!r} for --{role}_column; "
-                        f"{self.described()}")
+                        f"{self.describe()}")
 
-    def described(self) -> str:
-        """Which columns there are, for people."""
+    def describe(self) -> str:
+        """The columns of the file, for an error message."""
         if self.format == "jsonl":
             return f"its first object has {', '.join(map(repr, self.names)) or 'no keys'}"
         if not self.names:
-            return (f"no line names its {self.width} columns (--header says otherwise): give a "
-                    "number from 1")
+            return (f"it has {self.width} columns and no header: give a column's number, from 1, "
+                    "or set --header if the first line is one")
         more = "" if self.width <= 50 else f" ... ({self.width} columns)"
         return f"its columns are {', '.join(self.names[:50])}{more}"
 
@@ -66,10 +69,13 @@ class Table(NamedTuple):
 
 
 def read_head(path: str, header: Optional[bool]) -> Table:
-    """Reads the first rows. `header`: whether the first line names the columns; None: guess.
+    """Reads the first rows of a file.
+
+    Args:
+        header: whether the first line names the columns; None detects it.
 
     Raises:
-        UserError: the file cannot be read, or holds nothing.
+        UserError: the file cannot be read, or is empty.
     """
     kind = text_files.FORMATS[os.path.splitext(path)[1].lower()]
     if kind == "jsonl":
@@ -85,36 +91,36 @@ def read_head(path: str, header: Optional[bool]) -> Table:
         raise UserError(f"{path} holds no examples")
     _check_line_ends(path, rows)
     if header is None:
-        # A line each is a text each, whatever word the first one is.
-        has_lines = path.lower().endswith(".txt") and len(rows[0]) == 1
-        header = not has_lines and _is_header(rows[0], rows[1:])
+        # The first line of a plain text file is a text, even if it is a word like "text".
+        is_plain_text = path.lower().endswith(".txt") and len(rows[0]) == 1
+        header = not is_plain_text and _is_header(rows[0], rows[1:])
     names = tuple(name.strip() for name in rows[0]) if header else ()
     return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows)
 
 
 def _check_line_ends(path: str, rows: List[List[str]]) -> None:
-    """Against files of which the width, as the first line has it, would be nonsense."""
+    """Refuses a file whose first line does not show the number of columns."""
     if len(rows) == 1 and any("\r" in field for field in rows[0]):
         raise UserError(f"{path}: its lines end with \\r alone, as on old Macs; convert them to "
                         "\\n, for example with tr")
     if rows[0] == [""] and any(len(row) > 1 for row in rows):
-        raise UserError(f"{path}, line 1: blank, and the first line must name the columns or be "
-                        "an example; remove it")
+        raise UserError(f"{path}, line 1: the first line is blank, and must be a header or an "
+                        "example; remove it")
 
 
 def _is_header(first: List[str], others: List[List[str]]) -> bool:
-    """Whether it has a usual name that does not come again, or a word above nothing but numbers."""
+    """Whether a field is a common column name not repeated below, or a word above numbers only."""
     for position, field in enumerate(first):
         below = [row[position] for row in others if position < len(row)]
         if field.strip().lower() in _HEADER_NAMES and field not in below:
             return True
-        if len(below) >= _ENOUGH_NUMBERS and are_numbers(below) and not are_numbers([field]):
+        if len(below) >= _MIN_NUMBERS and are_numbers(below) and not are_numbers([field]):
             return True
     return False
 
 
 def are_numbers(values: Iterable[str]) -> bool:
-    """Whether all of them are finite ones."""
+    """Whether all values are finite numbers."""
     try:
         return all(math.isfinite(float(value)) for value in values)
     except ValueError:
@@ -122,87 +128,90 @@ def are_numbers(values: Iterable[str]) -> bool:
 
 
 def _first(rows: Iterable) -> Iterable:
-    return itertools.islice(rows, _ROWS_TO_GUESS_FROM)
+    return itertools.islice(rows, _NUM_HEAD_ROWS)
 
 
 def complete(roles: Roles, table: Table, takes_pairs: Optional[bool] = None) -> Roles:
-    """What `roles` leaves open, guessed from a file with labels; a pair only by its name.
+    """Detects the columns of a file with labels that `roles` does not give.
+
+    The column of second texts is detected only by its name.
 
     Args:
-        takes_pairs: whether the model takes pairs; None: one that is still to be trained.
+        takes_pairs: whether the model takes pairs of texts; None if it is not trained yet.
 
     Raises:
-        UserError: a column is not there, is there twice, or the file has too few.
+        UserError: a column is missing or ambiguous, or the file has too few columns.
     """
     if table.width < 2:
-        there = (table.described() if table.format == "jsonl" else "columns are separated by tabs "
-                 "in .tsv and .txt, by commas in .csv")
-        raise UserError(f"{table.path} has one column, and a text and a label are needed; {there}")
-    found = _places(roles, table)
+        hint = (table.describe() if table.format == "jsonl" else "columns are separated by tabs "
+                "in .tsv and .txt, by commas in .csv")
+        raise UserError(f"{table.path} has one column, and a text and a label are needed; {hint}")
+    found = _given_positions(roles, table)
     _find_by_name(found, "label", table, _LABEL_NAMES)
     _find_by_name(found, "text", table, _TEXT_NAMES)
     if takes_pairs or (takes_pairs is None and roles.text is None):
         _find_by_name(found, "text_pair", table, _PAIR_NAMES)
     _find_by_values(found, "label", table, lambda values: (
-        min(len(set(map(str, values))), _NEARLY_ALL * len(values)), _mean_length(values)))
+        min(len(set(map(str, values))), _MAX_DISTINCT_SHARE * len(values)), _mean_length(values)))
     _find_by_values(found, "text", table, lambda values: -_mean_length(values))
     return _roles(found, roles, table)
 
 
 def complete_texts(roles: Roles, table: Table, takes_pairs: bool) -> Roles:
-    """What `roles` leaves open in a file of texts without labels, guessed from it.
+    """Detects the columns of a file without labels that `roles` does not give.
 
     Raises:
-        UserError: the file has no second text, and the model takes pairs.
+        UserError: the model takes pairs, and the file has no column of second texts.
     """
     if roles.text_pair and not takes_pairs:
         raise UserError(f"--text_pair_column={roles.text_pair}: the model takes single texts")
-    found = _places(roles._replace(label=None), table)
+    found = _given_positions(roles._replace(label=None), table)
     if takes_pairs:
         _find_by_name(found, "text_pair", table, _PAIR_NAMES)
         if "text_pair" not in found and table.width == 2 and not table.names:
             found["text_pair"] = 1 - found.get("text", 0)
         if "text_pair" not in found:
             raise UserError(f"{table.path}: the model takes pairs of texts, and no column looks "
-                            "like the second; name it with --text_pair_column")
+                            "like the second text; name it with --text_pair_column")
     _find_by_name(found, "text", table, _TEXT_NAMES)
     _find_by_values(found, "text", table, lambda values: -_mean_length(values))
     return _roles(found, roles, table)
 
 
-def report(table: Table, roles: Roles, said: Roles) -> None:
-    """Says which columns are taken, where that was guessed and could be another."""
-    if roles == said or (table.width == 1 and not table.names):
+def report(table: Table, roles: Roles, given: Roles) -> None:
+    """Logs the detected columns, unless the file has only one."""
+    if roles == given or (table.width == 1 and not table.names):
         return
     parts = [f"{role.replace('_', ' ')} in column {column}"
-             + ("" if column == getattr(said, role) else " (guessed)")
+             + ("" if column == getattr(given, role) else " (detected)")
              for role, column in roles._asdict().items() if column is not None]
     if table.format == "jsonl":
-        log.info(f"{table.path}: {', '.join(parts)}; --..._column say otherwise")
+        log.info(f"{table.path}: {', '.join(parts)}; to change that, set --..._column")
         return
     header = "a header line" if table.names else "no header line"
-    log.info(f"{table.path}: {header}, {', '.join(parts)}; --header and --..._column say otherwise")
+    log.info(f"{table.path}: {header}, {', '.join(parts)}; to change that, set --header or "
+             "--..._column")
 
 
-def _places(roles: Roles, table: Table) -> Dict[str, int]:
-    """Where the columns are that are said, by their roles."""
+def _given_positions(roles: Roles, table: Table) -> Dict[str, int]:
+    """Role → index of its column, of the roles that are given."""
     return {role: table.position(column, role)
             for role, column in roles._asdict().items() if column is not None}
 
 
-def _roles(found: Dict[str, int], said: Roles, table: Table) -> Roles:
-    """The columns by their names, or their numbers where those say more."""
+def _roles(found: Dict[str, int], given: Roles, table: Table) -> Roles:
+    """The columns as given; a detected one by its name, or its number if the name is ambiguous."""
     def column(position: int) -> str:
         name = table.names[position] if table.names else ""
         return name if table.names.count(name) == 1 else str(position + 1)
 
-    return Roles(*(getattr(said, role) or (column(found[role]) if role in found else None)
+    return Roles(*(getattr(given, role) or (column(found[role]) if role in found else None)
                    for role in Roles._fields))
 
 
 def _find_by_name(found: Dict[str, int], role: str, table: Table,
                   candidates: Sequence[str]) -> None:
-    """Adds the column of this role, if it is open, where a free column has such a name."""
+    """Adds a free column with one of these names as the role's, if the role has none yet."""
     free = [(name.lower(), position) for position, name in enumerate(table.names)
             if position not in found.values()]
     for candidate in candidates if role not in found else ():
@@ -218,13 +227,13 @@ def _find_by_name(found: Dict[str, int], role: str, table: Table,
 
 def _find_by_values(found: Dict[str, int], role: str, table: Table,
                     rank: Callable[[List[Any]], Any]) -> None:
-    """Adds the column of this role, if it is open: the free one whose values rank lowest."""
+    """Adds the free column whose values rank lowest as the role's, if the role has none yet."""
     if role in found:
         return
     free = [position for position in range(table.width) if position not in found.values()]
     if not free:
-        raise UserError(f"{table.path}: no column is left for the {role} ({table.described()}); "
-                        f"say with --{role}_column where it is")
+        raise UserError(f"{table.path}: no column is left for the {role} ({table.describe()}); "
+                        f"name it with --{role}_column")
     found[role] = min(free, key=lambda position: rank(table.column(position)))
 
 
@@ -233,14 +242,21 @@ def _mean_length(values: Sequence[Any]) -> float:
 
 
 def split_of(table: Table, roles: Roles, reference: Table, *, labelled: bool) -> Split:
-    """Where a file's rows hold what `roles` says of `reference`, the label if asked for."""
+    """The file as a split whose columns are those that `roles` means in the file `reference`.
+
+    Args:
+        labelled: whether the labels are read.
+
+    Raises:
+        UserError: a column is missing, or two roles have the same one.
+    """
     both_named = bool(table.names and reference.names)
     if roles.label and not labelled and not both_named and table.width == reference.width - 1:
         roles = _without_label(roles, reference)
     wanted = {"text": roles.text, "text_pair": roles.text_pair}
     if labelled:
         wanted["label"] = roles.label
-    positions = {role: _place(column, role, table, reference)
+    positions = {role: _position_in(table, column, role, reference)
                  for role, column in wanted.items() if column is not None}
     if len(set(positions.values())) < len(positions):
         raise UserError(f"{table.path}: --text_column, --text_pair_column and --label_column must "
@@ -255,8 +271,8 @@ def split_of(table: Table, roles: Roles, reference: Table, *, labelled: bool) ->
     return Split(table.path, columns, table.format, keys)
 
 
-def _place(column: str, role: str, table: Table, reference: Table) -> int:
-    """Where a column of `reference` is: under its name, or else its number is that of both."""
+def _position_in(table: Table, column: str, role: str, reference: Table) -> int:
+    """The index in `table` of a column of `reference`: by its name, or else by its number."""
     if table is not reference and table.names and reference.names:
         name = reference.names[reference.position(column, role)]
         if table.names.count(name) == 1:
@@ -265,7 +281,7 @@ def _place(column: str, role: str, table: Table, reference: Table) -> int:
 
 
 def _without_label(roles: Roles, reference: Table) -> Roles:
-    """The numbers of the columns in a file that has all columns of `reference` but the label."""
+    """The columns' numbers in a file that has the columns of `reference` without the label's."""
     label = reference.position(roles.label, "label")
 
     def shifted(column: Optional[str], role: str) -> Optional[str]:

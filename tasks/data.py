@@ -1,4 +1,4 @@
-"""Turns a task's examples into token ids in a store, and token ids into batches."""
+"""Tokenizes a task's examples into a store, and reads batches from it."""
 
 import abc
 import json
@@ -84,10 +84,10 @@ class TextSet(TrainingSet):
 
 def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str, *,
                dynamic_padding: bool) -> TextSet:
-    """Opens the tokenized examples of a file, preparing them first if needed.
+    """Opens the tokenized examples of a file; tokenizes them if the store does not have them yet.
 
     Raises:
-        UserError: the file does not have the columns and labels of the task.
+        UserError: the file does not have the task's columns and labels.
     """
     content = [content_hash(split, data_dir, os.path.join(store_dir, "hashes.json")),
                split.columns, getattr(split, "keys", ()), getattr(split, "format", "processor")]
@@ -123,9 +123,9 @@ def encode_texts(examples: List[Example], kind: label_types.Kind,
 
 def _encode(examples: List[Example], encoding: Encoding,
             kind: Optional[label_types.Kind]) -> store.Chunk:
-    """The store's columns for some examples."""
+    """Tokenizes examples into a chunk of the store."""
     chunk = encode_texts_and_pairs([example.text_a for example in examples],
                                    [example.text_b or "" for example in examples], encoding)
     if kind:
-        chunk["label"] = kind.stored([example.label for example in examples])
+        chunk["label"] = kind.to_chunk([example.label for example in examples])
     return chunk

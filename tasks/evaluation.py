@@ -1,4 +1,4 @@
-"""What a trained model makes of a task's dev and test sets: scores and predictions, in files."""
+"""Evaluates a trained model on a task's dev set and predicts its test set; writes the results."""
 
 import math
 import os
@@ -18,40 +18,40 @@ from tasks.data import TextSet
 from tasks.table import Task
 from tasks.training import Data, Job
 
-# The results that the original writes, in its order; ours follow.
+# The results that Google's run_classifier writes, in its order; the others follow.
 _ORIGINAL_KEYS = ("eval_accuracy", "eval_loss", "global_step", "loss")
 
 Logits = Callable[[TextSet, int], np.ndarray]  # (set, per-replica batch size) -> [n, classes]
 
 
 class Evaluation(NamedTuple):
-    """How the model does on the dev set."""
-    results: Dict[str, float]  # of eval_results.txt, in its order
-    labels: np.ndarray  # as the task's kind has them, [n] or [n, classes]
-    predicted: np.ndarray  # likewise
-    errors: np.ndarray  # see `Kind.errors`, [n]
+    """The evaluation of a model on the dev set."""
+    results: Dict[str, float]  # in the order of eval_results.txt
+    labels: np.ndarray  # [n] or [n, classes], see label_types
+    predicted: np.ndarray  # like `labels`
+    errors: np.ndarray  # [n], see `Kind.errors`
     per_class: List[Dict[str, Any]]
     confusion_matrix: List[List[int]]
 
 
 def score(job: Job, data: Data, predict_batch_size: int = 1) -> Optional[Evaluation]:
-    """Evaluates `data.dev` and predicts `data.test`, each where it holds sets.
+    """Evaluates the sets of `data.dev` and predicts those of `data.test`.
 
     Returns:
-        The evaluation of the dev set, not of a mismatched one; None without a dev set.
+        The evaluation of the dev set (not of the mismatched one); None without a dev set.
 
     Raises:
-        UserError: there is no trained model, or the one there is does not fit.
+        UserError: there is no trained model, or it does not match the job.
     """
     checkpoint = trained_checkpoint(job)
-    log.info(f"Scoring {checkpoint.path} (step {checkpoint.global_step})")
+    log.info(f"Predicting with {checkpoint.path} (step {checkpoint.global_step})")
     any_set = next(iter({**data.dev, **data.test}.values()))
     with Predictor(job.forward, any_set.source(with_labels=False), job.devices) as predictor:
         predictor.restore(checkpoint)
 
         def logits(texts: TextSet, per_replica_batch_size: int) -> np.ndarray:
             source = texts.source(with_labels=False)
-            with Counter("Scoring", unit="examples", total=len(texts)) as counter:
+            with Counter("Predicting", unit="examples", total=len(texts)) as counter:
                 return predictor.predict(
                     source, per_replica_batch_size, counter.advance)["logits"]
 
@@ -64,7 +64,7 @@ def score(job: Job, data: Data, predict_batch_size: int = 1) -> Optional[Evaluat
 
 
 def evaluator(job: Job, dev: Mapping[str, TextSet]) -> ContextManager[Evaluate]:
-    """A function that evaluates checkpoints on the dev set, not on a mismatched one."""
+    """A function that evaluates checkpoints on the dev set (not on the mismatched one)."""
     return inference.evaluator(
         lambda checkpoint: job.forward, lambda: dev[""].source(with_labels=False), job.devices,
         job.settings.evaluation.eval_batch_size,
@@ -72,23 +72,27 @@ def evaluator(job: Job, dev: Mapping[str, TextSet]) -> ContextManager[Evaluate]:
 
 
 def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
-    """The best or newest one of the output directory, or else the one given."""
+    """The best or else the newest checkpoint of the output directory, or else --init_checkpoint.
+
+    Raises:
+        UserError: there is none, it belongs to another run, or it has no classifier.
+    """
     output_dir, given = job.settings.output_dir, job.settings.init_checkpoint
     run_record.check(output_dir, job.facts())
     checkpoint = checkpoints.best(output_dir) or given
     if not checkpoint:
-        raise UserError(f"--output_dir={output_dir} holds no trained model; train one "
+        raise UserError(f"--output_dir={output_dir} has no trained model; train one "
                         "(--do_train), or give one as --init_checkpoint")
     if "output_weights" not in checkpoint.shapes:
-        raise UserError(f"--init_checkpoint={checkpoint.path} has no classifier's head "
-                        "(output_weights), as a model that is not fine-tuned; train it first "
-                        "(--do_train), or give a fine-tuned one")
+        raise UserError(f"--init_checkpoint={checkpoint.path} has no classification layer "
+                        "(output_weights): it is not fine-tuned; train it first (--do_train), or "
+                        "give a fine-tuned one")
     return checkpoint
 
 
 def _evaluate(job: Job, sets: Mapping[str, TextSet], logits: Logits,
               global_step: int) -> Evaluation:
-    """Writes eval_results.txt, `name = value` lines, and eval_results.json, with all there is."""
+    """Evaluates the sets and writes eval_results.txt and eval_results.json."""
     evaluations = {
         suffix: _evaluation(job.task, texts, logits(texts, job.settings.evaluation.eval_batch_size))
         for suffix, texts in sets.items()}
@@ -104,10 +108,11 @@ def _evaluate(job: Job, sets: Mapping[str, TextSet], logits: Logits,
 
 def write_results(output_dir: str, scores: Mapping[str, float], details: Mapping[str, Any],
                   global_step: int) -> Dict[str, float]:
-    """Writes and says the scores of a model; "eval_loss" must be among them.
+    """Writes and logs the metrics of a model, as lines `name = value` and as JSON.
 
     Args:
-        details: what eval_results.json holds beside the scores, JSON values.
+        scores: metric → value; must have "eval_loss".
+        details: JSON values for eval_results.json alone.
 
     Returns:
         The scores in the order of eval_results.txt.
@@ -118,7 +123,7 @@ def write_results(output_dir: str, scores: Mapping[str, float], details: Mapping
     lines = [f"{name} = {value}" for name, value in results.items()]
     files.write_text(os.path.join(output_dir, "eval_results.txt"),
                      "".join(f"{line}\n" for line in lines))
-    # JSON has no NaN, which a correlation may be.
+    # A correlation can be NaN, which JSON does not have.
     figures = {name: value if math.isfinite(value) else None for name, value in results.items()}
     files.write_json(os.path.join(output_dir, "eval_results.json"), {**figures, **details})
     summaries.write_evaluation(output_dir, results, global_step)
@@ -131,7 +136,7 @@ def write_results(output_dir: str, scores: Mapping[str, float], details: Mapping
 def _evaluation(task: Task, texts: TextSet, logits: np.ndarray) -> Evaluation:
     kind, labels = task.kind, texts.labels
     scores = kind.scores(logits)
-    predicted = kind.predicted(scores)
+    predicted = kind.predicted_labels(scores)
     return Evaluation(
         metrics.evaluate(task.metrics, labels, predicted, kind.losses(logits, labels)),
         labels, predicted, kind.errors(scores, labels),
@@ -140,16 +145,16 @@ def _evaluation(task: Task, texts: TextSet, logits: np.ndarray) -> Evaluation:
 
 
 def _predict(job: Job, texts: TextSet, logits: np.ndarray, suffix: str) -> None:
-    """Writes what the model predicts, in input order.
+    """Writes a line for each example, in the order of the input.
 
-    test_results.tsv has a line of class probabilities (or one number) per example, and
-    predict.txt a label (or the number).
+    test_results.tsv has the probabilities of the classes (or the number), predict.txt the
+    predicted label (or the number).
     """
     kind = job.task.kind
     scores = kind.scores(logits)
     _write(job, f"test_results{suffix}.tsv",
            ("\t".join(f"{value:.9g}" for value in row) for row in scores))
-    _write(job, f"predict{suffix}.txt", map(kind.written, kind.predicted(scores)))
+    _write(job, f"predict{suffix}.txt", map(kind.format_label, kind.predicted_labels(scores)))
     log.info(f"Predicted {len(texts):,} examples: {job.settings.output_dir}/predict{suffix}.txt")
 
 

@@ -1,4 +1,4 @@
-"""Reads the examples of a task's files, checking row by row."""
+"""Streams the examples of a task's files and checks each row."""
 
 import os
 from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
@@ -15,13 +15,13 @@ AnySplit = Union[Split, processors.ProcessorSplit]
 
 
 class Example(NamedTuple):
-    """One text or pair of texts. `label` is as the task's kind has it, or None in a test set."""
+    """A text or a pair of texts, with its label as `Kind.parse` returns it; None in a test set."""
     text_a: str
     text_b: Optional[str]
     label: Any
 
 
-# Line number, from 1; fields, of JSON those that the task reads; example.
+# Line number, from 1; fields (in JSON only those that the task reads); example.
 ParsedRow = Tuple[int, List[str], Example]
 
 
@@ -58,13 +58,13 @@ def read_split(split: AnySplit, data_dir: str, kind: Optional[Kind] = None, *,
 
 
 def read_rows(task: Task, split: Split, data_dir: str) -> Iterator[ParsedRow]:
-    """Streams the rows of a file that hold an example, as fields and as an example."""
+    """Streams the rows of a file that hold an example, as fields and parsed."""
     path = os.path.join(data_dir, split.file)
     yield from _parsed(_Parser(task.kind, split, path), split, path)
 
 
 def content_hash(split: AnySplit, data_dir: str, memory_path: str) -> str:
-    """Identifies a set's content; files are remembered as in `files.content_hash`."""
+    """Identifies a set's content. `memory_path`: see `files.content_hash`."""
     if isinstance(split, processors.ProcessorSplit):
         return processors.digest(split, data_dir)
     path = files.require_file(os.path.join(data_dir, split.file), "the task's file")
@@ -80,7 +80,7 @@ def _processed(split: processors.ProcessorSplit, data_dir: str,
                 label = kind.parse(str(example.label))
             except ValueError as error:
                 raise UserError(f"--processor: the label of {split.file} example {example.guid!r} "
-                                f"is {example.label!r}, and it must be {error}") from error
+                                f"is {example.label!r}, and must be {error}") from error
         yield Example(_text(split, example, example.text_a),
                       None if example.text_b is None else _text(split, example, example.text_b),
                       label)
@@ -129,7 +129,7 @@ class _Parser:
         self._short_rows = self._blank_rows = self._empty_texts = 0
 
     def parse(self, line_number: int, fields: List[str]) -> Optional[Example]:
-        """The example of a row; None for a row that the task skips."""
+        """The example of a row; None if the row is skipped."""
         columns = self._columns
         if columns.width is not None:
             if columns.width > 1 and len(fields) == 1 and not fields[0].strip():
@@ -154,10 +154,10 @@ class _Parser:
         return example
 
     def report(self) -> None:
-        """Warns about odd but harmless rows."""
+        """Warns of skipped rows and empty texts."""
         if self._short_rows:
-            log.warn(f"{self._path}: skipped {self._short_rows} rows with too few columns, as the "
-                     "published file of this task has some")
+            log.warn(f"{self._path}: skipped {self._short_rows} rows with too few columns; the "
+                     "published file of this task has such rows")
         if self._blank_rows:
             log.warn(f"{self._path}: skipped {self._blank_rows} blank lines")
         if self._empty_texts:
@@ -168,10 +168,10 @@ class _Parser:
             return self.kind.parse(text)
         except ValueError as error:
             raise UserError(f"{self._path}, line {line_number}: the label is {_brief(text)}, and "
-                            f"it must be {error}") from error
+                            f"must be {error}") from error
 
 
 def _brief(value: Any) -> str:
-    """A value, shortened to fit into a message."""
+    """The value, shortened for an error message."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,7 +1,7 @@
-"""Exports a trained model for other programs: a SavedModel with all that belongs to it.
+"""Exports a trained model for other programs.
 
-`<output_dir>/export/` holds the SavedModel, in `assets.extra` the vocabulary, the labels and
-the settings, and a model card.
+`<output_dir>/export/` holds a SavedModel, a model card, and, in `assets.extra`, the vocabulary,
+the labels and the model's config.
 """
 
 import os
@@ -20,46 +20,46 @@ FROZEN_GRAPH = "frozen_graph.pb"
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
-def _one_class(logits: tf.Tensor) -> Dict[str, tf.Tensor]:
+def _single_label_outputs(logits: tf.Tensor) -> Dict[str, tf.Tensor]:
     return {"probabilities": tf.nn.softmax(logits),
             "label_index": tf.argmax(logits, axis=-1)}
 
 
-# Kind of the labels → the outputs that [batch, outputs] of the model mean.
+# Name of a label kind → a function from logits, [batch, num_outputs], to the export's outputs.
 _OUTPUTS: Dict[str, Callable[[tf.Tensor], Dict[str, tf.Tensor]]] = {
-    label_types.OneClass.name: _one_class,
-    label_types.SeveralClasses.name: lambda logits: {"probabilities": tf.sigmoid(logits)},
-    label_types.Number.name: lambda logits: {"value": tf.squeeze(logits, -1)},
+    label_types.SingleLabel.name: _single_label_outputs,
+    label_types.MultiLabel.name: lambda logits: {"probabilities": tf.sigmoid(logits)},
+    label_types.Regression.name: lambda logits: {"value": tf.squeeze(logits, -1)},
 }
 
 
-def target(output_dir: str) -> str:
-    """The folder for a model's export. Raises a UserError if something else is there."""
+def export_folder(output_dir: str) -> str:
+    """The folder that the export is written to. Raises a UserError if it holds something else."""
     folder = os.path.join(output_dir, "export")
     if saved_model.is_there(output_dir):
-        raise UserError(f"--output_dir={output_dir} is an export itself; --do_export needs the "
+        raise UserError(f"--output_dir={output_dir} is an export; --do_export needs the output "
                         "directory of the training")
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise UserError(f"{folder} is a file, and --do_export writes a folder of that name; "
                         "move it away")
     if os.path.isdir(folder) and os.listdir(folder) and not saved_model.is_there(folder):
-        raise UserError(f"{folder} holds something else than an export (no "
-                        f"{saved_model.GRAPH_FILE}), which --do_export will not replace; "
-                        "move it away")
+        raise UserError(f"{folder} is not empty and not an export (it has no "
+                        f"{saved_model.GRAPH_FILE}): --do_export does not overwrite it; move it "
+                        "away")
     return folder
 
 
 def write(output_dir: str, frozen_type: Optional[str]) -> None:
-    """Exports the newest checkpoint of a training's directory; replaces an earlier export.
+    """Exports the best or else the newest checkpoint of a training; replaces an earlier export.
 
     Args:
-        frozen_type: of the weights in a frozen graph beside the SavedModel, one of
-            `saved_model.FLOAT_TYPES`; None for no such graph.
+        frozen_type: also writes a frozen graph whose weights have this type, one of
+            `saved_model.FLOAT_TYPES`.
 
     Raises:
         UserError: there is no trained model.
     """
-    folder = target(output_dir)
+    folder = export_folder(output_dir)
     model, checkpoint = model_folder.load(output_dir), model_folder.checkpoint_of(output_dir)
 
     def build() -> saved_model.Signature:
@@ -80,7 +80,7 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
 
 
 def _signature(model: model_folder.TrainedModel) -> saved_model.Signature:
-    """The model over int32 [batch, length] inputs of any size, in the default graph."""
+    """Builds the model in the default graph, with int32 inputs [batch, length] of any size."""
     kind = model.kind
     inputs = {name: tf.placeholder(tf.int32, [None, None], name=name) for name in INPUTS}
     with modeling.copied_layers():

@@ -1,8 +1,8 @@
-"""What a label can be: one class, any number of classes, or a number.
+"""The kinds of labels: exactly one class, any number of classes, or a number.
 
-A kind knows how a label is written, how it is stored, what the model is trained towards,
-and what the model's outputs mean. Labels of n examples are arrays [n], [n, classes] for
-several classes at once.
+A kind parses labels, stores them, computes the loss of a model's logits, and turns the logits
+into predictions. The labels of n examples are an array [n], or [n, classes] (0 or 1) if an
+example can have several classes.
 """
 
 import math
@@ -14,48 +14,51 @@ from engine.data.store import Column, Records
 
 
 class Kind:
-    """How the labels of a task are read, stored, predicted and written."""
+    """How the labels of a task are parsed, stored, predicted and formatted."""
     name: str
-    column: Column  # of the store
+    column: Column  # the type of the labels in the store
     num_outputs: int  # of the model
-    labels: Tuple[str, ...] = ()  # the classes; none for a number
-    separator: str = ""  # between the labels of an example, where it may have several
+    labels: Tuple[str, ...] = ()  # names of the classes; empty for a regression
+    separator: str = ""  # between the labels of one example; empty if it has exactly one
 
     def parse(self, text: str) -> Any:
-        """A label as Python holds it. Raises ValueError with what it must be."""
+        """Parses a label. Raises ValueError, whose message completes "the label must be"."""
         raise NotImplementedError
 
-    def stored(self, labels: List[Any]) -> Any:
-        """The labels of some examples as a chunk of the store's column."""
+    def to_chunk(self, labels: List[Any]) -> Any:
+        """Parsed labels as a chunk of the store's column."""
         return np.array(labels)
 
     def targets(self, records: Records, indices) -> np.ndarray:
-        """The labels of these records."""
+        """The labels of these records, [n] or [n, classes]."""
         return records.scalars("label", indices)
 
     def losses(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """The loss of each example, [n]."""
+        """The loss of each example, [n], from logits [n, num_outputs]."""
         raise NotImplementedError
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
-        """Probabilities [n, classes], or the number [n, 1], from the model's outputs."""
+        """Probabilities [n, classes], or a regression's predicted numbers [n, 1]."""
         raise NotImplementedError
 
-    def predicted(self, scores: np.ndarray) -> np.ndarray:
-        """What the scores say, as labels are."""
+    def predicted_labels(self, scores: np.ndarray) -> np.ndarray:
+        """The predictions, in the form of labels: [n] or [n, classes]."""
         raise NotImplementedError
 
     def errors(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """How wrong each prediction is, [n]: 0 where it is right, else how sure of it the model."""
+        """How wrong each prediction is, [n]: 0 if it is right, else the model's confidence in it.
+
+        For a regression, the absolute difference.
+        """
         raise NotImplementedError
 
-    def written(self, label: Any) -> str:
-        """A label, or one row of what `predicted` returns, for people."""
+    def format_label(self, label: Any) -> str:
+        """The text of one label or of one row of `predicted_labels`."""
         raise NotImplementedError
 
 
-class OneClass(Kind):
-    """Exactly one of the labels; softmax and cross-entropy."""
+class SingleLabel(Kind):
+    """Exactly one label for each example; trained with softmax cross-entropy."""
     name = "classes"
     column = Column("int32", ragged=False)
 
@@ -78,18 +81,18 @@ class OneClass(Kind):
     def scores(self, logits):
         return np.exp(log_softmax(logits))
 
-    def predicted(self, scores):
+    def predicted_labels(self, scores):
         return scores.argmax(axis=1)
 
     def errors(self, scores, labels):
-        return np.where(self.predicted(scores) == labels, 0.0, scores.max(axis=1))
+        return np.where(self.predicted_labels(scores) == labels, 0.0, scores.max(axis=1))
 
-    def written(self, label) -> str:
+    def format_label(self, label) -> str:
         return self.labels[int(label)]
 
 
-class SeveralClasses(Kind):
-    """Any number of the labels, none included; a sigmoid and cross-entropy for each."""
+class MultiLabel(Kind):
+    """Any number of labels for each example, also none; trained with sigmoid cross-entropy."""
     name = "multi_label"
     column = Column("int32", ragged=True)
 
@@ -106,7 +109,7 @@ class SeveralClasses(Kind):
             raise ValueError(f"made of {_listed(self.labels)}, and {unknown!r} is none of them")
         return tuple(sorted({self._indices[name] for name in names}))
 
-    def stored(self, labels):
+    def to_chunk(self, labels):
         lengths = np.array([len(label) for label in labels], np.int64)
         return np.array([index for label in labels for index in label], np.int32), lengths
 
@@ -118,29 +121,28 @@ class SeveralClasses(Kind):
 
     def losses(self, logits, labels):
         logits = logits.astype(np.float64)
-        # -log sigmoid(x) where the label holds, -log sigmoid(-x) where it does not.
+        # -log sigmoid(x) for a label that the example has, -log sigmoid(-x) for the others.
         return np.logaddexp(0.0, np.where(labels > 0, -logits, logits)).mean(axis=1)
 
     def scores(self, logits):
         return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
 
-    def predicted(self, scores):
+    def predicted_labels(self, scores):
         return (scores >= 0.5).astype(np.float32)
 
     def errors(self, scores, labels):
-        wrong = self.predicted(scores) != labels
+        wrong = self.predicted_labels(scores) != labels
         return np.where(wrong, np.maximum(scores, 1.0 - scores), 0.0).max(axis=1)
 
-    def written(self, label) -> str:
+    def format_label(self, label) -> str:
         return self.separator.join(self.labels[index] for index in np.flatnonzero(label))
 
 
-# That a label can be: the store's type has no larger ones.
-_LARGEST_NUMBER = float(np.finfo(np.float32).max)
+_LARGEST_NUMBER = float(np.finfo(np.float32).max)  # that the store's column can hold
 
 
-class Number(Kind):
-    """A number; the squared error."""
+class Regression(Kind):
+    """A number for each example; trained with the squared error."""
     name = "regression"
     column = Column("float32", ragged=False)
     num_outputs = 1
@@ -160,41 +162,39 @@ class Number(Kind):
     def scores(self, logits):
         return logits
 
-    def predicted(self, scores):
+    def predicted_labels(self, scores):
         return scores[:, 0].astype(np.float64)
 
     def errors(self, scores, labels):
-        return np.abs(self.predicted(scores) - labels)
+        return np.abs(self.predicted_labels(scores) - labels)
 
-    def written(self, label) -> str:
+    def format_label(self, label) -> str:
         return f"{float(label):.9g}"
 
 
 def to_json(kind: Kind) -> Dict[str, Any]:
-    """What `from_json` makes the kind of again."""
+    """The kind as JSON values, for `from_json`."""
     return {"kind": kind.name, "labels": kind.labels,
             "label_separator": kind.separator}
 
 
 def from_json(values: Mapping[str, Any]) -> Kind:
-    if values["kind"] == Number.name:
-        return Number()
-    if values["kind"] == SeveralClasses.name:
-        return SeveralClasses(values["labels"], values["label_separator"])
-    return OneClass(values["labels"])
+    """The kind that `to_json` described."""
+    if values["kind"] == Regression.name:
+        return Regression()
+    if values["kind"] == MultiLabel.name:
+        return MultiLabel(values["labels"], values["label_separator"])
+    return SingleLabel(values["labels"])
 
 
 def split_labels(text: Union[str, List[str]], separator: str) -> List[str]:
-    """The labels that a text of several holds; spaces around them do not count.
-
-    A list of them, as JSON may have, is as good.
-    """
+    """Splits a text into labels and strips them. A list of labels, as in JSON, is only stripped."""
     names = text.split(separator) if isinstance(text, str) else text
     return [name.strip() for name in names if name.strip()]
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Of [n, classes], in float64."""
+    """Log-probabilities [n, classes], in float64."""
     shifted = logits.astype(np.float64)
     shifted -= shifted.max(axis=1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

@@ -1,23 +1,22 @@
-"""The metrics of the tasks, through scikit-learn and SciPy, on the host."""
+"""The metrics of the tasks, computed by scikit-learn and SciPy."""
 
 import math
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
 import numpy as np
 
-from tasks.label_types import Kind, OneClass
+from tasks.label_types import Kind, SingleLabel
 
-# Of more classes than this, the confusion matrix is no longer written out.
-_MOST_CLASSES_IN_A_MATRIX = 100
+_MAX_MATRIX_CLASSES = 100  # with more classes, no confusion matrix is written
 
 
 class Metric(NamedTuple):
-    """A score of predictions against labels: class indices, or numbers in a regression."""
-    name: str  # of its line in eval_results.txt
+    """A function of labels and predictions, which have the form that label_types describes."""
+    name: str  # in eval_results.txt
     score: Callable[[np.ndarray, np.ndarray], float]  # (labels [n], predicted [n])
 
 
-# scikit-learn takes a second to import: only a run that scores something waits for it.
+# scikit-learn takes a second to import, so it is imported only when a metric is computed.
 def _accuracy(labels, predicted):
     from sklearn.metrics import accuracy_score
     return accuracy_score(labels, predicted)
@@ -39,7 +38,7 @@ def _micro_f1(labels, predicted):
 
 
 def _macro_f1(labels, predicted):
-    """Over the classes that occur, among the labels or the predictions."""
+    """The mean over the classes that occur in the labels or the predictions."""
     from sklearn.metrics import f1_score
     return f1_score(labels, predicted, average="macro", zero_division=0)
 
@@ -55,7 +54,7 @@ def _spearman(labels, predicted):
 
 
 def _correlation(function, labels, predicted):
-    """NaN, as there is none, where all labels or all predictions are the same."""
+    """The correlation; NaN (it is undefined) if all labels or all predictions are equal."""
     if np.ptp(labels) == 0 or np.ptp(predicted) == 0:
         return math.nan
     return function(labels, predicted)[0]
@@ -72,14 +71,14 @@ spearman = Metric("spearman", _spearman)
 
 def evaluate(metrics: Sequence[Metric], labels: np.ndarray, predicted: np.ndarray,
              per_example_loss: np.ndarray) -> Dict[str, float]:
-    """The metrics and the mean loss of n predictions, under the names of the results file."""
+    """The metrics and the mean loss of n predictions, by their names in eval_results.txt."""
     results = {metric.name: float(metric.score(labels, predicted)) for metric in metrics}
     results["eval_loss"] = float(np.mean(per_example_loss, dtype=np.float64))
     return results
 
 
 def per_class(kind: Kind, labels: np.ndarray, predicted: np.ndarray) -> List[Dict[str, Any]]:
-    """Precision, recall, F1 and number of examples of each class; empty for a regression."""
+    """Precision, recall, F1 and the number of examples of each class; empty for a regression."""
     from sklearn.metrics import precision_recall_fscore_support
     names = kind.labels
     if not names:
@@ -92,8 +91,8 @@ def per_class(kind: Kind, labels: np.ndarray, predicted: np.ndarray) -> List[Dic
 
 
 def confusion_matrix(kind: Kind, labels: np.ndarray, predicted: np.ndarray) -> List[List[int]]:
-    """[label, prediction]; empty where it has no meaning or would be too large to look at."""
+    """Counts by [label][prediction]; empty unless each example has one of a few classes."""
     from sklearn.metrics import confusion_matrix as count
-    if not isinstance(kind, OneClass) or kind.num_outputs > _MOST_CLASSES_IN_A_MATRIX:
+    if not isinstance(kind, SingleLabel) or kind.num_outputs > _MAX_MATRIX_CLASSES:
         return []
     return count(labels, predicted, labels=np.arange(kind.num_outputs)).tolist()

@@ -1,4 +1,4 @@
-"""The page that goes with an exported model: what it is, how good, and how to use it."""
+"""The README.md of an exported model: its labels, its metrics and how to use it."""
 
 import os
 from typing import Any, Iterable, List, Optional
@@ -9,14 +9,13 @@ from tasks import report_facts
 from tasks.label_types import Kind
 from tasks.model_folder import TrainedModel
 
-# Of more labels than this, the page shows the first ones; `task.json` has them all.
-_MOST_LABELS = 100
+_MAX_LABELS = 100  # on the page; task.json has all of them
 
 _OUTPUTS = {
-    "classes": "`probabilities`, float32 `[batch, {count}]`, the classes in the order above; "
-               "`label_index`, int64 `[batch]`, the likeliest, from 0",
-    "multi_label": "`probabilities`, float32 `[batch, {count}]`, of each label by itself, in the "
-                   "order above; an example has those from 0.5 on",
+    "classes": "`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
+               "`label_index`, int64 `[batch]`, the index of the likeliest label, from 0",
+    "multi_label": "`probabilities`, float32 `[batch, {count}]`, an independent one for each "
+                   "label, in the order above; predicted are the labels with at least 0.5",
     "regression": "`value`, float32 `[batch]`"}
 
 _USE = """\
@@ -30,12 +29,12 @@ Outputs: {outputs}.
 ```python
 import tensorflow as tf  # 2.x; 1.15 has tf.saved_model.load(session, ["serve"], folder)
 
-score = tf.saved_model.load("export").signatures["serving_default"]
-answers = score(input_ids=tf.constant(input_ids), input_mask=tf.constant(input_mask),
-                segment_ids=tf.constant(segment_ids))
+predict = tf.saved_model.load("export").signatures["serving_default"]
+outputs = predict(input_ids=tf.constant(input_ids), input_mask=tf.constant(input_mask),
+                  segment_ids=tf.constant(segment_ids))
 ```
 
-With the program that trained it, from texts to answers:
+The program that trained it predicts from texts:
 
 ```shell
 python -m tasks.predict --output_dir=export < texts.txt
@@ -43,21 +42,21 @@ python -m tasks.predict --output_dir=export < texts.txt
 """
 
 _FROZEN = """
-`frozen_graph.pb` is the same model as one GraphDef, its weights {float_type} constants; inputs
-and outputs have the names above. It computes with 32 bits.
+`frozen_graph.pb` is the same model as one GraphDef whose weights are {float_type} constants;
+inputs and outputs have the names above. It computes in float32.
 """
 
 
 def text(output_dir: str, model: TrainedModel, global_step: int,
          frozen_type: Optional[str]) -> str:
-    """The page, in Markdown, of the checkpoint at a step in a training's output directory."""
+    """The page, in Markdown, for the checkpoint at step `global_step` of a training."""
     record = run_record.load(output_dir)
     task_name = record.facts["task"] if record else "unknown"
     kind = model.kind
     settings = report_facts.settings(task_name, model.config, model.encoding, record)
     return "\n".join([
         f"# {task_name}: a fine-tuned BERT\n",
-        f"{_described(kind)}, for {'pairs of texts' if model.takes_pairs else 'single texts'}; "
+        f"{_describe(kind)}, for {'pairs of texts' if model.takes_pairs else 'single texts'}; "
         f"the model after training step {global_step}.\n",
         *_labels(kind),
         *_metrics(output_dir, global_step),
@@ -70,7 +69,7 @@ def text(output_dir: str, model: TrainedModel, global_step: int,
         + (_FROZEN.format(float_type=frozen_type) if frozen_type else "")])
 
 
-def _described(kind: Kind) -> str:
+def _describe(kind: Kind) -> str:
     return {"classes": f"One of {len(kind.labels):,} labels",
             "multi_label": f"Any number of {len(kind.labels):,} labels",
             "regression": "A number"}[kind.name]
@@ -79,22 +78,22 @@ def _described(kind: Kind) -> str:
 def _labels(kind: Kind) -> List[str]:
     if not kind.labels:
         return []
-    shown = [f"{index}. `{label}`" for index, label in enumerate(kind.labels[:_MOST_LABELS])]
-    left_out = len(kind.labels) - len(shown)
-    more = [f"\n… and {left_out:,} more, in `assets.extra/task.json`"] * bool(left_out)
+    shown = [f"{index}. `{label}`" for index, label in enumerate(kind.labels[:_MAX_LABELS])]
+    num_more = len(kind.labels) - len(shown)
+    more = [f"\n… and {num_more:,} more, in `assets.extra/task.json`"] * bool(num_more)
     return ["## Labels\n", *shown, *more, ""]
 
 
 def _metrics(output_dir: str, global_step: int) -> List[str]:
-    """Of the evaluation at this step, where there was one."""
+    """The metrics of the evaluation at this step, if there was one."""
     path = os.path.join(output_dir, "eval_results.json")
     results = files.read_json(path, "the evaluation") if os.path.exists(path) else {}
     if results.get("global_step") != global_step:
         return ["## Metrics\n", "This checkpoint was not evaluated.\n"]
-    # "loss" is the original's second name of "eval_loss".
+    # Google's run_classifier writes "eval_loss" a second time as "loss".
     figures = {name: value for name, value in results.items()
                if not isinstance(value, list) and name not in ("global_step", "loss")}
-    classes = results["per_class"][:_MOST_LABELS]
+    classes = results["per_class"][:_MAX_LABELS]
     return ["## Metrics\n", "On the dev set:\n",
             *_table(("metric", "value"), figures.items()),
             *(_table(classes[0], (row.values() for row in classes)) if classes else [])]

@@ -1,7 +1,7 @@
-"""The description in a trained model's directory, so that it can be used without more flags.
+"""Saves and loads the description of a trained model, so that it can be used without its flags.
 
-Beside the checkpoints, or in the assets of an export, are `task.json` (what the labels are, and
-how texts become ids), `vocab.txt` and `bert_config.json`.
+The description is beside the checkpoints, or in the assets of an export: `task.json` (the labels
+and the settings of tokenization), `vocab.txt` and `bert_config.json`.
 """
 
 import os
@@ -21,7 +21,7 @@ FILES = _TASK, _VOCAB, _CONFIG = label_config.FILE, "vocab.txt", "bert_config.js
 
 
 class TrainedModel(NamedTuple):
-    """A trained classifier, with all that is needed to use it."""
+    """All that is needed to predict with a model, except its variables."""
     kind: label_types.Kind  # of its labels
     takes_pairs: bool
     config: BertConfig
@@ -40,20 +40,21 @@ def save(output_dir: str, training_set: TrainingSet, config: BertConfig,
 
 
 def save_encoder(output_dir: str, config: BertConfig, encoding: Encoding) -> None:
-    """Writes the files that the folder of any model has beside its checkpoints."""
+    """Writes `vocab.txt` and `bert_config.json`, which describe any model."""
     with files.atomic_path(os.path.join(output_dir, _VOCAB)) as temporary:
         shutil.copyfile(encoding.vocab_file, temporary)
     files.write_text(os.path.join(output_dir, _CONFIG), config.to_json_string())
 
 
 def load(model_dir: str, flag: str = "--output_dir") -> TrainedModel:
-    """Reads what `save` wrote into the directory of a training or an export.
+    """Reads what `save` wrote.
 
     Args:
-        flag: the flag that names the directory, for messages.
+        model_dir: the output directory of a training, or an export.
+        flag: the flag that `model_dir` comes from, for error messages.
 
     Raises:
-        UserError: there is no such description.
+        UserError: the description is missing.
     """
     is_export = saved_model.is_there(model_dir)
     folder = os.path.join(model_dir, saved_model.ASSETS) if is_export else model_dir
@@ -70,10 +71,13 @@ def load(model_dir: str, flag: str = "--output_dir") -> TrainedModel:
 
 
 def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Checkpoint:
-    """The variables of an export, or the best or newest checkpoint of a training's directory.
+    """The variables of an export, or the best or else the newest checkpoint of a training.
+
+    Args:
+        flag: the flag that `model_dir` comes from, for error messages.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no checkpoint.
     """
     if saved_model.is_there(model_dir):
         return saved_model.open_variables(model_dir)
@@ -83,8 +87,8 @@ def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Che
     return checkpoint
 
 
-def known(directory: str) -> Optional[Tuple[label_types.Kind, bool]]:
-    """The kind of labels of the model there, and whether it takes pairs; None without a model."""
+def saved_labels(directory: str) -> Optional[Tuple[label_types.Kind, bool]]:
+    """The labels of a trained model and whether it takes pairs; None if there is no model."""
     path = os.path.join(directory, _TASK)
     if not os.path.exists(path) or not checkpoints.latest(directory):
         return None

@@ -1,4 +1,4 @@
-"""Predicts the labels of texts with a trained model: one line for each text, in their order.
+"""Predicts the labels of texts with a trained model: a line for each text, in their order.
 
   python -m tasks.predict --output_dir=out < texts.txt > predictions.tsv
 """
@@ -33,37 +33,38 @@ CUDA_VISIBLE_DEVICES shows.
   python -m tasks.predict --output_dir=out < texts.txt > predictions.tsv
   python -m tasks.predict --output_dir=out --input_file=texts.csv --output_file=predictions.jsonl
 
-Each line of standard input is a text, or, for a model that takes pairs, two texts with a tab
-between them. Files are .tsv, .txt (tab-separated), .csv or .jsonl; --text_column names the column
-of the texts. The output has a line for each text, in their order: TSV (a header line, then label
-and the probability of each label) or JSON lines."""
+On standard input, each line is a text, or two texts separated by a tab if the model takes pairs.
+Input files are .tsv, .txt (tab-separated), .csv or .jsonl; --text_column names their column of
+texts. The output has a line for each text, in the order of the input: TSV with a header line
+(the label, then the probability of each label), or JSON lines."""
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
-    flags.DEFINE_string("output_dir", None, "Where the model was trained, or its export.",
+    flags.DEFINE_string("output_dir", None, "The --output_dir of the training, or the export.",
                         flag_values=values)
-    flags.DEFINE_string("input_file", None, "The texts; default: standard input.",
+    flags.DEFINE_string("input_file", None, "File of texts, by default standard input.",
                         flag_values=values)
-    flags.DEFINE_string("output_file", None, "The predictions, .tsv or .jsonl; default: "
-                        "standard output.", flag_values=values)
-    flags.DEFINE_enum("format", None, ["tsv", "jsonl"], "Format of the predictions; default: by "
-                      "the output file's name, or tsv.", flag_values=values)
-    flags.DEFINE_string("text_column", None, "The column of the text, its name or its number, "
-                        "from 1; default: detected.", flag_values=values)
-    flags.DEFINE_string("text_pair_column", None, "The column of the second text.",
-                        flag_values=values)
+    flags.DEFINE_string("output_file", None, "File for the predictions, .tsv or .jsonl, by "
+                        "default standard output.", flag_values=values)
+    flags.DEFINE_enum("format", None, ["tsv", "jsonl"], "Format of the output, by default that of "
+                      "the extension of --output_file, or else tsv.", flag_values=values)
+    flags.DEFINE_string("text_column", None, "The column of the text: its name, or its number "
+                        "from 1; detected by default.", flag_values=values)
+    flags.DEFINE_string("text_pair_column", None, "The column of the second text; detected by "
+                        "default.", flag_values=values)
     flags.DEFINE_bool("header", None, "Whether the first line of --input_file names the columns; "
-                      "default: detected.", flag_values=values)
+                      "detected by default.", flag_values=values)
     settings.define_flags(values, PredictionSettings)
     device_flags.define(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads, predicts and writes, a bounded number of texts at a time."""
+    """Reads, predicts and writes a bounded number of texts at a time."""
     model_dir = settings.required(values, "output_dir")
-    batch_size = settings.of_flags(values, PredictionSettings).predict_batch_size
+    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
     devices = device_flags.find_devices(values, training=False)
     form = text_files.output_format(values.output_file, values.format)
@@ -71,23 +72,23 @@ def main(values: flags.FlagValues) -> None:
     chunks = in_chunks(_examples(values, model), data.CHUNK_EXAMPLES)
     first = next(chunks, None)
     with files.output(values.output_file) as file:
-        written = _writer(form, model.kind, file)
+        write = _writer(form, model.kind, file)
         if first is None:
-            log.warn("there is no text to score")
+            log.warn("the input has no texts")
             return
         forward = classifier.forward_of(model.config, model.kind.num_outputs)
         sets = (encode_texts(examples, model.kind, model.encoding)
                 for examples in itertools.chain([first], chunks))
-        _score(forward, sets, devices, checkpoint, batch_size, written)
+        _predict(forward, sets, devices, checkpoint, batch_size, write)
 
 
-def _score(forward: Forward, sets: Iterator[TextSet], devices: Devices,
-           checkpoint: checkpoints.Checkpoint, batch_size: int,
-           write: Callable[[np.ndarray], None]) -> None:
+def _predict(forward: Forward, sets: Iterator[TextSet], devices: Devices,
+             checkpoint: checkpoints.Checkpoint, batch_size: int,
+             write: Callable[[np.ndarray], None]) -> None:
     texts = next(sets)
     with Predictor(forward, texts.source(with_labels=False), devices) as predictor:
         predictor.restore(checkpoint)
-        with Counter("Scoring", unit="texts") as counter:
+        with Counter("Predicting", unit="texts") as counter:
             for texts in itertools.chain([texts], sets):
                 source = texts.source(with_labels=False)
                 logits = predictor.predict(source, batch_size, counter.advance)["logits"]
@@ -96,21 +97,21 @@ def _score(forward: Forward, sets: Iterator[TextSet], devices: Devices,
 
 def _examples(values: flags.FlagValues, model: model_folder.TrainedModel) -> Iterator[Example]:
     if values.input_file:
-        table = columns.read_head(_known(values.input_file), values.header)
-        said = columns.Roles(values.text_column, values.text_pair_column, None)
-        roles = columns.complete_texts(said, table, model.takes_pairs)
-        columns.report(table, roles, said)
+        table = columns.read_head(_input_file(values.input_file), values.header)
+        given = columns.Roles(values.text_column, values.text_pair_column, None)
+        roles = columns.complete_texts(given, table, model.takes_pairs)
+        columns.report(table, roles, given)
         split = columns.split_of(table, roles, table, labelled=False)
         yield from read_split(split, "")
         return
     for name in ("text_column", "text_pair_column", "header"):
         if values[name].present:
-            raise UserError(f"--{name} is for an --input_file; on standard input a line is a text")
+            raise UserError(f"--{name} needs --input_file; on standard input each line is a text")
     for line_number, line in text_files.lines_of(sys.stdin.buffer, "standard input"):
         yield _example_of_line(line_number, line, model.takes_pairs)
 
 
-def _known(path: str) -> str:
+def _input_file(path: str) -> str:
     if os.path.splitext(path)[1].lower() not in text_files.FORMATS:
         raise UserError(f"--input_file={path}: its name must end in one of "
                         f"{', '.join(text_files.FORMATS)}")
@@ -122,19 +123,19 @@ def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
         return Example(line, None, None)
     text_a, tab, text_b = line.partition("\t")
     if not tab:
-        raise UserError(f"standard input, line {line_number}: one text, and the model takes "
-                        "pairs, with a tab between the two")
+        raise UserError(f"standard input, line {line_number}: the model takes pairs of texts, "
+                        "separated by a tab, and this line has no tab")
     return Example(text_a, text_b, None)
 
 
 def _writer(form: str, kind: label_types.Kind, file: IO[str]) -> Callable[[np.ndarray], None]:
-    """A function that writes the predictions for some texts from their scores, [n, outputs]."""
+    """A function that writes the predictions for some texts, given their scores, [n, outputs]."""
     names = kind.labels
     if form == "tsv":
         file.write("\t".join(["label", *names]) + "\n")
 
     def write(scores: np.ndarray) -> None:
-        for row, label in zip(scores, map(kind.written, kind.predicted(scores))):
+        for row, label in zip(scores, map(kind.format_label, kind.predicted_labels(scores))):
             if form == "tsv":
                 fields = [label] + [f"{score:.9g}" for score in row if names]
                 file.write("\t".join(fields) + "\n")

@@ -1,4 +1,4 @@
-"""The original's data processors: a user's own classes that read files in their own way."""
+"""Data processors with Google's interface: classes of the user's that read the examples."""
 
 import functools
 import hashlib
@@ -29,15 +29,18 @@ class InputExample:
 
 
 class DataProcessor:
-    """Reads the examples of a task; a subclass implements a method for each set."""
+    """Base class of the users' data processors; a run calls the methods of the sets it needs."""
 
     def get_train_examples(self, data_dir: str) -> List[InputExample]:
+        """The training set, read from `data_dir`."""
         raise NotImplementedError()
 
     def get_dev_examples(self, data_dir: str) -> List[InputExample]:
+        """The dev set, read from `data_dir`."""
         raise NotImplementedError()
 
     def get_test_examples(self, data_dir: str) -> List[InputExample]:
+        """The test set, read from `data_dir`; its labels are not used."""
         raise NotImplementedError()
 
     def get_labels(self) -> List[str]:
@@ -46,7 +49,7 @@ class DataProcessor:
 
     @classmethod
     def _read_tsv(cls, input_file: str, quotechar: Optional[str] = None) -> List[List[str]]:
-        """The rows of a tab-separated file; quotes are text, as they are in the original."""
+        """The rows of a tab-separated file; quotes are ordinary characters, as in Google's."""
         return [fields for _, fields in text_files.tsv_rows(input_file)]
 
 
@@ -54,10 +57,10 @@ class ProcessorSplit(NamedTuple):
     """One set of a data processor."""
     processor: Any
     file: str  # the set's name: "train", "dev" or "test"
-    columns: Columns  # with a label or without
+    columns: Columns  # whether there are labels
 
 
-@functools.lru_cache(maxsize=1)  # called twice in a row: for the digest and for the examples
+@functools.lru_cache(maxsize=1)  # called twice in a row: for the digest, and for the examples
 def examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
     """The examples that the processor returns. Raises a UserError if there are none."""
     name = f"get_{split.file}_examples"
@@ -68,20 +71,21 @@ def examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
 
 
 def _call(processor: Any, name: str, *args: str) -> Any:
-    """Calls a method; raises a UserError if the class does not implement it."""
+    """Calls a method. Raises a UserError if the processor does not implement it."""
     method = getattr(processor, name, None)
     try:
         if method is not None:
             return method(*args)
     except NotImplementedError:
         pass
-    except (OSError, tf.errors.OpError) as error:  # the latter is gfile's
+    except (OSError, tf.errors.OpError) as error:  # tf.gfile raises the latter
         raise UserError(f"--processor: {name}: {error}") from error
-    raise UserError(f"--processor: {type(processor).__name__} lacks {name}, which this run needs")
+    raise UserError(f"--processor: {type(processor).__name__} does not implement {name}, which "
+                    "this run needs")
 
 
 def digest(split: ProcessorSplit, data_dir: str) -> str:
-    """A hash of what the processor returned."""
+    """A hash of the examples that the processor returned."""
     content = hashlib.sha256()
     for example in examples_of(split, data_dir):
         content.update(json.dumps([example.text_a, example.text_b, str(example.label)],
@@ -99,8 +103,8 @@ def make_task(specification: str) -> Task:
     names = _call(processor, "get_labels")
     if not isinstance(names, (list, tuple)):
         raise UserError(f"--processor={specification}: get_labels() returned a "
-                        f"{type(names).__name__}, and it must return a list of names")
-    # A regression's processors return no label, or None.
+                        f"{type(names).__name__}, and must return a list of names")
+    # For a regression, processors return no labels or [None].
     labels = tuple(str(name).strip() for name in names if name is not None)
     labelled, unlabelled = Columns(text_a=0, label=1), Columns(text_a=0)
     metrics = (scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman)
@@ -118,7 +122,7 @@ def _load(specification: str) -> Any:
     if spec is None:
         raise UserError(f"--processor={specification}: {path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses, for example, look up their own module there
+    sys.modules[spec.name] = module  # dataclasses look up the module of their class there
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:

@@ -1,4 +1,4 @@
-"""What the report page says of a fine-tuning: its settings, its curves, its mistakes."""
+"""Writes the report page of a fine-tuning: its settings, its curves and its worst mistakes."""
 
 import os
 from typing import Any, List, Optional, Sequence
@@ -14,8 +14,8 @@ from tasks.label_types import Kind
 from tasks.training import Job
 
 _FILE = "report.html"
-_MOST_MISTAKES = 20
-_MOST_CHARACTERS = 1000
+_MAX_MISTAKES = 20
+_MAX_CHARACTERS = 1000  # of a text on the page
 
 
 def write(job: Job, evaluation: Optional[Evaluation]) -> None:
@@ -29,7 +29,7 @@ def write(job: Job, evaluation: Optional[Evaluation]) -> None:
                                "replicas": job.devices.num_replicas,
                                **report_facts.environment()}},
         history=summaries.read_history(job.settings.output_dir),
-        # "loss" is the original's second name of "eval_loss".
+        # Google's run_classifier writes "eval_loss" a second time as "loss".
         evaluation=[(name, value) for name, value in (evaluation.results if evaluation else {})
                     .items() if name != "loss"])
     if evaluation:
@@ -47,30 +47,30 @@ def _confusion(job: Job, evaluation: Evaluation) -> Optional[report_page.Confusi
 
 
 def _mistakes(job: Job, evaluation: Evaluation) -> Sequence[report_page.Mistake]:
-    """The worst ones with their texts, which are read once more: the store has only ids."""
+    """The worst mistakes. Their texts are read again, because the store has only token ids."""
     kind, errors = job.task.kind, evaluation.errors
-    worst: List[int] = [int(index) for index in np.argsort(-errors, kind="stable")[:_MOST_MISTAKES]
+    worst: List[int] = [int(index) for index in np.argsort(-errors, kind="stable")[:_MAX_MISTAKES]
                         if errors[index] > 0]
     wanted, found = set(worst), {}
     if wanted:
-        for index, example in enumerate(
-                read_examples(job.task, job.task.dev, job.data_dir)):
+        for index, example in enumerate(read_examples(job.task, job.task.dev, job.data_dir)):
             if index in wanted:
                 found[index] = example
             if len(found) == len(wanted):
                 break
     return [report_page.Mistake(
-        _excerpt(found[index].text_a), _excerpt(found[index].text_b), _shown(kind, evaluation.labels[index]),
-        _shown(kind, evaluation.predicted[index]),
-        float(errors[index]) if kind.labels else None) for index in worst]
+        text_a=_excerpt(found[index].text_a),
+        text_b=_excerpt(found[index].text_b),
+        label=_shown(kind, evaluation.labels[index]),
+        predicted=_shown(kind, evaluation.predicted[index]),
+        probability=float(errors[index]) if kind.labels else None) for index in worst]
 
 
 def _excerpt(text: Optional[str]) -> Optional[str]:
-    """As much of a text as anyone reads on a page."""
-    if text is None or len(text) <= _MOST_CHARACTERS:
+    if text is None or len(text) <= _MAX_CHARACTERS:
         return text
-    return f"{text[:_MOST_CHARACTERS]} ..."
+    return f"{text[:_MAX_CHARACTERS]} ..."
 
 
 def _shown(kind: Kind, label: Any) -> Any:
-    return kind.written(label) or "none" if kind.labels else float(label)
+    return kind.format_label(label) or "none" if kind.labels else float(label)

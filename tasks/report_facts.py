@@ -1,4 +1,4 @@
-"""What the report page and the model card say of a run: its settings and its environment."""
+"""The settings and the environment of a run, as the report page and the model card show them."""
 
 import platform
 from typing import Any, Dict, Optional
@@ -9,23 +9,29 @@ from encoder.encoding import Encoding
 from engine.training.run_record import Record
 from modeling import BertConfig
 
+
 def settings(task_name: str, config: BertConfig, encoding: Encoding,
              record: Optional[Record]) -> Dict[str, Any]:
-    """Of the training as it was; of a model trained elsewhere (no record), only what is known."""
+    """The settings of the training, by name.
+
+    Args:
+        record: None for a model that was trained elsewhere: then only the model's settings.
+    """
     model = (f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
              f"{config.num_attention_heads} heads")
     return {"task": task_name, "model": model,
             "--max_seq_length": encoding.max_seq_length,
             "--do_lower_case": str(encoding.do_lower_case).lower(),
-            **{name: _said(value)
+            **{name: _shown(value)
                for name, value in (record.settings if record else {}).items()}}
 
 
 def environment() -> Dict[str, str]:
+    """The versions of TensorFlow and Python in this process, and its system."""
     return {"TensorFlow": tf.VERSION, "Python": platform.python_version(),
             "system": f"{platform.system()} {platform.machine()}"}
 
 
-def _said(value: Any) -> Any:
+def _shown(value: Any) -> Any:
     value = "none" if value is None else value
     return str(value).lower() if isinstance(value, bool) else value

@@ -1,7 +1,7 @@
-"""One HTML page about a run: how it learned, how good it is and where it errs.
+"""Renders the report of a run as one HTML page: its curves, its metrics and its mistakes.
 
-The page needs no network and runs no script. Its curves are drawn by matplotlib as SVG
-in the page, in the page's own colours and fonts; `report.html.j2` makes the rest.
+The page needs no network and runs no script. matplotlib draws the curves as inline SVG, in the
+colours and fonts of the page; `report.html.j2` is the template of the rest.
 """
 
 import io
@@ -15,11 +15,11 @@ import numpy as np
 from engine import files
 from engine.training.summaries import History
 
-# Up to so many classes, the cells of a confusion matrix have room for their numbers.
+# With more classes, the cells of a confusion matrix are too small for numbers.
 _MAX_NUMBERED_CLASSES = 20
-# From so many points on, the mean over a tenth of them is drawn over a noisy curve.
+# A noisy curve of at least so many points is overlaid with its moving mean over a tenth of them.
 _MIN_SMOOTHED_POINTS = 30
-# What matplotlib draws with, and the page's colour in its place, light or dark.
+# matplotlib draws with placeholder colours; each becomes a colour of the page, light or dark.
 _INK, _GRID, _CURVE, _POINTS = "#000001", "#000002", "#000003", "#000004"
 _PAGE_COLOURS = {_INK: "var(--soft)", _GRID: "var(--line)",
                  _CURVE: "rgb(var(--right))", _POINTS: "rgb(var(--right) / 0.45)"}
@@ -32,7 +32,7 @@ _STYLE = {
 
 
 class Mistake(NamedTuple):
-    """An example that the model gets wrong."""
+    """An example that the model predicts wrongly."""
     text_a: str
     text_b: Optional[str]
     label: Union[str, float]  # a number in a regression
@@ -50,13 +50,13 @@ class ClassScores(NamedTuple):
 
 
 class Confusion(NamedTuple):
-    """How often each label was taken for which."""
+    """The confusion matrix."""
     labels: Sequence[str]
     counts: np.ndarray  # [true label, predicted label]
 
 
 class Report(NamedTuple):
-    """What a page says; a part that is empty or None has no place on it."""
+    """The contents of a page; parts that are empty or None are not shown."""
     title: str
     facts: Mapping[str, Mapping[str, Any]]  # section -> name -> value
     history: History
@@ -90,7 +90,7 @@ class _Figure(NamedTuple):
 
 def write_report(path: str, report: Report) -> None:
     """Writes the page to `path`, whole or not at all."""
-    import jinja2  # where a page is written, and not at the start of every run
+    import jinja2  # here, because it would delay the start of every run
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(os.path.dirname(os.path.abspath(__file__))),
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -101,7 +101,7 @@ def write_report(path: str, report: Report) -> None:
 
 
 def _number(value: Union[str, int, float]) -> str:
-    """As people read it: with separators of thousands, or four digits behind the point."""
+    """A number for people: with thousands separators, a fraction with four decimals."""
     if isinstance(value, str):
         return value
     if isinstance(value, (int, np.integer)):
@@ -112,7 +112,7 @@ def _number(value: Union[str, int, float]) -> str:
 
 
 def _figures(history: History) -> List[_Figure]:
-    """One of each curve that has a course."""
+    """A figure for each curve of at least two points."""
     charts = [chart for chart in _CHARTS if len(history.get(chart.name, ())) > 1]
     return [_Figure(chart.title, _tick(chart, history[chart.name][-1][1]),
                     _svg(chart, history[chart.name], is_large=chart is charts[0]))
@@ -126,7 +126,7 @@ def _tick(chart: _Chart, value: float) -> str:
 
 
 def _svg(chart: _Chart, points: Sequence[Tuple[int, float]], *, is_large: bool) -> str:
-    """A curve over the steps, as an element of a page."""
+    """A curve over the steps, as an inline SVG element."""
     import matplotlib
     from matplotlib.figure import Figure
     stream = io.StringIO()
@@ -153,20 +153,20 @@ def _draw(axes, chart: _Chart, points: Sequence[Tuple[int, float]], *, num_ticks
 
 
 def _moving_mean(values: np.ndarray, width: int) -> np.ndarray:
-    """The mean over `width` values around each, or as many as there are at the ends."""
+    """The mean over the `width` values around each value, over fewer at the ends."""
     window = np.ones(width)
     counts = np.convolve(np.ones(len(values)), window, "same")
     return np.convolve(values, window, "same") / counts
 
 
 def _as_element(svg: str, description: str) -> str:
-    """Of a file of matplotlib's what a page needs, in the page's colours, at any width."""
+    """Turns an SVG file of matplotlib's into an element with the page's colours and any width."""
     from markupsafe import Markup
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg"):], flags=re.DOTALL)
     view_box = re.search(r'viewBox="[^"]*"', svg).group()
     svg = re.sub("<svg[^>]*>", f'<svg {view_box} role="img" aria-label="{description}">', svg,
                  count=1)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # the same in all figures
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # ids that all figures on the page would share
     for colour, page_colour in _PAGE_COLOURS.items():
         svg = svg.replace(colour, page_colour)
     return Markup(svg.strip())

@@ -1,6 +1,6 @@
 """The tasks that come with the project: rows of a table.
 
-A row has the task's files and columns, its labels and its metrics. To add a task, add a row.
+A row has a task's files, their columns, the labels and the metrics. To add a task, add a row.
 """
 
 from typing import NamedTuple, Optional, Tuple
@@ -10,14 +10,14 @@ from tasks import label_types, metrics as scores
 
 
 class Columns(NamedTuple):
-    """Where a row holds an example; columns count from 0, negative from the end."""
+    """The columns of an example; counted from 0, negative ones from the end."""
     text_a: int
     text_b: Optional[int] = None
     label: Optional[int] = None
     header: bool = True  # whether the first line names the columns
     only: Optional[Tuple[int, str]] = None  # keep only rows with this value in this column
-    skip_short_rows: bool = False  # the published file has broken rows: count, warn, go on
-    width: Optional[int] = None  # columns that each row of a user's own file must have
+    skip_short_rows: bool = False  # the published file has broken rows: skip them with a warning
+    width: Optional[int] = None  # number of columns that each row must have; None: any
 
 
 class Split(NamedTuple):
@@ -25,7 +25,7 @@ class Split(NamedTuple):
     file: str  # relative to --data_dir, or absolute
     columns: Columns
     format: str = "tsv"  # one of text_files.FORMATS
-    keys: Tuple[str, ...] = ()  # of a JSON object: its columns
+    keys: Tuple[str, ...] = ()  # the keys of a JSON object that are its columns
 
 
 class Target(NamedTuple):
@@ -40,10 +40,10 @@ class Target(NamedTuple):
     def kind(self) -> label_types.Kind:
         """What a label is."""
         if self.label_separator:
-            return label_types.SeveralClasses(self.labels, self.label_separator)
+            return label_types.MultiLabel(self.labels, self.label_separator)
         if self.labels:
-            return label_types.OneClass(self.labels, self.label_aliases)
-        return label_types.Number()
+            return label_types.SingleLabel(self.labels, self.label_aliases)
+        return label_types.Regression()
 
 
 class Task(NamedTuple):
@@ -117,10 +117,10 @@ TASKS = {
 
 
 def find_task(name: str) -> Tuple[str, Task]:
-    """The task of a name and the name it has here: "SST-2", "sst2" and "sst_2" are one.
+    """The key in TASKS and the task; "SST-2", "sst2" and "sst_2" are the same task.
 
     Raises:
-        UserError: there is no such task; it lists those that there are.
+        UserError: there is no such task.
     """
     def plain(text: str) -> str:
         return text.lower().replace("-", "").replace("_", "")

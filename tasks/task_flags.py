@@ -1,4 +1,4 @@
-"""The flags that say which task: one of the table, a user's files, or a user's processor."""
+"""The flags that choose the task: one of the table, a user's files, or a user's processor."""
 
 import os
 from typing import Optional, Sequence, Tuple
@@ -10,37 +10,37 @@ from engine.errors import UserError
 from tasks import label_types, processors, user_files
 from tasks.table import TASKS, Task, find_task
 
-# --task_name of a task that is made of a user's own files.
+# The --task_name of a task made from a user's own files.
 OWN_DATA = "file"
 
 
 def define(values: flags.FlagValues) -> None:
-    """A task by its name, of a user's files, or of a processor."""
+    """Defines the flags of all three."""
     define_named(values)
-    flags.DEFINE_string("processor", None, "In place of --task_name: path/to/file.py:ClassName "
+    flags.DEFINE_string("processor", None, "Instead of --task_name: path/to/file.py:ClassName "
                         "of a DataProcessor.", flag_values=values)
 
 
 def define_named(values: flags.FlagValues) -> None:
-    """A task by its name, or of a user's files."""
-    flags.DEFINE_string("data_dir", None, "Directory with the task's .tsv files.",
+    """Defines the flags of a task of the table and of a user's files."""
+    flags.DEFINE_string("data_dir", None, "Directory with the task's files.",
                         flag_values=values)
     flags.DEFINE_string("task_name", None, f"One of {', '.join(sorted(TASKS))}; or {OWN_DATA}, "
-                        "for a file of your own.", flag_values=values)
+                        "for files of your own.", flag_values=values)
     user_files.define_flags(values)
 
 
 def find(values: flags.FlagValues, sets: Sequence[str],
-         known: Optional[Tuple[label_types.Kind, bool]] = None) -> Tuple[str, Task]:
-    """The task's name and the task.
+         saved_labels: Optional[Tuple[label_types.Kind, bool]] = None) -> Tuple[str, Task]:
+    """The task's name and the task that the flags choose.
 
     Args:
-        sets: those that the run needs, of "train", "dev" and "test", in this order.
-        known: what the labels are, and whether texts are pairs, where that is not to be
-            taken from the training file.
+        sets: the sets that the run needs, of "train", "dev" and "test", in this order.
+        saved_labels: the labels of a trained model and whether it takes pairs; without them,
+            the labels are those of the training file.
 
     Raises:
-        UserError: there is no such task, or its files are not what they should be.
+        UserError: there is no such task, or one of its files is missing or malformed.
     """
     if values.processor and values.task_name:
         raise UserError(f"--processor={values.processor} and --task_name={values.task_name}: give "
@@ -50,7 +50,8 @@ def find(values: flags.FlagValues, sets: Sequence[str],
         return values.processor, processors.make_task(values.processor)
     name = settings.required(values, "task_name")
     if name == OWN_DATA:
-        return name, user_files.make_task(user_files.Options.of_flags(values), sets, *(known or ()))
+        return name, user_files.make_task(
+            user_files.Options.from_flags(values), sets, *(saved_labels or ()))
     refuse_own_data_flags(values, ("data_dir", "train_file"))
     name, task = find_task(name)
     if values.train_file:
@@ -60,12 +61,12 @@ def find(values: flags.FlagValues, sets: Sequence[str],
 
 
 def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> None:
-    """Raises a UserError where a flag of a user's own files is set that is not among these."""
+    """Raises a UserError if a flag for a user's own files is set, other than the allowed ones."""
     for name in user_files.Options._fields:
         if name not in allowed and values[name].present:
-            raise UserError(f"--{name} is for --task_name={OWN_DATA} alone")
+            raise UserError(f"--{name} is only for --task_name={OWN_DATA}")
 
 
 def data_dir(values: flags.FlagValues) -> str:
-    """The directory of the task's files; "" where they are named in full."""
+    """The directory that the task's files are relative to; "" if their paths are absolute."""
     return "" if values.task_name == OWN_DATA else settings.required(values, "data_dir")

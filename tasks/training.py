@@ -1,4 +1,4 @@
-"""Fine-tuning on a task: its data and the run that the engine trains."""
+"""Fine-tunes a model on a task: loads the task's data and starts the training run."""
 
 import os
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
@@ -18,20 +18,20 @@ from tasks import model_folder
 from tasks.data import TextSet, TrainingSet, load_texts
 from tasks.table import Split, Task
 
-# What evaluation and prediction write into the output directory.
+# The files that evaluation and prediction write into the output directory.
 RESULT_FILES = ("eval_results.txt", "eval_results.json", "test_results*.tsv", "predict*.txt",
                 "report.html")
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """The model to start from, and how to train it."""
+    """Defines the flags of the model to start from and of the training."""
     model_flags.define(values, "the model to start from")
     model_flags.define_max_seq_length(values)
     define_run_flags(values, EpochSchedule)
 
 
 class Job(NamedTuple):
-    """A task, a model, the devices and the settings: all that a run needs but its data."""
+    """A task, a model, the devices and the settings: all that a run needs except its data."""
     task_name: str
     task: Task
     config: BertConfig
@@ -42,10 +42,11 @@ class Job(NamedTuple):
 
     @property
     def forward(self) -> Forward:
+        """The classifier and its loss."""
         return classifier.forward_of(self.config, self.task.kind.num_outputs)
 
     def facts(self) -> Dict[str, Any]:
-        """What all runs in one output directory must have in common."""
+        """What identifies the run: a resumed run must have the same facts."""
         task = self.task
         return {"task": self.task_name,
                 "label set": ([*task.labels, f"separated by {task.label_separator}"]
@@ -59,16 +60,16 @@ class Job(NamedTuple):
 class Data(NamedTuple):
     """The sets that a run needs, tokenized. Made by `load_data`."""
     train: Optional[TextSet]
-    # By the suffix of their results: "" is the set itself, "_mm" the mismatched one.
+    # Suffix of the results' names → set: "" for the set itself, "_mm" for MNLI's mismatched one.
     dev: Dict[str, TextSet]
     test: Dict[str, TextSet]
 
 
 def load_data(job: Job, *, do_train: bool, do_eval: bool, do_predict: bool) -> Data:
-    """Loads all sets before the first is used: a bad row must not surface after the training.
+    """Loads all sets before the training, so that it does not end in an error about a bad row.
 
     Raises:
-        UserError: a file is not as the task's row says.
+        UserError: a file does not have the task's columns and labels.
     """
     task, train_texts = job.task, None
     if do_train:
@@ -98,18 +99,18 @@ def train(job: Job, texts: TrainingSet, evaluate: Evaluate,
           forward: Optional[Forward] = None, *,
           make_source: Optional[Callable[[], Source]] = None,
           facts: Optional[Mapping[str, Any]] = None) -> None:
-    """Trains for the epochs asked for; resumes an earlier run.
+    """Trains for the epochs of the job's settings; resumes an earlier run.
 
     Args:
-        evaluate: evaluates a checkpoint on the dev set; used if the settings ask for evaluation
-            during the training.
-        forward: the model with the loss to train it with, by default the job's.
-        make_source: makes what that loss reads, by default the texts and their labels; called
-            only if something is left to train.
-        facts: what the run is, beyond the job and its data.
+        evaluate: evaluates a checkpoint on the dev set; called only if the settings ask for
+            evaluation during the training.
+        forward: the model and its loss, by default the job's.
+        make_source: returns the features that `forward` needs, by default the texts and their
+            labels; called only if something is left to train.
+        facts: what identifies the run, in addition to the job and its data.
 
     Raises:
-        UserError: the output directory holds another run, or the checkpoint another model.
+        UserError: the output directory belongs to another run, or the checkpoint to another model.
     """
     output_dir = job.settings.output_dir
     run.train(run.Run(

@@ -1,6 +1,6 @@
-"""A task made of a user's own files: which files, which columns, and which labels there are.
+"""Makes a task from a user's own files: finds the files, their columns and the labels.
 
-What the flags leave open is detected from the training file, and the result is printed.
+What the flags do not give is detected from the training file and logged.
 """
 
 import os
@@ -15,41 +15,40 @@ from tasks import columns, label_types, metrics as scores
 from tasks.examples import read_split
 from tasks.table import Split, Target, Task
 
-# With more labels than this the column cannot hold classes.
-_MOST_LABELS = 100_000
-_SEPARATOR = ","  # default separator between the labels of an example
-_MARKS = frozenset("\t\r\n")
+_MAX_LABELS = 100_000  # with more, the column is not one of classes
+_DEFAULT_SEPARATOR = ","  # between the labels of an example
+_LINE_CHARACTERS = frozenset("\t\r\n")
 _METRICS = {
-    label_types.OneClass.name: (scores.accuracy, scores.macro_f1, scores.micro_f1),
-    label_types.SeveralClasses.name: (scores.accuracy, scores.macro_f1, scores.micro_f1),
-    label_types.Number.name: (scores.pearson, scores.spearman)}
+    label_types.SingleLabel.name: (scores.accuracy, scores.macro_f1, scores.micro_f1),
+    label_types.MultiLabel.name: (scores.accuracy, scores.macro_f1, scores.micro_f1),
+    label_types.Regression.name: (scores.pearson, scores.spearman)}
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of --task_name=file; most can be detected from the files."""
-    for name, more in (("train", " With a task of the table, which has its own: another one in "
-                        "the same layout."), ("dev", ""), ("test", "")):
+    """Defines the flags of --task_name=file."""
+    for name, more in (("train", " With another task: a training file to use instead of the "
+                        "task's, in the same layout."), ("dev", ""), ("test", "")):
         flags.DEFINE_string(
             f"{name}_file", None, f"With --task_name=file: the {name} set, .tsv, .txt (tab-"
-            f"separated), .csv or .jsonl; default: {name}.* in --data_dir.{more}",
+            f"separated), .csv or .jsonl; by default {name}.* in --data_dir.{more}",
             flag_values=values)
     for name, what in (("text", "the text"), ("text_pair", "the second text of a pair"),
                        ("label", "the label")):
         flags.DEFINE_string(
-            f"{name}_column", None, f"With --task_name=file: the column of {what}, its name or "
-            "its number, from 1; default: detected.", flag_values=values)
+            f"{name}_column", None, f"With --task_name=file: the column of {what}: its name, or "
+            "its number from 1; detected by default.", flag_values=values)
     flags.DEFINE_bool("header", None, "With --task_name=file: whether the first line names the "
-                      "columns; default: detected.", flag_values=values)
-    flags.DEFINE_enum("label_kind", None, sorted(_METRICS), "With --task_name=file: exactly one "
-                      "class, any number of classes, or a number; default: detected.",
+                      "columns; detected by default.", flag_values=values)
+    flags.DEFINE_enum("label_kind", None, sorted(_METRICS), "With --task_name=file: what each "
+                      "example has: exactly one class (classes), any number of classes "
+                      "(multi_label) or a number (regression); detected by default.",
                       flag_values=values)
-    flags.DEFINE_string("label_separator", None, "With --label_kind=multi_label: what separates "
-                        "the labels of an example; default: a comma.",
-                        flag_values=values)
+    flags.DEFINE_string("label_separator", None, "With --label_kind=multi_label: the separator of "
+                        "an example's labels, by default a comma.", flag_values=values)
 
 
 class Options(NamedTuple):
-    """The flags of `define_flags`, by their names."""
+    """The values of the flags of `define_flags`, and of --data_dir."""
     data_dir: Optional[str]
     train_file: Optional[str]
     dev_file: Optional[str]
@@ -62,63 +61,65 @@ class Options(NamedTuple):
     label_separator: Optional[str]
 
     @classmethod
-    def of_flags(cls, values: flags.FlagValues) -> "Options":
+    def from_flags(cls, values: flags.FlagValues) -> "Options":
+        """Reads the flags."""
         return cls(*(values[name].value for name in cls._fields))
 
 
-def make_task(options: Options, sets: Sequence[str], known_kind: Optional[label_types.Kind] = None,
+def make_task(options: Options, sets: Sequence[str],
+              trained_kind: Optional[label_types.Kind] = None,
               takes_pairs: Optional[bool] = None) -> Task:
     """The task of a user's files.
 
     Args:
         options: the user's flags.
-        sets: those that the run needs, of "train", "dev" and "test", in this order.
-        known_kind: the kind of labels of a model that is trained already; None to detect it
-            from the training file.
-        takes_pairs: whether that model takes pairs of texts.
+        sets: the sets that the run needs, of "train", "dev" and "test", in this order.
+        trained_kind: the labels of a trained model; without it, the labels are those of the
+            training file.
+        takes_pairs: whether the trained model takes pairs of texts.
 
     Raises:
-        UserError: a file or a column is not there, or the labels make no sense.
+        UserError: a file or a column is missing, or the labels cannot be learned.
     """
-    _check_kind(options, known_kind)
-    if known_kind is None and "train" not in sets:
-        raise UserError("the labels are unknown: --output_dir holds no trained model, and this "
+    _check_kind(options, trained_kind)
+    if trained_kind is None and "train" not in sets:
+        raise UserError("the labels are unknown: --output_dir has no trained model, and this "
                         "run has no training file; train first (--do_train)")
     tables = {name: columns.read_head(_find_file(options, name), options.header) for name in sets}
     first = next(iter(tables.values()))
-    said = columns.Roles(options.text_column, options.text_pair_column, options.label_column)
-    roles = said
+    given = columns.Roles(options.text_column, options.text_pair_column, options.label_column)
+    roles = given
     if list(sets) == ["test"]:
-        roles = columns.complete_texts(said, first, bool(takes_pairs))
-    elif None in (said.text, said.label):
-        roles = columns.complete(said, first, takes_pairs)
-    if roles != said:
-        columns.report(first, roles, said)
+        roles = columns.complete_texts(given, first, bool(takes_pairs))
+    elif None in (given.text, given.label):
+        roles = columns.complete(given, first, takes_pairs)
+    if roles != given:
+        columns.report(first, roles, given)
     if takes_pairs not in (None, roles.text_pair is not None):
         raise UserError(f"{first.path}: the trained model takes "
-                        f"{'pairs of texts' if takes_pairs else 'single texts'}; say so with "
-                        "--text_column and --text_pair_column")
+                        f"{'pairs of texts' if takes_pairs else 'single texts'}; give its columns "
+                        "with --text_column and --text_pair_column")
     splits = {name: columns.split_of(table, roles, first, labelled=name != "test")
               for name, table in tables.items()}
-    kind = known_kind or _kind_of_labels(options, tables["train"], splits["train"])
+    kind = trained_kind or _infer_kind(options, tables["train"], splits["train"])
     return Task(Target(kind.labels, kind.separator, _METRICS[kind.name]), **splits)
 
 
-def _check_kind(options: Options, known_kind: Optional[label_types.Kind]) -> None:
+def _check_kind(options: Options, trained_kind: Optional[label_types.Kind]) -> None:
     separator = options.label_separator
     if separator is not None and not separator.strip():
         raise UserError(f"--label_separator={separator!r}: must not be blank")
-    if separator is not None and options.label_kind != label_types.SeveralClasses.name:
-        raise UserError(f"--label_separator={separator!r} is for --label_kind=multi_label; set "
-                        "that, too, or leave it out")
-    if known_kind is None:
+    if separator is not None and options.label_kind != label_types.MultiLabel.name:
+        raise UserError(f"--label_separator={separator!r} needs --label_kind=multi_label; set "
+                        "both or neither")
+    if trained_kind is None:
         return
-    if options.label_kind not in (None, known_kind.name):
-        raise UserError(f"--label_kind={options.label_kind}: the model is trained with "
-                        f"{known_kind.name}")
-    if separator not in (None, known_kind.separator):
-        raise UserError(f"--label_separator={separator!r}: the model is trained with "
-                        f"{known_kind.separator!r}")
+    if options.label_kind not in (None, trained_kind.name):
+        raise UserError(f"--label_kind={options.label_kind}: the model was trained with "
+                        f"{trained_kind.name}")
+    if separator not in (None, trained_kind.separator):
+        raise UserError(f"--label_separator={separator!r}: the model was trained with "
+                        f"{trained_kind.separator!r}")
 
 
 def _find_file(options: Options, name: str) -> str:
@@ -137,69 +138,70 @@ def _find_file(options: Options, name: str) -> str:
              if os.path.exists(os.path.join(options.data_dir, candidate))]
     if len(found) != 1:
         there = " and ".join(found) or f"none of {', '.join(candidates)}"
-        raise UserError(f"--data_dir={options.data_dir} holds {there}; say with --{name}_file "
-                        "which file is meant")
+        raise UserError(f"--data_dir={options.data_dir} has {there}; name the file with "
+                        f"--{name}_file")
     return files.require_file(os.path.abspath(os.path.join(options.data_dir, found[0])),
                               "--data_dir")
 
 
 class _AsWritten(label_types.Kind):
-    """A list of label names for each example, while it is not yet known which labels there are."""
+    """Reads labels as text, to find out which there are: a list for each example."""
 
     def __init__(self, separator: str):
-        """`separator`: between the labels of an example; empty if each has exactly one."""
+        """`separator`: between the labels of an example; empty if it has exactly one."""
         self.separator = separator
 
     def parse(self, text):
-        labels = label_types.split_labels(text, self.separator) if self.separator else [text.strip()]
+        labels = (label_types.split_labels(text, self.separator) if self.separator
+                  else [text.strip()])
         for label in labels:
             if not label:
-                raise ValueError("something: every example needs a label")
-            # Predictions are written as lines, several labels with the separator between them.
-            if not _MARKS.isdisjoint(label):
+                raise ValueError("non-empty: every example needs a label")
+            # Predictions are written as lines, with the separator between labels.
+            if not _LINE_CHARACTERS.isdisjoint(label):
                 raise ValueError("without tabs and line ends; is --label_column right?")
             if self.separator and self.separator in label:
-                raise ValueError(f"without {self.separator!r}, which stands between labels; set "
+                raise ValueError(f"without {self.separator!r}, which separates labels; set "
                                  "--label_kind=multi_label and another --label_separator")
         return labels
 
 
-def _kind_of_labels(options: Options, table: columns.Table, split: Split) -> label_types.Kind:
-    """The kind of labels, given or detected, with the labels of the training file."""
-    if options.label_kind == label_types.Number.name:
-        return label_types.Number()
-    several = options.label_kind == label_types.SeveralClasses.name or (
+def _infer_kind(options: Options, table: columns.Table, split: Split) -> label_types.Kind:
+    """The given or else the detected kind, with the labels of the training file."""
+    if options.label_kind == label_types.Regression.name:
+        return label_types.Regression()
+    several = options.label_kind == label_types.MultiLabel.name or (
         options.label_kind is None and _holds_lists(table, split))
-    separator = (options.label_separator or _SEPARATOR) if several else ""
-    labels = _different_labels(options, split, separator)
+    separator = (options.label_separator or _DEFAULT_SEPARATOR) if several else ""
+    labels = _distinct_labels(options, split, separator)
     if options.label_kind is None and not several and _have_fractions(labels):
-        log.info(f"{split.file}: the labels are numbers with fractions: taken for a regression; "
-                 "--label_kind says otherwise")
-        return label_types.Number()
+        log.info(f"{split.file}: the labels are numbers with fractions, so this is a regression; "
+                 "to change that, set --label_kind")
+        return label_types.Regression()
     if not labels:
         raise UserError(f"{split.file}: no example has a label; is --label_column right?")
     if len(labels) == 1:
-        raise UserError(f"{split.file}: every label is {min(labels)[:40]!r}, which leaves nothing "
+        raise UserError(f"{split.file}: every label is {min(labels)[:40]!r}, so there is nothing "
                         "to learn; is --label_column right?")
-    labels = _in_order(labels)
+    labels = _sorted_labels(labels)
     shown = ", ".join(label[:40] for label in labels[:10]) + (", ..." if len(labels) > 10 else "")
     log.info(f"{split.file}: {len(labels):,} labels ({shown}), "
              + (f"any number for each example, separated by {separator!r}" if several
                 else "one for each example"))
-    return label_types.SeveralClasses(labels, separator) if several else label_types.OneClass(labels)
+    return label_types.MultiLabel(labels, separator) if several else label_types.SingleLabel(labels)
 
 
-def _different_labels(options: Options, split: Split, separator: str) -> Set[str]:
-    """All labels of a file, or enough of them to see that they are numbers of a regression."""
+def _distinct_labels(options: Options, split: Split, separator: str) -> Set[str]:
+    """The distinct labels of a file; stops early if there are too many numbers to be classes."""
     labels: Set[str] = set()
     for example in read_split(split, "", _AsWritten(separator), is_first_look=True):
         labels.update(example.label)
-        if len(labels) > _MOST_LABELS:
+        if len(labels) > _MAX_LABELS:
             if options.label_kind is None and not separator and _have_fractions(labels):
                 break
-            raise UserError(f"{split.file}: more than {_MOST_LABELS:,} different labels; is "
-                            "--label_column right? (If they are numbers to be learned as such, "
-                            "set --label_kind=regression)")
+            raise UserError(f"{split.file}: more than {_MAX_LABELS:,} different labels; is "
+                            "--label_column right? (If they are numbers to be predicted, set "
+                            "--label_kind=regression)")
     return labels
 
 
@@ -214,8 +216,8 @@ def _have_fractions(labels: Set[str]) -> bool:
     return columns.are_numbers(labels) and not all(float(label).is_integer() for label in labels)
 
 
-def _in_order(labels: Set[str]) -> Tuple[str, ...]:
-    """The labels sorted: numbers by value, everything else alphabetically."""
+def _sorted_labels(labels: Set[str]) -> Tuple[str, ...]:
+    """The labels in the order of their values if all are numbers, else in alphabetical order."""
     if columns.are_numbers(labels):
         return tuple(sorted(labels, key=lambda label: (float(label), label)))
     return tuple(sorted(labels))

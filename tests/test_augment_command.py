@@ -137,7 +137,7 @@ def test_what_it_writes_is_training_data_of_the_task(model, flags, tmp_path):
     ({"N": 0}, ("--N=0",)),
     ({"p": 1.5}, ("--p=1.5", "between 0 and 1")),
     ({"max_seq_length": 41}, ("--max_seq_length=41", "between 3 and 40")),
-    ({"header": True}, ("--header is for --task_name=file",)),
+    ({"header": True}, ("--header is only for --task_name=file",)),
     ({"output_dir": "good"}, ("--output_dir=good", "use another directory")),
     ({"output_dir": "other"}, ("other/train.tsv", "not written by this command")),
 ])

@@ -181,7 +181,7 @@ def test_a_student_of_general_distillation_goes_on_with_a_task(
     assert "--task_name is of a task" in capsys.readouterr().err
     run_here({**flags, "stage": "intermediate", "student": tmp_path / "general",
               "num_train_epochs": 0.2, "output_dir": tmp_path / "task"}, run)
-    assert "drawn at random" not in capsys.readouterr().err
+    assert "initialized at random" not in capsys.readouterr().err
 
 
 # --- What a student starts from ------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_a_student_of_the_teachers_width_starts_with_its_layers_and_head(
     output_dir = tmp_path / "out"
     run_here({**flags, "stage": "prediction", "student": "1,16,2,32", "layer_map": "1",
               "learning_rate": 1e-12, "output_dir": output_dir}, run)
-    assert "drawn at random" not in capsys.readouterr().err
+    assert "initialized at random" not in capsys.readouterr().err
     ours, taught = checkpoint_values(str(output_dir)), checkpoint_values(str(tiny_classifier))
     for name in parameters(output_dir):
         np.testing.assert_allclose(ours[name], taught[name], atol=1e-7, err_msg=name)
@@ -242,7 +242,7 @@ def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
     for asked in (True, False):
         source = teacher.with_outputs(taught, texts, cpu_devices(2), per_replica_batch_size=4,
                                       store_dir=str(tmp_path))
-        assert ("Asking the teacher" in capsys.readouterr().err) == asked
+        assert ("Computing the teacher's logits" in capsys.readouterr().err) == asked
         features = source.fetch(indices, LONGEST)
         with tf.Graph().as_default(), tf.Session() as session:
             given = {name: tf.constant(value) for name, value in features.items()}
@@ -257,7 +257,7 @@ LOGITS, OTHERS = np.array([[1.0, -0.5], [0.2, 2.0]]), np.array([[0.3, 0.1], [-1.
 
 
 @pytest.mark.parametrize("kind, columns", [
-    (label_types.OneClass("ab"), 2), (label_types.SeveralClasses("ab", ","), 2), (label_types.Number(), 1)])
+    (label_types.SingleLabel("ab"), 2), (label_types.MultiLabel("ab", ","), 2), (label_types.Regression(), 1)])
 @pytest.mark.parametrize("label_weight", [0.0, 0.25])
 def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
         tiny_model, kind, columns, label_weight):

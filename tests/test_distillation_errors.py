@@ -46,7 +46,7 @@ def of_the_teacher(**changes):
 @pytest.mark.parametrize("changes, parts", [
     (other_vocabulary, ("vocab.txt", "another vocabulary than the teacher's")),
     (header_only, ("train.tsv", "holds no examples")),
-    (other_labels, ("knows the labels 0, 1", "contradiction, entailment, neutral")),
+    (other_labels, ("predicts the labels 0, 1", "contradiction, entailment, neutral")),
     (dict(student="1,16,4,32"), ("4 attention heads", "--teacher 2", "--attention_loss=false")),
     (dict(student="1,16,2"), ("--student=1,16,2", "four numbers")),
     (dict(student="1,16,3,32"), ("--student=1,16,3,32", "multiple")),
@@ -55,7 +55,7 @@ def of_the_teacher(**changes):
     (dict(student=None), ("--student is required",)),
     (dict(layer_map="1,2"), ("--layer_map=1,2", "1 numbers", "from 1 to 2")),
     (dict(layer_map="0"), ("--layer_map=0",)),
-    (dict(teacher="/no/where"), ("--teacher=/no/where", "no trained classifier")),
+    (dict(teacher="/no/where"), ("--teacher=/no/where", "not a trained classifier")),
     (dict(input_file="x.tfrecord"), ("--input_file", "--stage=general")),
     (dict(stage="general", task_name=None, data_dir=None), ("--input_file is required",)),
     (dict(stage=None), ("--stage is required",)),
@@ -70,8 +70,8 @@ def of_the_teacher(**changes):
     (dict(stage="prediction", layer_map="1", student_init="random"), ("--layer_map",)),
     (dict(stage="general", task_name=None, data_dir=None, text_column="1"),
      ("--text_column", "--stage=general")),
-    (dict(test_file="test.tsv"), ("--test_file", "nothing is predicted")),
-    (of_the_teacher(student_init="random"), ("--student_init", "has values")),
+    (dict(test_file="test.tsv"), ("--test_file", "this command does not predict")),
+    (of_the_teacher(student_init="random"), ("--student_init", "values of its own")),
     (dict(train_file="/no/where.tsv"), ("--train_file", "/no/where.tsv")),
     (dict(dev_file="dev.tsv"), ("--dev_file", "--task_name=file")),
 ])
@@ -96,7 +96,7 @@ def without_checkpoint(folder, teacher):
     (None, dict(models=None), ("--models is required",)),
     (None, dict(models="/no/where"), ("/no/where", "--models must be")),
     (without_checkpoint, {}, ("--models=", "model holds no checkpoint")),
-    (None, dict(models="{teacher}", task_name="mnli"), ("classifier of another task",)),
+    (None, dict(models="{teacher}", task_name="mnli"), ("classifier for another task",)),
 ])
 def test_what_cannot_be_compared_is_answered_in_one_line(
         flags, tmp_path, capsys, prepare, changes, parts):

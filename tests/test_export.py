@@ -347,7 +347,7 @@ def test_what_a_killed_export_left_goes_with_the_next_one(tmp_path):
 
 def test_an_export_of_an_export_is_refused(exported, capsys):
     assert_refused(capsys, {"do_export": True, "output_dir": exported / "export"},
-                   "is an export itself")
+                   "is an export; --do_export needs the output directory")
 
 
 @pytest.mark.parametrize("damage, words", [

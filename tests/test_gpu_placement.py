@@ -62,7 +62,7 @@ FORWARDS = {
     "a teacher's states": (lambda: distillation_model.intermediate(
         CONFIG, Teacher(CONFIG, start(), None), (1, 2), attention=True), {}),
     "a teacher's outputs": (lambda: distillation_model.prediction(
-        classifier.forward_of(CONFIG, 2), label_types.OneClass, temperature=1.0,
+        classifier.forward_of(CONFIG, 2), label_types.SingleLabel, temperature=1.0,
         label_weight=0.5), {**CLASS, "teacher_logits": ((2,), np.float32)}),
     "phrases of slots": (lambda: rewriting_model.listwise(CONFIG), {
         **dict.fromkeys(TOKENS, ((PHRASES, LENGTH), np.int32)), "num_phrases": ((), np.int32)})}

@@ -101,8 +101,8 @@ def test_a_run_that_is_told_to_end_saves_says_how_to_go_on_and_ends_the_same(
     step = step_of(tmp_path)
     assert 0 < step < 3000
     line = said.splitlines()[-1]
-    assert line == (f"interrupted by {number.name}: {tmp_path} holds step {step} of 3000; the same "
-                    "command goes on from there")
+    assert line == (f"interrupted by {number.name}: {tmp_path} has a checkpoint at step {step} of "
+                    "3000; the same command resumes from there")
     assert "Traceback" not in said
     assert not [name for name in os.listdir(str(tmp_path)) if "temp" in name or "tmp" in name]
 
@@ -171,5 +171,5 @@ def test_what_a_killed_process_was_writing_or_removing_is_removed_and_nothing_el
     for name in ("model.ckpt-5_temp", "model.ckpt-6_temp_01ab"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part-00000-of-00001.data").write_text("")
-    checkpoint_hook.remove_remnants(str(tmp_path))
+    checkpoint_hook.remove_leftovers(str(tmp_path))
     assert sorted(os.listdir(str(tmp_path))) == kept

@@ -43,10 +43,10 @@ def rows_of(task: Task, name: str) -> List[Tuple]:
 
 
 def written(kind: label_types.Kind, label) -> str:
-    """`Kind.written` of a label that was read."""
+    """A label that was read, as `Kind.format_label` gives it."""
     if isinstance(label, tuple):
         label = np.isin(np.arange(kind.num_outputs), label)
-    return kind.written(label)
+    return kind.format_label(label)
 
 
 # --- Reading -------------------------------------------------------------------------------
@@ -92,13 +92,13 @@ GUESSED = {
 
 
 @pytest.mark.parametrize("name", GUESSED)
-def test_columns_header_and_kind_are_guessed_and_said(name, tmp_path, capsys):
+def test_columns_header_and_kind_are_detected_and_logged(name, tmp_path, capsys):
     file, text, expected = GUESSED[name]
     task = make_task(tmp_path, {file: text})
     assert rows_of(task, "train") == expected
     said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith(f"{tmp_path / file}: ") and "(guessed)" in said[0]
-    assert "taken for a regression" in said[1] if not task.labels else (
+    assert said[0].startswith(f"{tmp_path / file}: ") and "(detected)" in said[0]
+    assert "so this is a regression" in said[1] if not task.labels else (
         f"{len(task.labels)} labels ({', '.join(task.labels)})" in said[1])
 
 
@@ -116,7 +116,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_columns_are_taken_as_they_are_said(name, tmp_path):
+def test_given_columns_are_used(name, tmp_path):
     text, options = SAID[name]
     expected = [("cat", None, "no"), ("dog", None, "yes")]
     if options.get("header") is False:
@@ -124,7 +124,7 @@ def test_columns_are_taken_as_they_are_said(name, tmp_path):
     assert rows_of(make_task(tmp_path, {"train.tsv": text}, **options), "train") == expected
 
 
-def test_a_pair_is_read_from_the_columns_that_are_said(tmp_path):
+def test_a_pair_is_read_from_the_given_columns(tmp_path):
     task = make_task(tmp_path, {"train.csv": "1,a,b\n0,c,d\n"}, text_column="3",
                      text_pair_column="2", label_column="1")
     assert rows_of(task, "train") == [("b", "a", "1"), ("d", "c", "0")]
@@ -137,7 +137,7 @@ TESTS = {
         dict(text_column="3", label_column="1")),
     "no header": ("7\t0\ta cat\n8\t1\ta dog\n", "9\ta bird\n",
                   dict(text_column="3", label_column="2")),
-    "no header, guessed": ("0\ta cat\n1\ta dog\n1\ta cat\n", "a bird\n", {}),
+    "no header, detected": ("0\ta cat\n1\ta dog\n1\ta cat\n", "a bird\n", {}),
     "a header in the training file alone": ("label\ttext\n0\ta cat\n1\ta dog\n", "a bird\n", {}),
     "a header in the test file alone": ("0\ta cat\n1\ta dog\n1\ta cat\n", "text\na bird\n", {}),
     "the label is there": ("0\ta cat\n1\ta dog\n1\ta cat\n", "?\ta bird\n", {}),
@@ -176,18 +176,18 @@ def test_hundreds_of_thousands_of_fractions_are_a_regression(tmp_path):
     (dict(label_kind="regression"), "trained with multi_label"),
     (dict(label_kind="multi_label", label_separator=";"), "trained with '[|]'"),
     (dict(text_pair_column="more"), "single texts")])
-def test_what_is_said_against_a_trained_model_is_refused(options, message, tmp_path):
+def test_flags_that_contradict_a_trained_model_are_refused(options, message, tmp_path):
     (tmp_path / "dev.tsv").write_text("text\tlabel\tmore\na\tx|y\tb\n")
     values = {**dict.fromkeys(user_files.Options._fields), "data_dir": str(tmp_path), **options}
     with pytest.raises(UserError, match=message):
         user_files.make_task(user_files.Options(**values), ["dev"],
-                           label_types.SeveralClasses(["x", "y"], "|"), False)
+                           label_types.MultiLabel(["x", "y"], "|"), False)
 
 
 # --- Kinds of labels -----------------------------------------------------------------------
 
-KINDS = {"classes": label_types.OneClass("abcd"), "multi_label": label_types.SeveralClasses("abcd", ","),
-         "regression": label_types.Number()}
+KINDS = {"classes": label_types.SingleLabel("abcd"), "multi_label": label_types.MultiLabel("abcd", ","),
+         "regression": label_types.Regression()}
 
 
 def outputs_and_labels(kind: label_types.Kind):
@@ -223,7 +223,7 @@ def test_scores_of_each_class_and_the_confusion_matrix_are_scikit_learns(name):
     kind = KINDS[name]
     logits, labels = outputs_and_labels(kind)
     predicted = logits.argmax(axis=1) if name == "classes" else (logits >= 0).astype(int)
-    np.testing.assert_array_equal(kind.predicted(kind.scores(logits)), predicted)
+    np.testing.assert_array_equal(kind.predicted_labels(kind.scores(logits)), predicted)
     report = sklearn.metrics.classification_report(
         labels, predicted, labels=range(4), target_names=list("abcd"), output_dict=True,
         zero_division=0)

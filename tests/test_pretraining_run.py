@@ -94,7 +94,7 @@ def test_an_evaluation_counts_every_example_once_on_any_number_of_replicas(
 def test_max_eval_steps_takes_the_first_examples_and_says_so(flags, pretrained, tmp_path, capsys):
     pretrain(**dict(flags, do_train=False, init_checkpoint=pretrained, eval_batch_size=2,
                     max_eval_steps=3))
-    assert "the first 12 of 19 examples are evaluated, and no others" in capsys.readouterr().err
+    assert "only the first 12 of 19 examples are evaluated" in capsys.readouterr().err
     first = write_frozen(tmp_path / "first.tfrecord", 12, seed=1)
     pretrain(**dict(flags, do_train=False, init_checkpoint=pretrained, eval_input_file=first,
                     output_dir=tmp_path / "first"))
@@ -158,7 +158,7 @@ def damaged(path):
     (dict(bert_config_file="{}/small.json"), ("train.tfrecord", "vocab_size 20")),
     (dict(init_checkpoint="{}/nowhere"), ("--init_checkpoint", "nowhere")),
     (dict(do_train=False), ("masked-LM head",)),
-    (dict(do_train=False, init_checkpoint=None), ("holds no model",)),
+    (dict(do_train=False, init_checkpoint=None), ("has no model",)),
     (dict(num_train_steps=0), ("--num_train_steps=0",)),
     (dict(num_train_steps=2**63), ("--num_train_steps=",)),
     (dict(do_train=False, do_eval=False), ("--do_train", "--do_eval")),

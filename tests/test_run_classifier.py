@@ -154,7 +154,7 @@ def test_the_same_command_again_trains_nothing_prepares_nothing_and_says_so(agai
 
 def test_more_epochs_go_on_from_where_the_run_ended(continued):
     output_dir, said = continued
-    assert "goes on with another --num_train_epochs: 1.0 there, 2.0 now" in said
+    assert "resumed with another --num_train_epochs: 1.0 there, 2.0 now" in said
     assert re.search(r"^Resuming from .*model\.ckpt-6 \(step 6\)$", said, re.M)
     assert "step 7/12" in said and "step 1/12" not in said and "Preparing" not in said
     assert steps_of(output_dir) == 12
@@ -170,7 +170,7 @@ def test_a_run_that_goes_on_leaves_neither_stale_results_nor_more_checkpoints_th
 def test_another_number_of_replicas_with_the_same_global_batch_goes_on_to_the_same_end(
         again, continued, capsys):
     run_here({**again, "num_train_epochs": 2, "num_cpu_replicas": 1, "train_batch_size": 8})
-    assert "goes on with another number of replicas: 2 there, 1 now" in capsys.readouterr().err
+    assert "resumed with another number of replicas: 2 there, 1 now" in capsys.readouterr().err
     assert_same_training(checkpoint_values(str(continued[0])),
                          checkpoint_values(str(again["output_dir"])))
 
@@ -242,10 +242,10 @@ def test_another_label_set_is_refused(again, capsys):
     assert "another label set: ['no', 'yes'] there, ['0', '1'] now" in capsys.readouterr().err
 
 
-def test_a_directory_of_another_program_is_adopted_with_a_loud_line(again, capsys):
+def test_a_directory_of_another_program_is_resumed_with_a_warning(again, capsys):
     (again["output_dir"] / "run.json").unlink()
     run_here({**again, "num_train_epochs": 2})
-    assert re.search("^WARNING: .* holds a checkpoint at step 6 of another program",
+    assert re.search("^WARNING: .* has a checkpoint at step 6 of another program",
                      capsys.readouterr().err, re.M)
     assert steps_of(again["output_dir"]) == 12
     assert (again["output_dir"] / "run.json").exists()

@@ -67,7 +67,7 @@ def test_each_evaluation_is_that_of_its_checkpoint_alone(flags, finished, tmp_pa
     for evaluation in done:
         run_here({**flags, "do_train": False, "output_dir": tmp_path / str(evaluation["step"]),
                   "num_cpu_replicas": 1,
-                  "init_checkpoint": finished[0] / checkpoints.name_of(evaluation["step"])})
+                  "init_checkpoint": finished[0] / checkpoints.checkpoint_name(evaluation["step"])})
         alone = final_results(tmp_path / str(evaluation["step"]))
         for name in ("eval_accuracy", "eval_loss", "matthews_correlation"):
             assert evaluation[name] == pytest.approx(alone[name], abs=1e-6), name
@@ -143,7 +143,7 @@ def recorded(tmp_path):
         stopped = None
         for step, _ in enumerate(values, start=1):
             evaluator.run(Step(step))
-            if evaluator.is_patience_used_up():
+            if evaluator.should_stop_early():
                 stopped = stopped or step
         return evaluator.best_step, stopped
 
@@ -244,19 +244,19 @@ def test_a_run_that_dies_before_its_last_evaluation_makes_up_for_it(
     assert evaluations(output_dir) == record
 
 
-def test_a_run_that_goes_on_without_evaluations_forgets_its_best(flags, tmp_path, capsys):
+def test_a_run_resumed_without_evaluations_discards_its_best(flags, tmp_path, capsys):
     run_here(steady(flags, tmp_path))
     run_here(steady(flags, tmp_path, eval_every_steps=None, num_train_epochs=3))
-    assert "goes on without evaluations" in capsys.readouterr().err
+    assert "resumed without evaluations" in capsys.readouterr().err
     assert final_results(tmp_path)["global_step"] == 18
 
 
 @pytest.mark.parametrize("changes, error", [
-    (dict(do_eval=None), "set --do_eval, too"),
-    (dict(eval_each_epoch=True), "exclude each other"),
+    (dict(do_eval=None), "need --do_eval; set that, too"),
+    (dict(eval_each_epoch=True), "cannot be combined"),
     (dict(eval_every_steps=-1), "--eval_every_steps=-1: must be between 0"),
     (dict(eval_every_steps=0, early_stopping_patience=3), "needs evaluation during the training"),
-    (dict(metric_for_best="f1"), "this task has eval_accuracy, matthews_correlation, eval_loss"),
+    (dict(metric_for_best="f1"), "choose from eval_accuracy, matthews_correlation, eval_loss"),
     (dict(early_stopping_patience=0), "--early_stopping_patience=0: must be a number greater"),
 ])
 def test_flags_that_make_no_sense_are_refused_in_one_line(changes, error, flags, tmp_path, capsys):

@@ -43,7 +43,7 @@ def test_a_new_setting_is_in_help_record_report_model_card_and_page(
     capsys.readouterr()
     run_here({**given, "output_dir": output_dir, "num_train_epochs": 2, "made_up": 5,
               "do_export": True})
-    assert "goes on with another --made_up: 3 there, 5 now" in capsys.readouterr().err
+    assert "resumed with another --made_up: 3 there, 5 now" in capsys.readouterr().err
     assert run_record.load(str(output_dir)).settings["--made_up"] == 5
     for page in ("report.html", "export/README.md"):
         assert "--made_up" in (output_dir / page).read_text()
@@ -67,16 +67,16 @@ class Example:
     limit: Optional[int] = setting(None, "A limit.", positive=True)
 
 
-def of_flags(*arguments):
+def from_flags(*arguments):
     values = flags.FlagValues()
     settings.define_flags(values, Example)
     values(["command", *arguments])
-    return settings.of_flags(values, Example)
+    return settings.from_flags(values, Example)
 
 
 def test_flags_are_read_into_settings():
-    assert of_flags() == Example()
-    found = of_flags("--count=2", "--share=1", "--name=b", "--limit=7")
+    assert from_flags() == Example()
+    found = from_flags("--count=2", "--share=1", "--name=b", "--limit=7")
     assert found == Example(2, 1.0, "b", 7)
     assert settings.recorded(found) == {"--count": 2, "--share": 1.0, "--limit": 7}
 
@@ -89,7 +89,7 @@ def test_flags_are_read_into_settings():
 ])
 def test_a_value_out_of_range_is_refused(argument, error):
     with pytest.raises(UserError, match=error):
-        of_flags(argument)
+        from_flags(argument)
 
 
 def test_fp16_is_the_old_name_of_a_precision(tiny_model, tmp_path, capsys):

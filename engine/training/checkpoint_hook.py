@@ -1,4 +1,4 @@
-"""Checkpoints of a training: when one is written and evaluated, and which are kept."""
+"""Saves and evaluates the checkpoints of a training, and removes old ones."""
 
 import os
 import re
@@ -12,17 +12,18 @@ from engine import checkpoints, interruption
 from engine.training.evaluations import Evaluations
 
 
-# Of files.atomic_path; of TensorFlow's state file, checkpoint files and directories for them.
+# Names of files.atomic_path, and of TensorFlow for its state file, checkpoints and their folders.
 _TEMPORARY = re.compile(r".*\.tmp-\d+|checkpoint\.tmp[0-9a-f]+|.*\.tempstate\d+"
                         r"|model\.ckpt-\d+_temp(_[0-9a-f]+)?")
 _DATA = re.compile(r"(model\.ckpt-\d+)\.data-\d{5}-of-\d{5}")
 
 
-def remove_remnants(output_dir: str) -> None:
-    """Removes what a training that was killed was about to write there, or to remove."""
+def remove_leftovers(output_dir: str) -> None:
+    """Removes the temporary and partial files that a killed training left behind."""
     names = set(os.listdir(output_dir))
     for name in names:
-        # A checkpoint's data is there before its index, and after it: alone it is none.
+        # A checkpoint's data is written before its index and removed after it: without an index,
+        # it is not a checkpoint.
         data = _DATA.fullmatch(name)
         if _TEMPORARY.fullmatch(name) or (data and data.group(1) + ".index" not in names):
             path = os.path.join(output_dir, name)
@@ -31,7 +32,11 @@ def remove_remnants(output_dir: str) -> None:
 
 def restore_only(variables: Sequence[tf.Variable], *,
                  and_initialize: Sequence[tf.Variable]) -> None:
-    """Makes this graph's saver, which saves all variables, restore from checkpoints with fewer."""
+    """Makes this graph's saver restore only these variables; it still saves all of them.
+
+    Args:
+        and_initialize: variables that the checkpoint lacks, initialized after restoring.
+    """
     saver, = tf.get_collection(tf.GraphKeys.SAVERS)
     partial = tf.train.Saver(variables)
     initialize = tf.variables_initializer(and_initialize)
@@ -43,11 +48,11 @@ def restore_only(variables: Sequence[tf.Variable], *,
 
 
 class SaveHook(tf.train.SessionRunHook):
-    """Saves every `every_steps` steps and at the end, and not before the first step.
+    """Saves a checkpoint every `every_steps` steps and at the end, but not before the first step.
 
-    Where there are `evaluations`, each step for which `is_evaluated` is saved and evaluated.
-    The training ends where they lost their patience, or with the step in which `signals`
-    received one.
+    With `evaluations`, also saves and evaluates each step for which `is_evaluated` is true.
+    Stops the training early if the evaluations say so, and after the step in which `signals`
+    received a signal.
     """
 
     def __init__(self, output_dir: str, every_steps: int, keep_checkpoint_max: int,
@@ -60,7 +65,7 @@ class SaveHook(tf.train.SessionRunHook):
         self._signals = signals
         self._evaluations = evaluations
         self._is_evaluated = is_evaluated
-        self.step = self.saved_step = 0  # done so far; of the newest checkpoint
+        self.step = self.saved_step = 0  # the last step done; that of the newest checkpoint
 
     def begin(self) -> None:
         self._global_step = tf.train.get_global_step()
@@ -69,11 +74,10 @@ class SaveHook(tf.train.SessionRunHook):
         self._saver, = tf.get_collection(tf.GraphKeys.SAVERS)
         self._remove_surplus()
         self.step = self.saved_step = int(session.run(self._global_step))
-        self._signals.hold()  # from now on there is something to lose
+        self._signals.hold()  # from now on, a signal must not lose the steps done
 
     def after_run(self, run_context, run_values) -> None:
-        # Counted here: fetched beside the train_op, the variable may be read before or
-        # after the increment.
+        # Counted here, because a fetch of the global step may run before or after its increment.
         self.step += 1
         if self.step % self._every_steps == 0:
             self._save(run_context.session)
@@ -95,19 +99,19 @@ class SaveHook(tf.train.SessionRunHook):
             self._remove_surplus()
 
     def _evaluate(self) -> bool:
-        """Evaluates what was just saved; returns whether the training is to end."""
-        path = os.path.join(self._output_dir, checkpoints.name_of(self.step))
-        # An evaluation that a signal cuts short is made up for when the run goes on.
+        """Evaluates the checkpoint just saved; returns whether to stop the training early."""
+        path = os.path.join(self._output_dir, checkpoints.checkpoint_name(self.step))
+        # If a signal interrupts the evaluation, the resumed run does it first.
         self._evaluations.run(checkpoints.open_checkpoint(path),
                               lambda count: self._signals.raise_if_received())
         self._remove_surplus()
-        return self._evaluations.is_patience_used_up()
+        return self._evaluations.should_stop_early()
 
     def _remove_surplus(self) -> None:
-        """Removes all but the newest and the best, also what an earlier run kept more of.
+        """Removes all checkpoints but the newest ones and the best, earlier processes' included.
 
-        The saver would remove a checkpoint after it has struck it off its list: a process
-        killed between the two would leave it for ever.
+        This is not left to the saver: it removes a checkpoint from its list before it deletes
+        the files, and a process killed in between would leave them for ever.
         """
         paths = self._saver.last_checkpoints
         surplus = self._surplus(paths)
@@ -117,12 +121,12 @@ class SaveHook(tf.train.SessionRunHook):
             tf.train.remove_checkpoint(path)
         kept = [path for path in paths if path not in surplus]
         self._saver.set_last_checkpoints_with_time([(path, time.time()) for path in kept])
-        # Relative, as the saver's, so that the directory can be moved.
+        # Relative paths, as the saver writes them, so that the directory can be moved.
         names = [os.path.relpath(path, self._output_dir) for path in kept]
         tf.train.update_checkpoint_state(os.path.abspath(self._output_dir), names[-1], names)
 
     def _surplus(self, paths: List[str]) -> List[str]:
         best_step = self._evaluations and self._evaluations.best_step
-        best = best_step and checkpoints.name_of(best_step)
+        best = best_step and checkpoints.checkpoint_name(best_step)
         return [path for path in paths[:-self._keep_checkpoint_max]
                 if os.path.basename(path) != best]

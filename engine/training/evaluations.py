@@ -1,7 +1,7 @@
-"""Evaluations during a training: which checkpoint is the best, and whether to go on.
+"""Evaluations during training: they choose the best checkpoint and stop the training early.
 
-Every decision is a function of what checkpoints.EVALUATIONS in the output directory holds,
-so that a run that was interrupted decides as the uninterrupted one.
+All decisions depend only on the file checkpoints.EVALUATIONS in the output directory, so that an
+interrupted and resumed run makes the same ones as an uninterrupted run.
 """
 
 import math
@@ -13,13 +13,13 @@ from engine.training import summaries
 from engine.training.settings import EvaluationSettings
 
 
-# (checkpoint, advance) -> its metrics, of which EvaluationSettings.metric_for_best is one. `advance`
-# hears now and then how many more examples are done, and may raise.
+# (checkpoint, advance) -> metrics, which include EvaluationSettings.metric_for_best. The function
+# calls `advance` with the number of examples it has just done; `advance` may raise an exception.
 Evaluate = Callable[[checkpoints.Checkpoint, Callable[[int], None]], Mapping[str, float]]
 
 
 class Evaluations:
-    """Those of one output directory; later than its newest checkpoint are none."""
+    """The evaluations of one output directory, up to its newest checkpoint."""
 
     def __init__(self, output_dir: str, settings: EvaluationSettings, evaluate: Evaluate):
         self.settings = settings
@@ -32,44 +32,46 @@ class Evaluations:
         if os.path.exists(self._path):
             done = files.read_json(self._path, "the evaluations")["evaluations"]
             self._done = [evaluation for evaluation in done if evaluation["step"] <= step]
-        # The best by another metric than the run's so far may have been removed.
-        self._gone = {evaluation["step"] for evaluation in self._done
-                      if not checkpoints.is_kept(output_dir, evaluation["step"])}
+        # If the metric has changed, the checkpoint that is best by the new one may be removed.
+        self._removed = {evaluation["step"] for evaluation in self._done
+                         if not checkpoints.has_checkpoint(output_dir, evaluation["step"])}
 
-    def lacks(self, step: int) -> bool:
+    def is_missing(self, step: int) -> bool:
+        """Whether the checkpoint of this step has not been evaluated."""
         return all(evaluation["step"] != step for evaluation in self._done)
 
     def run(self, checkpoint: checkpoints.Checkpoint,
             advance: Callable[[int], None] = lambda count: None) -> None:
-        """Evaluates a checkpoint, the newest; says what came of it and remembers it."""
+        """Evaluates the newest checkpoint; logs and saves the metrics."""
         step, metrics = checkpoint.global_step, self._evaluate(checkpoint, advance)
         summaries.write_evaluation(self._output_dir, metrics, step)
-        # JSON has no NaN, which a correlation may be.
+        # A correlation can be NaN, which JSON does not have.
         finite = {name: value if math.isfinite(value) else None
                   for name, value in metrics.items()}
         self._done.append({"step": step, **finite})
         best_step = self.best_step
         files.write_json(self._path, {
             "metric": self.settings.metric_for_best,
-            "best_checkpoint": best_step and checkpoints.name_of(best_step),
+            "best_checkpoint": best_step and checkpoints.checkpoint_name(best_step),
             "evaluations": self._done})
-        said = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        log.info(f"Evaluation at step {step}: {said} ({self._said_of_best(step)})")
+        values = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        log.info(f"Evaluation at step {step}: {values} ({self._describe_best(step)})")
 
     @property
     def best_step(self) -> Optional[int]:
-        """Of the best evaluation, the first of equals; None while none has a finite metric.
+        """The step of the best evaluation, the first one if several are equally good.
 
-        One whose checkpoint was gone when the run was taken up is not the best.
+        None if no evaluation has a finite metric. Evaluations whose checkpoint was removed before
+        this process started do not count.
         """
         name, sign = self.settings.metric_for_best, 1 if self.settings.higher_is_better else -1
         finite = [evaluation for evaluation in self._done
-                  if evaluation.get(name) is not None and evaluation["step"] not in self._gone]
+                  if evaluation.get(name) is not None and evaluation["step"] not in self._removed]
         best = max(finite, key=lambda evaluation: sign * evaluation[name], default=None)
         return best and best["step"]
 
-    def is_patience_used_up(self) -> bool:
-        """Whether as many evaluations as the patience allows brought no improvement; says so."""
+    def should_stop_early(self) -> bool:
+        """Whether --early_stopping_patience evaluations brought no improvement; logs it if so."""
         patience, best_step = self.settings.early_stopping_patience, self.best_step or 0
         since = [evaluation["step"] for evaluation in self._done if evaluation["step"] > best_step]
         if not patience or len(since) < patience:
@@ -77,21 +79,21 @@ class Evaluations:
         metric = self.settings.metric_for_best
         failed = (f"did not improve on the {metric} of step {best_step}" if best_step
                   else f"had no {metric} that is a number")
-        log.info(f"Stopped early at step {since[-1]}: {len(since)} evaluations {failed}; a larger "
-                 "--early_stopping_patience goes on")
+        log.info(f"Stopped early at step {since[-1]}: {len(since)} evaluations {failed}; to "
+                 "continue, raise --early_stopping_patience")
         return True
 
-    def _said_of_best(self, step: int) -> str:
+    def _describe_best(self, step: int) -> str:
         best_step = self.best_step
         if best_step is None:
             return f"none is the best: {self.settings.metric_for_best} was never a number"
         return "the best so far" if step == best_step else f"the best: step {best_step}"
 
 
-def forget(output_dir: str) -> None:
-    """For a training that goes on without evaluations: its newest checkpoint is what counts."""
+def discard(output_dir: str) -> None:
+    """Discards earlier evaluations, so that a run resumed without them uses the newest checkpoint."""
     path = os.path.join(output_dir, checkpoints.EVALUATIONS)
     if os.path.exists(path):
-        log.warn(f"the run in {output_dir} goes on without evaluations: its best checkpoint so "
-                 "far counts no more, and the newest does")
+        log.warn(f"the run in {output_dir} is resumed without evaluations during training: its "
+                 "newest checkpoint will be used instead of the best one so far")
         os.remove(path)

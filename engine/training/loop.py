@@ -1,7 +1,7 @@
-"""The training loop: the only EstimatorSpec, on every replica.
+"""The training loop, and the project's only EstimatorSpec.
 
-Estimator and MirroredStrategy run it; the batches come from the plan, the update from
-`optimization`, and a run that was interrupted goes on where it was.
+Estimator runs it under MirroredStrategy. The batches come from the plan, the update from
+`optimization`. An interrupted run resumes where it stopped.
 """
 
 import os
@@ -22,7 +22,7 @@ from engine.training.evaluations import Evaluations
 from engine.training.settings import FLOAT16, Schedule, TrainingSettings
 
 
-# Autograph, which has nothing to do here, would bury a UserError in frames of its own.
+# Autograph is not needed here, and would wrap a UserError in an exception of its own.
 @tf.autograph.experimental.do_not_convert
 def train(forward: Forward, source: batches.Source, devices: Devices,
           settings: TrainingSettings, schedule: Schedule, output_dir: str,
@@ -30,22 +30,20 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
           evaluations: Optional[Evaluations] = None) -> None:
     """Trains to the end of the schedule, from the newest checkpoint in the output directory.
 
-    Args:
-        init_checkpoint: what a new run's variables start from, where it has them. A run
-            that goes on does not need it.
-        evaluations: of the checkpoints on the way, where there are to be any.
+    SIGTERM and Ctrl-C end the training after the current step, with a checkpoint.
 
-    SIGTERM and Ctrl-C end it after the step that they meet, with a checkpoint.
+    Args:
+        init_checkpoint: initializes those of a new run's variables that it has.
+        evaluations: evaluates checkpoints during the training; None for no evaluations.
 
     Raises:
-        UserError: the checkpoints do not fit the model; the memory does not suffice.
-        Interrupted: by one of those signals.
+        UserError: a checkpoint does not match the model; out of memory.
+        Interrupted: SIGTERM or Ctrl-C.
     """
     if settings.precision == FLOAT16 and devices.kind == "CPU":
-        log.warn("--precision=float16 makes nothing faster on the CPU; it is for GPUs with tensor "
-                 "cores")
+        log.warn("--precision=float16 is not faster on the CPU; it is for GPUs with tensor cores")
     os.makedirs(output_dir, exist_ok=True)
-    checkpoint_hook.remove_remnants(output_dir)
+    checkpoint_hook.remove_leftovers(output_dir)
     earlier = checkpoints.latest(output_dir)
     first_step = earlier.global_step if earlier else 0
     global_batch_size = settings.examples_per_replica * devices.num_replicas
@@ -55,9 +53,9 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     def is_evaluated(step: int) -> bool:
         return evaluations is not None and step > 0 and _is_due(step, evaluations, plan, schedule)
 
-    if earlier and is_evaluated(first_step) and evaluations.lacks(first_step):
-        evaluations.run(earlier)  # of a run that ended between checkpoint and evaluation
-    if evaluations and evaluations.is_patience_used_up():
+    if earlier and is_evaluated(first_step) and evaluations.is_missing(first_step):
+        evaluations.run(earlier)  # the run was interrupted between checkpoint and evaluation
+    if evaluations and evaluations.should_stop_early():
         return
 
     def input_fn() -> tf.data.Dataset:
@@ -71,19 +69,19 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         _model_fn(forward, initial_values, settings, schedule),
         config=_run_config(devices, settings, output_dir))
     curves = summaries.TrainingSummaries(
-        output_dir, source, plan, first_step=first_step,
-        num_train_steps=schedule.num_train_steps,
+        output_dir, source, plan, first_step=first_step, num_train_steps=schedule.num_train_steps,
         save_checkpoints_steps=settings.save_checkpoints_steps)
-    shown = progress_hook.TrainingProgress(
+    progress = progress_hook.TrainingProgress(
         first_step, schedule.num_train_steps, global_batch_size)
     signals = interruption.Deferred()
-    saver = checkpoint_hook.SaveHook(output_dir, settings.save_checkpoints_steps,
-                            settings.keep_checkpoint_max, signals, evaluations, is_evaluated)
-    hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver, shown]
+    saver = checkpoint_hook.SaveHook(
+        output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
+        evaluations, is_evaluated)
+    hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver, progress]
     if settings.xla:
         hooks.append(xla_log.CompilationLog(source, plan, first_step))
 
-    with signals, curves, shown, memory.explained(
+    with signals, curves, progress, memory.explained(
             lambda: _describe_step(saver.step or first_step, source, plan, settings, output_dir)):
         _run(estimator, input_fn, hooks, signals, saver, schedule.num_train_steps, output_dir)
 
@@ -91,7 +89,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
 def _run(estimator: tf.estimator.Estimator, input_fn: Callable[[], tf.data.Dataset],
          hooks: Sequence[tf.train.SessionRunHook], signals: interruption.Deferred,
          saver: checkpoint_hook.SaveHook, num_train_steps: int, output_dir: str) -> None:
-    """Trains to the end, or to that of the step in which a signal came, and raises then."""
+    """Trains to the end; raises Interrupted after the step in which a signal was received."""
     try:
         estimator.train(input_fn, hooks=hooks, max_steps=num_train_steps)
     except interruption.Interrupted:
@@ -99,8 +97,8 @@ def _run(estimator: tf.estimator.Estimator, input_fn: Callable[[], tf.data.Datas
             raise
     if signals.received:
         raise interruption.Interrupted(
-            signals.received, f"{output_dir} holds step {saver.saved_step} of "
-            f"{num_train_steps}; the same command goes on from there")
+            signals.received, f"{output_dir} has a checkpoint at step {saver.saved_step} of "
+            f"{num_train_steps}; the same command resumes from there")
 
 
 def _is_due(step: int, evaluations: Evaluations, plan: TrainingPlan,
@@ -112,7 +110,7 @@ def _is_due(step: int, evaluations: Evaluations, plan: TrainingPlan,
 
 def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
                    settings: TrainingSettings, output_dir: str) -> str:
-    """What the step after `step` takes, and how it takes less, for `memory.explained`."""
+    """The size of the step after `step`, and how to make it smaller, for `memory.explained`."""
     batch_size = settings.train_batch_size
     kept = checkpoints.latest(output_dir)
     return (f"in training step {step + 1}: {batch_size} examples per replica at a time x "
@@ -147,7 +145,7 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             loss_scale=loss_scale)
         _skip_report_of_uninitialized_variables()
-        # Estimator adds up what the replicas report; the mean over all of them is meant.
+        # Estimator sums the replicas' losses; dividing them makes that the mean.
         reported_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
         return tf.estimator.EstimatorSpec(mode, loss=reported_loss, train_op=train_op)
     return model_fn
@@ -155,27 +153,26 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
 
 def _micro_batch(features: Dict[str, tf.Tensor], index: Union[int, tf.Tensor],
                  size: int) -> Dict[str, tf.Tensor]:
-    # Gathered, because slices and reshapes of int32 would go through the host's memory.
+    # tf.gather, because slices and reshapes of int32 would go through the host's memory.
     rows = index * size + tf.range(size)
     return {name: tf.gather(values, rows) for name, values in features.items()}
 
 
 def _dropout_seed(seed: int, global_step: tf.Variable,
                   micro_batch: Union[int, tf.Tensor]) -> tf.Tensor:
-    """[2], another for each step, micro-batch and replica of a run, and for other seeds."""
+    """A seed [2], different for each run's seed, replica, step and micro-batch."""
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
     with tf.device("/cpu:0"):  # random kernels read their seeds in host memory
-        # 2**20 is more replicas than anyone has: (seed, replica) pairs do not collide.
+        # No collisions with fewer than 2**20 replicas and 2**40 steps.
         stream = seed * 2**20 + tf.cast(replica, tf.int64)
-        # And nobody trains for 2**40 steps.
-        place = tf.cast(global_step, tf.int64) + tf.cast(micro_batch, tf.int64) * 2**40
-        return tf.stack([stream, place])
+        position = tf.cast(global_step, tf.int64) + tf.cast(micro_batch, tf.int64) * 2**40
+        return tf.stack([stream, position])
 
 
 def _skip_report_of_uninitialized_variables() -> None:
-    """Saves one node per variable and replica, and two runs of them, at start-up.
+    """Skips Estimator's check that all variables are initialized, which is always true here.
 
-    Everything is restored or initialized by construction; the report would only say so.
+    This saves a node per variable and replica, and running them twice at start-up.
     """
     for collection in (tf.GraphKeys.READY_OP, tf.GraphKeys.READY_FOR_LOCAL_INIT_OP):
         if not tf.get_collection(collection):
@@ -185,8 +182,8 @@ def _skip_report_of_uninitialized_variables() -> None:
 
 def _run_config(devices: Devices, settings: TrainingSettings,
                 output_dir: str) -> tf.estimator.RunConfig:
-    # Checkpoints, summaries and lines on the screen come from hooks of ours: Estimator's
-    # would save before the first step and write the graph with every checkpoint.
+    # Estimator's own hooks are off: they would save a checkpoint before the first step, and the
+    # graph with every checkpoint. The hooks of `train` save, write summaries and log instead.
     return tf.estimator.RunConfig(
         model_dir=output_dir,
         tf_random_seed=settings.seed,
@@ -200,7 +197,7 @@ def _run_config(devices: Devices, settings: TrainingSettings,
 
 
 class _ModelCheck(tf.train.SessionRunHook):
-    """Holds the built model against the checkpoint it starts from, before any session."""
+    """Checks the model against the checkpoint it starts from, before the session is created."""
 
     def __init__(self, initial_values: checkpoints.InitialValues,
                  earlier: Optional[checkpoints.Checkpoint],
@@ -218,7 +215,7 @@ class _ModelCheck(tf.train.SessionRunHook):
             self._report_warm_start()
 
     def _check_earlier(self) -> None:
-        # A run that had no loss scale so far starts with one now.
+        # A run resumed with --fp16 that had no loss scale so far gets a new one.
         new_names = set(optimization.LossScale.NAMES) - set(self._earlier.shapes)
         new, others = [], []
         for variable in tf.global_variables():
@@ -230,10 +227,12 @@ class _ModelCheck(tf.train.SessionRunHook):
     def _report_warm_start(self) -> None:
         values, path = self._initial_values, self._init_checkpoint.path
         if not values.found:
-            raise UserError(f"--init_checkpoint={path} holds none of the model's variables; "
-                            f"it has, for example, {', '.join(self._init_checkpoint.parameters()[:3])}")
+            examples = ", ".join(self._init_checkpoint.parameters()[:3])
+            raise UserError(f"--init_checkpoint={path} has none of the model's variables; it has, "
+                            f"for example, {examples}")
         log.info(f"Initialized {len(values.found)} variables from {path}")
         if values.not_found:
-            log.info(f"  not in the checkpoint, drawn at random: {', '.join(values.not_found)}")
+            log.info(f"  not in the checkpoint, initialized at random: "
+                     f"{', '.join(values.not_found)}")
         if values.unused():
             log.info(f"  in the checkpoint, not in the model: {', '.join(values.unused())}")

@@ -1,4 +1,4 @@
-"""How far a training is: step, loss, learning rate, examples/s and the time left."""
+"""Shows the progress of a training: step, loss, learning rate, examples/s and the time left."""
 
 import math
 import time
@@ -12,29 +12,30 @@ from engine import log, progress
 
 
 def finite_mean(values: Sequence[float]) -> float:
-    """The mean of those that are finite: a skipped step's loss says nothing; NaN where none is."""
+    """The mean of the finite values (those of skipped steps are not); NaN if there are none."""
     finite = [value for value in values if math.isfinite(value)]
     return float(np.mean(finite, dtype=np.float64)) if finite else math.nan
 
 
 def step_values() -> Dict[str, tf.Tensor]:
-    """What a hook can fetch of each training step: loss, learning_rate, gradient_norm.
+    """The tensors that a hook can fetch at each training step.
 
-    And loss_scale, where there is one.
+    loss, learning_rate, gradient_norm, and, with mixed precision, loss_scale.
     """
     scale = tf.get_collection(multigpu_optimizer.LOSS_SCALE)[:1]
     return {
         **({"loss_scale": scale[0]} if scale else {}),
-        # Estimator adds the loss over all replicas last.
+        # Estimator adds the sum of the replicas' losses last.
         "loss": tf.get_collection(tf.GraphKeys.LOSSES)[-1],
         "learning_rate": tf.get_collection(multigpu_optimizer.LEARNING_RATE)[0],
         "gradient_norm": tf.get_collection(multigpu_optimizer.GRADIENT_NORM)[0]}
 
 
 class TrainingProgress(tf.train.SessionRunHook):
-    """Says step, mean loss since it last did, learning rate, examples/s of all replicas, time left.
+    """Shows the step, the loss, the learning rate, the examples/s of all replicas, the time left.
 
-    Use it as a context manager around the training, so that an error finds the bar gone.
+    The loss is the mean since the last time it was shown. Use it as a context manager around the
+    training, so that the bar is removed before an error is printed.
     """
 
     def __init__(self, first_step: int, num_train_steps: int, global_batch_size: int):
@@ -67,7 +68,7 @@ class TrainingProgress(tf.train.SessionRunHook):
         self._loss_scale = run_values.results.get("loss_scale")
         self._bar.update()
         if self._start is None or self._step == self._num_train_steps or self._is_time():
-            self._say(run_values.results["learning_rate"])
+            self._show(run_values.results["learning_rate"])
 
     def end(self, session) -> None:
         if self._skipped_steps:
@@ -77,19 +78,19 @@ class TrainingProgress(tf.train.SessionRunHook):
 
     def _is_time(self) -> bool:
         interval = progress.LINE_SECONDS if self._bar.disable else progress.BAR_SECONDS
-        return time.time() - self._said > interval
+        return time.time() - self._last_shown > interval
 
-    def _say(self, learning_rate: float) -> None:
+    def _show(self, learning_rate: float) -> None:
         state = f"loss {finite_mean(self._losses):.4f}, lr {learning_rate:.2e}{self._speed()}"
         if self._bar.disable or self._step == self._num_train_steps:
             log.info(f"step {self._step}/{self._num_train_steps}: {state}")
         else:
             self._bar.set_description_str(state)
         self._losses.clear()
-        self._said = time.time()
+        self._last_shown = time.time()
 
     def _speed(self) -> str:
-        # The first step's time is set-up: it stays out of the rate.
+        # The time of the first step includes the set-up, so the rate is counted after it.
         if self._start is None:
             self._start, self._start_step = time.time(), self._step
             return ""

@@ -1,8 +1,8 @@
-"""A training run from start to finish, whatever is learned.
+"""A training run from start to finish, for every training command.
 
-Refuses the output directory of another run, resumes its own, makes up for an evaluation that a
-kill cut off, removes results that the training makes stale, says what is about to be trained,
-records it and trains.
+Refuses the output directory of another run, resumes an earlier process of the same run, does an
+evaluation that a kill interrupted, removes results of earlier models, logs what is about to be
+trained, writes the run's record, and trains.
 """
 
 import glob
@@ -14,30 +14,30 @@ from engine.data.batches import Source
 from engine.devices import Devices
 from engine.model import Forward
 from engine.training import loop, run_record
-from engine.training.evaluations import Evaluate, Evaluations, forget
+from engine.training.evaluations import Evaluate, Evaluations, discard
 from engine.training.settings import RunSettings
 
 
 class Run(NamedTuple):
-    """What a capability tells the engine of a training."""
-    facts: Mapping[str, Any]  # by names for people; all runs of one output directory share them
+    """A training, as a capability describes it to the engine."""
+    facts: Mapping[str, Any]  # identify the run; a resumed run must have the same
     settings: RunSettings
     devices: Devices
     num_examples: int
-    forward: Forward  # the model with its loss
+    forward: Forward  # the model and its loss
     make_source: Callable[[], Source]  # called only if something is left to train
-    evaluate: Optional[Evaluate] = None  # needed if the settings evaluate during the training
-    # Writes what the model's folder holds beside the checkpoints, before the first step.
+    evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
+    # Called before the first step; writes the model's files other than the checkpoints.
     save_description: Callable[[], None] = lambda: None
-    result_files: Sequence[str] = ()  # patterns of what was computed with an earlier model
+    result_files: Sequence[str] = ()  # patterns of results to remove, as they will be outdated
 
 
 def train(run: Run) -> None:
     """Trains to the end of the run's schedule, from the newest checkpoint of its directory.
 
     Raises:
-        UserError: the output directory holds another run, or the checkpoint another model.
-        Interrupted: by SIGTERM or Ctrl-C, after a checkpoint.
+        UserError: the output directory belongs to another run, or the checkpoint to another model.
+        Interrupted: SIGTERM or Ctrl-C; a checkpoint was saved.
     """
     settings = run.settings
     output_dir, num_replicas = settings.output_dir, run.devices.num_replicas
@@ -51,14 +51,14 @@ def train(run: Run) -> None:
             allow_batch_change=settings.training.allow_batch_change):
         _evaluate_newest(evaluations, output_dir)
         return
-    if evaluations and evaluations.is_patience_used_up():
+    if evaluations and evaluations.should_stop_early():
         return
     if not evaluations:
-        forget(output_dir)
+        discard(output_dir)
     _announce(run)
     _remove_results(output_dir, run.result_files)
     run.save_description()
-    with run_record.kept(output_dir, record):
+    with run_record.recording(output_dir, record):
         loop.train(run.forward, run.make_source(), run.devices, settings.training, schedule,
                    output_dir, settings.init_checkpoint, evaluations)
 
@@ -69,9 +69,9 @@ def _recorded(settings: RunSettings, num_replicas: int) -> Dict[str, Any]:
 
 
 def _evaluate_newest(evaluations: Optional[Evaluations], output_dir: str) -> None:
-    """Makes up for the last evaluation of a run that was killed before it."""
+    """Evaluates the newest checkpoint, if an earlier process was killed before it could."""
     newest = checkpoints.latest(output_dir)
-    if evaluations and evaluations.lacks(newest.global_step):
+    if evaluations and evaluations.is_missing(newest.global_step):
         evaluations.run(newest)
 
 
@@ -90,5 +90,5 @@ def _announce(run: Run) -> None:
 def _remove_results(output_dir: str, patterns: Sequence[str]) -> None:
     for pattern in patterns:
         for path in glob.glob(os.path.join(glob.escape(output_dir), pattern)):
-            log.info(f"Removing {path}: it is of an earlier model")
+            log.info(f"Removing {path}: it was computed with an earlier model")
             os.remove(path)

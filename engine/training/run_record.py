@@ -1,4 +1,4 @@
-"""What an output directory remembers of its run, so that two runs are never mixed up."""
+"""The record of a run in its output directory (run.json), so that two runs are never mixed up."""
 
 import contextlib
 import json
@@ -12,20 +12,19 @@ from engine.training import settings as run_settings
 
 _FILE = "run.json"
 
-# The setting that changes the order of the examples.
-GLOBAL_BATCH_SIZE = "global batch size"
+GLOBAL_BATCH_SIZE = "global batch size"  # in the settings; it changes the order of the examples
 
 
 class Record(NamedTuple):
-    """A run, in JSON values under names for people ("task", "vocabulary")."""
-    facts: Mapping[str, Any]  # what the run is
-    settings: Mapping[str, Any]  # what may change when it goes on
+    """A run, as JSON values under names for people ("task", "vocabulary")."""
+    facts: Mapping[str, Any]  # identify the run; a resumed run must have the same
+    settings: Mapping[str, Any]  # a resumed run may have others
 
 
 def load(output_dir: str) -> Optional[Record]:
-    """What the directory remembers of its run; None if it holds none.
+    """The record in a directory; None if there is none.
 
-    A setting that did not exist when the record was written has its default.
+    Settings that did not exist when the record was written have their defaults.
     """
     path = os.path.join(output_dir, _FILE)
     if not os.path.exists(path):
@@ -35,11 +34,11 @@ def load(output_dir: str) -> Optional[Record]:
 
 
 def check(output_dir: str, facts: Mapping[str, Any]) -> None:
-    """Refuses an output directory that holds a run with other facts.
+    """Refuses an output directory that belongs to a run with other facts.
 
     Args:
-        facts: only those given are held against the record: to evaluate a model, its
-            training data is not needed.
+        facts: to compare with the record. They may be fewer than the record has: to evaluate a
+            model, its training data is not needed.
 
     Raises:
         UserError: names the first difference.
@@ -50,19 +49,19 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
     for name, value in facts.items():
         difference = _difference(record.facts.get(name), value)
         if difference:
-            raise UserError(f"--output_dir={output_dir} holds a run with another {name}: "
+            raise UserError(f"--output_dir={output_dir} belongs to a run with another {name}: "
                             f"{difference}; use another --output_dir")
 
 
 def check_training(output_dir: str, record: Record, *, num_train_steps: int,
                    allow_batch_change: bool) -> bool:
-    """Checks the directory as `check` does, and whether the run may go on as it is asked to.
+    """Checks the facts like `check`, and the settings with which a run is resumed.
 
-    Other settings than the earlier run's are allowed and said; another global batch
-    size only with `allow_batch_change`.
+    Changed settings are allowed, with a warning; another global batch size only with
+    `allow_batch_change`.
 
     Returns:
-        Whether there is something left to train.
+        Whether there are steps left to train.
     """
     check(output_dir, record.facts)
     checkpoint, earlier = checkpoints.latest(output_dir), load(output_dir)
@@ -76,20 +75,20 @@ def check_training(output_dir: str, record: Record, *, num_train_steps: int,
             log.warn(f"the training is finished, so another {name} has no effect: {change}")
         return False
     if GLOBAL_BATCH_SIZE in changes and not allow_batch_change:
-        raise UserError(f"--output_dir={output_dir} holds a run with another {GLOBAL_BATCH_SIZE}: "
-                        f"{changes[GLOBAL_BATCH_SIZE]}; keep it, or set --allow_batch_change to "
-                        "go on with another order of the examples")
+        raise UserError(f"--output_dir={output_dir} belongs to a run with another "
+                        f"{GLOBAL_BATCH_SIZE}: {changes[GLOBAL_BATCH_SIZE]}; keep it, or set "
+                        "--allow_batch_change to resume with another order of the examples")
     for name, change in changes.items():
-        log.warn(f"the run in {output_dir} goes on with another {name}: {change}")
+        log.warn(f"the run in {output_dir} is resumed with another {name}: {change}")
     if not earlier:
-        log.warn(f"{output_dir} holds a checkpoint at step {checkpoint.global_step} of another "
-                 "program, such as the original's; this run adopts it and goes on from there")
+        log.warn(f"{output_dir} has a checkpoint at step {checkpoint.global_step} of another "
+                 "program, such as Google's; this run resumes from it")
     return True
 
 
 @contextlib.contextmanager
-def kept(output_dir: str, record: Record) -> Iterator[None]:
-    """Writes the record down for a training; takes it back where no checkpoint comes of it."""
+def recording(output_dir: str, record: Record) -> Iterator[None]:
+    """Writes the record of the training within; removes it if that saves no checkpoint."""
     path = os.path.join(output_dir, _FILE)
     files.write_json(path, record._asdict())
     try:
@@ -105,8 +104,8 @@ def _changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> Dict[str, st
 
 
 def _difference(earlier: Any, now: Any) -> str:
-    """What differs, for people; empty where nothing does."""
-    now = json.loads(json.dumps(now))  # as the record holds it: tuples become lists
+    """Describes the difference of two values; empty if they are equal."""
+    now = json.loads(json.dumps(now))  # as in a record: tuples become lists
     if earlier == now:
         return ""
     if isinstance(earlier, dict) and isinstance(now, dict):
@@ -116,10 +115,11 @@ def _difference(earlier: Any, now: Any) -> str:
 
 
 def _complete(settings: Mapping[str, Any]) -> Dict[str, Any]:
-    """The settings of a record, those of earlier versions included.
+    """The settings of a record in today's form.
 
-    They had None for some defaults, "each epoch" for an interval, in pretraining one entry for
-    all of the evaluation, and --fp16 in the place of --precision.
+    Earlier versions wrote None for some defaults, "each epoch" as the value of
+    --eval_every_steps, --fp16 instead of --precision, and, in pretraining, all evaluation
+    settings as one entry.
     """
     settings = dict(settings)
     if settings.pop("--fp16", None):
@@ -138,6 +138,6 @@ def _complete(settings: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _brief(value: Any) -> str:
-    """A value short enough for a line: hashes and long lists are cut."""
+    """The value, shortened for a message."""
     text = str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

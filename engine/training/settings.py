@@ -1,6 +1,6 @@
-"""What every training command can be told: how to train, for how long, when to evaluate.
+"""The settings of every training command: how to train, for how long, and when to evaluate.
 
-Adding a setting is adding a field here; see engine/settings.py for what derives from it.
+To add a setting, add a field here; see engine/settings.py for what is made from it.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from absl import flags
 import optimization
 from engine import checkpoints, files
 from engine.errors import UserError
-from engine.settings import MAX_SEED, define_flags, of_flags, recorded, required, setting
+from engine.settings import MAX_SEED, define_flags, from_flags, recorded, required, setting
 
 MAX_STEPS = 2**31 - 1
 TF32, FLOAT32, FLOAT16 = PRECISIONS = ("tf32", "float32", "float16")
@@ -20,93 +20,99 @@ TF32, FLOAT32, FLOAT16 = PRECISIONS = ("tf32", "float32", "float16")
 
 @dataclasses.dataclass(frozen=True)
 class TrainingSettings:
-    """How to train, whatever is learned. Batch sizes are per replica."""
+    """How to train. Batch sizes are per replica."""
     train_batch_size: int = setting(
         32, "Examples per replica and training step.", positive=True, recorded=False)
     gradient_accumulation_steps: int = setting(
-        1, "Micro-batches of --train_batch_size that each replica adds up in a step: a larger "
-        "batch in the memory of one micro-batch.", positive=True)
+        1, "Micro-batches of --train_batch_size examples whose gradients each replica adds up in "
+        "a step: a larger batch in the memory of one micro-batch.", positive=True)
     learning_rate: float = setting(5e-5, "Peak learning rate.", positive=True)
     optimizer: str = setting(
-        "adamw", "lamb scales each parameter's update to the parameter's own size, for large "
-        "batches.", choices=sorted(optimization.OPTIMIZERS))
+        "adamw", "The optimizer: adamw as in BERT, or lamb, which scales each variable's update "
+        "to the norm of the variable, for large batches.",
+        choices=sorted(optimization.OPTIMIZERS))
     layer_lr_decay: float = setting(
-        1.0, "The learning rate of a layer is that of the layer above it times this; the head "
-        "has --learning_rate and the embeddings have the lowest.", between=(0.01, 1))
+        1.0, "Factor from the learning rate of a layer to that of the layer below it; the output "
+        "layers have --learning_rate, and the embeddings have the lowest.", between=(0.01, 1))
     precision: str = setting(
-        TF32, "Precision of matrix products. tf32, TensorFlow's default: float32 values, of which "
+        TF32, "Precision of matrix products. tf32: TensorFlow's default, float32 values of which "
         "Ampere and newer GPUs multiply 10 bits of the mantissa, and other devices all. float32: "
         "all bits on every device. float16: mixed precision with a dynamic loss scale, for GPUs "
         "with tensor cores.", choices=PRECISIONS)
     recompute_layers: bool = setting(
-        False, "Keep only the input of each encoder layer and compute the layer again for the "
-        "gradient: less memory, more time, the same result.")
+        False, "Keep only the input of each encoder layer in memory, and compute the layer again "
+        "for its gradient: less memory, more time, the same result.")
     xla: bool = setting(
-        False, "Compile the encoder's layers with XLA in training; steps are padded to one of at "
-        "most eight lengths, each compiled once.")
+        False, "Compile the encoder's layers with XLA in training; batches are padded to one of "
+        "at most eight lengths, each of which is compiled once.")
     dynamic_padding: bool = setting(
-        True, "Pad a batch to its longest example; false pads every batch to --max_seq_length.")
+        True, "Pad each batch to its longest example; false pads it to --max_seq_length.")
     seed: int = setting(
-        42, "Seed of initial values, order of examples and dropout.", between=(0, MAX_SEED))
+        42, "Seed of the initial values, the order of the examples and dropout.",
+        between=(0, MAX_SEED))
     save_checkpoints_steps: int = setting(
-        1000, "Steps from checkpoint to checkpoint.", positive=True, recorded=False)
+        1000, "Steps between checkpoints.", positive=True, recorded=False)
     keep_checkpoint_max: int = setting(
         5, "Number of newest checkpoints to keep.", positive=True, recorded=False)
     allow_batch_change: bool = setting(
-        False, "Resume a run with another global batch size.", recorded=False)
+        False, "Allow resuming a run with another global batch size, which changes the order of "
+        "the examples.", recorded=False)
 
     @property
     def examples_per_replica(self) -> int:
-        """Examples that one replica takes in a step, in all its micro-batches."""
+        """Examples per replica and training step, in all its micro-batches."""
         return self.train_batch_size * self.gradient_accumulation_steps
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationSettings:
-    """How to evaluate, and when to do so during the training."""
+    """How to evaluate, and when to evaluate during the training."""
     eval_batch_size: int = setting(
-        8, "Examples of --max_seq_length tokens per replica and evaluation step; of shorter "
-        "ones, as many as have that many tokens.", positive=True, recorded=False)
+        8, "Examples per replica and evaluation step, if they have --max_seq_length tokens; of "
+        "shorter examples, more: up to the same number of tokens.", positive=True, recorded=False)
     eval_every_steps: int = setting(
-        0, "Evaluate on the dev set every so many steps and at the end, and keep the best "
+        0, "Evaluate on the dev set after every so many steps and at the end, and keep the best "
         "checkpoint; 0 evaluates only after the training.", between=(0, MAX_STEPS))
     eval_each_epoch: bool = setting(
         False, "Evaluate on the dev set at the end of each epoch, and keep the best checkpoint.")
     metric_for_best: Optional[str] = setting(
-        None, "The metric that decides which checkpoint is the best: one of the task's, or its "
+        None, "Metric by which the best checkpoint is chosen: one of the task's metrics or its "
         "loss; by default the task's first metric.")
     early_stopping_patience: Optional[int] = setting(
-        None, "Stop after so many evaluations without improvement.", positive=True)
+        None, "Stop the training after so many evaluations without improvement.", positive=True)
 
     @property
     def during_training(self) -> bool:
+        """Whether to evaluate during the training."""
         return bool(self.eval_every_steps or self.eval_each_epoch)
 
     @property
     def higher_is_better(self) -> bool:
+        """Whether a higher value of the metric is better; only a lower loss is."""
         return not self.metric_for_best.endswith("loss")
 
 
 class Schedule(NamedTuple):
-    """For how long a run trains, and over which steps its learning rate rises."""
-    num_train_steps: int  # at which the training ends, steps of earlier processes included
-    warmup_steps: int
+    """The length of a training and of its warm-up."""
+    num_train_steps: int  # global step at which the training ends
+    warmup_steps: int  # over which the learning rate rises
 
 
 @dataclasses.dataclass(frozen=True)
 class EpochSchedule:
-    """A training of so many epochs."""
+    """The length of a training in epochs."""
     num_train_epochs: float = setting(3.0, "Passes over the training set.", positive=True)
     warmup_proportion: float = setting(
-        0.1, "Share of the training steps over which the learning rate rises: 0.1 is 10%.",
+        0.1, "Share of the training steps over which the learning rate rises: 0.1 means 10%.",
         between=(0, 1))
 
     def schedule(self, num_examples: int, global_batch_size: int) -> Schedule:
-        """Raises a UserError where not one batch can be filled, or there are too many steps."""
+        """The schedule. Raises a UserError if it has no full batch, or too many steps."""
         num_train_steps = count_steps(num_examples, self.num_train_epochs, global_batch_size)
         return Schedule(num_train_steps, int(num_train_steps * self.warmup_proportion))
 
     def describe(self, num_examples: int, global_batch_size: int) -> str:
+        """The length for a log line, in epochs and steps."""
         steps = self.schedule(num_examples, global_batch_size)
         return (f"{num_examples:,} examples x {self.num_train_epochs:g} epochs = "
                 f"{steps.num_train_steps:,} steps, {steps.warmup_steps:,} of them warm-up")
@@ -114,23 +120,25 @@ class EpochSchedule:
 
 @dataclasses.dataclass(frozen=True)
 class StepSchedule:
-    """A training of so many steps, whatever the number of examples and replicas."""
+    """The length of a training in steps, independent of the number of examples and replicas."""
     num_train_steps: int = setting(100000, "Training steps.", between=(1, MAX_STEPS))
     num_warmup_steps: int = setting(
         10000, "Steps over which the learning rate rises.", between=(0, MAX_STEPS))
 
     def schedule(self, num_examples: int, global_batch_size: int) -> Schedule:
+        """The schedule."""
         del num_examples, global_batch_size
         return Schedule(self.num_train_steps, self.num_warmup_steps)
 
     def describe(self, num_examples: int, global_batch_size: int) -> str:
+        """The length for a log line, in steps and epochs."""
         epochs = self.num_train_steps * global_batch_size / num_examples
         return (f"{self.num_train_steps:,} steps, {self.num_warmup_steps:,} of them warm-up, are "
                 f"{epochs:.3g} epochs of {num_examples:,} examples")
 
 
 class RunSettings(NamedTuple):
-    """Everything that the flags of a training command say, whatever is learned."""
+    """All settings that the training commands share."""
     training: TrainingSettings
     evaluation: EvaluationSettings
     length: Union[EpochSchedule, StepSchedule]
@@ -139,7 +147,7 @@ class RunSettings(NamedTuple):
     store_dir: str
 
     def recorded(self) -> Dict[str, Any]:
-        """What a resumed run may have otherwise than before; it is said. By flag."""
+        """The settings for the run's record, by flag. A resumed run warns of changes."""
         return {**recorded(self.training), **recorded(self.length), **recorded(self.evaluation),
                 "--init_checkpoint": self.init_checkpoint and self.init_checkpoint.path}
 
@@ -148,55 +156,54 @@ class RunSettings(NamedTuple):
         return self.length.schedule(num_examples, self.global_batch_size(num_replicas))
 
     def global_batch_size(self, num_replicas: int) -> int:
-        """Examples of a training step, over all replicas."""
+        """Examples per training step over all replicas."""
         return self.training.examples_per_replica * num_replicas
 
 
 def define_run_flags(values: flags.FlagValues,
                      length: Type[Union[EpochSchedule, StepSchedule]]) -> None:
-    """The flags of every training command."""
+    """Defines the flags of every training command."""
     for settings in (TrainingSettings, EvaluationSettings, length):
         define_flags(values, settings)
     flags.DEFINE_bool("fp16", False, "The old name of --precision=float16.", flag_values=values)
-    flags.DEFINE_string("output_dir", None, "Where checkpoints and results are written.",
+    flags.DEFINE_string("output_dir", None, "Directory for checkpoints and results.",
                         flag_values=values)
-    flags.DEFINE_string("store_dir", None, "Where prepared examples are kept, by default "
-                        "<output_dir>/store. Runs that share it prepare their data once.",
+    flags.DEFINE_string("store_dir", None, "Directory for tokenized examples, by default "
+                        "<output_dir>/store. Runs that share it tokenize their data only once.",
                         flag_values=values)
 
 
 def run_settings(values: flags.FlagValues, length: Type[Union[EpochSchedule, StepSchedule]],
                  metrics: Sequence[str] = (), loss: str = "eval_loss") -> RunSettings:
-    """What the flags say; makes the directories last, when all is well.
+    """The settings that the flags give. Makes the directories, but only if all flags are correct.
 
     Args:
-        metrics: the names of the task's metrics, the first of which is the default of
-            --metric_for_best.
+        metrics: the names of the task's metrics; the first is the default of --metric_for_best.
         loss: the name of the evaluation's loss.
 
     Raises:
-        UserError: a flag is missing or has a value that it cannot have.
+        UserError: a flag is missing or has a bad value.
     """
     return RunSettings(
         training=_training_settings(values),
         evaluation=_evaluation_settings(values, metrics, loss),
-        length=of_flags(values, length),
+        length=from_flags(values, length),
         init_checkpoint=_init_checkpoint(values),
         output_dir=files.make_directory(required(values, "output_dir"), "--output_dir"),
-        store_dir=store_dir_of_flags(values))
+        store_dir=make_store_dir(values))
 
 
-def store_dir_of_flags(values: flags.FlagValues) -> str:
-    """Makes the directory of --store_dir, or the default, and returns it."""
+def make_store_dir(values: flags.FlagValues) -> str:
+    """Makes the directory of --store_dir or its default, and returns its path."""
     return files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
 
 
 def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) -> int:
-    """Steps of `num_epochs` over the examples, each over all replicas; 1 to MAX_STEPS.
+    """The number of training steps in `num_epochs`.
 
     Raises:
-        UserError: not one batch can be filled, or there would be more steps.
+        UserError: the examples do not fill one batch, or there are more than MAX_STEPS steps.
     """
     steps = num_examples * num_epochs / global_batch_size
     if steps < 1:
@@ -206,19 +213,19 @@ def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) ->
             "--gradient_accumulation_steps, or use fewer replicas")
     if not steps <= MAX_STEPS:
         raise UserError(
-            f"{num_examples} examples x {num_epochs:g} epochs, {global_batch_size} in a step, are "
+            f"{num_examples} examples x {num_epochs:g} epochs at {global_batch_size} per step are "
             f"more than {MAX_STEPS:,} steps; lower --num_train_epochs")
     return int(steps)
 
 
 def _init_checkpoint(values: flags.FlagValues) -> Optional[checkpoints.Checkpoint]:
-    # A student of distillation starts from --student instead.
+    # distillation.run has no --init_checkpoint: its student starts from --student.
     given = "init_checkpoint" in values and values.init_checkpoint
     return checkpoints.open_checkpoint(given) if given else None
 
 
 def _training_settings(values: flags.FlagValues) -> TrainingSettings:
-    settings = of_flags(values, TrainingSettings)
+    settings = from_flags(values, TrainingSettings)
     if not values.fp16:
         return settings
     if values["precision"].present and settings.precision != FLOAT16:
@@ -229,7 +236,7 @@ def _training_settings(values: flags.FlagValues) -> TrainingSettings:
 
 def _evaluation_settings(values: flags.FlagValues, metrics: Sequence[str],
                          loss: str) -> EvaluationSettings:
-    settings = of_flags(values, EvaluationSettings)
+    settings = from_flags(values, EvaluationSettings)
     if not settings.during_training:
         for name in ("metric_for_best", "early_stopping_patience"):
             if values[name].present:
@@ -238,12 +245,12 @@ def _evaluation_settings(values: flags.FlagValues, metrics: Sequence[str],
         return dataclasses.replace(settings, metric_for_best=None)
     if settings.eval_every_steps and settings.eval_each_epoch:
         raise UserError(f"--eval_every_steps={settings.eval_every_steps} and --eval_each_epoch "
-                        "exclude each other; give one of them")
+                        "cannot be combined; give one of them")
     if values.do_train and not values.do_eval:
-        raise UserError("--eval_every_steps and --eval_each_epoch evaluate on the dev set: set "
-                        "--do_eval, too")
+        raise UserError("--eval_every_steps and --eval_each_epoch evaluate on the dev set and "
+                        "need --do_eval; set that, too")
     metric = settings.metric_for_best or metrics[0]
     if metric not in (*metrics, loss):
-        raise UserError(f"--metric_for_best={metric}: this task has "
+        raise UserError(f"--metric_for_best={metric}: this task has no such metric; choose from "
                         f"{', '.join((*metrics, loss))}")
     return dataclasses.replace(settings, metric_for_best=metric)

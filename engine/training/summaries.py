@@ -1,8 +1,8 @@
-"""Curves of a run, for TensorBoard and for reports: written into event files, and read back.
+"""Writes the curves of a run into event files, for TensorBoard, and reads them for the report.
 
-Those of the training lie in the output directory, those of evaluations in its
-directory `eval`, where Estimator puts them. The graph holds no summary: the values are
-made on the host.
+As with Estimator, the curves of the training are in the output directory and those of the
+evaluations in its directory `eval`. The values are computed on the host: the graph has no
+summaries.
 """
 
 import glob
@@ -17,27 +17,28 @@ from engine.data.batches import Source
 from engine.data.plan import TrainingPlan
 from engine.training import progress_hook
 
-# The first steps show whether a run is sound: each has a point. After them, points are
-# spread evenly over the run, as many as a screen can show, and lie at the same steps in a
-# run that was interrupted. A point costs less than a millisecond.
+# Each of the first steps has a point, as they show early whether a run works. After them, points
+# are spread evenly over the run, no more than a screen can show, and at the same steps if the run
+# is interrupted. A point takes less than a millisecond.
 _FIRST_STEPS = 20
 _MAX_POINTS = 1000
-_FLUSH_SECONDS = 10  # after which TensorBoard sees a point
+_FLUSH_SECONDS = 10  # until a point is written to disk
 
 History = Dict[str, List[Tuple[int, float]]]  # name -> (step, value), by step
 
 
 class TrainingSummaries(tf.train.SessionRunHook):
-    """Writes points about the steps since the point before, over all replicas.
+    """Writes points, each about the steps since the previous point, over all replicas.
 
-    loss, gradient_norm: their means, those that are not finite left out.
-    learning_rate: of the last step's update, the schedule's at `step - 1`.
-    examples_per_second: without the first step of a run, whose time is set-up.
-    padding_share: of the tokens of the global batches, those that are padding.
-    loss_scale, skipped_steps: with mixed precision; the last step's, and how many.
+    loss, gradient_norm: the means of the finite values.
+    learning_rate: of the last step's update, that is, the schedule's value at `step - 1`.
+    examples_per_second: not for a process's first point, whose time includes the set-up.
+    padding_share: the share of padding in the tokens of the global batches.
+    loss_scale, skipped_steps: only with mixed precision; the last step's loss scale, and the
+        number of skipped steps.
 
-    Use it as a context manager around the training: it holds a file. To stand before the
-    hook that saves: a checkpoint should not be on disk without the points before it.
+    Use it as a context manager around the training, to close the event file. It must come before
+    the hook that saves, so that no checkpoint is on disk without the points before it.
     """
 
     def __init__(self, output_dir: str, source: Source, plan: TrainingPlan, *, first_step: int,
@@ -63,10 +64,10 @@ class TrainingSummaries(tf.train.SessionRunHook):
         self._fetches = progress_hook.step_values()
 
     def after_create_session(self, session, coord) -> None:
-        # Not before: a run that is refused leaves no file.
+        # Not earlier, so that a refused run leaves no file.
         self._writer = _writer(self._output_dir)
-        # What an interrupted run wrote after its last checkpoint is void; TensorBoard drops
-        # it on this event, as `read_history` does.
+        # On this event, TensorBoard and `read_history` drop the points that an interrupted run
+        # wrote after its last checkpoint.
         self._writer.add_session_log(
             tf.SessionLog(status=tf.SessionLog.START), self._step + 1)
 
@@ -119,9 +120,9 @@ def write_evaluation(output_dir: str, metrics: Mapping[str, float], global_step:
 
 
 def read_history(directory: str) -> History:
-    """The curves in the event files of a directory: {name: [(step, value), ...]}, by step.
+    """The curves in the event files of a directory.
 
-    Where a run that was interrupted took steps again, what was written later counts.
+    Of steps that a resumed run repeated, the later values count.
     """
     curves: Dict[str, Dict[int, float]] = {}
     paths = glob.glob(os.path.join(glob.escape(directory), "events.out.tfevents.*"))
@@ -142,19 +143,19 @@ def _has_point(step: int, num_train_steps: int) -> bool:
 
 
 def _writer(directory: str) -> tf.summary.FileWriter:
-    # Writers of one second would have one name, and the later would replace the earlier.
+    # Two writers created in the same second would otherwise write to the same file.
     return tf.summary.FileWriter(directory, flush_secs=_FLUSH_SECONDS,
                                  filename_suffix=f".{time.time_ns()}")
 
 
 def _summary(values: Mapping[str, float]) -> tf.Summary:
-    """Without the values that are not finite: a curve cannot show them."""
+    """The finite values as a summary; a curve cannot show others."""
     return tf.Summary(value=[tf.Summary.Value(tag=name, simple_value=value)
                              for name, value in values.items() if math.isfinite(value)])
 
 
 def _events(path: str) -> Iterator[tf.Event]:
-    """The events of a file that say something about curves."""
+    """The events of a file that affect the curves."""
     try:
         for event in tf.train.summary_iterator(path):
             if event.WhichOneof("what") in ("summary", "session_log"):

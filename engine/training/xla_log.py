@@ -1,4 +1,4 @@
-"""How often XLA compiled: once for each length of a training's steps."""
+"""Logs the compilations of XLA during a training: one for each length of its batches."""
 
 import time
 from typing import List
@@ -11,10 +11,10 @@ from engine.data.plan import TrainingPlan
 
 
 class CompilationLog(tf.train.SessionRunHook):
-    """Says in which steps there was a new length, and at the end how many there were.
+    """Logs each step with a new length, and at the end all lengths.
 
-    Shapes differ in nothing else, and a new one is compiled in the step that it comes in
-    (`runtime.prepare_xla`), by each replica.
+    Batches differ only in their length, and each replica compiles a new one in the step in which
+    it first occurs (`runtime.prepare_xla`).
     """
 
     def __init__(self, source: Source, plan: TrainingPlan, first_step: int):
