@@ -226,7 +226,7 @@ def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_pa
 
 
 @pytest.mark.parametrize("variables, part", [
-    ({}, "TEXTS and MODEL are needed"),
+    ({}, "TEXTS and MODEL are required"),
     ({"TEXTS": "/no/where.txt", "MODEL": "/"}, "there is no file /no/where.txt"),
     ({"TEXTS": "README.md", "MODEL": "/no/where"}, "MODEL=/no/where is not a folder"),
 ])
