@@ -25,7 +25,8 @@ from tokenization import BatchTokenizer
 
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 SHORTEST_INPUT = _SPECIAL_TOKENS + 1
-# Scores of one input differ by less with what it shares a batch with (float32). Where the
+# Scores of one input differ by less with what it shares a batch with, in float32; factors that
+# a card rounds to 11 bits (TensorFloat-32) would be off by more, so that is off here. Where the
 # last candidate and the next word are nearer than this, the batch could decide; see
 # `MaskedLanguageModel.candidates`.
 _SCORE_TOLERANCE = 1e-4
