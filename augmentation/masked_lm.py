@@ -25,9 +25,10 @@ from tokenization import BatchTokenizer
 
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 SHORTEST_INPUT = _SPECIAL_TOKENS + 1
-# In float32 the scores of an input depend on its batch, by less than this. If the last
-# candidate and the next word are nearer to each other, the batch could decide between them;
-# see `MaskedLanguageModel.candidates`.
+# In float32 the scores of an input depend on its batch, by less than this. TensorFloat-32, which
+# rounds factors to 11 bits, would differ by more: it is off here. If the last candidate and the
+# next word are nearer to each other, the batch could decide between them; see
+# `MaskedLanguageModel.candidates`.
 _SCORE_TOLERANCE = 1e-4
 
 

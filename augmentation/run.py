@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine import runtime  # before anything that imports TensorFlow
 
 import modeling
 from augmentation import masked_lm, word_vectors
@@ -227,6 +227,7 @@ def _job(values: flags.FlagValues) -> Job:
         files.require_file(values.glove_embs, "--glove_embs")
     rounds = _settings(values, name)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
+    runtime.allow_tensor_float_32(False)  # see masked_lm: nearly equal scores are told apart
     devices = device_flags.find_devices(values, training=False)
     output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
     store_dir = files.make_directory(values.store_dir or os.path.join(output_dir, "store"),

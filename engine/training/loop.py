@@ -17,7 +17,7 @@ from engine.data.plan import TrainingPlan
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
-from engine.training import checkpoint_hook, progress_hook, summaries, xla_log
+from engine.training import checkpoint_hook, loss_check, progress_hook, summaries, xla_log
 from engine.training.evaluations import Evaluations
 from engine.training.settings import FLOAT16, Schedule, TrainingSettings
 
@@ -37,7 +37,8 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         evaluations: evaluates checkpoints during the training; None for no evaluations.
 
     Raises:
-        UserError: a checkpoint does not match the model; out of memory.
+        UserError: a checkpoint does not match the model; out of memory; a loss in float32 is not
+            finite.
         Interrupted: SIGTERM or Ctrl-C.
     """
     if settings.precision == FLOAT16 and devices.kind == "CPU":
@@ -78,6 +79,8 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
         evaluations, is_evaluated)
     hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver, progress]
+    if settings.precision != FLOAT16:
+        hooks.insert(1, loss_check.LossCheck(output_dir, first_step))
     if settings.xla:
         hooks.append(xla_log.CompilationLog(source, plan, first_step))
 
@@ -145,10 +148,20 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             loss_scale=loss_scale)
         _skip_report_of_uninitialized_variables()
-        # Estimator sums the replicas' losses; dividing them makes that the mean.
-        reported_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
-        return tf.estimator.EstimatorSpec(mode, loss=reported_loss, train_op=train_op)
+        _report(loss)
+        # Estimator ends a training whose loss is not a number, also if the step was skipped for
+        # that. It gets a loss that always is; `LossCheck` looks at the true one.
+        return tf.estimator.EstimatorSpec(mode, loss=tf.zeros_like(loss), train_op=train_op)
     return model_fn
+
+
+def _report(loss: tf.Tensor) -> None:
+    """Leaves the mean of the replicas' losses where hooks find it."""
+    def add_mean(strategy: tf.distribute.Strategy, losses) -> None:
+        tf.add_to_collection(progress_hook.LOSS, strategy.reduce(
+            tf.distribute.ReduceOp.MEAN, losses, axis=None))
+
+    tf.distribute.get_replica_context().merge_call(add_mean, args=(loss,))
 
 
 def _micro_batch(features: Dict[str, tf.Tensor], index: Union[int, tf.Tensor],

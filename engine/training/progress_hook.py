@@ -11,6 +11,10 @@ import multigpu_optimizer
 from engine import log, progress
 
 
+# The graph collection with the mean loss of a step over all replicas, a scalar.
+LOSS = "loss"
+
+
 def finite_mean(values: Sequence[float]) -> float:
     """The mean of the finite values (those of skipped steps are not); NaN if there are none."""
     finite = [value for value in values if math.isfinite(value)]
@@ -25,8 +29,7 @@ def step_values() -> Dict[str, tf.Tensor]:
     scale = tf.get_collection(multigpu_optimizer.LOSS_SCALE)[:1]
     return {
         **({"loss_scale": scale[0]} if scale else {}),
-        # Estimator adds the sum of the replicas' losses last.
-        "loss": tf.get_collection(tf.GraphKeys.LOSSES)[-1],
+        "loss": tf.get_collection(LOSS)[0],
         "learning_rate": tf.get_collection(multigpu_optimizer.LEARNING_RATE)[0],
         "gradient_norm": tf.get_collection(multigpu_optimizer.GRADIENT_NORM)[0]}
 

@@ -1,0 +1,38 @@
+"""A loss that is not finite ends a training; with mixed precision its step is skipped."""
+
+import math
+
+import tensorflow.compat.v1 as tf
+
+from engine import checkpoints
+from engine.errors import UserError
+from engine.training import progress_hook
+
+
+class LossCheck(tf.train.SessionRunHook):
+    """Ends the training with the first step whose loss is not finite.
+
+    Not for float16, where a step that overflows is one to skip. To stand before the hooks that
+    write: nothing of that step is to be kept.
+    """
+
+    def __init__(self, output_dir: str, first_step: int):
+        self._output_dir = output_dir
+        self._step = first_step
+
+    def begin(self) -> None:
+        self._loss = progress_hook.step_values()["loss"]
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(self._loss)
+
+    def after_run(self, run_context, run_values) -> None:
+        self._step += 1
+        if math.isfinite(run_values.results):
+            return
+        kept = checkpoints.latest(self._output_dir)
+        raise UserError(
+            f"the loss of step {self._step} is {run_values.results}, not a number to learn from: "
+            "lower --learning_rate, or look for examples that the loss cannot take; "
+            + (f"{self._output_dir} keeps step {kept.global_step}" if kept
+               else "no checkpoint was saved before it"))
