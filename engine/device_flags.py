@@ -8,6 +8,7 @@ from absl import flags
 from engine import devices, log, runtime, settings
 from engine.errors import UserError
 from engine.settings import setting
+from engine.training.settings import FLOAT32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +44,8 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     """
     if "xla" in values and values.xla:
         runtime.prepare_xla()
+    tensor_float_32 = ("precision" in values
+                       and runtime.allow_tensor_float_32(values.precision != FLOAT32))
     asked = settings.from_flags(values, DeviceSettings)
     num_gpus = _num_gpus(asked)
     found = devices.find_devices(
@@ -53,6 +56,9 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         training=training)
     if found.kind == "CPU" and num_gpus is None and not asked.num_cpu_replicas:
         log.warn(f"{devices.why_no_gpu()}: running on the CPU, which is many times slower")
+    if tensor_float_32 and found.has_tensor_float_32:
+        log.info("Matrix products round float32 factors to 11 bits (TensorFloat-32, TensorFlow's "
+                 "default on these GPUs); --precision=float32 keeps all bits")
     return found
 
 

@@ -27,7 +27,8 @@ class Devices(NamedTuple):
     # included, one may be at most; None: of any number.
     concurrent_steps: int = 1
     max_step_tokens: Optional[int] = None
-    card_names: str = ""  # for people; empty where nobody says, and on the CPU
+    card_names: str = ""  # for people; empty if they are unknown, and on the CPU
+    has_tensor_float_32: bool = False  # whether any card can round float32 products (Ampere on)
 
     @property
     def num_replicas(self) -> int:
@@ -153,7 +154,9 @@ def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]
         kind="GPU",
         all_reduce=all_reduce or default,
         session_config=runtime.session_config(num_gpus=num_gpus, gpu_memory_limits_mb=limits),
-        card_names=cards.names(in_use))
+        card_names=cards.names(in_use),
+        has_tensor_float_32=any(
+            (card.compute_capability or (0, 0)) >= (8, 0) for card in in_use))
 
 
 def _check_hierarchical_copy(all_reduce: Optional[str], num_replicas: int) -> None:

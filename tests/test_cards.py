@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
+import run_classifier
 from commands import arguments
 from conftest import ROOT, write_cola
-from engine import cards, devices, runtime
+from engine import cards, device_flags, devices, runtime
 from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf
@@ -280,3 +281,17 @@ def test_tensor_float_32_is_switched_where_tensorflow_knows_it(monkeypatch):
             assert tf.config.experimental.tensor_float_32_execution_enabled() == allowed
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     assert not runtime.allow_tensor_float_32(True)
+
+
+@pytest.mark.skipif(runtime.IS_TENSORFLOW_1, reason="CUDA 10.0 has no TensorFloat-32")
+@pytest.mark.parametrize("card, flag, is_said", [
+    (A100, None, True), (A100, "--precision=float32", False), (V100, None, False)])
+def test_a_training_on_later_cards_says_that_its_products_are_rounded(
+        card, flag, is_said, seen, monkeypatch, capsys):
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    seen(card)
+    values = run_classifier.define_flags()
+    values(["run_classifier.py", *filter(None, [flag])])
+    device_flags.find_devices(values, training=True)
+    assert ("--precision=float32 keeps all bits" in capsys.readouterr().err) == is_said
+    runtime.allow_tensor_float_32(True)
