@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from distillation import losses, teacher as teachers
-from engine.model import Forward, Outputs
+from engine.model import Forward, Mode, Outputs
 from tasks import label_types
 
 # Variables of this scope are the student's while it learns states, and no longer.
@@ -29,12 +29,14 @@ def intermediate(config: modeling.BertConfig, teacher: teachers.Teacher, layers:
         layers: of the teacher, from 1, for each of the student's.
         attention: whether the scores are learned, too; for that, both have as many heads.
     """
-    def forward(features, is_training, dropout_seed) -> Outputs:
+    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         mask = features["input_mask"]
-        taught = teachers.encoder(teacher, features, gives_attention_scores=attention)
+        taught = teachers.encoder(teacher, features, mode.computation,
+                                  gives_attention_scores=attention)
         model = modeling.BertModel(
-            config, is_training, features["input_ids"], mask, features["segment_ids"],
-            dropout_seed=dropout_seed, gives_attention_scores=attention)
+            config, mode.is_training, features["input_ids"], mask, features["segment_ids"],
+            dropout_seed=mode.dropout_seed, gives_attention_scores=attention,
+            computation=mode.computation)
         project = _projection(config.hidden_size, teacher.config.hidden_size)
         parts = [losses.hidden_loss(project(own), taught_states, mask) for own, taught_states
                  in zip(_states(model), _chosen(_states(taught), (0, *layers)))]
@@ -83,8 +85,8 @@ def prediction(classify: Forward, kind: label_types.Kind, *, temperature: float,
         classify: the classifier with its own loss, that of the labels.
         label_weight: the share of that loss; the rest is the loss against the teacher.
     """
-    def forward(features: Dict[str, tf.Tensor], is_training, dropout_seed) -> Outputs:
-        outputs = classify(features, is_training, dropout_seed)
+    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
+        outputs = classify(features, mode)
         loss = _OUTPUT_LOSSES[kind.name](
             outputs.predictions["logits"], features["teacher_logits"], temperature)
         if label_weight:
