@@ -12,7 +12,6 @@ Shapes in comments and docstrings:
 """
 
 import collections
-import contextlib
 import copy
 import functools
 import json
@@ -20,7 +19,7 @@ import math
 import numbers
 import re
 import threading
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import tensorflow.compat.v1 as tf
 
@@ -49,7 +48,7 @@ class BertConfig:
                  max_position_embeddings: int = 512,
                  type_vocab_size: int = 16,
                  initializer_range: float = 0.02):
-        """`hidden_act` is a name for `get_activation`; the `_prob`s are chances to drop."""
+        """`hidden_act` is a name for `get_activation`; `_prob` is a probability to drop a value."""
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers
@@ -64,14 +63,14 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, json_object: Dict[str, Any]) -> "BertConfig":
-        """A config of the given entries; unknown ones are kept, missing ones default."""
+        """A config with these entries. Unknown ones are kept, missing ones get their defaults."""
         config = cls(vocab_size=None)
         vars(config).update(json_object)
         return config
 
     @classmethod
     def from_json_file(cls, json_file: str) -> "BertConfig":
-        """`from_dict` of the object in a JSON file."""
+        """Reads a JSON file; see `from_dict`."""
         with open(json_file, encoding="utf-8") as reader:
             return cls.from_dict(json.load(reader))
 
@@ -83,7 +82,7 @@ class BertConfig:
 
 
 def check_config(config: BertConfig) -> None:
-    """Raises ValueError, in one line, where no encoder of this shape exists."""
+    """Raises a ValueError of one line if no encoder can have this configuration."""
     for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
                  "intermediate_size", "max_position_embeddings", "type_vocab_size"):
         value = getattr(config, name)
@@ -131,14 +130,14 @@ def gelu_erf(x: tf.Tensor) -> tf.Tensor:
 
 def _activate(x: tf.Tensor, value_and_slope: Callable[[tf.Tensor], Tuple[tf.Tensor, tf.Tensor]]
               ) -> tf.Tensor:
-    """The value; its gradient is one product with the slope, all that is kept for it.
+    """The value of an activation; its gradient keeps the slope alone and multiplies by it.
 
-    With the derived gradient, forward and backward of `gelu` take 1.5 to 1.9 times as long,
-    and keep three tensors as wide as the feed-forward layer.
+    With the gradient that TensorFlow derives, forward and backward of `gelu` would take 1.5 to
+    1.9 times as long and keep three tensors as wide as the feed-forward layer.
     """
     @tf.custom_gradient
     def activate(x):
-        # Not in float16, where the slope of a large x would be NaN; there it is kept, though.
+        # In float16 the slope of a large x would be NaN. Once computed, it is kept in x's type.
         value, slope = value_and_slope(tf.cast(x, tf.float32))
         slope = tf.cast(slope, x.dtype)
         return tf.cast(value, x.dtype), lambda dy: dy * slope
@@ -151,7 +150,7 @@ ACTIVATIONS = {"linear": None, "relu": tf.nn.relu, "tanh": tf.tanh,
 
 
 def get_activation(activation_string: Union[str, Activation]) -> Activation:
-    """The function of that name; None for "linear", "" and None; a function is returned as is.
+    """The function with this name; None for "linear", "" and None. A function is returned as is.
 
     Raises:
       ValueError: no activation has this name.
@@ -168,16 +167,16 @@ def get_activation(activation_string: Union[str, Activation]) -> Activation:
 
 
 def _draw_seed() -> tf.Tensor:
-    """[2] int32, another one in each step; follows the graph-level seed."""
+    """[2] int32, a new seed in each step, determined by the graph-level seed."""
     with tf.device("/cpu:0"):  # stateless ops read their seeds in host memory
         return tf.random_uniform([2], maxval=2**31 - 1, dtype=tf.int32)
 
 
-def _seeds_of_places(shape: Sequence[int], seed: Optional[tf.Tensor],
-                     dropout_probs: Sequence[Optional[float]]) -> tf.Tensor:
-    """[*shape, 2] int32: independent seeds, each a function of `seed` and its index alone.
+def _independent_seeds(shape: Sequence[int], seed: Optional[tf.Tensor],
+                       dropout_probs: Sequence[Optional[float]]) -> tf.Tensor:
+    """[*shape, 2] int32: independent seeds, each determined by `seed` and its index.
 
-    Zeros where no probability drops anything; `seed` None draws one.
+    All zeros if no probability drops anything. If `seed` is None, a new one is drawn.
     """
     if not any(dropout_probs):
         return tf.zeros(list(shape) + [2], tf.int32)
@@ -189,9 +188,9 @@ def _seeds_of_places(shape: Sequence[int], seed: Optional[tf.Tensor],
 
 def dropout(input_tensor: tf.Tensor, dropout_prob: Optional[float], *,
             dropout_seed: Optional[tf.Tensor] = None) -> tf.Tensor:
-    """Zeroes each value with chance `dropout_prob` and scales the rest to the same mean.
+    """Zeroes each value with probability `dropout_prob` and scales the rest to the same mean.
 
-    `dropout_seed`, of shape [2], determines the mask; None draws one.
+    `dropout_seed` [2] determines the mask. If it is None, a new one is drawn.
     """
     if not dropout_prob:
         return input_tensor
@@ -207,14 +206,15 @@ def dropout(input_tensor: tf.Tensor, dropout_prob: Optional[float], *,
 
 def _keep_mask(like: tf.Tensor, dropout_prob: float,
                seed: tf.Tensor) -> Tuple[float, tf.Tensor]:
-    """The chance to keep a value, and a bool mask of the shape of `like` drawn with that chance.
+    """The probability to keep a value, and a bool mask in the shape of `like` drawn with it.
 
-    Sixteen random bits decide, so the chance is a multiple of 2**-16, within 1e-5 of
-    1 - `dropout_prob`. Each number drawn decides twice: drawing is what dropout costs.
+    Sixteen random bits decide, so the probability is a multiple of 2**-16, within 1e-5 of
+    1 - `dropout_prob`. Each number drawn decides about two values, since drawing is most of
+    what dropout costs.
     """
     levels = round(dropout_prob * 2**16)
-    # int32, tf.size and a slice of bool, because GPUs keep int32 and sizes in host memory and
-    # have no slice of int16: anything else here costs them a copy and a wait.
+    # GPUs keep int32 and sizes in host memory and have no slice of int16. With int32, tf.size
+    # and a slice of bool, nothing here makes them copy and wait.
     size = tf.size(like)
     draws = tf.random.stateless_uniform(
         [(size + 1) // 2], seed, minval=-2**31, maxval=2**31 - 1, dtype=tf.int32)
@@ -226,7 +226,7 @@ def _keep_mask(like: tf.Tensor, dropout_prob: float,
 
 
 def create_initializer(initializer_range: float = 0.02) -> Callable[..., tf.Tensor]:
-    """Normal of that standard deviation, cut off at two of them."""
+    """A normal distribution with this standard deviation, truncated at two of them."""
     return tf.truncated_normal_initializer(stddev=initializer_range)
 
 
@@ -241,7 +241,7 @@ class DenseWeights(NamedTuple):
 
 
 class LayerWeights(NamedTuple):
-    """The weights of one encoder layer, in the order in which their variables are made."""
+    """The weights of one encoder layer, in the order in which their variables are created."""
     query: DenseWeights
     key: DenseWeights
     value: DenseWeights
@@ -285,49 +285,45 @@ def _layer_weights(hidden_size: int, intermediate_size: int,
 # --- The encoder as pure functions of tensors --------------------------------------------
 
 
+class Computation(NamedTuple):
+    """How a model computes its encoder layers. The results are the same up to rounding."""
+    # Matrix products, and what lies between two of them, in float16. Weights, the states between
+    # sublayers, layer normalization and softmax stay in float32, and so do embeddings, pooler
+    # and heads.
+    float16: bool = False
+    # Keep only a layer's inputs for its gradient, which computes the layer again (Chen et al.,
+    # "Training Deep Nets with Sublinear Memory Cost").
+    recompute: bool = False
+    # Compile with XLA, forward and backward, once for each shape and device.
+    compiled: bool = False
+    # Put each layer's operations into the graph itself, instead of a call of a graph function
+    # that layers share: for programs that read the graph and may not know functions. Inlined
+    # layers are not compiled. Layers with a caller's own activation are always inlined.
+    inlined: bool = False
+
+    @property
+    def dtype(self) -> tf.DType:
+        """The type of the layers' matrix products."""
+        return tf.float16 if self.float16 else tf.float32
+
+
 class LayerSettings(NamedTuple):
-    """What an encoder layer's function depends on beside its tensors."""
+    """What an encoder layer's function depends on, besides its tensors."""
     num_attention_heads: int
     activation: Activation
     hidden_dropout_prob: Optional[float]
     attention_probs_dropout_prob: Optional[float]
-    dtype: tf.DType = tf.float32  # of matrix products; see `layer_computation`
-    recompute: bool = False  # likewise
-    compiled: bool = False  # with XLA; see `layer_computation`
-    gives_scores: bool = False  # of the attention, beside the states
+    computation: Computation
+    gives_scores: bool = False  # return the attention's scores, too
 
 
 class LayerOutputs(NamedTuple):
-    """What an encoder layer gives out."""
+    """The outputs of an encoder layer."""
     states: tf.Tensor  # [B, F, D]
     scores: Optional[tf.Tensor] = None  # [B, N, F, T], see `_attend`
 
 
 Layer = Callable[[tf.Tensor, tf.Tensor], LayerOutputs]  # f(queries, states)
-
-_computation = threading.local()  # MirroredStrategy builds each replica in a thread of its own
-
-
-@contextlib.contextmanager
-def layer_computation(*, float16: bool = False, recompute: bool = False,
-                      compiled: bool = False) -> Iterator[None]:
-    """Within it, this thread's models compute their encoder layers in another way.
-
-    Args:
-      float16: matrix products, and what lies between two of them, in float16. Weights, the
-        states between sublayers, layer normalization and softmax stay in float32; so do
-        embeddings, pooler and heads.
-      recompute: of a layer only its inputs are kept for the gradient, which computes the layer
-        again (Chen et al., "Training Deep Nets with Sublinear Memory Cost").
-      compiled: with XLA, forward and backward, once for each shape and device.
-    """
-    earlier = getattr(_computation, "settings", {})
-    _computation.settings = {"dtype": tf.float16 if float16 else tf.float32,
-                             "recompute": recompute, "compiled": compiled}
-    try:
-        yield
-    finally:
-        _computation.settings = earlier
 
 
 @tf.custom_gradient
@@ -335,7 +331,7 @@ def _normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
                ) -> Tuple[tf.Tensor, Callable[[tf.Tensor], Tuple[tf.Tensor, ...]]]:
     """Layer normalization over the last axis (https://arxiv.org/abs/1607.06450).
 
-    The gradient's closed form saves a tenth to a fifth of the time of the derived one.
+    The gradient in closed form takes 10 to 20 % less time than the one TensorFlow derives.
     """
     def mean(values: tf.Tensor) -> tf.Tensor:
         return tf.reduce_mean(values, axis=-1, keepdims=True)
@@ -356,7 +352,7 @@ def _normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
 
 
 def _add_and_normalize(x: tf.Tensor, residual: tf.Tensor, weights: LayerNormWeights) -> tf.Tensor:
-    # tf.add_n knows that its inputs have one shape; `+` would find out when it is differentiated.
+    # The inputs of tf.add_n have one shape. The gradient of `+` would have to compare theirs.
     total = tf.add_n([tf.cast(x, residual.dtype), residual])
     return _normalize(total, weights.gamma, weights.beta)
 
@@ -368,7 +364,7 @@ def _normalize_and_drop(x: tf.Tensor, seeds: tf.Tensor, weights: LayerNormWeight
 
 
 def _dense(x: tf.Tensor, weights: DenseWeights, activation: Activation = None) -> tf.Tensor:
-    """activation(x W + b) of the rows of a matrix, in the type of x."""
+    """activation(x W + b) for each row of a matrix x, computed in the type of x."""
     kernel, bias = tf.cast(weights.kernel, x.dtype), tf.cast(weights.bias, x.dtype)
     output = tf.nn.bias_add(tf.matmul(x, kernel), bias)
     return activation(output) if activation else output
@@ -393,9 +389,9 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
     """softmax(Q K^T / sqrt(H) + bias) V for each head, with dropout of the softmax.
 
     `query` [B, N, F, H], `key` and `value` [B, N, T, H], `mask_bias` broadcasts to
-    [B, N, F, T]. Returns that, [B, N, F, H], and, where asked for, the scores
-    Q K^T / sqrt(H), [B, N, F, T]. Those, the softmax and its gradient are in float32, whatever
-    the type of the products.
+    [B, N, F, T]. Returns the context, [B, N, F, H], and with `gives_scores` also the scores
+    Q K^T / sqrt(H), [B, N, F, T]. Scores, softmax and the gradient of the softmax are in float32,
+    whatever the type of the products.
     """
     def wide(x: tf.Tensor) -> tf.Tensor:
         return tf.cast(x, tf.float32)
@@ -415,8 +411,8 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
             dropped = tf.where(kept, probs, tf.zeros_like(probs))
 
         def gradient(d_context, *d_given_scores):
-            # What dropout zeroed is zero in `dropped`: the mask need not be kept, nor applied
-            # again: two passes over [B, N, F, T] less than the derived gradient.
+            # `dropped` is zero where dropout zeroed a value, so the mask is neither kept nor
+            # applied again. This saves two passes over [B, N, F, T].
             d_context *= 1.0 / keep_prob
             flow = wide(dropped) * wide(tf.matmul(d_context, value, transpose_b=True))
             d_scores = flow - wide(probs) * tf.reduce_sum(flow, axis=-1, keepdims=True)
@@ -427,7 +423,7 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
                     tf.matmul(d_scores, query, transpose_a=True),
                     tf.matmul(dropped, d_context, transpose_a=True))
 
-        # The context is smaller than the probabilities: it is what dropout scales.
+        # Dropout scales the context here: it is smaller than the probabilities.
         context = tf.matmul(dropped, value) * (1.0 / keep_prob)
         return [context, scores] if gives_scores else [context], gradient
 
@@ -438,10 +434,10 @@ def _encoder_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, 
                    weights: LayerWeights, settings: LayerSettings) -> List[tf.Tensor]:
     """One encoder layer: self-attention, then feed-forward, each added and normalized.
 
-    `queries` [B, F, D] are the positions to compute, all of `states` [B, T, D] or some of them;
-    `mask_bias` broadcasts to [B, N, F, T]; `seeds` [3, 2] are of the attention probabilities,
-    the attention's output and the layer's output. Returns the new states [B, F, D] and, where
-    the settings say so, the scores of the attention [B, N, F, T].
+    `states` [B, T, D] are the input; `queries` [B, F, D] are the rows of it for which to compute
+    an output, all or some. `mask_bias` broadcasts to [B, N, F, T]. `seeds` [3, 2] are those of
+    the dropout of attention probabilities, attention output and layer output. Returns the new
+    states [B, F, D] and, if the settings ask for them, the attention's scores [B, N, F, T].
     """
     shape = get_shape_list(queries)
     batch_size, from_length = shape[:2]
@@ -450,7 +446,7 @@ def _encoder_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, 
     hidden_dropout = functools.partial(dropout, dropout_prob=settings.hidden_dropout_prob)
 
     def narrow(x: tf.Tensor) -> tf.Tensor:
-        return tf.cast(x, settings.dtype)
+        return tf.cast(x, settings.computation.dtype)
 
     def heads(x: tf.Tensor, projection: DenseWeights, length: Dimension) -> tf.Tensor:
         return _split_heads(_dense(x, projection), batch_size, length,
@@ -473,19 +469,19 @@ def _encoder_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, 
 
 def _compiled_encoder_layer(*arguments) -> List[tf.Tensor]:
     """`_encoder_layer`, its operations and those of its gradient marked for XLA."""
-    # Of all ways this is the one that both runtimes have for functions in several replicas.
+    # Both runtimes have this way to compile functions, and it works in several replicas.
     with tf.xla.experimental.jit_scope():
         return _encoder_layer(*arguments)
 
 
 def _layer_function(settings: LayerSettings) -> Callable[..., List[tf.Tensor]]:
-    return _compiled_encoder_layer if settings.compiled else _encoder_layer
+    return _compiled_encoder_layer if settings.computation.compiled else _encoder_layer
 
 
 def _recomputed_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor,
                       seeds: tf.Tensor, weights: LayerWeights,
                       settings: LayerSettings) -> List[tf.Tensor]:
-    """`_encoder_layer`, whose gradient computes it again: the seeds make the same masks."""
+    """`_encoder_layer` with a gradient that computes it again; the seeds give the same masks."""
     def compute(inputs: Sequence[tf.Tensor]) -> List[tf.Tensor]:
         return _layer_function(settings)(
             inputs[0], inputs[1], mask_bias, seeds,
@@ -494,8 +490,8 @@ def _recomputed_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tenso
     @tf.custom_gradient
     def layer(*inputs):
         def gradient(*d_outputs):
-            # Not before it is needed. A shared function's gradient is a function of its own,
-            # which waits for its arguments anyway; a layer in the graph itself would not.
+            # Compute again only when the gradient is needed. The gradient of a graph function is
+            # a function, which waits for its arguments anyway; an inlined layer would not wait.
             with tf.control_dependencies(d_outputs):
                 again = [tf.identity(tensor) for tensor in inputs]
             return tf.gradients(compute(again), again, list(d_outputs))
@@ -508,33 +504,21 @@ def _recomputed_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tenso
 
 _tracing = threading.Lock()
 _traced = {}  # type: Dict[tuple, Callable[..., tf.Tensor]]
-_copying = threading.local()
-
-
-@contextlib.contextmanager
-def copied_layers() -> Iterator[None]:
-    """Within it, this thread's models have every layer's nodes in the graph itself.
-
-    For a graph that other programs read, whose converters may know no functions.
-    """
-    _copying.is_on = True
-    try:
-        yield
-    finally:
-        _copying.is_on = False
 
 
 def _call_shared(function: Callable[..., tf.Tensor], settings: Any,
                  inputs: Sequence[Tuple[tf.Tensor, Sequence[Optional[int]]]],
                  weights: Any) -> tf.Tensor:
-    """function(*inputs, weights, settings) as the call of a graph function.
+    """Calls function(*inputs, weights, settings) as a graph function.
 
-    It is traced once in a process for each settings and shapes: twelve layers on eight
-    replicas are 96 calls, not 96 copies of two hundred nodes. `inputs` are tensors, each with
-    the shape to trace for, None where calls differ; `weights` are nested tuples of tensors.
+    The function is traced once in a process for each combination of settings and shapes: twelve
+    layers on eight replicas are 96 calls, not 96 copies of two hundred nodes.
+
+    Args:
+      settings: hashable.
+      inputs: tensors, each with the shape to trace for, None for sizes that differ between calls.
+      weights: nested tuples of tensors.
     """
-    if getattr(_copying, "is_on", False):
-        return function(*[tensor for tensor, _ in inputs], weights, settings)
     flat_weights = tf.nest.flatten(weights)
     tensors = [tensor for tensor, _ in inputs] + flat_weights
     shapes = [shape for _, shape in inputs] + [weight.shape.as_list() for weight in flat_weights]
@@ -551,7 +535,7 @@ def _call_shared(function: Callable[..., tf.Tensor], settings: Any,
 def _trace(function: Callable[..., tf.Tensor], settings: Any, structure: Any,
            specs: Sequence[Tuple[Sequence[Optional[int]], tf.DType]]
            ) -> Callable[..., tf.Tensor]:
-    """The graph function; it holds no tensor of the caller's, whose graph may go."""
+    """Traces a graph function. It refers to nothing in the caller's graph, which may be deleted."""
     num_inputs = len(specs) - len(tf.nest.flatten(structure))
 
     def flat_function(*arguments):
@@ -559,10 +543,10 @@ def _trace(function: Callable[..., tf.Tensor], settings: Any, structure: Any,
         return function(*arguments[:num_inputs], weights, settings)
 
     flat_function.__name__ = function.__name__  # what profiles show
-    # A graph of its own has no device scope, no seeds, no control dependencies: what is traced
-    # in it runs on the device of each of its callers. So must the function's gradient, which
-    # is traced when first asked for: left to the first replica, it would keep the device of
-    # that replica, and all replicas would go through the first one's card.
+    # A new graph has no device scope, no seed and no control dependencies, so what is traced in
+    # it runs on the device of each caller. The gradient, too, is traced here. TensorFlow traces
+    # it on first use; that would be in the first replica, whose device it would keep, and all
+    # replicas would compute their gradients on the first one's card.
     with tf.Graph().as_default():
         shared = _noinline_function(flat_function, [tf.TensorSpec(*spec) for spec in specs])
         arguments = [tf.placeholder(dtype, shape) for shape, dtype in specs]
@@ -601,18 +585,19 @@ class BertModel:
     ```
 
     Args:
-      config: its dropout counts only where `is_training`.
+      config: shape and rates; no dropout unless `is_training`.
       input_ids: [B, F] int32. B and F may be unknown until the graph runs.
       input_mask: [B, F], 1 where a token may be attended to, 0 on padding; all 1 if None.
       token_type_ids: [B, F]; all 0 if None.
       use_one_hot_embeddings: look words up by a matrix product (dense gradient).
       scope: variable scope, "bert" if None.
-      dropout_seed: [2] integers that determine each dropout mask together with its place
-        in the network. None: another seed in each step, drawn from the graph's seed.
+      dropout_seed: [2] integers. Each dropout mask is determined by them and by its position
+        in the network. None: a new seed in each step, determined by the graph-level seed.
       gives_attention_scores: see `get_attention_scores`.
+      computation: how to compute the encoder's layers.
 
     Raises:
-      ValueError: no encoder has this config, or an input does not have this shape.
+      ValueError: the config is impossible, or an input has another shape.
     """
 
     def __init__(self,
@@ -625,7 +610,8 @@ class BertModel:
                  scope: Optional[str] = None,
                  *,
                  dropout_seed: Optional[tf.Tensor] = None,
-                 gives_attention_scores: bool = False):
+                 gives_attention_scores: bool = False,
+                 computation: Computation = Computation()):
         """Builds the model in the default graph."""
         check_config(config)
         config = copy.deepcopy(config)
@@ -636,7 +622,7 @@ class BertModel:
             input_mask = tf.ones(shape, tf.int32)
         if token_type_ids is None:
             token_type_ids = tf.zeros(shape, tf.int32)
-        embedding_seed, encoder_seed = tf.unstack(_seeds_of_places([2], dropout_seed, [
+        embedding_seed, encoder_seed = tf.unstack(_independent_seeds([2], dropout_seed, [
             config.hidden_dropout_prob, config.attention_probs_dropout_prob]))
 
         with tf.variable_scope(scope, default_name="bert"):
@@ -649,13 +635,14 @@ class BertModel:
                     token_type_vocab_size=config.type_vocab_size,
                     initializer_range=config.initializer_range,
                     max_position_embeddings=config.max_position_embeddings,
-                    dropout_prob=config.hidden_dropout_prob, dropout_seed=embedding_seed)
+                    dropout_prob=config.hidden_dropout_prob, dropout_seed=embedding_seed,
+                    inlined=computation.inlined)
             with tf.variable_scope("encoder"):
                 layers = _encoder_layers(
                     LayerSettings(
                         config.num_attention_heads, get_activation(config.hidden_act),
                         config.hidden_dropout_prob, config.attention_probs_dropout_prob,
-                        gives_scores=gives_attention_scores),
+                        computation, gives_scores=gives_attention_scores),
                     config.num_hidden_layers, config.hidden_size, config.intermediate_size,
                     config.initializer_range, _mask_bias(input_mask[:, tf.newaxis, :]),
                     encoder_seed)
@@ -668,16 +655,16 @@ class BertModel:
         self.sequence_output = self.all_encoder_layers[-1]
         self._last_layer = layers[-1]
         self._last_inputs = ([self.embedding_output] + self.all_encoder_layers)[-2]  # [B, F, D]
-        # The pooler reads one position of the last layer. Computed apart, a classifier's step
-        # never runs the others: a seventh of its time with 6 layers.
+        # The pooler reads only the first position of the last layer. Computed separately, a
+        # classifier need not compute the others: a seventh of its time with 6 layers.
         first_states = self._last_layer(self._last_inputs[:, :1], self._last_inputs).states
         self.pooled_output = self.pool(first_states[:, 0])
 
     def get_pooled_output(self) -> tf.Tensor:
         """[B, D]: tanh of a projection of the first token's final state.
 
-        Computed apart from the sequence output: where both are used in training, the last
-        layer drops other values for each.
+        Computed separately from the sequence output: in a training that uses both, dropout in
+        the last layer differs between them.
         """
         return self.pooled_output
 
@@ -688,16 +675,16 @@ class BertModel:
     def get_sequence_output_at(self, positions: tf.Tensor) -> tf.Tensor:
         """[B, P, D]: the last layer's states at `positions` [B, P].
 
-        Computed apart from the sequence output, as the pooled output: the last layer runs for
-        these positions alone.
+        Like the pooled output, they are computed separately from the sequence output: the last
+        layer runs for these positions only.
         """
         queries = _gather_positions(self._last_inputs, positions)
         return self._last_layer(queries, self._last_inputs).states
 
     def pool(self, first_states: tf.Tensor) -> tf.Tensor:
-        """[B, D]: the pooled output of [B, D], the last layer's states of the first token.
+        """[B, D]: the pooled output for `first_states` [B, D], the first token's final states.
 
-        For who has these states at hand: the last layer runs once more for `get_pooled_output`.
+        For callers that have these states: `get_pooled_output` would compute them again.
         """
         return _dense(first_states, self._pooler, tf.tanh)
 
@@ -708,13 +695,13 @@ class BertModel:
     def get_attention_scores(self) -> List[tf.Tensor]:
         """Q K^T / sqrt(H) of each layer, first to last, each [B, N, F, F].
 
-        Before the mask and the softmax: what padding has for scores means nothing. Of a
-        model with `gives_attention_scores`; None for each layer of another.
+        They precede the mask and the softmax, so those of padding mean nothing. Each is None
+        unless the model was made with `gives_attention_scores`.
         """
         return self.attention_scores
 
     def get_embedding_output(self) -> tf.Tensor:
-        """[B, F, D]: what enters the first layer, after normalization and dropout."""
+        """[B, F, D]: the input of the first layer, after normalization and dropout."""
         return self.embedding_output
 
     def get_embedding_table(self) -> tf.Variable:
@@ -739,8 +726,8 @@ def embedding_lookup(input_ids: tf.Tensor,
                      use_one_hot_embeddings: bool = False) -> Tuple[tf.Tensor, tf.Variable]:
     """Rows of a variable [vocab_size, embedding_size], and that variable.
 
-    `input_ids` [B, F] gives [B, F, embedding_size]; with a third axis of k ids for each
-    token, their k rows are joined: [B, F, k * embedding_size].
+    `input_ids` [B, F] give [B, F, embedding_size]. With k ids for each token, [B, F, k], the
+    k rows are concatenated: [B, F, k * embedding_size].
     """
     table = tf.get_variable(word_embedding_name, [vocab_size, embedding_size],
                             initializer=create_initializer(initializer_range))
@@ -765,8 +752,11 @@ def embedding_postprocessor(input_tensor: tf.Tensor,
                             max_position_embeddings: int = 512,
                             dropout_prob: float = 0.1,
                             *,
-                            dropout_seed: Optional[tf.Tensor] = None) -> tf.Tensor:
-    """Adds the embeddings of token types and positions, normalizes, drops: [B, F, D].
+                            dropout_seed: Optional[tf.Tensor] = None,
+                            inlined: bool = False) -> tf.Tensor:
+    """Adds the embeddings of token types and positions, then `layer_norm_and_dropout`: [B, F, D].
+
+    `inlined` as in `Computation`.
 
     Raises:
       ValueError: `token_type_ids` [B, F] is missing, or F exceeds `max_position_embeddings`
@@ -788,11 +778,11 @@ def embedding_postprocessor(input_tensor: tf.Tensor,
                                 initializer=initializer)
         with tf.control_dependencies(_check_length(length, max_position_embeddings)):
             output += tf.slice(table, [0, 0], [length, -1])
-    return layer_norm_and_dropout(output, dropout_prob, dropout_seed=dropout_seed)
+    return layer_norm_and_dropout(output, dropout_prob, dropout_seed=dropout_seed, inlined=inlined)
 
 
 def _check_length(length: Dimension, limit: int) -> List[tf.Operation]:
-    """Raises ValueError where a known length exceeds the limit; else the op that will check."""
+    """Checks a known length now (ValueError); returns the operation that checks an unknown one."""
     message = f"The sequences are longer than max_position_embeddings, {limit}."
     if isinstance(length, int):
         if length > limit:
@@ -809,12 +799,15 @@ def layer_norm(input_tensor: tf.Tensor, name: Optional[str] = None) -> tf.Tensor
 
 def layer_norm_and_dropout(input_tensor: tf.Tensor, dropout_prob: Optional[float],
                            name: Optional[str] = None, *,
-                           dropout_seed: Optional[tf.Tensor] = None) -> tf.Tensor:
-    """`layer_norm`, then `dropout`."""
+                           dropout_seed: Optional[tf.Tensor] = None,
+                           inlined: bool = False) -> tf.Tensor:
+    """`layer_norm`, then `dropout`; `inlined` as in `Computation`."""
     shape = input_tensor.shape.as_list()
     with tf.variable_scope(name, default_name="LayerNorm"):
         weights = _layer_norm_weights("", shape[-1])
-    seeds = _seeds_of_places([1], dropout_seed, [dropout_prob])
+    seeds = _independent_seeds([1], dropout_seed, [dropout_prob])
+    if inlined:
+        return _normalize_and_drop(input_tensor, seeds, weights, dropout_prob)
     output = _call_shared(_normalize_and_drop, dropout_prob,
                           [(input_tensor, [None] * (len(shape) - 1) + shape[-1:]), (seeds, [1, 2])],
                           weights)
@@ -861,8 +854,8 @@ def attention_layer(from_tensor: tf.Tensor,
       to_tensor: [B, T, ...] or [B*T, ...]: what is attended to.
       attention_mask: [B, F, T], 1 where attention is allowed, 0 elsewhere.
       query_act: activation of the projected queries; likewise `key_act`, `value_act`.
-      do_return_2d_tensor: return [B*F, N*H] in place of [B, F, N*H].
-      batch_size: needed with inputs of rank 2, as are both lengths.
+      do_return_2d_tensor: return [B*F, N*H] instead of [B, F, N*H].
+      batch_size: needed for inputs of rank 2, as are both lengths.
       dropout_seed: see `dropout`.
 
     Raises:
@@ -910,15 +903,17 @@ def transformer_model(input_tensor: tf.Tensor,
                       initializer_range: float = 0.02,
                       do_return_all_layers: bool = False,
                       *,
-                      dropout_seed: Optional[tf.Tensor] = None
+                      dropout_seed: Optional[tf.Tensor] = None,
+                      computation: Computation = Computation()
                       ) -> Union[tf.Tensor, List[tf.Tensor]]:
     """The encoder, its variables under layer_0, layer_1 ... in the current scope.
 
     Args:
       input_tensor: [B, F, hidden_size].
       attention_mask: [B, F, F] or [B, 1, F], 1 where attention is allowed, 0 elsewhere.
-      do_return_all_layers: return the list of all layers' states, not the last one alone.
-      dropout_seed: [2]; with its place in the network it determines each mask. None draws one.
+      do_return_all_layers: return the list of all layers' states, not only the last layer's.
+      dropout_seed: as for `BertModel`.
+      computation: how to compute the layers.
 
     Returns:
       [B, F, hidden_size], or the list of them.
@@ -931,8 +926,8 @@ def transformer_model(input_tensor: tf.Tensor,
     width = input_tensor.shape.as_list()[-1]
     if width != hidden_size:
         raise ValueError(f"The input is {width} wide; the encoder's hidden_size is {hidden_size}.")
-    settings = LayerSettings(num_attention_heads, intermediate_act_fn,
-                             hidden_dropout_prob, attention_probs_dropout_prob)
+    settings = LayerSettings(num_attention_heads, intermediate_act_fn, hidden_dropout_prob,
+                             attention_probs_dropout_prob, computation)
     layers = _encoder_layers(settings, num_hidden_layers, hidden_size, intermediate_size,
                              initializer_range, _mask_bias(attention_mask), dropout_seed)
     outputs = [output.states for output in _apply_in_turn(layers, input_tensor)]
@@ -943,10 +938,9 @@ def _encoder_layers(settings: LayerSettings, num_layers: int, hidden_size: int,
                     intermediate_size: int, initializer_range: float, mask_bias: tf.Tensor,
                     dropout_seed: Optional[tf.Tensor]
                     ) -> List[Layer]:
-    """Makes the variables of layer_0, layer_1 ...; returns each layer."""
-    settings = settings._replace(**getattr(_computation, "settings", {}))
-    # In each layer: the attention probabilities, the attention's output, the layer's output.
-    seeds = tf.unstack(_seeds_of_places([num_layers, 3], dropout_seed, [
+    """Creates the variables of layer_0, layer_1 ...; returns the layers."""
+    # Seeds of each layer's attention probabilities, attention output and layer output.
+    seeds = tf.unstack(_independent_seeds([num_layers, 3], dropout_seed, [
         settings.hidden_dropout_prob, settings.attention_probs_dropout_prob]))
     layers = []
     for index in range(num_layers):
@@ -958,7 +952,7 @@ def _encoder_layers(settings: LayerSettings, num_layers: int, hidden_size: int,
 
 
 def _apply_in_turn(layers: Sequence[Layer], states: tf.Tensor) -> List[LayerOutputs]:
-    """What each layer gives out."""
+    """The outputs of each layer, first to last."""
     outputs = []
     for layer in layers:
         outputs.append(layer(states, states))
@@ -968,10 +962,13 @@ def _apply_in_turn(layers: Sequence[Layer], states: tf.Tensor) -> List[LayerOutp
 
 def _call_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, seeds: tf.Tensor,
                 weights: LayerWeights, settings: LayerSettings) -> LayerOutputs:
-    in_graph = settings.activation not in ACTIVATIONS.values()
-    settings = settings._replace(compiled=settings.compiled and not in_graph)
-    layer = _recomputed_layer if settings.recompute else _layer_function(settings)
-    if in_graph:  # a caller's own function may hold tensors of this graph; ours do not
+    computation = settings.computation
+    # A caller's own activation may hold tensors of this graph; ours do not.
+    inlined = computation.inlined or settings.activation not in ACTIVATIONS.values()
+    if inlined:
+        settings = settings._replace(computation=computation._replace(compiled=False))
+    layer = _recomputed_layer if computation.recompute else _layer_function(settings)
+    if inlined:
         return LayerOutputs(*layer(queries, states, mask_bias, seeds, weights, settings))
     states_shape = [None, None, states.shape.as_list()[-1]]
     outputs = LayerOutputs(*_call_shared(
@@ -987,7 +984,7 @@ def _call_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, see
 
 def get_shape_list(tensor: tf.Tensor, expected_rank: Union[int, Sequence[int], None] = None,
                    name: Optional[str] = None) -> List[Dimension]:
-    """The shape of `tensor`: ints where known, scalar tensors elsewhere.
+    """The shape of `tensor`: an int for each known size, a scalar tensor for each unknown one.
 
     Raises:
       ValueError: its rank is not (among) `expected_rank`.
@@ -1042,8 +1039,9 @@ def get_assignment_map_from_checkpoint(
     """The variables that a checkpoint can initialise.
 
     Returns:
-      a map for `tf.train.init_from_checkpoint`, {name: name}, of those of `tvars` that the
-      checkpoint holds; and {name: 1, name + ":0": 1} of the same, to report them.
+      {name: name} for each of `tvars` that the checkpoint has, for
+      `tf.train.init_from_checkpoint`; and {name: 1, name + ":0": 1} for the same variables, for
+      reports.
     """
     names = {re.sub(r":\d+$", "", variable.name) for variable in tvars}
     assignment_map = collections.OrderedDict(

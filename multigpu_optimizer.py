@@ -1,8 +1,8 @@
-"""Adam with decoupled weight decay, and LAMB, right under any number of replicas.
+"""Adam with decoupled weight decay, and LAMB, correct for any number of replicas.
 
-Reduces the gradients over the replicas, clips by their global norm, updates each
-replica's copy alike and advances `global_step`: N replicas that take B examples
-each step like one that takes N * B. Knows nothing of schedules or losses.
+Averages the gradients over the replicas, clips by their global norm, makes the same update
+on each replica and advances `global_step`: a step of N replicas with B examples each equals
+a step of one replica with N * B. Knows nothing of schedules or losses.
 """
 
 import re
@@ -15,14 +15,14 @@ Gradient = Union[tf.Tensor, tf.IndexedSlices]
 # The graph collection in which `apply_gradients` leaves the scalar global norm of
 # the reduced gradients before clipping. It is not finite in a step that was skipped.
 GRADIENT_NORM = "gradient_norm"
-# The one for the scalar learning rate of the step; in a step that was skipped, too.
+# The collection for the scalar learning rate of the step, also of a step that was skipped.
 LEARNING_RATE = "learning_rate"
-# The one for the value of the loss scale in the step, where there is one.
+# The collection for the value of the loss scale in the step, if there is one.
 LOSS_SCALE = "loss_scale"
 
 
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
-    """BERT's optimizer: Adam without bias correction, weight decay decoupled from it.
+    """BERT's optimizer: Adam without bias correction, with decoupled weight decay.
 
     For gradient g of parameter w (Loshchilov and Hutter, "Decoupled Weight Decay
     Regularization", algorithm 2, without the bias correction of Adam):
@@ -33,31 +33,31 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
     m and v are the variables `<w>/adam_m` and `<w>/adam_v`, as in the original.
 
-    What crosses replicas in a step is each gradient, once, and nothing else. Dense ones
-    go through the strategy's reduction, packed. A sparse one, the word embeddings', is
-    gathered: each replica receives the rows of the N - 1 others, (N - 1) * B * T of them
-    for B examples of T tokens, where a ring that reduces the dense gradient of V rows
-    would move 2 * V * (N - 1) / N. The rows are fewer while N * B * T < 2 * V: for 8
-    replicas of 32 * 128 tokens, 28,672 rows against 53,414 with V = 30,522.
+    In each step replicas exchange each gradient once, and nothing else. Dense gradients go
+    through the strategy's reduction, packed. The sparse gradient of the word embeddings is
+    gathered: each replica receives the rows of the N - 1 others, (N - 1) * B * T rows for B
+    examples of T tokens. A ring that reduces the dense gradient, V rows, would move
+    2 * V * (N - 1) / N rows. Gathering moves fewer as long as N * B * T < 2 * V: with 8
+    replicas of 32 * 128 tokens and V = 30,522, 28,672 rows instead of 53,414.
 
-    A step in which any gradient of any replica is not finite leaves weights and
-    slots as they are, bit for bit, on every replica; `global_step` goes on.
+    If any gradient of any replica is not finite, the step is skipped: weights and slots keep
+    their values, bit for bit, on every replica. `global_step` still advances.
 
     Args:
         learning_rate: a float or a scalar tensor.
-        weight_decay_rate: per step, multiplied by the learning rate.
+        weight_decay_rate: decay per step, multiplied by the learning rate.
         beta_1, beta_2, epsilon: as above.
-        exclude_from_weight_decay: regular expressions; a parameter whose name one of
-            them finds is not decayed.
-        name: of the optimizer's operations.
-        clip_norm: where given, gradients are scaled down to this global norm after
-            they have been averaged over replicas. The norm is `tf.global_norm`'s: of
-            `IndexedSlices` it takes the rows as they come, as the original does.
-        learning_rate_factor: where given, from a parameter's name to what its learning
-            rate is multiplied by.
-        loss_scale: where given, an `optimization.LossScale`: the gradients are those of the
-            loss times its value. They are divided by it before they are clipped, in float32
-            and after the reduction.
+        exclude_from_weight_decay: regular expressions. Parameters in whose names
+            `re.search` finds one of them are not decayed.
+        name: name scope of the optimizer's operations.
+        clip_norm: gradients are scaled down to this global norm after averaging over
+            replicas; None: no clipping. The norm is that of `tf.global_norm`, which takes the
+            rows of `IndexedSlices` as they are, repeated ones apart, as the original does.
+        learning_rate_factor: function from a parameter's name to a factor for its learning
+            rate; None: 1 for all.
+        loss_scale: an `optimization.LossScale`, if the gradients are those of the loss times
+            its value. They are divided by it in float32, after the reduction and before
+            clipping.
     """
 
     def __init__(self,
@@ -125,7 +125,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             self._apply_to_all_replicas, args=(gradients, variables, global_step, name))
 
     def _apply_to_all_replicas(self, strategy, gradients, variables, global_step, name):
-        """The cross-replica half: arguments hold one component for each replica."""
+        """Runs once for all replicas: each argument has one component for each replica."""
         extended = strategy.extended
         rows = [_rows_of_replicas(strategy, gradient) for gradient in gradients]
         averages = iter(extended.batch_reduce_to(tf.distribute.ReduceOp.MEAN, [
@@ -145,8 +145,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             return self._update_replica(names, next(copies), gradients, slots, loss_scale)
 
         with tf.name_scope(name or self.get_name()):
-            # One call for all variables: it runs once per replica, in order, on that
-            # replica's device, with that replica's gradients.
+            # One call for all variables. The function runs once for each replica, in order, on
+            # the replica's device and with its gradients.
             updates = extended.update(
                 variables[0], update_replica, args=(reduced,), group=False)
             with tf.control_dependencies(tf.nest.flatten(updates)):
@@ -156,7 +156,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
     def _update_replica(self, names, variables, gradients, slots: "_Slots",
                         loss_scale: Any) -> tf.Operation:
-        """Updates one replica's copies of `variables`, of their slots and of the loss scale."""
+        """Updates one replica's copies of the variables, their slots and the loss scale."""
         scale = loss_scale.value.read_value() if loss_scale else None
         step = self._step_scalars(gradients, scale)
         updates = [loss_scale.after_step(scale, step.finite)] if loss_scale else []
@@ -185,8 +185,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
         if loss_scale is not None:
             scale /= loss_scale
-        # With a zero gradient, a zero learning rate and betas of 1 the update below
-        # changes nothing: no branch is needed to skip a step.
+        # No branch is needed to skip a step: with a gradient of 0, a learning rate of 0 and
+        # betas of 1 the update changes nothing.
         return _StepScalars(
             finite=finite,
             gradient_scale=tf.where(finite, scale, tf.zeros_like(scale)),
@@ -201,7 +201,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
     def _decay(self, name: str, variable: tf.Variable,
                learning_rate: tf.Tensor) -> List[tf.Operation]:
-        """Decay of the value before the step; `learning_rate` orders it after the forward pass."""
+        """Decays the value before the step; `learning_rate` is known after the forward pass."""
         if not self._is_decayed(name):
             return []
         rate = learning_rate * self.weight_decay_rate
@@ -209,8 +209,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             return [variable.assign_sub(rate * variable.read_value()).op]
 
     def _apply_adam(self, variable, m, v, gradient, step: "_StepScalars") -> tf.Operation:
-        # One pass over memory where the formula written out takes eight. Beta powers
-        # of 0 switch off the kernel's bias correction, which leaves BERT's Adam.
+        # The kernel takes one pass over memory; the formula written out would take eight. With
+        # beta powers of 0 the kernel makes no bias correction, as BERT's Adam.
         kernel = tf.raw_ops.ApplyAdam if _is_reference(variable) else tf.raw_ops.ResourceApplyAdam
         update = kernel(
             var=_handle_of(variable), m=m, v=v, beta1_power=0.0, beta2_power=0.0,
@@ -226,22 +226,21 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
 
 class LambOptimizer(AdamWeightDecayOptimizer):
-    """LAMB: the update of AdamWeightDecayOptimizer in the proportions of each parameter.
+    """LAMB: the update of AdamWeightDecayOptimizer, scaled to the norm of each parameter.
 
-    With m and v as there (You et al., "Large Batch Optimization for Deep Learning: Training
-    BERT in 76 minutes", algorithm 2, without the bias correction, whose part the warm-up
-    plays), and |x| the Euclidean norm of a variable's values:
+    You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes",
+    algorithm 2, without the bias correction, which a warm-up replaces. With m and v as in
+    AdamWeightDecayOptimizer and |x| the Euclidean norm of a variable's values:
 
         u = m / (sqrt(v) + epsilon) + weight_decay_rate * w
         w = w - learning_rate * |w| / |u| * u
 
-    A parameter that is excluded from the decay has no such ratio, nor has one where a norm
-    is 0: it moves by learning_rate * u. Arguments, slots, clipping, replicas and skipped
-    steps are those of AdamWeightDecayOptimizer.
+    The ratio is 1 for parameters that are excluded from the decay, and if either norm is 0.
+    Arguments, slots, clipping, replicas and skipped steps are as in AdamWeightDecayOptimizer.
     """
 
     def _update_variable(self, name, variable, m, v, gradient, step):
-        # With a learning rate of 0 the kernel moves the slots alone.
+        # With a learning rate of 0 the kernel updates only the slots.
         moved = self._apply_adam(variable, m, v, gradient, step._replace(learning_rate=0.0))
         with tf.control_dependencies([moved]):
             update = _read(m) / (tf.sqrt(_read(v)) + self.epsilon)
@@ -254,8 +253,8 @@ class LambOptimizer(AdamWeightDecayOptimizer):
 
 
 class _StepScalars(NamedTuple):
-    """What one step multiplies by, on one device; neutral where the step is skipped."""
-    finite: tf.Tensor  # whether it is not
+    """The scalars of one step on one device, chosen to change nothing if it is skipped."""
+    finite: tf.Tensor  # bool: all gradients are finite, so the step is not skipped
     gradient_scale: tf.Tensor
     learning_rate: tf.Tensor
     beta_1: tf.Tensor
@@ -265,23 +264,24 @@ class _StepScalars(NamedTuple):
 class _Slots:
     """The optimizer's m and v: variables on the first replica, plain copies on the others.
 
-    Only the first replica's have names in a checkpoint. The others' take their values from
-    them in the local initialization, which follows the initialization or restoration of
-    variables: of a mirrored variable per slot, two thirds of the graph's variables, most
-    of the time to build the graph would go into bookkeeping that nobody reads.
+    Only the first replica's are saved in checkpoints. The copies get their values from them in
+    the local initialization, which runs after variables are initialized or restored. Mirrored
+    variables would do the same, but slots are two thirds of all variables, and most of the time
+    to build the graph would go into their bookkeeping.
     """
 
     def __init__(self):
         self._first = {}
 
     def create(self, name: str, parameter: tf.Variable) -> tf.Tensor:
-        """A slot of `parameter`, on the current device, as kernels take it."""
+        """A slot of `parameter` on the current device, as a handle for kernels."""
         # The name is the original's, whatever scope the caller is in; and slots are initialized
         # before any step, so they depend on nothing that the caller's updates wait for.
         with tf.name_scope(None), tf.control_dependencies(None):
             if name in self._first:
                 return self._copy(self._first[name], name)
-            # Of the parameter's own kind: a resource, or a reference in the original's programs.
+            # Of the parameter's type: a resource variable or, in programs written for the
+            # original, a reference variable.
             slot = self._first[name] = type(parameter)(
                 tf.zeros(parameter.shape, tf.float32), trainable=False, name=name)
         if slot.op.name != name:
@@ -293,7 +293,7 @@ class _Slots:
         handle = tf.raw_ops.VarHandleOp(
             dtype=tf.float32, shape=first.shape, name=f"{name}/replica",
             shared_name=tf.get_default_graph().unique_name(f"{name}/copy"))
-        # Tables' initializers are what the local initialization runs beside variables'.
+        # The initializers of tables are part of the local initialization.
         tf.add_to_collection(
             tf.GraphKeys.TABLE_INITIALIZERS,
             tf.raw_ops.AssignVariableOp(resource=handle, value=first.value()))
@@ -301,27 +301,28 @@ class _Slots:
 
 
 def _check_is_in_replica() -> None:
-    """Raises a ValueError where replicas cannot meet."""
+    """Raises a ValueError in a context from which the replicas cannot update together."""
     if not tf.distribute.get_replica_context():
-        raise ValueError("apply_gradients is called outside of the replicas: call it in a model_fn, "
+        raise ValueError("apply_gradients is called outside of the replicas: call it in a model_fn "
                          "or in the function given to strategy.run (experimental_run_v2 in "
                          "TensorFlow 1)")
     # Control flow of TensorFlow 2 is a graph of its own, in which TensorFlow itself refuses.
     if (tf.distribute.get_strategy().num_replicas_in_sync > 1
             and tf.get_default_graph()._get_control_flow_context()):
         raise ValueError("apply_gradients is called inside tf.cond or tf.while_loop, where several "
-                         "replicas cannot meet: call it in every step. To accumulate gradients, "
-                         "average them within a step, as optimization.mean_gradients does")
+                         "replicas cannot update together: call it in every step. To accumulate "
+                         "gradients, average them within a step, as optimization.mean_gradients "
+                         "does")
 
 
 def _rows_of_replicas(strategy, gradient) -> Sequence[tf.IndexedSlices]:
-    """The components of a sparse gradient; empty for a dense one."""
+    """The replicas' components of a sparse gradient; empty for a dense one."""
     components = strategy.experimental_local_results(gradient)
     return components if isinstance(components[0], tf.IndexedSlices) else ()
 
 
 def _gathered(rows: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
-    """The mean over replicas, on the current device: the rows of all, copied from each."""
+    """The mean over replicas as the rows of all of them, on the current device."""
     if len(rows) == 1:
         return rows[0]
     return tf.IndexedSlices(
@@ -330,11 +331,11 @@ def _gathered(rows: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
 
 
 def _scaled(gradient: Gradient, scale: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """The dense gradient times `scale`; zeros for a scale of 0, whatever it holds."""
-    # 0 * NaN is NaN, but the gradient of a skipped step must vanish.
+    """The gradient, made dense, times `scale`; zeros if `scale` is 0, even for NaN."""
+    # 0 * NaN would be NaN, but the gradient of a skipped step must be 0.
     if not isinstance(gradient, tf.IndexedSlices):
         return tf.math.multiply_no_nan(gradient, scale)
-    # Adam moves every row, also those without a gradient.
+    # Adam moves every row, even one without a gradient.
     return tf.math.unsorted_segment_sum(
         tf.math.multiply_no_nan(gradient.values, scale), gradient.indices, shape[0])
 
@@ -354,7 +355,7 @@ def _handle_of(variable: tf.Variable) -> tf.Tensor:
 
 
 def _read(handle: tf.Tensor) -> tf.Tensor:
-    """The value of a variable that was made a `_handle_of`."""
+    """The value of the variable behind a handle of `_handle_of`."""
     if handle.dtype == tf.resource:
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
     return tf.identity(handle)

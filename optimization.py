@@ -1,6 +1,6 @@
-"""The schedule of the learning rate, gradients over micro-batches, loss scale and train_op.
+"""Learning rate schedule, gradients over micro-batches, loss scale and train_op.
 
-Google's names and meaning on top of `multigpu_optimizer`, which does the update.
+Has the public names of Google's `optimization.py`; `multigpu_optimizer` makes the update.
 """
 
 import functools
@@ -22,14 +22,14 @@ GradientAndVariable = Tuple[Optional[multigpu_optimizer.Gradient], tf.Variable]
 
 
 class LossScale(NamedTuple):
-    """What a loss is multiplied by so that gradients in float16 neither vanish nor overflow.
+    """The factor of a loss that keeps gradients in float16 from vanishing and overflowing.
 
-    After a step with gradients that are not finite it is halved, and after `PERIOD` finite
-    ones in a row doubled, between 1 and `LARGEST` (Micikevicius et al., "Mixed Precision
-    Training", section 3.2). Powers of two change no digit of a gradient.
+    It is halved after a step with gradients that are not finite, and doubled after `PERIOD`
+    finite steps in a row, between 1 and `LARGEST` (Micikevicius et al., "Mixed Precision
+    Training", section 3.2). It is a power of two, so scaling does not round the gradients.
     """
     value: tf.Variable
-    good_steps: tf.Variable  # finite ones since the value last changed
+    good_steps: tf.Variable  # finite steps since the value last changed
 
     INITIAL = 2.0 ** 15
     LARGEST = 2.0 ** 24
@@ -38,7 +38,7 @@ class LossScale(NamedTuple):
 
     @classmethod
     def create(cls) -> "LossScale":
-        """Makes its variables, in a replica of any strategy or without one."""
+        """Creates its variables, in a replica of any strategy or without one."""
         return cls(*[
             tf.get_variable(name, [], dtype, tf.constant_initializer(value), trainable=False,
                             use_resource=True,
@@ -46,7 +46,7 @@ class LossScale(NamedTuple):
             for name, dtype, value in zip(cls.NAMES, (tf.float32, tf.int64), (cls.INITIAL, 0))])
 
     def after_step(self, value: tf.Tensor, finite: tf.Tensor) -> tf.Operation:
-        """Updates one replica's copy after a step that was scaled by `value`."""
+        """Updates one replica's copy after a step whose loss was multiplied by `value`."""
         good_steps = self.good_steps.read_value() + 1
         is_full = good_steps >= self.PERIOD
         after_good = tf.where(is_full, tf.minimum(value * 2.0, self.LARGEST), value)
@@ -59,13 +59,14 @@ class LossScale(NamedTuple):
 
 def learning_rate_at(global_step: tf.Tensor, init_lr: float, num_train_steps: int,
                      num_warmup_steps: int) -> tf.Tensor:
-    """Rises linearly from 0 to `init_lr`'s line over the warm-up; that line falls to 0.
+    """Linear decay from `init_lr` to 0 over the training, after a linear warm-up from 0.
 
     Args:
         global_step: scalar integer, updates made so far.
-        init_lr: the learning rate that the decay starts from, at step 0.
-        num_train_steps: at which the rate reaches 0.
-        num_warmup_steps: during the first so many, the rate is init_lr * step / steps.
+        init_lr: the learning rate at step 0 of the decay, which the warm-up does not delay.
+        num_train_steps: the step at which the rate reaches 0.
+        num_warmup_steps: in the first steps, this many, the rate is
+            init_lr * global_step / num_warmup_steps.
 
     Returns:
         A float32 scalar.
@@ -80,10 +81,10 @@ def learning_rate_at(global_step: tf.Tensor, init_lr: float, num_train_steps: in
 
 def create_optimizer(loss: tf.Tensor, init_lr: float, num_train_steps: int,
                      num_warmup_steps: Optional[int], use_tpu: bool = False) -> tf.Operation:
-    """Makes the train_op: gradients of `loss`, clipping to norm 1.0, AdamW, one more step.
+    """Creates the train_op: gradients of `loss`, clipping to norm 1.0, AdamW, `global_step` + 1.
 
-    Works in a replica of any strategy and without one; `loss` is the mean over the
-    replica's batch, and the update is that of the mean over all of them.
+    Works in a replica of any strategy and without one. `loss` is the mean over the replica's
+    batch; the update is for the mean over the batches of all replicas.
 
     Raises:
         ValueError: `use_tpu` is set; this code drives GPUs and CPUs.
@@ -99,12 +100,12 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
                     num_warmup_steps: Optional[int], *, optimizer: str = "adamw",
                     layer_lr_decay: float = 1.0,
                     loss_scale: Optional[LossScale] = None) -> tf.Operation:
-    """`create_optimizer` for the gradients of a replica's mean loss.
+    """As `create_optimizer`, from the gradients of a replica's mean loss.
 
     Args:
         optimizer: a key of OPTIMIZERS.
-        layer_lr_decay: see `layer_factor`.
-        loss_scale: where given, the gradients are those of the loss times its value.
+        layer_lr_decay: `decay` of `layer_factor`.
+        loss_scale: given if the gradients are those of the loss times its value.
     """
     global_step = tf.train.get_or_create_global_step()
     factor = None
@@ -124,11 +125,12 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
 
 
 def layer_factor(name: str, *, num_layers: int, decay: float) -> float:
-    """What the learning rate of a parameter of this name is multiplied by.
+    """The factor of the learning rate of the parameter with this name.
 
-    `decay` to the power of the layers above it (discriminative fine-tuning: Howard and
-    Ruder, "Universal Language Model Fine-tuning for Text Classification", section 3.2).
-    Pooler and head are the highest layer, the embeddings lie below all of the encoder's.
+    It is `decay` to the power of the number of layers above the parameter (discriminative
+    fine-tuning: Howard and Ruder, "Universal Language Model Fine-tuning for Text
+    Classification", section 3.2). Pooler and head are above all encoder layers, the embeddings
+    below.
     """
     layer = _layer_of(name)
     if layer is not None:
@@ -137,7 +139,7 @@ def layer_factor(name: str, *, num_layers: int, decay: float) -> float:
 
 
 def count_layers(names: Iterable[str]) -> int:
-    """Layers of the encoder that has these parameters."""
+    """The number of layers of the encoder with these parameters."""
     return 1 + max((layer for layer in map(_layer_of, names) if layer is not None), default=-1)
 
 
@@ -149,19 +151,19 @@ def _layer_of(name: str) -> Optional[int]:
 def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_micro_batches: int,
                    loss_scale: Optional[LossScale] = None
                    ) -> Tuple[tf.Tensor, List[GradientAndVariable]]:
-    """The loss of a batch and its gradients, with the memory of one of its micro-batches.
+    """The loss of a batch and its gradients, in the memory that one micro-batch takes.
 
-    Micro-batches are equally large, so the mean of their mean losses is that of the batch.
-    The first is computed before a loop over the others, one after the other: it makes the
-    variables and shows which gradients are sparse. Of those the rows are kept, as they
-    come: the batch as a whole would give the same, and the same norm.
+    Micro-batches have equal sizes, so the mean of their mean losses is that of the batch. The
+    first one is computed outside of the loop over the others: it creates the variables and
+    shows which gradients are sparse. The rows of sparse gradients are collected unchanged, so
+    gradient and norm are those of the whole batch.
 
     Args:
-        loss_of: from a micro-batch's number to its mean loss, a scalar. It is called once
-            with 0 and, where there are more, once in the loop with a tensor, in a
-            variable scope that reuses the variables made before.
-        loss_scale: where given, the gradients are those of the loss times its value; the
-            loss that is returned is not multiplied.
+        loss_of: function from a micro-batch's number to its mean loss, a scalar. It is called
+            with 0 and, if there are more micro-batches, once more in the loop with a tensor,
+            in a variable scope that reuses the variables.
+        loss_scale: if given, gradients are those of the loss times its value. The returned
+            loss is not multiplied.
     """
     scale = None if loss_scale is None else tf.convert_to_tensor(loss_scale.value)
     loss = loss_of(0)
@@ -180,7 +182,7 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
         return index + 1, loss_sum + loss, [
             _added(total, gradient, index) for total, gradient in zip(sums, more)]
 
-    # The loop's first forward pass waits for this, and so for the first backward pass.
+    # The loop starts after the backward pass of the first micro-batch.
     with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
         first_index = tf.constant(1)
     _, loss_sum, sums = tf.while_loop(
@@ -193,9 +195,9 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
 
 
 class _Rows(NamedTuple):
-    """The rows of a sparse gradient, an element for each micro-batch.
+    """The rows of a sparse gradient, one array element for each micro-batch.
 
-    The indices are held as bits of floats: a GPU has no arrays of integers.
+    Indices are stored as the bits of floats, because GPUs have no arrays of integers.
     """
     values: tf.TensorArray
     indices: tf.TensorArray
@@ -230,7 +232,7 @@ def _mean(total: Union[tf.Tensor, _Rows], first: multigpu_optimizer.Gradient,
 
 
 class AdamWeightDecayOptimizer(multigpu_optimizer.AdamWeightDecayOptimizer):
-    """The same optimizer as Google's callers know it: they advance `global_step` themselves."""
+    """The optimizer for Google's callers, which advance `global_step` themselves."""
 
     def apply_gradients(self,
                         grads_and_vars: Iterable[Tuple[tf.Tensor, tf.Variable]],

@@ -47,8 +47,8 @@ IDEOGRAPHS = (
     (0x2F800, 0x2FA1F),  # Compatibility Ideographs Supplement
 )
 
-# A bound on memory (some 30 MB when full of rare words), far above the number of
-# different words in a chunk of text, so that the words seen before still pay.
+# Bounds the cache's memory (about 30 MB when full of rare words). It is far above the
+# number of different words in a chunk of text, so that most words are in the cache.
 _MAX_REMEMBERED_WORDS = 1 << 17
 _MAX_REMEMBERED_LENGTH = 200  # characters
 
@@ -57,8 +57,8 @@ def validate_case_matches_checkpoint(do_lower_case: bool,
                                      init_checkpoint: Optional[str]) -> None:
     """Raises ValueError if `do_lower_case` is wrong for a published checkpoint.
 
-    The checkpoint is known by its folder's name (`cased_L-12_H-768_A-12/bert_model.ckpt`);
-    under any other name it passes.
+    The checkpoint is recognized by the name of its folder
+    (`cased_L-12_H-768_A-12/bert_model.ckpt`). Others are not checked.
     """
     folder = re.search(r"([A-Za-z0-9_-]+)/bert_model\.ckpt", init_checkpoint or "")
     if not folder:
@@ -72,7 +72,7 @@ def validate_case_matches_checkpoint(do_lower_case: bool,
 
 
 def convert_to_unicode(text: Text) -> str:
-    """`text` as a str; bytes are taken as UTF-8, without what is not valid UTF-8 in them."""
+    """`text` as a str. Bytes are decoded as UTF-8, without those that are not valid."""
     if isinstance(text, str):
         return text
     if isinstance(text, bytes):
@@ -81,12 +81,12 @@ def convert_to_unicode(text: Text) -> str:
 
 
 def printable_text(text: Text) -> str:
-    """`text` as `print` and logging want it; see `convert_to_unicode`."""
+    """`text` as `print` and logging expect it; see `convert_to_unicode`."""
     return convert_to_unicode(text)
 
 
 def load_vocab(vocab_file: Path) -> "collections.OrderedDict[str, int]":
-    """Token -> id, its line's number from 0; a token on several lines has the last one's.
+    """Token -> id, the number of its line from 0, or of its last line if it has several.
 
     Raises ValueError if the file cannot be read, is empty or is not UTF-8.
     """
@@ -169,11 +169,10 @@ class FullTokenizer:
 class BatchTokenizer(FullTokenizer):
     """The ids of many texts in one call, equal to the reference's for every text.
 
-    The reference treats each word between whitespace (an ideograph is a word)
-    on its own, so the ids of a text are those of its words in a row. Words recur:
-    the reference does each once, and its ids are remembered. Texts of any kind
-    take this one path, and no second implementation with Unicode tables of
-    another version has to be told apart from the first.
+    The reference tokenizes each word between whitespace (an ideograph is a word)
+    on its own, so the ids of a text are those of its words, concatenated. Words
+    recur: each is tokenized once by the reference, and its ids are cached. There
+    is no second implementation, whose Unicode tables might be of another version.
     """
 
     def __init__(self, vocab_file: Path, do_lower_case: bool = True):
@@ -195,8 +194,8 @@ class BatchTokenizer(FullTokenizer):
         """The ids of `texts`, without special tokens and without truncation.
 
         Returns:
-            The ids of all texts in a row, int32 [sum of lengths], and the number
-            of ids of each text, int64 [len(texts)].
+            The ids of all texts, concatenated, int32 [sum of lengths], and the
+            number of ids of each text, int64 [len(texts)].
         """
         ids_of = self._word_ids.__getitem__
         ids, ends = [], []
@@ -230,15 +229,15 @@ class WordpieceTokenizer:
 
     def __init__(self, vocab: Mapping[str, int], unk_token: str = "[UNK]",
                  max_input_chars_per_word: int = 200):
-        """`unk_token` stands for a longer word, and for one that has no such pieces."""
+        """`unk_token` replaces words that are longer, or that cannot be split into such pieces."""
         self.vocab = vocab
         self.unk_token = unk_token
         self.max_input_chars_per_word = max_input_chars_per_word
 
     def tokenize(self, text: Text) -> List[str]:
-        """The pieces of the whitespace-separated words of `text`, as `BasicTokenizer` gives it.
+        """The pieces of each whitespace-separated word of `text`, the output of `BasicTokenizer`.
 
-        "unaffable" -> ["un", "##aff", "##able"]: greedily the longest piece first.
+        "unaffable" -> ["un", "##aff", "##able"]: each piece is the longest possible one.
         """
         return [piece for word in whitespace_tokenize(convert_to_unicode(text))
                 for piece in self._split_word(word)]
@@ -262,7 +261,7 @@ class WordpieceTokenizer:
 
 
 class _WordIds(dict):
-    """Word -> ids: encodes a word when it first occurs, and forgets all when full."""
+    """A cache, word -> ids. Encodes a word when it first occurs; is emptied when full."""
 
     def __init__(self, encode: Callable[[str], Iterable[int]]):
         super().__init__()
@@ -278,7 +277,7 @@ class _WordIds(dict):
 
 
 class _CharacterTable(dict):
-    """A table for `str.translate` that works a character out when it first occurs."""
+    """A table for `str.translate` that finds a character's replacement when it first occurs."""
 
     def __init__(self, replacement: Callable[[str], str]):
         super().__init__()

@@ -20,7 +20,7 @@ from engine.data.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
-from engine.model import Forward, Outputs
+from engine.model import Forward, Mode, Outputs
 from tokenization import BatchTokenizer
 
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
@@ -139,10 +139,10 @@ def _forward_of(config: modeling.BertConfig, is_word: np.ndarray, count: int) ->
     """
     impossible = np.where(is_word, 0.0, -1e9).astype(np.float32)
 
-    def forward(features, is_training, dropout_seed) -> Outputs:
+    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         model = modeling.BertModel(
-            config, is_training, features["input_ids"], features["input_mask"],
-            dropout_seed=dropout_seed)
+            config, mode.is_training, features["input_ids"], features["input_mask"],
+            dropout_seed=mode.dropout_seed, computation=mode.computation)
         states = model.get_sequence_output_at(features["masked_positions"])  # [b, 1, D]
         logits = pretraining_heads.masked_lm_logits(
             tf.squeeze(states, 1), model.get_embedding_table(), config)  # [b, V]

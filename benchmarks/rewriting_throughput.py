@@ -26,6 +26,7 @@ from benchmarks import report
 from benchmarks.large_set import AnonymousMemory
 from engine import devices
 from engine.inference import Predictor
+from engine.model import INFERENCE
 from rewriting import constraints, data, pool, rewriter, texts
 from rewriting.model import pairwise
 from tasks import model_folder
@@ -68,7 +69,7 @@ class OneAtATime:
             self._inputs = {name: tf.placeholder(tf.int32, [None, MAX_SEQ_LENGTH])
                             for name in ("input_ids", "input_mask", "segment_ids")}
             self._logits = pairwise(model.config)(
-                self._inputs, False, None).predictions["logits"]
+                self._inputs, INFERENCE).predictions["logits"]
             self._session = tf.Session(graph=graph)
             tf.train.Saver().restore(self._session, checkpoint_path)
 

@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from distillation import losses, teacher as teachers
-from engine.model import Forward, Outputs
+from engine.model import Forward, Mode, Outputs
 from tasks import label_types
 
 PROJECTION = "projection"  # scope of the variables that only the intermediate stage has
@@ -29,12 +29,14 @@ def intermediate(config: modeling.BertConfig, teacher: teachers.Teacher, layers:
         layers: the teacher's layer (from 1) for each layer of the student.
         attention: whether to learn the attention scores; both models need the same number of heads.
     """
-    def forward(features, is_training, dropout_seed) -> Outputs:
+    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         mask = features["input_mask"]
-        teacher_model = teachers.encoder(teacher, features, gives_attention_scores=attention)
+        teacher_model = teachers.encoder(teacher, features, mode.computation,
+                                         gives_attention_scores=attention)
         student_model = modeling.BertModel(
-            config, is_training, features["input_ids"], mask, features["segment_ids"],
-            dropout_seed=dropout_seed, gives_attention_scores=attention)
+            config, mode.is_training, features["input_ids"], mask, features["segment_ids"],
+            dropout_seed=mode.dropout_seed, gives_attention_scores=attention,
+            computation=mode.computation)
         project = _projection(config.hidden_size, teacher.config.hidden_size)
         teacher_states = _states(teacher_model)
         parts = [losses.hidden_loss(project(states), teacher_states[layer], mask)
@@ -80,8 +82,8 @@ def prediction(classify: Forward, kind: label_types.Kind, *, temperature: float,
         classify: the classifier and its loss against the labels.
         label_weight: weight of the loss against the labels; the other loss has 1 - label_weight.
     """
-    def forward(features: Dict[str, tf.Tensor], is_training, dropout_seed) -> Outputs:
-        outputs = classify(features, is_training, dropout_seed)
+    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
+        outputs = classify(features, mode)
         loss = _OUTPUT_LOSSES[kind.name](
             outputs.predictions["logits"], features["teacher_logits"], temperature)
         if label_weight:

@@ -71,13 +71,15 @@ def load_encoder(directory: str, max_seq_length: int) -> Teacher:
     return Teacher(config, checkpoint, encoding)
 
 
-def encoder(teacher: Teacher, features: Dict[str, tf.Tensor], *,
+def encoder(teacher: Teacher, features: Dict[str, tf.Tensor],
+            computation: modeling.Computation, *,
             gives_attention_scores: bool) -> modeling.BertModel:
     """Builds the teacher's encoder in the student's graph, with its variables below SCOPE."""
     with checkpoints.frozen(teacher.checkpoint, SCOPE):
         return modeling.BertModel(
             teacher.config, False, features["input_ids"], features["input_mask"],
-            features["segment_ids"], gives_attention_scores=gives_attention_scores)
+            features["segment_ids"], gives_attention_scores=gives_attention_scores,
+            computation=computation)
 
 
 def with_outputs(teacher: Teacher, texts: TextSet, devices: Devices, *,

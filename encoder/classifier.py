@@ -1,9 +1,11 @@
 """The head on BERT's pooled output: class probabilities, or one number in a regression."""
 
+from typing import Dict
+
 import tensorflow.compat.v1 as tf
 
 import modeling
-from engine.model import Forward, Outputs
+from engine.model import Forward, Mode, Outputs
 
 
 def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
@@ -14,16 +16,18 @@ def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
     float32 [b].
     Its prediction is "logits", [b, num_outputs].
     """
-    def forward(features, is_training, dropout_seed) -> Outputs:
+    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         model = modeling.BertModel(
             config=config,
-            is_training=is_training,
+            is_training=mode.is_training,
             input_ids=features["input_ids"],
             input_mask=features["input_mask"],
             token_type_ids=features["segment_ids"],
-            dropout_seed=dropout_seed)
+            dropout_seed=mode.dropout_seed,
+            computation=mode.computation)
         logits = _logits(model.get_pooled_output(), num_outputs,
-                         config.hidden_dropout_prob if is_training else 0.0, dropout_seed)
+                         config.hidden_dropout_prob if mode.is_training else 0.0,
+                         mode.dropout_seed)
         loss = None
         if "label_ids" in features:
             loss = _mean_loss(logits, features["label_ids"])

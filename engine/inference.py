@@ -19,7 +19,7 @@ from engine.data import batches
 from engine.data.batches import Features
 from engine.data.plan import InferenceBatch, inference_plan
 from engine.devices import Devices
-from engine.model import Forward
+from engine.model import INFERENCE, Forward
 from engine.settings import setting
 from engine.training.evaluations import Evaluate
 
@@ -135,7 +135,7 @@ def _predictions(forward: Forward, features_of_replicas, devices: Devices):
     def predict() -> Dict[str, tf.Tensor]:
         context = tf.distribute.get_replica_context()
         replica = tf.get_static_value(tf.convert_to_tensor(context.replica_id_in_sync_group))
-        return forward(features_of_replicas[int(replica)], False, None).predictions
+        return forward(features_of_replicas[int(replica)], INFERENCE).predictions
 
     with strategy.scope():
         predictions = runtime.run_on_replicas(strategy, predict)

@@ -4,6 +4,8 @@ from typing import Callable, Dict, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
+import modeling
+
 
 class Outputs(NamedTuple):
     """The outputs of a model for one replica's batch of b examples."""
@@ -11,7 +13,15 @@ class Outputs(NamedTuple):
     predictions: Dict[str, tf.Tensor]  # each [b, ...], one row per example
 
 
-# (features, is_training, dropout_seed) -> Outputs. Builds the model with get_variable, in the
-# same way in every replica. `dropout_seed` is an integer tensor [2] that determines dropout: a
-# function of the run's seed, the step and the replica. It is None except in training.
-Forward = Callable[[Dict[str, tf.Tensor], bool, Optional[tf.Tensor]], Outputs]
+class Mode(NamedTuple):
+    """What a model is built for, and how it computes."""
+    is_training: bool
+    # Integers [2] that make dropout a function of run seed, step and replica; None in inference.
+    dropout_seed: Optional[tf.Tensor] = None
+    computation: modeling.Computation = modeling.Computation()  # of the encoder's layers
+
+
+INFERENCE = Mode(is_training=False)
+
+# (features, mode) -> Outputs. Builds the model with get_variable, the same in every replica.
+Forward = Callable[[Dict[str, tf.Tensor], Mode], Outputs]

@@ -4,12 +4,14 @@ With both objectives the score of a phrase is the log-odds, the difference of th
 model trained with one objective can be trained further with the other.
 """
 
+from typing import Dict
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
 from encoder import classifier
-from engine.model import Forward, Outputs
+from engine.model import Forward, Mode, Outputs
 
 NUM_OUTPUTS = 2
 _LEAST = -1e9  # log-odds of padding
@@ -27,11 +29,11 @@ def listwise(config: modeling.BertConfig) -> Forward:
     """
     score_pairs = pairwise(config)
 
-    def forward(features, is_training, dropout_seed) -> Outputs:
+    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         num_slots, num_phrases, length = tf.unstack(tf.shape(features["input_ids"]))
         flat = {name: tf.reshape(features[name], [num_slots * num_phrases, length])
                 for name in ("input_ids", "input_mask", "segment_ids")}
-        logits = score_pairs(flat, is_training, dropout_seed).predictions["logits"]
+        logits = score_pairs(flat, mode).predictions["logits"]
         odds = tf.reshape(logits[:, 1] - logits[:, 0], [num_slots, num_phrases])
         is_there = tf.sequence_mask(features["num_phrases"], num_phrases)
         odds = tf.where(is_there, odds, tf.fill(tf.shape(odds), _LEAST))

@@ -14,6 +14,7 @@ import modeling
 from encoder import classifier
 from engine import files, log, saved_model
 from engine.errors import UserError
+from engine.model import INFERENCE
 from tasks import label_types, model_card, model_folder
 
 FROZEN_GRAPH = "frozen_graph.pb"
@@ -83,8 +84,8 @@ def _signature(model: model_folder.TrainedModel) -> saved_model.Signature:
     """Builds the model in the default graph, with int32 inputs [batch, length] of any size."""
     kind = model.kind
     inputs = {name: tf.placeholder(tf.int32, [None, None], name=name) for name in INPUTS}
-    with modeling.copied_layers():
-        outputs = classifier.forward_of(model.config, kind.num_outputs)(inputs, False, None)
+    mode = INFERENCE._replace(computation=modeling.Computation(inlined=True))
+    outputs = classifier.forward_of(model.config, kind.num_outputs)(inputs, mode)
     named = _OUTPUTS[kind.name](outputs.predictions["logits"])
     return saved_model.Signature(
         inputs, {name: tf.identity(tensor, name=name) for name, tensor in named.items()})

@@ -25,8 +25,8 @@ def steep(model):
     """A model whose gradients are clipped."""
     classify = classifier.forward_of(model.config(), 2)
 
-    def forward(features, is_training, dropout_seed):
-        outputs = classify(features, is_training, dropout_seed)
+    def forward(features, mode):
+        outputs = classify(features, mode)
         return Outputs(30 * outputs.loss, outputs.predictions)
     return forward
 
@@ -74,8 +74,8 @@ def test_micro_batches_and_steps_drop_different_values_and_runs_of_a_seed_the_sa
     seen = []
     classify = classifier.forward_of(tiny_model.config(hidden_dropout_prob=0.2), 2)
 
-    def forward(features, is_training, dropout_seed):
-        outputs = classify(features, is_training, dropout_seed)
+    def forward(features, mode):
+        outputs = classify(features, mode)
         logits = outputs.predictions["logits"]
         note = tf.numpy_function(lambda values: seen.append(values) or np.float32(0),
                                  [logits[0]], tf.float32)

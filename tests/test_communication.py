@@ -11,6 +11,7 @@ import optimization
 from encoder import classifier
 from engine import runtime
 from engine.devices import Devices
+from engine.model import Mode
 
 import tensorflow.compat.v1 as tf
 
@@ -40,9 +41,9 @@ def operations_of_a_step(num_replicas: int, kind: str, all_reduce: str, micro_ba
         def loss_of(index):
             rows = index * (BATCH // micro_batches) + tf.range(BATCH // micro_batches)
             part = {name: tf.gather(values, rows) for name, values in features.items()}
-            with tf.variable_scope(tf.get_variable_scope()), \
-                    modeling.layer_computation(float16=float16):
-                return forward(part, True, None).loss
+            mode = Mode(is_training=True, computation=modeling.Computation(float16=float16))
+            with tf.variable_scope(tf.get_variable_scope()):
+                return forward(part, mode).loss
         scale = optimization.LossScale.create() if float16 else None
         _, gradients = optimization.mean_gradients(loss_of, micro_batches, scale)
         return optimization.create_train_op(gradients, 1e-4, 10, 1, loss_scale=scale)

@@ -13,6 +13,7 @@ from conftest import checkpoint_values, cpu_devices, sentences, write_cola
 from distillation import data, model, run, student, teacher
 from encoder import convert
 from engine import checkpoints
+from engine.model import INFERENCE, Mode
 from pretraining_files import LENGTH, features_of, write_frozen, write_unmasked
 from encoder import classifier
 from tasks import label_types, predict
@@ -247,7 +248,7 @@ def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
         with tf.Graph().as_default(), tf.Session() as session:
             given = {name: tf.constant(value) for name, value in features.items()}
             forward = classifier.forward_of(taught.config, 2)
-            logits = forward(given, False, None).predictions["logits"]
+            logits = forward(given, INFERENCE).predictions["logits"]
             tf.train.Saver().restore(session, taught.checkpoint.path)
             expected = session.run(logits)
         np.testing.assert_allclose(features["teacher_logits"], expected, atol=1e-5)
@@ -273,7 +274,7 @@ def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
     forward = model.prediction(
         classifier.forward_of(tiny_model.config(), kind.num_outputs), kind, temperature=tau,
         label_weight=label_weight)
-    outputs = forward(features, True, None)
+    outputs = forward(features, Mode(is_training=True))
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         loss, logits = session.run([outputs.loss, outputs.predictions["logits"]])

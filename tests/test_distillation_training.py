@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from conftest import assert_same_training, checkpoint_values
 from distillation import model, teacher
+from engine.model import INFERENCE
 from engine.training import checkpoint_hook
 from test_replica_equivalence import settings, train, train_in_two_parts, training_source
 
@@ -90,7 +91,7 @@ def test_distilling_brings_the_students_states_and_scores_to_its_teachers(
                      settings(tmp_path / "out", 16, num_train_steps=40, learning_rate=3e-3))
     start = {**checkpoint_values(tiny_model.init_checkpoint),
              "projection/kernel": np.eye(16), "projection/bias": np.zeros(16)}
-    loss = forward({name: tf.constant(value) for name, value in features.items()}, False, None).loss
+    loss = forward({name: tf.constant(value) for name, value in features.items()}, INFERENCE).loss
     values = []
     with tf.Session() as session:
         session.run(tf.local_variables_initializer())

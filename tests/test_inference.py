@@ -10,6 +10,7 @@ from engine import checkpoints
 from engine.data.plan import inference_plan
 from engine.errors import UserError
 from engine.inference import Predictor
+from engine.model import INFERENCE
 from tasks.data import load_texts
 from tasks.table import TASKS
 
@@ -26,7 +27,7 @@ def trained(tiny_model, tmp_path_factory):
         tf.set_random_seed(2)
         ids = tf.zeros([1, 4], tf.int32)
         classifier.forward_of(tiny_model.config(), 2)(
-            {"input_ids": ids, "input_mask": ids, "segment_ids": ids}, False, None)
+            {"input_ids": ids, "input_mask": ids, "segment_ids": ids}, INFERENCE)
         session.run(tf.global_variables_initializer())
         tf.train.Saver().save(session, prefix, write_meta_graph=False)
     return checkpoints.open_checkpoint(prefix)
@@ -51,7 +52,7 @@ def logits_one_by_one(model, checkpoint, source):
     with tf.Graph().as_default(), tf.Session() as session:
         inputs = {name: tf.placeholder(tf.int32, [None, None])
                   for name in ("input_ids", "input_mask", "segment_ids")}
-        logits = classifier.forward_of(model.config(), 2)(inputs, False, None).predictions["logits"]
+        logits = classifier.forward_of(model.config(), 2)(inputs, INFERENCE).predictions["logits"]
         tf.train.Saver().restore(session, checkpoint.path)
         rows = []
         for index in range(len(source.lengths)):

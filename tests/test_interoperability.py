@@ -14,6 +14,7 @@ from conftest import assert_same_training, checkpoint_values
 from encoder import classifier
 from engine import checkpoints
 from engine.data.plan import TrainingPlan
+from engine.model import INFERENCE
 from test_replica_equivalence import Crash, crash_after, run_loop, settings, training_source
 
 import tensorflow.compat.v1 as tf
@@ -77,7 +78,7 @@ def head(tiny_model, tmp_path_factory):
         ids = tf.zeros([1, 4], tf.int32)
         with values.scope():
             classifier.forward_of(tiny_model.config(), 2)(
-                {"input_ids": ids, "input_mask": ids, "segment_ids": ids}, False, None)
+                {"input_ids": ids, "input_mask": ids, "segment_ids": ids}, INFERENCE)
         session.run(tf.global_variables_initializer())
         tf.train.Saver().save(session, prefix, write_meta_graph=False)
     return prefix

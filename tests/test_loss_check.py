@@ -25,8 +25,8 @@ def losing(model, factor, *, step=3, replica=0):
     """A model whose loss on one replica is multiplied by `factor` in one step, counted from 0."""
     classify = classifier.forward_of(model.config(), 2)
 
-    def forward(features, is_training, dropout_seed):
-        outputs = classify(features, is_training, dropout_seed)
+    def forward(features, mode):
+        outputs = classify(features, mode)
         own = tf.distribute.get_replica_context().replica_id_in_sync_group
         is_bad = tf.logical_and(tf.equal(tf.cast(own, tf.int32), replica),
                                 tf.equal(tf.train.get_global_step(), step))

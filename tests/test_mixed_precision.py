@@ -49,9 +49,9 @@ def test_outputs_and_gradients_are_those_of_float32_but_for_rounding(activation)
     config = tiny_config(hidden_act=activation)
 
     def run(float16):
-        with modeling.layer_computation(float16=float16):
-            return evaluate(modeling.BertModel, config, random_features(), is_training=True,
-                            gradients=True, dropout_seed=np.array([1, 2], np.int32))
+        return evaluate(modeling.BertModel, config, random_features(), is_training=True,
+                        gradients=True, dropout_seed=np.array([1, 2], np.int32),
+                        computation=modeling.Computation(float16=float16))
 
     expected, actual = run(False), run(True)
     assert {value.dtype for value in actual.values()} == {np.dtype(np.float32)}
@@ -62,8 +62,8 @@ def test_outputs_and_gradients_are_those_of_float32_but_for_rounding(activation)
 def test_products_are_in_float16_and_softmax_and_normalization_in_float32():
     def types(float16):
         with tf.Graph().as_default() as graph:
-            with modeling.layer_computation(float16=float16):
-                model = modeling.BertModel(tiny_config(), True, tf.zeros([1, 2], tf.int32))
+            model = modeling.BertModel(tiny_config(), True, tf.zeros([1, 2], tf.int32),
+                                       computation=modeling.Computation(float16=float16))
             tf.gradients(model.get_sequence_output(), tf.trainable_variables())
             nodes = [node for function in graph.as_graph_def().library.function
                      for node in function.node_def]
@@ -174,8 +174,8 @@ def overflowing(model, *, step: int):
     """
     forward = classifier.forward_of(model.config(), 2)
 
-    def overflow(features, is_training, dropout_seed):
-        outputs = forward(features, is_training, dropout_seed)
+    def overflow(features, mode):
+        outputs = forward(features, mode)
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         is_bad = tf.logical_and(tf.equal(tf.cast(replica, tf.int32), 1),
                                 tf.equal(tf.train.get_global_step(), step))

@@ -78,7 +78,9 @@ def test_gradients_are_the_slopes_of_the_loss(activation):
         assert abs((actual["d " + name] * direction).sum() - slope) < 1e-4 * max(1.0, size), name
 
 
-@pytest.mark.parametrize("computation", [{}, dict(recompute=True)])
+@pytest.mark.parametrize("computation", [
+    modeling.Computation(), modeling.Computation(recompute=True),
+    modeling.Computation(inlined=True)], ids=("shared", "recomputed", "inlined"))
 def test_attention_scores_are_given_out_where_asked_for_and_take_a_gradient(computation):
     """Against Q K^T / sqrt(H), written out over the states that enter each layer."""
     config, features = tiny_config(), random_features()
@@ -93,8 +95,8 @@ def test_attention_scores_are_given_out_where_asked_for_and_take_a_gradient(comp
 
     with tf.Graph().as_default(), tf.Session() as session:
         inputs = {name: tf.constant(value, tf.int32) for name, value in features.items()}
-        with modeling.layer_computation(**computation):
-            model = modeling.BertModel(config, False, **inputs, gives_attention_scores=True)
+        model = modeling.BertModel(config, False, **inputs, gives_attention_scores=True,
+                                   computation=computation)
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             entering = [model.get_embedding_output()] + model.get_all_encoder_layers()[:-1]
             written_out = [

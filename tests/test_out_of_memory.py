@@ -106,7 +106,7 @@ def test_steps_of_several_examples_that_do_not_fit_name_the_batch():
         return Source(np.array(lengths), lambda indices, length: {
             "input_ids": np.zeros([len(indices), length], np.int32)}, max_length=16)
 
-    def forward(features, is_training, dropout_seed):
+    def forward(features, mode):
         """More than there are addresses, where the input is longer than 8."""
         tf.get_variable("unused", [])  # no model is without
         size = tf.cast(tf.shape(features["input_ids"])[1] > 8, tf.int64) * 2**30 + 1

@@ -9,6 +9,7 @@ from conftest import WORDS, checkpoint_values, cpu_devices, googles, sentences
 from encoder.pretraining_tfrecords import Sizes
 from engine import checkpoints
 from engine.inference import Predictor
+from engine.model import Mode
 from pretraining import evaluation, model
 from pretraining.data import load_records
 
@@ -89,7 +90,7 @@ def test_the_training_loss_of_a_batch_is_googles(google, googles_records, tiny_m
     features = records.source(1).fetch_for_step(np.arange(16), np.zeros(16, int), LENGTH)
     with tf.Session() as session:
         outputs = model.forward_of(tiny_model.config(), next_sentences=True)(
-            {name: tf.constant(values) for name, values in features.items()}, True, None)
+            {name: tf.constant(values) for name, values in features.items()}, Mode(is_training=True))
         tf.train.Saver().restore(session, checkpoint)
         assert session.run(outputs.loss) == pytest.approx(expected["loss"], rel=1e-5)
     ours = {variable.op.name for variable in tf.global_variables()}

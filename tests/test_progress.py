@@ -136,7 +136,7 @@ def test_a_training_says_its_state_beside_a_bar_on_a_terminal(
 def test_an_error_finds_the_bar_of_a_training_gone(tiny_model, source, tmp_path, monkeypatch):
     terminal = Terminal(monkeypatch)
 
-    def forward(features, is_training, dropout_seed):
+    def forward(features, mode):
         raise ValueError("not this one")
 
     with pytest.raises(ValueError):

@@ -45,10 +45,10 @@ def gradients_and_kept_bytes(config, features, recompute):
     """Of a step: its gradients, and the bytes that go from the layers to their gradients."""
     with tf.Graph().as_default() as graph, tf.Session(
             config=runtime.session_config()) as session:
-        with modeling.layer_computation(recompute=recompute):
-            model = modeling.BertModel(
-                config, True, dropout_seed=tf.constant([1, 2]),
-                **{name: tf.constant(value, tf.int32) for name, value in features.items()})
+        model = modeling.BertModel(
+            config, True, dropout_seed=tf.constant([1, 2]),
+            computation=modeling.Computation(recompute=recompute),
+            **{name: tf.constant(value, tf.int32) for name, value in features.items()})
         forward = set(graph.get_operations())
         variables = tf.trainable_variables()
         gradients = {

@@ -86,8 +86,8 @@ def test_1x16_2x8_and_4x4_end_with_the_same_variables_slots_step_and_loss(
     losses, norms = recorded(monkeypatch)
     classify = classifier.forward_of(tiny_model.config(), 2)
 
-    def forward(features, is_training, dropout_seed):
-        outputs = classify(features, is_training, dropout_seed)
+    def forward(features, mode):
+        outputs = classify(features, mode)
         return Outputs(30 * outputs.loss, outputs.predictions)  # so that clipping is active
 
     runs = {}
@@ -178,8 +178,8 @@ def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing_on_any_replic
     """One replica's gradient is NaN in step 3 (counted from 0): the step is skipped."""
     forward = classifier.forward_of(tiny_model.config(), 2)
 
-    def poisoned(features, is_training, dropout_seed):
-        outputs = forward(features, is_training, dropout_seed)
+    def poisoned(features, mode):
+        outputs = forward(features, mode)
         context = tf.distribute.get_replica_context()
         is_bad = tf.logical_and(
             tf.equal(tf.cast(context.replica_id_in_sync_group, tf.int32), 1),

@@ -10,6 +10,7 @@ from conftest import write_cola
 from engine import checkpoints, command
 from engine.data import store
 from engine.interruption import Interrupted
+from engine.model import INFERENCE
 from rewriting import constraints, data, pairs, rewrite, rewriter
 from rewriting.clauses import Slot, slots
 from rewriting.model import pairwise
@@ -73,7 +74,7 @@ def probabilities_of(model, trained, tried):
         encoding.tokenizer, 32).features(numbers, 32)
     with tf.Graph().as_default(), tf.Session() as session:
         logits = pairwise(model.config())(
-            {name: tf.constant(value) for name, value in features.items()}, False, None)
+            {name: tf.constant(value) for name, value in features.items()}, INFERENCE)
         tf.train.Saver().restore(session, checkpoints.latest(str(trained)).path)
         return data.KIND.scores(session.run(logits.predictions["logits"]))[:, 1]
 

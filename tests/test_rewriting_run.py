@@ -11,6 +11,7 @@ from bert_reference import load, random_values
 from commands import arguments
 from conftest import assert_same_training, checkpoint_values
 from engine import checkpoints, command
+from engine.model import INFERENCE
 from rewriting import data, model, ranking, run
 from rewriting.slot_files import SlotExample
 from test_replica_equivalence import recorded, run_loop, settings
@@ -64,7 +65,7 @@ def outputs_of(forward, features, values=None):
     """What a model with variables of these values makes of features, and the values."""
     with tf.Graph().as_default(), tf.Session() as session:
         outputs = forward({name: tf.constant(value) for name, value in features.items()},
-                          False, None)
+                          INFERENCE)
         values = values or random_values(tf.global_variables())
         load(session, values)
         return session.run({"loss": outputs.loss, **outputs.predictions} if "num_phrases" in

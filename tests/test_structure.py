@@ -72,6 +72,24 @@ def test_a_framework_object_has_one_owner(attribute, owner):
     assert users == ({owner} if owner else set())
 
 
+def test_only_the_runtime_module_and_modeling_ask_which_tensorflow_runs():
+    """To print the version is fine; to compare it, or try what one of the two lacks, is not."""
+    def asks(node):
+        if isinstance(node, ast.Try):
+            # An import of TensorFlow's that may fail.
+            return any(isinstance(statement, ast.ImportFrom)
+                       and (statement.module or "").startswith("tensorflow")
+                       for statement in node.body)
+        if isinstance(node, (ast.Call, ast.Compare)):
+            compared = [node.func] if isinstance(node, ast.Call) else [node.left, *node.comparators]
+            return any(isinstance(part, ast.Attribute) and part.attr in ("VERSION", "__version__")
+                       for operand in compared for part in ast.walk(operand))
+        return isinstance(node, ast.Attribute) and node.attr == "IS_TENSORFLOW_1"
+    asking = {name for name in python_files() if room_of(name) in ROOMS
+              for node in ast.walk(syntax_of(name)) if asks(node)}
+    assert asking == {"engine/runtime.py", "modeling.py"}
+
+
 def test_the_root_holds_what_the_design_names_and_no_more():
     modules = {name for name in python_files() if os.sep not in name}
     assert modules == {f"{name}.py" for name in (*ROOT_MODULES, "run_classifier")}

@@ -173,8 +173,8 @@ def test_values_that_are_not_finite_have_no_point(tiny_model, source, tmp_path):
     """The loss of step 3 is infinite; its gradient is not finite either."""
     forward = classifier.forward_of(tiny_model.config(), 2)
 
-    def poisoned(features, is_training, dropout_seed):
-        outputs = forward(features, is_training, dropout_seed)
+    def poisoned(features, mode):
+        outputs = forward(features, mode)
         factor = tf.where(tf.equal(tf.train.get_global_step(), 2), float("inf"), 1.0)
         return Outputs(outputs.loss * factor, outputs.predictions)
 
@@ -188,7 +188,7 @@ def test_values_that_are_not_finite_have_no_point(tiny_model, source, tmp_path):
 
 
 def test_a_training_that_is_refused_leaves_no_file(source, tmp_path):
-    def forward(features, is_training, dropout_seed):
+    def forward(features, mode):
         raise ValueError("not this one")
 
     with pytest.raises(ValueError, match="not this one"):

@@ -16,7 +16,7 @@ from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.devices import Devices
 from engine.errors import UserError
-from engine.model import Forward
+from engine.model import Forward, Mode
 from engine.training import checkpoint_hook, loss_check, progress_hook, summaries, xla_log
 from engine.training.evaluations import Evaluations
 from engine.training.settings import FLOAT16, Schedule, TrainingSettings
@@ -132,11 +132,14 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             part = features
             if settings.gradient_accumulation_steps > 1:
                 part = _micro_batch(features, micro_batch, settings.train_batch_size)
-            with initial_values.scope(), modeling.layer_computation(
+            mode = Mode(
+                is_training=True,
+                dropout_seed=_dropout_seed(settings.seed, global_step, micro_batch),
+                computation=modeling.Computation(
                     float16=settings.precision == FLOAT16, recompute=settings.recompute_layers,
-                    compiled=settings.xla):
-                return forward(
-                    part, True, _dropout_seed(settings.seed, global_step, micro_batch)).loss
+                    compiled=settings.xla))
+            with initial_values.scope():
+                return forward(part, mode).loss
 
         loss_scale = None
         if settings.precision == FLOAT16:
