@@ -134,7 +134,7 @@ def test_flags_that_are_named_exist():
         if name.endswith(".py"):
             known |= set(re.findall(r'"--(\w+)"', text_of(os.path.join("benchmarks", name))))
     unknown = {page: set(re.findall(r"(?<![\w-])--(\w+)", text_of(page))) - known
-               for page in PAGES}
+               for page in PAGES if page != "docs/flags.md"}  # which is made of the definitions
     assert {page: names for page, names in unknown.items() if names} == {}
 
 
