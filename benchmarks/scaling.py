@@ -19,6 +19,7 @@ TEMPLATE = os.path.join(os.path.dirname(RESULT), "scaling_template.md")
 BATCH, LENGTH = 32, 128  # examples on each card, tokens in each
 MACHINE = 8  # cards
 INDEX_BYTES = 4
+GRADIENT_BYTES = 4  # of a value: with --fp16, too, gradients cross replicas in float32
 
 
 class Shape(NamedTuple):
@@ -38,8 +39,8 @@ class Link(NamedTuple):
 
 
 class Precision(NamedTuple):
+    """Of the encoder's matrix products; gradients cross replicas in float32 with any."""
     name: str
-    value_bytes: int  # of a gradient's value
     flops: float  # what the card, a V100 if no other is named, sustains, operations/s
 
 
@@ -98,9 +99,9 @@ def our_flops(shape: Shape, length: int = LENGTH) -> float:
 
 
 # Published examples/s times operations per example; sources in `assumptions_table`.
-P40 = Precision("fp32 on P40", 4, 1.69 * 32 * usual_flops(BASE))
-FLOAT32 = Precision("fp32", 4, 46.78 * usual_flops(LARGE))
-FLOAT16 = Precision("fp16", 2, 168.63 * usual_flops(LARGE))
+P40 = Precision("fp32 on P40", 1.69 * 32 * usual_flops(BASE))
+FLOAT32 = Precision("fp32", 46.78 * usual_flops(LARGE))
+FLOAT16 = Precision("fp16", 168.63 * usual_flops(LARGE))
 SETTINGS = [(shape, precision) for shape in (BASE, LARGE) for precision in (FLOAT32, FLOAT16)]
 
 
@@ -111,7 +112,7 @@ def dense_values(shape: Shape) -> int:
     return embeddings + shape.layers * (12 * d**2 + 13 * d) + d**2 + d + 2 * d + 2
 
 
-def traffic(shape: Shape, value_bytes: int, *, length: int = LENGTH,
+def traffic(shape: Shape, value_bytes: int = GRADIENT_BYTES, *, length: int = LENGTH,
             gather_rows: bool = True) -> Traffic:
     """What a card contributes; without `gather_rows` the embeddings' gradient is a dense one."""
     dense = dense_values(shape) * value_bytes
@@ -159,7 +160,7 @@ def step(shape: Shape, precision: Precision, cards: int, inside: Link,
          gather_rows: bool = True) -> Step:
     """Our step: compute, then communication."""
     compute = BATCH * our_flops(shape, length) / precision.flops
-    moved = traffic(shape, precision.value_bytes, length=length, gather_rows=gather_rows)
+    moved = traffic(shape, length=length, gather_rows=gather_rows)
     seconds = compute + communication_seconds(moved, cards, inside, network)
     return Step(seconds, compute / seconds)
 
@@ -187,7 +188,7 @@ class Published(NamedTuple):
                 "published step beyond the model's": f"{published / model - 1:+.0%}"}
 
 
-TUTORIAL = Published("tutorial", 1.69 * 32, 0.91 * 8 * 32, 32, traffic(BASE, 4))
+TUTORIAL = Published("tutorial", 1.69 * 32, 0.91 * 8 * 32, 32, traffic(BASE))
 _FLOAT32, _FLOAT16 = (traffic(LARGE, size, gather_rows=False) for size in (4, 2))
 DEEP_LEARNING_EXAMPLES = [
     Published("SQuAD, fp32, batch 2, 16 GB", 7.36, 52.39, 2, _FLOAT32),
@@ -267,7 +268,7 @@ def text_figures() -> dict:
         values = [gain(setting, cards, inside, network, times) for setting in SETTINGS]
         return f"{min(values):.2f} – {max(values):.2f}"
 
-    sizes = [traffic(shape, 4) for shape in (BASE, LARGE)]
+    sizes = [traffic(shape) for shape in (BASE, LARGE)]
     explained = communication_seconds(TUTORIAL.moved, MACHINE, PCIE)
     added = 32 * MACHINE / TUTORIAL.eight_cards - 32 / TUTORIAL.one_card
     return dict(
@@ -277,13 +278,12 @@ def text_figures() -> dict:
         added=1e3 * added, explained=1e3 * explained,
         needed=explained * PCIE.effective / added / 1e9,
         p40=efficiency(P40, 8, PCIE), half=efficiency(FLOAT16, 8, PCIE),
-        half_float32=efficiency(FLOAT16._replace(value_bytes=4), 8, PCIE),
         eight=[gains(1, 8, inside) for inside in (NVLINK, PCIE)], pair=gains(1, 2, PCIE),
         nvlink=[gains(8, 2, NVLINK, network) for network in NETWORKS],
         pcie=[gains(8, 2, PCIE, network) for network in NETWORKS],
         machines_8=gains(8, 8, NVLINK, NETWORKS[0]),
         gathered_mb=63 * sizes[0].rows / 1e6,
-        reduced_mb=2 * 63 / 64 * BASE.vocab_size * BASE.hidden * 4 / 1e6,
+        reduced_mb=2 * 63 / 64 * BASE.vocab_size * BASE.hidden * GRADIENT_BYTES / 1e6,
         gathered=efficiency(FLOAT32, 64, NVLINK, NETWORKS[1]),
         reduced=efficiency(FLOAT32, 64, NVLINK, NETWORKS[1], gather_rows=False),
         full=efficiency(FLOAT32, 8, PCIE), short=efficiency(FLOAT32, 8, PCIE, length=16))

@@ -21,6 +21,14 @@ def test_eight_cards_over_pcie_take_what_was_worked_out_by_hand():
     assert step.efficiency == pytest.approx(0.723, abs=5e-4)
 
 
+def test_fp16_computes_faster_and_communicates_as_much():
+    steps = [scaling.step(scaling.BASE, precision, 8, scaling.PCIE)
+             for precision in (scaling.FLOAT32, scaling.FLOAT16)]
+    communication = [step.seconds * (1 - step.efficiency) for step in steps]
+    assert communication[0] == pytest.approx(communication[1])
+    assert steps[1].efficiency == pytest.approx(0.420, abs=5e-4)
+
+
 def test_two_machines_share_one_network_link_each():
     moved = scaling.traffic(scaling.BASE, 4)
     part = 32 * 128 * 3076

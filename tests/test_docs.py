@@ -1,0 +1,179 @@
+"""What the README and the pages in docs/ say is there, and works."""
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+from conftest import ROOT
+from tasks import processors
+from tasks.examples import read_examples
+
+PAGES = ["README.md"] + sorted(os.path.join("docs", name)
+                               for name in os.listdir(os.path.join(ROOT, "docs"))
+                               if name.endswith(".md"))
+OTHER_FLAGS = {"help", "logdir"}  # absl's, TensorBoard's
+
+
+def text_of(page):
+    with open(os.path.join(ROOT, page), encoding="utf-8") as file:
+        return file.read()
+
+
+def blocks(page, language):
+    """The page's code blocks in a language, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", text_of(page), re.DOTALL)
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def links(page):
+    """Path and anchor of each link into the repository, from the root."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
+        if "://" not in target:
+            path, _, anchor = target.partition("#")
+            path = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+            yield path, anchor
+
+
+def modules_named(page):
+    """The modules that the page runs with `python -m`, `.name` after another one included."""
+    for line in text_of(page).split("\n"):
+        for name in re.findall(r"python -m ((?:[a-z]\w*\.)+\w+)", line):
+            yield name
+            if line.startswith("|"):
+                room = name.split(".")[0]
+                yield from (room + other for other in re.findall(r", `(\.[a-z]\w*)`", line))
+
+
+def commands_with_flags():
+    """The modules that define a command line."""
+    names = subprocess.run(
+        ["git", "grep", "-l", "^def define_flags() ->", "--", "*.py"], cwd=ROOT,
+        stdout=subprocess.PIPE, universal_newlines=True).stdout.split()
+    if not names:
+        pytest.skip("not a git checkout")
+    return [name[:-len(".py")].replace(os.sep, ".") for name in names]
+
+
+def run_blocks(some, directory):
+    """Runs shell commands of a page as a reader does, but with their files in a directory."""
+    script = f"""set -euo pipefail
+python() {{ "{sys.executable}" "$@"; }}
+{some}"""
+    result = subprocess.run(
+        ["bash", "-c", script], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": ROOT, "CUDA_VISIBLE_DEVICES": ""}, encoding="utf-8")
+    assert result.returncode == 0, result.stdout
+    return result.stdout
+
+
+def expected_range(page, what):
+    """The range that the page says to expect of something: `what` 0.27 – 0.29."""
+    low, high = re.search(rf"{what} ([\d.,]+) – ([\d.,]+)", text_of(page)).groups()
+    return tuple(float(value.replace(",", "")) for value in (low, high))
+
+
+def test_the_readme_is_a_front_door():
+    assert len(text_of("README.md").split()) <= 1000
+
+
+def test_every_page_is_one_click_from_the_readme():
+    linked = {path for path, _ in links("README.md")}
+    assert [page for page in PAGES[1:] if page not in linked] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for path, anchor in links(page):
+        assert os.path.exists(os.path.join(ROOT, path)), path
+        assert not anchor or anchor in anchors(path), f"{path}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_are_named_are_there(page):
+    rooms = "|".join(name for name in os.listdir(ROOT)
+                     if name.isalpha() and os.path.isdir(os.path.join(ROOT, name)))
+    names = re.findall(rf"(?<![\w/])((?:{rooms})/[\w/]+\.(?:md|py|sh|png))\b", text_of(page))
+    assert [name for name in names if not os.path.exists(os.path.join(ROOT, name))] == []
+
+
+def test_the_tree_names_files_that_are_there():
+    tree, = blocks("docs/architecture.md", "text")
+    room, missing = "", []
+    for line in tree.split("\n"):
+        if not line.startswith(" "):
+            room = line.strip() if line.endswith("/") else ""
+        missing += [room + name for name in re.findall(r"[\w.]+\.(?:py|j2)", line)
+                    if not os.path.exists(os.path.join(ROOT, room, name))]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_are_named_exist(page):
+    for name in modules_named(page):
+        assert os.path.exists(os.path.join(ROOT, *name.split(".")) + ".py"), name
+
+
+def test_flags_that_are_named_exist():
+    known = set(OTHER_FLAGS)
+    for name in commands_with_flags():
+        values = importlib.import_module(name).define_flags()
+        assert isinstance(values, flags.FlagValues)
+        known |= set(values) | {f"no{flag}" for flag in values if values[flag].boolean}
+    for name in os.listdir(os.path.join(ROOT, "benchmarks")):
+        if name.endswith(".py"):
+            known |= set(re.findall(r'"--(\w+)"', text_of(os.path.join("benchmarks", name))))
+    unknown = {page: set(re.findall(r"(?<![\w-])--(\w+)", text_of(page))) - known
+               for page in PAGES if page != "docs/flags.md"}  # which is made of the definitions
+    assert {page: names for page, names in unknown.items() if names} == {}
+
+
+def test_the_processor_of_the_docs_reads_nested_sentiment_json(tmp_path):
+    code, = blocks("docs/your-data.md", "python")
+    (tmp_path / "mine.py").write_text(code)
+    rows = [("不错", "2"), ("一般", "1"), ("很差", "0")]
+    for name in ("train.txt", "test.txt"):
+        (tmp_path / name).write_text("".join(
+            json.dumps({"comment": text, "items": [{"sentiment": sentiment}]}) + "\n"
+            for text, sentiment in rows))
+    task = processors.make_task(f"{tmp_path}/mine.py:SentimentProcessor")
+    examples = list(read_examples(task, task.train, str(tmp_path)))
+    assert [(example.text_a, task.labels[example.label]) for example in examples] == [
+        ("不错", "positive"), ("很差", "negative")]
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """Where the first commands of the page on pretraining have run."""
+    directory = tmp_path_factory.mktemp("pages")
+    run_blocks(blocks("docs/pretraining.md", "shell")[0], directory)
+    return directory
+
+
+def test_pretraining_ends_as_its_page_says(pretrained):
+    low, high = expected_range("docs/pretraining.md", "`masked_lm_accuracy`")
+    results = (pretrained / "out/pretrained/eval_results.txt").read_text()
+    assert low <= float(re.search(r"masked_lm_accuracy = (.*)", results).group(1)) <= high
+
+
+def test_augmentation_ends_as_its_page_says(pretrained):
+    run_blocks(blocks("docs/augmentation.md", "shell")[0], pretrained)
+    low, high = expected_range("docs/augmentation.md", "`run_classifier.py`:")
+    rows = (pretrained / "out/augmented/train.tsv").read_text().splitlines()
+    assert low <= len(rows) <= high
+
+
+def test_the_glossary_says_what_a_run_says(pretrained):
+    said = run_blocks(blocks("docs/glossary.md", "shell")[0], pretrained)
+    expected = re.search(r"\*\*Expect\*\* `(.*?)`", text_of("docs/glossary.md")).group(1)
+    assert expected in said
