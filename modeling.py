@@ -301,6 +301,9 @@ class Computation(NamedTuple):
     # layers are not compiled. Layers with a caller's own activation are always inlined.
     inlined: bool = False
 
+
+DEFAULT_COMPUTATION = Computation()
+
     @property
     def dtype(self) -> tf.DType:
         """The type of the layers' matrix products."""
@@ -611,7 +614,7 @@ class BertModel:
                  *,
                  dropout_seed: Optional[tf.Tensor] = None,
                  gives_attention_scores: bool = False,
-                 computation: Computation = Computation()):
+                 computation: Computation = DEFAULT_COMPUTATION):
         """Builds the model in the default graph."""
         check_config(config)
         config = copy.deepcopy(config)
@@ -904,7 +907,7 @@ def transformer_model(input_tensor: tf.Tensor,
                       do_return_all_layers: bool = False,
                       *,
                       dropout_seed: Optional[tf.Tensor] = None,
-                      computation: Computation = Computation()
+                      computation: Computation = DEFAULT_COMPUTATION
                       ) -> Union[tf.Tensor, List[tf.Tensor]]:
     """The encoder, its variables under layer_0, layer_1 ... in the current scope.
 

@@ -18,7 +18,7 @@ class Mode(NamedTuple):
     is_training: bool
     # Integers [2] that make dropout a function of run seed, step and replica; None in inference.
     dropout_seed: Optional[tf.Tensor] = None
-    computation: modeling.Computation = modeling.Computation()  # of the encoder's layers
+    computation: modeling.Computation = modeling.DEFAULT_COMPUTATION  # of the encoder's layers
 
 
 INFERENCE = Mode(is_training=False)

@@ -20,7 +20,7 @@ from tasks.examples import read_examples
 PAGES = ["README.md"] + sorted(os.path.join("docs", name)
                                for name in os.listdir(os.path.join(ROOT, "docs"))
                                if name.endswith(".md"))
-OTHER_FLAGS = {"help", "logdir"}  # absl's, TensorBoard's
+OTHER_FLAGS = {"help", "logdir", "gpus"}  # absl's, TensorBoard's, Docker's
 
 
 def text_of(page):

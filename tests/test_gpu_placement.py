@@ -93,8 +93,9 @@ def graph_of(name, output_dir, monkeypatch, *, cards, from_checkpoint=True, **ch
     monkeypatch.setattr(TrainingProgress, "begin", begin)
     devices = Devices(tuple(f"/gpu:{card}" for card in range(cards)), "GPU",
                       "nccl" if cards > 1 else "one_device", tf.ConfigProto())
+    how = settings(output_dir, BATCH, **changes)
     with pytest.raises(Captured):
-        loop.train(forward(), source, devices, settings(output_dir, BATCH, **changes),
+        loop.train(forward(), source, devices, how.training, how.schedule, how.output_dir,
                    start() if from_checkpoint else None)
     return results[0].graph, gpu_placement.step(results)
 
