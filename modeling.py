@@ -301,13 +301,13 @@ class Computation(NamedTuple):
     # layers are not compiled. Layers with a caller's own activation are always inlined.
     inlined: bool = False
 
-
-DEFAULT_COMPUTATION = Computation()
-
     @property
     def dtype(self) -> tf.DType:
         """The type of the layers' matrix products."""
         return tf.float16 if self.float16 else tf.float32
+
+
+DEFAULT_COMPUTATION = Computation()
 
 
 class LayerSettings(NamedTuple):
