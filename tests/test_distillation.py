@@ -179,7 +179,7 @@ def test_a_student_of_general_distillation_goes_on_with_a_task(
     assert "nothing is left to train" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         run_here({**here, "task_name": "cola"}, run)
-    assert "--task_name is of a task" in capsys.readouterr().err
+    assert "--task_name is for a task" in capsys.readouterr().err
     run_here({**flags, "stage": "intermediate", "student": tmp_path / "general",
               "num_train_epochs": 0.2, "output_dir": tmp_path / "task"}, run)
     assert "initialized at random" not in capsys.readouterr().err

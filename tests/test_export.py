@@ -326,7 +326,7 @@ def test_what_is_no_export_is_not_replaced(finished, capsys):
     (finished / "export").unlink()
     (finished / "export").mkdir()
     (finished / "export" / "notes").write_text("mine")
-    assert_refused(capsys, flags, str(finished / "export"), "something else")
+    assert_refused(capsys, flags, str(finished / "export"), "not an export")
     assert os.listdir(str(finished / "export")) == ["notes"]
 
 
