@@ -44,7 +44,7 @@ def define_flags() -> flags.FlagValues:
                       "weights of this type.", flag_values=values)
     training.define_flags(values)
     settings.define_flags(values, PredictionSettings)
-    device_flags.define(values)
+    device_flags.define_for_training(values)
     tpu_flags.define(values)
     return values
 

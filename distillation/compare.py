@@ -61,6 +61,9 @@ class Measurement(NamedTuple):
 
 def main(values: flags.FlagValues) -> None:
     """Measures the models and prints the table."""
+    for name in ("train_file", "test_file"):
+        if values[name].present:
+            raise UserError(f"--{name}: the models are compared on the dev set; give --dev_file")
     folders = values.models
     if not folders:
         raise UserError("--models is required")

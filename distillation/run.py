@@ -85,7 +85,7 @@ def define_flags() -> flags.FlagValues:
                          "the teacher's.", flag_values=values)
     define_run_flags(values, EpochSchedule)
     settings.define_flags(values, PredictionSettings)
-    device_flags.define(values)
+    device_flags.define_for_training(values)
     _set_default_of_stage(values, "num_train_epochs", "Passes over the training set; by default "
                           "as in the paper: for --stage=intermediate 20 (10 for the large tasks, "
                           "50 for cola), for the other stages 3.")

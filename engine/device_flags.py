@@ -30,7 +30,13 @@ class DeviceSettings:
 
 
 def define(values: flags.FlagValues) -> None:
-    """Defines the flags of DeviceSettings."""
+    """Defines the flags that choose the devices."""
+    settings.define_flags(values, DeviceSettings, "num_gpus", "n_gpus", "replicas_per_gpu",
+                          "num_cpu_replicas")
+
+
+def define_for_training(values: flags.FlagValues) -> None:
+    """Defines all flags of DeviceSettings."""
     settings.define_flags(values, DeviceSettings)
 
 

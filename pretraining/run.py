@@ -52,7 +52,7 @@ def define_flags() -> flags.FlagValues:
                          flag_values=values)
     define_run_flags(values, StepSchedule)
     values.set_default("metric_for_best", evaluation.LOSS)
-    device_flags.define(values)
+    device_flags.define_for_training(values)
     tpu_flags.define(values)
     return values
 

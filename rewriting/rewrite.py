@@ -40,7 +40,7 @@ The columns of bert-ad are the probability, the phrase and the text with the slo
 _TEXTS_AT_A_TIME = 64
 # Flags that do not change the rewrites.
 _WITHOUT_EFFECT = ("output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
-                   "all_reduce", "store_dir")
+                   "store_dir")
 
 
 def define_flags() -> flags.FlagValues:

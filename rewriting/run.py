@@ -58,7 +58,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_test", False, "Rank the phrases of the test set; the names of its "
                       "metrics end in _test.", flag_values=values)
     task_training.define_flags(values)
-    device_flags.define(values)
+    device_flags.define_for_training(values)
     return values
 
 

@@ -97,6 +97,7 @@ def without_checkpoint(folder, teacher):
     (None, dict(models="/no/where"), ("/no/where", "--models must be")),
     (without_checkpoint, {}, ("--models=", "model holds no checkpoint")),
     (None, dict(models="{teacher}", task_name="mnli"), ("classifier for another task",)),
+    (None, dict(test_file="test.tsv"), ("--test_file", "give --dev_file")),
 ])
 def test_what_cannot_be_compared_is_answered_in_one_line(
         flags, tmp_path, capsys, prepare, changes, parts):
