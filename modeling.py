@@ -48,7 +48,7 @@ class BertConfig:
                  max_position_embeddings: int = 512,
                  type_vocab_size: int = 16,
                  initializer_range: float = 0.02):
-        """`hidden_act` is a name for `get_activation`; `_prob` is a probability to drop a value."""
+        """`hidden_act` is a name for `get_activation`; `..._prob` is the chance to drop a value."""
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers
@@ -75,14 +75,16 @@ class BertConfig:
             return cls.from_dict(json.load(reader))
 
     def to_dict(self) -> Dict[str, Any]:
+        """The entries of the config, as a copy."""
         return copy.deepcopy(vars(self))
 
     def to_json_string(self) -> str:
+        """The entries of the config as JSON text, for `bert_config.json`."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
 
 def check_config(config: BertConfig) -> None:
-    """Raises a ValueError of one line if no encoder can have this configuration."""
+    """Raises a ValueError, a line that says why, if the configuration is impossible."""
     for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
                  "intermediate_size", "max_position_embeddings", "type_vocab_size"):
         value = getattr(config, name)
@@ -287,17 +289,17 @@ def _layer_weights(hidden_size: int, intermediate_size: int,
 
 class Computation(NamedTuple):
     """How a model computes its encoder layers. The results are the same up to rounding."""
-    # Matrix products, and what lies between two of them, in float16. Weights, the states between
-    # sublayers, layer normalization and softmax stay in float32, and so do embeddings, pooler
-    # and heads.
+    # Compute matrix products, and what lies between two of them, in float16. Weights, the states
+    # between sublayers, layer normalization and softmax stay in float32, and so do embeddings,
+    # pooler and heads.
     float16: bool = False
     # Keep only a layer's inputs for its gradient, which computes the layer again (Chen et al.,
     # "Training Deep Nets with Sublinear Memory Cost").
     recompute: bool = False
     # Compile with XLA, forward and backward, once for each shape and device.
     compiled: bool = False
-    # Put each layer's operations into the graph itself, instead of a call of a graph function
-    # that layers share: for programs that read the graph and may not know functions. Inlined
+    # Put each layer's operations into the graph itself, instead of calling a graph function that
+    # layers share. This is for programs that read the graph and may not know functions. Inlined
     # layers are not compiled. Layers with a caller's own activation are always inlined.
     inlined: bool = False
 
@@ -666,8 +668,8 @@ class BertModel:
     def get_pooled_output(self) -> tf.Tensor:
         """[B, D]: tanh of a projection of the first token's final state.
 
-        Computed separately from the sequence output: in a training that uses both, dropout in
-        the last layer differs between them.
+        Computed separately from the sequence output: a training that uses both has different
+        dropout in the last layer of each.
         """
         return self.pooled_output
 

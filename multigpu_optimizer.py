@@ -51,8 +51,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             `re.search` finds one of them are not decayed.
         name: name scope of the optimizer's operations.
         clip_norm: gradients are scaled down to this global norm after averaging over
-            replicas; None: no clipping. The norm is that of `tf.global_norm`, which takes the
-            rows of `IndexedSlices` as they are, repeated ones apart, as the original does.
+            replicas; None: no clipping. The norm is that of `tf.global_norm`, which counts
+            repeated rows of `IndexedSlices` separately, as in Google's code.
         learning_rate_factor: function from a parameter's name to a factor for its learning
             rate; None: 1 for all.
         loss_scale: an `optimization.LossScale`, if the gradients are those of the loss times
@@ -85,12 +85,12 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
     def compute_gradients(self, loss: Union[tf.Tensor, Callable[[], tf.Tensor]],
                           *args, **kwargs) -> List[Tuple[Optional[Gradient], tf.Variable]]:
-        """The gradients of this replica's mean loss, as `tf.gradients` gives them, and variables.
+        """The gradients of this replica's mean loss, as from `tf.gradients`, with their variables.
 
-        Arguments are those of `tf.train.Optimizer.compute_gradients`. In an Estimator's
-        `model_fn` that divides the loss by the number of replicas, for optimizers that add up
-        the gradients of replicas. `apply_gradients` averages them, so the loss is multiplied
-        by the same number first.
+        The arguments are those of `tf.train.Optimizer.compute_gradients`. That method divides the
+        loss by the number of replicas if it is called in an Estimator's `model_fn`, because most
+        optimizers add up the gradients of replicas. This one averages them, so the loss is first
+        multiplied by the same number.
         """
         def undivided(value: tf.Tensor) -> tf.Tensor:
             if tf.distribute.get_loss_reduction() != tf.distribute.ReduceOp.MEAN:
@@ -185,8 +185,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
         if loss_scale is not None:
             scale /= loss_scale
-        # No branch is needed to skip a step: with a gradient of 0, a learning rate of 0 and
-        # betas of 1 the update changes nothing.
+        # A step is skipped without a branch: with a gradient of 0, a learning rate of 0 and betas
+        # of 1 the update changes nothing.
         return _StepScalars(
             finite=finite,
             gradient_scale=tf.where(finite, scale, tf.zeros_like(scale)),
@@ -280,8 +280,8 @@ class _Slots:
         with tf.name_scope(None), tf.control_dependencies(None):
             if name in self._first:
                 return self._copy(self._first[name], name)
-            # Of the parameter's type: a resource variable or, in programs written for the
-            # original, a reference variable.
+            # It has the parameter's type: a resource variable or, in programs written for
+            # Google's code, a reference variable.
             slot = self._first[name] = type(parameter)(
                 tf.zeros(parameter.shape, tf.float32), trainable=False, name=name)
         if slot.op.name != name:

@@ -22,7 +22,7 @@ GradientAndVariable = Tuple[Optional[multigpu_optimizer.Gradient], tf.Variable]
 
 
 class LossScale(NamedTuple):
-    """The factor of a loss that keeps gradients in float16 from vanishing and overflowing.
+    """The factor of the loss that keeps float16 gradients from vanishing and from overflowing.
 
     It is halved after a step with gradients that are not finite, and doubled after `PERIOD`
     finite steps in a row, between 1 and `LARGEST` (Micikevicius et al., "Mixed Precision
@@ -63,9 +63,10 @@ def learning_rate_at(global_step: tf.Tensor, init_lr: float, num_train_steps: in
 
     Args:
         global_step: scalar integer, updates made so far.
-        init_lr: the learning rate at step 0 of the decay, which the warm-up does not delay.
+        init_lr: the rate from which the decay starts, at step 0. The warm-up does not delay the
+            decay but replaces its first values, so the highest rate is a little lower.
         num_train_steps: the step at which the rate reaches 0.
-        num_warmup_steps: in the first steps, this many, the rate is
+        num_warmup_steps: as long as `global_step` is smaller, the rate is
             init_lr * global_step / num_warmup_steps.
 
     Returns:
@@ -100,12 +101,12 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
                     num_warmup_steps: Optional[int], *, optimizer: str = "adamw",
                     layer_lr_decay: float = 1.0,
                     loss_scale: Optional[LossScale] = None) -> tf.Operation:
-    """As `create_optimizer`, from the gradients of a replica's mean loss.
+    """Like `create_optimizer`, but takes the gradients of the replica's mean loss.
 
     Args:
         optimizer: a key of OPTIMIZERS.
         layer_lr_decay: `decay` of `layer_factor`.
-        loss_scale: given if the gradients are those of the loss times its value.
+        loss_scale: must be given if the gradients are those of the loss times its value.
     """
     global_step = tf.train.get_or_create_global_step()
     factor = None
@@ -125,7 +126,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
 
 
 def layer_factor(name: str, *, num_layers: int, decay: float) -> float:
-    """The factor of the learning rate of the parameter with this name.
+    """The factor by which a parameter's learning rate is multiplied, from the parameter's name.
 
     It is `decay` to the power of the number of layers above the parameter (discriminative
     fine-tuning: Howard and Ruder, "Universal Language Model Fine-tuning for Text
@@ -139,7 +140,7 @@ def layer_factor(name: str, *, num_layers: int, decay: float) -> float:
 
 
 def count_layers(names: Iterable[str]) -> int:
-    """The number of layers of the encoder with these parameters."""
+    """The number of encoder layers, from the names of all parameters."""
     return 1 + max((layer for layer in map(_layer_of, names) if layer is not None), default=-1)
 
 

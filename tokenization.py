@@ -1,13 +1,13 @@
 """Text to WordPiece ids: the readable reference, and a fast path that equals it.
 
 `FullTokenizer` cleans a text, splits it into words and punctuation, and cuts
-each of these into the longest pieces that the vocabulary holds. `BatchTokenizer`
+each of these into the longest WordPieces of the vocabulary. `BatchTokenizer`
 gives the same ids for many texts at once. Knows nothing of examples, of special
 tokens in a sequence, or of truncation.
 
 Public names, signatures and results are those of Google's `tokenization.py`.
-What a character is (a letter, an accent, unassigned) is what `unicodedata` of
-the running Python says, there as here.
+Whether a character is a letter, an accent or unassigned is decided by the
+running Python's `unicodedata`, as in Google's code.
 """
 
 import collections
@@ -171,8 +171,8 @@ class BatchTokenizer(FullTokenizer):
 
     The reference tokenizes each word between whitespace (an ideograph is a word)
     on its own, so the ids of a text are those of its words, concatenated. Words
-    recur: each is tokenized once by the reference, and its ids are cached. There
-    is no second implementation, whose Unicode tables might be of another version.
+    recur: the reference tokenizes each once, and its ids are cached. A second
+    implementation could have Unicode tables of another version.
     """
 
     def __init__(self, vocab_file: Path, do_lower_case: bool = True):
@@ -225,19 +225,19 @@ class BasicTokenizer:
 
 
 class WordpieceTokenizer:
-    """Word -> pieces of the vocabulary; every piece but the first begins with "##"."""
+    """Word -> WordPieces of the vocabulary; all but the first begin with "##"."""
 
     def __init__(self, vocab: Mapping[str, int], unk_token: str = "[UNK]",
                  max_input_chars_per_word: int = 200):
-        """`unk_token` replaces words that are longer, or that cannot be split into such pieces."""
+        """`unk_token` replaces words that are longer, or that the vocabulary cannot spell."""
         self.vocab = vocab
         self.unk_token = unk_token
         self.max_input_chars_per_word = max_input_chars_per_word
 
     def tokenize(self, text: Text) -> List[str]:
-        """The pieces of each whitespace-separated word of `text`, the output of `BasicTokenizer`.
+        """The WordPieces of each word of `text`, in which spaces separate the words.
 
-        "unaffable" -> ["un", "##aff", "##able"]: each piece is the longest possible one.
+        "unaffable" -> ["un", "##aff", "##able"]: each WordPiece is the longest possible one.
         """
         return [piece for word in whitespace_tokenize(convert_to_unicode(text))
                 for piece in self._split_word(word)]

@@ -36,6 +36,7 @@ class Parser:
         self._unknown_id = tokenizer.vocab["[UNK]"]
 
     def parse(self, text: str) -> Text:
+        """Tokenizes a text and finds its words that may be replaced."""
         words = words_of(text)
         token_ids, lengths = self._tokenizer.encode_batch([word.text for word in words])
         starts = np.cumsum(lengths) - lengths

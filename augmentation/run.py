@@ -78,6 +78,7 @@ class Job(NamedTuple):
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
     task_flags.define_named(values)
     flags.DEFINE_string("output_dir", None, "Where the augmented training set goes, beside "

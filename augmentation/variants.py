@@ -41,6 +41,7 @@ class Word(NamedTuple):
 
     @property
     def may_be_replaced(self) -> bool:
+        """Whether it is made of letters and is not a stop word."""
         return self.text.isalpha() and self.text.lower() not in STOP_WORDS
 
 

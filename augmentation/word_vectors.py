@@ -54,6 +54,7 @@ class WordVectors:
                          for row, word in zip(rows, words)], np.int64)
 
     def word(self, row: int) -> str:
+        """The word of a row."""
         return self._records.values("word", slice(row, row + 1))[0].tobytes().decode("utf-8")
 
     def nearest(self, rows: np.ndarray, count: int) -> Iterator[List[np.ndarray]]:

@@ -6,9 +6,9 @@ BERT is a folder with vocab.txt, bert_config.json and bert_model.ckpt with a mas
 The peer is the loop of TinyBERT's published data_augmentation.py, written plainly: each word
 of one WordPiece is a forward of its own, over the masked text and the text itself, with the
 scores of the whole vocabulary at every position, the best of which the host sorts out. Ours
-masks the text alone, as the paper does; a second peer is that loop with our input. Same
-checkpoint and sentences; all after their first forward, words of several WordPieces and the
-writing left out. The peers have a process of their own.
+masks the text alone, as the paper does; a second peer is that loop with our input. All have the
+same checkpoint and sentences, and are timed from their second forward on, without words of several
+WordPieces and without writing. The peers have a process of their own.
 """
 
 import argparse

@@ -63,7 +63,7 @@ class AnonymousMemory(threading.Thread):
 
 
 def prepare(args) -> dict:
-    """What a run does before its training, the import of modules left out."""
+    """What a run does before its training, without the import of modules."""
     memory = AnonymousMemory()
     memory.start()
     start = time.time()

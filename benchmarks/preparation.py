@@ -27,7 +27,7 @@ _TEXTS_PER_CALL = 4096
 
 
 def our_rate(args) -> float:
-    """A store that is not there yet, built from the file; the import of modules left out."""
+    """The rate of building a new store from the file, without the import of modules."""
     with tempfile.TemporaryDirectory() as store_dir:
         start = time.time()
         encoding = load_encoding(f"{args.model}/vocab.txt", do_lower_case=True,

@@ -1,4 +1,4 @@
-"""Small models pretrained from nothing: what they guess of held-out text, and what it is good for.
+"""Small models pretrained from nothing: what they predict of held-out text, and its use.
 
   python -m benchmarks.pretraining_quality --language=en --data=SHARED_DATA --work_dir=DIR
   python -m benchmarks.pretraining_quality --language=zh --data=SHARED_DATA --work_dir=DIR
@@ -6,12 +6,11 @@
 4 layers, 256 wide, a vocabulary of the text's own, masks drawn anew in each epoch. English:
 novels. Chinese: novels and ChnSentiCorp's training texts without their labels; then
 ChnSentiCorp is learnt from this model and from random weights, three seeds each and all else
-the same. Of the training texts those that the dev set has too are
-left out, and a text that is there twice counts once. Held out are whole documents: chapters
-and reviews.
+the same. Training texts that the dev set has, too, are dropped, and a
+text that occurs twice counts once. Whole documents are held out: chapters and reviews.
 
 The curves of the languages in the work directory are drawn into docs/pretraining.png. What is
-finished there is not repeated and what was interrupted goes on, so the settings must stay.
+finished there is not repeated, and what was interrupted is continued, so keep the settings.
 """
 
 import argparse

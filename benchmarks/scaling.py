@@ -39,7 +39,7 @@ class Link(NamedTuple):
 
 
 class Precision(NamedTuple):
-    """Of the encoder's matrix products; gradients cross replicas in float32 with any."""
+    """A precision of the encoder's matrix products; gradients always cross replicas in float32."""
     name: str
     flops: float  # what the card, a V100 if no other is named, sustains, operations/s
 

@@ -6,7 +6,7 @@ from engine.errors import UserError
 
 
 def load_config(path: str) -> modeling.BertConfig:
-    """The model's config. Raises a UserError where the file is missing or not one."""
+    """Reads a config. Raises a UserError if the file is missing or is not a BERT config."""
     values = files.read_json(path, "--bert_config_file")
     if not isinstance(values, dict) or "vocab_size" not in values:
         raise UserError(f"--bert_config_file={path} is no BERT config: it lacks vocab_size")

@@ -261,6 +261,7 @@ def _open_checkpoint(path: str) -> Tuple[_Source, str, str]:
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
     for name, text in (
             ("from_huggingface", "Folder with config.json, model.safetensors and vocab.txt."),
@@ -275,6 +276,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def main(values: flags.FlagValues) -> None:
+    """Converts, and prints what was written."""
     conversion = _convert(values)
     for warning in conversion.warnings:
         log.warn(warning)

@@ -1,7 +1,7 @@
 """How texts become token ids: the vocabulary, the casing and the layout of a record.
 
 Layout, as in the original: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]. If the tokens do not fit, the
-longer text loses some. If b has no tokens, it has no [SEP] either.
+longer text is cut at its end. If b has no tokens, it has no [SEP] either.
 """
 
 from typing import List, NamedTuple, Tuple
@@ -28,6 +28,7 @@ class Encoding(NamedTuple):
 
     @property
     def id_dtype(self) -> str:
+        """NumPy's name of the ids' type in a store: "uint16" if it holds all ids, else "uint32"."""
         return "uint16" if max(self.tokenizer.vocab.values()) < 2**16 else "uint32"
 
 
@@ -90,7 +91,7 @@ def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],
 
 def truncated_lengths(lengths_a: np.ndarray, lengths_b: np.ndarray,
                       limit: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Tokens kept of each pair if the longer text loses its last token until both fit.
+    """How many tokens of each text are kept, if the longer one loses its last until both fit.
 
     If both are equally long, the second loses a token first, as in the original: if both must
     be cut, the first keeps half of `limit`, rounded up.

@@ -49,10 +49,10 @@ def to_huggingface(description: Mapping[str, Any]) -> Dict[str, Any]:
 
 def from_huggingface(config: Mapping[str, Any], path: str, *, takes_pairs: bool,
                      do_lower_case: bool, max_seq_length: int) -> Optional[Dict[str, Any]]:
-    """The description of a Hugging Face classifier; None if the config is of another model.
+    """The description of a Hugging Face classifier; None if the model is not a classifier.
 
     Raises:
-        UserError: its labels are not numbered 0, 1, 2 …, or there is no such kind here.
+        UserError: its labels are not numbered 0, 1, 2 …, or their kind is not supported.
     """
     if ARCHITECTURE not in (config.get("architectures") or ()):
         return None

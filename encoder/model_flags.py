@@ -13,7 +13,7 @@ from engine.settings import required
 
 
 def define(values: flags.FlagValues, model: str) -> None:
-    """Where a model is; `model` says in the help which one."""
+    """Defines the flags of a model's files; `model` names it in their help: "Vocabulary of ..."."""
     flags.DEFINE_string("bert_config_file", None, f"bert_config.json of {model}.",
                         flag_values=values)
     flags.DEFINE_string("vocab_file", None, f"Vocabulary of {model}.", flag_values=values)
@@ -24,15 +24,16 @@ def define(values: flags.FlagValues, model: str) -> None:
 
 
 def define_max_seq_length(values: flags.FlagValues) -> None:
+    """Defines --max_seq_length."""
     flags.DEFINE_integer("max_seq_length", 128, "Longest input in tokens; longer texts are cut.",
                          flag_values=values)
 
 
 def load_config_of_flags(values: flags.FlagValues) -> modeling.BertConfig:
-    """The config of --bert_config_file, of a model that has --max_seq_length positions.
+    """Reads --bert_config_file and checks that the model has --max_seq_length positions.
 
     Raises:
-        UserError: it has fewer, or there is no such file.
+        UserError: the model has fewer positions, or there is no such file.
     """
     config = load_config(required(values, "bert_config_file"))
     if values.max_seq_length > config.max_position_embeddings:

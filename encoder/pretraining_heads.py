@@ -14,8 +14,8 @@ def masked_lm_logits(states: tf.Tensor, embedding_table: tf.Tensor,
                      config: modeling.BertConfig) -> tf.Tensor:
     """A score for each word of the vocabulary at M positions, [M, V].
 
-    The word embeddings are also the output layer's weights, so that their gradient is one
-    dense tensor: TensorFlow adds the rows of the words that were looked up to it.
+    The word embeddings are also the output layer's weights. So their gradient is one dense tensor,
+    to which TensorFlow adds the rows of the words that were looked up.
 
     Args:
         states: [M, D], the encoder's last states at these positions, from
@@ -59,7 +59,7 @@ def _transform(states: tf.Tensor, config: modeling.BertConfig) -> tf.Tensor:
 
 
 def next_sentence_logits(pooled: tf.Tensor, config: modeling.BertConfig) -> tf.Tensor:
-    """Scores for "the second text is the next" and "it is a random one", [B, 2].
+    """Scores for "the second text follows the first" and "it is a random one", [B, 2].
 
     Args:
         pooled: [B, D], the pooled output.

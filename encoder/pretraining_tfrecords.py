@@ -121,6 +121,7 @@ def layout_of(path: str, *, max_seq_length: int, max_predictions_per_seq: int) -
 
 
 def too_many_predictions(path: str, there: int, here: int) -> UserError:
+    """The error if a file has more masked tokens per example than the run allows."""
     return UserError(f"{path}: its records are made for --max_predictions_per_seq={there}, and "
                      f"here it is {here}; give that value, or create the data with this one")
 
@@ -150,6 +151,7 @@ def read_chunks(path: str, layout: Layout, *, max_seq_length: int,
 
 
 def columns_of(layout: Layout, vocab_size: int) -> Dict[str, store.Column]:
+    """The columns of a store for records of this layout."""
     ids = store.Column("uint16" if vocab_size <= 2**16 else "uint32", ragged=True)
     columns = {"input_ids": ids,
                "first_segment_length": store.Column("int32", ragged=False),

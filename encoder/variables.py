@@ -26,6 +26,7 @@ class Row(NamedTuple):
     transposed: bool = False  # a dense layer's kernel is [inputs, outputs] in TensorFlow only
 
     def shape_in(self, framework: str) -> Tuple[int, ...]:
+        """The shape in "tensorflow" or "huggingface"."""
         return self.shape[::-1] if self.transposed and framework == "huggingface" else self.shape
 
 
@@ -70,7 +71,7 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], fram
 
 def correspondence(config: Mapping[str, Any],
                    num_outputs: Optional[int] = None) -> Dict[str, List[Row]]:
-    """The rows of each part of a BERT of this config, with a classifier if it has outputs."""
+    """The rows of each part of a BERT of this config, and of a classifier if it has outputs."""
     hidden = config["hidden_size"]
     classifier = {} if num_outputs is None else {CLASSIFIER: [
         Row("output_weights", "classifier.weight", (num_outputs, hidden)),

@@ -40,10 +40,10 @@ def require_mask(tokenizer: BatchTokenizer, vocab_file: str) -> None:
 
 
 def content_hash(vocab_file: str, what: str = "--vocab_file") -> str:
-    """SHA-256 of a vocabulary file, in hex: models with the same have the same token ids.
+    """SHA-256 of a vocabulary file, in hex. Models with the same hash have the same token ids.
 
     Args:
-        what: the file's name in messages.
+        what: the name of the file in messages, such as its flag.
     """
     return files.hash_of_file(files.require_file(vocab_file, what))
 
@@ -97,7 +97,7 @@ def _tokens_of_tokenizer(path: str) -> List[str]:
 
 
 def read_casing(folder: str, tokens: List[str]) -> Tuple[bool, List[str]]:
-    """`do_lower_case` of the tokenizer's config, by default of the vocabulary; and warnings."""
+    """`do_lower_case`, from the tokenizer's config or else from the vocabulary; and warnings."""
     path = os.path.join(folder, CASING_FILE)
     config = _tokenizer_config(path)
     do_lower_case = config.get("do_lower_case")

@@ -1,13 +1,13 @@
-"""How any run happens, whatever it learns."""
+"""The engine: devices, data, training, inference and checkpoints of every run."""
 
 import os
 
-# TensorFlow's notices (deprecations, a CUDA library that is not there) drown what we have
-# to say; its errors still arrive as exceptions. Said here, before any module loads it. A user's
-# own setting stands.
+# Hides TensorFlow's notices (deprecations, missing CUDA libraries), which would bury our own
+# messages; its errors still arrive as exceptions. Set here, before any module loads TensorFlow.
+# A value that the user has set is kept.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# CUDA reads these when it starts. It numbers cards as nvidia-smi does, and keeps all of what it
-# compiled for a card that TensorFlow has no machine code for: its default drops some of it.
+# CUDA reads these when it starts: number the cards as nvidia-smi does, and keep all that is
+# compiled for a card that TensorFlow has no machine code for. (The default limit is too small.)
 os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(2**31))

@@ -1,6 +1,6 @@
-"""The machine's cards: what the driver says of them, and why TensorFlow sees none.
+"""The machine's cards: what the driver says about them, and why TensorFlow sees none.
 
-Asks nvidia-smi, which opens no card. Knows nothing of replicas.
+Asks nvidia-smi, which does not open the cards. Knows nothing of replicas.
 """
 
 import ctypes
@@ -19,22 +19,22 @@ _SLICE = re.compile(r"\s+(MIG \S+) .*\(UUID: (MIG-[^)]+)\)")
 
 
 class Card(NamedTuple):
-    """A card, or a part of one that is a card to CUDA (MIG)."""
+    """A card, or a part of a card that CUDA treats as one (MIG)."""
     name: str
     uuid: str = ""
-    memory_mb: Optional[int] = None  # None where nobody says
+    memory_mb: Optional[int] = None  # None: unknown
     compute_capability: Optional[runtime.ComputeCapability] = None
 
 
 def on_machine() -> List[Card]:
-    """All cards, in the order of their places on the bus; empty without a driver."""
+    """All cards, in the order of their positions on the bus; empty without a driver."""
     attributes = _attributes()
     return [Card(name, uuid, **attributes.get(uuid, {}))
             for name, uuid in _CARD.findall(_nvidia_smi("-L"))]
 
 
 def visible() -> List[Card]:
-    """Those that CUDA_VISIBLE_DEVICES leaves, in its order."""
+    """The cards that CUDA_VISIBLE_DEVICES names, in its order; all of them if it is not set."""
     cards = on_machine()
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
@@ -42,28 +42,29 @@ def visible() -> List[Card]:
     found = []
     for name in value.split(","):
         card = _named(name.strip(), cards)
-        if card is None:  # CUDA ignores this one and all that follow, too
+        if card is None:  # CUDA, too, ignores this name and all after it
             break
         found.append(card)
     return found
 
 
 def in_use(num_gpus: int) -> List[Card]:
-    """The first of the visible cards, as far as anybody can tell what they are."""
+    """The first `num_gpus` of the visible cards, or fewer if they cannot be identified."""
     found = visible()
-    if len(found) < num_gpus:  # no nvidia-smi, say
+    if len(found) < num_gpus:  # for example without nvidia-smi
         found = [Card(name, compute_capability=capability)
                  for name, capability in runtime.visible_gpu_details()]
     return found[:num_gpus]
 
 
 def memory_mb(num_gpus: int) -> List[int]:
-    """The memory of each card in use. TensorFlow cannot tell before it takes it.
+    """The memory of each card in use, in MB. TensorFlow cannot tell before it allocates it.
 
     Raises:
-        UserError: nobody says how much there is.
+        UserError: nvidia-smi does not say how much memory there is.
     """
-    # Where the user has CUDA order cards otherwise than nvidia-smi does, nobody knows which.
+    # If the user has CUDA order the cards differently from nvidia-smi, we cannot tell which cards
+    # are in use: each is given the smallest memory of all.
     is_same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     memories = [card.memory_mb for card in (in_use(num_gpus) if is_same_order else visible())]
     if len(memories) < num_gpus or None in memories:
@@ -73,9 +74,9 @@ def memory_mb(num_gpus: int) -> List[int]:
 
 
 def check_seen() -> None:
-    """Raises a UserError where the machine has cards and TensorFlow sees none of them.
+    """Raises a UserError if the machine has cards and TensorFlow sees none of them.
 
-    Not where CUDA_VISIBLE_DEVICES says that none is wanted ("" or "-1").
+    It does not if CUDA_VISIBLE_DEVICES says that none is wanted ("" or "-1").
     """
     if runtime.visible_gpu_count() or not _are_wanted():
         return
@@ -89,10 +90,10 @@ def check_seen() -> None:
 
 
 def check_code(cards: Sequence[Card]) -> List[str]:
-    """Raises a UserError where TensorFlow has no code for one of the cards.
+    """Raises a UserError if TensorFlow has no code for one of the cards.
 
     Returns:
-        The names of those for which CUDA must compile TensorFlow's code first.
+        The names of the cards for which CUDA must compile TensorFlow's code first.
     """
     compiled = []
     for card in cards:
@@ -107,7 +108,7 @@ def check_code(cards: Sequence[Card]) -> List[str]:
 
 
 def names(cards: Sequence[Card]) -> str:
-    """For people: '2 x NVIDIA A100-SXM4-40GB, Tesla V100-SXM2-16GB'."""
+    """The cards for people: '2 x NVIDIA A100-SXM4-40GB, Tesla V100-SXM2-16GB'."""
     counts: Dict[str, int] = {}
     for card in cards:
         counts[card.name] = counts.get(card.name, 0) + 1
@@ -115,13 +116,13 @@ def names(cards: Sequence[Card]) -> str:
 
 
 def missing_libraries(libraries: Sequence[str]) -> List[str]:
-    """Those that neither the system's loader nor TensorFlow finds."""
+    """The libraries that neither the system's loader nor TensorFlow finds."""
     return [name for name in libraries
             if not runtime.libraries_beside_tensorflow(name) and not _is_loadable(name)]
 
 
 def _obstacles(cards: Sequence[Card]) -> List[str]:
-    """What keeps TensorFlow from the cards, each with what mends it."""
+    """What keeps TensorFlow from using the cards, each cause with its remedy."""
     if not visible():
         return [f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r} names none of them; "
                 f"it takes numbers from 0 to {len(cards) - 1} or what nvidia-smi -L shows"]
@@ -147,7 +148,7 @@ def _are_wanted() -> bool:
 
 
 def _named(name: str, cards: Sequence[Card]) -> Optional[Card]:
-    """The card that CUDA_VISIBLE_DEVICES names by number, by UUID or by the beginning of one."""
+    """The card that CUDA_VISIBLE_DEVICES names by its number, its UUID or the start of its UUID."""
     if name.isdigit():
         return cards[int(name)] if int(name) < len(cards) else None
     if name.startswith("MIG-"):
@@ -157,7 +158,7 @@ def _named(name: str, cards: Sequence[Card]) -> Optional[Card]:
 
 
 def _slice(uuid: str, cards: Sequence[Card]) -> Optional[Card]:
-    """A part of a card (MIG): with the card's compute capability, and a memory of its own."""
+    """A part of a card (MIG), with the card's compute capability; its memory is unknown."""
     card = None
     for line in _nvidia_smi("-L").splitlines():
         whole, part = _CARD.match(line), _SLICE.match(line)
@@ -169,7 +170,10 @@ def _slice(uuid: str, cards: Sequence[Card]) -> Optional[Card]:
 
 
 def _attributes() -> Dict[str, dict]:
-    """By UUID; drivers before 510 do not tell the compute capability."""
+    """Memory and compute capability of each card, by UUID.
+
+    Drivers before 510 do not tell the compute capability.
+    """
     for fields in ("uuid,memory.total,compute_cap", "uuid,memory.total"):
         answer = _nvidia_smi(f"--query-gpu={fields}", "--format=csv,noheader,nounits")
         if answer:
@@ -193,7 +197,7 @@ def _number(capability: runtime.ComputeCapability) -> str:
 
 
 def _nvidia_smi(*arguments: str) -> str:
-    """What it answers; empty where there is none, or it fails."""
+    """The output of nvidia-smi; empty if it is not installed or fails."""
     try:
         answer = subprocess.run(["nvidia-smi", *arguments], stdout=subprocess.PIPE,
                                 stderr=subprocess.DEVNULL, universal_newlines=True)

@@ -36,7 +36,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def global_step(self) -> int:
-        """The step it was saved at; 0 if it has no global step, as released models do not."""
+        """The step it was saved at; 0 if it has no global step, like released models."""
         if tf.GraphKeys.GLOBAL_STEP not in self.shapes:
             return 0
         return int(tf.train.load_variable(self.path, tf.GraphKeys.GLOBAL_STEP))
@@ -211,10 +211,10 @@ def _restored(checkpoint: Checkpoint, name: str):
 
 
 def _colocated_with_nothing():
-    """Operations made within it are not bound to the variable whose initial value they make.
+    """A context whose operations are not bound to the variable that they initialize.
 
     TensorFlow binds an initializer's operations to its variable. Restoring has no kernel for
-    GPUs: soft placement would keep the variable, its slots and its update on the CPU with it.
+    GPUs, so soft placement would put the variable, its slots and its update on the CPU as well.
     """
     nothing = tf.AttrValue(list=tf.AttrValue.ListValue())
     return tf.get_default_graph()._attr_scope({"_class": nothing})

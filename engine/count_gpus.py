@@ -1,9 +1,9 @@
-"""For scripts: prints how many GPUs a run with these flags has for its own.
+"""For scripts: prints how many GPUs a run with these flags can use.
 
     python -m engine.count_gpus [FLAG...]
 
-Where the machine has GPUs and TensorFlow sees none, it says why and ends with status 2, unless
-one of the flags asks for the CPU. All other flags are the run's affair.
+If the machine has GPUs and TensorFlow sees none, it says why and ends with status 2, unless a
+flag asks for the CPU. It ignores all other flags.
 """
 
 import re
@@ -17,6 +17,7 @@ _CPU = re.compile(r"--?(num_gpus|n_gpus)=0|--?num_cpu_replicas=[1-9]\d*")
 
 
 def main(flags: List[str]) -> None:
+    """Prints the number of GPUs; 0 if the flags ask for the CPU."""
     if any(_CPU.fullmatch(flag) for flag in flags):
         print(0)
         return

@@ -1,4 +1,4 @@
-"""Which cards, how many replicas, which strategy. The only file that makes a strategy."""
+"""Which devices, how many replicas, which strategy. The only file that makes a strategy."""
 
 import os
 from typing import List, NamedTuple, Optional, Tuple
@@ -9,11 +9,11 @@ from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf
 
-# Of a card's memory, what its logical devices share out; the rest is the driver's.
+# The share of a card's memory that its logical devices divide among them; the rest is the driver's.
 _USABLE_SHARE_OF_GPU_MEMORY = 0.9
 
-# What a larger step of inference makes does not stay in a core's caches; a smaller one is too
-# little for several cores to share.
+# The activations of a larger inference step do not stay in a core's caches. A step of this size is
+# too small to be divided among several cores.
 _CPU_STEP_TOKENS = 512
 
 
@@ -23,8 +23,8 @@ class Devices(NamedTuple):
     kind: str  # "GPU" or "CPU"
     all_reduce: str  # a key of ALL_REDUCE
     session_config: tf.ConfigProto
-    # Of inference: how many steps to run at a time, and of how many tokens of a replica, padding
-    # included, one may be at most; None: of any number.
+    # In inference: the number of steps to run at a time, and the most tokens of a replica in a
+    # step, padding included; None: no limit.
     concurrent_steps: int = 1
     max_step_tokens: Optional[int] = None
     card_names: str = ""  # for people; empty if they are unknown, and on the CPU
@@ -32,10 +32,11 @@ class Devices(NamedTuple):
 
     @property
     def num_replicas(self) -> int:
+        """The number of replicas, one for each logical device."""
         return len(self.names)
 
     def strategy(self) -> tf.distribute.Strategy:
-        """A new strategy over these devices. One graph, one strategy."""
+        """A new strategy over these devices. Make one for each graph."""
         return tf.distribute.MirroredStrategy(
             devices=list(self.names), cross_device_ops=ALL_REDUCE[self.all_reduce](self))
 
@@ -63,17 +64,17 @@ def find_devices(*,
     """Picks the devices of a run and sets up TensorFlow for them.
 
     Args:
-        num_gpus: how many of the visible cards; None for all, 0 for the CPU.
+        num_gpus: how many of the visible cards to use; None for all, 0 for the CPU.
         replicas_per_gpu: logical devices on each card.
-        num_cpu_replicas: where given, that many replicas on virtual CPU devices.
+        num_cpu_replicas: the number of replicas on virtual CPU devices; None to use cards.
         all_reduce: a key of ALL_REDUCE; None for the best one for these devices.
-        training: False where the process only infers. On the CPU each core then has a step
-            of its own, which is faster than all of them in each operation of one step.
+        training: False if the process only infers. On the CPU each core then runs a step of its
+            own, which is faster than sharing each operation of one step among all cores.
 
     Raises:
-        UserError: cards that are not there or that this TensorFlow cannot use, or choices that
-            exclude each other. Where the machine has cards and TensorFlow sees none, the CPU is
-            taken only if it is asked for.
+        UserError: a card does not exist or this TensorFlow cannot use it, or the choices exclude
+            each other. If the machine has cards and TensorFlow sees none, the CPU is used only
+            if the arguments ask for it.
     """
     _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas)
     if num_cpu_replicas:
@@ -96,7 +97,7 @@ def find_devices(*,
 
 
 def why_no_gpu() -> str:
-    """One line for the person who expected a card."""
+    """The reason why a run is on the CPU, for a message to those who expected a card."""
     return f"no GPU is visible to TensorFlow {tf.VERSION} ({_cuda_visible_devices()})"
 
 
@@ -120,7 +121,7 @@ def _cpu_devices(num_replicas: int, all_reduce: Optional[str], training: bool) -
                         "leave the flag out, or set it to one_device")
     _check_hierarchical_copy(all_reduce, num_replicas)
     concurrent_steps = 1 if training else max(1, num_cores() // num_replicas)
-    # Where replicas and steps keep all cores busy, sharing out an operation only costs.
+    # If replicas and steps keep all cores busy, dividing an operation among cores only costs time.
     one_thread = not training or num_replicas >= num_cores()
     return Devices(
         names=tuple(f"/cpu:{i}" for i in range(num_replicas)),
@@ -160,7 +161,7 @@ def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]
 
 
 def _check_hierarchical_copy(all_reduce: Optional[str], num_replicas: int) -> None:
-    # It adds up two halves of the replicas, and leaves one out where the halves are unequal.
+    # It adds up the two halves of the replicas, and omits a replica if the halves are unequal.
     if all_reduce == "hierarchical_copy" and num_replicas % 2:
         raise UserError(f"--all_reduce=hierarchical_copy needs an even number of replicas, and "
                         f"this run has {num_replicas}; use nccl or one_device")

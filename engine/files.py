@@ -29,7 +29,7 @@ def atomic_path(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def atomic_folder(path: str) -> Iterator[str]:
-    """Yields an empty folder beside `path`; it replaces `path` on success, is removed on failure.
+    """Yields an empty folder beside `path`; it replaces `path`, or is removed on failure.
 
     Temporary folders that a killed process left behind are removed too, but only after
     success: one of them may be the folder that it was about to replace.
@@ -89,11 +89,13 @@ def output(path: Optional[str]) -> Iterator[IO[str]]:
 
 
 def write_text(path: str, text: str) -> None:
+    """Writes a text file in UTF-8, completely or not at all."""
     with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def write_json(path: str, value: Any) -> None:
+    """Writes a JSON file, indented, completely or not at all."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -177,7 +179,7 @@ def new_folder(path: str, flag: str) -> Iterator[str]:
 
 
 def hash_of(content: bytes) -> str:
-    """SHA-256 in hex."""
+    """SHA-256 of some bytes, in hex."""
     return hashlib.sha256(content).hexdigest()
 
 

@@ -1,8 +1,8 @@
 """Every example's predictions, on every replica, in the order of the examples.
 
-Metrics are computed on the host from these predictions: every example counts once, whatever
-the size of the set, the batch and the number of replicas. (With Estimator's `eval_distribute`
-it does not.) The graph and its session are built once and serve any number of sets.
+Metrics are computed on the host from these predictions. So every example counts once, whatever
+the size of the set, the batch and the number of replicas, unlike with Estimator's
+`eval_distribute`. The graph and its session are built once and serve any number of sets.
 """
 
 import contextlib
@@ -71,9 +71,9 @@ class Predictor:
                 advance: Callable[[int], None] = lambda count: None) -> Dict[str, np.ndarray]:
         """The predictions for all examples of `source`, each [n, ...], in their order.
 
-        A replica takes `per_replica_batch_size` examples of full length at a time, of shorter
-        ones as many as have those tokens; on the CPU fewer, which is faster. `advance` is
-        called with the number of examples of each finished step.
+        A replica takes `per_replica_batch_size` examples of full length at a time, or as many
+        shorter ones as have the same number of tokens; on the CPU fewer, which is faster.
+        `advance` is called with the number of examples of each finished step.
 
         Raises:
             UserError: out of memory.
@@ -107,12 +107,12 @@ def evaluator(forward_of: Callable[[checkpoints.Checkpoint], Forward],
               ) -> Iterator[Evaluate]:
     """A function that evaluates the checkpoints of a running training.
 
-    The first evaluation makes the graph and session for all.
+    The first evaluation builds the graph and the session that all of them use.
 
     Args:
-        forward_of: the first checkpoint -> the model.
-        source: makes the examples to predict; called by each evaluation.
-        results_of: the predictions for all examples -> the results.
+        forward_of: makes the model; called with the first checkpoint.
+        source: returns the examples to predict; called by each evaluation.
+        results_of: turns the predictions for all examples into results.
     """
     with contextlib.ExitStack() as stack:
         predictors: List[Predictor] = []

@@ -14,7 +14,7 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         signal_number: the signal.
-        said: what is done and how to resume, for the message; may be empty.
+        said: what is done so far and how to resume, for the message; may be empty.
     """
 
     def __init__(self, signal_number: int, said: str = ""):
@@ -110,10 +110,11 @@ class Deferred(_Handled):
             super().__exit__(*exception)
 
     def hold(self) -> None:
+        """From now on records signals; before, they have their usual effect."""
         self._handle(self._record)
 
     def raise_if_received(self) -> None:
-        """To be called where a long task may be interrupted after all."""
+        """Raises Interrupted if a signal was recorded, for long tasks that can be interrupted."""
         if self.received:
             raise Interrupted(self.received)
 

@@ -6,10 +6,11 @@ from tqdm import tqdm
 
 
 def info(line: str) -> None:
+    """Prints a line on standard error."""
     tqdm.write(line, file=sys.stderr)  # hides the progress bar while it writes
     sys.stderr.flush()
 
 
 def warn(line: str) -> None:
-    """A line that must not be overlooked."""
+    """Prints a line that must not be overlooked."""
     info(f"WARNING: {line}")

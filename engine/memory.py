@@ -15,7 +15,7 @@ _MEMORY = re.compile(r"OOM when|out of memory|MemoryError|(failed|unable) to all
 
 @contextlib.contextmanager
 def explained(explain: Callable[[], str]) -> Iterator[None]:
-    """Turns an out-of-memory error into a UserError with the text of `explain`; no other error."""
+    """Turns an out-of-memory error into a UserError with the text of `explain`; others pass."""
     try:
         yield
     except MemoryError as error:
@@ -27,7 +27,15 @@ def explained(explain: Callable[[], str]) -> Iterator[None]:
 
 
 def smaller_batch(batch_size: int, times: int) -> str:
-    """Flags for the same training step in less memory; empty for a batch of one example."""
+    """The flags that make the same training step in less memory, for the middle of a message.
+
+    Args:
+        batch_size: --train_batch_size now.
+        times: --gradient_accumulation_steps now.
+
+    Returns:
+        The text; empty for a batch of one example.
+    """
     divisors = [divisor for divisor in range(2, batch_size + 1) if batch_size % divisor == 0]
     if not divisors:
         return ""

@@ -10,15 +10,18 @@ import modeling
 class Outputs(NamedTuple):
     """The outputs of a model for one replica's batch of b examples."""
     loss: Optional[tf.Tensor]  # scalar, the mean over the batch; None without labels
-    predictions: Dict[str, tf.Tensor]  # each [b, ...], one row per example
+    # Each [b, ...], one row per example. The shape of a row is the same in every batch: predictions
+    # per token must be padded to a fixed length, since batches differ in theirs.
+    predictions: Dict[str, tf.Tensor]
 
 
 class Mode(NamedTuple):
     """What a model is built for, and how it computes."""
     is_training: bool
-    # Integers [2] that make dropout a function of run seed, step and replica; None in inference.
+    # Integers [2] that determine dropout, from the run's seed, step, replica and micro-batch; None
+    # in inference.
     dropout_seed: Optional[tf.Tensor] = None
-    computation: modeling.Computation = modeling.DEFAULT_COMPUTATION  # of the encoder's layers
+    computation: modeling.Computation = modeling.DEFAULT_COMPUTATION  # how to compute the encoder
 
 
 INFERENCE = Mode(is_training=False)

@@ -19,7 +19,7 @@ class Counter:
     Use it as a context manager; there is no closing line after an exception.
 
     Args:
-        description: of the task, such as "Preparing train.tsv".
+        description: names the task, such as "Preparing train.tsv".
         unit: of the count, in the plural, such as "examples".
         total: the count at the end, if known.
     """

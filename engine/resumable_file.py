@@ -1,7 +1,7 @@
-"""A file that is written in chunks over any number of runs, and has its name only when it is whole.
+"""A file that is written in chunks over any number of runs, and gets its name when it is complete.
 
-Until then it is PATH.part, with a record beside it of what it is made of and how much of it
-is done. A process may be killed at any moment: the next one resumes after the last chunk
+Until then it is PATH.part, with a record beside it of what it is made from and how much is
+done. A process may be killed at any moment: the next one resumes after the last chunk
 that was recorded.
 """
 
@@ -20,17 +20,18 @@ class ResumableFile:
     """The file and its record.
 
     Args:
-        path: where the file is when it is whole.
+        path: where the file is when it is complete.
         facts: everything that determines the content, as JSON values under names for people.
-        keep_record: True: the record stays at PATH.json. The next run finds the file whole, and
-            a file with other facts, or of another origin, is an error. False: the record is at
-            PATH.part.json and goes when the file is whole. Whatever else is there is replaced.
-        header: what the file begins with.
+        keep_record: True: the record stays at PATH.json, so the next run knows that the file is
+            complete; a file with other facts or from elsewhere is an error. False: the record is
+            at PATH.part.json and is removed when the file is complete; any other file at PATH is
+            replaced.
+        header: the beginning of the file.
 
     Attributes:
-        num_rows: how many rows of the input are done.
-        digest: what the last chunk came with, to recognize an input that has no name.
-        is_whole: nothing is left to write.
+        num_rows: the number of rows of the input that are done.
+        digest: the digest that came with the last chunk, to recognize an input without a name.
+        is_whole: whether the file is complete.
 
     Raises:
         UserError: with `keep_record`, the path holds something else.
@@ -67,7 +68,8 @@ class ResumableFile:
                          f"{difference}: it is written anew")
             os.remove(self._record_path)
             return
-        # Killed just after it got its name, a file without a kept record is not known to be whole.
+        # Without a kept record, a file is not known to be complete if the process was killed just
+        # after the file got its name.
         self.is_whole = (self._keep_record and size < 0
                          and _size_of(self.path) == record["bytes"])
         if self.is_whole or size >= record["bytes"]:
@@ -77,7 +79,7 @@ class ResumableFile:
             os.remove(self._record_path)  # the beginning that it describes is gone
 
     def append(self, text: str, num_rows: int, digest: str = "") -> None:
-        """Writes the next chunk, made from so many more rows. It is safe when this returns."""
+        """Writes the next chunk, made from `num_rows` rows; on disk when this returns."""
         content = (text if self.num_rows else self._header + text).encode("utf-8")
         self._write(content)
         self.num_rows += num_rows
@@ -104,7 +106,7 @@ class ResumableFile:
 
 
 def _difference(record: Any, facts: Mapping[str, Any]) -> Optional[str]:
-    """The first fact that a record has otherwise, with both values; None if there is none."""
+    """The first fact that differs from the record's, with both values; None if none differs."""
     if not isinstance(record, dict) or not all(
             isinstance(record.get(name), kind) for name, kind in _RECORD_TYPES.items()):
         return "version of this program"

@@ -1,7 +1,7 @@
-"""Where TensorFlow 1.15 and 2.15 differ; nobody else asks for the version.
+"""Where TensorFlow 1.15 and 2.15 differ. Only this module and `modeling` ask for the version.
 
-Imported before anything touches TensorFlow: puts 2.15 into the behaviour of 1.15
-(graphs, sessions, Estimator).
+Must be imported before anything that uses TensorFlow: it makes 2.15 behave like 1.15 (graphs,
+sessions, Estimator).
 """
 
 import contextlib
@@ -24,15 +24,16 @@ if not IS_TENSORFLOW_1:
 
 class CudaNeeds(NamedTuple):
     """What this TensorFlow needs on a machine with cards."""
-    libraries: Tuple[str, ...]  # that it loads; the driver's own aside
-    least_driver: int  # the first part of the version
+    libraries: Tuple[str, ...]  # that TensorFlow loads, without the driver's own
+    least_driver: int  # the first number of the driver's version
     remedy: str  # how to get the libraries
 
 
-ComputeCapability = Tuple[int, int]  # (8, 0): of an A100
+ComputeCapability = Tuple[int, int]  # an A100 has (8, 0)
 
 
 def cuda_needs() -> CudaNeeds:
+    """The CUDA libraries and the driver that this TensorFlow needs."""
     if not IS_TENSORFLOW_1:
         return CudaNeeds(
             ("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11",
@@ -48,26 +49,26 @@ def cuda_needs() -> CudaNeeds:
 
 
 def libraries_beside_tensorflow(name: str) -> List[str]:
-    """Where pip's CUDA packages put a library: TensorFlow looks there, too."""
+    """The paths of a library in pip's CUDA packages, where TensorFlow looks, too."""
     return glob.glob(os.path.join(glob.escape(os.path.dirname(tf.sysconfig.get_lib())),
                                   "nvidia", "*", "lib", name))
 
 
 def code_for(capability: ComputeCapability) -> str:
-    """What this TensorFlow has for such a card: "machine code", "source" to compile, or ""."""
+    """The code that this TensorFlow has for a card: "machine code", "source" to compile, or ""."""
     if IS_TENSORFLOW_1:
         return "machine code" if _is_built_by_nvidia() or capability < (8, 0) else ""
     built_for = [(kind, divmod(int(number), 10)) for kind, number in (
         name.split("_") for name in tf.sysconfig.get_build_info()["cuda_compute_capabilities"])]
     if any(major == capability[0] and minor <= capability[1] for _, (major, minor) in built_for):
         return "machine code"
-    # "compute_80" is what CUDA can compile for later cards, beside the code for 8.0.
+    # "compute_80" is code that CUDA can compile for cards newer than 8.0.
     return "source" if any(kind == "compute" and least < capability
                            for kind, least in built_for) else ""
 
 
 def other_builds() -> str:
-    """Which TensorFlow has code for the cards that this one has none for."""
+    """Advice for a card that this TensorFlow has no code for: which build has it."""
     if IS_TENSORFLOW_1:
         return ("it ends with CUDA 10.0 and compute capability 7.5; use TensorFlow 2.15 (Python 3.9 "
                 "to 3.11), or TensorFlow 1.15 in NVIDIA's container tensorflow:23.03-tf1-py3")
@@ -75,12 +76,12 @@ def other_builds() -> str:
 
 
 def _is_built_by_nvidia() -> bool:
-    """Whether a TensorFlow 1.15 is NVIDIA's, with a later CUDA than the original's 10.0."""
+    """Whether this TensorFlow 1.15 is a build of NVIDIA's, with a newer CUDA than 10.0."""
     return float(getattr(build_info, "cuda_version_number", None) or 0) >= 11
 
 
 def visible_gpu_details() -> List[Tuple[str, Optional[ComputeCapability]]]:
-    """(name, compute capability) of the visible cards; TensorFlow 1 cannot tell: empty."""
+    """(name, compute capability) of each visible card; empty on TensorFlow 1, which cannot tell."""
     if IS_TENSORFLOW_1:
         return []
     details = map(tf.config.experimental.get_device_details,
@@ -89,13 +90,13 @@ def visible_gpu_details() -> List[Tuple[str, Optional[ComputeCapability]]]:
 
 
 def allow_tensor_float_32(allowed: bool) -> bool:
-    """Whether cards from Ampere on may round the factors of float32 products to 11 bits.
+    """Allows or forbids that cards from Ampere on round factors of float32 products to 11 bits.
 
-    Call it before the first session: NVIDIA's builds of TensorFlow 1.15 read it once. CUDA's
-    own variable NVIDIA_TF32_OVERRIDE=0, set by the user, forbids it whatever is asked for.
+    Call it before the first session, because NVIDIA's builds of TensorFlow 1.15 read the setting
+    once. If the user has set CUDA's variable NVIDIA_TF32_OVERRIDE=0, rounding stays forbidden.
 
     Returns:
-        Whether it is in force, on such cards.
+        Whether such cards will round.
     """
     is_forbidden = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
     if not IS_TENSORFLOW_1:
@@ -108,15 +109,15 @@ def allow_tensor_float_32(allowed: bool) -> bool:
 
 
 def visible_gpu_count() -> int:
-    """Number of cards that TensorFlow can use, `CUDA_VISIBLE_DEVICES` applied."""
+    """The number of cards that TensorFlow can use, of those in `CUDA_VISIBLE_DEVICES`."""
     return len(tf.config.experimental.list_physical_devices("GPU"))
 
 
 def prepare_xla() -> None:
-    """Makes XLA compile what is marked for it, each shape the first time that it comes.
+    """Makes XLA compile each marked function when a shape first occurs.
 
-    Call it before the first session or `visible_gpu_count`. Left alone, TensorFlow puts off
-    compiling and, where it finds the shapes too many, silently does without.
+    Call it before the first session and before `visible_gpu_count`. By default TensorFlow
+    compiles later and, if it finds too many shapes, silently not at all.
 
     Raises:
         UserError: this TensorFlow has no XLA.
@@ -139,21 +140,21 @@ def session_config(*, num_cpu_devices: int = 1,
                    one_thread_per_operation: bool = False) -> tf.ConfigProto:
     """The ConfigProto of every session, with the logical devices that replicas need.
 
-    Call it before the first session or strategy. A session has the devices of its
-    configuration alone; TensorFlow 2's strategies ask the process's context, which is made
-    once, so that both are told the same.
+    Call it before the first session or strategy. Sessions take their devices from their
+    configuration, but TensorFlow 2's strategies from the context of the process, which is made
+    once. So both get the same settings.
 
     Args:
         num_cpu_devices: logical CPU devices to make of the machine's cores.
-        num_gpus: how many of the visible cards to open, the first; no other is touched.
+        num_gpus: how many of the visible cards to open, counted from the first.
         gpu_memory_limits_mb: for each of these cards, the memory of each logical device
-            on it, in MB; empty where a card is one device.
-        one_thread_per_operation: several operations may still run at a time. TensorFlow
-            has one answer to that for the whole process, the first.
+            on it, in MB; empty if each card is one device.
+        one_thread_per_operation: run each operation on one thread; several operations may still
+            run at a time. The first call decides for the whole process.
     """
     config = tf.ConfigProto(allow_soft_placement=True)
-    # The graph as it is built is the graph that should run: rewriting it took a third of
-    # the time to the first step with 8 replicas, and made no step faster.
+    # Runs the graph as it was built: rewriting it took a third of the time to the first step with
+    # 8 replicas, and made no step faster.
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     if one_thread_per_operation:
         config.intra_op_parallelism_threads = 1
@@ -172,15 +173,15 @@ def session_config(*, num_cpu_devices: int = 1,
 
 
 def _set_threads_of_context(count: int) -> None:
-    """The same for a strategy, which may make the devices before the first session does."""
+    """Sets the threads for a strategy, which may make the devices before the first session does."""
     threading = tf.config.threading
     if threading.get_intra_op_parallelism_threads() != count:
-        with contextlib.suppress(RuntimeError):  # they are made, and serve any later run
+        with contextlib.suppress(RuntimeError):  # already made: later runs use them as they are
             threading.set_intra_op_parallelism_threads(count)
 
 
 def _set_visible_gpus_of_context(count: int) -> None:
-    with contextlib.suppress(RuntimeError):  # they are made, and serve any later run
+    with contextlib.suppress(RuntimeError):  # already made: later runs use them as they are
         tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:count], "GPU")
 
 
@@ -189,7 +190,7 @@ def _set_logical_devices(kind: str, memory_limits_mb: Sequence[Sequence[int]]) -
     for card, limits in zip(cards, memory_limits_mb):
         made = tf.config.experimental.get_virtual_device_configuration(card) or ()
         if len(made) >= len(limits):
-            continue  # they are made once in a process, and serve any later run with as many
+            continue  # already made, and enough of them: a process makes its devices once
         tf.config.experimental.set_virtual_device_configuration(
             card,
             [tf.config.experimental.VirtualDeviceConfiguration(memory_limit=limit)

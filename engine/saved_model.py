@@ -16,7 +16,7 @@ from engine import checkpoints, files
 from engine.errors import UserError
 
 GRAPH_FILE = "saved_model.pb"
-ASSETS = "assets.extra"  # what belongs to a SavedModel without being read by its graph
+ASSETS = "assets.extra"  # folder for files of a SavedModel that its graph does not read
 FLOAT_TYPES = ("float32", "float16")
 
 # 2.15 adds a second name to a variable's handle; the name of a custom gradient is known only to
@@ -34,6 +34,7 @@ Build = Callable[[], Signature]  # makes the model in the default graph, with ge
 
 
 def is_there(folder: str) -> bool:
+    """Whether a folder is a SavedModel."""
     return os.path.isfile(os.path.join(folder, GRAPH_FILE))
 
 

@@ -51,7 +51,7 @@ def define_flags(values: flags.FlagValues, cls: Type[Settings], *names: str) -> 
 
 
 def from_flags(values: flags.FlagValues, cls: Type[Settings]) -> Settings:
-    """The settings that the flags give; a setting that is no flag of the command has its default.
+    """The settings that the flags give; a setting without a flag in this command has its default.
 
     Raises:
         UserError: a value is out of its range.

@@ -1,4 +1,4 @@
-"""The original's flags for TPUs: accepted, so that its command lines work, and said to be unused."""
+"""Google's flags for TPUs: accepted, with a warning, so that its command lines still work."""
 
 from absl import flags
 
@@ -10,6 +10,7 @@ _IGNORED = ("iterations_per_loop", "tpu_name", "tpu_zone", "gcp_project", "maste
 
 
 def define(values: flags.FlagValues) -> None:
+    """Defines the flags for TPUs."""
     flags.DEFINE_bool("use_tpu", False, "Not supported; must be false.", flag_values=values)
     flags.DEFINE_integer("iterations_per_loop", 1000, "TPU only; ignored.", flag_values=values)
     flags.DEFINE_string("tpu_name", None, "TPU only; ignored.", flag_values=values)

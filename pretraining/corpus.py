@@ -17,8 +17,8 @@ from tokenization import BatchTokenizer
 
 _CHUNK_CHARACTERS = 1 << 18  # of text that a process tokenizes at a time
 _BLOCK_SENTENCES = 1 << 20  # that are looked at in one go for where documents begin
-# Shares of [UNK]. If the vocabulary is of another language or casing than the text, most
-# tokens are [UNK].
+# Shares of [UNK]: if the vocabulary has another language or casing than the text, most tokens
+# are [UNK].
 _UNKNOWN_WARNING, _UNKNOWN_ERROR = 0.05, 0.5
 
 # Where the words of a run of ideographs begin: bool [len(run)].
@@ -37,7 +37,7 @@ class Corpus(NamedTuple):
 
     @property
     def word_starts(self) -> Optional[np.ndarray]:
-        """Whether a word begins at each id; None if it is the vocabulary that tells."""
+        """Whether a word begins at each id; None if the vocabulary tells it (##...)."""
         return self.sentences.flat("word_starts") if "word_starts" in self.sentences else None
 
     @property

@@ -78,6 +78,7 @@ class Settings(NamedTuple):
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
 
     def define(kind, name, default, *arguments, **limits):
@@ -124,6 +125,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def main(flag_values: flags.FlagValues) -> None:
+    """Checks the flags, then makes the files, unless they are there already."""
     settings = _settings(flag_values)
     tokenizer = vocabulary.load_tokenizer(
         flag_values.vocab_file, settings.do_lower_case, needs_mask=True)

@@ -38,6 +38,7 @@ _SHOWN_WORDS = 10
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
 
     def define(kind, name, default, text, **limits):
@@ -64,6 +65,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def main(flag_values: flags.FlagValues) -> None:
+    """Trains a vocabulary, or extends one, as the flags ask."""
     if flag_values.extend_vocab:
         extend(flag_values)
         return

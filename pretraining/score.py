@@ -43,6 +43,7 @@ _CHUNK_CHARACTERS = 2**16  # scored at a time
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
     model_flags.define(values, "the model, which has a masked-LM head")
     flags.DEFINE_integer("max_seq_length", 128, "Longest input in tokens; longer lines are cut.",
@@ -66,6 +67,7 @@ class Line(NamedTuple):
     num_words: int  # or WordPieces, if each is masked alone
 
     def json(self) -> str:
+        """The line of the output: perplexity, tokens and their probabilities."""
         perplexity = None
         if self.tokens:
             # e^710 is more than a float holds.
@@ -85,6 +87,7 @@ class Text(NamedTuple):
 
     @classmethod
     def of(cls, lines: List[str], encoding: Encoding, *, whole_words: bool) -> "Text":
+        """Tokenizes lines; with `whole_words` all WordPieces of a word are masked together."""
         ids, lengths = encoding.tokenizer.encode_batch(lines)
         longest = encoding.max_seq_length - 2  # [CLS] and [SEP]
         in_line = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -122,6 +125,7 @@ class Text(NamedTuple):
         return Source(parts[self.part_of] + 2, fetch, encoding.max_seq_length)
 
     def lines(self, losses: np.ndarray, encoding: Encoding) -> Iterator[Line]:
+        """The lines again, with the loss of each token, from `losses` [T]."""
         tokens = encoding.tokenizer.convert_ids_to_tokens(self.ids.tolist())
         ends = np.cumsum(self.line_lengths)
         for start, end in zip(ends - self.line_lengths, ends):

@@ -81,7 +81,8 @@ FORMATS: Mapping[str, Callable[[str, int], Iterator[Sentence]]] = {
     "sentences": _lines, "paragraphs": _paragraphs, "pairs": _pairs}
 
 _CLOSING = "\"'”’»」』）)\\]】》"
-# No space follows Chinese marks. A space and no small letter follow Western ones (“Who?” he said.).
+# Chinese marks need no space after them. Western ones are followed by a space, and not by a small
+# letter (“Who?” he said.).
 # A sequence of marks is matched only from its beginning, so that a long one is scanned once.
 _END = re.compile(rf"[。！？；…]+[{_CLOSING}]*|(?<![.!?])[.!?]+[{_CLOSING}]*(?=\s+[^\sa-z])")
 # A period after these is part of the word; so is one after an initial.

@@ -13,7 +13,7 @@ WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 _SPECIAL = ("[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _UNUSED = re.compile(r"\[unused\d+\]")
-# The share of the vocabulary for single characters. In large scripts the rarest become [UNK].
+# The share of the vocabulary for single characters. In scripts with more, the rarest are [UNK].
 _ALPHABET_SHARE = 0.5
 
 

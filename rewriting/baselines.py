@@ -34,6 +34,7 @@ a masked-LM head, by their probability; prints a table.
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
     flags.DEFINE_string("slots_file", None, "Slots with phrases, in a format of rewriting.run.",
                         flag_values=values)
@@ -71,7 +72,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def by_length(slots: List[SlotExample]) -> np.ndarray:
-    """A higher score the nearer a phrase's length is to the mean length of the clauses around."""
+    """The score by length: higher if the phrase is about as long as the clauses around its slot."""
     scores = []
     for slot in slots:
         around = [*clauses(slot.before), *clauses(slot.after)]

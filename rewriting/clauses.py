@@ -48,6 +48,7 @@ def clauses(text: str) -> List[str]:
 
 
 def count_words(text: str) -> int:
+    """The number of words of a text; see `words`."""
     return len(words(text))
 
 

@@ -25,6 +25,7 @@ class ConstrainedWord:
         self._pattern = re.compile(start + re.escape(word) + end, re.IGNORECASE)
 
     def is_in(self, text: str) -> bool:
+        """Whether a text has the word."""
         return self._pattern.search(unicodedata.normalize("NFC", text)) is not None
 
 

@@ -59,6 +59,7 @@ class Options(NamedTuple):
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
     flags.DEFINE_multi_string("input_file", None, "A file of texts; may be given several times.",
                               flag_values=values)

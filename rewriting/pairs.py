@@ -34,6 +34,7 @@ def check_vocabulary(encoding: Encoding) -> None:
 
 
 def context_columns(encoding: Encoding) -> Dict[str, Column]:
+    """The columns of a store for what `encode_contexts` returns."""
     return {name: Column(encoding.id_dtype, ragged=True) for name in ("before", "after")}
 
 

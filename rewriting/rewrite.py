@@ -44,6 +44,7 @@ _WITHOUT_EFFECT = ("output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "rep
 
 
 def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
     values = flags.FlagValues()
     flags.DEFINE_string("output_dir", None, "Where the model was trained.", flag_values=values)
     flags.DEFINE_string("pool_file", None, "The phrases: lines, or a column of a table.",

@@ -55,6 +55,7 @@ class StandardOutput:
         sys.stdout.write(header)
 
     def append(self, text: str, num_rows: int, digest: str) -> None:
+        """Writes the lines that `num_rows` more texts have become."""
         sys.stdout.write(text)
         sys.stdout.flush()
         self.num_rows += num_rows

@@ -24,6 +24,7 @@ class Rewrite(NamedTuple):
 
     @property
     def text(self) -> str:
+        """The text with the phrase in the slot."""
         return self.slot.filled(self.phrase)
 
 

@@ -30,6 +30,7 @@ class SlotExample(NamedTuple):
 
     @classmethod
     def of_slot(cls, slot: Slot, negatives: Iterable[str]) -> "SlotExample":
+        """An example whose first phrase is the slot's own clause."""
         return cls(slot.before, slot.after, (slot.clause, *negatives), 1)
 
 

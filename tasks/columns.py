@@ -1,4 +1,4 @@
-"""Finds the columns of a user's file: those given by flags; the others are detected.
+"""Finds the columns of a user's file: flags give some, the others are detected.
 
 Detection goes by the names of the columns, then by the values in the first rows.
 """

@@ -34,18 +34,18 @@ class TrainingSet(abc.ABC):
 
     @abc.abstractmethod
     def __len__(self) -> int:
-        """The number of examples, as batch sizes count them."""
+        """The number of examples, in the units that batch sizes count."""
 
     @abc.abstractmethod
     def source(self, *, with_labels: bool) -> Source:
-        """What the engine reads batches from."""
+        """The source of the engine's batches."""
 
 
 class TextSet(TrainingSet):
     """The examples of one file, tokenized. Made by `load_texts` and `encode_texts`.
 
     Args:
-        content_hash: of the file and what is read of it.
+        content_hash: identifies the file and the columns that are read.
     """
 
     def __init__(self, records: store.Records, kind: label_types.Kind, content_hash: str,
@@ -61,10 +61,12 @@ class TextSet(TrainingSet):
 
     @property
     def labels(self) -> np.ndarray:
+        """The labels of all examples, [n] or [n, classes]."""
         return self.kind.targets(self.records, slice(None))
 
     @property
     def has_pairs(self) -> bool:
+        """Whether any example has a second text."""
         first = self.records.scalars("first_segment_length")
         return bool((self.records.lengths("input_ids") > first).any())
 

@@ -1,4 +1,4 @@
-"""Data processors with Google's interface: classes of the user's that read the examples."""
+"""Data processors with Google's interface: users' own classes that read examples."""
 
 import functools
 import hashlib

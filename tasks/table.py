@@ -58,18 +58,22 @@ class Task(NamedTuple):
 
     @property
     def kind(self) -> label_types.Kind:
+        """What a label is."""
         return self.target.kind
 
     @property
     def labels(self) -> Tuple[str, ...]:
+        """The names of the classes; empty for a regression."""
         return self.target.labels
 
     @property
     def label_separator(self) -> str:
+        """What separates the labels of an example; empty if it has exactly one."""
         return self.target.label_separator
 
     @property
     def metrics(self) -> Tuple[scores.Metric, ...]:
+        """The metrics of an evaluation; by default the first chooses the best checkpoint."""
         return self.target.metrics
 
 

@@ -38,7 +38,7 @@ class Job(NamedTuple):
     encoding: Encoding
     devices: Devices
     settings: RunSettings
-    data_dir: str = ""  # that the task's files are relative to
+    data_dir: str = ""  # the directory that the task's files are relative to
 
     @property
     def forward(self) -> Forward:

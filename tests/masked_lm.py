@@ -67,5 +67,5 @@ class OneAtATime:
         return self
 
     def scores(self, ids, position: int) -> np.ndarray:
-        """Of every id of the vocabulary at one position."""
+        """The scores of all ids of the vocabulary at one position."""
         return self._session.run(self._scores, {self._ids: [ids]})[position]

@@ -67,7 +67,7 @@ def test_what_one_batch_began_accumulation_ends(tiny_model, source, tmp_path, mo
 
 def test_micro_batches_and_steps_drop_different_values_and_runs_of_a_seed_the_same(
         tiny_model, source, tmp_path):
-    """Of one example again and again, all differences are dropout's."""
+    """All batches hold the same example, so that all differences come from dropout."""
     same = batches.Source(
         lengths=source.lengths[:1].repeat(64), max_length=source.max_length,
         fetch=lambda indices, length: source.fetch(np.zeros(len(indices), np.int64), length))

@@ -31,7 +31,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def flags(data_dir, tiny_classifier, tmp_path_factory):
-    """Of a stage of 6 steps on two replicas."""
+    """The flags of a stage of 6 steps on two replicas."""
     return dict(task_name="cola", data_dir=data_dir, teacher=tiny_classifier, do_train=True,
                 store_dir=tmp_path_factory.mktemp("store"), max_seq_length=LONGEST,
                 train_batch_size=4, num_cpu_replicas=2, num_train_epochs=1, learning_rate=1e-3)

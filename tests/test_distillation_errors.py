@@ -12,7 +12,7 @@ from distillation import compare, run
 
 @pytest.fixture
 def flags(tiny_classifier, tmp_path):
-    """Of a first stage that would work."""
+    """The flags of a first stage that would work."""
     return dict(stage="intermediate", task_name="cola", teacher=tiny_classifier,
                 data_dir=write_cola(tmp_path / "cola", train=48, dev=9), student="1,16,2,32",
                 do_train=True, num_cpu_replicas=2, train_batch_size=4, max_seq_length=24,

@@ -20,13 +20,13 @@ def log_sigmoid(x):
 
 
 def attention_formula(student, teacher):
-    """Of examples without padding: [heads, length, length] each."""
+    """The loss of examples without padding; each is [heads, length, length]."""
     return np.mean([((s - t)**2).sum() / (len(s) * s.shape[1]**2)
                     for s, t in zip(student, teacher)])
 
 
 def hidden_formula(student, teacher):
-    """Of examples without padding: [length, hidden] each."""
+    """The loss of examples without padding; each is [length, hidden]."""
     return np.mean([((s - t)**2).sum() / s.size for s, t in zip(student, teacher)])
 
 
@@ -56,7 +56,7 @@ def mask_to(length):
 
 
 def value_and_gradients(loss, student, teacher, *arguments):
-    """Of float64 arrays, computed in float32."""
+    """The loss of float64 arrays and its gradients, computed in float32."""
     inputs = [tf.placeholder(tf.float32, [None] * array.ndim) for array in (student, teacher)]
     value = loss(*inputs, *arguments)
     gradients = tf.gradients(value, inputs)

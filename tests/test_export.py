@@ -58,7 +58,7 @@ def exported(request, tiny_model, tmp_path_factory):
 
 
 def cola_flags(directory):
-    """Of a run on CoLA with a dev set."""
+    """The flags of a run on CoLA with a dev set."""
     return {"task_name": "cola", "data_dir": write_cola(directory, train=16, dev=9)}
 
 

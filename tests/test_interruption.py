@@ -21,7 +21,7 @@ STEPS = 60
 
 @pytest.fixture(scope="module")
 def flags(tiny_model, tmp_path_factory):
-    """Of a run of 60 steps with dropout on two replicas, each saved, some evaluated."""
+    """The flags of 60 steps with dropout on two replicas; all are saved, some evaluated."""
     directory = tmp_path_factory.mktemp("interruption")
     config = {**tiny_model.config().to_dict(), "hidden_dropout_prob": 0.1}
     (directory / "config.json").write_text(json.dumps(config))

@@ -42,7 +42,7 @@ def test_a_training_with_dropout_is_the_same(
 
 
 def gradients_and_kept_bytes(config, features, recompute):
-    """Of a step: its gradients, and the bytes that go from the layers to their gradients."""
+    """The gradients of a step, and the bytes that go from the layers to their gradients."""
     with tf.Graph().as_default() as graph, tf.Session(
             config=runtime.session_config()) as session:
         model = modeling.BertModel(

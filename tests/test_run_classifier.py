@@ -19,7 +19,7 @@ TRAIN, DEV, TEST = 48, 21, 13
 
 @pytest.fixture(scope="module")
 def base_flags(tiny_model: TinyModel, tmp_path_factory):
-    """Of a command that trains 6 steps of 8 examples."""
+    """The flags of a command that trains 6 steps of 8 examples."""
     data_dir = write_cola(
         tmp_path_factory.mktemp("cola"), train=TRAIN, dev=DEV, test=TEST)
     return dict(

@@ -22,7 +22,7 @@ STEPS = 12
 
 @pytest.fixture(scope="module")
 def flags(tiny_model, tmp_path_factory):
-    """Of a run of 12 steps on two replicas, evaluated after 4, 8 and 12."""
+    """The flags of a run of 12 steps on two replicas, evaluated after 4, 8 and 12."""
     directory = tmp_path_factory.mktemp("selection")
     return dict(
         tiny_model._asdict(), task_name="cola",

@@ -92,7 +92,7 @@ def optimizer_of(model, kind, learning_rate):
 
 
 def train(model, tokenizer, texts, labels, args):
-    """Returns examples/s, the first 10 steps left out."""
+    """Returns examples/s, without the first 10 steps."""
     num_steps = int(args.max_steps or len(texts) * args.epochs / args.batch_size)
     optimizer = optimizer_of(model, args.optimizer, args.learning_rate)
     schedule = get_linear_schedule_with_warmup(optimizer, int(num_steps * 0.1), num_steps)

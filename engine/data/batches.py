@@ -47,7 +47,8 @@ class Source(NamedTuple):
         max_length: the largest length of a batch.
         dynamic_padding: pad to the longest record of the global batch; False pads
             every batch to `max_length`.
-        length_multiple: pad to a multiple of so many tokens.
+        length_multiple: lengths of batches are rounded up to a multiple of this, within
+            `max_length`.
         buckets: the allowed lengths of batches, ascending; None allows every multiple of
             `length_multiple`.
         fetch_for_step: replaces `fetch` in training if features change from epoch to epoch or
@@ -63,11 +64,11 @@ class Source(NamedTuple):
     fetch_for_step: Optional[Callable[[np.ndarray, np.ndarray, int], Features]] = None
 
     def padded_length(self, indices: np.ndarray) -> int:
-        """Length of the batch of these records: the same for every replica that shares it."""
+        """The length of a batch of these records, the same on all replicas that share it."""
         return int(self.padded_lengths(indices).max())
 
     def padded_lengths(self, indices: Union[slice, np.ndarray] = slice(None)) -> np.ndarray:
-        """The length of a batch that holds one of these records alone, for each, [n]."""
+        """For each of these records, the length of a batch that holds only that record, [n]."""
         lengths = self.lengths[indices]
         if not self.dynamic_padding:
             return np.full(len(lengths), self.max_length)
@@ -131,7 +132,7 @@ class InferenceFeed:
     """
 
     def __init__(self, source: Source, num_replicas: int, num_ready: int):
-        """`num_ready`: how many steps to prefetch."""
+        """`source` is any set with the features of all; `num_ready` steps are prefetched."""
         self.source = source
         self.batches: Sequence[InferenceBatch] = []
         self._num_replicas = num_replicas
@@ -140,8 +141,8 @@ class InferenceFeed:
     def dataset(self) -> tf.data.Dataset:
         """One element per step: its number, and a tuple with the features of each replica.
 
-        A replica cannot run on no examples: one without gets an example of another replica,
-        and its prediction is dropped.
+        A replica cannot run without examples. If there are too few in a step, it gets one of
+        another replica's, and the prediction is dropped.
         """
         names, dtypes, shapes = _signature(
             self.source.fetch(np.zeros(1, np.int64), self.source.max_length))

@@ -10,8 +10,8 @@ from typing import List, NamedTuple, Tuple
 
 import numpy as np
 
-# Batches that are formed together, so that examples of similar length share a batch. A larger
-# window wastes less on padding, and shuffles less.
+# The number of batches that are formed together, so that examples of similar length share a batch.
+# A larger window wastes less on padding, and shuffles less.
 WINDOW_BATCHES = 50
 
 
@@ -46,7 +46,10 @@ class TrainingPlan:
         return self._window_of(step)[1]
 
     def ends_epoch(self, num_steps: int) -> bool:
-        """Whether an epoch ends after so many steps; a straddling batch belongs to the next one."""
+        """Whether an epoch ends after `num_steps` steps.
+
+        A batch that straddles two epochs belongs to the later one.
+        """
         epoch = -(-num_steps * self._global_batch_size // len(self._lengths))
         return self._first_step_of(epoch) == num_steps
 

@@ -18,8 +18,8 @@ from engine import files
 
 FORMAT_VERSION = 1
 
-# One value per record: an array [n]. Any number per record: all values of the n
-# records one after the other, and the number of each, [n].
+# ScalarChunk has one value per record, [n]. RaggedChunk has any number per record: the values of
+# all n records, one record after the other, and the number of values of each record, [n].
 ScalarChunk = np.ndarray
 RaggedChunk = Tuple[np.ndarray, np.ndarray]
 Chunk = Mapping[str, Union[ScalarChunk, RaggedChunk]]
@@ -27,7 +27,7 @@ Chunk = Mapping[str, Union[ScalarChunk, RaggedChunk]]
 
 class Column(NamedTuple):
     """What a store holds under one name."""
-    dtype: str  # NumPy's name of it: "uint16", "float32", ...
+    dtype: str  # its name in NumPy: "uint16", "float32", ...
     ragged: bool  # True: any number of values per record; False: exactly one
 
 
@@ -35,7 +35,7 @@ class Records:
     """Records by index, over the flat arrays of their columns, in memory or memory-mapped.
 
     Args:
-        num_records: how many there are.
+        num_records: the number of records.
         values: for each column, the values of all records, one after the other.
         offsets: for each ragged column, where each record's values begin, and the end, [n + 1].
     """
@@ -83,9 +83,9 @@ class Records:
         return self._values[name][indices]
 
     def values(self, name: str, indices: Union[slice, np.ndarray] = slice(None)) -> RaggedChunk:
-        """The values of a ragged column in these records, flat, and the number of each.
+        """The values of a ragged column in these records, flat, and the number for each record.
 
-        For a slice of consecutive records nothing is copied.
+        Nothing is copied if `indices` is a slice without a step.
         """
         if isinstance(indices, slice) and indices.step is None:
             first, last, _ = indices.indices(len(self))
@@ -106,7 +106,7 @@ class Records:
 
 
 class Store(Records):
-    """A finished store, memory-mapped. `facts` is what `open_or_build` kept about the whole."""
+    """A finished store, memory-mapped. `facts` are JSON values that were stored with it."""
 
     def __init__(self, directory: str):
         self.directory = directory

@@ -21,10 +21,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def output_format(path: Optional[str], given: Optional[str]) -> str:
-    """The format of an output: the one given, or else by the file's extension, or tsv.
+    """The format of an output: the one given, else that of the file's extension, else tsv.
 
     Raises:
-        UserError: the extension is that of CSV, which is only read.
+        UserError: the extension is .csv; CSV can be read, but not written.
     """
     extension = os.path.splitext(path or "")[1].lower()
     if extension == ".csv" and not given:

@@ -12,7 +12,7 @@ from engine import checkpoints, interruption
 from engine.training.evaluations import Evaluations
 
 
-# Names of files.atomic_path, and of TensorFlow for its state file, checkpoints and their folders.
+# Temporary names: those of files.atomic_path, and TensorFlow's for its state file and checkpoints.
 _TEMPORARY = re.compile(r".*\.tmp-\d+|checkpoint\.tmp[0-9a-f]+|.*\.tempstate\d+"
                         r"|model\.ckpt-\d+_temp(_[0-9a-f]+)?")
 _DATA = re.compile(r"(model\.ckpt-\d+)\.data-\d{5}-of-\d{5}")
@@ -65,18 +65,22 @@ class SaveHook(tf.train.SessionRunHook):
         self._signals = signals
         self._evaluations = evaluations
         self._is_evaluated = is_evaluated
-        self.step = self.saved_step = 0  # the last step done; that of the newest checkpoint
+        # The last step done, and the step of the newest checkpoint.
+        self.step = self.saved_step = 0
 
     def begin(self) -> None:
+        """Finds the global step in the graph."""
         self._global_step = tf.train.get_global_step()
 
     def after_create_session(self, session, coord) -> None:
+        """Reads the step to start from; from here on, signals wait for the end of a step."""
         self._saver, = tf.get_collection(tf.GraphKeys.SAVERS)
         self._remove_surplus()
         self.step = self.saved_step = int(session.run(self._global_step))
         self._signals.hold()  # from now on, a signal must not lose the steps done
 
     def after_run(self, run_context, run_values) -> None:
+        """Saves and evaluates if the step is due; stops after a signal or on early stopping."""
         # Counted here, because a fetch of the global step may run before or after its increment.
         self.step += 1
         if self.step % self._every_steps == 0:
@@ -89,6 +93,7 @@ class SaveHook(tf.train.SessionRunHook):
             run_context.request_stop()
 
     def end(self, session) -> None:
+        """Saves the last step."""
         self._save(session)
 
     def _save(self, session) -> None:

@@ -33,7 +33,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     SIGTERM and Ctrl-C end the training after the current step, with a checkpoint.
 
     Args:
-        init_checkpoint: initializes those of a new run's variables that it has.
+        init_checkpoint: the initial values of a new run; variables that it lacks are drawn.
         evaluations: evaluates checkpoints during the training; None for no evaluations.
 
     Raises:
@@ -152,14 +152,14 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             loss_scale=loss_scale)
         _skip_report_of_uninitialized_variables()
         _report(loss)
-        # Estimator ends a training whose loss is not a number, also if the step was skipped for
-        # that. It gets a loss that always is; `LossCheck` looks at the true one.
+        # Estimator ends a training if the loss is not a number, even if the step was skipped for
+        # that reason. So it gets a loss of 0; `LossCheck` looks at the true one.
         return tf.estimator.EstimatorSpec(mode, loss=tf.zeros_like(loss), train_op=train_op)
     return model_fn
 
 
 def _report(loss: tf.Tensor) -> None:
-    """Leaves the mean of the replicas' losses where hooks find it."""
+    """Adds the mean of the replicas' losses to the collection in which hooks look for it."""
     def add_mean(strategy: tf.distribute.Strategy, losses) -> None:
         tf.add_to_collection(progress_hook.LOSS, strategy.reduce(
             tf.distribute.ReduceOp.MEAN, losses, axis=None))
@@ -186,7 +186,7 @@ def _dropout_seed(seed: int, global_step: tf.Variable,
 
 
 def _skip_report_of_uninitialized_variables() -> None:
-    """Skips Estimator's check that all variables are initialized, which is always true here.
+    """Skips Estimator's check that all variables are initialized, since here they always are.
 
     This saves a node per variable and replica, and running them twice at start-up.
     """

@@ -1,4 +1,4 @@
-"""A loss that is not finite ends a training; with mixed precision its step is skipped."""
+"""Ends a training whose loss is not finite. (Mixed precision skips such a step instead.)"""
 
 import math
 
@@ -12,8 +12,8 @@ from engine.training import progress_hook
 class LossCheck(tf.train.SessionRunHook):
     """Ends the training with the first step whose loss is not finite.
 
-    Not for float16, where a step that overflows is one to skip. To stand before the hooks that
-    write: nothing of that step is to be kept.
+    Not for float16, where a step that overflows is skipped. It must come before the hooks that
+    write, so that nothing of that step is kept.
     """
 
     def __init__(self, output_dir: str, first_step: int):
@@ -21,12 +21,15 @@ class LossCheck(tf.train.SessionRunHook):
         self._step = first_step
 
     def begin(self) -> None:
+        """Finds the loss in the graph."""
         self._loss = progress_hook.step_values()["loss"]
 
     def before_run(self, run_context):
+        """Asks for the loss of the step."""
         return tf.train.SessionRunArgs(self._loss)
 
     def after_run(self, run_context, run_values) -> None:
+        """Raises a UserError if the loss of the step is not finite."""
         self._step += 1
         if math.isfinite(run_values.results):
             return

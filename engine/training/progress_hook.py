@@ -35,7 +35,7 @@ def step_values() -> Dict[str, tf.Tensor]:
 
 
 class TrainingProgress(tf.train.SessionRunHook):
-    """Shows the step, the loss, the learning rate, the examples/s of all replicas, the time left.
+    """Shows the step, loss, learning rate, examples/s over all replicas and time left.
 
     The loss is the mean since the last time it was shown. Use it as a context manager around the
     training, so that the bar is removed before an error is printed.
@@ -59,12 +59,15 @@ class TrainingProgress(tf.train.SessionRunHook):
         self._bar.close()
 
     def begin(self) -> None:
+        """Finds the values to show in the graph."""
         self._fetches = step_values()
 
     def before_run(self, run_context):
+        """Asks for the values of the step."""
         return tf.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context, run_values) -> None:
+        """Counts the step; shows the values at the first and last step, and at intervals."""
         self._step += 1
         self._losses.append(run_values.results["loss"])
         self._skipped_steps += not np.isfinite(run_values.results["gradient_norm"])
@@ -74,6 +77,7 @@ class TrainingProgress(tf.train.SessionRunHook):
             self._show(run_values.results["learning_rate"])
 
     def end(self, session) -> None:
+        """Logs the skipped steps and the loss scale, if there are any."""
         if self._skipped_steps:
             log.warn(f"{self._skipped_steps} steps were skipped: their gradients were not finite")
         if self._loss_scale:

@@ -1,8 +1,8 @@
 """A training run from start to finish, for every training command.
 
-Refuses the output directory of another run, resumes an earlier process of the same run, does an
-evaluation that a kill interrupted, removes results of earlier models, logs what is about to be
-trained, writes the run's record, and trains.
+Refuses the output directory of another run, resumes an interrupted run, makes up for an evaluation
+that was interrupted, removes results of earlier models, logs what is about to be trained, writes
+the run's record, and trains.
 """
 
 import glob
@@ -29,7 +29,7 @@ class Run(NamedTuple):
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
     # Called before the first step; writes the model's files other than the checkpoints.
     save_description: Callable[[], None] = lambda: None
-    result_files: Sequence[str] = ()  # patterns of results to remove, as they will be outdated
+    result_files: Sequence[str] = ()  # patterns of result files, which a training makes outdated
 
 
 def train(run: Run) -> None:

@@ -12,7 +12,8 @@ from engine.training import settings as run_settings
 
 _FILE = "run.json"
 
-GLOBAL_BATCH_SIZE = "global batch size"  # in the settings; it changes the order of the examples
+# The name of the global batch size in the settings; it determines the order of the examples.
+GLOBAL_BATCH_SIZE = "global batch size"
 
 
 class Record(NamedTuple):
@@ -37,8 +38,8 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
     """Refuses an output directory that belongs to a run with other facts.
 
     Args:
-        facts: to compare with the record. They may be fewer than the record has: to evaluate a
-            model, its training data is not needed.
+        facts: to compare with the record. Some may be missing: for an evaluation, for example,
+            the training data need not be known.
 
     Raises:
         UserError: names the first difference.
@@ -88,7 +89,7 @@ def check_training(output_dir: str, record: Record, *, num_train_steps: int,
 
 @contextlib.contextmanager
 def recording(output_dir: str, record: Record) -> Iterator[None]:
-    """Writes the record of the training within; removes it if that saves no checkpoint."""
+    """A context for a training: writes its record, and removes it if no checkpoint was saved."""
     path = os.path.join(output_dir, _FILE)
     files.write_json(path, record._asdict())
     try:

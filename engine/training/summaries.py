@@ -28,11 +28,11 @@ History = Dict[str, List[Tuple[int, float]]]  # name -> (step, value), by step
 
 
 class TrainingSummaries(tf.train.SessionRunHook):
-    """Writes points, each about the steps since the previous point, over all replicas.
+    """Writes points of the curves; each covers the steps since the previous point, on all replicas.
 
     loss, gradient_norm: the means of the finite values.
     learning_rate: of the last step's update, that is, the schedule's value at `step - 1`.
-    examples_per_second: not for a process's first point, whose time includes the set-up.
+    examples_per_second: missing in a process's first point, whose time includes the set-up.
     padding_share: the share of padding in the tokens of the global batches.
     loss_scale, skipped_steps: only with mixed precision; the last step's loss scale, and the
         number of skipped steps.
@@ -61,9 +61,11 @@ class TrainingSummaries(tf.train.SessionRunHook):
             self._writer.close()
 
     def begin(self) -> None:
+        """Finds the values to write in the graph."""
         self._fetches = progress_hook.step_values()
 
     def after_create_session(self, session, coord) -> None:
+        """Opens the event file and marks the start of a session in it."""
         # Not earlier, so that a refused run leaves no file.
         self._writer = _writer(self._output_dir)
         # On this event, TensorBoard and `read_history` drop the points that an interrupted run
@@ -72,9 +74,11 @@ class TrainingSummaries(tf.train.SessionRunHook):
             tf.SessionLog(status=tf.SessionLog.START), self._step + 1)
 
     def before_run(self, run_context):
+        """Asks for the values of the step."""
         return tf.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context, run_values) -> None:
+        """Collects the values of the step; writes a point if one is due."""
         indices = self._plan.global_batch(self._step)
         self._results.append(run_values.results)
         self._examples += len(indices)
@@ -122,7 +126,7 @@ def write_evaluation(output_dir: str, metrics: Mapping[str, float], global_step:
 def read_history(directory: str) -> History:
     """The curves in the event files of a directory.
 
-    Of steps that a resumed run repeated, the later values count.
+    If a resumed run has repeated a step, its later values count.
     """
     curves: Dict[str, Dict[int, float]] = {}
     paths = glob.glob(os.path.join(glob.escape(directory), "events.out.tfevents.*"))

@@ -11,7 +11,7 @@ from engine.data.plan import TrainingPlan
 
 
 class CompilationLog(tf.train.SessionRunHook):
-    """Logs each step with a new length, and at the end all lengths.
+    """Logs each step that has a new length, and at the end all lengths.
 
     Batches differ only in their length, and each replica compiles a new one in the step in which
     it first occurs (`runtime.prepare_xla`).
@@ -24,9 +24,11 @@ class CompilationLog(tf.train.SessionRunHook):
         self._lengths: List[int] = []
 
     def before_run(self, run_context) -> None:
+        """Starts the clock."""
         self._start = time.time()
 
     def after_run(self, run_context, run_values) -> None:
+        """Logs the step if its batch has a length that did not occur before."""
         length = self._source.padded_length(self._plan.global_batch(self._step))
         self._step += 1
         if length not in self._lengths:
@@ -35,6 +37,7 @@ class CompilationLog(tf.train.SessionRunHook):
                      f"took {time.time() - self._start:.1f} s")
 
     def end(self, session) -> None:
+        """Logs all lengths that occurred."""
         count = len(self._lengths)
         log.info(f"XLA compiled the layers for {count} {'length' if count == 1 else 'lengths'} in "
                  f"{self._step - self._first_step} steps: "
