@@ -65,7 +65,7 @@ def test_in_float16_the_step_is_skipped_and_counted(
 
     def run(steps):
         return train(tiny_model, source, 2, settings(
-            tmp_path / str(steps), 4, num_train_steps=steps, fp16=True,
+            tmp_path / str(steps), 4, num_train_steps=steps, precision="float16",
             gradient_accumulation_steps=2), forward=losing(tiny_model, float("nan"), replica=1))
     before, after = run(3), run(4)
     assert "1 steps were skipped" in capsys.readouterr().err

@@ -41,8 +41,6 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
             finite.
         Interrupted: SIGTERM or Ctrl-C.
     """
-    if settings.precision == FLOAT16 and devices.kind == "CPU":
-        log.warn("--precision=float16 is not faster on the CPU; it is for GPUs with tensor cores")
     os.makedirs(output_dir, exist_ok=True)
     checkpoint_hook.remove_leftovers(output_dir)
     earlier = checkpoints.latest(output_dir)
@@ -66,9 +64,6 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
             first_step=first_step, last_step=schedule.num_train_steps)
 
     initial_values = checkpoints.InitialValues(None if earlier else init_checkpoint, settings.seed)
-    estimator = tf.estimator.Estimator(
-        _model_fn(forward, initial_values, settings, schedule),
-        config=_run_config(devices, settings, output_dir))
     curves = summaries.TrainingSummaries(
         output_dir, source, plan, first_step=first_step, num_train_steps=schedule.num_train_steps,
         save_checkpoints_steps=settings.save_checkpoints_steps)
@@ -86,13 +81,16 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
 
     with signals, curves, progress, memory.explained(
             lambda: _describe_step(saver.step or first_step, source, plan, settings, output_dir)):
-        _run(estimator, input_fn, hooks, signals, saver, schedule.num_train_steps, output_dir)
+        _run(_model_fn(forward, initial_values, settings, schedule), input_fn, hooks, signals,
+             saver, schedule.num_train_steps, _run_config(devices, settings, output_dir))
 
 
-def _run(estimator: tf.estimator.Estimator, input_fn: Callable[[], tf.data.Dataset],
+def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
          hooks: Sequence[tf.train.SessionRunHook], signals: interruption.Deferred,
-         saver: checkpoint_hook.SaveHook, num_train_steps: int, output_dir: str) -> None:
+         saver: checkpoint_hook.SaveHook, num_train_steps: int,
+         config: tf.estimator.RunConfig) -> None:
     """Trains to the end; raises Interrupted after the step in which a signal was received."""
+    estimator = tf.estimator.Estimator(model_fn, config=config)
     try:
         estimator.train(input_fn, hooks=hooks, max_steps=num_train_steps)
     except interruption.Interrupted:
@@ -100,7 +98,7 @@ def _run(estimator: tf.estimator.Estimator, input_fn: Callable[[], tf.data.Datas
             raise
     if signals.received:
         raise interruption.Interrupted(
-            signals.received, f"{output_dir} has a checkpoint at step {saver.saved_step} of "
+            signals.received, f"{config.model_dir} has a checkpoint at step {saver.saved_step} of "
             f"{num_train_steps}; the same command resumes from there")
 
 
