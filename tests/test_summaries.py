@@ -170,7 +170,7 @@ def test_points_of_a_run_that_died_are_void_where_the_next_one_has_none(tmp_path
 
 
 def test_values_that_are_not_finite_have_no_point(tiny_model, source, tmp_path):
-    """The loss of step 3 is infinite; its gradient is not finite either."""
+    """The loss of step 3 is infinite, and its gradient: in float16, a step to skip."""
     forward = classifier.forward_of(tiny_model.config(), 2)
 
     def poisoned(features, mode):
@@ -178,7 +178,8 @@ def test_values_that_are_not_finite_have_no_point(tiny_model, source, tmp_path):
         factor = tf.where(tf.equal(tf.train.get_global_step(), 2), float("inf"), 1.0)
         return Outputs(outputs.loss * factor, outputs.predictions)
 
-    train(tiny_model, source, REPLICAS, settings(tmp_path, 8, num_train_steps=4),
+    train(tiny_model, source, REPLICAS, settings(tmp_path, 8, num_train_steps=4,
+                                                   precision="float16"),
           forward=poisoned)
     history = summaries.read_history(str(tmp_path))
     for name in NAMES:
