@@ -35,10 +35,10 @@ class TrainingSettings:
         1.0, "Factor from the learning rate of a layer to that of the layer below it; the output "
         "layers have --learning_rate, and the embeddings have the lowest.", between=(0.01, 1))
     precision: str = setting(
-        TF32, "Precision of matrix products. tf32: TensorFlow's default, float32 values of which "
-        "Ampere and newer GPUs multiply 10 bits of the mantissa, and other devices all. float32: "
-        "all bits on every device. float16: mixed precision with a dynamic loss scale, for GPUs "
-        "with tensor cores.", choices=PRECISIONS)
+        TF32, "Precision of matrix products. tf32: TensorFlow's default; Ampere and newer GPUs "
+        "round float32 factors to 11 bits, and other devices keep all 24. float32: all bits on "
+        "every device. float16: mixed precision with a dynamic loss scale, for GPUs with tensor "
+        "cores.", choices=PRECISIONS)
     recompute_layers: bool = setting(
         False, "Keep only the input of each encoder layer in memory, and compute the layer again "
         "for its gradient: less memory, more time, the same result.")
