@@ -106,8 +106,8 @@ def test_attention_drops_probabilities_and_its_gradient_knows():
 
 def test_places_have_seeds_of_their_own_whatever_the_number_of_layers():
     with tf.Graph().as_default(), tf.Session() as session:
-        places = session.run(modeling._seeds_of_places([5, 3], tf.constant([1, 2]), [0.0, 0.1]))
-        fewer = session.run(modeling._seeds_of_places([4, 3], tf.constant([1, 2]), [0.1, 0.0]))
+        places = session.run(modeling._independent_seeds([5, 3], tf.constant([1, 2]), [0.0, 0.1]))
+        fewer = session.run(modeling._independent_seeds([4, 3], tf.constant([1, 2]), [0.1, 0.0]))
     assert len(np.unique(places.reshape([15, 2]), axis=0)) == 15
     np.testing.assert_array_equal(places[:4], fewer)
 
