@@ -89,7 +89,7 @@ def usual_flops(shape: Shape, length: int = LENGTH) -> float:
 
 
 def our_flops(shape: Shape, length: int = LENGTH) -> float:
-    """As `usual_flops`, but of the last layer only what the pooler reads (`modeling._pool`).
+    """As `usual_flops`, but of the last layer only what `BertModel.pool` reads.
 
     Keys and values of all tokens; query, output and feed-forward of one.
     """
