@@ -91,11 +91,11 @@ def check_training(output_dir: str, record: Record, *, num_train_steps: int,
 def recording(output_dir: str, record: Record) -> Iterator[None]:
     """A context for a training: writes its record, and removes it if no checkpoint was saved."""
     path = os.path.join(output_dir, _FILE)
-    files.write_json(path, record._asdict())
-    try:
+    try:  # a signal may come as soon as the file is there
+        files.write_json(path, record._asdict())
         yield
     finally:
-        if not checkpoints.latest(output_dir):
+        if not checkpoints.latest(output_dir) and os.path.exists(path):
             os.remove(path)
 
 
