@@ -14,7 +14,7 @@ from engine import runtime  # noqa: F401 (before TensorFlow)
 
 import modeling
 import tensorflow.compat.v1 as tf
-from encoder import pretraining_heads
+from encoder import bert, pretraining_heads
 from engine import checkpoints
 from engine.data.batches import Source
 from engine.devices import Devices
@@ -140,9 +140,7 @@ def _forward_of(config: modeling.BertConfig, is_word: np.ndarray, count: int) ->
     impossible = np.where(is_word, 0.0, -1e9).astype(np.float32)
 
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        model = modeling.BertModel(
-            config, mode.is_training, features["input_ids"], features["input_mask"],
-            dropout_seed=mode.dropout_seed, computation=mode.computation)
+        model = bert.build(config, features, mode)
         states = model.get_sequence_output_at(features["masked_positions"])  # [b, 1, D]
         logits = pretraining_heads.masked_lm_logits(
             tf.squeeze(states, 1), model.get_embedding_table(), config)  # [b, V]

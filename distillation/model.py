@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from distillation import losses, teacher as teachers
+from encoder import bert
 from engine.model import Forward, Mode, Outputs
 from tasks import label_types
 
@@ -33,10 +34,7 @@ def intermediate(config: modeling.BertConfig, teacher: teachers.Teacher, layers:
         mask = features["input_mask"]
         teacher_model = teachers.encoder(teacher, features, mode.computation,
                                          gives_attention_scores=attention)
-        student_model = modeling.BertModel(
-            config, mode.is_training, features["input_ids"], mask, features["segment_ids"],
-            dropout_seed=mode.dropout_seed, gives_attention_scores=attention,
-            computation=mode.computation)
+        student_model = bert.build(config, features, mode, gives_attention_scores=attention)
         project = _projection(config.hidden_size, teacher.config.hidden_size)
         teacher_states = _states(teacher_model)
         parts = [losses.hidden_loss(project(states), teacher_states[layer], mask)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import classifier, vocabulary
+from encoder import bert, classifier, vocabulary
 from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
 from engine import checkpoints, files, saved_model
@@ -19,6 +19,7 @@ from engine.data.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
+from engine.model import INFERENCE
 from engine.progress import Counter
 from tasks import label_types, model_folder
 from tasks.data import TextSet
@@ -76,10 +77,8 @@ def encoder(teacher: Teacher, features: Dict[str, tf.Tensor],
             gives_attention_scores: bool) -> modeling.BertModel:
     """Builds the teacher's encoder in the student's graph, with its variables below SCOPE."""
     with checkpoints.frozen(teacher.checkpoint, SCOPE):
-        return modeling.BertModel(
-            teacher.config, False, features["input_ids"], features["input_mask"],
-            features["segment_ids"], gives_attention_scores=gives_attention_scores,
-            computation=computation)
+        return bert.build(teacher.config, features, INFERENCE._replace(computation=computation),
+                          gives_attention_scores=gives_attention_scores)
 
 
 def with_outputs(teacher: Teacher, texts: TextSet, devices: Devices, *,

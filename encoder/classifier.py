@@ -5,6 +5,7 @@ from typing import Dict
 import tensorflow.compat.v1 as tf
 
 import modeling
+from encoder import bert
 from engine.model import Forward, Mode, Outputs
 
 
@@ -17,15 +18,8 @@ def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
     Its prediction is "logits", [b, num_outputs].
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        model = modeling.BertModel(
-            config=config,
-            is_training=mode.is_training,
-            input_ids=features["input_ids"],
-            input_mask=features["input_mask"],
-            token_type_ids=features["segment_ids"],
-            dropout_seed=mode.dropout_seed,
-            computation=mode.computation)
-        logits = _logits(model.get_pooled_output(), num_outputs,
+        pooled = bert.build(config, features, mode).get_pooled_output()
+        logits = _logits(pooled, num_outputs,
                          config.hidden_dropout_prob if mode.is_training else 0.0,
                          mode.dropout_seed)
         loss = None

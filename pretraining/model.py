@@ -5,7 +5,7 @@ from typing import Dict, Tuple
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import pretraining_heads
+from encoder import bert, pretraining_heads
 from engine.model import Forward, Mode, Outputs
 
 
@@ -22,14 +22,7 @@ def forward_of(config: modeling.BertConfig, *, next_sentences: bool) -> Forward:
     the loss of one batch of N * k * B, however the masked tokens are distributed over them.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        model = modeling.BertModel(
-            config=config,
-            is_training=mode.is_training,
-            input_ids=features["input_ids"],
-            input_mask=features["input_mask"],
-            token_type_ids=features["segment_ids"],
-            dropout_seed=mode.dropout_seed,
-            computation=mode.computation)
+        model = bert.build(config, features, mode)
         # Cast, because TensorFlow runs many int32 operations on the host.
         states, pooled = _states(model, tf.cast(features["masked_lm_positions"], tf.int64))
         predictions = _masked_words(states, model.get_embedding_table(), features, config)

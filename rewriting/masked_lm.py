@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import pretraining_heads
+from encoder import bert, pretraining_heads
 from engine.data.batches import Source
 from engine.model import Forward, Mode, Outputs
 from rewriting.pairs import Pairs
@@ -49,10 +49,7 @@ def source_of(pairs: Pairs) -> Source:
 def forward_of(config: modeling.BertConfig) -> Forward:
     """The model with its masked-LM head; predicts "log_likelihood" [b], a mean over tokens."""
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        model = modeling.BertModel(
-            config=config, is_training=mode.is_training, input_ids=features["input_ids"],
-            input_mask=features["input_mask"], token_type_ids=features["segment_ids"],
-            dropout_seed=mode.dropout_seed, computation=mode.computation)
+        model = bert.build(config, features, mode)
         states = model.get_sequence_output_at(features["positions"])
         logits = pretraining_heads.masked_lm_logits(
             modeling.reshape_to_matrix(states), model.get_embedding_table(), config)
