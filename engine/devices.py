@@ -3,7 +3,7 @@
 import os
 from typing import List, NamedTuple, Optional, Tuple
 
-from engine import cards, log, runtime
+from engine import cards, log, machines, runtime
 from engine.cores import num_cores
 from engine.errors import UserError
 
@@ -72,11 +72,12 @@ def find_devices(*,
             own, which is faster than sharing each operation of one step among all cores.
 
     Raises:
-        UserError: a card does not exist or this TensorFlow cannot use it, or the choices exclude
-            each other. If the machine has cards and TensorFlow sees none, the CPU is used only
-            if the arguments ask for it.
+        UserError: a card does not exist or this TensorFlow cannot use it, the choices exclude
+            each other, or TF_CONFIG names other machines. If the machine has cards and TensorFlow
+            sees none, the CPU is used only if the arguments ask for it.
     """
     _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas)
+    machines.check_environment()
     if num_cpu_replicas:
         return _cpu_devices(num_cpu_replicas, all_reduce, training)
     if num_gpus == 0:
