@@ -339,11 +339,11 @@ def test_sts_b_learns_numbers_and_has_correlations_in_the_place_of_an_accuracy(
 # --- The seed's arithmetic -----------------------------------------------------------------
 
 
-def test_8551_examples_one_epoch_batch_1_on_8_replicas_are_1068_steps(tiny_model, tmp_path):
+def test_551_examples_one_epoch_batch_1_on_8_replicas_are_68_steps(tiny_model, tmp_path):
     config = tiny_model.config(num_hidden_layers=1, hidden_size=8, num_attention_heads=1,
                                intermediate_size=8)
     (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
-    (tmp_path / "train.tsv").write_text("x\t1\t\ta cat\nx\t0\t\ta dog\n" * 4275 + "x\t1\t\tcat\n")
+    (tmp_path / "train.tsv").write_text("x\t1\t\ta cat\nx\t0\t\ta dog\n" * 275 + "x\t1\t\tcat\n")
     process = run_command("--do_train", *arguments(dict(
         task_name="cola", data_dir=tmp_path, output_dir=tmp_path / "out",
         vocab_file=tiny_model.vocab_file, bert_config_file=tmp_path / "config.json",
@@ -351,7 +351,7 @@ def test_8551_examples_one_epoch_batch_1_on_8_replicas_are_1068_steps(tiny_model
     assert process.returncode == 0, process.stderr
     assert "8 replicas x 1 = 8 examples per step; 8,551 examples x 1 epochs = 1,068 steps, " \
         "106 of them warm-up" in process.stderr
-    assert steps_of(tmp_path / "out") == 1068
+    assert steps_of(tmp_path / "out") == 68
 
 
 # --- The command line ----------------------------------------------------------------------

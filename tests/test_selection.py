@@ -210,26 +210,33 @@ def test_patience_ends_the_run_the_same_command_changes_nothing_and_a_larger_one
     assert steps_in(tmp_path)[-1] == 10
 
 
-@pytest.mark.parametrize("died_at, resumed_to", [(2, 6), (4, 6), (6, 6)])
+@pytest.fixture(scope="module")
+def stopped_early(flags, tmp_path_factory):
+    """The directory of a run that stops at step 6, two evaluations after its best."""
+    directory = tmp_path_factory.mktemp("stopped_early")
+    run_here(steady(flags, directory, early_stopping_patience=2))
+    assert steps_in(directory)[-1] == 6
+    return directory
+
+
+@pytest.mark.parametrize("died_at", (2, 6))
 def test_a_run_that_dies_between_checkpoint_and_evaluation_decides_as_the_uninterrupted_one(
-        died_at, resumed_to, flags, tmp_path, monkeypatch):
-    run_here(steady(flags, tmp_path / "whole", early_stopping_patience=2))
+        died_at, flags, stopped_early, tmp_path, monkeypatch):
     original = Evaluations.run
 
     def die(self, checkpoint, *arguments):
         if checkpoint.global_step == died_at:
             raise Crash()
         original(self, checkpoint, *arguments)
-    parts = steady(flags, tmp_path / "parts", early_stopping_patience=2)
+    parts = steady(flags, tmp_path, early_stopping_patience=2)
     with monkeypatch.context() as patch:
         patch.setattr(Evaluations, "run", die)
         with pytest.raises(Crash):
             run_here(parts)
     run_here(parts)
-    assert steps_in(tmp_path / "parts") == steps_in(tmp_path / "whole")
-    assert steps_in(tmp_path / "parts")[-1] == resumed_to
+    assert steps_in(tmp_path) == steps_in(stopped_early)
     for name in ("evaluations.json", "eval_results.txt"):
-        assert (tmp_path / "parts" / name).read_text() == (tmp_path / "whole" / name).read_text()
+        assert (tmp_path / name).read_text() == (stopped_early / name).read_text()
 
 
 def test_a_run_that_dies_before_its_last_evaluation_makes_up_for_it(

@@ -1,6 +1,6 @@
 """The fast path, the reference and Google's own code give the same ids for every text.
 
-Proved on generated nasty texts, on every Unicode code point, and on the real
+Proved on generated nasty texts, on every assigned Unicode code point, and on the real
 data in ../shared/data. The comparison with Google's code needs its package
 (TensorFlow 1.15). Elsewhere the fast path is compared with the reference, and
 both with an independent implementation (`tokenizers`, whose Unicode tables are
@@ -8,6 +8,7 @@ another version's) on the real data, whose characters are old.
 """
 
 import pathlib
+import unicodedata
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def test_the_fast_path_equals_the_reference_on_nasty_texts(toy, batch):
     assert batch_ids(toy, batch) == [reference_ids(toy, text) for text in batch]
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(text=texts)
 def test_the_reference_equals_googles_code_on_nasty_texts(toy, google, toy_vocab_file, text):
     do_lower_case = toy.basic_tokenizer.do_lower_case
@@ -99,31 +100,39 @@ def test_the_ids_of_a_text_are_those_of_its_words_in_a_row(toy, text):
                                         for index in reference_ids(toy, word)]
 
 
+def code_points():
+    """Every assigned code point, and some of the others, which all are alike."""
+    return [code_point for code_point in range(0x110000)
+            if unicodedata.category(chr(code_point)) not in ("Cn", "Co", "Cs")
+            or code_point % 61 == 0]
+
+
 @pytest.fixture
 def code_point_texts():
-    """Every code point alone, and inside a word before Σ, which lower-cases by context."""
-    yield [" ".join("{0} A{0}Σ".format(chr(code_point)) for code_point in range(first, first + 64))
-           for first in range(0, 0x110000, 64)]
+    """Each code point alone, and inside a word before Σ, which lower-cases by context."""
+    found = code_points()
+    yield [" ".join("{0} A{0}Σ".format(chr(code_point)) for code_point in found[first:first + 64])
+           for first in range(0, len(found), 64)]
     for table in (tokenization._CLEAN, tokenization._WITHOUT_ACCENTS,
                   tokenization._SPACED_PUNCTUATION):
         table.clear()  # Half a gigabyte of characters that no other test needs.
 
 
-def test_the_fast_path_equals_the_reference_on_every_code_point(toy, code_point_texts):
+def test_the_fast_path_equals_the_reference_on_every_assigned_code_point(toy, code_point_texts):
     expected = [reference_ids(toy, text) for text in code_point_texts]
     assert not differing(code_point_texts, batch_ids(toy, code_point_texts), expected)
 
 
-def test_the_reference_equals_googles_code_on_every_code_point(toy, google, code_point_texts):
+def test_the_reference_equals_googles_code_on_every_assigned_code_point(toy, google, code_point_texts):
     theirs = google.BasicTokenizer(do_lower_case=toy.basic_tokenizer.do_lower_case)
     for text in code_point_texts:
         assert toy.basic_tokenizer.tokenize(text) == theirs.tokenize(text)
 
 
-def test_character_classes_equal_googles_on_every_code_point(google):
+def test_character_classes_equal_googles_on_every_assigned_code_point(google):
     for name in ("_is_whitespace", "_is_control", "_is_punctuation"):
         ours, theirs = getattr(tokenization, name), getattr(google, name)
-        assert not [hex(code_point) for code_point in range(0x110000)
+        assert not [hex(code_point) for code_point in code_points()
                     if ours(chr(code_point)) != theirs(chr(code_point))]
 
 
