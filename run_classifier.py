@@ -11,7 +11,7 @@ from absl import flags
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from encoder import model_flags
-from engine import command, device_flags, saved_model, settings, tpu_flags
+from engine import command, device_flags, settings, tpu_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, run_settings
@@ -37,11 +37,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
     flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
                       flag_values=values)
-    flags.DEFINE_bool("do_export", False, "Write the trained model to <output_dir>/export, as a "
-                      "SavedModel; alone, it needs only --output_dir.", flag_values=values)
-    flags.DEFINE_enum("export_frozen_graph", None, list(saved_model.FLOAT_TYPES), "With "
-                      "--do_export: also write the model as a frozen graph, a single file with "
-                      "weights of this type.", flag_values=values)
+    export.define_flags(values)
     training.define_flags(values)
     settings.define_flags(values, PredictionSettings)
     device_flags.define_for_training(values)
@@ -56,21 +52,11 @@ def main(values: flags.FlagValues) -> None:
         raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_predict, "
                         "--do_export; --help explains all flags")
     tpu_flags.check(values)
-    _check_export(values)
+    export.check_flags(values)
     if values.do_train or evaluates_or_predicts:
         _run(values)
     if values.do_export:
         export.write(values.output_dir, values.export_frozen_graph)
-
-
-def _check_export(values: flags.FlagValues) -> None:
-    """Raises the UserErrors of an export before the hours of training."""
-    if values.export_frozen_graph and not values.do_export:
-        raise UserError("--export_frozen_graph needs --do_export; set both or neither")
-    if values.do_export:
-        export.export_folder(settings.required(values, "output_dir"))
-        if not values.do_train:
-            model_folder.checkpoint_of(values.output_dir)
 
 
 def _run(values: flags.FlagValues) -> None:

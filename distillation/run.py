@@ -23,9 +23,10 @@ from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, RunSettings, define_run_flags, run_settings
-from tasks import evaluation, report, task_flags, user_files
+from tasks import capabilities, evaluation, report, task_flags, user_files
+from tasks.capabilities import Capability
 from tasks.label_types import Kind
-from tasks.table import TASKS, Task
+from tasks.table import TASKS, Target, Task
 from tasks.training import Job, load_data
 
 USAGE = """Distils a fine-tuned big BERT into a small one, on every GPU that CUDA_VISIBLE_DEVICES
@@ -38,7 +39,10 @@ shows.
 
 The last directory is like an output directory of run_classifier.py, which can evaluate, predict
 and export the student; tasks.predict takes it, too. --train_file= takes an augmented training
-file. General distillation from a pretrained model, on pretraining examples, can come first:
+file. If the teacher is a scorer of rewriting.run, --data_dir holds its training set, and there is
+no --task_name.
+
+General distillation from a pretrained model, on pretraining examples, can come first:
 
   python -m distillation.run --stage=general --input_file='books.tfrecord*' --teacher=$BERT \\
     --student=4,312,12,1200 --do_train --output_dir=general"""
@@ -106,9 +110,15 @@ def main(values: flags.FlagValues) -> None:
         _distil_in_general(values)
         return
     job, distillation = _job(values)
+    capability = capabilities.of_model(job.task.kind)
+    if capability:
+        examples = capability.load_training_set(job, values.data_dir, values.train_file)
+        train_on_task(job, distillation, examples, dev={})
+        report.write(job, None)
+        return
     sets = load_data(job, do_train=values.do_train, do_eval=values.do_eval, do_predict=False)
     if values.do_train:
-        train_on_task(job, distillation, sets)
+        train_on_task(job, distillation, sets.train, sets.dev)
     result = evaluation.score(job, sets) if values.do_eval else None
     report.write(job, result)
 
@@ -159,7 +169,7 @@ def _job(values: flags.FlagValues) -> Tuple[Job, Distillation]:
     if task_name in TASKS:
         longest = _LONGEST_PAIR if the_teacher.takes_pairs else _LONGEST_TEXT
     encoding = _encoding(values, the_teacher, the_student, longest)
-    data_dir = task_flags.data_dir(values)
+    data_dir = "" if capabilities.of_model(task.kind) else task_flags.data_dir(values)
     devices, run = _devices_and_settings(
         values, the_student, distillation, _EPOCHS.get(task_name, 20),
         [metric.name for metric in task.metrics])
@@ -205,14 +215,32 @@ def _devices_and_settings(values: flags.FlagValues, the_student: Student,
 
 
 def _task(values: flags.FlagValues, the_teacher: Teacher) -> Tuple[str, Task]:
+    kind = the_teacher.kind
+    capability = capabilities.of_model(kind)
+    if capability:
+        _check_flags_of(capability, values)
+        return capability.task_name, Task(Target(kind.labels, metrics=()))
     wanted = {"train": values.do_train, "dev": values.do_eval}
     sets = [name for name in wanted if wanted[name]]
-    kind = the_teacher.kind
     task_name, task = task_flags.find(values, sets, (kind, the_teacher.takes_pairs))
     if (task.kind.name, task.kind.labels) != (kind.name, kind.labels):
         raise UserError(f"--teacher={values.teacher} predicts {_labels(kind)}, and the task "
                         f"has {_labels(task.kind)}; they must be of the same task")
     return task_name, task
+
+
+def _check_flags_of(capability: Capability, values: flags.FlagValues) -> None:
+    """Raises a UserError for flags that need a task of texts."""
+    its_own = {"data_dir", "train_file"}
+    for name in ("task_name", "processor", *user_files.Options._fields):
+        if name not in its_own and values[name].present:
+            raise UserError(f"--{name} is for texts, and --teacher={values.teacher} is a model of "
+                            f"{capability.command}, whose training set is train.* in --data_dir, or "
+                            "--train_file")
+    for name in ("do_eval", "eval_every_steps", "eval_each_epoch"):
+        if values[name].value:
+            raise UserError(f"--{name}: evaluate the student with {capability.command} --do_eval, "
+                            f"as its teacher, --teacher={values.teacher}")
 
 
 def _labels(kind: Kind) -> str:

@@ -22,7 +22,7 @@ from engine.inference import Predictor
 from engine.model import INFERENCE
 from engine.progress import Counter
 from tasks import label_types, model_folder
-from tasks.data import TextSet
+from tasks.data import TrainingSet
 
 SCOPE = "teacher"  # of the teacher's variables in the student's graph
 
@@ -81,20 +81,20 @@ def encoder(teacher: Teacher, features: Dict[str, tf.Tensor],
                           gives_attention_scores=gives_attention_scores)
 
 
-def with_outputs(teacher: Teacher, texts: TextSet, devices: Devices, *,
+def with_outputs(teacher: Teacher, examples: TrainingSet, devices: Devices, *,
                  per_replica_batch_size: int, store_dir: str) -> Source:
-    """The texts and labels with the teacher's logits, "teacher_logits" [b, outputs].
+    """The examples and labels with the teacher's logits, "teacher_logits" [b, outputs].
 
     The logits are computed once, on all replicas, and kept in a store, so that the student's
     graph does not need the teacher.
     """
-    source = texts.source(with_labels=True)
+    source = examples.source(with_labels=True)
     outputs = store.open_or_build(
         store_dir, "teacher-outputs",
-        {"texts": os.path.basename(texts.records.directory), "teacher": teacher.digest,
+        {"texts": examples.store_name, "teacher": teacher.digest,
          "config": teacher.config.to_dict()},
         {"logits": store.Column("float32", ragged=True)},
-        lambda: _outputs(teacher, texts, devices, per_replica_batch_size))
+        lambda: _outputs(teacher, examples, devices, per_replica_batch_size))
 
     def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
         logits, _ = outputs.values("logits", indices)
@@ -104,15 +104,15 @@ def with_outputs(teacher: Teacher, texts: TextSet, devices: Devices, *,
     return source._replace(fetch=fetch)
 
 
-def _outputs(teacher: Teacher, texts: TextSet, devices: Devices,
+def _outputs(teacher: Teacher, examples: TrainingSet, devices: Devices,
              per_replica_batch_size: int) -> Iterator[store.Chunk]:
-    source = texts.source(with_labels=False)
+    source = examples.source(with_labels=False)
     forward = classifier.forward_of(teacher.config, teacher.kind.num_outputs)
     with Predictor(forward, source, devices) as predictor, \
             Counter("Computing the teacher's logits", unit="examples",
-                    total=len(texts)) as counter:
+                    total=len(examples)) as counter:
         predictor.restore(teacher.checkpoint)
-        for start in range(0, len(texts), _CHUNK_EXAMPLES):
+        for start in range(0, len(examples), _CHUNK_EXAMPLES):
             logits = predictor.predict(_part(source, start, start + _CHUNK_EXAMPLES),
                                        per_replica_batch_size, counter.advance)["logits"]
             yield {"logits": (logits.ravel(), np.full(len(logits), logits.shape[1]))}

@@ -1,7 +1,7 @@
 """The three stages of distillation as training runs: their models, features and facts."""
 
 import json
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, Mapping, NamedTuple
 
 from distillation import data, model, teacher
 from distillation.student import LayerMap
@@ -16,8 +16,8 @@ from engine.training import run
 from engine.training.settings import RunSettings
 from modeling import BertConfig
 from tasks import evaluation, model_folder, training
-from tasks.data import TextSet
-from tasks.training import Data, Job
+from tasks.data import TextSet, TrainingSet
+from tasks.training import Job
 
 GENERAL, INTERMEDIATE, PREDICTION = STAGES = ("general", "intermediate", "prediction")
 
@@ -52,24 +52,28 @@ class Distillation(NamedTuple):
         return model.prediction(job.forward, job.task.kind, temperature=self.temperature,
                                  label_weight=self.label_weight)
 
-    def source(self, job: Job, texts: TextSet) -> Source:
+    def source(self, job: Job, examples: TrainingSet) -> Source:
         """The features that `forward` needs."""
         if self.stage == INTERMEDIATE:
-            return texts.source(with_labels=False)
+            return examples.source(with_labels=False)
         return teacher.with_outputs(
-            self.teacher, texts, job.devices, store_dir=job.settings.store_dir,
+            self.teacher, examples, job.devices, store_dir=job.settings.store_dir,
             per_replica_batch_size=self.predict_batch_size)
 
 
-def train_on_task(job: Job, distillation: Distillation, sets: Data) -> None:
-    """Trains the student on the task's training set, with evaluations if the settings say so.
+def train_on_task(job: Job, distillation: Distillation, examples: TrainingSet,
+                  dev: Mapping[str, TextSet]) -> None:
+    """Trains the student on a training set, with evaluations if the settings say so.
+
+    Args:
+        dev: see `tasks.training.Data`.
 
     Raises:
         UserError: the output directory belongs to another run, or the checkpoint to another model.
     """
-    with evaluation.evaluator(job, sets.dev) as evaluate:
-        training.train(job, sets.train, evaluate, distillation.forward(job),
-                       make_source=lambda: distillation.source(job, sets.train),
+    with evaluation.evaluator(job, dev) as evaluate:
+        training.train(job, examples, evaluate, distillation.forward(job),
+                       make_source=lambda: distillation.source(job, examples),
                        facts=distillation.facts())
 
 

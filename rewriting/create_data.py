@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 import tempfile
-from typing import Dict, IO, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, IO, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 from absl import flags
@@ -47,6 +47,7 @@ class Options(NamedTuple):
     """The flags, checked."""
     input_files: Sequence[str]
     text_column: Optional[str]
+    category_column: Optional[str]
     header: Optional[bool]
     output_dir: str
     format: str
@@ -64,6 +65,9 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_multi_string("input_file", None, "A file of texts; may be given several times.",
                               flag_values=values)
     texts.define_flags(values)
+    flags.DEFINE_string("category_column", None, "The column of a text's category, its name or its "
+                        "number, from 1: rewriting.run also reports the results by category.",
+                        flag_values=values)
     flags.DEFINE_string("output_dir", None, "Where the sets are written.", flag_values=values)
     flags.DEFINE_enum("format", "jsonl", sorted(slot_files.EXTENSIONS), "Format of the sets.",
                       flag_values=values)
@@ -110,7 +114,7 @@ def _options(values: flags.FlagValues) -> Options:
                         "on")
     held_out = settings.in_range(values, "num_eval_negatives", 0, 10_000)
     return Options(
-        values.input_file, values.text_column, values.header,
+        values.input_file, values.text_column, values.category_column, values.header,
         files.make_directory(settings.required(values, "output_dir"), "--output_dir"),
         values.format, values.negatives,
         {TRAIN: settings.in_range(values, "num_negatives", 0, 10_000),
@@ -128,15 +132,22 @@ def split_of(text: str, options: Options) -> str:
     return DEV if draw < options.test_fraction + options.dev_fraction else TRAIN
 
 
-def _texts_with_slots(options: Options, description: str
-                      ) -> Iterator[List[Tuple[str, List[Slot]]]]:
-    """Chunks of texts: the split and the slots of each text (none if it has one clause)."""
+class _Text(NamedTuple):
+    split: str
+    category: str  # "" without one
+    slots: List[Slot]  # none if the text has one clause
+
+
+def _texts_with_slots(options: Options, description: str) -> Iterator[List[_Text]]:
+    """Chunks of texts."""
     read = itertools.chain.from_iterable(
-        texts.read_texts(path, "--input_file", options.text_column, options.header)
+        texts.read_with_categories(path, "--input_file", options.text_column, options.header,
+                                   options.category_column)
         for path in options.input_files)
     with Counter(description, unit="texts") as counter:
         for some in in_chunks(read, _TEXTS_AT_A_TIME):
-            yield [(split_of(text, options), slots(text, options.min_words)) for text in some]
+            yield [_Text(split_of(text, options), category, slots(text, options.min_words))
+                   for text, category in some]
             counter.advance(len(some))
 
 
@@ -147,8 +158,8 @@ def _collect_clauses(options: Options, folder: str) -> store.Store:
 
     def chunks() -> Iterator[store.Chunk]:
         for some in _texts_with_slots(options, "Collecting clauses"):
-            found = [(slot.clause, SPLITS.index(split))
-                     for split, its_slots in some for slot in its_slots]
+            found = [(slot.clause, SPLITS.index(text.split))
+                     for text in some for slot in text.slots]
             if found:
                 clauses, splits = zip(*found)
                 yield {**negatives.encode(clauses, options.kinds), "split": np.array(splits)}
@@ -169,12 +180,13 @@ def _write_sets(options: Options, clauses: store.Store) -> None:
         pool, pairs = (_open(stack, options, name) for name in (POOL, PAIRS))
         for some in _texts_with_slots(options, "Writing slots"):
             for split in SPLITS:
-                of_split = [its_slots for its_split, its_slots in some if its_split == split]
-                drawn = draws[split].draw(of_split, options.num_negatives[split])
-                for its_slots, its_negatives in zip(of_split, drawn):
-                    counts[split].add(options, split, its_slots, its_negatives, out[split])
+                of_split = [text for text in some if text.split == split]
+                drawn = draws[split].draw([text.slots for text in of_split],
+                                          options.num_negatives[split])
+                for text, its_negatives in zip(of_split, drawn):
+                    counts[split].add(options, text, its_negatives, out[split])
                     if split == TRAIN:
-                        _write_for_others(its_slots, its_negatives, pool, pairs)
+                        _write_for_others(text.slots, its_negatives, pool, pairs)
         if counts[TRAIN].num_left_out and not counts[TRAIN].num_slots:
             raise UserError(f"--format=bert-ad can hold none of the train set's slots: "
                             f"{_NOT_IN_BERT_AD}; leave the flag out")
@@ -209,16 +221,17 @@ class _Counts:
         self.num_texts = self.num_without = 0
         self.num_slots = self.num_short = self.num_left_out = 0
 
-    def add(self, options: Options, split: str, its_slots: Sequence[Slot],
-            its_negatives: Sequence[List[str]], file: IO[str]) -> None:
+    def add(self, options: Options, text: _Text, its_negatives: Sequence[List[str]],
+            file: IO[str]) -> None:
         self.num_texts += 1
-        self.num_without += not its_slots
-        for slot, phrases in zip(its_slots, its_negatives):
-            if not slot_files.write_slot(SlotExample.of_slot(slot, phrases), options.format, file):
+        self.num_without += not text.slots
+        for slot, phrases in zip(text.slots, its_negatives):
+            example = SlotExample.of_slot(slot, phrases)._replace(category=text.category)
+            if not slot_files.write_slot(example, options.format, file):
                 self.num_left_out += 1
                 continue
             self.num_slots += 1
-            self.num_short += len(phrases) < options.num_negatives[split]
+            self.num_short += len(phrases) < options.num_negatives[text.split]
 
     def report(self, options: Options, split: str) -> None:
         path = os.path.join(options.output_dir, split + slot_files.EXTENSIONS[options.format])

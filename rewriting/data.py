@@ -1,7 +1,7 @@
 """Slots with candidate phrases, tokenized in a store, for training and ranking."""
 
 import os
-from typing import Dict, Iterator, List, NamedTuple, Sequence
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -12,12 +12,12 @@ from engine.data.batches import Source
 from engine.data.chunks import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter
-from rewriting import pairs, ranking, slot_files
+from rewriting import pairs, phrases, ranking, slot_files
 from rewriting.slot_files import SlotExample
-from tasks import label_types
+from tasks import capabilities, label_types
 from tasks.data import TrainingSet
 
-LABELS = ("does not fit", "fits")
+LABELS = capabilities.SCORER_LABELS
 KIND = label_types.SingleLabel(LABELS)
 _SLOTS_AT_A_TIME = 4096
 
@@ -42,19 +42,40 @@ class SlotSet(NamedTuple):
         return labels
 
     @property
+    def categories(self) -> List[str]:
+        """The category of each slot, "" if it has none, [slots]."""
+        return [text for _, text in phrases.decode_all(self.pairs.contexts, "category")]
+
+    @property
     def is_ranked(self) -> np.ndarray:
         """See `ranking.is_ranked`, bool [slots]."""
         return ranking.is_ranked(self.num_phrases, self.num_fitting)
 
 
-class PairwiseSet(TrainingSet):
-    """Trains on one pair at a time."""
+class Sets(NamedTuple):
+    """The sets that a run needs."""
+    train: Optional[SlotSet] = None
+    held_out: Mapping[str, SlotSet] = {}  # to rank, by the suffix of the results' names
+    unlabelled: Optional[SlotSet] = None  # to predict
+
+
+class _SlotTrainingSet(TrainingSet):
+    """Trains on slots."""
     kind = KIND
     has_pairs = True
 
     def __init__(self, slot_set: SlotSet):
         self.slot_set = slot_set
         self.content_hash = slot_set.content_hash
+
+    @property
+    def store_name(self) -> str:
+        """See `TrainingSet`."""
+        return os.path.basename(self.slot_set.pairs.contexts.directory)
+
+
+class PairwiseSet(_SlotTrainingSet):
+    """Trains on one pair at a time."""
 
     def __len__(self) -> int:
         return len(self.slot_set.pairs)
@@ -69,18 +90,15 @@ class PairwiseSet(TrainingSet):
         return source._replace(fetch=fetch) if with_labels else source
 
 
-class ListwiseSet(TrainingSet):
+class ListwiseSet(_SlotTrainingSet):
     """Trains on one slot at a time: those that have a right phrase and a wrong one.
 
     Args:
         slots: the numbers of these slots, [n].
     """
-    kind = KIND
-    has_pairs = True
 
     def __init__(self, slot_set: SlotSet, slots: np.ndarray):
-        self.slot_set = slot_set
-        self.content_hash = slot_set.content_hash
+        super().__init__(slot_set)
         self.slots = slots
 
     def __len__(self) -> int:
@@ -122,31 +140,40 @@ def listwise_set(found: SlotSet) -> ListwiseSet:
     return ListwiseSet(found, slots)
 
 
-def load_slots(path: str, encoding: Encoding, store_dir: str, *,
-               dynamic_padding: bool) -> SlotSet:
+def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding: bool,
+               unlabelled: bool = False) -> SlotSet:
     """Opens the tokenized slots of a file, preparing them first if needed.
 
     A phrase that the model cannot read (too long, or without tokens) is skipped. If it is the
     one that fits, its slot is skipped.
 
+    Args:
+        unlabelled: for predictions: the pairs are all phrases of the file, in its order, whether
+            they fit or not; one that the model cannot read is an error.
+
     Raises:
-        UserError: the file is not in a format of `slot_files.read_slots`.
+        UserError: the file is not in a format of `slot_files.read_slots`, or if unlabelled of
+            `slot_files.read_lines`.
     """
     files.require_file(path, "the set")
     content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
     key = {"content": content, "format": os.path.splitext(path)[1], "vocab": encoding.vocab_hash,
-           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length}
+           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
+           "unlabelled": unlabelled}
     columns = {**pairs.context_columns(encoding),
                "ids": store.Column(encoding.id_dtype, ragged=True),
                "phrase_lengths": store.Column("int32", ragged=True),
-               "num_fitting": store.Column("uint8", ragged=False)}
+               "num_fitting": store.Column("uint8", ragged=False),
+               "category": phrases.COLUMN}
 
     def chunks() -> Iterator[store.Chunk]:
-        read = slot_files.read_slots(path)
+        read = (slot_files.read_lines if unlabelled else slot_files.read_slots)(path)
         num_unreadable = num_lost_slots = 0
         with Counter(f"Preparing {path}", unit="slots") as counter:
             for some in in_chunks(read, _SLOTS_AT_A_TIME):
                 found = _readable(some, encoding)
+                if unlabelled:
+                    _require_readable(path, some, found, encoding)
                 num_unreadable += int((~found.is_readable).sum())
                 num_lost_slots += int((~found.slot_kept).sum())
                 if found.slot_kept.any():
@@ -188,6 +215,18 @@ def _readable(some: Sequence[SlotExample], encoding: Encoding) -> _Readable:
                      is_readable & np.repeat(slot_kept, num_phrases), slot_kept)
 
 
+def _require_readable(path: str, some: Sequence[SlotExample], found: _Readable,
+                      encoding: Encoding) -> None:
+    """Every phrase gets a prediction, so that their lines and the phrases' correspond."""
+    if not found.is_readable.all():
+        number = int(np.argmin(found.is_readable))
+        phrase = [phrase for slot in some for phrase in slot.phrases][number]
+        raise UserError(f"{path}: the phrase {phrase[:40]!r} has {found.lengths[number]} tokens, "
+                        "and must have from 1 to "
+                        f"{pairs.longest_phrase(encoding.max_seq_length)} for a prediction with "
+                        f"--max_seq_length={encoding.max_seq_length}: remove or shorten it")
+
+
 def readable_slots(some: Sequence[SlotExample], encoding: Encoding) -> List[SlotExample]:
     """The slots and phrases that `load_slots` keeps."""
     found = _readable(some, encoding)
@@ -210,7 +249,8 @@ def _encode(some: Sequence[SlotExample], found: _Readable, encoding: Encoding) -
     return {**contexts,
             "ids": (found.ids[np.repeat(found.phrase_kept, found.lengths)], np.diff(flat_ends)),
             "phrase_lengths": (kept_lengths, per_slot),
-            "num_fitting": np.array([slot.num_fitting for slot in kept])}
+            "num_fitting": np.array([slot.num_fitting for slot in kept]),
+            "category": phrases.to_chunk([slot.category for slot in kept])}
 
 
 def _slot_set(records: store.Records, content: str, encoding: Encoding,
@@ -218,11 +258,11 @@ def _slot_set(records: store.Records, content: str, encoding: Encoding,
     num_phrases = records.lengths("phrase_lengths")
     phrase_lengths = records.flat("phrase_lengths")
     # The same token ids with one record for each phrase.
-    phrases = store.Records(len(phrase_lengths), {"ids": records.flat("ids")},
-                            {"ids": np.concatenate([[0], np.cumsum(phrase_lengths)])})
+    candidates = store.Records(len(phrase_lengths), {"ids": records.flat("ids")},
+                               {"ids": np.concatenate([[0], np.cumsum(phrase_lengths)])})
     slots = np.repeat(np.arange(len(records), dtype=np.int32), num_phrases)
-    numbers = np.arange(len(phrases), dtype=np.int32)
+    numbers = np.arange(len(candidates), dtype=np.int32)
     return SlotSet(
-        pairs.Pairs(records, phrases, slots, numbers, encoding.tokenizer,
+        pairs.Pairs(records, candidates, slots, numbers, encoding.tokenizer,
                     encoding.max_seq_length, dynamic_padding),
         num_phrases, records.scalars("num_fitting"), content)

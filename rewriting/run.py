@@ -3,22 +3,23 @@
   python -m rewriting.run --data_dir=slots --do_train --do_eval ...
 """
 
-import os
-from typing import Dict, Mapping, NamedTuple, Optional
+from typing import Mapping
 
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from encoder import model_flags
-from engine import command, device_flags, files
+from engine import command, device_flags, settings
 from engine.errors import UserError
+from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, run_settings
 from rewriting import evaluation, pairs, ranking, training
-from rewriting.data import KIND, SlotSet, load_slots
-from rewriting.slot_files import EXTENSIONS
+from rewriting.data import KIND, Sets, SlotSet, load_slots
+from rewriting.scorer import TASK_NAME
+from rewriting.slot_files import find_set
 from rewriting.training import OBJECTIVES, PAIRWISE
-from tasks import training as task_training
+from tasks import export, training as task_training
 from tasks.table import Target, Task
 from tasks.training import Job
 
@@ -30,16 +31,11 @@ every GPU that CUDA_VISIBLE_DEVICES shows.
     --output_dir=out
 
 --data_dir is the output of `python -m rewriting.create_data`, or has files in bert-ad's format.
+--do_predict scores the phrases of the test set, whose labels are not needed: test_results.tsv has
+the probabilities of "does not fit" and "fits", predict.txt the likelier of them, a line for each
+phrase in the order of the file. --do_export writes the model for other programs.
 Batch sizes are per replica (GPU) and count pairs of a slot and a phrase; with
 --objective=listwise, --train_batch_size counts slots, each with all its phrases."""
-
-_SETS = ("train", "dev", "test")
-
-
-class Data(NamedTuple):
-    """The sets that a run needs."""
-    train: Optional[SlotSet]
-    held_out: Dict[str, SlotSet]  # by the suffix of the results' names
 
 
 def define_flags() -> flags.FlagValues:
@@ -47,7 +43,7 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_string("data_dir", None, "Directory with train, dev and test, each .jsonl or "
                         ".tsv.", flag_values=values)
-    for name in _SETS:
+    for name in ("train", "dev", "test"):
         flags.DEFINE_string(f"{name}_file", None, f"The {name} set, by default {name}.* in "
                             "--data_dir.", flag_values=values)
     flags.DEFINE_enum("objective", PAIRWISE, OBJECTIVES, "pairwise: classify each phrase as "
@@ -57,42 +53,40 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_eval", False, "Rank the phrases of the dev set.", flag_values=values)
     flags.DEFINE_bool("do_test", False, "Rank the phrases of the test set; the names of its "
                       "metrics end in _test.", flag_values=values)
+    flags.DEFINE_bool("do_predict", False, "Predict which phrases of the test set fit; it needs "
+                      "no labels.", flag_values=values)
+    export.define_flags(values)
     task_training.define_flags(values)
+    settings.define_flags(values, PredictionSettings)
     device_flags.define_for_training(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
-    """Trains and ranks, as the flags ask."""
-    if not (values.do_train or values.do_eval or values.do_test):
-        raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_test; "
-                        "--help explains all flags")
-    paths = {name: _find_set(values, name) for name, wanted in zip(
-        _SETS, (values.do_train, values.do_eval, values.do_test)) if wanted}
+    """Trains, ranks, predicts and exports, as the flags ask."""
+    scores = values.do_eval or values.do_test or values.do_predict
+    if not (values.do_train or scores or values.do_export):
+        raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_test, "
+                        "--do_predict, --do_export; --help explains all flags")
+    export.check_flags(values)
+    if values.do_train or scores:
+        _run(values)
+    if values.do_export:
+        export.write(values.output_dir, values.export_frozen_graph)
+
+
+def _run(values: flags.FlagValues) -> None:
+    paths = {name: find_set(name, values.data_dir, values[f"{name}_file"].value)
+             for name, wanted in (("train", values.do_train), ("dev", values.do_eval),
+                                  ("test", values.do_test or values.do_predict)) if wanted}
+    prediction = settings.from_flags(values, PredictionSettings)
     job = _job(values)
-    data = _load(job, paths)
-    if data.train:
-        dev = data.held_out.get("")
-        with evaluation.evaluator(job, dev, values.objective) as evaluate:
-            training.train(job, data.train, values.objective, evaluate)
-    if data.held_out:
-        evaluation.evaluate_and_write(job, data.held_out, values.objective)
-
-
-def _find_set(values: flags.FlagValues, name: str) -> str:
-    given = values[f"{name}_file"].value
-    if given:
-        return files.require_file(given, f"--{name}_file")
-    if not values.data_dir:
-        raise UserError(f"--data_dir or --{name}_file is required")
-    candidates = [os.path.join(values.data_dir, name + extension)
-                  for extension in EXTENSIONS.values()]
-    found = [path for path in candidates if os.path.exists(path)]
-    if len(found) != 1:
-        there = " and ".join(found) or f"neither {' nor '.join(candidates)}"
-        raise UserError(f"--data_dir={values.data_dir} has {there}; name the file with "
-                        f"--{name}_file")
-    return found[0]
+    sets = _load(job, paths, ranks_test=values.do_test, predicts=values.do_predict)
+    if sets.train:
+        with evaluation.evaluator(job, sets.held_out.get(""), values.objective) as evaluate:
+            training.train(job, sets.train, values.objective, evaluate)
+    if sets.held_out or sets.unlabelled:
+        evaluation.score(job, sets, values.objective, prediction.predict_batch_size)
 
 
 def _job(values: flags.FlagValues) -> Job:
@@ -101,22 +95,26 @@ def _job(values: flags.FlagValues) -> Job:
     pairs.check_vocabulary(encoding)
     devices = device_flags.find_devices(values, training=values.do_train)
     task = Task(Target(KIND.labels))
-    return Job("rewriting", task, config, encoding, devices,
+    return Job(TASK_NAME, task, config, encoding, devices,
                run_settings(values, EpochSchedule, ranking.METRICS))
 
 
-def _load(job: Job, paths: Mapping[str, str]) -> Data:
+def _load(job: Job, paths: Mapping[str, str], *, ranks_test: bool, predicts: bool) -> Sets:
     """Loads all sets before the training, so that it does not end in an error about a bad line."""
-    settings = job.settings
-    loaded = {name: load_slots(path, job.encoding, settings.store_dir,
-                               dynamic_padding=settings.training.dynamic_padding)
-              for name, path in paths.items()}
-    for name in loaded:
-        if name != "train" and not loaded[name].is_ranked.any():
+    def load(name: str, unlabelled: bool = False) -> SlotSet:
+        return load_slots(paths[name], job.encoding, job.settings.store_dir, unlabelled=unlabelled,
+                          dynamic_padding=job.settings.training.dynamic_padding)
+
+    ranked = {suffix: name for suffix, name, wanted in (
+        ("", "dev", "dev" in paths), ("_test", "test", ranks_test)) if wanted}
+    sets = Sets(load("train") if "train" in paths else None,
+                {suffix: load(name) for suffix, name in ranked.items()},
+                load("test", unlabelled=True) if predicts else None)
+    for suffix, name in ranked.items():
+        if not sets.held_out[suffix].is_ranked.any():
             raise UserError(f"{paths[name]}: no slot has a phrase that fits and one that does "
                             "not, so there is nothing to rank")
-    return Data(loaded.get("train"), {suffix: loaded[name] for suffix, name in
-                                      (("", "dev"), ("_test", "test")) if name in loaded})
+    return sets
 
 
 if __name__ == "__main__":

@@ -3,14 +3,20 @@
 Our lines: {"before": ..., "clause": ..., "after": ..., "negatives": [...]}: the text before the
 slot, the clause that belongs there, the text after it, and phrases that do not belong there.
 bert-ad's lines: label (1: it fits), number of the clause, phrase and text, separated by tabs;
-in the text, the slot is a sequence of “ as long as the phrase.
+in the text, the slot is a sequence of “ as long as the phrase. The whole text may follow.
+Either may have a category: "category", or a sixth column.
+
+To be scored, phrases need no labels: {"before": ..., "after": ..., "phrases": [...]}, or lines of
+bert-ad's without the first column.
 """
 
 import json
 import os
 import re
-from typing import IO, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any, Callable, Dict, IO, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple)
 
+from engine import files
 from engine.data import text_files
 from engine.errors import UserError
 from rewriting.clauses import Slot
@@ -27,11 +33,37 @@ class SlotExample(NamedTuple):
     after: str
     phrases: Tuple[str, ...]
     num_fitting: int  # 1: the first phrase is the slot's own; 0: none fits
+    category: str = ""  # that results are also reported by; empty: none
 
     @classmethod
     def of_slot(cls, slot: Slot, negatives: Iterable[str]) -> "SlotExample":
         """An example whose first phrase is the slot's own clause."""
         return cls(slot.before, slot.after, (slot.clause, *negatives), 1)
+
+
+def find_set(name: str, data_dir: Optional[str], given: Optional[str]) -> str:
+    """The file of the train, dev or test set.
+
+    Args:
+        name: of the set.
+        data_dir, given: the values of --data_dir and --<name>_file.
+
+    Raises:
+        UserError: there is none, or there are two.
+    """
+    if given:
+        return files.require_file(given, f"--{name}_file")
+    if not data_dir:
+        raise UserError(f"--data_dir or --{name}_file is required")
+    candidates = [os.path.join(data_dir, name + extension) for extension in EXTENSIONS.values()]
+    found = [path for path in candidates if os.path.exists(path)]
+    if len(found) != 1:
+        there = " and ".join(found) or f"neither {' nor '.join(candidates)}"
+        raise UserError(f"--data_dir={data_dir} has {there}; name the file with --{name}_file")
+    return found[0]
+
+
+_Reader = Callable[[str], Iterator[SlotExample]]
 
 
 def read_slots(path: str) -> Iterator[SlotExample]:
@@ -41,53 +73,86 @@ def read_slots(path: str) -> Iterator[SlotExample]:
         UserError: with file and line number, for a line that is not a slot; also if the file
             holds none.
     """
+    yield from _read(path, _ours, lambda path: _merged(_bert_ads(path)))
+
+
+def read_lines(path: str) -> Iterator[SlotExample]:
+    """Streams the lines of a file to be scored: their phrases, as they stand, without labels.
+
+    Raises:
+        UserError: as `read_slots`.
+    """
+    yield from _read(path, lambda path: _ours(path, labelled=False),
+                     lambda path: _bert_ads(path, labelled=False))
+
+
+def _read(path: str, ours: _Reader, bert_ads: _Reader) -> Iterator[SlotExample]:
     extension = os.path.splitext(path)[1].lower()
     if extension not in text_files.FORMATS or extension == ".csv":
         raise UserError(f"{path}: its name must end in .jsonl, or in .tsv or .txt for bert-ad's "
                         "lines")
-    read = _ours if extension == ".jsonl" else _bert_ads
     count = 0
-    for slot in read(path):
+    for slot in ours(path) if extension == ".jsonl" else bert_ads(path):
         count += 1
         yield slot
     if not count:
         raise UserError(f"{path} holds no slots")
 
 
-def _ours(path: str) -> Iterator[SlotExample]:
+def _ours(path: str, *, labelled: bool = True) -> Iterator[SlotExample]:
     for line_number, value in text_files.json_objects(path):
-        texts = [value.get(name) for name in ("before", "clause", "after")]
-        negatives = value.get("negatives", [])
-        if not isinstance(negatives, list) or not all(
-                isinstance(text, str) for text in texts + negatives):
+        phrases = _phrases_of(value, labelled)
+        texts = [value.get("before"), value.get("after"), value.get("category", ""), *phrases]
+        if not phrases or not all(isinstance(text, str) for text in texts):
+            others = "" if labelled else ", or instead of these two \"phrases\", a list of texts"
             raise UserError(f"{path}, line {line_number}: not a slot with \"before\", \"clause\" "
-                            "and \"after\", texts, and \"negatives\", a list of texts")
-        before, clause, after, *negatives = map(text_files.whole_characters, texts + negatives)
-        _check_phrases(path, line_number, (clause, *negatives))
-        yield SlotExample(before, after, (clause, *negatives), 1)
+                            f"and \"after\", texts, and \"negatives\", a list of texts{others}; "
+                            "a \"category\" is a text")
+        before, after, category, *phrases = map(text_files.whole_characters, texts)
+        _check_phrases(path, line_number, phrases)
+        yield SlotExample(before, after, tuple(phrases), int(labelled), category)
 
 
-def _bert_ads(path: str) -> Iterator[SlotExample]:
+def _phrases_of(value: Dict[str, Any], labelled: bool) -> List[Any]:
+    """The phrases of a JSON object, the fitting one first; something else if they are malformed."""
+    if not labelled and "phrases" in value:
+        first, others = [], value["phrases"]
+    else:
+        first, others = [value.get("clause")], value.get("negatives", [])
+    return first + others if isinstance(others, list) else [None]
+
+
+def _merged(lines: Iterator[SlotExample]) -> Iterator[SlotExample]:
     """Consecutive lines with the same slot become one."""
     slot: Optional[SlotExample] = None
-    for line_number, line in text_files.lines(path):
-        label, before, phrase, after = _parse_bert_ad(path, line_number, line.split("\t"))
-        same = slot and (slot.before, slot.after) == (before, after)
-        if same and not (label and slot.num_fitting):
-            phrases = (phrase, *slot.phrases) if label else (*slot.phrases, phrase)
-            slot = SlotExample(before, after, phrases, slot.num_fitting + label)
+    for line in lines:
+        same = slot and slot._replace(phrases=(), num_fitting=0) == line._replace(
+            phrases=(), num_fitting=0)
+        if same and not (line.num_fitting and slot.num_fitting):
+            phrases = (line.phrases + slot.phrases if line.num_fitting
+                       else slot.phrases + line.phrases)
+            slot = slot._replace(phrases=phrases, num_fitting=slot.num_fitting + line.num_fitting)
             continue
         if slot:
             yield slot
-        slot = SlotExample(before, after, (phrase,), label)
+        slot = line
     if slot:
         yield slot
 
 
-def _parse_bert_ad(path: str, line_number: int, fields: List[str]) -> Tuple[int, str, str, str]:
-    """(label, the text before the slot, the phrase, the text after the slot)"""
+def _bert_ads(path: str, *, labelled: bool = True) -> Iterator[SlotExample]:
+    """A slot with one phrase for each line."""
+    for line_number, line in text_files.lines(path):
+        fields = line.split("\t")
+        if not labelled and len(fields) == 3:
+            fields = ["0", *fields]
+        slot = _parse_bert_ad(path, line_number, fields)
+        yield slot if labelled else slot._replace(num_fitting=0)
+
+
+def _parse_bert_ad(path: str, line_number: int, fields: List[str]) -> SlotExample:
     where = f"{path}, line {line_number}"
-    if len(fields) not in (4, 5):  # the fifth is the whole text
+    if not 4 <= len(fields) <= 6:  # the fifth is the whole text
         raise UserError(f"{where}: {len(fields)} columns, and bert-ad's lines have label, number "
                         "of the clause, phrase and text with the slot, separated by tabs")
     label, clause_number, phrase, text = fields[:4]
@@ -99,7 +164,7 @@ def _parse_bert_ad(path: str, line_number: int, fields: List[str]) -> Tuple[int,
     if not span:
         raise UserError(f"{where}: the text has no slot in clause {clause_number}, a run of "
                         f"{BERT_AD_MARK} as long as the phrase")
-    return int(label), text[:span[0]], phrase, text[span[1]:]
+    return SlotExample(text[:span[0]], text[span[1]:], (phrase,), int(label), "".join(fields[5:]))
 
 
 def _check_phrases(path: str, line_number: int, phrases: Sequence[str]) -> None:
@@ -133,14 +198,17 @@ def write_slot(slot: SlotExample, form: str, file: IO[str]) -> bool:
     if form == "jsonl":
         value = {"before": before, "clause": phrases[0], "after": after,
                  "negatives": list(phrases[1:])}
+        if slot.category:
+            value["category"] = slot.category
         file.write(json.dumps(value, ensure_ascii=False) + "\n")
         return True
-    if any(mark in text for text in (before, after, *phrases) for mark in "\t\r\n"):
+    if any(mark in text for text in (before, after, slot.category, *phrases) for mark in "\t\r\n"):
         return False
     if after.startswith(BERT_AD_MARK):
         return False  # the mark would be taken for a part of the slot
     clause_number = len(_BERT_AD_BREAK.findall(before))
+    more = f"\t{before}{phrases[0]}{after}\t{slot.category}" if slot.category else ""
     for label, phrase in zip([1] + [0] * len(phrases), phrases):
         masked = before + BERT_AD_MARK * len(phrase) + after
-        file.write(f"{label}\t{clause_number}\t{phrase}\t{masked}\n")
+        file.write(f"{label}\t{clause_number}\t{phrase}\t{masked}{more}\n")
     return True

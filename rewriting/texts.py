@@ -1,7 +1,7 @@
 """Raw texts from a user's files: lines, or a column of a table."""
 
 import os
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Tuple
 
 from absl import flags
 
@@ -9,7 +9,7 @@ from engine import files
 from engine.data import text_files
 from engine.errors import UserError
 from tasks import columns
-from tasks.examples import read_split
+from tasks.examples import Example, read_split
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -32,15 +32,36 @@ def read_texts(path: str, what: str, column: Optional[str] = None,
     Raises:
         UserError: the file cannot be read, or a row is unlike the first ones.
     """
+    for example in _examples(path, what, columns.Roles(column, None, None), header, role):
+        yield example.text_a
+
+
+def read_with_categories(path: str, what: str, column: Optional[str], header: Optional[bool],
+                         category_column: Optional[str]) -> Iterator[Tuple[str, str]]:
+    """Streams texts with their categories, which are empty without a column of them.
+
+    Args:
+        what, column, header: see `read_texts`.
+        category_column: the name of the column, or its number from 1.
+
+    Raises:
+        UserError: see `read_texts`.
+    """
+    roles = columns.Roles(column, category_column, None)
+    for example in _examples(path, what, roles, header, "text"):
+        yield example.text_a, (example.text_b or "").strip()
+
+
+def _examples(path: str, what: str, given: columns.Roles, header: Optional[bool],
+              role: str) -> Iterator[Example]:
+    """Examples whose second text is the category, if there is a column of it."""
     if os.path.splitext(path)[1].lower() not in text_files.FORMATS:
         raise UserError(f"{what}={path}: its name must end in one of "
                         f"{', '.join(text_files.FORMATS)}")
     table = columns.read_head(files.require_file(path, what), header)
-    if column is not None:
-        table.position(column, role)
-    said = columns.Roles(column, None, None)
-    roles = columns.complete_texts(said, table, takes_pairs=False)
-    columns.report(table, roles, said)
-    split = columns.split_of(table, roles, table, labelled=False)
-    for example in read_split(split, ""):
-        yield example.text_a
+    for column, its_role in ((given.text, role), (given.text_pair, "category")):
+        if column is not None:
+            table.position(column, its_role)
+    roles = columns.complete_texts(given, table, takes_pairs=given.text_pair is not None)
+    columns.report(table, roles._replace(text_pair=None), given._replace(text_pair=None))
+    yield from read_split(columns.split_of(table, roles, table, labelled=False), "")

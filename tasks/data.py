@@ -27,10 +27,12 @@ class TrainingSet(abc.ABC):
         kind: what their labels are.
         content_hash: two sets with the same hash hold the same examples.
         has_pairs: whether any example has a second text.
+        store_name: of the store that holds it; two sets with the same name hold the same tokens.
     """
     kind: label_types.Kind
     content_hash: str
     has_pairs: bool
+    store_name: str
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -63,6 +65,11 @@ class TextSet(TrainingSet):
     def labels(self) -> np.ndarray:
         """The labels of all examples, [n] or [n, classes]."""
         return self.kind.targets(self.records, slice(None))
+
+    @property
+    def store_name(self) -> str:
+        """See `TrainingSet`; only of a set that `load_texts` made."""
+        return os.path.basename(self.records.directory)
 
     @property
     def has_pairs(self) -> bool:

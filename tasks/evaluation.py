@@ -59,7 +59,7 @@ def score(job: Job, data: Data, predict_batch_size: int = 1) -> Optional[Evaluat
         if data.dev:
             evaluation = _evaluate(job, data.dev, logits, checkpoint.global_step)
         for suffix, texts in data.test.items():
-            _predict(job, texts, logits(texts, predict_batch_size), suffix)
+            write_predictions(job, logits(texts, predict_batch_size), suffix)
         return evaluation
 
 
@@ -144,18 +144,22 @@ def _evaluation(task: Task, texts: TextSet, logits: np.ndarray) -> Evaluation:
         metrics.confusion_matrix(kind, labels, predicted))
 
 
-def _predict(job: Job, texts: TextSet, logits: np.ndarray, suffix: str) -> None:
+def write_predictions(job: Job, logits: np.ndarray, suffix: str = "") -> None:
     """Writes a line for each example, in the order of the input.
 
     test_results.tsv has the probabilities of the classes (or the number), predict.txt the
     predicted label (or the number).
+
+    Args:
+        logits: [n, outputs].
+        suffix: of the files' names.
     """
     kind = job.task.kind
     scores = kind.scores(logits)
     _write(job, f"test_results{suffix}.tsv",
            ("\t".join(f"{value:.9g}" for value in row) for row in scores))
     _write(job, f"predict{suffix}.txt", map(kind.format_label, kind.predicted_labels(scores)))
-    log.info(f"Predicted {len(texts):,} examples: {job.settings.output_dir}/predict{suffix}.txt")
+    log.info(f"Predicted {len(logits):,} examples: {job.settings.output_dir}/predict{suffix}.txt")
 
 
 def _write(job: Job, name: str, lines: Iterable[str]) -> None:

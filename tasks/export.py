@@ -8,14 +8,15 @@ import os
 import shutil
 from typing import Callable, Dict, Optional
 
+from absl import flags
 import tensorflow.compat.v1 as tf
 
 import modeling
 from encoder import classifier
-from engine import files, log, saved_model
+from engine import files, log, saved_model, settings
 from engine.errors import UserError
 from engine.model import INFERENCE
-from tasks import label_types, model_card, model_folder
+from tasks import capabilities, label_types, model_card, model_folder
 
 FROZEN_GRAPH = "frozen_graph.pb"
 INPUTS = ("input_ids", "input_mask", "segment_ids")
@@ -32,6 +33,25 @@ _OUTPUTS: Dict[str, Callable[[tf.Tensor], Dict[str, tf.Tensor]]] = {
     label_types.MultiLabel.name: lambda logits: {"probabilities": tf.sigmoid(logits)},
     label_types.Regression.name: lambda logits: {"value": tf.squeeze(logits, -1)},
 }
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines the flags of an export."""
+    flags.DEFINE_bool("do_export", False, "Write the trained model to <output_dir>/export, as a "
+                      "SavedModel; alone, it needs only --output_dir.", flag_values=values)
+    flags.DEFINE_enum("export_frozen_graph", None, list(saved_model.FLOAT_TYPES), "With "
+                      "--do_export: also write the model as a frozen graph, a single file with "
+                      "weights of this type.", flag_values=values)
+
+
+def check_flags(values: flags.FlagValues) -> None:
+    """Raises the UserErrors of an export before the hours of training."""
+    if values.export_frozen_graph and not values.do_export:
+        raise UserError("--export_frozen_graph needs --do_export; set both or neither")
+    if values.do_export:
+        export_folder(settings.required(values, "output_dir"))
+        if not values.do_train:
+            model_folder.checkpoint_of(values.output_dir)
 
 
 def export_folder(output_dir: str) -> str:
@@ -63,6 +83,8 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
     folder = export_folder(output_dir)
     model, checkpoint = model_folder.load(output_dir), model_folder.checkpoint_of(output_dir)
 
+    capability = capabilities.of_model(model.kind)
+
     def build() -> saved_model.Signature:
         return _signature(model)
 
@@ -76,7 +98,8 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
             shutil.copyfile(os.path.join(output_dir, name),
                             os.path.join(draft, saved_model.ASSETS, name))
         files.write_text(os.path.join(draft, "README.md"),
-                         model_card.text(output_dir, model, checkpoint.global_step, frozen_type))
+                         model_card.text(output_dir, model, checkpoint.global_step, frozen_type,
+                                         capability and capability.reading))
     log.info(f"Exported {checkpoint.path} (step {checkpoint.global_step}): {folder}")
 
 

@@ -1,7 +1,7 @@
 """The README.md of an exported model: its labels, its metrics and how to use it."""
 
 import os
-from typing import Any, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from engine import files
 from engine.training import run_record
@@ -10,6 +10,7 @@ from tasks.label_types import Kind
 from tasks.model_folder import TrainedModel
 
 _MAX_LABELS = 100  # on the page; task.json has all of them
+_TABLES = ("per_class", "per_category", "per_category_test")  # in eval_results.json
 
 _OUTPUTS = {
     "classes": "`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
@@ -18,11 +19,26 @@ _OUTPUTS = {
                    "label, in the order above; predicted are the labels with at least 0.5",
     "regression": "`value`, float32 `[batch]`"}
 
+
+class Reading(NamedTuple):
+    """What a model reads, in words."""
+    examples: str
+    tokens: str
+    second_segment: str  # where segment_ids are 1
+    outputs: str  # what to say of them in addition, or ""
+    command: str  # of this project that reads the export
+
+
+_TEXTS = Reading(
+    "single texts", "`[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair,",
+    "the second text and its `[SEP]`", "",
+    "python -m tasks.predict --output_dir=export < texts.txt")
+_PAIRS = _TEXTS._replace(examples="pairs of texts")
+
 _USE = """\
-`[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair, as WordPiece ids of
-`assets.extra/vocab.txt`, at most {max_seq_length} of them, {casing}. Inputs, all int32
-`[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on padding;
-`segment_ids`, 1 on the second text and its `[SEP]`, else 0.
+{tokens} as WordPiece ids of `assets.extra/vocab.txt`, at most {max_seq_length} of them, {casing}.
+Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
+padding; `segment_ids`, 1 on {second_segment}, else 0.
 
 Outputs: {outputs}.
 
@@ -34,10 +50,10 @@ outputs = predict(input_ids=tf.constant(input_ids), input_mask=tf.constant(input
                   segment_ids=tf.constant(segment_ids))
 ```
 
-The program that trained it predicts from texts:
+The program that trained it reads the export, too:
 
 ```shell
-python -m tasks.predict --output_dir=export < texts.txt
+{command}
 ```
 """
 
@@ -47,17 +63,22 @@ inputs and outputs have the names above. It computes in float32.
 """
 
 
-def text(output_dir: str, model: TrainedModel, global_step: int,
-         frozen_type: Optional[str]) -> str:
-    """The page, in Markdown, for the checkpoint at step `global_step` of a training."""
+def text(output_dir: str, model: TrainedModel, global_step: int, frozen_type: Optional[str],
+         reading: Optional[Reading] = None) -> str:
+    """The page, in Markdown, for the checkpoint at step `global_step` of a training.
+
+    Args:
+        reading: by default that of texts.
+    """
+    reading = reading or (_PAIRS if model.takes_pairs else _TEXTS)
     record = run_record.load(output_dir)
     task_name = record.facts["task"] if record else "unknown"
     kind = model.kind
     settings = report_facts.settings(task_name, model.config, model.encoding, record)
     return "\n".join([
         f"# {task_name}: a fine-tuned BERT\n",
-        f"{_describe(kind)}, for {'pairs of texts' if model.takes_pairs else 'single texts'}; "
-        f"the model after training step {global_step}.\n",
+        f"{_describe(kind)}, for {reading.examples}; the model after training step "
+        f"{global_step}.\n",
         *_labels(kind),
         *_metrics(output_dir, global_step),
         "## Settings\n", *_table(("setting", "value"), settings.items()),
@@ -65,7 +86,9 @@ def text(output_dir: str, model: TrainedModel, global_step: int,
         "## How to use it\n",
         _USE.format(max_seq_length=model.encoding.max_seq_length,
                     casing="lower-cased" if model.encoding.do_lower_case else "in their case",
-                    outputs=_OUTPUTS[kind.name].format(count=kind.num_outputs))
+                    tokens=reading.tokens, second_segment=reading.second_segment,
+                    outputs=_OUTPUTS[kind.name].format(count=kind.num_outputs) + reading.outputs,
+                    command=reading.command)
         + (_FROZEN.format(float_type=frozen_type) if frozen_type else "")])
 
 
@@ -90,13 +113,31 @@ def _metrics(output_dir: str, global_step: int) -> List[str]:
     results = files.read_json(path, "the evaluation") if os.path.exists(path) else {}
     if results.get("global_step") != global_step:
         return ["## Metrics\n", "This checkpoint was not evaluated.\n"]
-    # Google's run_classifier writes "eval_loss" a second time as "loss".
-    figures = {name: value for name, value in results.items()
-               if not isinstance(value, list) and name not in ("global_step", "loss")}
-    classes = results["per_class"][:_MAX_LABELS]
-    return ["## Metrics\n", "On the dev set:\n",
+    figures = _figures(results)
+    is_tested = any(name.endswith("_test") for name in figures)
+    return ["## Metrics\n",
+            "On the dev set; on the test set where a name ends in `_test`:\n" if is_tested
+            else "On the dev set:\n",
             *_table(("metric", "value"), figures.items()),
-            *(_table(classes[0], (row.values() for row in classes)) if classes else [])]
+            *(line for name in _TABLES if results.get(name)
+              for line in (f"`{name}`:\n", *_rows_of(results[name][:_MAX_LABELS])))]
+
+
+def _figures(results: Mapping[str, Any]) -> Dict[str, Any]:
+    """The numbers of an evaluation, by name; those of a group have its name before their own."""
+    figures = {}
+    for name, value in results.items():
+        if isinstance(value, dict):
+            figures.update({f"{name}: {metric}": number for metric, number in value.items()})
+        # Google's run_classifier writes "eval_loss" a second time as "loss".
+        elif not isinstance(value, list) and name not in ("global_step", "loss"):
+            figures[name] = value
+    return figures
+
+
+def _rows_of(values: Sequence[Mapping[str, Any]]) -> List[str]:
+    """A table of objects with the same keys."""
+    return _table(values[0], (row.values() for row in values))
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> List[str]:

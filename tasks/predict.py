@@ -23,7 +23,7 @@ from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.model import Forward
 from engine.progress import Counter
-from tasks import columns, data, label_types, model_folder
+from tasks import capabilities, columns, data, label_types, model_folder
 from tasks.data import TextSet, encode_texts
 from tasks.examples import Example, read_split
 
@@ -66,6 +66,7 @@ def main(values: flags.FlagValues) -> None:
     model_dir = settings.required(values, "output_dir")
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
+    _check_reads_texts(model_dir, model)
     devices = device_flags.find_devices(values, training=False)
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
@@ -80,6 +81,13 @@ def main(values: flags.FlagValues) -> None:
         sets = (encode_texts(examples, model.kind, model.encoding)
                 for examples in itertools.chain([first], chunks))
         _predict(forward, sets, devices, checkpoint, batch_size, write)
+
+
+def _check_reads_texts(model_dir: str, model: model_folder.TrainedModel) -> None:
+    capability = capabilities.of_model(model.kind)
+    if capability:
+        raise UserError(f"--output_dir={model_dir} reads {capability.reading.examples}, not plain "
+                        f"texts: predict with {capability.command} --do_predict")
 
 
 def _predict(forward: Forward, sets: Iterator[TextSet], devices: Devices,

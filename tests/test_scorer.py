@@ -1,0 +1,288 @@
+"""A scorer is a model like others: it is exported, predicts, is evaluated by category, and teaches."""
+
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+
+import run_classifier
+from commands import run_here
+from conftest import cpu_devices
+from distillation import run as distillation_run, teacher
+from rewriting import data, evaluation, rewrite, run, slot_files
+from rewriting.slot_files import SlotExample
+from tasks import predict
+from test_export import run_frozen_graph, run_saved_model
+from test_rewriting_data import create_here, made_up_texts
+from test_rewriting_pairs import encoding_of, write_slots
+
+LONGEST = 32
+NOUNS = ("cat", "dog", "bird", "tree", "house", "river")
+CATEGORIES = ("news", "", "games")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Slots whose own phrase is the word before; those of the dev set have categories."""
+    folder = tmp_path_factory.mktemp("scorer")
+    slots = [SlotExample(f"{word} ", " .", (word, *others), 1) for word in NOUNS
+             for others in itertools.combinations([noun for noun in NOUNS if noun != word], 2)]
+    random.Random(0).shuffle(slots)
+    write_slots(folder / "train.jsonl", slots)
+    write_slots(folder / "dev.jsonl", [slot._replace(category=category) for slot, category in
+                                       zip(slots[:20], itertools.cycle(CATEGORIES))])
+    write_slots(folder / "test.jsonl", slots[40:])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def flags(tiny_model, folder):
+    return {**tiny_model._asdict(), "data_dir": folder, "output_dir": folder / "out",
+            "max_seq_length": LONGEST, "num_cpu_replicas": 1}
+
+
+@pytest.fixture(scope="module")
+def trained(flags):
+    """The output directory of a training, with all that follows it, and the predictions then."""
+    run_here({**flags, "do_train": True, "do_eval": True, "do_test": True, "do_predict": True,
+              "do_export": True, "export_frozen_graph": "float32", "objective": "listwise",
+              "train_batch_size": 12, "num_train_epochs": 25, "learning_rate": 3e-3}, run)
+    return flags["output_dir"], probabilities_in(flags["output_dir"])
+
+
+@pytest.fixture
+def scorer(trained):
+    """The output directory."""
+    return trained[0]
+
+
+@pytest.fixture
+def expected(trained):
+    """The probabilities of the phrases of the test set, [n, 2]."""
+    return trained[1]
+
+
+def slots_in(path):
+    return list(slot_files.read_slots(str(path)))
+
+
+def probabilities_in(scorer):
+    return np.loadtxt(str(scorer / "test_results.tsv"), ndmin=2)
+
+
+def refused(capsys, flags, module):
+    with pytest.raises(SystemExit) as stopped:
+        run_here(flags, module)
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert stopped.value.code == 2 and message.startswith("error: ")
+    return message
+
+
+# --- Export --------------------------------------------------------------------------------
+
+
+def test_an_export_has_the_scores_of_the_checkpoint(scorer, expected, folder, tiny_model,
+                                                    tmp_path):
+    lines = data.load_slots(str(folder / "test.jsonl"), encoding_of(tiny_model, LONGEST),
+                            str(tmp_path), dynamic_padding=False, unlabelled=True)
+    features = lines.pairs.source().fetch(np.arange(len(lines.pairs)), LONGEST)
+    exported = run_saved_model(scorer / "export", features)
+    frozen = run_frozen_graph(scorer / "export" / "frozen_graph.pb", features, exported)
+    assert np.ptp(expected[:, 1]) > 0.05, "scores must differ for this to mean anything"
+    for outputs in (exported, frozen):
+        np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
+        np.testing.assert_allclose(np.diff(np.log(outputs["probabilities"])),
+                                   np.diff(np.log(expected)), rtol=1e-5, atol=1e-5)
+
+
+def test_a_card_says_what_a_scorer_reads_and_how_well_it_ranks(scorer):
+    card = (scorer / "export" / "README.md").read_text()
+    results = json.loads((scorer / "eval_results.json").read_text())
+    for words in ("# rewriting", "phrases in slots of texts", "phrase [SEP] before [MASK]",
+                  "python -m rewriting.rewrite --output_dir=export", "frozen_graph.pb",
+                  "| news |", "does not fit",
+                  f"| mean_reciprocal_rank_test | {results['mean_reciprocal_rank_test']:.5g} |",
+                  f"| chance: recall_at_1 | {results['chance']['recall_at_1']:.5g} |"):
+        assert words in card
+    assert "tasks.predict" not in card
+
+
+@pytest.mark.parametrize("module", [run, run_classifier])
+def test_either_command_exports_it_anew(module, scorer):
+    before = (scorer / "export" / "README.md").read_text()
+    run_here({"output_dir": scorer, "do_export": True, "export_frozen_graph": "float32"}, module)
+    assert (scorer / "export" / "README.md").read_text() == before
+
+
+# --- Predictions ---------------------------------------------------------------------------
+
+
+def test_predictions_are_those_that_the_evaluation_ranks(scorer, expected, folder):
+    reciprocals = [1.0 / (1 + np.sum(of_slot[1:, 1] > of_slot[0, 1])) for of_slot in
+                   np.split(expected, len(slots_in(folder / "test.jsonl")))]
+    results = json.loads((scorer / "eval_results.json").read_text())
+    assert results["mean_reciprocal_rank_test"] == pytest.approx(np.mean(reciprocals))
+
+
+def test_a_line_of_any_file_has_its_prediction_in_its_place(scorer, expected, flags, folder,
+                                                            capsys):
+    """The phrases of the test set in another order, without labels, in bert-ad's lines."""
+    lines = [(phrase, slot.before, slot.after)
+             for slot in slots_in(folder / "test.jsonl") for phrase in slot.phrases]
+    order = list(range(len(lines)))
+    random.Random(0).shuffle(order)
+    shuffled = [lines[number] for number in order]
+    (folder / "lines.tsv").write_text("".join(
+        f"0\t{phrase}\t{before}{slot_files.BERT_AD_MARK * len(phrase)}{after}\n"
+        for phrase, before, after in shuffled), encoding="utf-8")
+    run_here({**flags, "test_file": folder / "lines.tsv", "do_predict": True,
+              "num_cpu_replicas": 3, "predict_batch_size": 2}, run)
+    said = capsys.readouterr().err
+    assert f"Scoring: {len(lines):,} texts in" in said and "texts/s" in said
+    assert "--objective=listwise" in said and "mean little" in said
+    found = probabilities_in(scorer)
+    np.testing.assert_allclose(found, expected[order], atol=1e-6)
+    labels = (scorer / "predict.txt").read_text().splitlines()
+    assert labels == [data.LABELS[row.argmax()] for row in found]
+
+
+def test_json_lines_to_score_have_phrases_with_or_without_labels(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (
+        {"before": "a ", "after": ".", "phrases": ["cat", "dog"]},
+        {"before": "a ", "clause": "tree", "after": ".", "negatives": ["cat"]})))
+    assert list(slot_files.read_lines(str(tmp_path / "a.jsonl"))) == [
+        SlotExample("a ", ".", ("cat", "dog"), 0), SlotExample("a ", ".", ("tree", "cat"), 0)]
+
+
+@pytest.mark.parametrize("content, changes, words", [
+    ("0\tcat\ta “““.\n0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".\n", {},
+     ("lines.tsv", "'dog dog", "40 tokens", "14")),
+    ("0\tcat\ta “““.\n", {"do_test": True}, ("line 1", "3 columns")),
+    ("0\tcat\ta cat.\n", {}, ("line 1", "no slot in clause 0")),
+    ("", {}, ("lines.tsv", "no slots")),
+    ("0\tcat\ta “““.\n", {"output_dir": "none"}, ("output_weights",)),
+    ("0\tcat\ta “““.\n", {"export_frozen_graph": "float32"}, ("--do_export",))])
+def test_lines_that_cannot_be_scored_are_refused(content, changes, words, flags, scorer, tmp_path,
+                                                 monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines.tsv").write_text(content, encoding="utf-8")
+    before = (scorer / "predict.txt").read_text()
+    message = refused(capsys, {**flags, "do_predict": True, "test_file": tmp_path / "lines.tsv",
+                               **changes}, run)
+    for word in words:
+        assert word in message
+    assert (scorer / "predict.txt").read_text() == before
+
+
+def test_plain_texts_are_not_for_a_scorer(scorer, capsys):
+    message = refused(capsys, {"output_dir": scorer}, predict)
+    assert "phrases in slots of texts" in message and "rewriting.run --do_predict" in message
+
+
+# --- Categories ----------------------------------------------------------------------------
+
+
+def test_the_metrics_of_a_category_are_those_of_its_slots_alone(scorer, folder, tiny_model,
+                                                                tmp_path):
+    slots = slots_in(folder / "dev.jsonl")
+    rows = json.loads((scorer / "eval_results.json").read_text())["per_category"]
+    assert [row["category"] for row in rows] == sorted(CATEGORIES)
+    assert sum(row["num_slots"] for row in rows) == len(slots)
+    encoding = encoding_of(tiny_model, LONGEST)
+    logits = np.random.RandomState(0).normal(size=(3 * len(slots), 2))
+    parts = dict(zip(range(len(slots)), np.split(logits, len(slots))))
+
+    def load(name, some):
+        return data.load_slots(write_slots(tmp_path / f"{name}.jsonl", some), encoding,
+                               str(tmp_path), dynamic_padding=True)
+
+    for row in evaluation.per_category(load("all", slots), logits):
+        own = [number for number, slot in enumerate(slots) if slot.category == row["category"]]
+        alone = evaluation.results_of(load(f"only {row['category']}", [slots[i] for i in own]),
+                                      np.concatenate([parts[i] for i in own]), "pairwise")
+        assert {name: row[name] for name in alone if name != "eval_loss"} == pytest.approx(
+            {name: value for name, value in alone.items() if name != "eval_loss"})
+        assert (row["num_slots"], row["num_pairs"]) == (len(own), 3 * len(own))
+
+
+def test_both_formats_hold_a_category(folder, tmp_path):
+    slots = slots_in(folder / "dev.jsonl")
+    with open(str(tmp_path / "dev.tsv"), "w", encoding="utf-8") as file:
+        assert all(slot_files.write_slot(slot, "bert-ad", file) for slot in slots)
+    assert slots_in(tmp_path / "dev.tsv") == slots
+
+
+def test_create_data_takes_the_categories_of_texts_along(tmp_path, capsys):
+    kinds = ("news", "games")
+    (tmp_path / "texts.csv").write_text("kind,text\n" + "".join(
+        f'{kinds["cat" in text]},"{text}"\n' for text in made_up_texts(60)))
+    flags = {"input_file": tmp_path / "texts.csv", "output_dir": tmp_path}
+    create_here(category_column="kind", **flags)
+    found = slots_in(tmp_path / "train.jsonl")
+    assert {slot.category for slot in found} == set(kinds)
+    assert all(slot.category == kinds["cat" in slot.before + slot.phrases[0] + slot.after]
+               for slot in found)
+    with pytest.raises(SystemExit):
+        create_here(category_column="sort", **flags)
+    assert "no column 'sort' for --category_column" in capsys.readouterr().err
+
+
+# --- Distillation --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def distil(scorer, folder):
+    """The flags of a distillation of the scorer."""
+    return {"teacher": scorer, "data_dir": folder, "do_train": True, "num_cpu_replicas": 1,
+            "train_batch_size": 16, "learning_rate": 3e-3}
+
+
+def test_a_scorer_teaches_a_smaller_one(distil, expected, flags, tmp_path):
+    run_here({**distil, "stage": "intermediate", "student": "1,16,2,32", "num_train_epochs": 10,
+              "output_dir": tmp_path / "stage1"}, distillation_run)
+    run_here({**distil, "stage": "prediction", "student": tmp_path / "stage1",
+              "num_train_epochs": 20, "output_dir": tmp_path / "student"}, distillation_run)
+    # The student is a scorer for every command.
+    run_here({**flags, "output_dir": tmp_path / "student", "do_eval": True, "do_predict": True,
+              "bert_config_file": tmp_path / "student" / "bert_config.json",
+              "init_checkpoint": None}, run)
+    odds = [np.diff(np.log(probabilities))[:, 0]
+            for probabilities in (expected, probabilities_in(tmp_path / "student"))]
+    assert np.corrcoef(odds)[0, 1] > 0.5
+    results = json.loads((tmp_path / "student" / "eval_results.json").read_text())
+    assert results["mean_reciprocal_rank"] > results["chance"]["mean_reciprocal_rank"]
+    (tmp_path / "pool.txt").write_text("".join(f"{noun}\n" for noun in NOUNS))
+    (tmp_path / "texts.txt").write_text("the cat sees a tree, a dog finds it.\n")
+    run_here({"output_dir": tmp_path / "student", "pool_file": tmp_path / "pool.txt", "top_k": 1,
+              "input_file": tmp_path / "texts.txt", "output_file": tmp_path / "new.jsonl",
+              "num_gpus": 0}, rewrite)
+    assert json.loads((tmp_path / "new.jsonl").read_text())["rewrites"]
+
+
+def test_the_teachers_outputs_are_the_logits_of_the_pairs(scorer, expected, folder, tmp_path):
+    taught = teacher.load(str(scorer))
+    slot_set = data.load_slots(str(folder / "test.jsonl"), taught.encoding, str(tmp_path),
+                               dynamic_padding=True)
+    source = teacher.with_outputs(taught, data.PairwiseSet(slot_set), cpu_devices(2),
+                                  per_replica_batch_size=4, store_dir=str(tmp_path))
+    features = source.fetch(np.arange(len(slot_set.pairs)), LONGEST)
+    np.testing.assert_allclose(np.diff(features["teacher_logits"]), np.diff(np.log(expected)),
+                               rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(features["label_ids"], slot_set.labels)
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"task_name": "cola"}, ("--task_name", "rewriting.run")),
+    ({"text_column": "2"}, ("--text_column", "rewriting.run")),
+    ({"do_eval": True}, ("--do_eval", "rewriting.run --do_eval")),
+    ({"eval_each_epoch": True, "do_eval": True}, ("rewriting.run --do_eval",)),
+    ({"data_dir": None}, ("--data_dir or --train_file",)),
+    ({"data_dir": "nowhere"}, ("nowhere", "train.jsonl")),
+    ({"max_seq_length": 4}, ("--max_seq_length=4",))])
+def test_what_a_scorer_cannot_be_asked_is_said(changes, words, distil, tmp_path, capsys):
+    message = refused(capsys, {**distil, "stage": "prediction", "student": "1,16,2,32",
+                               "output_dir": tmp_path / "out", **changes}, distillation_run)
+    for word in words:
+        assert word in message
