@@ -35,7 +35,9 @@ def listwise(config: modeling.BertConfig) -> Forward:
                 for name in ("input_ids", "input_mask", "segment_ids")}
         logits = score_pairs(flat, mode).predictions["logits"]
         odds = tf.reshape(logits[:, 1] - logits[:, 0], [num_slots, num_phrases])
-        is_there = tf.sequence_mask(features["num_phrases"], num_phrases)
+        # Counted in floats: a range of integers would be compared in the host's memory.
+        position = tf.cumsum(tf.ones_like(odds), axis=1)  # from 1
+        is_there = position <= tf.cast(features["num_phrases"], tf.float32)[:, tf.newaxis]
         odds = tf.where(is_there, odds, tf.fill(tf.shape(odds), _LEAST))
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=tf.zeros([num_slots], tf.int32), logits=odds))
