@@ -216,11 +216,12 @@ def _keep_mask(like: tf.Tensor, dropout_prob: float,
     what dropout costs.
     """
     levels = round(dropout_prob * 2**16)
-    # GPUs keep int32 and sizes in host memory and have no slice of int16. With int32, tf.size
-    # and a slice of bool, nothing here makes them copy and wait.
+    # GPUs keep sizes and the int32 arguments of functions in host memory and have no slice of
+    # int16. With int32, tf.size and a slice of bool, nothing here makes them copy and wait.
+    # tf.random.stateless_uniform would, in 2.15: it makes a key on the host for the same numbers.
     size = tf.size(like)
-    draws = tf.random.stateless_uniform(
-        [(size + 1) // 2], seed, minval=-2**31, maxval=2**31 - 1, dtype=tf.int32)
+    draws = tf.raw_ops.StatelessRandomUniformInt(
+        shape=[(size + 1) // 2], seed=seed, minval=-2**31, maxval=2**31 - 1)
     kept = tf.bitcast(draws, tf.int16) >= tf.constant(levels - 2**15, tf.int16)
     return 1.0 - levels / 2**16, tf.reshape(tf.reshape(kept, [-1])[:size], tf.shape(like))
 
