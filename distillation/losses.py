@@ -24,9 +24,9 @@ def attention_loss(student: tf.Tensor, teacher: tf.Tensor, mask: tf.Tensor) -> t
         student, teacher: [B, N, T, T].
         mask: [B, T], 1 for a real token and 0 for padding.
     """
-    mask = tf.cast(mask, tf.float32)
-    errors = tf.reduce_mean(_squared_error(student, teacher), axis=1)  # [B, T, T]
-    return _mean_where(mask[:, :, tf.newaxis] * mask[:, tf.newaxis, :], errors)
+    share = _share_of_example(mask)
+    pairs = share[:, tf.newaxis, :, tf.newaxis] * share[:, tf.newaxis, tf.newaxis, :]
+    return _sum_of_errors(student, teacher, _over(pairs, student, axis=1))
 
 
 def hidden_loss(student: tf.Tensor, teacher: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -41,8 +41,8 @@ def hidden_loss(student: tf.Tensor, teacher: tf.Tensor, mask: tf.Tensor) -> tf.T
         teacher: [B, T, D].
         mask: [B, T], 1 for a real token and 0 for padding.
     """
-    errors = tf.reduce_mean(_squared_error(student, teacher), axis=-1)  # [B, T]
-    return _mean_where(tf.cast(mask, tf.float32), errors)
+    return _sum_of_errors(student, teacher, _over(
+        _share_of_example(mask)[:, :, tf.newaxis], student, axis=2))
 
 
 def soft_cross_entropy(student: tf.Tensor, teacher: tf.Tensor, temperature: float) -> tf.Tensor:
@@ -82,15 +82,33 @@ def output_error(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
 
     TinyBERT's code trains a regression on the labels, without the teacher.
     """
-    return tf.reduce_mean(_squared_error(student, teacher))
+    return tf.reduce_mean(tf.squared_difference(student, tf.stop_gradient(teacher)))
 
 
-def _squared_error(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
-    return tf.squared_difference(student, tf.stop_gradient(teacher))
+def _share_of_example(mask: tf.Tensor) -> tf.Tensor:
+    """[B, T]: for a real token, 1 / (the number of the example's real tokens); 0 for padding."""
+    mask = tf.cast(mask, tf.float32)
+    return mask / tf.reduce_sum(mask, axis=1, keepdims=True)
 
 
-def _mean_where(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Mean over each example's values whose weight is 1 (not 0), then over the examples."""
-    within = list(range(1, values.shape.ndims))
-    sums = tf.reduce_sum(values * weights, within)
-    return tf.reduce_mean(sums / tf.reduce_sum(weights, within))
+def _over(shares: tf.Tensor, values: tf.Tensor, axis: int) -> tf.Tensor:
+    """The shares of examples as weights of a mean over the examples and an axis of `values`."""
+    # The shares of an example add up to 1. Their sum is on the card; the size of a batch is not.
+    return shares / (tf.reduce_sum(shares) * values.shape.as_list()[axis])
+
+
+def _sum_of_errors(student: tf.Tensor, teacher: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """The sum of weights * (student - teacher)^2, a scalar.
+
+    The gradient that TensorFlow derives for means over some axes computes their shapes on the
+    card and copies each to the host, which waits for it.
+    """
+    teacher = tf.stop_gradient(teacher)
+
+    @tf.custom_gradient
+    def compute(student):
+        difference = student - teacher
+        weighted = weights * difference
+        return tf.reduce_sum(weighted * difference), lambda dy: 2.0 * dy * weighted
+
+    return compute(student)

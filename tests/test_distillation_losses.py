@@ -57,7 +57,7 @@ def mask_to(length):
 
 def value_and_gradients(loss, student, teacher, *arguments):
     """The loss of float64 arrays and its gradients, computed in float32."""
-    inputs = [tf.placeholder(tf.float32, [None] * array.ndim) for array in (student, teacher)]
+    inputs = [tf.placeholder(tf.float32, array.shape) for array in (student, teacher)]
     value = loss(*inputs, *arguments)
     gradients = tf.gradients(value, inputs)
     assert gradients[1] is None, "the teacher takes no gradient"
