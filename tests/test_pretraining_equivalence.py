@@ -49,7 +49,7 @@ def features_of_steps(records, num_replicas, batch, names):
     dataset = batches.training_dataset(
         source, plan, num_replicas=num_replicas, per_replica_batch_size=batch, first_step=0,
         last_step=STEPS)
-    element = tf.data.make_one_shot_iterator(dataset).get_next()
+    element, _ = tf.data.make_one_shot_iterator(dataset).get_next()
     with tf.Session() as session:
         return [[session.run([element[name] for name in names]) for _ in range(num_replicas)]
                 for _ in range(STEPS)]

@@ -112,7 +112,7 @@ def test_the_replicas_of_a_step_share_one_global_batch_and_length(source):
         dataset = batches.training_dataset(
             source, plan, num_replicas=num_replicas, per_replica_batch_size=16 // num_replicas,
             first_step=0, last_step=STEPS)
-        batch = tf.data.make_one_shot_iterator(dataset).get_next()
+        batch, _ = tf.data.make_one_shot_iterator(dataset).get_next()
         with tf.Session() as session:
             parts = [session.run(batch["input_ids"]) for _ in range(STEPS * num_replicas)]
         return [np.concatenate(parts[i:i + num_replicas])

@@ -6,7 +6,7 @@ holds.
 
 import functools
 import threading
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -85,10 +85,10 @@ class Source(NamedTuple):
 def training_dataset(source: Source, plan: TrainingPlan, *, num_replicas: int,
                      per_replica_batch_size: int, first_step: int,
                      last_step: int) -> tf.data.Dataset:
-    """Per-replica batches of steps first_step..last_step - 1, in order.
+    """(features, step), per-replica batches of steps first_step..last_step - 1, in order.
 
     `num_replicas` consecutive elements are the global batch of one step; the r-th of them is
-    for replica r.
+    for replica r. `step` is the number of steps before it, an int64 scalar.
     """
     fetch_step = source.fetch_for_step or (
         lambda indices, epochs, length: source.fetch(indices, length))
@@ -108,11 +108,11 @@ def training_dataset(source: Source, plan: TrainingPlan, *, num_replicas: int,
         start = replica * per_replica_batch_size
         return [features[name][start:start + per_replica_batch_size] for name in names]
 
-    def to_features(element: tf.Tensor) -> Dict[str, tf.Tensor]:
+    def to_features(element: tf.Tensor) -> Tuple[Dict[str, tf.Tensor], tf.Tensor]:
         values = tf.numpy_function(fetch, [element], dtypes)
         for value, shape in zip(values, shapes):
             value.set_shape([per_replica_batch_size] + shape)
-        return dict(zip(names, values))
+        return dict(zip(names, values)), element // num_replicas
 
     elements = tf.data.Dataset.range(first_step * num_replicas, last_step * num_replicas)
     return elements.map(to_features, num_parallel_calls=2).prefetch(2 * num_replicas)

@@ -7,6 +7,7 @@ Estimator runs it under MirroredStrategy. The batches come from the plan, the up
 import os
 from typing import Callable, Dict, Optional, Sequence, Union
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
@@ -123,8 +124,9 @@ def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
 
 def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
               settings: TrainingSettings, schedule: Schedule):
-    def model_fn(features, mode):
-        global_step = tf.train.get_or_create_global_step()
+    def model_fn(features, labels, mode):
+        step = labels  # Estimator's name for the second component of an element
+        features = {name: _on_card(values) for name, values in features.items()}
 
         def loss_of(micro_batch):
             part = features
@@ -132,7 +134,7 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
                 part = _micro_batch(features, micro_batch, settings.train_batch_size)
             mode = Mode(
                 is_training=True,
-                dropout_seed=_dropout_seed(settings.seed, global_step, micro_batch),
+                dropout_seed=_dropout_seed(settings.seed, step, micro_batch),
                 computation=modeling.Computation(
                     float16=settings.precision == FLOAT16, recompute=settings.recompute_layers,
                     compiled=settings.xla))
@@ -165,21 +167,28 @@ def _report(loss: tf.Tensor) -> None:
     tf.distribute.get_replica_context().merge_call(add_mean, args=(loss,))
 
 
+def _on_card(values: tf.Tensor) -> tf.Tensor:
+    """Values of a type that cards work with: they slice and reshape int32 in the host's memory."""
+    return tf.cast(values, tf.int64) if values.dtype == tf.int32 else values
+
+
 def _micro_batch(features: Dict[str, tf.Tensor], index: Union[int, tf.Tensor],
                  size: int) -> Dict[str, tf.Tensor]:
-    # tf.gather, because slices and reshapes of int32 would go through the host's memory.
-    rows = index * size + tf.range(size)
+    rows = tf.cast(index, tf.int64) * size + tf.constant(np.arange(size))
     return {name: tf.gather(values, rows) for name, values in features.items()}
 
 
-def _dropout_seed(seed: int, global_step: tf.Variable,
+def _dropout_seed(seed: int, step: tf.Tensor,
                   micro_batch: Union[int, tf.Tensor]) -> tf.Tensor:
-    """A seed [2], different for each run's seed, replica, step and micro-batch."""
+    """A seed [2], different for each run's seed, replica, step and micro-batch.
+
+    The step comes with the batch: `global_step` would have to be read back from the card.
+    """
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
     with tf.device("/cpu:0"):  # random kernels read their seeds in host memory
         # No collisions with fewer than 2**20 replicas and 2**40 steps.
         stream = seed * 2**20 + tf.cast(replica, tf.int64)
-        position = tf.cast(global_step, tf.int64) + tf.cast(micro_batch, tf.int64) * 2**40
+        position = step + tf.cast(micro_batch, tf.int64) * 2**40
         return tf.stack([stream, position])
 
 
