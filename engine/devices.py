@@ -16,6 +16,9 @@ _USABLE_SHARE_OF_GPU_MEMORY = 0.9
 # too small to be divided among several cores.
 _CPU_STEP_TOKENS = 512
 
+# In inference, a card has the next step at hand when one ends.
+_GPU_CONCURRENT_STEPS = 2
+
 
 class Devices(NamedTuple):
     """The replicas of a run. Made by `find_devices`."""
@@ -156,6 +159,7 @@ def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]
         kind="GPU",
         all_reduce=all_reduce or default,
         session_config=runtime.session_config(num_gpus=num_gpus, gpu_memory_limits_mb=limits),
+        concurrent_steps=_GPU_CONCURRENT_STEPS,
         card_names=cards.names(in_use),
         has_tensor_float_32=any(
             (card.compute_capability or (0, 0)) >= (8, 0) for card in in_use))

@@ -116,6 +116,7 @@ def test_only_the_cards_that_are_asked_for_are_opened(seen):
     assert found.names == ("/gpu:0", "/gpu:1")
     assert found.session_config.device_count["GPU"] == 2
     assert found.session_config.gpu_options.visible_device_list == "0,1"
+    assert found.concurrent_steps == 2
     for on_cpu in (dict(num_gpus=0), dict(num_cpu_replicas=2)):
         assert devices.find_devices(**on_cpu).session_config.device_count["GPU"] == 0
 
