@@ -6,10 +6,11 @@ to the CPU in silence (soft placement), together with all that is colocated with
 
 import collections
 import functools
+import math
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Set
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.framework import kernels
+from tensorflow.python.framework import function_def_to_graph, kernels
 
 # Their bodies are looked at.
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
@@ -46,20 +47,40 @@ def operations_without_kernels(graph: tf.Graph, operations: Iterable[tf.Operatio
             if "CPU" in node.device or not _gpu_kernel(node)}
 
 
-def copies_through_host(operations: Iterable[tf.Operation]) -> List[str]:
-    """Tensors of floats, scalars aside, that go from a card to the host's memory or back.
+def copies_through_host(graph: tf.Graph, operations: Iterable[tf.Operation],
+                        at_least: int = 64) -> List[str]:
+    """Tensors of so many bytes that go from a card to the host's memory or back.
 
-    What the iterator gives is not counted: it comes from the host.
+    Of the operations, and of the bodies of the functions that they call on cards. What the
+    iterator gives is not counted: it comes from the host. A size that is known only when the
+    graph runs is taken for a large one.
     """
-    copies = []
-    for op in operations:
-        for position, tensor in enumerate(op.inputs):
-            if (tensor.dtype.base_dtype.is_floating and tensor.shape.ndims != 0
-                    and "Iterator" not in tensor.op.type
-                    and _is_in_host_memory(op, "input", position)
-                    != _is_in_host_memory(tensor.op, "output", tensor.value_index)):
-                copies.append(f"{tensor.name} {tensor.shape} -> {op.name}")
+    operations = list(operations)
+    library = {function.signature.name: function
+               for function in graph.as_graph_def().library.function}
+    copies = _copies(operations, at_least)
+    for name in _functions_on_cards(library, operations):
+        with tf.Graph().as_default():
+            body = function_def_to_graph.function_def_to_graph(library[name])
+        copies += [f"{copy} in {name}" for copy in _copies(body.get_operations(), at_least)]
     return copies
+
+
+def _copies(operations: Iterable[tf.Operation], at_least: int) -> List[str]:
+    return [f"{tensor.name} {tensor.dtype.name} {tensor.shape} -> {op.name}"
+            for op in operations for position, tensor in enumerate(op.inputs)
+            if "Iterator" not in tensor.op.type and _size(tensor) >= at_least
+            and _is_in_host_memory(op, "input", position)
+            != _is_in_host_memory(tensor.op, "output", tensor.value_index)]
+
+
+def _size(tensor: tf.Tensor) -> float:
+    """In bytes. Resources and strings, which stay where they are, have none."""
+    if tensor.dtype.base_dtype in (tf.resource, tf.string, tf.variant):
+        return 0
+    if not tensor.shape.is_fully_defined():
+        return math.inf
+    return tensor.shape.num_elements() * tensor.dtype.size
 
 
 def step(results: Iterable[tf.Operation]) -> List[tf.Operation]:
@@ -141,7 +162,10 @@ def _is_in_host_memory(op: tf.Operation, direction: str, position: int) -> bool:
     kernel = _gpu_kernel_of(op)
     if "CPU" in op.device or not kernel:
         return True
-    return op.type not in _CALLS and _argument(op, direction, position) in kernel.host_memory_arg
+    if op.type in _CALLS or op.type == "Placeholder":  # a function's argument
+        tensors = op.inputs if direction == "input" else op.outputs
+        return tensors[position].dtype.base_dtype == tf.int32
+    return _argument(op, direction, position) in kernel.host_memory_arg
 
 
 def _argument(op: tf.Operation, direction: str, position: int) -> str:

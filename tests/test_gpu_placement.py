@@ -124,7 +124,12 @@ def test_a_step_runs_on_the_cards(name, from_checkpoint, cards, changes, tmp_pat
     # Of the whole graph: an initializer may hold back its variable.
     assert gpu_placement.kept_on_cpu(graph.get_operations()) == []
     assert gpu_placement.operations_without_kernels(graph, operations) == set()
-    assert gpu_placement.copies_through_host(operations) == []
+    assert gpu_placement.copies_through_host(graph, operations) == []
+    if name in ("one class", "a teacher's states") and cards == 1 and not changes:
+        # The gradient of tf.gather takes the shape of the word embeddings apart.
+        small = gpu_placement.copies_through_host(graph, operations, at_least=1)
+        assert [copy.split(":")[0] for copy in small] == [
+            "gradients/bert/embeddings/GatherV2_grad/Cast"]
 
 
 def test_an_initializer_without_a_kernel_for_gpus_would_be_found():
@@ -150,5 +155,6 @@ def test_values_that_pass_through_the_host_would_be_found():
         scalar = tf.reduce_sum(back)
         with tf.device("/cpu:0"):
             tf.exp(scalar)
-    copies = gpu_placement.copies_through_host(tf.get_default_graph().get_operations())
+    graph = tf.get_default_graph()
+    copies = gpu_placement.copies_through_host(graph, graph.get_operations(), at_least=12)
     assert [copy.split(" -> ")[1] for copy in copies] == [there.op.name, back.op.name]
