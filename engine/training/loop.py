@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 import optimization
-from engine import checkpoints, interruption, log, memory
+from engine import checkpoints, interruption, log, memory, precision
 from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.devices import Devices
@@ -20,7 +20,7 @@ from engine.errors import UserError
 from engine.model import Forward, Mode
 from engine.training import checkpoint_hook, loss_check, progress_hook, summaries, xla_log
 from engine.training.evaluations import Evaluations
-from engine.training.settings import FLOAT16, Schedule, TrainingSettings
+from engine.training.settings import Schedule, TrainingSettings
 
 
 # Autograph is not needed here, and would wrap a UserError in an exception of its own.
@@ -75,7 +75,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
         evaluations, is_evaluated)
     hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver, progress]
-    if settings.precision != FLOAT16:
+    if settings.precision != precision.FLOAT16:
         hooks.insert(1, loss_check.LossCheck(output_dir, first_step))
     if settings.xla:
         hooks.append(xla_log.CompilationLog(source, plan, first_step))
@@ -136,13 +136,13 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
                 is_training=True,
                 dropout_seed=_dropout_seed(settings.seed, step, micro_batch),
                 computation=modeling.Computation(
-                    float16=settings.precision == FLOAT16, recompute=settings.recompute_layers,
-                    compiled=settings.xla))
+                    dtype=precision.dtype_of(settings.precision),
+                    recompute=settings.recompute_layers, compiled=settings.xla))
             with initial_values.scope():
                 return forward(part, mode).loss
 
         loss_scale = None
-        if settings.precision == FLOAT16:
+        if settings.precision == precision.FLOAT16:
             loss_scale = optimization.LossScale.create()
         loss, gradients = optimization.mean_gradients(
             loss_of, settings.gradient_accumulation_steps, loss_scale)

@@ -15,7 +15,7 @@ from engine.devices import Devices
 from engine.model import Forward
 from engine.training import loop, run_record
 from engine.training.evaluations import Evaluate, Evaluations, discard
-from engine.training.settings import FLOAT16, RunSettings
+from engine.training.settings import RunSettings
 
 
 class Run(NamedTuple):
@@ -79,8 +79,6 @@ def _announce(run: Run) -> None:
     settings, devices = run.settings, run.devices
     if not settings.init_checkpoint and not checkpoints.latest(settings.output_dir):
         log.warn("no --init_checkpoint: the whole model starts from random values")
-    if settings.training.precision == FLOAT16 and devices.kind == "CPU":
-        log.warn("--precision=float16 is not faster on the CPU; it is for GPUs with tensor cores")
     micro_batches = settings.training.gradient_accumulation_steps
     accumulated = f" x {micro_batches} accumulated" if micro_batches > 1 else ""
     global_batch_size = settings.global_batch_size(devices.num_replicas)
