@@ -126,6 +126,17 @@ def visible_gpu_count() -> int:
     return len(tf.config.experimental.list_physical_devices("GPU"))
 
 
+def peak_gpu_memory(num_devices: int) -> Optional[int]:
+    """The most bytes that tensors took on one of the logical GPUs; None if it cannot be told."""
+    if IS_TENSORFLOW_1:
+        return None
+    try:
+        return max(tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"]
+                   for index in range(num_devices))
+    except ValueError:  # an allocator that does not count
+        return None
+
+
 def prepare_xla() -> None:
     """Makes XLA compile each marked function when a shape first occurs.
 
