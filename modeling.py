@@ -202,9 +202,16 @@ def dropout(input_tensor: tf.Tensor, dropout_prob: Optional[float], *,
     keep_prob, kept = _keep_mask(input_tensor, dropout_prob, dropout_seed)
 
     def drop(values: tf.Tensor) -> tf.Tensor:
-        return tf.where(kept, values * (1.0 / keep_prob), tf.zeros_like(values))
+        return _where_kept(kept, values * (1.0 / keep_prob))
 
     return tf.custom_gradient(lambda x: (drop(x), drop))(input_tensor)
+
+
+def _where_kept(kept: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """The values where `kept`, 0 elsewhere."""
+    if values.dtype == tf.bfloat16:  # to select them takes CPUs two to four times as long
+        return values * tf.cast(kept, tf.bfloat16)
+    return tf.where(kept, values, tf.zeros_like(values))
 
 
 def _keep_mask(like: tf.Tensor, dropout_prob: float,
@@ -272,9 +279,14 @@ def _dense_weights(name: str, inputs: int, outputs: int,
                         bias=_variable(name + "/bias", [outputs], tf.zeros_initializer()))
 
 
-def _layer_weights(hidden_size: int, intermediate_size: int,
-                   initializer_range: float) -> LayerWeights:
-    dense = functools.partial(_dense_weights, initializer_range=initializer_range)
+def _layer_weights(hidden_size: int, intermediate_size: int, initializer_range: float,
+                   computation: "Computation") -> LayerWeights:
+    """Creates a layer's variables; what products read of them is cast here, once for all uses."""
+    def dense(name: str, inputs: int, outputs: int) -> DenseWeights:
+        return DenseWeights(*[
+            computation.cast(weight, computation.dtype)
+            for weight in _dense_weights(name, inputs, outputs, initializer_range)])
+
     return LayerWeights(
         query=dense("attention/self/query", hidden_size, hidden_size),
         key=dense("attention/self/key", hidden_size, hidden_size),
@@ -291,10 +303,13 @@ def _layer_weights(hidden_size: int, intermediate_size: int,
 
 class Computation(NamedTuple):
     """How a model computes its encoder layers. The results are the same up to rounding."""
-    # Compute matrix products, and what lies between two of them, in float16. Weights, the states
-    # between sublayers, layer normalization and softmax stay in float32, and so do embeddings,
-    # pooler and heads.
-    float16: bool = False
+    # The type of matrix products, and of what lies between two of them: float32, float16 or
+    # bfloat16. Weights, the states between sublayers, layer normalization and softmax stay in
+    # float32, and so do embeddings, pooler and heads.
+    dtype: tf.DType = tf.float32
+    # What turns a float32 weight into that type, once for all layers' calls. A function of a
+    # module, since it is a part of the key of the graph functions that layers share.
+    cast: Callable[[tf.Tensor, tf.DType], tf.Tensor] = tf.cast
     # Keep only a layer's inputs for its gradient, which computes the layer again (Chen et al.,
     # "Training Deep Nets with Sublinear Memory Cost").
     recompute: bool = False
@@ -304,11 +319,6 @@ class Computation(NamedTuple):
     # layers share. This is for programs that read the graph and may not know functions. Inlined
     # layers are not compiled. Layers with a caller's own activation are always inlined.
     inlined: bool = False
-
-    @property
-    def dtype(self) -> tf.DType:
-        """The type of the layers' matrix products."""
-        return tf.float16 if self.float16 else tf.float32
 
 
 DEFAULT_COMPUTATION = Computation()
@@ -371,9 +381,8 @@ def _normalize_and_drop(x: tf.Tensor, seeds: tf.Tensor, weights: LayerNormWeight
 
 
 def _dense(x: tf.Tensor, weights: DenseWeights, activation: Activation = None) -> tf.Tensor:
-    """activation(x W + b) for each row of a matrix x, computed in the type of x."""
-    kernel, bias = tf.cast(weights.kernel, x.dtype), tf.cast(weights.bias, x.dtype)
-    output = tf.nn.bias_add(tf.matmul(x, kernel), bias)
+    """activation(x W + b) for each row of a matrix x."""
+    output = tf.nn.bias_add(tf.matmul(x, weights.kernel), weights.bias)
     return activation(output) if activation else output
 
 
@@ -415,7 +424,7 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
         keep_prob, dropped = 1.0, probs  # [B, N, F, T]
         if dropout_prob:
             keep_prob, kept = _keep_mask(probs, dropout_prob, dropout_seed)
-            dropped = tf.where(kept, probs, tf.zeros_like(probs))
+            dropped = _where_kept(kept, probs)
 
         def gradient(d_context, *d_given_scores):
             # `dropped` is zero where dropout zeroed a value, so the mask is neither kept nor
@@ -1061,7 +1070,8 @@ def _encoder_layers(settings: LayerSettings, num_layers: int, hidden_size: int,
     layers = []
     for index in range(num_layers):
         with tf.variable_scope(f"layer_{index}"):
-            weights = _layer_weights(hidden_size, intermediate_size, initializer_range)
+            weights = _layer_weights(hidden_size, intermediate_size, initializer_range,
+                                     settings.computation)
         layers.append(functools.partial(_call_layer, mask_bias=mask_bias, seeds=seeds[index],
                                         weights=weights, settings=settings))
     return layers

@@ -25,10 +25,10 @@ from tokenization import BatchTokenizer
 
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 SHORTEST_INPUT = _SPECIAL_TOKENS + 1
-# In float32 the scores of an input depend on its batch, by less than this. TensorFloat-32, which
-# rounds factors to 11 bits, would differ by more: it is off here. If the last candidate and the
-# next word are nearer to each other, the batch could decide between them; see
-# `MaskedLanguageModel.candidates`.
+# In float32 the scores of an input depend on its batch, by less than this. If the last candidate
+# and the next word are nearer to each other, the batch could decide between them; see
+# `MaskedLanguageModel.candidates`. Other precisions, TensorFloat-32 too, differ by more: they are
+# not the default here.
 _SCORE_TOLERANCE = 1e-4
 
 
@@ -84,8 +84,9 @@ class MaskedLanguageModel:
                    advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
         """The ids of the likeliest words but the word itself, ascending, [n, num_candidates].
 
-        The candidates for a word depend neither on its batch nor on the number of replicas:
-        an input for which rounding could decide about the last candidate is run again, alone.
+        In float32 the candidates for a word depend neither on its batch nor on the number of
+        replicas: an input for which rounding could decide about the last candidate is run again,
+        alone.
         """
         if not len(words.positions):
             return np.zeros([0, self._num_candidates], np.int32)

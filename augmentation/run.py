@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 from absl import flags
 
-from engine import runtime  # before anything that imports TensorFlow
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 import modeling
 from augmentation import masked_lm, word_vectors
@@ -30,6 +30,7 @@ from engine.data.chunks import in_chunks
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import PredictionSettings
+from engine.precision import FLOAT32
 from engine.progress import Counter
 from engine.resumable_file import ResumableFile
 from tasks import task_flags, user_files
@@ -73,6 +74,7 @@ class Job(NamedTuple):
     glove_embs: Optional[str]
     store_dir: str
     devices: Devices
+    precision: str
     per_replica_batch_size: int  # inputs of full length
     settings: Settings
 
@@ -101,6 +103,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_string("store_dir", None, "Where word vectors and neighbours are kept; "
                         "default: <output_dir>/store.", flag_values=values)
     device_flags.define(values)
+    values.set_default("precision", FLOAT32)  # see masked_lm: nearly equal scores are told apart
     return values
 
 
@@ -212,7 +215,9 @@ def _facts(job: Job) -> Dict[str, Any]:
         "checkpoint": files.content_hash(f"{job.checkpoint.path}.index", memory),
         "word vectors": files.content_hash(job.glove_embs, memory) if job.glove_embs else None,
         "N": job.settings.num_rounds, "M": job.settings.num_candidates,
-        "p": job.settings.probability, "seed": job.settings.seed}
+        "p": job.settings.probability, "seed": job.settings.seed,
+        # Not in the records of earlier versions, which computed in float32.
+        **({"--precision": job.precision} if job.precision != FLOAT32 else {})}
 
 
 def _job(values: flags.FlagValues) -> Job:
@@ -228,7 +233,6 @@ def _job(values: flags.FlagValues) -> Job:
         files.require_file(values.glove_embs, "--glove_embs")
     rounds = _settings(values, name)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    runtime.allow_tensor_float_32(False)  # see masked_lm: nearly equal scores are told apart
     devices = device_flags.find_devices(values, training=False)
     output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
     store_dir = files.make_directory(values.store_dir or os.path.join(output_dir, "store"),
@@ -242,7 +246,7 @@ def _job(values: flags.FlagValues) -> Job:
     if data_dir:
         _copy_other_sets(task, data_dir, output_dir)
     return Job(task, data_dir, output_file, config, encoding, checkpoint, values.glove_embs,
-               store_dir, devices, batch_size, rounds)
+               store_dir, devices, values.precision, batch_size, rounds)
 
 
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:

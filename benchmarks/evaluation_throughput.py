@@ -1,9 +1,10 @@
-"""Evaluation throughput, examples/s: ours and Google's, in turn, in one run.
+"""Evaluation throughput, examples/s: ours and a peer's, in turn, in one run.
 
   python -m benchmarks.evaluation_throughput --model=MINILM_TF --data_dir=glue/CoLA
 
-CoLA's dev set, max_seq_length 128, --eval_batch_size at its default, 8, on one replica;
-TensorFlow 1.15. Both after their first steps, from a model of one training step.
+CoLA's dev set, max_seq_length 128, --eval_batch_size at its default, 8, on one replica. The peer
+is Google's run_classifier on TensorFlow 1.15, or, with --peer=float32, ours in float32. Both after
+their first steps, from a model of one training step.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from encoder.config import load_config
 from encoder.encoding import load_encoding
 from engine import checkpoints, devices
 from engine.inference import Predictor
+from engine.precision import FLOAT32, PRECISIONS, dtype_of
 from tasks.data import TextSet, load_texts
 from tasks.table import TASKS
 
@@ -45,12 +47,12 @@ def load_dev(model: str, data_dir: str, store_dir: str) -> TextSet:
                       dynamic_padding=True)
 
 
-def our_rate(model: str, texts: TextSet, output_dir: str) -> float:
+def our_rate(model: str, texts: TextSet, output_dir: str, precision: str) -> float:
     """The whole set, after it was predicted once."""
     forward = classifier.forward_of(load_config(f"{model}/bert_config.json"), 2)
     source = texts.source(with_labels=False)
-    with Predictor(forward, source,
-                   devices.find_devices(num_gpus=0, training=False)) as predictor:
+    found = devices.find_devices(num_gpus=0, training=False)
+    with Predictor(forward, source, found._replace(dtype=dtype_of(precision))) as predictor:
         predictor.restore(checkpoints.latest(output_dir))
         predictor.predict(source, BATCH_SIZE)
         start = time.time()
@@ -62,6 +64,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
     parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--precision", choices=PRECISIONS, default=FLOAT32, help="of ours")
+    parser.add_argument("--peer", choices=["google", "float32"], default="google")
     parser.add_argument("--pairs", type=int, default=5)
     args = parser.parse_args()
     args.data_dir = os.path.abspath(args.data_dir)
@@ -72,14 +76,17 @@ def main() -> None:
         train_one_step(model, args.data_dir, output_dir)
         texts = load_dev(model, args.data_dir, work_dir)
         for _ in range(args.pairs):
-            theirs.append(googles_rate(model, args.data_dir, "evaluate"))
-            ours.append(our_rate(model, texts, output_dir))
-            print(f"ours {ours[-1]:.1f}, Google {theirs[-1]:.1f} examples/s", flush=True)
+            theirs.append(googles_rate(model, args.data_dir, "evaluate") if args.peer == "google"
+                          else our_rate(model, texts, output_dir, FLOAT32))
+            ours.append(our_rate(model, texts, output_dir, args.precision))
+            print(f"ours {ours[-1]:.1f}, peer {theirs[-1]:.1f} examples/s", flush=True)
+    name = "Google's run_classifier" if args.peer == "google" else "ours in float32"
     report.append(
-        "Evaluation throughput, CoLA's dev set, 1 replica: examples/s (median)",
-        [{"ours": f"{np.median(ours):.1f}", "Google's run_classifier": f"{np.median(theirs):.1f}",
-          "ours / Google's": report.ratios(ours, theirs)}],
-        command="python -m benchmarks.evaluation_throughput",
+        f"Evaluation throughput, CoLA's dev set, 1 replica, {args.precision}: examples/s (median)",
+        [{"ours": f"{np.median(ours):.1f}", name: f"{np.median(theirs):.1f}",
+          "ours / peer": report.ratios(ours, theirs)}],
+        command=f"python -m benchmarks.evaluation_throughput --precision={args.precision} "
+                f"--peer={args.peer}",
         versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
 
 

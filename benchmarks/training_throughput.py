@@ -5,7 +5,8 @@
 The MiniLM shape, max_seq_length 128, batch 32. Sets: CoLA, SST-2, ChnSentiCorp (Chinese
 vocabulary, random weights), and CoLA's sentences joined up so that each example fills all
 128 tokens. Peers: Google's run_classifier on TensorFlow 1.15; `--peer=huggingface`, PyTorch
-on CoLA; `--peer=one_replica`, ours with 1 x 32 against ours with 2 x 16.
+on CoLA and "full"; `--peer=one_replica`, ours with 1 x 32 against ours with 2 x 16;
+`--peer=float32`, ours in float32 against ours with --precision, which is PyTorch's, too.
 
 Beside it the share of the machine's limit: multiply-adds of the encoder on real tokens per
 second over the rate of a large matrix product in the same TensorFlow.
@@ -25,6 +26,9 @@ from typing import List
 import numpy as np
 
 from benchmarks import report
+from encoder.config import load_config
+from engine.precision import FLOAT32, PRECISIONS
+from engine.training import throughput
 
 SETS = {"cola": "glue/CoLA/train.tsv", "sst2": "glue/SST-2/train.tsv",
         "chnsenticorp": "zh/ChnSentiCorp/train.tsv", "full": "glue/CoLA/train.tsv"}
@@ -72,13 +76,14 @@ def prepare_model(name: str, model: str, data: str, directory: str) -> str:
     return directory
 
 
-def our_rate(model: str, data_dir: str, steps: int, num_replicas: int = 1) -> float:
+def our_rate(model: str, data_dir: str, steps: int, num_replicas: int = 1,
+             precision: str = "float32") -> float:
     checkpoint = os.path.join(model, "bert_model.ckpt")
     with tempfile.TemporaryDirectory() as output_dir:
         answer = subprocess.run(
             [sys.executable, "run_classifier.py", "--task_name=cola", f"--data_dir={data_dir}",
              f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
-             f"--output_dir={output_dir}", "--do_train",
+             f"--output_dir={output_dir}", "--do_train", f"--precision={precision}",
              f"--num_cpu_replicas={num_replicas}", f"--train_batch_size={32 // num_replicas}",
              f"--num_train_epochs={(steps + 0.5) * 32 / (32 * 130)}"]
             + ([f"--init_checkpoint={checkpoint}"] if os.path.exists(checkpoint + ".index") else []),
@@ -93,11 +98,11 @@ def googles_rate(model: str, data_dir: str, measure: str) -> float:
             f"--work_dir={work_dir}", f"--measure={measure}")["rate"]
 
 
-def huggingfaces_rate(args) -> float:
+def huggingfaces_rate(args, data_dir: str) -> float:
     return answer_of(
         args.huggingface_python, "huggingface", f"--model_dir={args.huggingface_model}",
-        f"--data_dir={os.path.join(args.data, 'glue/CoLA')}",
-        "--max_steps=70")["examples_per_second"]
+        f"--data_dir={data_dir}", f"--max_steps={min(70, OUR_STEPS[args.set])}",
+        *(["--autocast"] if args.precision == "bfloat16" else []))["examples_per_second"]
 
 
 def answer_of(python: str, peer: str, *flags: str) -> dict:
@@ -112,9 +117,11 @@ PEERS = {
     "google": ("Google's run_classifier",
                lambda args, model, data_dir: googles_rate(model, data_dir, "train")),
     "huggingface": ("Hugging Face (PyTorch)",
-                    lambda args, model, data_dir: huggingfaces_rate(args)),
+                    lambda args, model, data_dir: huggingfaces_rate(args, data_dir)),
     "one_replica": ("ours, 1 × 32",
                     lambda args, model, data_dir: our_rate(model, data_dir, OUR_STEPS[args.set])),
+    "float32": ("ours in float32",
+                lambda args, model, data_dir: our_rate(model, data_dir, OUR_STEPS[args.set])),
 }
 
 
@@ -137,15 +144,11 @@ def machine_limit_gflops() -> float:
 def useful_gflops(rate: float, model: str, examples) -> float:
     """Operations of the encoder on real tokens per second, forward and backward."""
     from tokenization import BatchTokenizer
-    with open(os.path.join(model, "bert_config.json")) as file:
-        config = json.load(file)
-    hidden, ffn, layers = (config[name] for name in (
-        "hidden_size", "intermediate_size", "num_hidden_layers"))
+    operations = throughput.classifier(load_config(os.path.join(model, "bert_config.json")))
     _, lengths = BatchTokenizer(os.path.join(model, "vocab.txt")).encode_batch(
         [text for _, text in examples])
-    lengths = np.minimum(lengths, 126) + 2.0
-    forward = layers * (2 * lengths * (4 * hidden**2 + 2 * hidden * ffn) + 4 * lengths**2 * hidden)
-    return rate * 3 * forward.mean() / 1e9  # the backward pass is twice the forward pass
+    lengths = np.minimum(lengths, 126) + 2
+    return rate * operations(lengths) / len(lengths) / 1e9
 
 
 def main() -> None:
@@ -154,6 +157,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--data", required=True)
     parser.add_argument("--peer", choices=sorted(PEERS), default="google")
+    parser.add_argument("--precision", choices=PRECISIONS, default=FLOAT32, help="of ours")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--huggingface_python")
     parser.add_argument("--huggingface_model")
@@ -168,18 +172,20 @@ def main() -> None:
         model = prepare_model(args.set, args.model, args.data, os.path.join(work_dir, "model"))
         for _ in range(args.pairs):
             theirs.append(peers_rate(args, model, data_dir))
-            ours.append(our_rate(model, data_dir, OUR_STEPS[args.set], num_replicas))
+            ours.append(our_rate(model, data_dir, OUR_STEPS[args.set], num_replicas,
+                                 args.precision))
             limits.append(machine_limit_gflops())
             print(f"ours {ours[-1]:.1f}, peer {theirs[-1]:.1f} examples/s", flush=True)
         share = [f"{useful_gflops(np.median(rates), model, examples) / max(limits):.0%}"
                  for rates in (ours, theirs)]
     report.append(
         f"Fine-tuning throughput, {args.set}, {num_replicas} × {32 // num_replicas}, "
-        f"against {peers_name}: examples/s (median)",
+        f"{args.precision}, against {peers_name}: examples/s (median)",
         [{"set": args.set, "ours": f"{np.median(ours):.1f}", "peer": f"{np.median(theirs):.1f}",
           "ours / peer": report.ratios(ours, theirs),
           "share of the machine's limit, ours and peer": " and ".join(share)}],
-        command=f"python -m benchmarks.training_throughput --set={args.set} --peer={args.peer}",
+        command=f"python -m benchmarks.training_throughput --set={args.set} --peer={args.peer} "
+                f"--precision={args.precision}",
         versions=_versions(args))
 
 

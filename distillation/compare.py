@@ -20,8 +20,8 @@ from engine import checkpoints, command, device_flags, settings
 from engine.data.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
-from engine.inference import Predictor
-from engine.model import INFERENCE, Forward
+from engine.inference import Predictor, mode_on
+from engine.model import Forward
 from engine.training.settings import EvaluationSettings
 from tasks import metrics, model_folder, task_flags
 from tasks.data import TextSet, load_texts
@@ -119,7 +119,7 @@ def _latency(forward: Forward, checkpoint: checkpoints.Checkpoint, source: Sourc
                 for i in chosen]
     with tf.Graph().as_default(), tf.Session(config=devices.session_config) as session:
         inputs = {name: tf.placeholder(tf.int32, [1, None]) for name in examples[0]}
-        logits = forward(inputs, INFERENCE).predictions["logits"]
+        logits = forward(inputs, mode_on(devices)).predictions["logits"]
         variables = tf.trainable_variables()
         tf.train.Saver(variables).restore(session, checkpoint.path)
         seconds: List[float] = []

@@ -92,7 +92,8 @@ def with_outputs(teacher: Teacher, examples: TrainingSet, devices: Devices, *,
     outputs = store.open_or_build(
         store_dir, "teacher-outputs",
         {"texts": examples.store_name, "teacher": teacher.digest,
-         "config": teacher.config.to_dict()},
+         "config": teacher.config.to_dict(),
+         **({} if devices.dtype == tf.float32 else {"type": devices.dtype.name})},
         {"logits": store.Column("float32", ragged=True)},
         lambda: _outputs(teacher, examples, devices, per_replica_batch_size))
 

@@ -12,7 +12,7 @@ from engine import files
 from engine.data.batches import Source
 from engine.devices import Devices
 from engine.model import Forward
-from engine.training import run
+from engine.training import run, throughput
 from engine.training.settings import RunSettings
 from modeling import BertConfig
 from tasks import evaluation, model_folder, training
@@ -52,6 +52,14 @@ class Distillation(NamedTuple):
         return model.prediction(job.forward, job.task.kind, temperature=self.temperature,
                                  label_weight=self.label_weight)
 
+    def operations(self, config: BertConfig) -> throughput.Operations:
+        """Of a student's training; without labels, the teacher infers beside it."""
+        if self.stage == PREDICTION:
+            return throughput.classifier(config)
+        return lambda lengths: (
+            throughput.FORWARD_AND_BACKWARD * throughput.encoder_forward(config, lengths)
+            + throughput.encoder_forward(self.teacher.config, lengths))
+
     def source(self, job: Job, examples: TrainingSet) -> Source:
         """The features that `forward` needs."""
         if self.stage == INTERMEDIATE:
@@ -74,7 +82,7 @@ def train_on_task(job: Job, distillation: Distillation, examples: TrainingSet,
     with evaluation.evaluator(job, dev) as evaluate:
         training.train(job, examples, evaluate, distillation.forward(job),
                        make_source=lambda: distillation.source(job, examples),
-                       facts=distillation.facts())
+                       facts=distillation.facts(), operations=distillation.operations(job.config))
 
 
 def train_in_general(distillation: Distillation, texts: pretraining_tfrecords.Opened,
@@ -98,6 +106,7 @@ def train_in_general(distillation: Distillation, texts: pretraining_tfrecords.Op
         devices=devices,
         num_examples=len(texts.records),
         forward=distillation.states_forward(config),
+        operations=distillation.operations(config),
         make_source=lambda: data.source(texts, encoding, dynamic_padding=dynamic_padding),
         save_description=lambda: model_folder.save_encoder(
             settings.output_dir, config, encoding)))

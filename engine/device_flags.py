@@ -5,10 +5,10 @@ from typing import Optional
 
 from absl import flags
 
-from engine import devices, log, runtime, settings
+from engine import devices, log, precision, runtime, settings
 from engine.errors import UserError
 from engine.settings import setting
-from engine.training.settings import FLOAT32
+from engine.training.settings import TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +30,10 @@ class DeviceSettings:
 
 
 def define(values: flags.FlagValues) -> None:
-    """Defines the flags that choose the devices."""
+    """Defines the flags that choose the devices and how they compute, of a command that infers."""
     settings.define_flags(values, DeviceSettings, "num_gpus", "n_gpus", "replicas_per_gpu",
                           "num_cpu_replicas")
+    settings.define_flags(values, TrainingSettings, "precision")
 
 
 def define_for_training(values: flags.FlagValues) -> None:
@@ -43,6 +44,8 @@ def define_for_training(values: flags.FlagValues) -> None:
 def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     """The devices that the flags choose; warns if these are the CPU for lack of a GPU.
 
+    Warns, too, if they are not faster with the --precision that the flags choose.
+
     With --xla, also prepares XLA, which must happen before TensorFlow finds the devices.
 
     Args:
@@ -50,8 +53,8 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     """
     if "xla" in values and values.xla:
         runtime.prepare_xla()
-    tensor_float_32 = ("precision" in values
-                       and runtime.allow_tensor_float_32(values.precision != FLOAT32))
+    chosen = precision.chosen_precision(values)
+    tensor_float_32 = runtime.allow_tensor_float_32(chosen != precision.FLOAT32)
     asked = settings.from_flags(values, DeviceSettings)
     num_gpus = _num_gpus(asked)
     found = devices.find_devices(
@@ -62,10 +65,11 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         training=training)
     if found.kind == "CPU" and num_gpus is None and not asked.num_cpu_replicas:
         log.warn(f"{devices.why_no_gpu()}: running on the CPU, which is many times slower")
-    if tensor_float_32 and found.has_tensor_float_32:
+    if tensor_float_32 and found.has_ampere:
         log.info("Matrix products round float32 factors to 11 bits (TensorFloat-32, TensorFlow's "
                  "default on these GPUs); --precision=float32 keeps all bits")
-    return found
+    precision.check(chosen, found)
+    return found._replace(dtype=precision.dtype_of(chosen))
 
 
 def _num_gpus(asked: DeviceSettings) -> Optional[int]:

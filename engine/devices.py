@@ -30,13 +30,18 @@ class Devices(NamedTuple):
     # step, padding included; None: no limit.
     concurrent_steps: int = 1
     max_step_tokens: Optional[int] = None
-    card_names: str = ""  # for people; empty if they are unknown, and on the CPU
-    has_tensor_float_32: bool = False  # whether any card can round float32 products (Ampere on)
+    cards_in_use: Tuple[cards.Card, ...] = ()  # empty if they are unknown, and on the CPU
+    dtype: tf.DType = tf.float32  # of the encoder's matrix products in inference
 
     @property
     def num_replicas(self) -> int:
         """The number of replicas, one for each logical device."""
         return len(self.names)
+
+    @property
+    def has_ampere(self) -> bool:
+        """Whether a card is of the Ampere generation or a later one: has TF32 and bfloat16."""
+        return any((card.compute_capability or (0, 0)) >= (8, 0) for card in self.cards_in_use)
 
     def strategy(self) -> tf.distribute.Strategy:
         """A new strategy over these devices. Make one for each graph."""
@@ -46,7 +51,7 @@ class Devices(NamedTuple):
     def describe(self) -> str:
         """The devices for people: 'GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)'."""
         names = " ".join(name.replace("/device:", "").lstrip("/").upper() for name in self.names)
-        return f"{names} ({self.card_names})" if self.card_names else names
+        return f"{names} ({cards.names(self.cards_in_use)})" if self.cards_in_use else names
 
 
 # How gradients are added up over the replicas.
@@ -160,9 +165,7 @@ def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]
         all_reduce=all_reduce or default,
         session_config=runtime.session_config(num_gpus=num_gpus, gpu_memory_limits_mb=limits),
         concurrent_steps=_GPU_CONCURRENT_STEPS,
-        card_names=cards.names(in_use),
-        has_tensor_float_32=any(
-            (card.compute_capability or (0, 0)) >= (8, 0) for card in in_use))
+        cards_in_use=tuple(in_use))
 
 
 def _check_hierarchical_copy(all_reduce: Optional[str], num_replicas: int) -> None:

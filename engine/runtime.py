@@ -113,9 +113,28 @@ def allow_tensor_float_32(allowed: bool) -> bool:
     return allowed and not is_forbidden
 
 
+def require_bfloat16() -> None:
+    """Raises a UserError if this TensorFlow lacks kernels for bfloat16."""
+    if IS_TENSORFLOW_1:
+        raise UserError(f"--precision=bfloat16: TensorFlow {tf.VERSION} cannot multiply matrices "
+                        "in bfloat16; use TensorFlow 2.15 (Python 3.9 to 3.11), or "
+                        "--precision=float16 on GPUs")
+
+
 def visible_gpu_count() -> int:
     """The number of cards that TensorFlow can use, of those in `CUDA_VISIBLE_DEVICES`."""
     return len(tf.config.experimental.list_physical_devices("GPU"))
+
+
+def peak_gpu_memory(num_devices: int) -> Optional[int]:
+    """The most bytes that tensors took on one of the logical GPUs; None if it cannot be told."""
+    if IS_TENSORFLOW_1:
+        return None
+    try:
+        return max(tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"]
+                   for index in range(num_devices))
+    except ValueError:  # an allocator that does not count
+        return None
 
 
 def prepare_xla() -> None:

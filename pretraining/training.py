@@ -2,9 +2,11 @@
 
 from typing import Any, Dict, NamedTuple, Optional
 
+import numpy as np
+
 from engine import log
 from engine.devices import Devices
-from engine.training import run
+from engine.training import run, throughput
 from engine.training.evaluations import Evaluate
 from engine.training.settings import RunSettings
 from modeling import BertConfig
@@ -46,5 +48,16 @@ def train(job: Job, records: RecordSet, evaluate: Optional[Evaluate]) -> None:
         num_examples=len(records),
         forward=model.forward_of(job.config, next_sentences=records.has_next_sentences),
         make_source=lambda: records.source(job.settings.training.seed),
+        operations=_operations(job.config, records),
         evaluate=evaluate,
         result_files=(RESULTS,)))
+
+
+def _operations(config: BertConfig, records: RecordSet) -> throughput.Operations:
+    """The heads read the first position and the masked ones, of which each example has the most."""
+    def operations(lengths: np.ndarray) -> float:
+        masked = records.most_masked[lengths]
+        return throughput.FORWARD_AND_BACKWARD * (
+            throughput.encoder_forward(config, lengths, outputs=1 + masked)
+            + throughput.masked_words_forward(config, masked.sum()))
+    return operations

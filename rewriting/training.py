@@ -1,5 +1,8 @@
 """Trains a model that scores phrases: pairwise or listwise."""
 
+import numpy as np
+
+from engine.training import throughput
 from engine.training.evaluations import Evaluate
 from rewriting import model
 from rewriting.data import PairwiseSet, SlotSet, listwise_set
@@ -20,8 +23,13 @@ def train(job: Job, slots: SlotSet, objective: str, evaluate: Evaluate) -> None:
     Raises:
         UserError: the output directory belongs to another run, or the checkpoint to another model.
     """
+    operations = of_pairs = throughput.classifier(job.config)
     if objective == LISTWISE:
         train_set, forward = listwise_set(slots), model.listwise(job.config)
+
+        def operations(lengths: np.ndarray) -> float:
+            return train_set.mean_phrases * of_pairs(lengths)
     else:
         train_set, forward = PairwiseSet(slots), model.pairwise(job.config)
-    training.train(job, train_set, evaluate, forward, facts={"--objective": objective})
+    training.train(job, train_set, evaluate, forward, facts={"--objective": objective},
+                   operations=operations)

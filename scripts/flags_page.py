@@ -40,7 +40,7 @@ def groups() -> List[Group]:
         Group("Training", "Flags of `run_classifier.py`, `pretraining.run`, `rewriting.run` and "
               "`distillation.run`. A run can be resumed with other values; it warns of changes in "
               "those marked *recorded*, which are also in `run.json`, the report and the model "
-              "card.", (run_settings.TrainingSettings,)),
+              "card. `--precision` is a flag of every command that runs a model.", (run_settings.TrainingSettings,)),
         Group("Length of a training", "Flags of the same commands: `pretraining.run` counts "
               "steps, the others epochs.",
               (run_settings.EpochSchedule, run_settings.StepSchedule)),

@@ -21,14 +21,16 @@ _MAX_CHARACTERS = 1000  # of a text on the page
 def write(job: Job, evaluation: Optional[Evaluation]) -> None:
     """Writes report.html into the output directory."""
     path = os.path.join(job.settings.output_dir, _FILE)
+    history = summaries.read_history(job.settings.output_dir)
     page = report_page.Report(
         title=f"{job.task_name}: {os.path.basename(os.path.abspath(job.settings.output_dir))}",
         facts={"Settings": report_facts.settings(job.task_name, job.config, job.encoding,
                                               run_record.load(job.settings.output_dir)),
                "Environment": {"devices": job.devices.describe(),
                                "replicas": job.devices.num_replicas,
+                               **report_facts.peak_memory(history),
                                **report_facts.environment()}},
-        history=summaries.read_history(job.settings.output_dir),
+        history=history,
         # Google's run_classifier writes "eval_loss" a second time as "loss".
         evaluation=[(name, value) for name, value in (evaluation.results if evaluation else {})
                     .items() if name != "loss"])

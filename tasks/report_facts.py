@@ -7,6 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from encoder.encoding import Encoding
 from engine.training.run_record import Record
+from engine.training.summaries import History
 from modeling import BertConfig
 
 
@@ -30,6 +31,12 @@ def environment() -> Dict[str, str]:
     """The versions of TensorFlow and Python in this process, and its system."""
     return {"TensorFlow": tf.VERSION, "Python": platform.python_version(),
             "system": f"{platform.system()} {platform.machine()}"}
+
+
+def peak_memory(history: History) -> Dict[str, str]:
+    """The peak memory of a training, from its curves; empty if it is unknown."""
+    points = history.get("peak_memory_gb")
+    return {"peak memory": f"{points[-1][1]:,.1f} GB"} if points else {}
 
 
 def _shown(value: Any) -> Any:

@@ -10,7 +10,7 @@ from encoder.encoding import Encoding
 from engine.data.batches import Source
 from engine.devices import Devices
 from engine.model import Forward
-from engine.training import run
+from engine.training import run, throughput
 from engine.training.evaluations import Evaluate
 from engine.training.settings import EpochSchedule, RunSettings, define_run_flags
 from modeling import BertConfig
@@ -98,7 +98,8 @@ def _load_with_mismatched(job: Job, split: Split,
 def train(job: Job, texts: TrainingSet, evaluate: Evaluate,
           forward: Optional[Forward] = None, *,
           make_source: Optional[Callable[[], Source]] = None,
-          facts: Optional[Mapping[str, Any]] = None) -> None:
+          facts: Optional[Mapping[str, Any]] = None,
+          operations: Optional[throughput.Operations] = None) -> None:
     """Trains for the epochs of the job's settings; resumes an earlier run.
 
     Args:
@@ -108,6 +109,7 @@ def train(job: Job, texts: TrainingSet, evaluate: Evaluate,
         make_source: returns the features that `forward` needs, by default the texts and their
             labels; called only if something is left to train.
         facts: what identifies the run, in addition to the job and its data.
+        operations: of a training on some examples, by default of the job's model.
 
     Raises:
         UserError: the output directory belongs to another run, or the checkpoint to another model.
@@ -120,6 +122,7 @@ def train(job: Job, texts: TrainingSet, evaluate: Evaluate,
         num_examples=len(texts),
         forward=forward or job.forward,
         make_source=make_source or (lambda: texts.source(with_labels=True)),
+        operations=operations or throughput.classifier(job.config),
         evaluate=evaluate,
         save_description=lambda: model_folder.save(output_dir, texts, job.config, job.encoding),
         result_files=RESULT_FILES))

@@ -41,7 +41,8 @@ def operations_of_a_step(num_replicas: int, kind: str, all_reduce: str, micro_ba
         def loss_of(index):
             rows = index * (BATCH // micro_batches) + tf.range(BATCH // micro_batches)
             part = {name: tf.gather(values, rows) for name, values in features.items()}
-            mode = Mode(is_training=True, computation=modeling.Computation(float16=float16))
+            mode = Mode(is_training=True, computation=modeling.Computation(
+                dtype=tf.float16 if float16 else tf.float32))
             with tf.variable_scope(tf.get_variable_scope()):
                 return forward(part, mode).loss
         scale = optimization.LossScale.create() if float16 else None

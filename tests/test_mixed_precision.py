@@ -48,22 +48,22 @@ def assert_equal(expected, actual):
 def test_outputs_and_gradients_are_those_of_float32_but_for_rounding(activation):
     config = tiny_config(hidden_act=activation)
 
-    def run(float16):
+    def run(dtype):
         return evaluate(modeling.BertModel, config, random_features(), is_training=True,
                         gradients=True, dropout_seed=np.array([1, 2], np.int32),
-                        computation=modeling.Computation(float16=float16))
+                        computation=modeling.Computation(dtype=dtype))
 
-    expected, actual = run(False), run(True)
+    expected, actual = run(tf.float32), run(tf.float16)
     assert {value.dtype for value in actual.values()} == {np.dtype(np.float32)}
     assert_close(actual, expected, tolerance=20 * FLOAT16_ROUNDING)
     assert np.abs(actual["pooled"] - expected["pooled"]).max() > 1e-5
 
 
 def test_products_are_in_float16_and_softmax_and_normalization_in_float32():
-    def types(float16):
+    def types(dtype):
         with tf.Graph().as_default() as graph:
             model = modeling.BertModel(tiny_config(), True, tf.zeros([1, 2], tf.int32),
-                                       computation=modeling.Computation(float16=float16))
+                                       computation=modeling.Computation(dtype=dtype))
             tf.gradients(model.get_sequence_output(), tf.trainable_variables())
             nodes = [node for function in graph.as_graph_def().library.function
                      for node in function.node_def]
@@ -71,8 +71,8 @@ def test_products_are_in_float16_and_softmax_and_normalization_in_float32():
                 for kind, operations in (("products", {"MatMul", "BatchMatMul", "BatchMatMulV2"}),
                                          ("statistics", {"Softmax", "Rsqrt"}))}
 
-    assert types(True) == {"products": {tf.float16}, "statistics": {tf.float32}}
-    assert types(False) == {"products": {tf.float32}, "statistics": {tf.float32}}
+    assert types(tf.float16) == {"products": {tf.float16}, "statistics": {tf.float32}}
+    assert types(tf.float32) == {"products": {tf.float32}, "statistics": {tf.float32}}
 
 
 @pytest.mark.parametrize("activation", [modeling.gelu, modeling.gelu_erf])

@@ -21,7 +21,8 @@ from test_replica_equivalence import Crash, recorded, run_loop, settings, train,
 import tensorflow.compat.v1 as tf
 
 STEPS, WARMUP, PEAK, REPLICAS = 24, 4, 5e-5, 2
-NAMES = ["examples_per_second", "gradient_norm", "learning_rate", "loss", "padding_share"]
+NAMES = ["examples_per_second", "gradient_norm", "learning_rate", "loss", "padding_share",
+         "peak_memory_gb"]
 
 
 @pytest.fixture(scope="module")

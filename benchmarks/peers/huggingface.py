@@ -102,7 +102,9 @@ def train(model, tokenizer, texts, labels, args):
     while step < num_steps:
         for batch, targets in batches_of(tokenizer, texts, labels, args.batch_size,
                                          order_of(lengths, args)):
-            model(**batch, labels=targets).loss.backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=args.autocast):
+                loss = model(**batch, labels=targets).loss
+            loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
@@ -136,6 +138,7 @@ def main():
     parser.add_argument("--group_by_length", action="store_true")
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
+    parser.add_argument("--autocast", action="store_true", help="products in bfloat16")
     parser.add_argument("--max_steps", type=int, default=0,
                         help="for timing: so many steps and no evaluation; 0: all epochs")
     args = parser.parse_args()

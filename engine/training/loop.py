@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 import optimization
-from engine import checkpoints, interruption, log, memory
+from engine import checkpoints, interruption, log, memory, precision
 from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.devices import Devices
@@ -20,7 +20,8 @@ from engine.errors import UserError
 from engine.model import Forward, Mode
 from engine.training import checkpoint_hook, loss_check, progress_hook, summaries, xla_log
 from engine.training.evaluations import Evaluations
-from engine.training.settings import FLOAT16, Schedule, TrainingSettings
+from engine.training.settings import Schedule, TrainingSettings
+from engine.training.throughput import Operations, Throughput
 
 
 # Autograph is not needed here, and would wrap a UserError in an exception of its own.
@@ -28,7 +29,8 @@ from engine.training.settings import FLOAT16, Schedule, TrainingSettings
 def train(forward: Forward, source: batches.Source, devices: Devices,
           settings: TrainingSettings, schedule: Schedule, output_dir: str,
           init_checkpoint: Optional[checkpoints.Checkpoint],
-          evaluations: Optional[Evaluations] = None) -> None:
+          evaluations: Optional[Evaluations] = None,
+          operations: Optional[Operations] = None) -> None:
     """Trains to the end of the schedule, from the newest checkpoint in the output directory.
 
     SIGTERM and Ctrl-C end the training after the current step, with a checkpoint.
@@ -36,6 +38,8 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     Args:
         init_checkpoint: the initial values of a new run; variables that it lacks are drawn.
         evaluations: evaluates checkpoints during the training; None for no evaluations.
+        operations: what a training on some examples takes; None: the run does not say what it
+            reaches.
 
     Raises:
         UserError: a checkpoint does not match the model; out of memory; a loss in float32 is not
@@ -65,17 +69,18 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
             first_step=first_step, last_step=schedule.num_train_steps)
 
     initial_values = checkpoints.InitialValues(None if earlier else init_checkpoint, settings.seed)
+    reached = Throughput(plan, source.lengths, operations, devices, settings.precision)
     curves = summaries.TrainingSummaries(
         output_dir, source, plan, first_step=first_step, num_train_steps=schedule.num_train_steps,
-        save_checkpoints_steps=settings.save_checkpoints_steps)
+        save_checkpoints_steps=settings.save_checkpoints_steps, throughput=reached)
     progress = progress_hook.TrainingProgress(
-        first_step, schedule.num_train_steps, global_batch_size)
+        first_step, schedule.num_train_steps, global_batch_size, reached)
     signals = interruption.Deferred()
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
         evaluations, is_evaluated)
     hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver, progress]
-    if settings.precision != FLOAT16:
+    if settings.precision != precision.FLOAT16:
         hooks.insert(1, loss_check.LossCheck(output_dir, first_step))
     if settings.xla:
         hooks.append(xla_log.CompilationLog(source, plan, first_step))
@@ -136,13 +141,13 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
                 is_training=True,
                 dropout_seed=_dropout_seed(settings.seed, step, micro_batch),
                 computation=modeling.Computation(
-                    float16=settings.precision == FLOAT16, recompute=settings.recompute_layers,
-                    compiled=settings.xla))
+                    dtype=precision.dtype_of(settings.precision),
+                    recompute=settings.recompute_layers, compiled=settings.xla))
             with initial_values.scope():
                 return forward(part, mode).loss
 
         loss_scale = None
-        if settings.precision == FLOAT16:
+        if settings.precision == precision.FLOAT16:
             loss_scale = optimization.LossScale.create()
         loss, gradients = optimization.mean_gradients(
             loss_of, settings.gradient_accumulation_steps, loss_scale)

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 import multigpu_optimizer
 from engine import log, progress
+from engine.training.throughput import Throughput
 
 
 # The graph collection with the mean loss of a step over all replicas, a scalar.
@@ -35,16 +36,19 @@ def step_values() -> Dict[str, tf.Tensor]:
 
 
 class TrainingProgress(tf.train.SessionRunHook):
-    """Shows the step, loss, learning rate, examples/s over all replicas and time left.
+    """Shows the step, loss, learning rate, speed over all replicas and time left.
 
     The loss is the mean since the last time it was shown. Use it as a context manager around the
     training, so that the bar is removed before an error is printed.
     """
 
-    def __init__(self, first_step: int, num_train_steps: int, global_batch_size: int):
+    def __init__(self, first_step: int, num_train_steps: int, global_batch_size: int,
+                 throughput: Throughput):
         self._step = first_step
         self._num_train_steps = num_train_steps
         self._global_batch_size = global_batch_size
+        self._throughput = throughput
+        self._operations = 0.0  # since the first step
         self._losses = []
         self._skipped_steps = 0
         self._loss_scale = None
@@ -68,6 +72,8 @@ class TrainingProgress(tf.train.SessionRunHook):
 
     def after_run(self, run_context, run_values) -> None:
         """Counts the step; shows the values at the first and last step, and at intervals."""
+        if self._start is not None:
+            self._operations += self._throughput.operations(self._step)
         self._step += 1
         self._losses.append(run_values.results["loss"])
         self._skipped_steps += not np.isfinite(run_values.results["gradient_norm"])
@@ -77,7 +83,9 @@ class TrainingProgress(tf.train.SessionRunHook):
             self._show(run_values.results["learning_rate"])
 
     def end(self, session) -> None:
-        """Logs the skipped steps and the loss scale, if there are any."""
+        """Logs the peak memory, and the skipped steps and the loss scale, if there are any."""
+        for gigabytes in self._throughput.peak_memory_gb().values():
+            log.info(f"Peak memory: {gigabytes:,.1f} GB")
         if self._skipped_steps:
             log.warn(f"{self._skipped_steps} steps were skipped: their gradients were not finite")
         if self._loss_scale:
@@ -101,6 +109,8 @@ class TrainingProgress(tf.train.SessionRunHook):
         if self._start is None:
             self._start, self._start_step = time.time(), self._step
             return ""
-        rate = (self._step - self._start_step) / max(time.time() - self._start, 1e-9)
+        seconds = max(time.time() - self._start, 1e-9)
+        rate = (self._step - self._start_step) / seconds
         left = progress.clock((self._num_train_steps - self._step) / rate)
-        return f", {rate * self._global_batch_size:,.1f} examples/s, {left} left"
+        reached = self._throughput.describe(self._operations / seconds)
+        return f", {rate * self._global_batch_size:,.1f} examples/s{reached}, {left} left"

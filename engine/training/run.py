@@ -15,7 +15,8 @@ from engine.devices import Devices
 from engine.model import Forward
 from engine.training import loop, run_record
 from engine.training.evaluations import Evaluate, Evaluations, discard
-from engine.training.settings import FLOAT16, RunSettings
+from engine.training.settings import RunSettings
+from engine.training.throughput import Operations
 
 
 class Run(NamedTuple):
@@ -26,6 +27,7 @@ class Run(NamedTuple):
     num_examples: int
     forward: Forward  # the model and its loss
     make_source: Callable[[], Source]  # called only if something is left to train
+    operations: Operations  # what a training on some examples takes
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
     # Called before the first step; writes the model's files other than the checkpoints.
     save_description: Callable[[], None] = lambda: None
@@ -60,7 +62,7 @@ def train(run: Run) -> None:
     run.save_description()
     with run_record.recording(output_dir, record):
         loop.train(run.forward, run.make_source(), run.devices, settings.training, schedule,
-                   output_dir, settings.init_checkpoint, evaluations)
+                   output_dir, settings.init_checkpoint, evaluations, run.operations)
 
 
 def _recorded(settings: RunSettings, num_replicas: int) -> Dict[str, Any]:
@@ -79,8 +81,6 @@ def _announce(run: Run) -> None:
     settings, devices = run.settings, run.devices
     if not settings.init_checkpoint and not checkpoints.latest(settings.output_dir):
         log.warn("no --init_checkpoint: the whole model starts from random values")
-    if settings.training.precision == FLOAT16 and devices.kind == "CPU":
-        log.warn("--precision=float16 is not faster on the CPU; it is for GPUs with tensor cores")
     micro_batches = settings.training.gradient_accumulation_steps
     accumulated = f" x {micro_batches} accumulated" if micro_batches > 1 else ""
     global_batch_size = settings.global_batch_size(devices.num_replicas)

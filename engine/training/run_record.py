@@ -5,7 +5,7 @@ import json
 import os
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 
-from engine import checkpoints, files, log
+from engine import checkpoints, files, log, precision
 from engine.errors import UserError
 from engine.settings import recorded
 from engine.training import settings as run_settings
@@ -124,7 +124,7 @@ def _complete(settings: Mapping[str, Any]) -> Dict[str, Any]:
     """
     settings = dict(settings)
     if settings.pop("--fp16", None):
-        settings["--precision"] = run_settings.FLOAT16
+        settings["--precision"] = precision.FLOAT16
     evaluation = settings.pop("evaluation", None)
     if evaluation:
         every_steps, metric, _, patience = evaluation

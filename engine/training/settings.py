@@ -12,10 +12,10 @@ from absl import flags
 import optimization
 from engine import checkpoints, files
 from engine.errors import UserError
+from engine.precision import PRECISIONS, TF32, chosen_precision
 from engine.settings import MAX_SEED, define_flags, from_flags, recorded, required, setting
 
 MAX_STEPS = 2**31 - 1
-TF32, FLOAT32, FLOAT16 = PRECISIONS = ("tf32", "float32", "float16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +37,10 @@ class TrainingSettings:
     precision: str = setting(
         TF32, "Precision of matrix products. tf32: TensorFlow's default; Ampere and newer GPUs "
         "round float32 factors to 11 bits, and other devices keep all 24. float32: all bits on "
-        "every device. float16: mixed precision with a dynamic loss scale, for GPUs with tensor "
-        "cores.", choices=PRECISIONS)
+        "every device. float16: the encoder's products in float16, and in training a dynamic loss "
+        "scale, for GPUs with tensor cores. bfloat16: the same without a loss scale, for Ampere and "
+        "newer GPUs and for CPUs with AMX or AVX512-BF16; TensorFlow 2.15.",
+        choices=PRECISIONS)
     recompute_layers: bool = setting(
         False, "Keep only the input of each encoder layer in memory, and compute the layer again "
         "for its gradient: less memory, more time, the same result.")
@@ -225,13 +227,8 @@ def _init_checkpoint(values: flags.FlagValues) -> Optional[checkpoints.Checkpoin
 
 
 def _training_settings(values: flags.FlagValues) -> TrainingSettings:
-    settings = from_flags(values, TrainingSettings)
-    if not values.fp16:
-        return settings
-    if values["precision"].present and settings.precision != FLOAT16:
-        raise UserError(f"--fp16 is the old name of --precision={FLOAT16}, and --precision="
-                        f"{settings.precision} is given, too; leave one of them out")
-    return dataclasses.replace(settings, precision=FLOAT16)
+    return dataclasses.replace(from_flags(values, TrainingSettings),
+                               precision=chosen_precision(values))
 
 
 def _evaluation_settings(values: flags.FlagValues, metrics: Sequence[str],

@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 from engine.data.batches import Source
 from engine.data.plan import TrainingPlan
 from engine.training import progress_hook
+from engine.training.throughput import Throughput
 
 # Each of the first steps has a point, as they show early whether a run works. After them, points
 # are spread evenly over the run, no more than a screen can show, and at the same steps if the run
@@ -32,7 +33,9 @@ class TrainingSummaries(tf.train.SessionRunHook):
 
     loss, gradient_norm: the means of the finite values.
     learning_rate: of the last step's update, that is, the schedule's value at `step - 1`.
-    examples_per_second: missing in a process's first point, whose time includes the set-up.
+    examples_per_second, model_tflops, peak_share: see `throughput`; missing in a process's first
+        point, whose time includes the set-up, and the last two where they are unknown.
+    peak_memory_gb: of the process so far; missing where it is unknown.
     padding_share: the share of padding in the tokens of the global batches.
     loss_scale, skipped_steps: only with mixed precision; the last step's loss scale, and the
         number of skipped steps.
@@ -42,13 +45,14 @@ class TrainingSummaries(tf.train.SessionRunHook):
     """
 
     def __init__(self, output_dir: str, source: Source, plan: TrainingPlan, *, first_step: int,
-                 num_train_steps: int, save_checkpoints_steps: int):
+                 num_train_steps: int, save_checkpoints_steps: int, throughput: Throughput):
         self._output_dir = output_dir
         self._source = source
         self._plan = plan
         self._step = first_step
         self._num_train_steps = num_train_steps
         self._save_checkpoints_steps = save_checkpoints_steps
+        self._throughput = throughput
         self._writer = None
         self._point_time = None
         self._clear()
@@ -81,6 +85,7 @@ class TrainingSummaries(tf.train.SessionRunHook):
         """Collects the values of the step; writes a point if one is due."""
         indices = self._plan.global_batch(self._step)
         self._results.append(run_values.results)
+        self._operations += self._throughput.operations(self._step)
         self._examples += len(indices)
         self._tokens += int(self._source.lengths[indices].sum())
         self._padded_tokens += len(indices) * self._source.padded_length(indices)
@@ -98,9 +103,11 @@ class TrainingSummaries(tf.train.SessionRunHook):
             "gradient_norm": progress_hook.finite_mean(
                 [result["gradient_norm"] for result in self._results]),
             "padding_share": 1 - self._tokens / self._padded_tokens,
-            **self._mixed_precision()}
+            **self._mixed_precision(), **self._throughput.peak_memory_gb()}
         if self._point_time:
-            values["examples_per_second"] = self._examples / (now - self._point_time)
+            seconds = now - self._point_time
+            values["examples_per_second"] = self._examples / seconds
+            values.update(self._throughput.values(self._operations / seconds))
         self._writer.add_summary(_summary(values), self._step)
         self._point_time = now
         self._clear()
@@ -115,6 +122,7 @@ class TrainingSummaries(tf.train.SessionRunHook):
     def _clear(self) -> None:
         self._results = []
         self._examples = self._tokens = self._padded_tokens = 0
+        self._operations = 0.0
 
 
 def write_evaluation(output_dir: str, metrics: Mapping[str, float], global_step: int) -> None:

@@ -1,0 +1,156 @@
+"""What a training reaches: operations per second, their share of the cards' peak, and memory.
+
+Counts the operations that the model needs, not those that a device executes: padding,
+recomputation and the optimizer are not counted, two operations are a multiplication and an
+addition, and only matrix products count. This is the model FLOP/s utilization, MFU, of Chowdhery
+et al., "PaLM" (https://arxiv.org/abs/2204.02311), appendix B.
+"""
+
+import math
+import re
+import resource
+import sys
+from typing import Callable, Dict, NamedTuple, Optional, Union
+
+import numpy as np
+
+from engine import runtime
+from engine.data.plan import TrainingPlan
+from engine.devices import Devices
+from modeling import BertConfig
+
+# Lengths of some examples, in tokens, [n] -> operations of a training on them.
+Operations = Callable[[np.ndarray], float]
+
+# Kaplan et al., "Scaling Laws for Neural Language Models" (https://arxiv.org/abs/2001.08361),
+# section 2.1: the backward pass takes twice the operations of the forward pass.
+FORWARD_AND_BACKWARD = 3
+
+
+class Throughput:
+    """What the steps of a run need and reach.
+
+    Args:
+        lengths: tokens of each example of the training set, [n].
+        operations: of a training on some examples; None: unknown.
+        precision: of matrix products.
+    """
+
+    def __init__(self, plan: TrainingPlan, lengths: np.ndarray,
+                 operations: Optional[Operations], devices: Devices, precision: str):
+        self._plan = plan
+        self._lengths = lengths
+        self._operations = operations
+        self._devices = devices
+        self._peak = peak(devices, precision)
+
+    def operations(self, step: int) -> float:
+        """Operations of the step that follows `step`, on all replicas; 0 if they are unknown."""
+        if not self._operations:
+            return 0.0
+        return self._operations(self._lengths[self._plan.global_batch(step)])
+
+    def values(self, operations_per_second: float) -> Dict[str, float]:
+        """model_tflops, in 10^12 operations/s, and peak_share, as far as they are known."""
+        if not operations_per_second:
+            return {}
+        share = {"peak_share": operations_per_second / self._peak} if self._peak else {}
+        return {"model_tflops": operations_per_second / 1e12, **share}
+
+    def describe(self, operations_per_second: float) -> str:
+        """The same for a log line: ", 57.1 TFLOP/s (18 % of the peak)"; empty if unknown."""
+        values = self.values(operations_per_second)
+        if not values:
+            return ""
+        share = f" ({values['peak_share']:.0%} of the peak)" if "peak_share" in values else ""
+        return f", {values['model_tflops']:.3g} TFLOP/s{share}"
+
+    def peak_memory_gb(self) -> Dict[str, float]:
+        """peak_memory_gb, the most that was in use at a time, in 10^9 bytes, if it is known.
+
+        On cards the largest of them; on the CPU the memory of the process.
+        """
+        if self._devices.kind == "CPU":
+            return {"peak_memory_gb": _memory_of_process() / 1e9}
+        used = runtime.peak_gpu_memory(self._devices.num_replicas)
+        return {"peak_memory_gb": used / 1e9} if used else {}
+
+
+class _Peak(NamedTuple):
+    """Dense products of a card in 10^12 operations/s, by NVIDIA's data sheets; 0: no such units."""
+    float32: float
+    tf32: float  # 0: TensorFlow's default is float32
+    float16: float
+    bfloat16: float
+
+
+# By a regular expression for the card's name; the first that matches counts.
+_PEAKS = {
+    "H100 PCIe": _Peak(51.2, 378, 756, 756),
+    "H100 NVL": _Peak(60.0, 418, 835, 835),
+    "GH200|H100|H200": _Peak(66.9, 495, 989, 989),
+    "A100": _Peak(19.5, 156, 312, 312),
+    r"A30\b": _Peak(10.3, 82, 165, 165),
+    r"A40\b": _Peak(37.4, 74.8, 150, 150),
+    r"A10\b": _Peak(31.2, 62.5, 125, 125),
+    "L40S": _Peak(91.6, 183, 362, 362),
+    r"L4\b": _Peak(30.3, 60, 121, 121),
+    "V100.*PCI": _Peak(14.0, 0, 112, 0),
+    "V100": _Peak(15.7, 0, 125, 0),
+    r"T4\b": _Peak(8.1, 0, 65, 0),
+    "P100": _Peak(9.3, 0, 18.7, 0),
+    # With sums in float32, as in training; cards for games are slower in that.
+    "RTX 4090": _Peak(82.6, 82.6, 165, 165),
+    "RTX 3090": _Peak(35.6, 35.6, 71, 71),
+}
+
+
+def encoder_forward(config: BertConfig, lengths: np.ndarray,
+                    outputs: Union[float, np.ndarray] = math.inf) -> float:
+    """Operations of the encoder's and the pooler's forward pass over some examples.
+
+    After Kaplan et al., table 1: a layer takes 2 (4 D^2 + 2 D I) for each token and 4 T D for its
+    attention to T tokens, with hidden size D and intermediate size I.
+
+    Args:
+        lengths: tokens of each example, [n].
+        outputs: positions of an example for which the last layer's output is computed.
+    """
+    hidden, inner = config.hidden_size, config.intermediate_size
+    lengths = np.asarray(lengths, np.float64)
+
+    def layer(queries: np.ndarray) -> np.ndarray:
+        keys_and_values = 2 * lengths * 2 * hidden ** 2
+        of_queries = 2 * queries * (2 * hidden ** 2 + 2 * hidden * inner)
+        return keys_and_values + of_queries + 4 * queries * lengths * hidden
+
+    last = layer(np.minimum(outputs, lengths))
+    pooler = 2 * hidden ** 2
+    return float(((config.num_hidden_layers - 1) * layer(lengths) + last + pooler).sum())
+
+
+def classifier(config: BertConfig) -> Operations:
+    """Operations of a classifier's training, which reads only the first position."""
+    return lambda lengths: FORWARD_AND_BACKWARD * encoder_forward(config, lengths, outputs=1)
+
+
+def masked_words_forward(config: BertConfig, num_words: float) -> float:
+    """Operations of the masked-LM head's forward pass for so many words."""
+    return num_words * 2 * config.hidden_size * (config.hidden_size + config.vocab_size)
+
+
+def peak(devices: Devices, of_precision: str) -> Optional[float]:
+    """The operations per second that all cards of a run could reach; None if one is unknown."""
+    total = 0.0
+    for card in devices.cards_in_use:
+        found = next((_PEAKS[name] for name in _PEAKS if re.search(name, card.name)), None)
+        if found is None or "MIG" in card.name:  # a part of a card
+            return None
+        total += (getattr(found, of_precision) or found.float32) * 1e12
+    return total or None
+
+
+def _memory_of_process() -> int:
+    """The most bytes that the process had in memory."""
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes // 1024 if sys.platform == "darwin" else kilobytes * 1024

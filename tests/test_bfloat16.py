@@ -1,0 +1,242 @@
+"""--precision=bfloat16: trains and infers like float32 but for rounding, where TensorFlow and the processor can.
+
+A bfloat16 has 8 bits, so one rounding changes a value by up to 2**-9 of it. What is compared went
+through tens of them one after the other, most of them independent.
+"""
+
+import numpy as np
+import pytest
+
+import modeling
+import run_classifier
+from bert_reference import assert_close, evaluate, random_features, tiny_config
+from commands import arguments, run_command, run_here
+from conftest import checkpoint_values, cpu_devices, sentences, write_cola
+from encoder import classifier
+from engine import checkpoints, device_flags, precision, runtime
+from engine.cards import Card
+from engine.data.batches import Source
+from engine.devices import Devices
+from engine.errors import UserError
+from engine.inference import Predictor
+from engine.model import Outputs
+from tasks import predict
+from test_replica_equivalence import STEPS, recorded, settings, train, training_source
+
+import tensorflow.compat.v1 as tf
+
+ROUNDING = 2.0 ** -9  # relative
+
+on_2 = pytest.mark.skipif(runtime.IS_TENSORFLOW_1, reason="TensorFlow 1.15 has no bfloat16")
+on_1 = pytest.mark.skipif(not runtime.IS_TENSORFLOW_1, reason="TensorFlow 2.15 has bfloat16")
+
+
+@pytest.fixture(scope="module")
+def source(tiny_model, tmp_path_factory):
+    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
+
+
+# --- The model ---------------------------------------------------------------------------
+
+
+@on_2
+@pytest.mark.parametrize("activation, recompute", [("gelu", False), ("gelu_erf", True)])
+def test_outputs_and_gradients_are_those_of_float32_but_for_rounding(activation, recompute):
+    config = tiny_config(hidden_act=activation)
+
+    def run(dtype):
+        return evaluate(modeling.BertModel, config, random_features(), is_training=True,
+                        gradients=True, dropout_seed=np.array([1, 2], np.int32),
+                        computation=modeling.Computation(dtype=dtype, recompute=recompute))
+
+    expected, actual = run(tf.float32), run(tf.bfloat16)
+    assert {value.dtype for value in actual.values()} == {np.dtype(np.float32)}
+    assert_close(actual, expected, tolerance=20 * ROUNDING)
+    assert np.abs(actual["pooled"] - expected["pooled"]).max() > 1e-4
+
+
+@on_2
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_weight_is_cast_once_and_what_a_layer_normalizes_is_in_float32(recompute):
+    computation = modeling.Computation(dtype=tf.bfloat16, recompute=recompute)
+    with tf.Graph().as_default() as graph:
+        model = modeling.BertModel(tiny_config(), True, tf.zeros([1, 2], tf.int32),
+                                   computation=computation)
+        tf.gradients([model.get_sequence_output(), model.get_pooled_output()],
+                     tf.trainable_variables())
+        graph_def = graph.as_graph_def()
+    casts = [node for node in graph_def.node
+             if node.op == "Cast" and tf.DType(node.attr["DstT"].type) == tf.bfloat16]
+    kernels_and_biases = 2 * 6 * tiny_config().num_hidden_layers
+    assert len(casts) == kernels_and_biases
+    layers = [function for function in graph_def.library.function
+              if "encoder_layer" in function.signature.name or "recomputed" in function.signature.name]
+    assert layers
+    for function in layers:
+        types = {kind: {tf.DType(node.attr["T"].type) for node in function.node_def
+                        if node.op in operations}
+                 for kind, operations in (("products", {"MatMul", "BatchMatMulV2"}),
+                                          ("statistics", {"Softmax", "Rsqrt"}))}
+        assert types["products"] <= {tf.bfloat16} and types["statistics"] <= {tf.float32}
+        argument_types = [argument.type for argument in function.signature.input_arg]
+        assert argument_types.count(tf.bfloat16.as_datatype_enum) >= 12
+
+
+# --- Training ----------------------------------------------------------------------------
+
+
+@on_2
+def test_a_training_is_that_of_float32_but_for_rounding(
+        tiny_model, source, tmp_path, monkeypatch):
+    losses, _ = recorded(monkeypatch)
+    plain, narrow = (train(tiny_model, source, 1, settings(
+        tmp_path / name, 16, learning_rate=1e-3, precision=name)) for name in ("tf32", "bfloat16"))
+    assert losses[STEPS - 1] < losses[0] - 0.05, "a training that learns nothing proves nothing"
+    np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=0.05)
+    assert np.abs(np.subtract(losses[STEPS:], losses[:STEPS])).max() > 1e-5
+    assert sorted(narrow) == sorted(plain), "no loss scale, no second copy of a weight"
+    assert all(narrow[name].dtype == value.dtype for name, value in plain.items())
+
+
+@on_2
+def test_1x16_2x8_and_2x4x2_step_alike(tiny_model, source, tmp_path, monkeypatch):
+    """Sums of each replica's products are rounded, so the orders of summation differ."""
+    losses, norms = recorded(monkeypatch)
+    runs = [train(tiny_model, source, replicas, settings(
+        tmp_path / str(index), batch, gradient_accumulation_steps=times, precision="bfloat16"))
+        for index, (replicas, batch, times) in enumerate(((1, 16, 1), (2, 8, 1), (2, 4, 2)))]
+    initial = checkpoint_values(tiny_model.init_checkpoint)
+    for index, run in enumerate(runs[1:], 1):
+        part = slice(index * STEPS, (index + 1) * STEPS)
+        np.testing.assert_allclose(losses[part], losses[:STEPS], rtol=2 * ROUNDING)
+        np.testing.assert_allclose(norms[part], norms[:STEPS], rtol=10 * ROUNDING)
+        for name in initial:
+            if "key/bias" in name:
+                continue  # it has only noise for a gradient
+            difference = np.linalg.norm(run[name] - runs[0][name])
+            assert difference < 20 * ROUNDING * np.linalg.norm(runs[0][name] - initial[name]), name
+
+
+# --- Which machines have it --------------------------------------------------------------
+
+
+@on_1
+def test_tensorflow_1_refuses_it_in_one_line_and_leaves_nothing(tiny_model, tmp_path):
+    process = run_command("--do_train", "--precision=bfloat16", *arguments(dict(
+        tiny_model._asdict(), task_name="cola", data_dir=write_cola(tmp_path / "cola", train=8),
+        output_dir=tmp_path / "out", max_seq_length=24, num_gpus=0)))
+    assert process.returncode == 2
+    line, = process.stderr.splitlines()
+    assert line.startswith("error: --precision=bfloat16: TensorFlow 1.15")
+    assert "use TensorFlow 2.15" in line and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("flags, has", [
+    ("fpu avx512f avx512_bf16 amx_tile", True), ("fpu avx512f amx_bf16 amx_tile", True),
+    ("fpu avx512f avx512_vnni amx_int8", False), (None, False)])
+def test_processors_with_units_are_known_by_their_flags(flags, has):
+    lines = ["processor\t: 0", "model name\t: One with amx_bf16 in its name"]
+    if flags:
+        lines += [f"flags\t\t: {flags}", "bugs\t\t: amx_bf16"]
+    assert precision.cpu_has_bfloat16("".join(f"{line}\n" for line in lines)) == has
+
+
+def devices_with(*cards):
+    return Devices(tuple(f"/gpu:{i}" for i in range(len(cards))), "GPU", "nccl",
+                   tf.ConfigProto(), cards_in_use=cards)
+
+
+@on_2
+def test_devices_without_units_get_a_warning(monkeypatch, capsys):
+    def warning(devices, cpu_info=""):
+        monkeypatch.setattr(precision, "_cpu_info", lambda: cpu_info)
+        precision.check("bfloat16", devices)
+        return capsys.readouterr().err
+
+    on_cpu = cpu_devices(1)
+    assert "has neither amx_bf16 nor avx512_bf16" in warning(on_cpu, "flags : fpu avx2\n")
+    assert not warning(on_cpu, "flags : fpu amx_bf16\n")
+    v100, a100 = (Card(name, compute_capability=capability)
+                  for name, capability in (("Tesla V100", (7, 0)), ("A100", (8, 0))))
+    assert "not faster on GPU:0 (Tesla V100)" in warning(devices_with(v100))
+    assert not warning(devices_with(a100))
+
+
+def test_commands_that_only_infer_take_the_precision_of_the_flag():
+    values = predict.define_flags()
+    values(["predict", "--precision=float16", "--num_gpus=0"])
+    assert device_flags.find_devices(values, training=False).dtype == tf.float16
+    values = run_classifier.define_flags()
+    values(["run_classifier", "--fp16", "--num_gpus=0"])
+    assert device_flags.find_devices(values, training=True).dtype == tf.float16
+
+
+# --- Inference ---------------------------------------------------------------------------
+
+
+def rows_of(path):
+    return np.array([line.split("\t")[1:] for line in path.read_text().splitlines()[1:]], float)
+
+
+@on_2
+@pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
+def test_predictions_are_those_of_float32_but_for_rounding(tiny_classifier, tmp_path, narrow):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(20, 5)))
+    for name in ("float32", narrow):
+        run_here(dict(output_dir=tiny_classifier, input_file=tmp_path / "texts.txt", num_gpus=0,
+                      output_file=tmp_path / f"{name}.tsv", precision=name), predict)
+    expected, actual = rows_of(tmp_path / "float32.tsv"), rows_of(tmp_path / f"{narrow}.tsv")
+    assert np.ptp(expected[:, 0]) > 0.1, "texts must differ"
+    np.testing.assert_allclose(actual, expected, atol=20 * ROUNDING)
+    assert 1e-6 < np.abs(actual - expected).max()
+
+
+def test_each_checkpoint_that_a_predictor_restores_is_cast_on_every_replica(
+        tiny_model, source, tmp_path):
+    train(tiny_model, source, 1, settings(
+        tmp_path, 8, num_train_steps=4, save_checkpoints_steps=2, learning_rate=1e-2))
+    narrow = cpu_devices(2)._replace(dtype=tf.float16)
+    forward = classifier.forward_of(tiny_model.config(), 2)
+
+    def predicted(*steps):
+        with Predictor(forward, source, narrow) as predictor:
+            for step in steps:
+                predictor.restore(checkpoints.open_checkpoint(str(tmp_path / f"model.ckpt-{step}")))
+                yield predictor.predict(source, 8)["logits"]
+
+    (first, second), (alone,) = predicted(2, 4), predicted(4)
+    assert np.abs(first - second).max() > 0.01, "the steps between must show"
+    np.testing.assert_array_equal(second, alone)
+
+
+def test_a_prediction_that_float16_cannot_hold_is_refused():
+    def forward(features, mode):
+        tf.get_variable("unused", [])  # no model is without
+        wide = tf.cast(features["input_ids"], mode.computation.dtype) * 60000
+        return Outputs(None, {"logits": tf.cast(wide * 2, tf.float32)})
+
+    source = Source(np.array([1]), lambda indices, length: {
+        "input_ids": np.ones([len(indices), length], np.int32)}, max_length=1)
+    for dtype in (tf.float32, tf.float16):
+        with Predictor(forward, source, cpu_devices(1)._replace(dtype=dtype)) as predictor:
+            if dtype == tf.float32:
+                assert predictor.predict(source, 1)["logits"].tolist() == [[120000]]
+                continue
+            with pytest.raises(UserError, match="--precision=float16: logits of an example"):
+                predictor.predict(source, 1)
+
+
+@on_2
+def test_a_training_command_evaluates_and_predicts_in_bfloat16(tiny_model, tmp_path):
+    run_here(dict(tiny_model._asdict(), do_train=True, do_eval=True, do_predict=True,
+                  task_name="cola", max_seq_length=24, train_batch_size=4, num_gpus=0,
+                  data_dir=write_cola(tmp_path / "cola", train=24, dev=9, test=5),
+                  output_dir=tmp_path / "out", num_train_epochs=1, precision="bfloat16"))
+    trained = tmp_path / "out"
+    assert len((trained / "predict.txt").read_text().split()) == 5
+    before = np.loadtxt(str(trained / "test_results.tsv"))
+    run_here(dict(tiny_model._asdict(), do_predict=True, task_name="cola", max_seq_length=24,
+                  data_dir=tmp_path / "cola", output_dir=trained, num_gpus=0))
+    after = np.loadtxt(str(trained / "test_results.tsv"))
+    np.testing.assert_allclose(after, before, atol=20 * ROUNDING)
+    assert (after != before).any()
