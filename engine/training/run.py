@@ -81,6 +81,8 @@ def _announce(run: Run) -> None:
         log.warn("no --init_checkpoint: the whole model starts from random values")
     if settings.training.precision == FLOAT16 and devices.kind == "CPU":
         log.warn("--precision=float16 is not faster on the CPU; it is for GPUs with tensor cores")
+    if settings.training.gradient_transfer == FLOAT16 and devices.num_replicas == 1:
+        log.warn("--gradient_transfer=float16 changes nothing: there is one replica")
     micro_batches = settings.training.gradient_accumulation_steps
     accumulated = f" x {micro_batches} accumulated" if micro_batches > 1 else ""
     global_batch_size = settings.global_batch_size(devices.num_replicas)

@@ -39,6 +39,10 @@ class TrainingSettings:
         "round float32 factors to 11 bits, and other devices keep all 24. float32: all bits on "
         "every device. float16: mixed precision with a dynamic loss scale, for GPUs with tensor "
         "cores.", choices=PRECISIONS)
+    gradient_transfer: str = setting(
+        FLOAT32, "Type in which gradients cross replicas. float16: half the bytes, rounded to 11 "
+        "bits and added up in them, with the dynamic loss scale of --precision=float16.",
+        choices=(FLOAT32, FLOAT16))
     recompute_layers: bool = setting(
         False, "Keep only the input of each encoder layer in memory, and compute the layer again "
         "for its gradient: less memory, more time, the same result.")
@@ -57,6 +61,11 @@ class TrainingSettings:
     allow_batch_change: bool = setting(
         False, "Allow resuming a run with another global batch size, which changes the order of "
         "the examples.", recorded=False)
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether gradients pass through float16, and so need a loss scale."""
+        return FLOAT16 in (self.precision, self.gradient_transfer)
 
     @property
     def examples_per_replica(self) -> int:
