@@ -20,6 +20,11 @@ LEARNING_RATE = "learning_rate"
 # The collection for the value of the loss scale in the step, if there is one.
 LOSS_SCALE = "loss_scale"
 
+# Gradients are reduced in buckets of at least so many bytes. An all-reduce of this size among 8
+# cards spends a third of its time on latency over NVLink, and 6% over PCIe 3.0 (as assumed in
+# benchmarks/scaling.md). Larger buckets would start later; and nothing hides the last one.
+BUCKET_BYTES = 8 * 2**20
+
 
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
     """BERT's optimizer: Adam without bias correction, with decoupled weight decay.
@@ -34,11 +39,11 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
     m and v are the variables `<w>/adam_m` and `<w>/adam_v`, as in the original.
 
     In each step replicas exchange each gradient once, and nothing else. Dense gradients go
-    through the strategy's reduction, packed. The sparse gradient of the word embeddings is
-    gathered: each replica receives the rows of the N - 1 others, (N - 1) * B * T rows for B
+    through the strategy's reduction in buckets, those of the last variables first, while the
+    backward pass goes on below; only clipping waits for all. The sparse gradient of the word
+    embeddings is gathered: each replica receives the rows of the others, (N - 1) * B * T for B
     examples of T tokens. A ring that reduces the dense gradient, V rows, would move
-    2 * V * (N - 1) / N rows. Gathering moves fewer as long as N * B * T < 2 * V: with 8
-    replicas of 32 * 128 tokens and V = 30,522, 28,672 rows instead of 53,414.
+    2 * V * (N - 1) / N rows, which is more as long as N * B * T < 2 * V.
 
     If any gradient of any replica is not finite, the step is skipped: weights and slots keep
     their values, bit for bit, on every replica. `global_step` still advances.
@@ -56,8 +61,9 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         learning_rate_factor: function from a parameter's name to a factor for its learning
             rate; None: 1 for all.
         loss_scale: an `optimization.LossScale`, if the gradients are those of the loss times
-            its value. They are divided by it in float32, after the reduction and before
-            clipping.
+            its value. They are divided by it in float32, between reduction and clipping.
+        transfer_dtype: type in which gradients cross replicas and are added up. float16 needs
+            a loss scale, or small gradients vanish; a sum that overflows skips the step.
     """
 
     def __init__(self,
@@ -71,7 +77,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                  *,
                  clip_norm: Optional[float] = None,
                  learning_rate_factor: Optional[Callable[[str], float]] = None,
-                 loss_scale: Any = None):
+                 loss_scale: Any = None,
+                 transfer_dtype: tf.DType = tf.float32):
         super().__init__(use_locking=False, name=name)
         self.learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
@@ -82,6 +89,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         self.clip_norm = clip_norm
         self.learning_rate_factor = learning_rate_factor
         self.loss_scale = loss_scale
+        self.transfer_dtype = transfer_dtype
 
     def compute_gradients(self, loss: Union[tf.Tensor, Callable[[], tf.Tensor]],
                           *args, **kwargs) -> List[Tuple[Optional[Gradient], tf.Variable]]:
@@ -120,35 +128,37 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         if not pairs:
             raise ValueError("No variable has a gradient: does the loss depend on any of them?")
         _check_is_in_replica()
-        gradients, variables = zip(*pairs)
+        dense, sparse = ([pair for pair in pairs if isinstance(pair[0], tf.IndexedSlices) == wanted]
+                         for wanted in (False, True))
+        buckets = [dense]
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            buckets = _in_turn(_buckets(dense, self.transfer_dtype))
+            sparse = [(_joined([rows], self.transfer_dtype), variable) for rows, variable in sparse]
         return tf.distribute.get_replica_context().merge_call(
-            self._apply_to_all_replicas, args=(gradients, variables, global_step, name))
+            self._apply_to_all_replicas, args=(buckets, sparse, global_step, name))
 
-    def _apply_to_all_replicas(self, strategy, gradients, variables, global_step, name):
+    def _apply_to_all_replicas(self, strategy, buckets, sparse, global_step, name):
         """Runs once for all replicas: each argument has one component for each replica."""
         extended = strategy.extended
-        rows = [_rows_of_replicas(strategy, gradient) for gradient in gradients]
-        averages = iter(extended.batch_reduce_to(tf.distribute.ReduceOp.MEAN, [
-            (gradient, variable) for gradient, variable, sparse in zip(gradients, variables, rows)
-            if not sparse]))
-        reduced = [None if sparse else next(averages) for sparse in rows]
+        sums = [total for bucket in buckets for total in
+                extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, bucket)]
+        rows = [strategy.experimental_local_results(gradient) for gradient, _ in sparse]
+        variables = [variable for bucket in (*buckets, sparse) for _, variable in bucket]
         slots = _Slots()
         names = [_name_of(variable) for variable in variables]
         # Each replica's own copies of the variables, replica by replica.
         copies = zip(*map(strategy.experimental_local_results, variables))
         scales = zip(*map(strategy.experimental_local_results, self.loss_scale or ()))
 
-        def update_replica(_, reduced) -> tf.Operation:
-            gradients = [_gathered(sparse) if sparse else gradient
-                         for gradient, sparse in zip(reduced, rows)]
+        def update_replica(_, sums) -> tf.Operation:
+            gradients = [tf.cast(total, tf.float32) for total in sums] + [
+                _joined(parts, tf.float32) for parts in rows]
             loss_scale = self.loss_scale and self.loss_scale._make(next(scales))
             return self._update_replica(names, next(copies), gradients, slots, loss_scale)
 
         with tf.name_scope(name or self.get_name()):
-            # One call for all variables. The function runs once for each replica, in order, on
-            # the replica's device and with its gradients.
-            updates = extended.update(
-                variables[0], update_replica, args=(reduced,), group=False)
+            # The function runs once for each replica, in order, on its device, with its gradients.
+            updates = extended.update(variables[0], update_replica, args=(sums,), group=False)
             with tf.control_dependencies(tf.nest.flatten(updates)):
                 if global_step is None:
                     return tf.no_op()
@@ -156,7 +166,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
     def _update_replica(self, names, variables, gradients, slots: "_Slots",
                         loss_scale: Any) -> tf.Operation:
-        """Updates one replica's copies of the variables, their slots and the loss scale."""
+        """Updates one replica's copies of all variables; `gradients` are sums over replicas."""
         scale = loss_scale.value.read_value() if loss_scale else None
         step = self._step_scalars(gradients, scale)
         updates = [loss_scale.after_step(scale, step.finite)] if loss_scale else []
@@ -172,10 +182,11 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
     def _step_scalars(self, gradients: Sequence[Gradient],
                       loss_scale: Optional[tf.Tensor]) -> "_StepScalars":
-        norm = tf.global_norm(gradients)
+        divisor = float(tf.distribute.get_strategy().num_replicas_in_sync)
         if loss_scale is not None:
             tf.add_to_collection(LOSS_SCALE, loss_scale)
-            norm /= loss_scale
+            divisor *= loss_scale
+        norm = tf.global_norm(gradients) / divisor
         learning_rate = tf.cast(self.learning_rate, tf.float32)
         tf.add_to_collection(GRADIENT_NORM, norm)
         tf.add_to_collection(LEARNING_RATE, learning_rate)
@@ -183,13 +194,10 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         scale = tf.ones_like(norm)
         if self.clip_norm is not None:
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
-        if loss_scale is not None:
-            scale /= loss_scale
-        # A step is skipped without a branch: with a gradient of 0, a learning rate of 0 and betas
-        # of 1 the update changes nothing.
+        # No branch: with gradients of 0, a learning rate of 0 and betas of 1 nothing changes.
         return _StepScalars(
             finite=finite,
-            gradient_scale=tf.where(finite, scale, tf.zeros_like(scale)),
+            gradient_scale=tf.where(finite, scale / divisor, tf.zeros_like(scale)),
             learning_rate=tf.where(finite, learning_rate, 0.0),
             beta_1=tf.where(finite, self.beta_1, 1.0),
             beta_2=tf.where(finite, self.beta_2, 1.0))
@@ -266,8 +274,7 @@ class _Slots:
 
     Only the first replica's are saved in checkpoints. The copies get their values from them in
     the local initialization, which runs after variables are initialized or restored. Mirrored
-    variables would do the same, but slots are two thirds of all variables, and most of the time
-    to build the graph would go into their bookkeeping.
+    variables would take most of the time to build the graph: slots are two thirds of all.
     """
 
     def __init__(self):
@@ -306,7 +313,7 @@ def _check_is_in_replica() -> None:
         raise ValueError("apply_gradients is called outside of the replicas: call it in a model_fn "
                          "or in the function given to strategy.run (experimental_run_v2 in "
                          "TensorFlow 1)")
-    # Control flow of TensorFlow 2 is a graph of its own, in which TensorFlow itself refuses.
+    # Control flow of TensorFlow 2 is a graph of its own, where TensorFlow itself refuses.
     if (tf.distribute.get_strategy().num_replicas_in_sync > 1
             and tf.get_default_graph()._get_control_flow_context()):
         raise ValueError("apply_gradients is called inside tf.cond or tf.while_loop, where several "
@@ -315,24 +322,44 @@ def _check_is_in_replica() -> None:
                          "does")
 
 
-def _rows_of_replicas(strategy, gradient) -> Sequence[tf.IndexedSlices]:
-    """The replicas' components of a sparse gradient; empty for a dense one."""
-    components = strategy.experimental_local_results(gradient)
-    return components if isinstance(components[0], tf.IndexedSlices) else ()
+def _buckets(pairs: Sequence[Tuple[tf.Tensor, tf.Variable]],
+             dtype: tf.DType) -> List[List[Tuple[tf.Tensor, tf.Variable]]]:
+    """Dense gradients, cast, with their variables in buckets, those of the last variables first.
+
+    A model makes its variables on the way from input to output, which the backward pass takes
+    back. Gradients of one operation, such as those of a layer, come together and share a bucket.
+    """
+    buckets, num_bytes, operation = [], BUCKET_BYTES, None
+    for gradient, variable in reversed(pairs):
+        if num_bytes >= BUCKET_BYTES and gradient.op is not operation:
+            buckets.append([])
+            num_bytes = 0
+        buckets[-1].append((tf.cast(gradient, dtype), variable))
+        num_bytes += variable.shape.num_elements() * dtype.size
+        operation = gradient.op
+    # Forwards, a head's small bias ends its bucket: a pack with aligned parts is split uncopied.
+    return [bucket[::-1] for bucket in buckets]
 
 
-def _gathered(rows: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
-    """The mean over replicas as the rows of all of them, on the current device."""
-    if len(rows) == 1:
-        return rows[0]
-    return tf.IndexedSlices(
-        tf.concat([part.values for part in rows], 0) / len(rows),
-        tf.concat([part.indices for part in rows], 0))
+def _in_turn(buckets):
+    """The buckets, each waiting for the gradients of the one before: one order on all replicas."""
+    earlier = []
+    for bucket in buckets:
+        gradient, variable = bucket[0]
+        with tf.control_dependencies(earlier):
+            bucket[0] = tf.identity(gradient), variable
+        earlier = [gradient for gradient, _ in bucket]
+    return buckets
+
+
+def _joined(parts: Sequence[tf.IndexedSlices], dtype: tf.DType) -> tf.IndexedSlices:
+    """The rows of all parts, with values cast, on the current device."""
+    return tf.IndexedSlices(tf.cast(tf.concat([part.values for part in parts], 0), dtype),
+                            tf.concat([part.indices for part in parts], 0))
 
 
 def _scaled(gradient: Gradient, scale: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     """The gradient, made dense, times `scale`; zeros if `scale` is 0, even for NaN."""
-    # 0 * NaN would be NaN, but the gradient of a skipped step must be 0.
     if not isinstance(gradient, tf.IndexedSlices):
         return tf.math.multiply_no_nan(gradient, scale)
     # Adam moves every row, even one without a gradient.

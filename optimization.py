@@ -24,6 +24,8 @@ GradientAndVariable = Tuple[Optional[multigpu_optimizer.Gradient], tf.Variable]
 class LossScale(NamedTuple):
     """The factor of the loss that keeps float16 gradients from vanishing and from overflowing.
 
+    It serves gradients that are computed in float16 and those that cross replicas in it.
+
     It is halved after a step with gradients that are not finite, and doubled after `PERIOD`
     finite steps in a row, between 1 and `LARGEST` (Micikevicius et al., "Mixed Precision
     Training", section 3.2). It is a power of two, so scaling does not round the gradients.
@@ -100,13 +102,15 @@ def create_optimizer(loss: tf.Tensor, init_lr: float, num_train_steps: int,
 def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_train_steps: int,
                     num_warmup_steps: Optional[int], *, optimizer: str = "adamw",
                     layer_lr_decay: float = 1.0,
-                    loss_scale: Optional[LossScale] = None) -> tf.Operation:
+                    loss_scale: Optional[LossScale] = None,
+                    transfer_dtype: tf.DType = tf.float32) -> tf.Operation:
     """Like `create_optimizer`, but takes the gradients of the replica's mean loss.
 
     Args:
         optimizer: a key of OPTIMIZERS.
         layer_lr_decay: `decay` of `layer_factor`.
         loss_scale: must be given if the gradients are those of the loss times its value.
+        transfer_dtype: type in which gradients cross replicas.
     """
     global_step = tf.train.get_or_create_global_step()
     factor = None
@@ -121,7 +125,8 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         exclude_from_weight_decay=EXCLUDE_FROM_WEIGHT_DECAY,
         clip_norm=CLIP_NORM,
         learning_rate_factor=factor,
-        loss_scale=loss_scale)
+        loss_scale=loss_scale,
+        transfer_dtype=transfer_dtype)
     return made.apply_gradients(gradients, global_step=global_step)
 
 

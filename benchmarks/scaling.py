@@ -2,24 +2,27 @@
 
   python -m benchmarks.scaling
 
-rewrites benchmarks/scaling.md. A model, not a measurement: compute time from published speeds,
-plus bytes over bandwidth, one after the other, because the optimizer reduces when the whole
-backward pass is done. What moves is what `multigpu_optimizer` says and tests/test_communication.py
-counts: dense gradients in one packed all-reduce, and the rows of the word embeddings.
+rewrites benchmarks/scaling.md, in a minute or two. A model, not a measurement: the operations of
+the real graph, played on compute streams and links (`benchmarks/schedule.py`) at published speeds.
 """
 
+import functools
 import math
 import os
 from typing import Dict, List, NamedTuple, Optional
 
+from benchmarks import schedule
 from engine import files
+
+import tensorflow.compat.v1 as tf
 
 RESULT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scaling.md")
 TEMPLATE = os.path.join(os.path.dirname(RESULT), "scaling_template.md")
 BATCH, LENGTH = 32, 128  # examples on each card, tokens in each
 MACHINE = 8  # cards
 INDEX_BYTES = 4
-GRADIENT_BYTES = 4  # of a value: with --fp16, too, gradients cross replicas in float32
+GRADIENT_BYTES = 4  # of a value, unless --gradient_transfer=float16
+LAUNCH = 8.4e-6  # seconds that an all-reduce takes whatever its size and members
 
 
 class Shape(NamedTuple):
@@ -35,13 +38,16 @@ class Link(NamedTuple):
     name: str
     line: float
     effective: float
+    hop: float  # latency of a step of a ring, seconds
     why: str
 
 
 class Precision(NamedTuple):
-    """A precision of the encoder's matrix products; gradients always cross replicas in float32."""
+    """A card, a V100 if no other is named, and the precision of the encoder's matrix products."""
     name: str
-    flops: float  # what the card, a V100 if no other is named, sustains, operations/s
+    flops: float  # sustained operations/s
+    memory: float  # sustained bytes/s
+    transfer: tf.DType = tf.float32  # of gradients
 
 
 class Traffic(NamedTuple):
@@ -57,19 +63,19 @@ class Step(NamedTuple):
 
 BASE, LARGE = Shape("BERT-base", 12, 768), Shape("BERT-large", 24, 1024)
 
-NVLINK = Link("NVLink", 150e9, 120e9, "V100, six links of 25 GB/s, less the 20% that the protocol "
-              "takes (nccl-tests issue 212, on a later NVLink)")
-PCIE = Link("PCIe 3.0 ×16", 15.75e9, 10e9, "found: 4.9 GB/s (4 cards, nccl issue 445, wiring "
-            "not given) and 11 GB/s (2 cards, mxnet issue 4062)")
+NVLINK = Link("NVLink", 150e9, 120e9, 3.4e-6, "V100, six links of 25 GB/s, less the 20% that the "
+              "protocol takes (nccl-tests issue 212, on a later NVLink)")
+PCIE = Link("PCIe 3.0 ×16", 15.75e9, 10e9, 5.7e-6, "found: 4.9 GB/s (4 cards, nccl issue 445, "
+            "wiring not given) and 11 GB/s (2 cards, mxnet issue 4062)")
 SLOW_PCIE = PCIE._replace(effective=5e9)
 NETWORKS = [
-    Link("10 Gb/s", 1.25e9, 1.1e9, "88% of the line, as was had of 1 Gb/s with TCP (gloo "
+    Link("10 Gb/s", 1.25e9, 1.1e9, 14e-6, "88% of the line, as was had of 1 Gb/s with TCP (gloo "
          "issue 21)"),
-    Link("25 Gb/s", 3.125e9, 1.9e9, "60% of the line, the most that was reliably had of 32 Gb/s "
-         "with TCP (nccl issue 209)"),
-    Link("100 Gb/s", 12.5e9, 5e9, "4 – 6 GB/s with TCP between machines of 8 × V100 (nccl issue "
-         "450)"),
-    Link("100 Gb/s RDMA", 12.5e9, 12e9, "12.2 GB/s is as good as it gets, on InfiniBand "
+    Link("25 Gb/s", 3.125e9, 1.9e9, 14e-6, "60% of the line, the most that was reliably had of 32 "
+         "Gb/s with TCP (nccl issue 209)"),
+    Link("100 Gb/s", 12.5e9, 5e9, 14e-6, "4 – 6 GB/s with TCP between machines of 8 × V100 (nccl "
+         "issue 450)"),
+    Link("100 Gb/s RDMA", 12.5e9, 12e9, 14e-6, "12.2 GB/s is as good as it gets, on InfiniBand "
          "(nccl-tests issue 29)"),
 ]
 
@@ -99,10 +105,12 @@ def our_flops(shape: Shape, length: int = LENGTH) -> float:
 
 
 # Published examples/s times operations per example; sources in `assumptions_table`.
-P40 = Precision("fp32 on P40", 1.69 * 32 * usual_flops(BASE))
-FLOAT32 = Precision("fp32", 46.78 * usual_flops(LARGE))
-FLOAT16 = Precision("fp16", 168.63 * usual_flops(LARGE))
-SETTINGS = [(shape, precision) for shape in (BASE, LARGE) for precision in (FLOAT32, FLOAT16)]
+P40 = Precision("fp32 on P40", 1.69 * 32 * usual_flops(BASE), 0.83 * 346e9)
+FLOAT32 = Precision("fp32", 46.78 * usual_flops(LARGE), 750e9)
+FLOAT16 = Precision("fp16", 168.63 * usual_flops(LARGE), 750e9)
+HALF_TRANSFER = FLOAT16._replace(name="fp16 and float16 transfer", transfer=tf.float16)
+SETTINGS = [(shape, precision) for shape in (BASE, LARGE)
+            for precision in (FLOAT32, FLOAT16, HALF_TRANSFER)]
 
 
 def dense_values(shape: Shape) -> int:
@@ -126,21 +134,36 @@ def ring_seconds(size: float, members: int, bandwidth: float) -> float:
     return 2 * (members - 1) / members * size / bandwidth
 
 
-def communication_seconds(moved: Traffic, cards: int, inside: Link,
-                          network: Optional[Link] = None) -> float:
-    """Dense gradients and rows over the links; beyond 8 cards, machine by machine.
+def all_reduce_seconds(size: float, cards: int, inside: Link,
+                       network: Optional[Link] = None) -> float:
+    """Of `size` bytes on each card; beyond 8 cards, machine by machine.
 
     M machines: a reduce-scatter and an all-gather in each, together a ring of its cards,
-    around a ring of the machines, each with one network link for its 8 cards. Rows enter a
-    machine once, 8 (M - 1) cards' of them, and reach every card in it, N - 1 cards' of them.
+    around a ring of the machines, each with one network link for its 8 cards.
+    """
+    rings = [(min(cards, MACHINE), inside), (max(1, cards // MACHINE), network)]
+    return LAUNCH + sum(2 * (members - 1) * link.hop + ring_seconds(size, members, link.effective)
+                        for members, link in rings if members > 1)
+
+
+def gather_seconds(part: float, cards: int, inside: Link,
+                   network: Optional[Link] = None) -> float:
+    """Until each card has the parts of all others, of so many bytes.
+
+    Parts enter a machine once, 8 (M - 1) cards' of them, and reach every card in it, N - 1 cards'.
     """
     machines = max(1, cards // MACHINE)
-    seconds = (ring_seconds(moved.dense, min(cards, MACHINE), inside.effective)
-               + (cards - 1) * moved.rows / inside.effective)
+    seconds = (cards - 1) * part / inside.effective
     if machines > 1:
-        seconds += (ring_seconds(moved.dense, machines, network.effective)
-                    + MACHINE * (machines - 1) * moved.rows / network.effective)
+        seconds += MACHINE * (machines - 1) * part / network.effective
     return seconds
+
+
+def communication_seconds(moved: Traffic, cards: int, inside: Link,
+                          network: Optional[Link] = None) -> float:
+    """Dense gradients in one all-reduce, and rows, one after the other."""
+    return (all_reduce_seconds(moved.dense, cards, inside, network)
+            + gather_seconds(moved.rows, cards, inside, network))
 
 
 def tensorflow_seconds(moved: Traffic, cards: int, link: Link, *, nccl: bool) -> float:
@@ -155,14 +178,39 @@ def tensorflow_seconds(moved: Traffic, cards: int, link: Link, *, nccl: bool) ->
     return rows + 2 * (cards - 1) * moved.dense / link.effective
 
 
+@functools.lru_cache(maxsize=None)
+def units(shape: Shape, cards: int, length: int, transfer: tf.DType) -> List[schedule.Unit]:
+    """What a training step starts on one card, or on several."""
+    return schedule.units_of_step(shape.layers, shape.hidden, cards=cards, batch_size=BATCH,
+                                  length=length, transfer_dtype=transfer)
+
+
+@functools.lru_cache(maxsize=None)
+def seconds_alone(shape: Shape, precision: Precision, length: int) -> float:
+    """A step on one card, where gradients keep their type."""
+    return schedule.play(units(shape, 1, length, tf.float32),
+                         schedule.Rates(precision.flops, precision.memory))
+
+
+@functools.lru_cache(maxsize=None)
 def step(shape: Shape, precision: Precision, cards: int, inside: Link,
          network: Optional[Link] = None, *, length: int = LENGTH,
          gather_rows: bool = True) -> Step:
-    """Our step: compute, then communication."""
-    compute = BATCH * our_flops(shape, length) / precision.flops
-    moved = traffic(shape, length=length, gather_rows=gather_rows)
-    seconds = compute + communication_seconds(moved, cards, inside, network)
-    return Step(seconds, compute / seconds)
+    """Our step, played; without `gather_rows` as if the embeddings' gradient went in a ring."""
+    def gather(part: float) -> float:
+        if gather_rows:
+            return gather_seconds(part, cards, inside, network)
+        whole = shape.vocab_size * shape.hidden * precision.transfer.size
+        rows = traffic(shape, precision.transfer.size, length=length).rows
+        return part / rows * all_reduce_seconds(whole, cards, inside, network)
+
+    alone = seconds_alone(shape, precision, length)
+    if cards == 1:
+        return Step(alone, 1.0)
+    seconds = schedule.play(units(shape, 2, length, precision.transfer), schedule.Rates(
+        precision.flops, precision.memory, cards if gather_rows else 1,
+        lambda size: all_reduce_seconds(size, cards, inside, network), gather))
+    return Step(seconds, alone / seconds)
 
 
 def gain(setting, cards: int, inside: Link, network: Optional[Link], times: int = 2) -> float:
@@ -213,9 +261,17 @@ def assumptions_table() -> str:
          "(DeepLearningExamples, pretraining, 32 GB)"),
         ("V100, fp16", FLOAT16.flops, "168.63 examples/s, the same with mixed precision and batch "
          f"64: tensor cores make it {FLOAT16.flops / FLOAT32.flops:.2f} times as fast")]
+    latencies = ", ".join(f"{1e6 * link.hop:g} µs over {name}" for name, link in (
+        ("NVLink", NVLINK), ("PCIe", PCIE), ("a network", NETWORKS[0])))
     return table(
         [{"": name, "assumed": f"{flops / 1e12:.3g} TFLOP/s", "because": why}
          for name, flops, why in rates]
+        + [{"": "V100, memory", "assumed": "750 of 900 GB/s", "because": "measured by Jia et al., "
+            "\"Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking\"; the same "
+            "share of a P40's 346 GB/s"},
+           {"": "latency", "assumed": f"{1e6 * LAUNCH:g} µs for an all-reduce, and for each step "
+            f"of a ring {latencies}", "because": "NCCL's own model of its rings (graph/tuning.cc, "
+            "protocol Simple)"}]
         + [{"": link.name, "assumed": f"{link.effective / 1e9:g} of {link.line / 1e9:g} GB/s",
             "because": link.why} for link in [NVLINK, PCIE] + NETWORKS])
 
@@ -230,6 +286,15 @@ def results_table(networks, counts) -> str:
         **{f"{inside.name}: {n}": cell(setting, n, inside, network)
            for inside in (NVLINK, PCIE) for n in counts if (inside, n) != (PCIE, 1)}}
         for setting in SETTINGS for network in networks])
+
+
+def eight_cards_table() -> str:
+    """How many times as fast as one card 8 cards are."""
+    def times(setting, inside: Link) -> str:
+        return f"{MACHINE * step(*setting, MACHINE, inside).efficiency:.2f} ×"
+    return table([{"8 cards, as fast as one": ", ".join(part.name for part in setting),
+                   **{inside.name: times(setting, inside) for inside in (PCIE, NVLINK)}}
+                  for setting in SETTINGS])
 
 
 def where_it_stops(setting, inside: Link, network: Optional[Link]) -> str:
@@ -249,11 +314,17 @@ def stops_table() -> str:
                   for inside in (NVLINK, PCIE) for network in [None] + NETWORKS])
 
 
+def added_seconds(precision: Precision, cards: int, inside: Link) -> float:
+    """What communication adds to a step of BERT-base, played."""
+    result = step(BASE, precision, cards, inside)
+    return result.seconds * (1 - result.efficiency)
+
+
 def tutorial_table() -> str:
     moved = TUTORIAL.moved
     return table([TUTORIAL.row(f"{name}, PCIe at {link.effective / 1e9:g} GB/s", seconds(link))
                   for name, seconds in (
-        ("our reduction", lambda link: communication_seconds(moved, 8, link)),
+        ("our reduction", lambda link: added_seconds(P40, 8, link)),
         ("TensorFlow's, NCCL", lambda link: tensorflow_seconds(moved, 8, link, nccl=True)),
         ("TensorFlow's, no NCCL", lambda link: tensorflow_seconds(moved, 8, link, nccl=False)))
         for link in (PCIE, SLOW_PCIE)])
@@ -269,15 +340,17 @@ def text_figures() -> dict:
         return f"{min(values):.2f} – {max(values):.2f}"
 
     sizes = [traffic(shape) for shape in (BASE, LARGE)]
-    explained = communication_seconds(TUTORIAL.moved, MACHINE, PCIE)
+    moved = communication_seconds(TUTORIAL.moved, MACHINE, PCIE)
     added = 32 * MACHINE / TUTORIAL.eight_cards - 32 / TUTORIAL.one_card
     return dict(
         forward=usual_flops(BASE) / 3e9,
         shares=[our_flops(shape) / usual_flops(shape) for shape in (BASE, LARGE)],
         dense=[size.dense / 1e6 for size in sizes], rows=[size.rows / 1e6 for size in sizes],
-        added=1e3 * added, explained=1e3 * explained,
-        needed=explained * PCIE.effective / added / 1e9,
+        added=1e3 * added, explained=1e3 * added_seconds(P40, MACHINE, PCIE), moved=1e3 * moved,
+        needed=moved * PCIE.effective / added / 1e9,
+        hidden=1 - added_seconds(FLOAT32, MACHINE, PCIE) / moved,
         p40=efficiency(P40, 8, PCIE), half=efficiency(FLOAT16, 8, PCIE),
+        half_transfer=efficiency(HALF_TRANSFER, 8, PCIE),
         eight=[gains(1, 8, inside) for inside in (NVLINK, PCIE)], pair=gains(1, 2, PCIE),
         nvlink=[gains(8, 2, NVLINK, network) for network in NETWORKS],
         pcie=[gains(8, 2, PCIE, network) for network in NETWORKS],
@@ -295,7 +368,8 @@ def page() -> str:
                  for run in DEEP_LEARNING_EXAMPLES]
     with open(TEMPLATE, encoding="utf-8") as file:
         return file.read().format(
-            assumptions=assumptions_table(), inside=results_table([None], (1, 2, 4, 8)),
+            assumptions=assumptions_table(), eight_cards=eight_cards_table(),
+            inside=results_table([None], (1, 2, 4, 8)),
             across=results_table(NETWORKS, (16, 32, 64)), stops=stops_table(),
             tutorial=tutorial_table(), published=table(published), **text_figures())
 

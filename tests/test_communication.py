@@ -1,12 +1,17 @@
-"""What crosses replicas in one training step, counted in the graph: each gradient once.
+"""What crosses replicas in one training step, counted in the graph: each gradient once, and early.
 
 The graph is built for cards that need not be there, and not run.
 """
+
+import collections
+import re
+from typing import Dict, List, NamedTuple, Set
 
 import numpy as np
 import pytest
 
 import modeling
+import multigpu_optimizer
 import optimization
 from encoder import classifier
 from engine import runtime
@@ -15,22 +20,39 @@ from engine.model import Mode
 
 import tensorflow.compat.v1 as tf
 
-BATCH, LENGTH, VOCAB, HIDDEN = 4, 8, 100, 16
+BATCH, LENGTH, VOCAB, HIDDEN, LAYERS = 4, 8, 100, 16, 3
 
 
 def config() -> modeling.BertConfig:
     return modeling.BertConfig(
-        vocab_size=VOCAB, hidden_size=HIDDEN, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=VOCAB, hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=2,
         intermediate_size=32, max_position_embeddings=40, hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0)
 
 
-def operations_of_a_step(num_replicas: int, kind: str, all_reduce: str, micro_batches: int = 1,
-                         float16: bool = False):
-    """All that one step of a classifier's training runs."""
+class Step(NamedTuple):
+    """A step of a classifier's training, of all replicas."""
+    operations: Set[tf.Operation]  # all that it runs
+    gradients: List[List[optimization.GradientAndVariable]]  # for each replica
+
+
+def ancestors(operations) -> Set[tf.Operation]:
+    """All that runs for these to run, and these."""
+    seen, waiting = set(), list(operations)
+    while waiting:
+        op = waiting.pop()
+        if op not in seen:
+            seen.add(op)
+            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return seen
+
+
+def step_of(num_replicas: int, kind: str, all_reduce: str, micro_batches: int = 1,
+            transfer_dtype: tf.DType = tf.float32, **computation) -> Step:
     names = tuple(f"/{kind}:{i}" for i in range(num_replicas))
     strategy = Devices(names, kind.upper(), all_reduce, tf.ConfigProto()).strategy()
     forward = classifier.forward_of(config(), 2)
+    gradients_of_replicas = []
 
     def train_op():
         tf.train.get_or_create_global_step()
@@ -41,24 +63,19 @@ def operations_of_a_step(num_replicas: int, kind: str, all_reduce: str, micro_ba
         def loss_of(index):
             rows = index * (BATCH // micro_batches) + tf.range(BATCH // micro_batches)
             part = {name: tf.gather(values, rows) for name, values in features.items()}
-            mode = Mode(is_training=True, computation=modeling.Computation(
-                dtype=tf.float16 if float16 else tf.float32))
+            mode = Mode(is_training=True, computation=modeling.Computation(**computation))
             with tf.variable_scope(tf.get_variable_scope()):
                 return forward(part, mode).loss
-        scale = optimization.LossScale.create() if float16 else None
+        scale = optimization.LossScale.create() if transfer_dtype == tf.float16 else None
         _, gradients = optimization.mean_gradients(loss_of, micro_batches, scale)
-        return optimization.create_train_op(gradients, 1e-4, 10, 1, loss_scale=scale)
+        gradients_of_replicas.append(gradients)
+        return optimization.create_train_op(gradients, 1e-4, 10, 1, loss_scale=scale,
+                                            transfer_dtype=transfer_dtype)
 
     with strategy.scope():
         train_ops = strategy.experimental_local_results(
             runtime.run_on_replicas(strategy, train_op))
-    seen, waiting = set(), [getattr(op, "op", op) for op in train_ops]
-    while waiting:
-        op = waiting.pop()
-        if op not in seen:
-            seen.add(op)
-            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    return seen
+    return Step(ancestors(getattr(op, "op", op) for op in train_ops), gradients_of_replicas)
 
 
 def crossings(operations, kind: str):
@@ -75,25 +92,89 @@ def num_dense_values() -> int:
                if "word_embeddings" not in variable.name and "replica" not in variable.name)
 
 
-@pytest.mark.parametrize("num_replicas, micro_batches, float16", [
-    (2, 1, False), (3, 1, False), (8, 1, False), (2, 4, False), (2, 1, True)])
-def test_cards_exchange_one_pack_of_gradients_and_the_rows_of_the_embeddings(
-        num_replicas, micro_batches, float16):
-    operations = operations_of_a_step(num_replicas, "gpu", "nccl", micro_batches, float16)
-    packs = [op for op in operations if op.type == "NcclAllReduce"]
-    assert sorted({op.device for op in packs}) == sorted(op.device for op in packs)
-    assert [op.inputs[0].shape.as_list() for op in packs] == [[num_dense_values()]] * num_replicas
+def dense_gradients(step: Step) -> Dict[tf.Operation, str]:
+    """From the operations that give the replicas' dense gradients to a variable of each."""
+    return {gradient.op: variable.name for gradients in step.gradients
+            for gradient, variable in gradients if not isinstance(gradient, tf.IndexedSlices)}
 
-    moved = crossings(operations, "gpu")
-    for device in {op.device for op in packs}:
+
+def all_reduces(step: Step) -> Dict[str, List[tf.Operation]]:
+    """By card: its all-reduces, in the order of what they wait for.
+
+    A bucket waits for its gradients, and for all that the buckets before it wait for.
+    """
+    by_card = collections.defaultdict(list)
+    for op in step.operations:
+        if op.type == "NcclAllReduce":
+            by_card[op.device].append(op)
+    gradients = set(dense_gradients(step))
+    return {card: sorted(found, key=lambda op: len(ancestors([op]) & gradients))
+            for card, found in by_card.items()}
+
+
+def sizes(operations) -> List[int]:
+    return [op.inputs[0].shape.num_elements() for op in operations]
+
+
+@pytest.mark.parametrize("num_replicas, micro_batches, transfer_dtype", [
+    (2, 1, tf.float32), (3, 1, tf.float32), (8, 1, tf.float32), (2, 4, tf.float32),
+    (2, 1, tf.float16)])
+def test_cards_exchange_each_dense_gradient_once_and_the_rows_of_the_embeddings(
+        num_replicas, micro_batches, transfer_dtype, monkeypatch):
+    monkeypatch.setattr(multigpu_optimizer, "BUCKET_BYTES", 1000)
+    step = step_of(num_replicas, "gpu", "nccl", micro_batches, transfer_dtype)
+    by_card = all_reduces(step)
+    assert len(by_card) == num_replicas
+    for buckets in by_card.values():
+        assert sum(sizes(buckets)) == num_dense_values() and len(buckets) > 2
+        assert {op.inputs[0].dtype for op in buckets} == {transfer_dtype}
+
+    moved = crossings(step.operations, "gpu")
+    for device in by_card:
         received = sorted(shape for _, shape, target in moved if target == device and shape)
         rows = BATCH * LENGTH
         # Values and indices of each other replica's rows; no parameter, no slot.
         assert received == sorted([(rows,), (rows, HIDDEN)] * (num_replicas - 1))
 
 
+def test_small_gradients_share_a_bucket():
+    by_card = all_reduces(step_of(2, "gpu", "nccl"))
+    assert [sizes(buckets) for buckets in by_card.values()] == [[num_dense_values()]] * 2
+
+
+def depth(name: str) -> int:
+    """How far a variable is from the model's output: that of a layer, or of what is around it."""
+    layer = re.search(r"layer_(\d+)/", name)
+    if layer:
+        return LAYERS - int(layer.group(1))
+    return LAYERS + 1 if "embeddings" in name else 0
+
+
+@pytest.mark.parametrize("num_replicas, transfer_dtype, computation", [
+    (3, tf.float32, {}), (2, tf.float32, {"recompute": True}), (2, tf.float16, {"dtype": tf.float16})])
+def test_no_bucket_waits_for_a_gradient_of_the_layers_beneath_it(
+        num_replicas, transfer_dtype, computation, monkeypatch):
+    monkeypatch.setattr(multigpu_optimizer, "BUCKET_BYTES", 1)
+    step = step_of(num_replicas, "gpu", "nccl", transfer_dtype=transfer_dtype, **computation)
+    by_card = all_reduces(step)
+    depths = {op: depth(name) for op, name in dense_gradients(step).items()}
+    for buckets in by_card.values():
+        waits_for = [{depths[op] for op in ancestors([bucket]) if op in depths}
+                     for bucket in buckets]
+        deepest = [max(found) for found in waits_for]
+        assert deepest == sorted(deepest) and set(deepest) == set(range(LAYERS + 2))
+        # Together with the one above it, a bucket has all gradients down to its own layer.
+        own = [sum(variable.shape.num_elements() for gradient, variable in step.gradients[0]
+                   if depth(variable.name) == layer and "word_embeddings" not in variable.name)
+               for layer in range(LAYERS + 2)]
+        assert [sum(size for size, layer in zip(sizes(buckets), deepest) if layer == wanted)
+                for wanted in range(LAYERS + 2)] == own
+    names = [[op.get_attr("shared_name") for op in buckets] for buckets in by_card.values()]
+    assert names == names[:1] * num_replicas, "cards reduce in one order"
+
+
 def test_functions_that_replicas_share_name_no_card():
-    operations_of_a_step(2, "gpu", "nccl")
+    step_of(2, "gpu", "nccl")
     functions = tf.get_default_graph().as_graph_def().library.function
     names = [function.signature.name for function in functions]
     assert any("backward" in name and "encoder_layer" in name for name in names)
@@ -102,8 +183,7 @@ def test_functions_that_replicas_share_name_no_card():
 
 
 def test_without_nccl_each_dense_gradient_goes_to_one_device_and_back_once():
-    operations = operations_of_a_step(2, "cpu", "one_device")
-    moved = crossings(operations, "cpu")
+    moved = crossings(step_of(2, "cpu", "one_device").operations, "cpu")
     rows = BATCH * LENGTH * (HIDDEN + 1)
     for device in ("CPU:0", "CPU:1"):
         values = sum(int(np.prod(shape)) for _, shape, target in moved

@@ -1,45 +1,44 @@
-"""The model behind benchmarks/scaling.md, against hand-worked cells and the real variables."""
+"""The model behind benchmarks/scaling.md, against hand-worked cells, the variables and the graph."""
+
+import functools
 
 import numpy as np
 import pytest
 
-from benchmarks import scaling
+from benchmarks import scaling, schedule
+from benchmarks.schedule import Rates, Unit, Work
 from modeling import BertConfig, BertModel
 
 import tensorflow.compat.v1 as tf
 
 BASE_DENSE_BYTES = 344171528  # 4 * (109,482,240 - 30,522 * 768 + 2 * 768 + 2)
-V100_FLOPS = 46.78 * 72 * (24 * 128 * 1024**2 + 4 * 128**2 * 1024)
+TINY = scaling.Shape("tiny", 3, 64)
+EXAMPLES, LENGTH = 4, 16
 
 
-def test_eight_cards_over_pcie_take_what_was_worked_out_by_hand():
-    forward = 11 * (1811939328 + 50331648) + 301989888 + 11796480 + 393216
-    compute = 32 * 3 * forward / V100_FLOPS  # 0.180 s
-    communication = 1.75 * BASE_DENSE_BYTES / 10e9 + 7 * 32 * 128 * 3076 / 10e9  # 0.069 s
-    step = scaling.step(scaling.BASE, scaling.FLOAT32, 8, scaling.PCIE)
-    assert step.seconds == pytest.approx(compute + communication)
-    assert step.efficiency == pytest.approx(0.723, abs=5e-4)
+@functools.lru_cache(maxsize=None)
+def tiny_units(cards: int):
+    return schedule.units_of_step(TINY.layers, TINY.hidden, cards=cards, batch_size=EXAMPLES,
+                                  length=LENGTH)
 
 
-def test_fp16_computes_faster_and_communicates_as_much():
-    steps = [scaling.step(scaling.BASE, precision, 8, scaling.PCIE)
-             for precision in (scaling.FLOAT32, scaling.FLOAT16)]
-    communication = [step.seconds * (1 - step.efficiency) for step in steps]
-    assert communication[0] == pytest.approx(communication[1])
-    assert steps[1].efficiency == pytest.approx(0.420, abs=5e-4)
+# --- What is added up ----------------------------------------------------------------------
+
+
+def test_eight_cards_over_pcie_communicate_as_long_as_was_worked_out_by_hand():
+    assert scaling.communication_seconds(
+        scaling.traffic(scaling.BASE), 8, scaling.PCIE) == pytest.approx(
+            1.75 * BASE_DENSE_BYTES / 10e9 + 8.4e-6 + 14 * 5.7e-6  # 0.060 s
+            + 7 * 32 * 128 * 3076 / 10e9)  # 0.009 s
 
 
 def test_two_machines_share_one_network_link_each():
-    moved = scaling.traffic(scaling.BASE, 4)
     part = 32 * 128 * 3076
-    inside = (1.75 * BASE_DENSE_BYTES + 15 * part) / 120e9
-    between = (BASE_DENSE_BYTES + 8 * part) / 1.1e9
+    inside = (1.75 * BASE_DENSE_BYTES + 15 * part) / 120e9 + 14 * 3.4e-6
+    between = (BASE_DENSE_BYTES + 8 * part) / 1.1e9 + 2 * 14e-6
     assert scaling.communication_seconds(
-        moved, 16, scaling.NVLINK, scaling.NETWORKS[0]) == pytest.approx(inside + between)
-
-
-def test_one_card_communicates_nothing():
-    assert scaling.step(scaling.LARGE, scaling.FLOAT16, 1, scaling.PCIE).efficiency == 1
+        scaling.traffic(scaling.BASE), 16, scaling.NVLINK, scaling.NETWORKS[0]
+    ) == pytest.approx(8.4e-6 + inside + between)
 
 
 def test_dense_values_are_those_of_the_encoder_without_its_word_embeddings_and_of_two_labels():
@@ -52,6 +51,61 @@ def test_dense_values_are_those_of_the_encoder_without_its_word_embeddings_and_o
     assert scaling.dense_values(scaling.Shape("tiny", 3, hidden)) == encoder + 2 * hidden + 2
 
 
-def test_the_page_is_what_the_script_writes():
+def test_the_graph_computes_and_moves_what_the_formulas_say():
+    one, two = (schedule.total(tiny_units(cards)) for cards in (1, 2))
+    d = TINY.hidden
+    around = 3 * (2 * d * d + 2 * d * 2) + 2 * (2 * LENGTH * 2 * d)  # pooler and head; token types
+    assert one.flops == EXAMPLES * (scaling.our_flops(TINY, LENGTH) + around)
+    assert (one.reduced, one.received) == (0, 0)
+    assert two.flops == 2 * one.flops
+    assert two.reduced == 4 * scaling.dense_values(TINY)
+    assert two.received == 2 * EXAMPLES * LENGTH * (4 * d + 4)
+    assert 2 * one.memory < two.memory + 2 * two.part
+
+
+# --- What is played ------------------------------------------------------------------------
+
+
+def test_an_all_reduce_overlaps_what_does_not_wait_for_it():
+    """Two cards: a layer, its all-reduce beside the layer beneath, whose all-reduce waits."""
+    computes = [Unit(Work(flops=10), (f"compute {card}",), ()) for card in (0, 1)]
+    beneath = [Unit(Work(flops=20), (f"compute {card}",), (card,)) for card in (0, 1)]
+    links = ("link 0", "link 1")
+    units = [*computes, Unit(Work(reduced=3), links, (0, 1)), *beneath,
+             Unit(Work(reduced=1), links, (3, 4)),
+             Unit(Work(received=2), ("link 1",), (3,)),
+             Unit(Work(memory=40), ("compute 0",), (2, 5))]
+    rates = Rates(1, 10, 2, all_reduce=lambda size: 10 * size, gather=lambda part: 5 * part)
+    # Layers end at 10 and 30, all-reduces at 40 and 50, the update takes 4. The copy ends at 60.
+    assert schedule.play(units, rates) == 60
+    assert schedule.play(units[:6] + units[7:], rates) == 54
+
+
+def test_over_links_that_cost_nothing_several_cards_only_pack_beside_what_one_does():
+    alone = schedule.play(tiny_units(1), Rates(1e12, 1e12))
+    together = schedule.play(tiny_units(2), Rates(1e12, 1e12, 2, lambda size: 0, lambda part: 0))
+    assert alone < together < 1.5 * alone
+
+
+def test_a_step_ends_after_its_last_bucket_and_its_rows_have_crossed():
+    def played(all_reduce, gather):
+        return schedule.play(tiny_units(2), Rates(1e12, 1e12, 2, all_reduce, gather))
+    free = played(lambda size: 0, lambda part: 0)
+    # One bucket: it needs the embeddings' gradient, the last of all.
+    assert played(lambda size: 1, lambda part: 0) == pytest.approx(1 + free, rel=0.01)
+    assert played(lambda size: 0, lambda part: 1) == pytest.approx(2 + free, rel=0.01)
+
+
+# --- The page ------------------------------------------------------------------------------
+
+
+def test_the_page_has_what_the_script_computes():
+    """One cell of its tables, which takes two real graphs, and what no graph is needed for."""
     with open(scaling.RESULT, encoding="utf-8") as file:
-        assert file.read() == scaling.page()
+        page = file.read()
+    result = scaling.step(scaling.BASE, scaling.FLOAT32, 8, scaling.PCIE)
+    assert f"| {1e3 * result.seconds:,.0f}, {result.efficiency:.0%} |" in page
+    assert scaling.assumptions_table() in page
+    for run in scaling.DEEP_LEARNING_EXAMPLES:
+        row = run.row(run.name, scaling.communication_seconds(run.moved, 8, scaling.NVLINK))
+        assert " | ".join(row.values()) in page

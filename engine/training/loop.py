@@ -146,15 +146,13 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             with initial_values.scope():
                 return forward(part, mode).loss
 
-        loss_scale = None
-        if settings.precision == precision.FLOAT16:
-            loss_scale = optimization.LossScale.create()
+        loss_scale = optimization.LossScale.create() if settings.scales_loss else None
         loss, gradients = optimization.mean_gradients(
             loss_of, settings.gradient_accumulation_steps, loss_scale)
         train_op = optimization.create_train_op(
             gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
-            loss_scale=loss_scale)
+            loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer))
         _skip_report_of_uninitialized_variables()
         _report(loss)
         # Estimator ends a training if the loss is not a number, even if the step was skipped for
@@ -243,7 +241,7 @@ class _ModelCheck(tf.train.SessionRunHook):
             self._report_warm_start()
 
     def _check_earlier(self) -> None:
-        # A run resumed with --fp16 that had no loss scale so far gets a new one.
+        # A run resumed with float16 that had no loss scale so far gets a new one.
         new_names = set(optimization.LossScale.NAMES) - set(self._earlier.shapes)
         new, others = [], []
         for variable in tf.global_variables():

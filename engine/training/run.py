@@ -9,7 +9,7 @@ import glob
 import os
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
 
-from engine import checkpoints, log
+from engine import checkpoints, log, precision
 from engine.data.batches import Source
 from engine.devices import Devices
 from engine.model import Forward
@@ -81,6 +81,8 @@ def _announce(run: Run) -> None:
     settings, devices = run.settings, run.devices
     if not settings.init_checkpoint and not checkpoints.latest(settings.output_dir):
         log.warn("no --init_checkpoint: the whole model starts from random values")
+    if settings.training.gradient_transfer == precision.FLOAT16 and devices.num_replicas == 1:
+        log.warn("--gradient_transfer=float16 changes nothing: there is one replica")
     micro_batches = settings.training.gradient_accumulation_steps
     accumulated = f" x {micro_batches} accumulated" if micro_batches > 1 else ""
     global_batch_size = settings.global_batch_size(devices.num_replicas)

@@ -12,7 +12,7 @@ from absl import flags
 import optimization
 from engine import checkpoints, files
 from engine.errors import UserError
-from engine.precision import PRECISIONS, TF32, chosen_precision
+from engine.precision import FLOAT16, FLOAT32, PRECISIONS, TF32, chosen_precision
 from engine.settings import MAX_SEED, define_flags, from_flags, recorded, required, setting
 
 MAX_STEPS = 2**31 - 1
@@ -41,6 +41,10 @@ class TrainingSettings:
         "scale, for GPUs with tensor cores. bfloat16: the same without a loss scale, for Ampere and "
         "newer GPUs and for CPUs with AMX or AVX512-BF16; TensorFlow 2.15.",
         choices=PRECISIONS)
+    gradient_transfer: str = setting(
+        FLOAT32, "Type in which gradients cross replicas. float16: half the bytes, rounded to 11 "
+        "bits and added up in them, with the dynamic loss scale of --precision=float16.",
+        choices=(FLOAT32, FLOAT16))
     recompute_layers: bool = setting(
         False, "Keep only the input of each encoder layer in memory, and compute the layer again "
         "for its gradient: less memory, more time, the same result.")
@@ -59,6 +63,11 @@ class TrainingSettings:
     allow_batch_change: bool = setting(
         False, "Allow resuming a run with another global batch size, which changes the order of "
         "the examples.", recorded=False)
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether gradients pass through float16, and so need a loss scale."""
+        return FLOAT16 in (self.precision, self.gradient_transfer)
 
     @property
     def examples_per_replica(self) -> int:

@@ -1,0 +1,49 @@
+"""--gradient_transfer=float16: the update is that of float32 but for rounding; an overflow is skipped."""
+
+import numpy as np
+import pytest
+
+from conftest import checkpoint_values
+from optimization import LossScale
+from test_mixed_precision import FLOAT16_ROUNDING, overflowing
+from test_replica_equivalence import STEPS, recorded, settings, train, training_source
+
+
+@pytest.fixture(scope="module")
+def source(tiny_model, tmp_path_factory):
+    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
+
+
+def relative_error(actual, expected, initial) -> float:
+    """Of what a training of the model changed, over all its variables but the keys' biases.
+
+    Those have only noise for a gradient.
+    """
+    names = [name for name in initial if "key/bias" not in name]
+    difference, moved = (np.sqrt(sum(np.sum((one[name] - other[name]) ** 2) for name in names))
+                         for one, other in ((actual, expected), (expected, initial)))
+    return difference / moved
+
+
+def test_updates_are_those_of_float32_but_for_rounding(tiny_model, source, tmp_path, monkeypatch):
+    losses, norms = recorded(monkeypatch)
+    initial = checkpoint_values(tiny_model.init_checkpoint)
+    runs = [train(tiny_model, source, 2, settings(tmp_path / transfer, 8, learning_rate=1e-3,
+                                                  gradient_transfer=transfer))
+            for transfer in ("float32", "float16")]
+    np.testing.assert_allclose(norms[STEPS:STEPS + 2], norms[:2], rtol=FLOAT16_ROUNDING)
+    np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=0.001)
+    assert losses[STEPS - 1] < losses[0] - 0.05, "a training that learns nothing proves nothing"
+    assert 1e-6 < relative_error(runs[1], runs[0], initial) < 10 * FLOAT16_ROUNDING
+    assert sorted(set(runs[1]) - set(runs[0])) == sorted(LossScale.NAMES)
+
+
+def test_a_gradient_that_overflows_on_the_way_changes_nothing_but_the_loss_scale(
+        tiny_model, source, tmp_path, capsys):
+    before, after = (train(tiny_model, source, 2, settings(
+        tmp_path / str(steps), 8, num_train_steps=steps, gradient_transfer="float16"),
+                           forward=overflowing(tiny_model, step=2)) for steps in (2, 3))
+    assert "1 steps were skipped" in capsys.readouterr().err
+    changed = {name for name, value in before.items() if not np.array_equal(value, after[name])}
+    assert changed == {"global_step", *LossScale.NAMES}
+    assert after["loss_scale/value"] == before["loss_scale/value"] / 2
