@@ -16,7 +16,12 @@ from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, run_settings
 from tasks import evaluation, export, label_types, model_folder, report, task_flags, training
-from tasks.processors import DataProcessor, InputExample  # noqa: F401 (for users' processors)
+from tasks.google_interface import (  # noqa: F401 (for programs that import them from here)
+    ColaProcessor, InputFeatures, MnliProcessor, MrpcProcessor, PaddingInputExample, XnliProcessor,
+    convert_examples_to_features, convert_single_example, create_model,
+    file_based_convert_examples_to_features, file_based_input_fn_builder, input_fn_builder,
+    model_fn_builder)
+from tasks.processors import DataProcessor, InputExample  # noqa: F401 (the same)
 from tasks.table import Task
 from tasks.training import Job
 
