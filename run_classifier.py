@@ -42,6 +42,9 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
     flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
                       flag_values=values)
+    flags.DEFINE_enum("predict_labels", evaluation.NAME, evaluation.LABEL_FORMS, "What is in "
+                      "predict.txt: the names of the labels, or their positions from 0, as in "
+                      "bert-ad's.", flag_values=values)
     export.define_flags(values)
     training.define_flags(values)
     settings.define_flags(values, PredictionSettings)
@@ -74,7 +77,7 @@ def _run(values: flags.FlagValues) -> None:
             training.train(job, data.train, evaluate)
     result = None
     if values.do_eval or values.do_predict:
-        result = evaluation.score(job, data, prediction.predict_batch_size)
+        result = evaluation.score(job, data, prediction.predict_batch_size, values.predict_labels)
     if values.do_train or values.do_eval:
         report.write(job, result)
 
