@@ -16,7 +16,12 @@ from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, run_settings
 from tasks import evaluation, export, label_types, model_folder, report, task_flags, training
-from tasks.processors import DataProcessor, InputExample  # noqa: F401 (for users' processors)
+from tasks.google_interface import (  # noqa: F401 (for programs that import them from here)
+    ColaProcessor, InputFeatures, MnliProcessor, MrpcProcessor, PaddingInputExample, XnliProcessor,
+    convert_examples_to_features, convert_single_example, create_model,
+    file_based_convert_examples_to_features, file_based_input_fn_builder, input_fn_builder,
+    model_fn_builder)
+from tasks.processors import DataProcessor, InputExample  # noqa: F401 (the same)
 from tasks.table import Task
 from tasks.training import Job
 
@@ -37,6 +42,9 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
     flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
                       flag_values=values)
+    flags.DEFINE_enum("predict_labels", evaluation.NAME, evaluation.LABEL_FORMS, "What is in "
+                      "predict.txt: the names of the labels, or their positions from 0, as in "
+                      "bert-ad's.", flag_values=values)
     export.define_flags(values)
     training.define_flags(values)
     settings.define_flags(values, PredictionSettings)
@@ -69,7 +77,7 @@ def _run(values: flags.FlagValues) -> None:
             training.train(job, data.train, evaluate)
     result = None
     if values.do_eval or values.do_predict:
-        result = evaluation.score(job, data, prediction.predict_batch_size)
+        result = evaluation.score(job, data, prediction.predict_batch_size, values.predict_labels)
     if values.do_train or values.do_eval:
         report.write(job, result)
 

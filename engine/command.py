@@ -8,11 +8,11 @@ import os
 import signal
 import sys
 import warnings
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Union
 
 from absl import flags
 
-from engine import interruption
+from engine import foreign_flags, interruption
 from engine.errors import UserError
 
 USER_ERROR_STATUS = 2
@@ -43,6 +43,8 @@ def run(main: Callable[[flags.FlagValues], None],
                     positional[0]))
         with interruption.Raised():
             main(flag_values)
+    except flags.UnrecognizedFlagError as error:
+        exit_with(foreign_flags.explain(argv, flag_values) or error)
     except (flags.Error, UserError) as error:
         exit_with(error)
     except BrokenPipeError:
@@ -58,7 +60,7 @@ def run(main: Callable[[flags.FlagValues], None],
         os._exit(128 + interrupted.signal_number)
 
 
-def exit_with(error: Exception) -> None:
+def exit_with(error: Union[Exception, str]) -> None:
     """Says what the user can mend, in one line whatever the message holds, and exits."""
     sys.stderr.write("error: {}\n".format(" ".join(str(error).split())))
     sys.exit(USER_ERROR_STATUS)

@@ -97,7 +97,9 @@ def find_devices(*,
     if num_gpus > visible:
         raise UserError(
             f"--num_gpus={num_gpus}, but {_number(visible, 'GPU')} visible to TensorFlow "
-            f"({_cuda_visible_devices()}); ask for at most {visible}, or show it more cards")
+            f"({_cuda_visible_devices()}); ask for at most {visible}, or show it more cards; for "
+            "more replicas than cards there are --replicas_per_gpu and, on the CPU, "
+            "--num_cpu_replicas")
     if not num_gpus:
         if replicas_per_gpu > 1:
             raise UserError(f"--replicas_per_gpu={replicas_per_gpu}, but {why_no_gpu()}")

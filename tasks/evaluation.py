@@ -21,6 +21,9 @@ from tasks.training import Data, Job
 # The results that Google's run_classifier writes, in its order; the others follow.
 _ORIGINAL_KEYS = ("eval_accuracy", "eval_loss", "global_step", "loss")
 
+# What stands for a label in predict.txt.
+NAME, INDEX = LABEL_FORMS = ("name", "index")
+
 Logits = Callable[[TextSet, int], np.ndarray]  # (set, per-replica batch size) -> [n, classes]
 
 
@@ -34,8 +37,12 @@ class Evaluation(NamedTuple):
     confusion_matrix: List[List[int]]
 
 
-def score(job: Job, data: Data, predict_batch_size: int = 1) -> Optional[Evaluation]:
+def score(job: Job, data: Data, predict_batch_size: int = 1,
+          predict_labels: str = NAME) -> Optional[Evaluation]:
     """Evaluates the sets of `data.dev` and predicts those of `data.test`.
+
+    Args:
+        predict_labels: one of LABEL_FORMS.
 
     Returns:
         The evaluation of the dev set (not of the mismatched one); None without a dev set.
@@ -59,7 +66,7 @@ def score(job: Job, data: Data, predict_batch_size: int = 1) -> Optional[Evaluat
         if data.dev:
             evaluation = _evaluate(job, data.dev, logits, checkpoint.global_step)
         for suffix, texts in data.test.items():
-            write_predictions(job, logits(texts, predict_batch_size), suffix)
+            write_predictions(job, logits(texts, predict_batch_size), suffix, predict_labels)
         return evaluation
 
 
@@ -144,7 +151,8 @@ def _evaluation(task: Task, texts: TextSet, logits: np.ndarray) -> Evaluation:
         metrics.confusion_matrix(kind, labels, predicted))
 
 
-def write_predictions(job: Job, logits: np.ndarray, suffix: str = "") -> None:
+def write_predictions(job: Job, logits: np.ndarray, suffix: str = "",
+                      predict_labels: str = NAME) -> None:
     """Writes a line for each example, in the order of the input.
 
     test_results.tsv has the probabilities of the classes (or the number), predict.txt the
@@ -153,12 +161,14 @@ def write_predictions(job: Job, logits: np.ndarray, suffix: str = "") -> None:
     Args:
         logits: [n, outputs].
         suffix: of the files' names.
+        predict_labels: one of LABEL_FORMS.
     """
     kind = job.task.kind
     scores = kind.scores(logits)
     _write(job, f"test_results{suffix}.tsv",
            ("\t".join(f"{value:.9g}" for value in row) for row in scores))
-    _write(job, f"predict{suffix}.txt", map(kind.format_label, kind.predicted_labels(scores)))
+    shown = kind.format_index if predict_labels == INDEX else kind.format_label
+    _write(job, f"predict{suffix}.txt", map(shown, kind.predicted_labels(scores)))
     log.info(f"Predicted {len(logits):,} examples: {job.settings.output_dir}/predict{suffix}.txt")
 
 

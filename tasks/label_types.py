@@ -56,6 +56,10 @@ class Kind:
         """The text of one label or of one row of `predicted_labels`."""
         raise NotImplementedError
 
+    def format_index(self, label: Any) -> str:
+        """The same with the positions of the labels, from 0, in the place of their names."""
+        raise NotImplementedError
+
 
 class SingleLabel(Kind):
     """Exactly one label for each example; trained with softmax cross-entropy."""
@@ -89,6 +93,9 @@ class SingleLabel(Kind):
 
     def format_label(self, label) -> str:
         return self.labels[int(label)]
+
+    def format_index(self, label) -> str:
+        return str(int(label))
 
 
 class MultiLabel(Kind):
@@ -137,6 +144,9 @@ class MultiLabel(Kind):
     def format_label(self, label) -> str:
         return self.separator.join(self.labels[index] for index in np.flatnonzero(label))
 
+    def format_index(self, label) -> str:
+        return self.separator.join(map(str, np.flatnonzero(label)))
+
 
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)  # that the store's column can hold
 
@@ -170,6 +180,8 @@ class Regression(Kind):
 
     def format_label(self, label) -> str:
         return f"{float(label):.9g}"
+
+    format_index = format_label
 
 
 def to_json(kind: Kind) -> Dict[str, Any]:

@@ -1,12 +1,15 @@
 """Data processors with Google's interface: users' own classes that read examples."""
 
+import contextlib
+import csv
 import functools
 import hashlib
 import importlib.util
 import inspect
 import json
+import re
 import sys
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, Iterator, List, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -49,8 +52,15 @@ class DataProcessor:
 
     @classmethod
     def _read_tsv(cls, input_file: str, quotechar: Optional[str] = None) -> List[List[str]]:
-        """The rows of a tab-separated file; quotes are ordinary characters, as in Google's."""
-        return [fields for _, fields in text_files.tsv_rows(input_file)]
+        """The rows of a tab-separated file; quotes are text, unless `quotechar` says otherwise.
+
+        As in Google's code, a blank line is a row without fields.
+        """
+        if quotechar:
+            lines = (line + "\n" for _, line in text_files.lines(input_file))
+            return list(csv.reader(lines, delimiter="\t", quotechar=quotechar))
+        return [[] if fields == [""] else fields
+                for _, fields in text_files.tsv_rows(input_file)]
 
 
 class ProcessorSplit(NamedTuple):
@@ -64,7 +74,8 @@ class ProcessorSplit(NamedTuple):
 def examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
     """The examples that the processor returns. Raises a UserError if there are none."""
     name = f"get_{split.file}_examples"
-    examples = list(_call(split.processor, name, data_dir) or ())
+    with _errors_of_user():  # the processor may give them one by one
+        examples = list(_call(split.processor, name, data_dir) or ())
     if not examples:
         raise UserError(f"--processor: {name}({data_dir!r}) returned nothing")
     return examples
@@ -73,15 +84,27 @@ def examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
 def _call(processor: Any, name: str, *args: str) -> Any:
     """Calls a method. Raises a UserError if the processor does not implement it."""
     method = getattr(processor, name, None)
-    try:
+    with contextlib.suppress(NotImplementedError), _errors_of_user(f"{name}: "):
         if method is not None:
             return method(*args)
-    except NotImplementedError:
-        pass
-    except (OSError, tf.errors.OpError) as error:  # tf.gfile raises the latter
-        raise UserError(f"--processor: {name}: {error}") from error
     raise UserError(f"--processor: {type(processor).__name__} does not implement {name}, which "
                     "this run needs")
+
+
+@contextlib.contextmanager
+def _errors_of_user(where: str = "") -> Iterator[None]:
+    """Raises a UserError for what a user can mend in a processor's file."""
+    try:
+        yield
+    except (ImportError, OSError, tf.errors.OpError) as error:  # tf.gfile raises the latter
+        raise UserError(f"--processor: {where}{error}") from error
+    except AttributeError as error:
+        missing = re.match(r"module 'tensorflow' has no attribute '(\w+)'", str(error))
+        if not (missing and hasattr(tf, missing.group(1))):
+            raise
+        raise UserError(f"--processor: {where}TensorFlow {tf.VERSION} has no "
+                        f"tf.{missing.group(1)}: write \"import tensorflow.compat.v1 as tf\" for "
+                        "\"import tensorflow as tf\"") from error
 
 
 def digest(split: ProcessorSplit, data_dir: str) -> str:
@@ -123,12 +146,13 @@ def _load(specification: str) -> Any:
         raise UserError(f"--processor={specification}: {path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look up the module of their class there
-    try:
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise UserError(f"--processor={specification}: {error.filename or path}, line "
-                        f"{error.lineno}: {error.msg}") from error
-    processor = getattr(module, class_name, None)
-    if not inspect.isclass(processor):
-        raise UserError(f"--processor={specification}: {path} has no class {class_name!r}")
-    return processor()
+    with _errors_of_user(f"{path}: "):
+        try:
+            spec.loader.exec_module(module)
+        except SyntaxError as error:
+            raise UserError(f"--processor={specification}: {error.filename or path}, line "
+                            f"{error.lineno}: {error.msg}") from error
+        processor = getattr(module, class_name, None)
+        if not inspect.isclass(processor):
+            raise UserError(f"--processor={specification}: {path} has no class {class_name!r}")
+        return processor()

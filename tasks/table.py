@@ -8,6 +8,9 @@ from typing import NamedTuple, Optional, Tuple
 from engine.errors import UserError
 from tasks import label_types, metrics as scores
 
+# The --task_name of a task made from a user's own files.
+OWN_DATA = "file"
+
 
 class Columns(NamedTuple):
     """The columns of an example; counted from 0, negative ones from the end."""
@@ -132,4 +135,5 @@ def find_task(name: str) -> Tuple[str, Task]:
     for own_name, task in TASKS.items():
         if plain(own_name) == plain(name):
             return own_name, task
-    raise UserError(f"--task_name={name}: unknown; choose from {', '.join(sorted(TASKS))}")
+    raise UserError(f"--task_name={name}: unknown; choose from {', '.join(sorted(TASKS))}, or "
+                    f"{OWN_DATA} for files of your own")

@@ -8,10 +8,7 @@ from absl import flags
 from engine import files, settings
 from engine.errors import UserError
 from tasks import label_types, processors, user_files
-from tasks.table import TASKS, Task, find_task
-
-# The --task_name of a task made from a user's own files.
-OWN_DATA = "file"
+from tasks.table import OWN_DATA, TASKS, Task, find_task
 
 
 def define(values: flags.FlagValues) -> None:
@@ -53,7 +50,11 @@ def find(values: flags.FlagValues, sets: Sequence[str],
         return name, user_files.make_task(
             user_files.Options.from_flags(values), sets, *(saved_labels or ()))
     refuse_own_data_flags(values, ("data_dir", "train_file"))
-    name, task = find_task(name)
+    try:
+        name, task = find_task(name)
+    except UserError as error:
+        raise UserError(f"{error}; or, in its place, --processor=FILE.py:CLASS for a "
+                        "DataProcessor") from error
     if values.train_file:
         path = files.require_file(os.path.abspath(values.train_file), "--train_file")
         task = task._replace(train=task.train._replace(file=path))

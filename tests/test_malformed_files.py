@@ -13,6 +13,7 @@ from commands import arguments, run_command, run_here
 from conftest import TinyModel
 from test_bad_input import (Case, assert_nothing_half_written, content, directory, flags_set,
                             in_turn, missing)
+from engine import runtime
 
 HEADER = "label\ttext\n"
 GOOD = "yes\tthe cat\nno\ta dog\n" * 10  # lines 2 to 21, below the header
@@ -225,6 +226,13 @@ CASES = {
         processor("import tensorflow.compat.v1 as tf\n"
                   + returning("tf.gfile.Open('gone.tsv').read()")),
         ("get_train_examples", "No such file", "gone.tsv")),
+    "a processor with the names of TensorFlow 1": Case(
+        processor("import tensorflow as tf\n" + returning("tf.gfile.Open('gone.tsv').read()")),
+        ("get_train_examples", "gone.tsv" if runtime.IS_TENSORFLOW_1 else
+         'has no tf.gfile: write "import tensorflow.compat.v1 as tf"')),
+    "a processor that imports what is not there": Case(
+        processor("from run_classifier import SquadProcessor\n" + PROCESSOR),
+        ("mine.py", "SquadProcessor")),
     "a processor with an unknown label": Case(
         processor(PROCESSOR.replace('None, "no"', 'None, "maybe"')),
         ("train example 't-2'", "'maybe'", "one of no, yes")),

@@ -49,6 +49,13 @@ def written(kind: label_types.Kind, label) -> str:
     return kind.format_label(label)
 
 
+def test_a_label_is_also_written_as_its_position():
+    one, several = label_types.SingleLabel(("no", "yes")), label_types.MultiLabel("abc", ",")
+    assert [one.format_index(label) for label in one.predicted_labels(np.eye(2))] == ["0", "1"]
+    assert [several.format_index(row) for row in np.array([[1, 0, 1], [0, 0, 0]])] == ["0,2", ""]
+    assert label_types.Regression().format_index(0.5) == "0.5"
+
+
 # --- Reading -------------------------------------------------------------------------------
 
 GUESSED = {

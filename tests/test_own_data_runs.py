@@ -63,8 +63,11 @@ def test_a_multi_label_run_has_scikit_learns_scores_and_is_used_later(flags, tmp
     run_here({**flags, "do_train": False})
     assert results_of(flags) == results
     elsewhere = {**flags, "output_dir": tmp_path / "else", "init_checkpoint": tmp_path / "out"}
-    run_here({**elsewhere, "do_train": False, "do_eval": False, "do_predict": True})
+    run_here({**elsewhere, "do_train": False, "do_eval": False, "do_predict": True,
+              "predict_labels": "index"})
     np.testing.assert_allclose(probabilities_of(elsewhere), probabilities, atol=1e-6)
+    assert (tmp_path / "else" / "predict.txt").read_text().splitlines() == [
+        ",".join(map(str, np.flatnonzero(row))) for row in predicted]
 
 
 def test_a_regression_run_has_the_scores_of_scipy_and_scikit_learn(flags, tmp_path, capsys):

@@ -62,16 +62,23 @@ def test_imports_point_one_way():
 
 
 @pytest.mark.parametrize("attribute, owner", [
-    ("MirroredStrategy", "engine/devices.py"), ("EstimatorSpec", "engine/training/loop.py"),
-    ("Estimator", "engine/training/loop.py"), ("contrib", None),
+    ("MirroredStrategy", "engine/devices.py"), ("Estimator", "engine/training/loop.py"),
+    ("contrib", None),
     # Modules that are loaded on use: imports do not show them.
     ("import_module", "tasks/capabilities.py")])
 def test_a_framework_object_has_one_owner(attribute, owner):
-    users = {name for name in python_files()
-             if room_of(name) in ROOMS
-             for node in ast.walk(syntax_of(name))
-             if isinstance(node, ast.Attribute) and node.attr == attribute}
-    assert users == ({owner} if owner else set())
+    assert users_of(attribute) == ({owner} if owner else set())
+
+
+def test_specs_are_made_by_the_training_loop_and_for_the_estimators_of_other_programs():
+    assert users_of("EstimatorSpec") == {"engine/training/loop.py", "tasks/google_interface.py"}
+
+
+def users_of(attribute):
+    """The files of the rooms that use an attribute of this name."""
+    return {name for name in python_files() if room_of(name) in ROOMS
+            for node in ast.walk(syntax_of(name))
+            if isinstance(node, ast.Attribute) and node.attr == attribute}
 
 
 def test_only_the_runtime_module_and_modeling_ask_which_tensorflow_runs():

@@ -1,4 +1,4 @@
-"""The training loop, and the project's only EstimatorSpec.
+"""The training loop.
 
 Estimator runs it under MirroredStrategy. The batches come from the plan, the update from
 `optimization`. An interrupted run resumes where it stopped.

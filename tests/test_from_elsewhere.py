@@ -1,0 +1,159 @@
+"""Commands of other projects: each gives a result, or one line that names what to type.
+
+docs/from-elsewhere.md has their documented commands and the list of their flags.
+"""
+
+import importlib
+import json
+import os
+import re
+import shlex
+import shutil
+
+import numpy as np
+import pytest
+
+from conftest import ROOT, checkpoint_values, sentences
+from engine import checkpoints, command, foreign_flags
+from scripts import foreign_flags_page
+from scripts.flags_page import COMMANDS
+from test_tasks import MRPC_HEADER, write_rows
+
+with open(foreign_flags_page.PAGE, encoding="utf-8") as page:
+    PAGE = page.read()
+# Their command, our program, and the result.
+ROWS = re.findall(r"^\| `(\w+\.\w+ -[^`]*)` \| (`[^|]*`) \| ([^|]*) \|$", PAGE, re.MULTILINE)
+with open(os.path.join(ROOT, "tests", "data", "foreign_flags.txt"), encoding="utf-8") as file:
+    SCRIPTS = [re.split(", |: ", line.rstrip("\n")) for line in file if line[0] != "#"]
+
+
+def module_of(program):
+    """The command that a page calls `python -m name` or `name.py`."""
+    name = program.strip("`").split(" ")[-1]
+    return importlib.import_module(re.sub(r"\.py$", "", name))
+
+
+def type_in(module, arguments):
+    """Runs a command in this process."""
+    command.run(module.main, module.define_flags(), usage="", argv=[module.__file__, *arguments])
+
+
+def refusal(module, arguments, capsys):
+    """The one line with which a command refuses its arguments."""
+    with pytest.raises(SystemExit) as exit_status:
+        type_in(module, arguments)
+    assert exit_status.value.code == 2
+    line, = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize("project, script, name, flags", SCRIPTS,
+                         ids=[f"{project} {script}" for project, script, *_ in SCRIPTS])
+def test_every_flag_of_a_script_is_known_or_answered(project, script, name, flags):
+    module = importlib.import_module(name)
+    known = module.define_flags()
+    unknown = [flag for flag in flags.split() if flag not in known]
+    line = foreign_flags.explain([module.__file__, *map("--{}".format, unknown)], known)
+    assert [flag for flag in unknown if f"--{flag}" not in line] == []
+
+
+def test_answers_name_flags_that_exist():
+    flags = {name: set(importlib.import_module(name).define_flags()) for name in COMMANDS}
+    for program in foreign_flags.PROGRAMS:
+        for theirs, answer in program.flags.items():
+            for named, other in re.findall(r"--(\w+)\S*(?: of ([a-z_]+\.[a-z_]+))?", answer):
+                assert named in flags[other if other in flags else program.command], (
+                    theirs, answer)
+
+
+@pytest.mark.parametrize("arguments, expected", [
+    (["--teacher_model", "bert"], "--teacher_model (here: --teacher; also give --stage and "
+     "--do_train, of distillation.run)"),
+    (["--noamp", "--do_lower_case", "--nouse_xla"],
+     "--noamp, --nouse_xla (leave it out: it is off by default)"),
+    (["--local-rank=1"], "--local-rank (leave it out: one process"),
+    (["--gpu_ids=0,1", "--save_steps", "-1"], "--gpu_ids (here: --num_gpus, and "
+     "CUDA_VISIBLE_DEVICES for which cards); --save_steps (here: --save_checkpoints_steps)"),
+    (["--data_dir=x", "--task_name=ad"], "unknown; choose from cola"),
+    (["--task_name=ad"], "or file for files of your own; or, in its place, --processor=FILE"),
+    (["--misspelt", "--train_batch_siz=3"], "Unknown command line flag 'misspelt'"),
+], ids=lambda value: value[0] if isinstance(value, list) else "")
+def test_run_classifier_names_what_to_type(arguments, expected, capsys):
+    run_classifier = importlib.import_module("run_classifier")
+    assert expected in refusal(run_classifier, ["--do_train", *arguments], capsys)
+
+
+def test_a_bare_bool_is_true():
+    values = importlib.import_module("run_classifier").define_flags()
+    values(["run_classifier.py", "--nodo_lower_case", "--do_lower_case"])
+    assert values.do_lower_case is True
+
+
+@pytest.mark.parametrize("theirs, program, result", [row for row in ROWS if row[2] != "runs"],
+                         ids=lambda text: text[:40])
+def test_a_documented_command_is_answered_as_the_page_says(theirs, program, result, capsys):
+    line = refusal(module_of(program), shlex.split(theirs)[1:], capsys)
+    named = re.findall("`(.*?)`", result)
+    assert named and [text for text in named if text not in line] == []
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_model, tmp_path_factory):
+    """The files that the documented commands read: a model with 512 positions, GLUE, texts."""
+    directory = tmp_path_factory.mktemp("elsewhere")
+    (directory / "bert").mkdir()
+    shutil.copy(tiny_model.vocab_file, str(directory / "bert"))
+    config = tiny_model.config(num_hidden_layers=1, max_position_embeddings=512).to_dict()
+    (directory / "bert" / "bert_config.json").write_text(json.dumps(config))
+    checkpoints.write_checkpoint(str(directory / "bert" / "bert_model.ckpt"), {
+        **checkpoint_values(tiny_model.init_checkpoint),
+        "bert/embeddings/position_embeddings": np.zeros([512, 16], np.float32)})
+    texts = sentences(80, seed=11)
+    (directory / "sample_text.txt").write_text("\n".join(texts[:40] + [""] + texts[40:]) + "\n")
+    for name in ("train", "dev", "test"):
+        write_rows(directory, f"CoLA/{name}.tsv",
+                   [["x", str(i % 2), "", text] for i, text in enumerate(texts)])
+        write_rows(directory, f"MRPC/{name}.tsv", [MRPC_HEADER] + [
+            [str(i % 2), "1", "2", text, texts[-1 - i]] for i, text in enumerate(texts)])
+    return directory
+
+
+# Paths of the documented commands, and what is in their place in `folder`.
+PATHS = {"$TRAINED_CLASSIFIER": "{}/tmp/mrpc_output", "$GLUE_DIR": "{}", "/google-bert": "{}",
+         "$BERT_BASE_DIR": "{}/bert", "/data/bert/uncased_L-12_H-768_A-12": "{}/bert",
+         "./": "{}/", "=/tmp": "={}/tmp"}
+
+
+def test_documented_commands_give_their_results(folder):
+    for theirs, program, result in ROWS:
+        if result == "runs":
+            typed = re.sub("|".join(map(re.escape, PATHS)),
+                           lambda found: PATHS[found.group()].format(folder), theirs)
+            type_in(module_of(program), shlex.split(typed)[1:])
+    written = [folder / name for name in (
+        "tmp/mrpc_output/eval_results.txt", "tmp/mrpc_output/test_results.tsv",
+        "tmp/tf_examples.tfrecord", "tmp/pretraining_output/eval_results.txt",
+        "bert_dir/eval_results.txt")]
+    assert [path for path in written if not path.exists()] == []
+    assert len((folder / "tmp" / "mrpc_output" / "test_results.tsv").read_text().split("\n")) == 81
+
+
+EXAMPLE, *OURS = [line for block in re.findall(r"```shell\n(.*?)```", PAGE, re.DOTALL)
+                  for line in block.replace("\\\n", "").split("\n") if "python" in line]
+
+
+def test_the_pages_example_says_what_follows_it(capsys):
+    said, = re.findall(r"```text\n(error: .*)\n```", PAGE)
+    assert refusal(module_of("distillation.run"), EXAMPLE.split()[3:], capsys) == said
+
+
+@pytest.mark.parametrize("line", OURS, ids=lambda line: " ".join(line.split()[:4]))
+def test_our_commands_beside_theirs_are_parsed(line):
+    program, _, arguments = line.partition("python ")[2].partition(" --")
+    values = module_of(f"`{program}`").define_flags()
+    assert values(["command", *shlex.split(f"--{arguments}")])[1:] == []
+
+
+def test_the_page_ends_with_the_flags_of_the_code():
+    assert PAGE.endswith(foreign_flags_page.text()), "python -m scripts.foreign_flags_page"
