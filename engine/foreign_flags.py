@@ -174,7 +174,7 @@ PROGRAMS = (
         "logging_steps": _NO_LOGS,
         "logging_strategy": _NO_LOGS,
         "report_to": _NO_LOGS,
-        "bf16": _FLOAT16,
+        "bf16": "--precision=bfloat16",
         "fp16_opt_level": _FLOAT16,
         "gradient_checkpointing": "--recompute_layers",
         "torch_compile": "--xla",
