@@ -10,7 +10,7 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from encoder import model_flags
+from encoder import model_files, model_flags
 from engine import command, device_flags, saved_model, settings, tpu_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -70,12 +70,26 @@ def _check_export(values: flags.FlagValues) -> None:
     if values.do_export:
         export.export_folder(settings.required(values, "output_dir"))
         if not values.do_train:
-            model_folder.checkpoint_of(values.output_dir)
+            _describe(values)
+            model_folder.load(values.output_dir)
+
+
+def _describe(values: flags.FlagValues) -> None:
+    """Makes a folder that another program trained one of ours, if --task_name gives its labels."""
+    model = model_files.open_model(values.output_dir, "--output_dir", model_files.CLASSIFIER)
+    labels = task_flags.fixed_labels(values)
+    if labels and not model.description():
+        kind, _ = labels
+        model_files.check_outputs(model.checkpoint, kind.num_outputs, "--output_dir")
+        model_folder.write(values.output_dir, labels, *model_flags.load_model(values))
 
 
 def _run(values: flags.FlagValues) -> None:
     prediction = settings.from_flags(values, PredictionSettings)
     job = _job(values)
+    training.check_checkpoints(job)
+    if not values.do_train:
+        evaluation.trained_checkpoint(job)  # before texts are tokenized for nothing
     data = training.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
                               do_predict=values.do_predict)
     if values.do_train:

@@ -23,10 +23,9 @@ from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, RunSettings, define_run_flags, run_settings
-from tasks import evaluation, report, task_flags, user_files
-from tasks.label_types import Kind
+from tasks import evaluation, model_folder, report, task_flags, user_files
 from tasks.table import TASKS, Task
-from tasks.training import Job, load_data
+from tasks.training import Job, check_checkpoints, load_data
 
 USAGE = """Distils a fine-tuned big BERT into a small one, on every GPU that CUDA_VISIBLE_DEVICES
 shows.
@@ -55,8 +54,8 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_enum("stage", None, list(STAGES), "What the student learns: the teacher's "
                       "embeddings, states and attention, without a task (general) or with one "
                       "(intermediate); or the teacher's logits (prediction).", flag_values=values)
-    flags.DEFINE_string("teacher", None, "Directory of the trained classifier, or its export; for "
-                        "--stage=general, of a pretrained model.", flag_values=values)
+    flags.DEFINE_string("teacher", None, "Folder of the trained classifier, or its export; for "
+                        "--stage=general, of any model.", flag_values=values)
     flags.DEFINE_string("input_file", None, "For --stage=general: TFRecord files of pretraining "
                         "examples, comma-separated: names, patterns and directories.",
                         flag_values=values)
@@ -106,6 +105,8 @@ def main(values: flags.FlagValues) -> None:
         _distil_in_general(values)
         return
     job, distillation = _job(values)
+    if values.stage == PREDICTION:
+        check_checkpoints(job)
     sets = load_data(job, do_train=values.do_train, do_eval=values.do_eval, do_predict=False)
     if values.do_train:
         train_on_task(job, distillation, sets)
@@ -152,7 +153,8 @@ def _distil_in_general(values: flags.FlagValues) -> None:
 
 def _job(values: flags.FlagValues) -> Tuple[Job, Distillation]:
     """Checks the flags; makes the output directory only if they are correct."""
-    the_teacher = teacher.load(settings.required(values, "teacher"))
+    the_teacher = teacher.load(settings.required(values, "teacher"),
+                               task_flags.fixed_labels(values))
     task_name, task = _task(values, the_teacher)
     the_student, distillation = _student_and_distillation(values, the_teacher)
     longest = the_teacher.encoding.max_seq_length
@@ -209,14 +211,8 @@ def _task(values: flags.FlagValues, the_teacher: Teacher) -> Tuple[str, Task]:
     sets = [name for name in wanted if wanted[name]]
     kind = the_teacher.kind
     task_name, task = task_flags.find(values, sets, (kind, the_teacher.takes_pairs))
-    if (task.kind.name, task.kind.labels) != (kind.name, kind.labels):
-        raise UserError(f"--teacher={values.teacher} predicts {_labels(kind)}, and the task "
-                        f"has {_labels(task.kind)}; they must be of the same task")
+    model_folder.check_labels(kind, task.kind, values.teacher, "--teacher")
     return task_name, task
-
-
-def _labels(kind: Kind) -> str:
-    return f"the labels {', '.join(kind.labels[:20])}" if kind.labels else "numbers"
 
 
 def _check_heads(the_student: Student, the_teacher: Teacher) -> None:

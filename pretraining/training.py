@@ -2,6 +2,7 @@
 
 from typing import Any, Dict, NamedTuple, Optional
 
+from encoder import model_files
 from engine import log
 from engine.devices import Devices
 from engine.training import run
@@ -14,9 +15,16 @@ from pretraining.data import RecordSet
 RESULTS = "eval_results.txt"
 
 
+class Vocabulary(NamedTuple):
+    """The vocabulary of a model, for whoever uses the model next."""
+    file: str
+    do_lower_case: bool
+
+
 class Job(NamedTuple):
     """All that a run needs except its examples."""
     config: BertConfig
+    vocabulary: Optional[Vocabulary]  # None if it is not known
     devices: Devices
     settings: RunSettings
     max_eval_steps: Optional[int]
@@ -47,4 +55,10 @@ def train(job: Job, records: RecordSet, evaluate: Optional[Evaluate]) -> None:
         forward=model.forward_of(job.config, next_sentences=records.has_next_sentences),
         make_source=lambda: records.source(job.settings.training.seed),
         evaluate=evaluate,
+        save_description=lambda: _save_description(job),
         result_files=(RESULTS,)))
+
+
+def _save_description(job: Job) -> None:
+    vocab_file, do_lower_case = job.vocabulary or (None, None)
+    model_files.save(job.settings.output_dir, job.config, vocab_file, do_lower_case)

@@ -19,6 +19,7 @@ from rewriting.data import KIND, SlotSet, load_slots
 from rewriting.slot_files import EXTENSIONS
 from rewriting.training import OBJECTIVES, PAIRWISE
 from tasks import training as task_training
+from tasks.evaluation import trained_checkpoint
 from tasks.table import Target, Task
 from tasks.training import Job
 
@@ -70,6 +71,9 @@ def main(values: flags.FlagValues) -> None:
     paths = {name: _find_set(values, name) for name, wanted in zip(
         _SETS, (values.do_train, values.do_eval, values.do_test)) if wanted}
     job = _job(values)
+    task_training.check_checkpoints(job)
+    if not values.do_train:
+        trained_checkpoint(job)  # before texts are tokenized for nothing
     data = _load(job, paths)
     if data.train:
         dev = data.held_out.get("")
