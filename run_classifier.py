@@ -10,7 +10,7 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from encoder import model_flags
+from encoder import model_files, model_flags
 from engine import command, device_flags, settings, tpu_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -60,6 +60,8 @@ def main(values: flags.FlagValues) -> None:
         raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_predict, "
                         "--do_export; --help explains all flags")
     tpu_flags.check(values)
+    if values.do_export and not values.do_train:
+        _describe(values)
     export.check_flags(values)
     if values.do_train or evaluates_or_predicts:
         _run(values)
@@ -67,9 +69,23 @@ def main(values: flags.FlagValues) -> None:
         export.write(values.output_dir, values.export_frozen_graph)
 
 
+def _describe(values: flags.FlagValues) -> None:
+    """Makes a folder that another program trained one of ours, if --task_name gives its labels."""
+    output_dir = settings.required(values, "output_dir")
+    model = model_files.open_model(output_dir, "--output_dir", model_files.CLASSIFIER)
+    labels = task_flags.fixed_labels(values)
+    if labels and not model.description():
+        kind, _ = labels
+        model_files.check_outputs(model.checkpoint, kind.num_outputs, "--output_dir")
+        model_folder.write(output_dir, labels, *model_flags.load_model(values))
+
+
 def _run(values: flags.FlagValues) -> None:
     prediction = settings.from_flags(values, PredictionSettings)
     job = _job(values)
+    training.check_checkpoints(job)
+    if not values.do_train:
+        evaluation.trained_checkpoint(job)  # before texts are tokenized for nothing
     data = training.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
                               do_predict=values.do_predict)
     if values.do_train:

@@ -21,10 +21,8 @@ from augmentation import masked_lm, word_vectors
 from augmentation.candidates import Candidates, Neighbours, Parser, Text, open_neighbours
 from augmentation.rows import Row, header_of, rows_of
 from augmentation.variants import variants
-from encoder import model_flags, vocabulary
-from encoder.config import load_config
-from encoder.encoding import Encoding, load_encoding
-from encoder.pretraining_heads import require_masked_lm_head
+from encoder import model_files, model_flags, vocabulary
+from encoder.encoding import Encoding
 from engine import checkpoints, command, device_flags, files, interruption, log, settings
 from engine.data.chunks import in_chunks
 from engine.devices import Devices
@@ -225,9 +223,7 @@ def _job(values: flags.FlagValues) -> Job:
     name, task = _task(values)
     data_dir = task_flags.data_dir(values)
     train_file = files.require_file(os.path.join(data_dir, task.train.file), "the task's file")
-    config, encoding = _model(values)
-    checkpoint = require_masked_lm_head(
-        checkpoints.open_checkpoint(settings.required(values, "init_checkpoint")))
+    config, encoding, checkpoint = _model(values)
     vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
     if values.glove_embs:
         files.require_file(values.glove_embs, "--glove_embs")
@@ -269,15 +265,14 @@ def _settings(values: flags.FlagValues, task_name: str) -> Settings:
         seed=settings.in_range(values, "seed", 0, 2**32 - 1))
 
 
-def _model(values: flags.FlagValues) -> Tuple[modeling.BertConfig, Encoding]:
-    config = load_config(settings.required(values, "bert_config_file"))
-    length = config.max_position_embeddings
+def _model(values: flags.FlagValues
+           ) -> Tuple[modeling.BertConfig, Encoding, checkpoints.Checkpoint]:
+    settings.required(values, "init_checkpoint")
+    config, encoding = model_flags.load_model(values, model_files.MASKED_LM)
     if values["max_seq_length"].present:
-        length = settings.in_range(
+        settings.in_range(
             values, "max_seq_length", masked_lm.SHORTEST_INPUT, config.max_position_embeddings)
-    return config, load_encoding(
-        settings.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
-        max_seq_length=length, vocab_size=config.vocab_size)
+    return config, encoding, checkpoints.open_checkpoint(values.init_checkpoint)
 
 
 def _copy_other_sets(task: Task, data_dir: str, output_dir: str) -> None:

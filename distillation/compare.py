@@ -72,9 +72,7 @@ def main(values: flags.FlagValues) -> None:
     first = models[0]
     _, task = task_flags.find(values, ["dev"], (first.kind, first.takes_pairs))
     for folder, model in zip(folders, models):
-        if (model.kind.name, model.kind.labels) != (task.kind.name, task.labels):
-            raise UserError(f"{folder} is a classifier for another task: its labels are "
-                            f"{', '.join(model.kind.labels[:20]) or 'numbers'}")
+        model_folder.check_labels(model.kind, task.kind, folder, "--models")
     devices = device_flags.find_devices(values, training=True)
     measurements = [_measure(model, model_folder.checkpoint_of(folder, "--models"), task,
                              task_flags.data_dir(values), devices, batch_size)

@@ -23,11 +23,10 @@ from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, RunSettings, define_run_flags, run_settings
-from tasks import capabilities, evaluation, report, task_flags, user_files
+from tasks import capabilities, evaluation, model_folder, report, task_flags, user_files
 from tasks.capabilities import Capability
-from tasks.label_types import Kind
 from tasks.table import TASKS, Target, Task
-from tasks.training import Job, load_data
+from tasks.training import Job, check_checkpoints, load_data
 
 USAGE = """Distils a fine-tuned big BERT into a small one, on every GPU that CUDA_VISIBLE_DEVICES
 shows.
@@ -59,8 +58,8 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_enum("stage", None, list(STAGES), "What the student learns: the teacher's "
                       "embeddings, states and attention, without a task (general) or with one "
                       "(intermediate); or the teacher's logits (prediction).", flag_values=values)
-    flags.DEFINE_string("teacher", None, "Directory of the trained classifier, or its export; for "
-                        "--stage=general, of a pretrained model.", flag_values=values)
+    flags.DEFINE_string("teacher", None, "Folder of the trained classifier, or its export; for "
+                        "--stage=general, of any model.", flag_values=values)
     flags.DEFINE_string("input_file", None, "For --stage=general: TFRecord files of pretraining "
                         "examples, comma-separated: names, patterns and directories.",
                         flag_values=values)
@@ -110,6 +109,8 @@ def main(values: flags.FlagValues) -> None:
         _distil_in_general(values)
         return
     job, distillation = _job(values)
+    if values.stage == PREDICTION:
+        check_checkpoints(job)
     capability = capabilities.of_model(job.task.kind)
     if capability:
         examples = capability.load_training_set(job, values.data_dir, values.train_file)
@@ -162,7 +163,8 @@ def _distil_in_general(values: flags.FlagValues) -> None:
 
 def _job(values: flags.FlagValues) -> Tuple[Job, Distillation]:
     """Checks the flags; makes the output directory only if they are correct."""
-    the_teacher = teacher.load(settings.required(values, "teacher"))
+    the_teacher = teacher.load(settings.required(values, "teacher"),
+                               task_flags.fixed_labels(values))
     task_name, task = _task(values, the_teacher)
     the_student, distillation = _student_and_distillation(values, the_teacher)
     longest = the_teacher.encoding.max_seq_length
@@ -223,9 +225,7 @@ def _task(values: flags.FlagValues, the_teacher: Teacher) -> Tuple[str, Task]:
     wanted = {"train": values.do_train, "dev": values.do_eval}
     sets = [name for name in wanted if wanted[name]]
     task_name, task = task_flags.find(values, sets, (kind, the_teacher.takes_pairs))
-    if (task.kind.name, task.kind.labels) != (kind.name, kind.labels):
-        raise UserError(f"--teacher={values.teacher} predicts {_labels(kind)}, and the task "
-                        f"has {_labels(task.kind)}; they must be of the same task")
+    model_folder.check_labels(kind, task.kind, values.teacher, "--teacher")
     return task_name, task
 
 
@@ -241,10 +241,6 @@ def _check_flags_of(capability: Capability, values: flags.FlagValues) -> None:
         if values[name].value:
             raise UserError(f"--{name}: evaluate the student with {capability.command} --do_eval, "
                             f"as its teacher, --teacher={values.teacher}")
-
-
-def _labels(kind: Kind) -> str:
-    return f"the labels {', '.join(kind.labels[:20])}" if kind.labels else "numbers"
 
 
 def _check_heads(the_student: Student, the_teacher: Teacher) -> None:

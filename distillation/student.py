@@ -6,8 +6,7 @@ from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
 import modeling
 from distillation.teacher import Teacher
-from encoder import variables, vocabulary
-from encoder.config import load_config
+from encoder import model_files, variables, vocabulary
 from engine import checkpoints
 from engine.errors import UserError
 
@@ -34,9 +33,9 @@ def find(value: str, teacher: Teacher) -> Student:
     if not os.path.isdir(value):
         raise UserError(f"--student={value} is neither the folder of a model nor a shape: layers,"
                         "hidden,heads,intermediate, such as 4,312,12,1200")
-    config = load_config(os.path.join(value, "bert_config.json"))
-    _check_vocabulary(value, teacher)
-    return Student(config, checkpoints.open_checkpoint(value, "--student"))
+    model = model_files.open_model(value, "--student")
+    _check_vocabulary(model.file(vocabulary.FILE), teacher)
+    return Student(model.config(), model.checkpoint)
 
 
 def _config_of_shape(value: str, teacher: modeling.BertConfig) -> modeling.BertConfig:
@@ -52,8 +51,7 @@ def _config_of_shape(value: str, teacher: modeling.BertConfig) -> modeling.BertC
     return config
 
 
-def _check_vocabulary(folder: str, teacher: Teacher) -> None:
-    path = os.path.join(folder, vocabulary.FILE)
+def _check_vocabulary(path: str, teacher: Teacher) -> None:
     if vocabulary.content_hash(path, "--student: its vocabulary") != teacher.encoding.vocab_hash:
         raise UserError(f"{path} is another vocabulary than the teacher's "
                         f"({teacher.encoding.vocab_file}): the ids of one mean nothing to the "

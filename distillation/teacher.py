@@ -10,14 +10,12 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import bert, classifier, vocabulary
-from encoder.config import load_config
-from encoder.encoding import Encoding, load_encoding
-from engine import checkpoints, files, saved_model
+from encoder import bert, classifier, model_files
+from encoder.encoding import Encoding
+from engine import checkpoints, files
 from engine.data import store
 from engine.data.batches import Source
 from engine.devices import Devices
-from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from engine.progress import Counter
@@ -44,32 +42,28 @@ class Teacher(NamedTuple):
         return files.hash_of_file(self.checkpoint.path + ".index")
 
 
-def load(directory: str) -> Teacher:
+def load(directory: str, labels: Optional[model_folder.Labels] = None) -> Teacher:
     """The classifier in the output directory of a training, an export, or a converted model.
+
+    Args:
+        labels: those of the task, for a classifier that other code has fine-tuned.
 
     Raises:
         UserError: there is none.
     """
-    if not (saved_model.is_there(directory) or model_folder.saved_labels(directory)):
-        raise UserError(f"--teacher={directory} is not a trained classifier: it must be the output "
-                        "directory of a training, an export or a converted classifier")
-    model = model_folder.load(directory, "--teacher")
+    model = model_folder.load(directory, "--teacher", labels)
     return Teacher(model.config, model_folder.checkpoint_of(directory, "--teacher"), model.encoding,
                    model.kind, model.takes_pairs)
 
 
 def load_encoder(directory: str, max_seq_length: int) -> Teacher:
-    """The encoder of any model: a folder with bert_config.json, vocab.txt and a checkpoint.
+    """The encoder of any model folder.
 
     Raises:
         UserError: a file is missing, or the files do not match.
     """
-    config = load_config(os.path.join(directory, "bert_config.json"))
-    checkpoint = checkpoints.open_checkpoint(directory, "--teacher")
-    encoding = load_encoding(
-        os.path.join(directory, vocabulary.FILE), max_seq_length=max_seq_length,
-        do_lower_case=vocabulary.is_lower_cased(directory), vocab_size=config.vocab_size)
-    return Teacher(config, checkpoint, encoding)
+    model = model_files.open_model(directory, "--teacher")
+    return Teacher(model.config(), model.checkpoint, model.encoding(max_seq_length))
 
 
 def encoder(teacher: Teacher, features: Dict[str, tf.Tensor],

@@ -6,7 +6,7 @@ from typing import Any, Dict, Mapping, NamedTuple
 from distillation import data, model, teacher
 from distillation.student import LayerMap
 from distillation.teacher import Teacher
-from encoder import pretraining_tfrecords
+from encoder import model_files, pretraining_tfrecords
 from encoder.encoding import Encoding
 from engine import files
 from engine.data.batches import Source
@@ -15,7 +15,7 @@ from engine.model import Forward
 from engine.training import run, throughput
 from engine.training.settings import RunSettings
 from modeling import BertConfig
-from tasks import evaluation, model_folder, training
+from tasks import evaluation, training
 from tasks.data import TextSet, TrainingSet
 from tasks.training import Job
 
@@ -108,5 +108,5 @@ def train_in_general(distillation: Distillation, texts: pretraining_tfrecords.Op
         forward=distillation.states_forward(config),
         operations=distillation.operations(config),
         make_source=lambda: data.source(texts, encoding, dynamic_padding=dynamic_padding),
-        save_description=lambda: model_folder.save_encoder(
-            settings.output_dir, config, encoding)))
+        save_description=lambda: model_files.save(
+            settings.output_dir, config, encoding.vocab_file, encoding.do_lower_case)))

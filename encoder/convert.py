@@ -1,34 +1,34 @@
-"""Converts BERT checkpoints between TensorFlow and Hugging Face.
+"""Converts models: between TensorFlow and Hugging Face, and others' classifiers into ours.
 
     python -m encoder.convert --from_huggingface=DIR --output_dir=DIR
     python -m encoder.convert --from_tensorflow=DIR_OR_CHECKPOINT --output_dir=DIR
+    python -m encoder.convert --from_checkpoint=DIR_OR_CHECKPOINT --labels=a,b --output_dir=DIR
 
 A Hugging Face folder holds config.json, model.safetensors, vocab.txt (or tokenizer.json)
-and tokenizer_config.json; one of Google's holds bert_config.json, bert_model.ckpt.* and
-vocab.txt. A classifier keeps its head, and its labels in task.json. No pickle is ever
-loaded. float32 weights are copied bit by bit.
+and tokenizer_config.json; a model folder holds bert_config.json, a checkpoint, vocab.txt and
+tokenizer_config.json. A classifier keeps its head, and its labels in task.json. --from_checkpoint
+is for a classifier that other code has fine-tuned: --labels names its outputs in their order
+(none for a regression). No pickle is ever loaded. float32 weights are copied bit by bit.
 """
 
 import os
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from absl import flags
 import numpy as np
-import safetensors
 from safetensors.numpy import save_file
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-from encoder import label_config, variables, vocabulary
-from engine import checkpoints, command, files, log, saved_model
+from encoder import huggingface, label_config, model_files, variables, vocabulary
+from encoder.config import load_config
+from encoder.encoding import load_encoding
+from encoder.huggingface import Weights
+from engine import checkpoints, command, files, log
 from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf
 
 CHECKPOINT = "bert_model.ckpt"
-TENSORFLOW_CONFIG = "bert_config.json"
-HUGGINGFACE_CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
-PICKLE = "pytorch_model.bin"
 
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
          "intermediate_size", "max_position_embeddings", "type_vocab_size")
@@ -38,11 +38,8 @@ RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_ran
 ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu",
                "relu": "relu", "tanh": "tanh", "linear": "linear"}
 
-# The masked-LM head shares these; some files hold them twice.
-_TIED = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-         "cls.predictions.decoder.bias": "cls.predictions.bias"}
-
 LAYER_NORM_EPSILON = 1e-12  # the original's; no config of TensorFlow states it
+_LONGEST = 128  # tokens of an input, by default: as in run_classifier.py, Google's and ours
 
 
 class Conversion(NamedTuple):
@@ -52,50 +49,97 @@ class Conversion(NamedTuple):
     warnings: List[str]  # what the target lacks or does differently, a line each
 
 
-class _Source(NamedTuple):
-    shapes: Dict[str, Tuple[int, ...]]
-    read: Callable[[str], np.ndarray]  # name → float32
-
-
 def convert_from_huggingface(source_dir: str, output_dir: str, *,
                              takes_pairs: bool = False) -> Conversion:
-    """Writes the BERT of a Hugging Face folder as a folder like Google's released ones.
+    """Writes the BERT of a Hugging Face folder as a model folder.
 
     For a classifier it includes a task.json, so that it can score texts.
 
     Args:
-        source_dir: holds config.json, model.safetensors, and vocab.txt or tokenizer.json.
+        source_dir: holds config.json, safetensors files, and vocab.txt or tokenizer.json.
         output_dir: new or empty; written completely or not at all.
         takes_pairs: whether a classifier's texts are pairs.
 
     Raises:
         UserError: a file is missing or damaged, or the model is not a plain BERT.
     """
-    config_path = os.path.join(source_dir, HUGGINGFACE_CONFIG)
+    config_path = os.path.join(source_dir, huggingface.CONFIG)
     config = files.read_json(config_path, "Hugging Face configuration")
+    huggingface.check_type(config, config_path)  # before its weights, which may be pickles
+    weights = huggingface.open_weights(source_dir)
+    huggingface.check_type(config, config_path, weights.shapes)
     bert_config, config_warnings = _config_from_huggingface(config, config_path)
-    weights_path = os.path.join(source_dir, WEIGHTS)
-    weights = _open_safetensors(weights_path)
+    weights, num_outputs = huggingface.with_classifier(weights, config)
     tokens = vocabulary.read_tokens(source_dir, bert_config["vocab_size"])
     do_lower_case, tokenizer_warnings = vocabulary.read_casing(source_dir, tokens)
-    description = label_config.from_huggingface(
-        config, config_path, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
+    description = num_outputs and label_config.from_huggingface(
+        config, config_path, num_outputs, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
         max_seq_length=vocabulary.longest_input(source_dir, bert_config["max_position_embeddings"]))
-    matched = variables.match(weights.shapes, bert_config, "huggingface", weights_path,
-                                   description and label_config.num_outputs(description))
+    matched = variables.match(weights.shapes, bert_config, "huggingface", weights.path,
+                              description and label_config.num_outputs(description))
+    values = {row.tensorflow: _transposed(row, weights.read(row.huggingface))
+              for row in matched.rows}
+    return _write_model_folder(output_dir, values, bert_config, tokens, do_lower_case, description,
+                               config_warnings + tokenizer_warnings + matched.warnings)
+
+
+def convert_from_checkpoint(source: str, labels: Sequence[str], output_dir: str, *,
+                            label_kind: Optional[str] = None, takes_pairs: bool = False,
+                            do_lower_case: Optional[bool] = None,
+                            max_seq_length: Optional[int] = None,
+                            bert_config_file: Optional[str] = None,
+                            vocab_file: Optional[str] = None) -> Conversion:
+    """Writes a classifier that other code has fine-tuned as a model folder.
+
+    Args:
+        source: the prefix of a checkpoint, or the folder of a training.
+        labels: of the classifier's outputs, in their order; none for a regression.
+        output_dir: new or empty; written completely or not at all.
+        label_kind: one of `label_config.KINDS`; default: a single label, or a regression.
+        do_lower_case: default: as the files beside the vocabulary or its tokens say.
+        max_seq_length: the longest input in tokens; default: 128, or all positions if fewer.
+        bert_config_file, vocab_file: default: those beside the checkpoint.
+
+    Raises:
+        UserError: a file is missing or damaged, the model is no classifier, or the labels do
+            not fit it.
+    """
+    model = model_files.open_model(source, "--from_checkpoint", model_files.CLASSIFIER)
+    config = load_config(bert_config_file or model.file(model_files.CONFIG))
+    vocab_file = vocab_file or model.file(vocabulary.FILE)
+    tokens = vocabulary.read_tokens(vocab_file, config.vocab_size)
+    found, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
+    do_lower_case = found if do_lower_case is None else do_lower_case
+    length = max_seq_length or min(_LONGEST, config.max_position_embeddings)
+    if length > config.max_position_embeddings:
+        raise UserError(f"--max_seq_length={length}: the model has only "
+                        f"{config.max_position_embeddings} positions")
+    load_encoding(vocab_file, do_lower_case=do_lower_case, max_seq_length=length,
+                  vocab_size=config.vocab_size)  # checks that it is a vocabulary of the model's
+    num_outputs, = model.checkpoint.shapes["output_bias"]
+    description = label_config.of_labels(
+        labels, label_kind, num_outputs, "--labels", takes_pairs=takes_pairs,
+        do_lower_case=do_lower_case, max_seq_length=length)
+    held = _weights_of(model.checkpoint)
+    matched = variables.match(held.shapes, config.to_dict(), "tensorflow", held.path, num_outputs)
+    values = {row.tensorflow: held.read(row.tensorflow) for row in matched.rows}
+    return _write_model_folder(output_dir, values, config.to_dict(), tokens, do_lower_case,
+                               description, warnings + matched.warnings)
+
+
+def _write_model_folder(output_dir: str, values: Mapping[str, np.ndarray],
+                        bert_config: Mapping[str, Any], tokens: List[str], do_lower_case: bool,
+                        description: Optional[Mapping[str, Any]],
+                        warnings: List[str]) -> Conversion:
     with files.new_folder(output_dir, "--output_dir") as folder:
-        checkpoints.write_checkpoint(os.path.join(folder, CHECKPOINT), {
-            row.tensorflow: _transposed(row, weights.read(row.huggingface))
-            for row in matched.rows})
-        files.write_json(os.path.join(folder, TENSORFLOW_CONFIG), bert_config)
+        checkpoints.write_checkpoint(os.path.join(folder, CHECKPOINT), values)
+        files.write_json(os.path.join(folder, model_files.CONFIG), bert_config)
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
-        files.write_json(os.path.join(folder, vocabulary.CASING_FILE),
-                         {"do_lower_case": do_lower_case})
-        if variables.CLASSIFIER in matched.parts:
+        vocabulary.write_casing(folder, do_lower_case)
+        if description:
             files.write_json(os.path.join(folder, label_config.FILE), description)
             tf.train.update_checkpoint_state(folder, CHECKPOINT)  # as a trained model's folder
-    return Conversion(os.path.join(output_dir, CHECKPOINT), do_lower_case,
-                      config_warnings + tokenizer_warnings + matched.warnings)
+    return Conversion(os.path.join(output_dir, CHECKPOINT), do_lower_case, warnings)
 
 
 def convert_from_tensorflow(source: str, output_dir: str, *,
@@ -104,22 +148,23 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     """Writes a TensorFlow BERT checkpoint as a Hugging Face folder.
 
     Args:
-        source: the prefix of a checkpoint; or the folder of a released model, an export, or
-            a training run, of which the best or newest checkpoint is converted.
+        source: the prefix of a checkpoint; or a model folder or an export, of which the best
+            or newest checkpoint is converted.
         output_dir: new or empty; written completely or not at all.
         bert_config_file, vocab_file: default: those beside the checkpoint.
 
     Raises:
         UserError: a file is missing or damaged, or the checkpoint does not fit the config.
     """
-    checkpoint, prefix, folder_of_model = _open_checkpoint(source)
-    config_path = bert_config_file or os.path.join(folder_of_model, TENSORFLOW_CONFIG)
+    model = model_files.open_model(source, "--from_tensorflow")
+    weights = _weights_of(model.checkpoint)
+    config_path = bert_config_file or os.path.join(model.folder, model_files.CONFIG)
     bert_config = files.read_json(config_path, "BERT configuration")
     config = _config_from_tensorflow(bert_config, config_path)
-    description = label_config.read(folder_of_model)
-    matched = variables.match(checkpoint.shapes, bert_config, "tensorflow", prefix,
-                                   description and label_config.num_outputs(description))
-    vocab_file = vocab_file or os.path.join(folder_of_model, vocabulary.FILE)
+    description = model.description()
+    matched = variables.match(weights.shapes, bert_config, "tensorflow", weights.path,
+                              description and label_config.num_outputs(description))
+    vocab_file = vocab_file or os.path.join(model.folder, vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config["vocab_size"])
     do_lower_case, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
     max_length, labels = config["max_position_embeddings"], {}
@@ -127,11 +172,14 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
         do_lower_case = description["do_lower_case"]
         max_length = description["max_seq_length"]
         labels = label_config.to_huggingface(description)
+    if "output_bias" in weights.shapes and not description:
+        warnings.append("it is a classifier whose labels are not known: --from_checkpoint and "
+                        "--labels make a model folder of it, which keeps its head")
     with files.new_folder(output_dir, "--output_dir") as folder:
-        save_file({row.huggingface: _transposed(row, checkpoint.read(row.tensorflow))
+        save_file({row.huggingface: _transposed(row, weights.read(row.tensorflow))
                    for row in matched.rows},
-                  os.path.join(folder, WEIGHTS), metadata={"format": "pt"})
-        files.write_json(os.path.join(folder, HUGGINGFACE_CONFIG),
+                  os.path.join(folder, huggingface.WEIGHTS), metadata={"format": "pt"})
+        files.write_json(os.path.join(folder, huggingface.CONFIG),
                          {"architectures": [_architecture(matched.parts)], **config, **labels})
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
         files.write_json(os.path.join(folder, vocabulary.CASING_FILE), {
@@ -146,11 +194,6 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
 def _config_from_huggingface(config: Mapping[str, Any],
                              path: str) -> Tuple[Dict[str, Any], List[str]]:
     """The `bert_config.json` of a Hugging Face config, and warnings."""
-    for key, plain in (("model_type", "bert"), ("position_embedding_type", "absolute"),
-                       ("is_decoder", False)):
-        if config.get(key, plain) != plain:
-            raise UserError(f"{path}: {key} is {config[key]!r}; only BERT encoders "
-                            f"({key} {plain!r}) can be converted")
     bert_config = _common_entries(config, path)
     bert_config["hidden_act"] = _look_up(ACTIVATIONS, config.get("hidden_act"), path)
     epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
@@ -188,7 +231,7 @@ def _look_up(names: Mapping[str, str], name: Any, path: str) -> str:
 def _architecture(parts: List[str]) -> str:
     """The transformers class that has exactly these parts."""
     if variables.CLASSIFIER in parts:
-        return label_config.ARCHITECTURE
+        return "BertForSequenceClassification"
     if variables.MASKED_LM_HEAD not in parts:
         return "BertModel"
     with_pair_head = variables.NEXT_SENTENCE_HEAD in parts
@@ -202,49 +245,8 @@ def _transposed(row: variables.Row, values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values.T) if row.transposed else values
 
 
-def _open_safetensors(path: str) -> _Source:
-    pickle = os.path.join(os.path.dirname(path), PICKLE)
-    if os.path.exists(pickle) and not os.path.exists(path):
-        raise UserError(
-            f"{pickle} is a pickle, which can run any code and is not loaded here; if you "
-            f"trust it, transformers converts it to {WEIGHTS}: "
-            "AutoModelForPreTraining.from_pretrained(DIR).save_pretrained(NEW_DIR)")
-    files.require_file(path, "weights")
-    try:
-        weights = safetensors.safe_open(path, "np")
-    except safetensors.SafetensorError as error:
-        raise UserError(f"{path} is truncated or not a safetensors file: {error}") from error
-    stored = {_current_name(name): name for name in weights.keys()}
-
-    def read(name: str) -> np.ndarray:
-        dtype = weights.get_slice(stored[name]).get_dtype()
-        if dtype not in ("F16", "F32", "F64"):
-            raise UserError(f"{path}: {name} is of type {dtype}; save the weights as F32 or F16")
-        return weights.get_tensor(stored[name]).astype(np.float32)
-
-    copies = [name for name, original in _TIED.items()
-              if name in stored and original in stored
-              and np.array_equal(read(name), read(original))]
-    return _Source({name: tuple(weights.get_slice(stored[name]).get_shape()) for name in stored
-                    if name not in copies and not name.endswith(".position_ids")}, read)
-
-
-def _current_name(name: str) -> str:
-    """A tensor's current name: bare encoders lack the prefix, old files have gamma and beta."""
-    prefix = "bert." if name.startswith(("embeddings.", "encoder.", "pooler.")) else ""
-    return prefix + name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
-        "LayerNorm.beta", "LayerNorm.bias")
-
-
-def _open_checkpoint(path: str) -> Tuple[_Source, str, str]:
-    """A checkpoint's variables (without the optimizer's), its prefix and its model's folder."""
-    if saved_model.is_there(path):
-        checkpoint = saved_model.open_variables(path)
-        folder = os.path.join(path, saved_model.ASSETS)
-    else:
-        checkpoint = checkpoints.open_checkpoint(path, "--from_tensorflow")
-        folder = os.path.dirname(checkpoint.path)
-
+def _weights_of(checkpoint: checkpoints.Checkpoint) -> Weights:
+    """A checkpoint's variables, without the optimizer's and the step."""
     def read(name: str) -> np.ndarray:
         try:
             return tf.train.load_variable(checkpoint.path, name).astype(np.float32)
@@ -252,9 +254,10 @@ def _open_checkpoint(path: str) -> Tuple[_Source, str, str]:
             raise UserError(f"checkpoint {checkpoint.path} cannot be read: {error}") from error
 
     # The optimizer's slots are named <variable>/adam_m and so on.
-    return _Source({name: tuple(shape) for name, shape in checkpoint.shapes.items()
-                    if os.path.dirname(name) not in checkpoint.shapes
-                    and name != tf.GraphKeys.GLOBAL_STEP}, read), checkpoint.path, folder
+    return Weights(checkpoint.path, {
+        name: tuple(shape) for name, shape in checkpoint.shapes.items()
+        if os.path.dirname(name) not in checkpoint.shapes
+        and name != tf.GraphKeys.GLOBAL_STEP}, read)
 
 
 # --- The command -------------------------------------------------------------------------
@@ -265,13 +268,26 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     for name, text in (
             ("from_huggingface", "Folder with config.json, model.safetensors and vocab.txt."),
-            ("from_tensorflow", "Folder with a checkpoint, prefix of one, or an export."),
+            ("from_tensorflow", "Model folder, prefix of a checkpoint, or an export."),
+            ("from_checkpoint", "A classifier that other code has fine-tuned: the folder of its "
+             "training, or the prefix of its checkpoint."),
             ("bert_config_file", "Default: bert_config.json beside the checkpoint."),
             ("vocab_file", "Default: vocab.txt beside the checkpoint."),
             ("output_dir", "The folder to write; new or empty.")):
         flags.DEFINE_string(name, None, text, flag_values=values)
-    flags.DEFINE_bool("takes_pairs", False, "The Hugging Face classifier takes pairs of texts "
-                      "(its files do not tell).", flag_values=values)
+    flags.DEFINE_list("labels", [], "With --from_checkpoint: the labels of the classifier's "
+                      "outputs, in their order, separated by commas; none for a regression.",
+                      flag_values=values)
+    flags.DEFINE_enum("label_kind", None, list(label_config.KINDS), "With --from_checkpoint: "
+                      "whether a text has one label, any number of them or a number; default: one "
+                      "label, or without --labels a number.", flag_values=values)
+    flags.DEFINE_bool("takes_pairs", False, "The classifier takes pairs of texts (its files do "
+                      "not tell).", flag_values=values)
+    flags.DEFINE_bool("do_lower_case", None, "With --from_checkpoint: whether the model is for "
+                      "lower-cased text; default: as its files and vocabulary say.",
+                      flag_values=values)
+    flags.DEFINE_integer("max_seq_length", None, "With --from_checkpoint: longest input in tokens; "
+                         f"default: {_LONGEST}.", lower_bound=3, flag_values=values)
     return values
 
 
@@ -283,21 +299,33 @@ def main(values: flags.FlagValues) -> None:
     print(f"wrote {conversion.output} (--do_lower_case={str(conversion.do_lower_case).lower()})")
 
 
+# The flags that go with each source, beside --output_dir.
+_FLAGS_OF = {
+    "from_huggingface": ("takes_pairs",),
+    "from_tensorflow": ("bert_config_file", "vocab_file"),
+    "from_checkpoint": ("labels", "label_kind", "takes_pairs", "do_lower_case", "max_seq_length",
+                        "bert_config_file", "vocab_file"),
+}
+
+
 def _convert(values: flags.FlagValues) -> Conversion:
-    if bool(values.from_huggingface) == bool(values.from_tensorflow):
-        raise UserError("give one of --from_huggingface and --from_tensorflow")
+    given = [name for name in _FLAGS_OF if values[name].value]
+    if len(given) != 1:
+        raise UserError("give one of --from_huggingface, --from_tensorflow and --from_checkpoint")
+    source, allowed = given[0], _FLAGS_OF[given[0]]
+    for name in dict.fromkeys(sum(_FLAGS_OF.values(), ())):
+        if values[name].present and name not in allowed:
+            owners = [f"--{other}" for other, names in _FLAGS_OF.items() if name in names]
+            raise UserError(f"--{name} goes with {' and '.join(owners)} only")
     if not values.output_dir:
         raise UserError("--output_dir is not given")
-    if values.from_tensorflow:
-        if values.takes_pairs:
-            raise UserError("--takes_pairs goes with --from_huggingface only")
-        return convert_from_tensorflow(
-            values.from_tensorflow, values.output_dir,
-            bert_config_file=values.bert_config_file, vocab_file=values.vocab_file)
-    if values.bert_config_file or values.vocab_file:
-        raise UserError("--bert_config_file and --vocab_file go with --from_tensorflow only")
-    return convert_from_huggingface(values.from_huggingface, values.output_dir,
-                                    takes_pairs=values.takes_pairs)
+    options = {name: values[name].value for name in allowed}
+    if source == "from_checkpoint":
+        return convert_from_checkpoint(values.from_checkpoint, options.pop("labels"),
+                                       values.output_dir, **options)
+    convert = (convert_from_tensorflow if source == "from_tensorflow"
+               else convert_from_huggingface)
+    return convert(values[source].value, values.output_dir, **options)
 
 
 if __name__ == "__main__":

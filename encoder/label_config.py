@@ -4,18 +4,18 @@
 """
 
 import os
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from engine import files
 from engine.errors import UserError
 
 FILE = "task.json"
-ARCHITECTURE = "BertForSequenceClassification"
 
 # Kind of the labels → Hugging Face's name of it.
 _PROBLEMS = {"classes": "single_label_classification",
              "multi_label": "multi_label_classification",
              "regression": "regression"}
+KINDS = tuple(_PROBLEMS)
 _ENTRIES = ("labels", "label_separator", "takes_pairs", "do_lower_case", "max_seq_length")
 _SEPARATORS = (",", ";", "|", "\t")
 
@@ -47,21 +47,51 @@ def to_huggingface(description: Mapping[str, Any]) -> Dict[str, Any]:
             "label2id": {label: index for index, label in enumerate(labels)}}
 
 
-def from_huggingface(config: Mapping[str, Any], path: str, *, takes_pairs: bool,
-                     do_lower_case: bool, max_seq_length: int) -> Optional[Dict[str, Any]]:
-    """The description of a Hugging Face classifier; None if the model is not a classifier.
+def from_huggingface(config: Mapping[str, Any], path: str, num_outputs: int, *, takes_pairs: bool,
+                     do_lower_case: bool, max_seq_length: int) -> Dict[str, Any]:
+    """The description of a Hugging Face classifier.
+
+    Args:
+        config: the content of config.json, which may not name the labels.
+        num_outputs: the outputs of the classifier's head.
 
     Raises:
         UserError: its labels are not numbered 0, 1, 2 …, or their kind is not supported.
     """
-    if ARCHITECTURE not in (config.get("architectures") or ()):
-        return None
-    labels = _labels(config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"}), path)
+    names = config.get("id2label", {str(i): f"LABEL_{i}" for i in range(num_outputs)})
+    labels = _labels(names, path)
     kind = _kind(config.get("problem_type"), len(labels), path)
+    return _description(kind, labels, path, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
+                        max_seq_length=max_seq_length)
+
+
+def of_labels(labels: Sequence[str], kind: Optional[str], num_outputs: int, flag: str, *,
+              takes_pairs: bool, do_lower_case: bool, max_seq_length: int) -> Dict[str, Any]:
+    """The description of a classifier whose labels the user names.
+
+    Args:
+        labels: in the order of the model's outputs; none for a regression.
+        kind: one of KINDS; None: a single label of several, or else a regression.
+        flag: the flag that gives the labels, for messages.
+
+    Raises:
+        UserError: there are not as many labels as outputs.
+    """
+    kind = kind or ("regression" if num_outputs == 1 and not labels else "classes")
+    expected = 0 if kind == "regression" else num_outputs
+    if len(labels) != expected or kind == "regression" and num_outputs != 1:
+        raise UserError(f"{flag} names {len(labels)} labels, and the classifier has {num_outputs} "
+                        "outputs (output_bias): name each of them, in their order; a regression "
+                        "has one output and no labels")
+    names = _distinct([label.strip() for label in labels], flag)
+    return _description(kind, names, flag, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
+                        max_seq_length=max_seq_length)
+
+
+def _description(kind: str, labels: List[str], where: str, **entries: Any) -> Dict[str, Any]:
     return {"kind": kind, "labels": [] if kind == "regression" else labels,
-            "label_separator": _separator(labels, path) if kind == "multi_label" else "",
-            "takes_pairs": takes_pairs, "do_lower_case": do_lower_case,
-            "max_seq_length": max_seq_length}
+            "label_separator": _separator(labels, where) if kind == "multi_label" else "",
+            **entries}
 
 
 def _labels(names: Any, path: str) -> List[str]:
@@ -70,10 +100,16 @@ def _labels(names: Any, path: str) -> List[str]:
     except (AttributeError, ValueError) as error:
         raise UserError(f"{path}: id2label is no map from 0, 1, 2 … to labels") from error
     labels = [by_index[index] for index in sorted(by_index)]
-    if not labels or sorted(by_index) != list(range(len(labels))) or not all(labels):
+    if not labels or sorted(by_index) != list(range(len(labels))):
         raise UserError(f"{path}: id2label is no map from 0, 1, 2 … to labels")
+    return _distinct(labels, f"{path}: id2label")
+
+
+def _distinct(labels: List[str], where: str) -> List[str]:
+    if not all(labels):
+        raise UserError(f"{where} has an empty label")
     if len(set(labels)) < len(labels):
-        raise UserError(f"{path}: id2label has the same label twice: {', '.join(labels[:20])}")
+        raise UserError(f"{where} has the same label twice: {', '.join(labels[:20])}")
     return labels
 
 

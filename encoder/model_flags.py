@@ -1,26 +1,34 @@
-"""The flags that name a model, and the config and vocabulary that they mean."""
+"""The flags that name a model, and the config and vocabulary that they mean.
 
-from typing import Tuple
+What is not given is found in the model's folder: that of the model trained in --output_dir, or
+else that of --init_checkpoint.
+"""
+
+import os
+from typing import List, Optional, Tuple
 
 from absl import flags
 
 import modeling
 import tokenization
+from encoder import model_files, vocabulary
 from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
+from engine import checkpoints, log
 from engine.errors import UserError
 from engine.settings import required
 
 
 def define(values: flags.FlagValues, model: str) -> None:
     """Defines the flags of a model's files; `model` names it in their help: "Vocabulary of ..."."""
-    flags.DEFINE_string("bert_config_file", None, f"bert_config.json of {model}.",
+    flags.DEFINE_string("bert_config_file", None, f"bert_config.json of {model}; default: that in "
+                        "its folder.", flag_values=values)
+    flags.DEFINE_string("vocab_file", None, f"Vocabulary of {model}; default: that in its folder.",
                         flag_values=values)
-    flags.DEFINE_string("vocab_file", None, f"Vocabulary of {model}.", flag_values=values)
-    flags.DEFINE_string("init_checkpoint", None, f"Checkpoint of {model} (prefix or directory).",
-                        flag_values=values)
-    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased models.",
-                      flag_values=values)
+    flags.DEFINE_string("init_checkpoint", None, f"{model[0].upper()}{model[1:]}: its folder or "
+                        "the prefix of a checkpoint.", flag_values=values)
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; default: as the model's folder "
+                      "says, or else true.", flag_values=values)
 
 
 def define_max_seq_length(values: flags.FlagValues) -> None:
@@ -29,32 +37,75 @@ def define_max_seq_length(values: flags.FlagValues) -> None:
                          flag_values=values)
 
 
+def find_file(values: flags.FlagValues, flag: str, name: str) -> Optional[str]:
+    """The file that a flag gives, or else that of this name in the model's folder; or None."""
+    if values[flag].value:
+        return values[flag].value
+    return next((path for path in (os.path.join(folder, name) for folder in _folders(values))
+                 if os.path.exists(path)), None)
+
+
+def _folders(values: flags.FlagValues) -> List[str]:
+    """The folder of the model that is trained in --output_dir, and of the one to start from."""
+    output_dir = values.output_dir if "output_dir" in values else None
+    trained = output_dir if output_dir and checkpoints.latest(output_dir) else None
+    return [model_files.folder_of(path) for path in (trained, values.init_checkpoint) if path]
+
+
 def load_config_of_flags(values: flags.FlagValues) -> modeling.BertConfig:
     """Reads --bert_config_file and checks that the model has --max_seq_length positions.
 
     Raises:
         UserError: the model has fewer positions, or there is no such file.
     """
-    config = load_config(required(values, "bert_config_file"))
-    if values.max_seq_length > config.max_position_embeddings:
-        raise UserError(f"--max_seq_length={values.max_seq_length}: the model has only "
+    found = find_file(values, "bert_config_file", model_files.CONFIG)
+    config = load_config(found or required(values, "bert_config_file"))
+    length = values.max_seq_length
+    if length and length > config.max_position_embeddings:
+        raise UserError(f"--max_seq_length={length}: the model has only "
                         f"{config.max_position_embeddings} positions (--bert_config_file)")
     return config
 
 
-def load_model(values: flags.FlagValues) -> Tuple[modeling.BertConfig, Encoding]:
+def load_model(values: flags.FlagValues,
+               needs: str = model_files.ENCODER) -> Tuple[modeling.BertConfig, Encoding]:
     """The model's config and vocabulary, checked against each other and against the flags.
 
+    Without --max_seq_length the encoding has all positions of the model.
+
+    Args:
+        needs: what the command needs of --init_checkpoint, see `model_files.open_model`.
+
     Raises:
-        UserError: they do not belong together.
+        UserError: they do not belong together, or the model is not what the command needs.
     """
+    if values.init_checkpoint:
+        model_files.open_model(values.init_checkpoint, "--init_checkpoint", needs)
     config = load_config_of_flags(values)
+    found = find_file(values, "vocab_file", vocabulary.FILE)
+    vocab_file = found or required(values, "vocab_file")
+    do_lower_case = _casing(values, os.path.dirname(vocab_file))
     encoding = load_encoding(
-        required(values, "vocab_file"), do_lower_case=values.do_lower_case,
-        max_seq_length=values.max_seq_length, vocab_size=config.vocab_size)
+        vocab_file, do_lower_case=do_lower_case, vocab_size=config.vocab_size,
+        max_seq_length=values.max_seq_length or config.max_position_embeddings)
     try:
-        tokenization.validate_case_matches_checkpoint(
-            values.do_lower_case, values.init_checkpoint)
+        tokenization.validate_case_matches_checkpoint(do_lower_case, values.init_checkpoint)
     except ValueError as error:
         raise UserError(str(error)) from error
     return config, encoding
+
+
+def _casing(values: flags.FlagValues, vocab_folder: str) -> bool:
+    """--do_lower_case, or else what the model's folder says, or else true, as in Google's code."""
+    recorded = [vocabulary.recorded_casing(folder) for folder in (*_folders(values), vocab_folder)]
+    known = next((casing for casing in recorded if casing is not None), None)
+    if known is None:
+        return values.do_lower_case
+    if not values["do_lower_case"].present:
+        if not known:
+            log.info("The model is cased, as its folder says: --do_lower_case=false")
+        return known
+    if values.do_lower_case != known:
+        log.warn(f"--do_lower_case={str(values.do_lower_case).lower()}, and the model's folder "
+                 f"says {str(known).lower()}: words may get other ids than in its training")
+    return values.do_lower_case

@@ -1,8 +1,9 @@
 """The vocabulary of a model: its tokens, its tokenizer, its hash, and whether it is cased."""
 
 import os
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
+from encoder import label_config
 from engine import files
 from engine.errors import UserError
 from tokenization import BatchTokenizer
@@ -53,6 +54,19 @@ def is_lower_cased(folder: str) -> bool:
     return read_casing(folder, _tokens(folder))[0]
 
 
+def recorded_casing(folder: str) -> Optional[bool]:
+    """`do_lower_case` as the files of a model's folder say; None if none does."""
+    description = label_config.read(folder)
+    if description:
+        return description["do_lower_case"]
+    return _tokenizer_config(os.path.join(folder, CASING_FILE)).get("do_lower_case")
+
+
+def write_casing(folder: str, do_lower_case: bool) -> None:
+    """Writes what `recorded_casing` reads of a model without labels."""
+    files.write_json(os.path.join(folder, CASING_FILE), {"do_lower_case": do_lower_case})
+
+
 def read_tokens(path: str, vocab_size: int) -> List[str]:
     """The tokens of a vocabulary file, or of the one in a folder, checked against the config."""
     tokens = _tokens(path)
@@ -97,10 +111,10 @@ def _tokens_of_tokenizer(path: str) -> List[str]:
 
 
 def read_casing(folder: str, tokens: List[str]) -> Tuple[bool, List[str]]:
-    """`do_lower_case`, from the tokenizer's config or else from the vocabulary; and warnings."""
+    """`do_lower_case`, from the folder's files or else from the vocabulary; and warnings."""
     path = os.path.join(folder, CASING_FILE)
     config = _tokenizer_config(path)
-    do_lower_case = config.get("do_lower_case")
+    do_lower_case = recorded_casing(folder)
     if do_lower_case is None:
         do_lower_case = not any(token != token.lower() for token in tokens
                                 if token[:1] not in ("[", "<"))  # [CLS], <S>

@@ -20,6 +20,8 @@ PREFIX = "model.ckpt"  # of the checkpoints of a training, followed by "-" and t
 # File in an output directory with the results of the evaluations during training and the name of
 # the best checkpoint. `engine.training.evaluations` writes it.
 EVALUATIONS = "evaluations.json"
+# The prefix of the variables in the folder of a SavedModel.
+EXPORTED = os.path.join("variables", "variables")
 
 
 class Checkpoint(NamedTuple):
@@ -75,7 +77,7 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
     """Opens a checkpoint.
 
     Args:
-        path: its prefix, its .index file, or its directory, which means `best`.
+        path: its prefix, its .index file, its directory, which means `best`, or an export.
         what: the flag that `path` comes from, for error messages.
 
     Raises:
@@ -115,20 +117,30 @@ def _best_path(directory: str) -> Optional[str]:
 
 def _prefix_of(path: str, what: str) -> str:
     if os.path.isdir(path):
-        trained = _best_path(path) or tf.train.latest_checkpoint(path)
-        if trained:
-            return trained
-        prefixes = sorted(name[:-len(".index")] for name in os.listdir(path)
-                          if name.endswith(".index"))
-        if len(prefixes) == 1:
-            return os.path.join(path, prefixes[0])
-        raise UserError(f"{what}={path} is a directory with {len(prefixes) or 'no'} checkpoints; "
-                        "give one checkpoint's prefix, such as bert_model.ckpt")
+        return _prefix_in(path, what)
     prefix = path[:-len(".index")] if path.endswith(".index") else path
     if not tf.train.checkpoint_exists(prefix):
         raise UserError(f"{what}={path}: there is no checkpoint with that prefix "
                         f"(expected {prefix}.index and {prefix}.data-00000-of-00001)")
     return prefix
+
+
+def _prefix_in(folder: str, what: str) -> str:
+    """The best or newest checkpoint of a training, the variables of an export, or the only one."""
+    trained = _best_path(folder) or tf.train.latest_checkpoint(folder)
+    if trained:
+        return trained
+    if os.path.isdir(os.path.join(folder, os.path.dirname(EXPORTED))):
+        return _prefix_of(os.path.join(folder, EXPORTED), what)
+    prefixes = sorted(name[:-len(".index")] for name in os.listdir(folder)
+                      if name.endswith(".index"))
+    if not prefixes:
+        raise UserError(f"{what}={folder} holds no checkpoint, so it is no trained model: give the "
+                        "folder of one, or the prefix of a checkpoint such as bert_model.ckpt")
+    if len(prefixes) > 1:
+        raise UserError(f"{what}={folder} holds {len(prefixes)} checkpoints: give the prefix of "
+                        f"one, such as {prefixes[0]}")
+    return os.path.join(folder, prefixes[0])
 
 
 def _check_size(checkpoint: Checkpoint, what: str) -> None:

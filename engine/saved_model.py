@@ -17,6 +17,7 @@ from engine.errors import UserError
 
 GRAPH_FILE = "saved_model.pb"
 ASSETS = "assets.extra"  # folder for files of a SavedModel that its graph does not read
+VARIABLES = os.path.dirname(checkpoints.EXPORTED)  # folder of the checkpoint
 FLOAT_TYPES = ("float32", "float16")
 
 # 2.15 adds a second name to a variable's handle; the name of a custom gradient is known only to
@@ -36,12 +37,6 @@ Build = Callable[[], Signature]  # makes the model in the default graph, with ge
 def is_there(folder: str) -> bool:
     """Whether a folder is a SavedModel."""
     return os.path.isfile(os.path.join(folder, GRAPH_FILE))
-
-
-def open_variables(folder: str) -> checkpoints.Checkpoint:
-    """The variables of a SavedModel. Raises a UserError if they are missing or damaged."""
-    return checkpoints.open_checkpoint(
-        os.path.join(folder, "variables", "variables"), "the exported model's checkpoint")
 
 
 def write(folder: str, build: Build, checkpoint: checkpoints.Checkpoint) -> None:

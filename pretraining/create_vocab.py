@@ -21,7 +21,7 @@ import numpy as np
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-from encoder import vocabulary
+from encoder import model_files, vocabulary
 from encoder.encoding import check_vocab_size
 from engine import checkpoints, command, files, log
 from engine.errors import UserError
@@ -32,7 +32,6 @@ from tokenization import FullTokenizer
 import tensorflow.compat.v1 as tf
 
 CHECKPOINT = "bert_model.ckpt"
-CONFIG = "bert_config.json"
 
 _SHOWN_WORDS = 10
 
@@ -93,10 +92,7 @@ def extend(flag_values: flags.FlagValues) -> None:
         if not flag_values[name].value:
             raise UserError(f"--extend_vocab needs --{name}")
     tokenizer = vocabulary.load_tokenizer(flag_values.vocab_file, flag_values.do_lower_case)
-    checkpoint = checkpoints.open_checkpoint(flag_values.init_checkpoint)
-    if vocabularies.WORD_EMBEDDINGS not in checkpoint.shapes:
-        raise UserError(f"--init_checkpoint={checkpoint.path} has no "
-                        f"{vocabularies.WORD_EMBEDDINGS}: it is not a BERT")
+    checkpoint = model_files.open_model(flag_values.init_checkpoint, "--init_checkpoint").checkpoint
     num_rows = checkpoint.shapes[vocabularies.WORD_EMBEDDINGS][0]
     tokens = vocabulary.read_tokens(flag_values.vocab_file, num_rows)
     check_vocab_size(flag_values.vocab_file, len(tokens), num_rows, "--init_checkpoint")
@@ -110,9 +106,12 @@ def extend(flag_values: flags.FlagValues) -> None:
         variables = {name: np.asarray(reader.get_tensor(name)) for name in checkpoint.shapes}
         checkpoints.write_checkpoint(os.path.join(folder, CHECKPOINT),
                                      vocabularies.extend_embeddings(variables, added))
-        config = os.path.join(os.path.dirname(checkpoint.path), CONFIG)
+        config = os.path.join(model_files.folder_of(checkpoint.path), model_files.CONFIG)
         if os.path.exists(config):
             shutil.copy(config, folder)
+        else:
+            log.warn(f"--output_dir gets no {model_files.CONFIG}: none is beside "
+                     f"--init_checkpoint={checkpoint.path}; copy it there")
     shown = ", ".join(word.word for word in added[:_SHOWN_WORDS])
     log.info(f"{flag_values.output_dir}: rows for {len(added):,} words: {shown}"
              + (" …" if len(added) > _SHOWN_WORDS else ""))
@@ -149,8 +148,7 @@ def _lines(input_file: str) -> Iterator[str]:
 
 def _write_vocab(folder: str, tokens: List[str], do_lower_case: bool) -> None:
     files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
-    files.write_json(os.path.join(folder, vocabulary.CASING_FILE),
-                     {"do_lower_case": do_lower_case})
+    vocabulary.write_casing(folder, do_lower_case)
 
 
 if __name__ == "__main__":

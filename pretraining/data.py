@@ -117,6 +117,26 @@ def load_records(patterns: str, flag: str, sizes: Sizes, store_dir: str, *,
     return RecordSet(records, digest, sizes.max_seq_length, dynamic_padding, scheme, most_masked)
 
 
+class Origin(NamedTuple):
+    """What the settings of `create_data` say of the vocabulary of its examples."""
+    path: str  # of the examples
+    vocab_hash: str
+    do_lower_case: bool
+
+
+def origin_of(patterns: str, flag: str) -> Optional[Origin]:
+    """The vocabulary of the first of some files; None if another program has written it."""
+    path = files.find(patterns, flag)[0]
+    if not os.path.exists(_facts_path(path)):
+        return None
+    facts = files.read_json(_facts_path(path), "the facts of records in")
+    return Origin(path, facts["vocab_sha256"], facts["do_lower_case"])
+
+
+def _facts_path(path: str) -> str:
+    return f"{path}.json"
+
+
 def _most_masked(records: store.Records, max_seq_length: int) -> np.ndarray:
     lengths, counts = records.lengths("input_ids"), records.lengths("masked_lm_positions")
     size = int(counts.max()) + 1
@@ -129,7 +149,7 @@ def _check_vocab(paths: List[str], vocab_file: str) -> None:
     """Compares the vocabulary with that in the settings of `create_data`, if there are any."""
     digest = vocabulary.content_hash(vocab_file)
     for path in paths:
-        facts_path = f"{path}.json"
+        facts_path = _facts_path(path)
         if not os.path.exists(facts_path):
             continue
         if files.read_json(facts_path, "the facts of records in")["vocab_sha256"] != digest:
@@ -161,7 +181,7 @@ def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> maskin
 
 
 def _mask_facts(path: str) -> Dict[str, Any]:
-    facts = files.read_json(f"{path}.json", f"{path} needs masks to be drawn as described in "
+    facts = files.read_json(_facts_path(path), f"{path} needs masks to be drawn as described in "
                             "the file")
     return {name: facts[name] for name in ("mask_shape", "masked_lm_prob", "vocab_sha256",
                                            "max_predictions_per_seq", "do_lower_case")}

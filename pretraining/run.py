@@ -11,21 +11,23 @@ as many examples. run_classifier.py takes the resulting model as --init_checkpoi
 """
 
 import contextlib
-from typing import Optional, Tuple
+import os
+from typing import List, Optional, Tuple
 
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from encoder.model_flags import load_config_of_flags
+from encoder import model_files, model_flags, vocabulary
 from encoder.pretraining_tfrecords import Sizes
 from engine import command, device_flags, log, tpu_flags
 from engine.errors import UserError
 from engine.settings import positive, required
 from engine.training.settings import StepSchedule, define_run_flags, run_settings
+from modeling import BertConfig
 from pretraining import evaluation, training
-from pretraining.data import RecordSet, load_records
-from pretraining.training import Job
+from pretraining.data import Origin, RecordSet, load_records, origin_of
+from pretraining.training import Job, Vocabulary
 
 
 def define_flags() -> flags.FlagValues:
@@ -35,12 +37,13 @@ def define_flags() -> flags.FlagValues:
                         "patterns and directories.", flag_values=values)
     flags.DEFINE_string("eval_input_file", None, "Files of held-out examples to evaluate on, like "
                         "--input_file; by default --input_file itself.", flag_values=values)
-    flags.DEFINE_string("bert_config_file", None, "bert_config.json of the model.",
+    flags.DEFINE_string("bert_config_file", None, "bert_config.json of the model; default: that "
+                        "in the folder of --init_checkpoint.", flag_values=values)
+    flags.DEFINE_string("vocab_file", None, "The model's vocabulary, which --output_dir gets too; "
+                        "default: that beside --init_checkpoint or --bert_config_file.",
                         flag_values=values)
-    flags.DEFINE_string("vocab_file", None, "The model's vocabulary; needed only for files of "
-                        "create_data --masks=dynamic.", flag_values=values)
-    flags.DEFINE_string("init_checkpoint", None, "Checkpoint to start from (prefix or directory), "
-                        "by default random values.", flag_values=values)
+    flags.DEFINE_string("init_checkpoint", None, "Model to start from (folder, or prefix of a "
+                        "checkpoint), by default random values.", flag_values=values)
     flags.DEFINE_integer("max_seq_length", 128, "Tokens per example; the same as in the files.",
                          flag_values=values)
     flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked tokens per example; at least as "
@@ -77,14 +80,42 @@ def main(values: flags.FlagValues) -> None:
 
 def _job(values: flags.FlagValues) -> Job:
     """Checks the flags; makes the output directory only if they are correct."""
-    config = load_config_of_flags(values)
+    if values.init_checkpoint:
+        model_files.open_model(values.init_checkpoint, "--init_checkpoint")
+    config = model_flags.load_config_of_flags(values)
+    vocabulary_of_model = _vocabulary(values, config) if values.do_train else None
     devices = device_flags.find_devices(values, training=values.do_train)
     max_eval_steps = None
     if values["max_eval_steps"].present:
         max_eval_steps = positive(values, "max_eval_steps")
-    return Job(config, devices,
+    return Job(config, vocabulary_of_model, devices,
                run_settings(values, StepSchedule, evaluation.METRICS, evaluation.LOSS),
                max_eval_steps)
+
+
+def _vocabulary(values: flags.FlagValues, config: BertConfig) -> Optional[Vocabulary]:
+    """The model's vocabulary: --vocab_file, or one that is found and fits; None with a warning."""
+    origin = origin_of(required(values, "input_file"), "--input_file")
+    found = model_flags.find_file(values, "vocab_file", vocabulary.FILE) or os.path.join(
+        os.path.dirname(values.bert_config_file or ""), vocabulary.FILE)
+    try:
+        tokens = _tokens(found, config, origin)
+    except UserError as error:
+        if values.vocab_file:
+            raise
+        log.warn(f"--output_dir gets no {vocabulary.FILE}, which commands that read texts need: "
+                 f"{error}; give --vocab_file")
+        return None
+    return Vocabulary(found, origin.do_lower_case if origin else
+                      vocabulary.read_casing(os.path.dirname(found), tokens)[0])
+
+
+def _tokens(vocab_file: str, config: BertConfig, origin: Optional[Origin]) -> List[str]:
+    """The tokens of a vocabulary; raises a UserError if it is not the model's and examples'."""
+    if origin and vocabulary.content_hash(vocab_file) != origin.vocab_hash:
+        raise UserError(f"--vocab_file={vocab_file} is not the one that {origin.path} was made "
+                        "with")
+    return vocabulary.read_tokens(vocab_file, config.vocab_size)
 
 
 def _records(values: flags.FlagValues,
@@ -92,10 +123,11 @@ def _records(values: flags.FlagValues,
     """The examples to train and to evaluate on; all are read before the training starts."""
     sizes = Sizes(values.max_seq_length, positive(values, "max_predictions_per_seq"),
                   job.config.vocab_size)
+    vocab_file = job.vocabulary.file if job.vocabulary else values.vocab_file
 
     def load(flag: str) -> RecordSet:
         return load_records(required(values, flag), f"--{flag}", sizes, job.settings.store_dir,
-                            vocab_file=values.vocab_file, dynamic_padding=values.dynamic_padding)
+                            vocab_file=vocab_file, dynamic_padding=values.dynamic_padding)
 
     train_records = load("input_file") if values.do_train else None
     if not values.do_eval:

@@ -1,7 +1,6 @@
 """The probability of each word of a text under a language model: a line of JSON for each line.
 
-  python -m pretraining.score --init_checkpoint=out --bert_config_file=$BERT/bert_config.json \\
-    --vocab_file=$BERT/vocab.txt < texts.txt > scores.jsonl
+  python -m pretraining.score --init_checkpoint=out < texts.txt > scores.jsonl
 
 Each word is masked in turn, all its WordPieces at once (each WordPiece alone with
 --nodo_whole_word_mask), and the model predicts it from the rest of the line:
@@ -18,24 +17,21 @@ import contextlib
 import json
 import math
 import sys
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, NamedTuple, Optional
 
 import numpy as np
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from encoder import model_flags, vocabulary
-from encoder.encoding import Encoding, load_encoding
-from encoder.model_flags import load_config_of_flags
-from encoder.pretraining_heads import require_masked_lm_head
+from encoder import model_files, model_flags, vocabulary
+from encoder.encoding import Encoding
 from engine import checkpoints, command, device_flags, files, settings
 from engine.data import store, text_files
 from engine.data.batches import Features, Source
 from engine.data.chunks import in_chunks
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
-from modeling import BertConfig
 from pretraining import model
 from pretraining.corpus import piece_flags
 
@@ -135,9 +131,10 @@ class Text(NamedTuple):
 
 def main(values: flags.FlagValues) -> None:
     """Reads, scores and writes, a bounded number of texts at a time."""
-    config, encoding = _model(values)
-    checkpoint = require_masked_lm_head(
-        checkpoints.open_checkpoint(settings.required(values, "init_checkpoint")))
+    settings.required(values, "init_checkpoint")
+    config, encoding = model_flags.load_model(values, model_files.MASKED_LM)
+    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
+    checkpoint = checkpoints.open_checkpoint(values.init_checkpoint)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     files.check_output(values.output_file, "--output_file", [values.input_file])
     devices = device_flags.find_devices(values, training=False)
@@ -160,15 +157,6 @@ def main(values: flags.FlagValues) -> None:
             text = Text.of(lines, encoding, whole_words=values.do_whole_word_mask)
             file.writelines(line.json() + "\n" for line in text.lines(losses_of(text), encoding))
             file.flush()
-
-
-def _model(values: flags.FlagValues) -> Tuple[BertConfig, Encoding]:
-    config = load_config_of_flags(values)
-    encoding = load_encoding(
-        settings.required(values, "vocab_file"), do_lower_case=values.do_lower_case,
-        max_seq_length=values.max_seq_length, vocab_size=config.vocab_size)
-    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
-    return config, encoding
 
 
 def _lines(path: Optional[str]) -> Iterator[str]:

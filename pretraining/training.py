@@ -4,6 +4,7 @@ from typing import Any, Dict, NamedTuple, Optional
 
 import numpy as np
 
+from encoder import model_files
 from engine import log
 from engine.devices import Devices
 from engine.training import run, throughput
@@ -16,9 +17,16 @@ from pretraining.data import RecordSet
 RESULTS = "eval_results.txt"
 
 
+class Vocabulary(NamedTuple):
+    """The vocabulary of a model, for whoever uses the model next."""
+    file: str
+    do_lower_case: bool
+
+
 class Job(NamedTuple):
     """All that a run needs except its examples."""
     config: BertConfig
+    vocabulary: Optional[Vocabulary]  # None if it is not known
     devices: Devices
     settings: RunSettings
     max_eval_steps: Optional[int]
@@ -50,6 +58,7 @@ def train(job: Job, records: RecordSet, evaluate: Optional[Evaluate]) -> None:
         make_source=lambda: records.source(job.settings.training.seed),
         operations=_operations(job.config, records),
         evaluate=evaluate,
+        save_description=lambda: _save_description(job),
         result_files=(RESULTS,)))
 
 
@@ -61,3 +70,8 @@ def _operations(config: BertConfig, records: RecordSet) -> throughput.Operations
             throughput.encoder_forward(config, lengths, outputs=1 + masked)
             + throughput.masked_words_forward(config, masked.sum()))
     return operations
+
+
+def _save_description(job: Job) -> None:
+    vocab_file, do_lower_case = job.vocabulary or (None, None)
+    model_files.save(job.settings.output_dir, job.config, vocab_file, do_lower_case)

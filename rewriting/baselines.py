@@ -10,9 +10,8 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from encoder import model_flags
+from encoder import model_files, model_flags
 from encoder.encoding import Encoding
-from encoder.pretraining_heads import require_masked_lm_head
 from engine import checkpoints, command, device_flags, files, settings
 from engine.data.store import Records
 from engine.errors import UserError
@@ -53,8 +52,8 @@ def main(values: flags.FlagValues) -> None:
     _check_model_flags(values)
     slots = list(read_slots(path))
     if values.init_checkpoint:
-        config, encoding = model_flags.load_model(values)
-        checkpoint = require_masked_lm_head(checkpoints.open_checkpoint(values.init_checkpoint))
+        config, encoding = model_flags.load_model(values, model_files.MASKED_LM)
+        checkpoint = checkpoints.open_checkpoint(values.init_checkpoint)
         pairs.check_vocabulary(encoding)
         # Every row of the table ranks the same phrases: those that the model can read.
         slots = data.readable_slots(slots, encoding)

@@ -20,6 +20,7 @@ from rewriting.scorer import TASK_NAME
 from rewriting.slot_files import find_set
 from rewriting.training import OBJECTIVES, PAIRWISE
 from tasks import export, training as task_training
+from tasks.evaluation import trained_checkpoint
 from tasks.table import Target, Task
 from tasks.training import Job
 
@@ -81,6 +82,9 @@ def _run(values: flags.FlagValues) -> None:
                                   ("test", values.do_test or values.do_predict)) if wanted}
     prediction = settings.from_flags(values, PredictionSettings)
     job = _job(values)
+    task_training.check_checkpoints(job)
+    if not values.do_train:
+        trained_checkpoint(job)  # before texts are tokenized for nothing
     sets = _load(job, paths, ranks_test=values.do_test, predicts=values.do_predict)
     if sets.train:
         with evaluation.evaluator(job, sets.held_out.get(""), values.objective) as evaluate:

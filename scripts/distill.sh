@@ -7,8 +7,9 @@
 #   scripts/distill.sh [flags of a training, for all three of them]
 #
 #   DATA_DIR=... TASK=...  your data, by default a demonstration: scrambled sentence or not?
-#   MODEL=...              folder of the BERT to fine-tune as the teacher, by default a small
-#                          encoder: an unpacked release of Google's, or a Hugging Face folder
+#   MODEL=...              model folder of the BERT to fine-tune as the teacher, by default a small
+#                          encoder: an unpacked release of Google's, what a command here has
+#                          written, or a Hugging Face folder
 #   STUDENT=...            the student's shape, layers,hidden,heads,intermediate, or the folder of
 #                          a model; by default a third of the small encoder's layers
 #   MASKED_LM=... GLOVE=...  folder of a BERT with a masked-LM head, and a text file of word
@@ -26,7 +27,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/inputs.sh"
 work=${OUTPUT_DIR:-$repository/distilled}
 
 main() {
-  local model data_dir task results training_data student
+  local model vocab_file lower_case data_dir task results training_data student
   check_inputs
   use_environment
   cd "$repository"
@@ -70,15 +71,13 @@ once() {
 # fine_tune_teacher [FLAG...]
 fine_tune_teacher() {
   "$python" run_classifier.py --task_name="$task" --data_dir="$data_dir" --do_train --do_eval \
-    --vocab_file="$model/vocab.txt" --bert_config_file="$model/bert_config.json" \
-    --init_checkpoint="$model/bert_model.ckpt" --do_lower_case="$(is_lower_cased "$model")" \
+    --init_checkpoint="$model" --do_lower_case="$lower_case" \
     --num_train_epochs="${TEACHER_EPOCHS:-3}" --output_dir="$results/teacher" \
     "${on_all_replicas[@]}" "$@"
 }
 
 augment() {
   "$python" -m augmentation.run --task_name="$task" --data_dir="$data_dir" \
-    --vocab_file="$MASKED_LM/vocab.txt" --bert_config_file="$MASKED_LM/bert_config.json" \
     --init_checkpoint="$MASKED_LM" ${GLOVE:+--glove_embs="$GLOVE"} \
     --do_lower_case="$(is_lower_cased "$MASKED_LM")" --output_dir="$training_data"
   # With files of your own, the command above writes only the training set.

@@ -25,20 +25,30 @@ fingerprint() {
   { printf '%s\n' "$@" && stat -L -c '%n %s %Y' "$1"/* "$2"/*; } | cksum | cut -d ' ' -f 1
 }
 
-# find_model: sets $model to a folder with bert_config.json, vocab.txt and bert_model.ckpt.
+# find_model: sets $model to a model folder, $vocab_file to its vocabulary, and $lower_case to true
+# or false.
 find_model() {
   if [[ -z ${MODEL:-} ]]; then
     model=$work/small-encoder
     if [[ ! -d $model ]]; then get_small_encoder; fi
-  elif [[ -f $MODEL/bert_config.json ]]; then
+  elif is_model_folder "$MODEL"; then
     model=$MODEL
   elif [[ -f $MODEL/config.json ]]; then
     model=$work/model-$(fingerprint "$MODEL" "$MODEL")
     if [[ ! -d $model ]]; then convert_model "$MODEL"; fi
   else
-    fail "MODEL=$MODEL has neither bert_config.json (Google's) nor config.json (Hugging Face's)"
+    fail "MODEL=$MODEL has neither bert_config.json (a model folder, an export) nor config.json \
+(Hugging Face)"
   fi
+  vocab_file=$model/vocab.txt
+  if [[ -f $model/assets.extra/vocab.txt ]]; then vocab_file=$model/assets.extra/vocab.txt; fi
+  [[ -f $vocab_file ]] ||
+    fail "MODEL=$model holds no vocab.txt: copy there that of the model that it was trained from"
+  lower_case=$(is_lower_cased "$model")
 }
+
+# is_model_folder FOLDER: whether it is a model folder of TensorFlow, or an export.
+is_model_folder() { [[ -f $1/bert_config.json || -f $1/assets.extra/bert_config.json ]]; }
 
 get_small_encoder() {
   local download=$work/download
@@ -69,8 +79,8 @@ find_data() {
 
 # is_lower_cased FOLDER: prints true or false: whether the model's vocabulary is lower-cased.
 is_lower_cased() {
-  "$python" -c "import sys; from encoder import vocabulary
-print(str(vocabulary.is_lower_cased(sys.argv[1])).lower())" "$1"
+  "$python" -c "import sys; from encoder import model_files, vocabulary
+print(str(vocabulary.is_lower_cased(model_files.folder_of(sys.argv[1]))).lower())" "$1"
 }
 
 # find_replicas [FLAG...]: sets the array $on_all_replicas, the flags of a training on every card,

@@ -6,8 +6,8 @@
 #   scripts/quickstart.sh [flags of run_classifier.py]
 #
 #   DATA_DIR=... TASK=...  your data, by default a demonstration: scrambled sentence or not?
-#   MODEL=...              folder of a BERT, by default the small encoder: an unpacked release of
-#                          Google's, or a Hugging Face folder with model.safetensors
+#   MODEL=...              any model folder, by default the small encoder: an unpacked release of
+#                          Google's, what a command here has written, or a Hugging Face folder
 #   OUTPUT_DIR=...         folder for everything that is written, by default quickstart/
 #   PYTHON=...             the Python to use, see environment.sh
 set -euo pipefail
@@ -19,7 +19,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/inputs.sh"
 work=${OUTPUT_DIR:-$repository/quickstart}
 
 main() {
-  local model data_dir task results
+  local model vocab_file lower_case data_dir task results
   check_inputs
   use_environment
   cd "$repository"
@@ -40,8 +40,7 @@ fine_tune() {
   if has_test_set; then more+=(--do_predict=true); fi
   find_replicas "$@"
   "$python" run_classifier.py --task_name="$task" --data_dir="$data_dir" --do_train=true \
-    --do_eval=true --vocab_file="$model/vocab.txt" --bert_config_file="$model/bert_config.json" \
-    --init_checkpoint="$model/bert_model.ckpt" --do_lower_case="$(is_lower_cased "$model")" \
+    --do_eval=true --init_checkpoint="$model" --do_lower_case="$lower_case" \
     --output_dir="$results" "${on_all_replicas[@]}" ${more[@]+"${more[@]}"} "$@"
 }
 

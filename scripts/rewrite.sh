@@ -6,7 +6,8 @@
 #   TEXTS=reviews.tsv MODEL=bert scripts/rewrite.sh [flags of rewriting.run]
 #
 #   TEXTS=...           files of texts, separated by spaces: a text per line (.txt), or a column
-#   MODEL=...           folder with bert_config.json, vocab.txt and a checkpoint
+#   MODEL=...           any model folder: an unpacked release of Google's, what a command here has
+#                       written, or a Hugging Face folder
 #   OUTPUT_DIR=...      folder for everything that is written, by default rewriting-results/
 #   NEGATIVES=...       how wrong phrases are chosen, by default bm25,random
 #   PRETRAIN_STEPS=...  steps of span pretraining on the slots' texts, by default 0
@@ -16,17 +17,17 @@
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/inputs.sh"
 
 work=${OUTPUT_DIR:-$repository/rewriting-results}
 max_seq_length=${MAX_SEQ_LENGTH:-64}
 
 main() {
   local -a replicas=() inputs=() model_flags=()
-  local text checkpoint lower_case num_gpus
+  local text model vocab_file lower_case num_gpus
   check_settings
-  mkdir -p "$work"
-  work=$(cd "$work" && pwd)
-  MODEL=$(cd "$MODEL" && pwd)
+  check_inputs
   for text in $TEXTS; do inputs+=("--input_file=$(realpath "$text")"); done
   if [[ -n ${POOL:-} ]]; then POOL=$(realpath "$POOL"); fi
   use_environment
@@ -34,17 +35,14 @@ main() {
 
   num_gpus=$("$python" -m engine.count_gpus "$@") || exit
   if [[ $num_gpus == 0 ]]; then replicas=(--num_cpu_replicas=2); fi
-  lower_case=$("$python" -c "import sys; from encoder import vocabulary
-print(str(vocabulary.is_lower_cased(sys.argv[1])).lower())" "$MODEL")
-  model_flags=("--vocab_file=$MODEL/vocab.txt" "--bert_config_file=$MODEL/bert_config.json"
-    "--do_lower_case=$lower_case" "--max_seq_length=$max_seq_length")
-  checkpoint=$MODEL
+  find_model
+  model_flags=("--do_lower_case=$lower_case" "--max_seq_length=$max_seq_length")
 
   "$python" -m rewriting.create_data "${inputs[@]}" --output_dir="$work/slots" \
     --negatives="${NEGATIVES:-bm25,random}"
   if [[ ${PRETRAIN_STEPS:-0} != 0 ]]; then pretrain; fi
   "$python" -m rewriting.run --data_dir="$work/slots" --do_train --do_eval --do_test \
-    "${model_flags[@]}" --init_checkpoint="$checkpoint" --output_dir="$work/scorer" \
+    "${model_flags[@]}" --init_checkpoint="$model" --output_dir="$work/scorer" \
     ${replicas[@]+"${replicas[@]}"} "$@"
   report
 }
@@ -54,30 +52,28 @@ check_settings() {
   [[ -n ${TEXTS:-} && -n ${MODEL:-} ]] ||
     fail "TEXTS and MODEL are required: files of texts, and the folder of a model"
   for text in $TEXTS; do [[ -f $text ]] || fail "TEXTS: there is no file $text"; done
-  [[ -f $MODEL/bert_config.json && -f $MODEL/vocab.txt ]] ||
-    fail "MODEL=$MODEL is not a folder with bert_config.json and vocab.txt"
 }
 
-# pretrain: pretrains on masked spans of the slots' texts; sets $checkpoint to the result.
+# pretrain: pretrains on masked spans of the slots' texts; sets $model to the result.
 pretrain() {
   local examples=$work/pairs.tfrecord
   "$python" -m pretraining.create_data --objective=span --input_format=pairs \
     --input_file="$work/slots/pairs.tsv" --output_file="$examples" \
-    --vocab_file="$MODEL/vocab.txt" --do_lower_case="$lower_case" \
+    --vocab_file="$vocab_file" --do_lower_case="$lower_case" \
     --max_seq_length="$max_seq_length" --dupe_factor=1
   "$python" -m pretraining.run --input_file="$examples" --do_train \
-    --bert_config_file="$MODEL/bert_config.json" --init_checkpoint="$checkpoint" \
-    --max_seq_length="$max_seq_length" --num_train_steps="$PRETRAIN_STEPS" \
-    --num_warmup_steps="$((PRETRAIN_STEPS / 10))" --output_dir="$work/pretrained" \
+    --init_checkpoint="$model" --max_seq_length="$max_seq_length" \
+    --num_train_steps="$PRETRAIN_STEPS" --num_warmup_steps="$((PRETRAIN_STEPS / 10))" \
+    --output_dir="$work/pretrained" \
     ${replicas[@]+"${replicas[@]}"}
-  checkpoint=$work/pretrained
+  model=$work/pretrained
 }
 
 # report: prints the metrics on the held-out texts, and ten of them rewritten.
 report() {
   local -a masked_lm=()
-  if has_masked_lm "$checkpoint"; then
-    masked_lm=("${model_flags[@]}" --init_checkpoint="$checkpoint" --output_dir="$work/baselines")
+  if has_masked_lm "$model"; then
+    masked_lm=("${model_flags[@]}" --init_checkpoint="$model" --output_dir="$work/baselines")
   fi
   printf '\nMetrics of the fine-tuned model on the test set:\n'
   grep -E '^(mean_reciprocal_rank|pair_accuracy|recall_at_[0-9]+)_test' \

@@ -2,18 +2,20 @@
 
 import math
 import os
+import re
 from typing import (
     Any, Callable, ContextManager, Dict, Iterable, List, Mapping, NamedTuple, Optional)
 
 import numpy as np
 
+from encoder import model_files
 from engine import checkpoints, files, inference, log
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
 from engine.training import run_record, summaries
 from engine.training.evaluations import Evaluate
-from tasks import metrics
+from tasks import metrics, model_folder
 from tasks.data import TextSet
 from tasks.table import Task
 from tasks.training import Data, Job
@@ -21,6 +23,8 @@ from tasks.training import Data, Job
 # The results that Google's run_classifier writes, in its order; the others follow.
 _ORIGINAL_KEYS = ("eval_accuracy", "eval_loss", "global_step", "loss")
 
+# What transformers calls a label that it has no name for.
+_ANY_LABEL = re.compile(r"LABEL_\d+")
 # What stands for a label in predict.txt.
 NAME, INDEX = LABEL_FORMS = ("name", "index")
 
@@ -90,10 +94,12 @@ def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
     if not checkpoint:
         raise UserError(f"--output_dir={output_dir} has no trained model; train one "
                         "(--do_train), or give one as --init_checkpoint")
-    if "output_weights" not in checkpoint.shapes:
-        raise UserError(f"--init_checkpoint={checkpoint.path} has no classification layer "
-                        "(output_weights): it is not fine-tuned; train it first (--do_train), or "
-                        "give a fine-tuned one")
+    flag = "--init_checkpoint" if checkpoint is given else "--output_dir"
+    model_files.require_classifier(checkpoint, flag)
+    model_files.check_outputs(checkpoint, job.task.kind.num_outputs, flag)
+    known = model_folder.labels_beside(checkpoint)
+    if known and any(not _ANY_LABEL.fullmatch(label) for label in known.labels):
+        model_folder.check_labels(known, job.task.kind, checkpoint.path, flag)
     return checkpoint
 
 

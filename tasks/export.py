@@ -51,7 +51,7 @@ def check_flags(values: flags.FlagValues) -> None:
     if values.do_export:
         export_folder(settings.required(values, "output_dir"))
         if not values.do_train:
-            model_folder.checkpoint_of(values.output_dir)
+            model_folder.load(values.output_dir)
 
 
 def export_folder(output_dir: str) -> str:

@@ -5,19 +5,20 @@ and the settings of tokenization), `vocab.txt` and `bert_config.json`.
 """
 
 import os
-import shutil
-from typing import NamedTuple, Optional, Tuple
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
-from encoder import label_config
-from encoder.config import load_config
-from encoder.encoding import Encoding, load_encoding
-from engine import checkpoints, files, saved_model
+from encoder import label_config, model_files, vocabulary
+from encoder.encoding import Encoding
+from engine import checkpoints, files
 from engine.errors import UserError
 from modeling import BertConfig
 from tasks import label_types
 from tasks.data import TrainingSet
 
-FILES = _TASK, _VOCAB, _CONFIG = label_config.FILE, "vocab.txt", "bert_config.json"
+FILES = _TASK, _VOCAB, _CONFIG = label_config.FILE, vocabulary.FILE, model_files.CONFIG
+
+# What a label is, and whether a text has a second one.
+Labels = Tuple[label_types.Kind, bool]
 
 
 class TrainedModel(NamedTuple):
@@ -31,43 +32,44 @@ class TrainedModel(NamedTuple):
 def save(output_dir: str, training_set: TrainingSet, config: BertConfig,
          encoding: Encoding) -> None:
     """Writes the description of a model into its directory, before it is trained on this set."""
-    save_encoder(output_dir, config, encoding)
+    write(output_dir, (training_set.kind, training_set.has_pairs), config, encoding)
+
+
+def write(output_dir: str, labels: Labels, config: BertConfig, encoding: Encoding) -> None:
+    """Writes the description of a classifier beside its checkpoints."""
+    kind, takes_pairs = labels
+    model_files.save(output_dir, config, encoding.vocab_file, encoding.do_lower_case)
     files.write_json(os.path.join(output_dir, _TASK), {
-        **label_types.to_json(training_set.kind),
-        "takes_pairs": training_set.has_pairs,
+        **label_types.to_json(kind),
+        "takes_pairs": takes_pairs,
         "do_lower_case": encoding.do_lower_case,
         "max_seq_length": encoding.max_seq_length})
 
 
-def save_encoder(output_dir: str, config: BertConfig, encoding: Encoding) -> None:
-    """Writes `vocab.txt` and `bert_config.json`, which describe any model."""
-    with files.atomic_path(os.path.join(output_dir, _VOCAB)) as temporary:
-        shutil.copyfile(encoding.vocab_file, temporary)
-    files.write_text(os.path.join(output_dir, _CONFIG), config.to_json_string())
-
-
-def load(model_dir: str, flag: str = "--output_dir") -> TrainedModel:
+def load(model_dir: str, flag: str = "--output_dir",
+         labels: Optional[Labels] = None) -> TrainedModel:
     """Reads what `save` wrote.
 
     Args:
-        model_dir: the output directory of a training, or an export.
+        model_dir: the output directory of a training, an export, or a converted classifier.
         flag: the flag that `model_dir` comes from, for error messages.
+        labels: those of the task, for a classifier whose folder does not say them.
 
     Raises:
-        UserError: the description is missing.
+        UserError: the description is missing, or does not fit the checkpoint.
     """
-    is_export = saved_model.is_there(model_dir)
-    folder = os.path.join(model_dir, saved_model.ASSETS) if is_export else model_dir
-    path = os.path.join(folder, _TASK)
-    if not os.path.exists(path):
-        raise UserError(f"{folder} holds no {_TASK}: {flag} must be the output directory of a "
-                        "training, an export, or a converted classifier")
-    values = files.read_json(path, "the model's description")
-    config = load_config(os.path.join(folder, _CONFIG))
-    encoding = load_encoding(
-        os.path.join(folder, _VOCAB), do_lower_case=values["do_lower_case"],
-        max_seq_length=values["max_seq_length"], vocab_size=config.vocab_size)
-    return TrainedModel(label_types.from_json(values), values["takes_pairs"], config, encoding)
+    model = model_files.open_model(model_dir, flag, model_files.CLASSIFIER)
+    description = model.description()
+    if description:
+        kind, takes_pairs = _labels(description)
+        encoding = model.encoding(description["max_seq_length"])
+    elif labels:
+        kind, takes_pairs = labels
+        encoding = model.encoding(model.config().max_position_embeddings)
+    else:
+        raise model_files.unknown_labels(model)
+    model_files.check_outputs(model.checkpoint, kind.num_outputs, flag)
+    return TrainedModel(kind, takes_pairs, model.config(), encoding)
 
 
 def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Checkpoint:
@@ -77,20 +79,35 @@ def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Che
         flag: the flag that `model_dir` comes from, for error messages.
 
     Raises:
-        UserError: there is no checkpoint.
+        UserError: there is no checkpoint of a classifier.
     """
-    if saved_model.is_there(model_dir):
-        return saved_model.open_variables(model_dir)
-    checkpoint = checkpoints.best(model_dir)
-    if not checkpoint:
-        raise UserError(f"{flag}={model_dir} holds no checkpoint: the model is not trained")
-    return checkpoint
+    return model_files.open_model(model_dir, flag, model_files.CLASSIFIER).checkpoint
 
 
-def saved_labels(directory: str) -> Optional[Tuple[label_types.Kind, bool]]:
+def saved_labels(directory: str) -> Optional[Labels]:
     """The labels of a trained model and whether it takes pairs; None if there is no model."""
-    path = os.path.join(directory, _TASK)
-    if not os.path.exists(path) or not checkpoints.latest(directory):
+    if not checkpoints.latest(directory):
         return None
-    values = files.read_json(path, "the model's description")
-    return label_types.from_json(values), values["takes_pairs"]
+    description = label_config.read(directory)
+    return _labels(description) if description else None
+
+
+def labels_beside(checkpoint: checkpoints.Checkpoint) -> Optional[label_types.Kind]:
+    """The labels that the folder of a checkpoint says; None if it does not."""
+    description = label_config.read(model_files.folder_of(checkpoint.path))
+    return label_types.from_json(description) if description else None
+
+
+def check_labels(kind: label_types.Kind, task_kind: label_types.Kind, path: str, flag: str) -> None:
+    """Raises a UserError if a classifier in `path` predicts other labels than the task's."""
+    if (kind.name, kind.labels) != (task_kind.name, task_kind.labels):
+        raise UserError(f"{flag}={path} predicts {_brief(kind)}, and the task has "
+                        f"{_brief(task_kind)}; they must be of the same task")
+
+
+def _brief(kind: label_types.Kind) -> str:
+    return f"the labels {', '.join(kind.labels[:20])}" if kind.labels else "numbers"
+
+
+def _labels(description: Mapping[str, Any]) -> Labels:
+    return label_types.from_json(description), description["takes_pairs"]

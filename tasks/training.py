@@ -5,8 +5,9 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 
 from absl import flags
 
-from encoder import classifier, model_flags
+from encoder import classifier, model_files, model_flags
 from encoder.encoding import Encoding
+from engine import checkpoints
 from engine.data.batches import Source
 from engine.devices import Devices
 from engine.model import Forward
@@ -63,6 +64,15 @@ class Data(NamedTuple):
     # Suffix of the results' names → set: "" for the set itself, "_mm" for MNLI's mismatched one.
     dev: Dict[str, TextSet]
     test: Dict[str, TextSet]
+
+
+def check_checkpoints(job: Job) -> None:
+    """Raises a UserError if a model to train on has a classification layer for other labels."""
+    resumed = checkpoints.latest(job.settings.output_dir)
+    checkpoint, flag = ((resumed, "--output_dir") if resumed else
+                        (job.settings.init_checkpoint, "--init_checkpoint"))
+    if checkpoint:
+        model_files.check_outputs(checkpoint, job.task.kind.num_outputs, flag)
 
 
 def load_data(job: Job, *, do_train: bool, do_eval: bool, do_predict: bool) -> Data:

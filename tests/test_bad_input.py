@@ -133,7 +133,9 @@ CASES = {
     "a checkpoint of another size": Case(
         config(hidden_size=32), ("bert_model.ckpt", "[33, 16]", "[33, 32]")),
     "a checkpoint with another number of labels": Case(
-        variables(output_weights=[3, 16]), ("bert_model.ckpt", "output_weights", "[2, 16]")),
+        variables(bert__embeddings__word_embeddings=[33, 16], output_weights=[3, 16],
+                  output_bias=[3]),
+        ("--init_checkpoint", "bert_model.ckpt", "3 outputs", "labels need 2")),
     "evaluation of a model that is not fine-tuned": Case(
         flags_set(do_train=False), ("--init_checkpoint", "output_weights", "--do_train")),
     "evaluation of nothing": Case(
@@ -209,8 +211,11 @@ CASES = {
         ("--do_train", "--do_eval", "--do_predict", "--help")),
     "no task": Case(flags_set(task_name=None), ("--task_name",)),
     "no data directory": Case(flags_set(data_dir=None), ("--data_dir",)),
-    "no vocabulary file": Case(flags_set(vocab_file=None), ("--vocab_file",)),
-    "no config file": Case(flags_set(bert_config_file=None), ("--bert_config_file",)),
+    "no vocabulary file": Case(
+        in_turn(missing("vocab.txt"), flags_set(vocab_file=None)), ("--vocab_file",)),
+    "no config file": Case(
+        in_turn(missing("bert_config.json"), flags_set(bert_config_file=None)),
+        ("--bert_config_file",)),
     "no output directory": Case(flags_set(output_dir=None), ("--output_dir",)),
     "a misspelt flag": Case(flags_set(num_gpu=2), ("num_gpu", "num_gpus")),
     "a TPU": Case(flags_set(use_tpu=True), ("--use_tpu",)),

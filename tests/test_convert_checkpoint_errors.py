@@ -53,6 +53,10 @@ def set_tensors(change_tensors):
     return change
 
 
+def in_turn(*changes):
+    return lambda folder: [change(folder) for change in changes]
+
+
 def only_a_pickle(folder):
     os.rename(os.path.join(folder, "model.safetensors"), os.path.join(folder, "pytorch_model.bin"))
 
@@ -67,7 +71,15 @@ def only_a_pickle(folder):
     (truncate("config.json", 20), "not valid JSON"),
     (truncate("vocab.txt", 0), "vocab.txt is empty"),
     (write("vocab.txt", "x\n" * (VOCAB + 1)), "vocabulary .* 31 entries, .* vocab_size 30"),
-    (set_config(model_type="roberta"), "model_type is 'roberta'"),
+    (set_config(model_type="roberta"), "model_type is 'roberta': its vocabulary is not WordPiece"),
+    (set_config(model_type="albert"), "model_type is 'albert': its layers share their weights"),
+    (set_config(model_type="deberta-v2"), "'deberta-v2': its attention .* relative positions"),
+    (set_config(model_type="distilbert"), "'distilbert': it has neither segments nor a pooler"),
+    (set_config(model_type="electra"), "'electra': it has no pooler"),
+    (set_config(model_type="t5"), "model_type is 't5'; only BERT encoders"),
+    (set_config(model_type="ernie", use_task_id=True), "use_task_id is True"),
+    (in_turn(set_config(model_type=None), set_tensors(lambda tensors: tensors.update(
+        {"deberta.embeddings.x": np.zeros(1, np.float32)}))), "model_type is 'deberta'"),
     (set_config(position_embedding_type="relative_key"), "position_embedding_type"),
     (set_config(hidden_act="swish"), "hidden_act is 'swish'.*gelu_new"),
     (set_config(hidden_size=None), "hidden_size is None"),
@@ -116,10 +128,12 @@ def test_a_folder_with_something_in_it_is_never_written_into(bare_encoder, tmp_p
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ([], "one of --from_huggingface and --from_tensorflow"),
+    ([], "one of --from_huggingface, --from_tensorflow and --from_checkpoint"),
     (["--from_huggingface=x", "--from_tensorflow=x"], "one of"),
     (["--from_huggingface=x"], "--output_dir is not given"),
-    (["--from_huggingface=x", "--output_dir=y", "--vocab_file=z"], "go with --from_tensorflow"),
+    (["--from_huggingface=x", "--output_dir=y", "--vocab_file=z"],
+     "--vocab_file goes with --from_tensorflow and --from_checkpoint only"),
+    (["--from_tensorflow=x", "--output_dir=y", "--labels=z"], "goes with --from_checkpoint only"),
 ])
 def test_flags_that_make_no_sense_together_are_one_clear_line(arguments, message):
     values = convert.define_flags()

@@ -55,7 +55,7 @@ def of_the_teacher(**changes):
     (dict(student=None), ("--student is required",)),
     (dict(layer_map="1,2"), ("--layer_map=1,2", "1 numbers", "from 1 to 2")),
     (dict(layer_map="0"), ("--layer_map=0",)),
-    (dict(teacher="/no/where"), ("--teacher=/no/where", "not a trained classifier")),
+    (dict(teacher="/no/where"), ("--teacher=/no/where", "no checkpoint")),
     (dict(input_file="x.tfrecord"), ("--input_file", "--stage=general")),
     (dict(stage="general", task_name=None, data_dir=None), ("--input_file is required",)),
     (dict(stage=None), ("--stage is required",)),
@@ -94,9 +94,10 @@ def without_checkpoint(folder, teacher):
 
 @pytest.mark.parametrize("prepare, changes, parts", [
     (None, dict(models=None), ("--models is required",)),
-    (None, dict(models="/no/where"), ("/no/where", "--models must be")),
+    (None, dict(models="/no/where"), ("--models=/no/where", "no checkpoint")),
     (without_checkpoint, {}, ("--models=", "model holds no checkpoint")),
-    (None, dict(models="{teacher}", task_name="mnli"), ("classifier for another task",)),
+    (None, dict(models="{teacher}", task_name="mnli"),
+     ("predicts the labels 0, 1", "of the same task")),
     (None, dict(test_file="test.tsv"), ("--test_file", "give --dev_file")),
 ])
 def test_what_cannot_be_compared_is_answered_in_one_line(

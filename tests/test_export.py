@@ -308,7 +308,7 @@ def finished(exported, tmp_path):
 
 def test_a_model_that_is_not_trained_is_not_exported(tmp_path, capsys):
     assert_refused(capsys, {"do_export": True, "output_dir": tmp_path}, str(tmp_path),
-                   "not trained")
+                   "no trained model")
     assert os.listdir(str(tmp_path)) == []
     assert_refused(capsys, {"do_export": True}, "--output_dir is required")
 

@@ -119,4 +119,4 @@ def test_a_line_each_is_a_text_each_whatever_word_the_first_one_is(trained, tmp_
 def test_a_directory_without_a_trained_model_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         predict_here(tmp_path)
-    assert "holds no task.json" in capsys.readouterr().err
+    assert "holds no checkpoint, so it is no trained model" in capsys.readouterr().err

@@ -149,7 +149,8 @@ def damaged(path):
     (dict(input_file="{}/cut.tfrecord"), ("cut.tfrecord", "damaged")),
     (dict(input_file="{}/other.tfrecord"), ("other.tfrecord", "word_starts")),
     (dict(input_file="{}/train.tfrecord,{}/bare"), ("bare", "to be drawn")),
-    (dict(input_file="{}/bare"), ("--vocab_file", "bare")),
+    (dict(input_file="{}/bare", bert_config_file="{}/alone.json", init_checkpoint=None),
+     ("--vocab_file", "bare")),
     (dict(input_file="{}/bare", vocab_file="{}/text.txt"), ("--vocab_file", "text.txt", "bare")),
     (dict(vocab_file="{}/text.txt"), ("--vocab_file", "text.txt", "train.tfrecord")),
     (dict(max_seq_length=32), ("train.tfrecord", f"--max_seq_length={LENGTH}", "32")),
@@ -173,6 +174,7 @@ def test_bad_input_is_one_line_that_names_it_and_exit_status_2(
                                                        "masked_lm_weights"])
     write_unmasked(tmp_path / "bare", tiny_model, 9)
     shutil.copy(str(tmp_path / "bare.json"), str(tmp_path / "train.tfrecord.json"))
+    (tmp_path / "alone.json").write_text(tiny_model.config().to_json_string())
     (tmp_path / "small.json").write_text(tiny_model.config(vocab_size=20).to_json_string())
     changes = {name: value.replace("{}", str(tmp_path)) if isinstance(value, str) else value
                for name, value in changes.items()}

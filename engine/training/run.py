@@ -51,6 +51,8 @@ def train(run: Run) -> None:
     if not run_record.check_training(
             output_dir, record, num_train_steps=schedule.num_train_steps,
             allow_batch_change=settings.training.allow_batch_change):
+        if not run_record.load(output_dir):  # another program's: its folder becomes one of ours
+            run.save_description()
         _evaluate_newest(evaluations, output_dir)
         return
     if evaluations and evaluations.should_stop_early():

@@ -1,0 +1,146 @@
+"""A model folder: what every command that makes a model writes, and every one that reads one takes.
+
+It holds `bert_config.json`, `vocab.txt`, the casing (`tokenizer_config.json`) and a checkpoint; a
+classifier also `task.json` (see `label_config`). What a command needs of a model is decided here,
+from the files and the names of the variables alone, before any graph is built.
+"""
+
+import os
+import shutil
+from typing import Any, Dict, NamedTuple, Optional
+
+import modeling
+from encoder import huggingface, label_config, vocabulary
+from encoder.config import load_config
+from encoder.encoding import Encoding, load_encoding
+from encoder.pretraining_heads import require_masked_lm_head
+from engine import checkpoints, files, saved_model
+from engine.errors import UserError
+
+CONFIG = "bert_config.json"
+
+# What commands need: any BERT; one that predicts words; one that is fine-tuned, its labels known
+# from the task; one that is fine-tuned and knows its labels itself.
+ENCODER, MASKED_LM, CLASSIFIER, LABELS = NEEDS = ("encoder", "masked-LM", "classifier", "labels")
+
+_EMBEDDINGS = "bert/embeddings/word_embeddings"
+_HEAD = ("output_weights", "output_bias")
+
+
+class ModelFiles(NamedTuple):
+    """A model and where its files are. Made by `open_model`."""
+    path: str  # as the user gave it
+    flag: str  # that gave it
+    folder: str  # of all files but the checkpoint's
+    checkpoint: checkpoints.Checkpoint
+
+    def file(self, name: str) -> str:
+        """The path of a file of the folder; raises a UserError if it is not there."""
+        path = os.path.join(self.folder, name)
+        if not os.path.exists(path):
+            raise UserError(f"{self.flag}={self.path}: {self.folder} holds no {name}; copy there "
+                            "that of the model that it was trained from")
+        return path
+
+    def config(self) -> modeling.BertConfig:
+        """The content of `bert_config.json`."""
+        return load_config(self.file(CONFIG))
+
+    def encoding(self, max_seq_length: int) -> Encoding:
+        """The vocabulary with its casing, checked against the config."""
+        return load_encoding(
+            self.file(vocabulary.FILE), do_lower_case=vocabulary.is_lower_cased(self.folder),
+            max_seq_length=max_seq_length, vocab_size=self.config().vocab_size)
+
+    def description(self) -> Optional[Dict[str, Any]]:
+        """The content of `task.json`; None if there is none."""
+        return label_config.read(self.folder)
+
+
+def open_model(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
+    """Opens a model folder, an export, or the prefix of a checkpoint.
+
+    Args:
+        path: a folder stands for its best, its newest or its only checkpoint.
+        flag: the flag that gives it, for messages.
+        needs: what the command needs of the model, one of NEEDS.
+
+    Raises:
+        UserError: there is no such model, or it is not what the command needs.
+    """
+    if os.path.exists(os.path.join(path, huggingface.CONFIG)) and not _is_tensorflows(path):
+        raise UserError(f"{flag}={path} is a Hugging Face folder: python -m encoder.convert "
+                        f"--from_huggingface={path} --output_dir=... makes a model folder of it")
+    checkpoint = checkpoints.open_checkpoint(path, flag)
+    model = ModelFiles(path, flag, folder_of(checkpoint.path), checkpoint)
+    _check(model, needs)
+    return model
+
+
+def _is_tensorflows(folder: str) -> bool:
+    return any(name in (CONFIG, saved_model.GRAPH_FILE) or name.endswith(".index")
+               for name in os.listdir(folder))
+
+
+def folder_of(path: str) -> str:
+    """Where the files of a model are: of a folder, an export, or the prefix of a checkpoint."""
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    if os.path.basename(folder) == saved_model.VARIABLES:
+        folder = os.path.dirname(folder)
+    if saved_model.is_there(folder):
+        return os.path.join(folder, saved_model.ASSETS)
+    return folder
+
+
+def _check(model: ModelFiles, needs: str) -> None:
+    if needs == MASKED_LM:
+        require_masked_lm_head(model.checkpoint)
+    if needs in (CLASSIFIER, LABELS):
+        require_classifier(model.checkpoint, model.flag)
+    if needs == LABELS and not model.description():
+        raise unknown_labels(model)
+    if _EMBEDDINGS not in model.checkpoint.shapes:
+        examples = ", ".join(model.checkpoint.parameters()[:3])
+        raise UserError(f"{model.flag}={model.checkpoint.path} is not a BERT: it has none of the "
+                        f"model's variables, such as {_EMBEDDINGS}; it has {examples} ...")
+
+
+def require_classifier(checkpoint: checkpoints.Checkpoint, flag: str) -> None:
+    """Raises a UserError if a checkpoint has no classification layer."""
+    if any(name not in checkpoint.shapes for name in _HEAD):
+        raise UserError(f"{flag}={checkpoint.path} has no classification layer (output_weights): "
+                        "it is not fine-tuned; train it first (--do_train), or give a fine-tuned "
+                        "one")
+
+
+def check_outputs(checkpoint: checkpoints.Checkpoint, num_outputs: int, flag: str) -> None:
+    """Raises a UserError if a checkpoint has a classification layer with other outputs."""
+    held = checkpoint.shapes.get(_HEAD[1])
+    if held not in (None, [num_outputs]):
+        raise UserError(f"{flag}={checkpoint.path} is a classifier with {held[0]} outputs, and the "
+                        f"task's labels need {num_outputs}: they must be of the same task")
+
+
+def unknown_labels(model: ModelFiles) -> UserError:
+    """The error for a classifier that other code has fine-tuned."""
+    return UserError(
+        f"{model.flag}={model.path}: {model.folder} holds no {label_config.FILE}, so that the "
+        f"labels of this classifier are not known: python -m encoder.convert --from_checkpoint="
+        f"{model.path} --labels=... --output_dir=... makes a model folder of it")
+
+
+def save(folder: str, config: modeling.BertConfig, vocab_file: Optional[str],
+         do_lower_case: bool) -> None:
+    """Writes the files that describe any model, beside its checkpoints.
+
+    Args:
+        vocab_file: None if the vocabulary is not known.
+    """
+    files.write_text(os.path.join(folder, CONFIG), config.to_json_string())
+    if not vocab_file:
+        return
+    target = os.path.join(folder, vocabulary.FILE)
+    if not (os.path.exists(target) and os.path.samefile(vocab_file, target)):
+        with files.atomic_path(target) as temporary:
+            shutil.copyfile(vocab_file, temporary)
+    vocabulary.write_casing(folder, do_lower_case)

@@ -1,0 +1,207 @@
+"""Models from elsewhere become model folders: of BERT's relatives, shards, other code's trainings."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from commands import run_here
+from conftest import checkpoint_values
+from encoder import convert, model_files
+from encoder.convert import (
+    convert_from_checkpoint, convert_from_huggingface, convert_from_tensorflow)
+from engine import checkpoints
+from engine.errors import UserError
+from huggingface_folders import (
+    ENCODER, HEADS, HIDDEN, POOLER, prefixed, random_tensors, write_huggingface)
+from test_convert_classifier import classifier_tensors, config_entries
+
+
+def values_in(folder):
+    return checkpoint_values(os.path.join(folder, "bert_model.ckpt"))
+
+
+def assert_same(expected, actual):
+    assert sorted(expected) == sorted(actual)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(value, actual[name], err_msg=name)
+
+
+def description_in(folder):
+    with open(os.path.join(folder, "task.json")) as file:
+        return json.load(file)
+
+
+@pytest.fixture
+def classifier(tmp_path):
+    """A Hugging Face classifier with three labels, and its model folder."""
+    source = write_huggingface(tmp_path / "source", classifier_tensors(3),
+                               config=config_entries("classes"))
+    convert_from_huggingface(source, str(tmp_path / "ours"))
+    return source, str(tmp_path / "ours")
+
+
+# --- Hugging Face ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["bert", "ernie"])
+def test_a_relative_of_bert_s_shape_is_the_same_model(tmp_path, family):
+    """RoBERTa-wwm and MacBERT are of the type bert, with all heads; ERNIE names the encoder."""
+    tensors = prefixed(random_tensors({**ENCODER, **POOLER, **HEADS}))
+    expected = convert_from_huggingface(
+        write_huggingface(tmp_path / "bert", tensors), str(tmp_path / "expected"))
+    renamed = {name.replace("bert.", f"{family}.", 1): value for name, value in tensors.items()}
+    renamed[f"{family}.embeddings.position_ids"] = np.arange(16)[None]
+    source = write_huggingface(tmp_path / "source", renamed, config={
+        "model_type": family, "architectures": [f"{family.title()}ForMaskedLM"],
+        **({"use_task_id": False, "task_type_vocab_size": 3} if family == "ernie" else {})})
+    conversion = convert_from_huggingface(source, str(tmp_path / "out"))
+    assert conversion.warnings == expected.warnings == []
+    assert_same(values_in(tmp_path / "expected"), values_in(tmp_path / "out"))
+
+
+def test_weights_in_shards_are_put_together(classifier, tmp_path):
+    source, ours = classifier
+    path = os.path.join(source, "model.safetensors")
+    tensors = load_file(path)
+    os.remove(path)
+    names, files = sorted(tensors), ("a.safetensors", "b.safetensors")
+    parts = dict(zip(files, (names[::2], names[1::2])))
+    for file, part in parts.items():
+        save_file({name: tensors[name] for name in part}, os.path.join(source, file))
+    index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
+    (tmp_path / "source" / "model.safetensors.index.json").write_text(json.dumps(index))
+    convert_from_huggingface(source, str(tmp_path / "again"))
+    assert_same(values_in(ours), values_in(tmp_path / "again"))
+    os.remove(os.path.join(source, "b.safetensors"))
+    with pytest.raises(UserError, match="weights that .*index.json names: .*b.safetensors"):
+        convert_from_huggingface(source, str(tmp_path / "out"))
+    for damaged in ({}, {"weight_map": {"x": "../a.safetensors"}}):
+        (tmp_path / "source" / "model.safetensors.index.json").write_text(json.dumps(damaged))
+        with pytest.raises(UserError, match="index.json has no weight_map"):
+            convert_from_huggingface(source, str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("scope", ["classifier", "score", "classifier.out_proj"])
+@pytest.mark.parametrize("architectures", [None, ["SentimentModel"],
+                                           ["BertForSequenceClassification"]])
+def test_a_head_is_found_whatever_its_name_and_the_model_s(
+        classifier, tmp_path, scope, architectures):
+    _, ours = classifier
+    tensors = {name.replace("classifier", scope): value
+               for name, value in classifier_tensors(3).items()}
+    source = write_huggingface(tmp_path / "other", tensors, config={
+        **config_entries("classes"), "architectures": architectures})
+    convert_from_huggingface(source, str(tmp_path / "out"))
+    assert_same(values_in(ours), values_in(tmp_path / "out"))
+    assert description_in(ours) == description_in(tmp_path / "out")
+
+
+def test_a_head_without_a_bias_or_names_for_its_labels_is_complete(tmp_path):
+    tensors = {name.replace("classifier", "score"): value
+               for name, value in classifier_tensors(4).items() if name != "classifier.bias"}
+    convert_from_huggingface(write_huggingface(tmp_path / "source", tensors), str(tmp_path / "out"))
+    np.testing.assert_array_equal(values_in(tmp_path / "out")["output_bias"], np.zeros(4))
+    assert description_in(tmp_path / "out")["labels"] == [f"LABEL_{i}" for i in range(4)]
+
+
+@pytest.mark.parametrize("change", [
+    {"classifier.dense.weight": (HIDDEN, HIDDEN), "classifier.dense.bias": (HIDDEN,)},
+    {"norm.weight": (HIDDEN,)}, {"bert.pooler.dense.weight": None, "bert.pooler.dense.bias": None},
+    {"classifier.weight": None, "classifier.bias": None}])
+def test_a_head_that_is_not_one_linear_layer_is_refused_by_name(tmp_path, change):
+    tensors = classifier_tensors(3)
+    for name, shape in change.items():
+        if shape:
+            tensors[name] = np.zeros(shape, np.float32)
+        else:
+            del tensors[name]
+    source = write_huggingface(tmp_path / "source", tensors, config=config_entries("classes"))
+    head = "none" if "classifier.weight" in change else "classifier"
+    with pytest.raises(UserError, match=rf"head \({head}.*\) is not one linear layer .*BertModel"):
+        convert_from_huggingface(source, str(tmp_path / "out"))
+
+
+# --- Other code's trainings --------------------------------------------------------------
+
+
+@pytest.fixture
+def foreign(classifier, tmp_path):
+    """A training's folder of other code: checkpoints with slots and a step, nothing else."""
+    _, ours = classifier
+    values = values_in(ours)
+    (tmp_path / "foreign").mkdir()
+    checkpoints.write_checkpoint(str(tmp_path / "foreign" / "model.ckpt-7"), {
+        **values, "global_step": np.int64(7),
+        **{f"{name}/adam_m": np.zeros_like(value) for name, value in values.items()}})
+    (tmp_path / "foreign" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    return str(tmp_path / "foreign")
+
+
+def test_a_classifier_of_other_code_becomes_one_of_ours_with_labels(
+        classifier, foreign, tmp_path, capsys):
+    _, ours = classifier
+    run_here(dict(from_checkpoint=foreign, labels="a,b,c", takes_pairs=True, max_seq_length=9,
+                  bert_config_file=f"{ours}/bert_config.json", vocab_file=f"{ours}/vocab.txt",
+                  do_lower_case=False, output_dir=tmp_path / "out"), convert)
+    assert "--do_lower_case=false" in capsys.readouterr().out
+    assert_same(values_in(ours), values_in(tmp_path / "out"))
+    assert description_in(tmp_path / "out") == {
+        "kind": "classes", "labels": ["a", "b", "c"], "label_separator": "", "takes_pairs": True,
+        "do_lower_case": False, "max_seq_length": 9}
+    assert model_files.open_model(str(tmp_path / "out"), "", model_files.LABELS)
+
+
+@pytest.mark.parametrize("num_outputs, labels, kind, found", [
+    (1, [], None, ("regression", [], "")), (3, ["a", "b,", "c"], "multi_label",
+                                            ("multi_label", ["a", "b,", "c"], ";")),
+    (1, ["a"], None, ("classes", ["a"], ""))])
+def test_the_kind_of_its_labels_can_be_said(
+        classifier, foreign, tmp_path, num_outputs, labels, kind, found):
+    for name in ("bert_config.json", "vocab.txt"):
+        shutil.copy(os.path.join(classifier[1], name), foreign)
+    values = checkpoint_values(foreign)
+    checkpoints.write_checkpoint(os.path.join(foreign, "model.ckpt-7"), {
+        **values, "output_weights": values["output_weights"][:num_outputs],
+        "output_bias": values["output_bias"][:num_outputs]})
+    convert_from_checkpoint(foreign, labels, str(tmp_path / "out"), label_kind=kind)
+    description = description_in(tmp_path / "out")
+    assert tuple(description[name] for name in ("kind", "labels", "label_separator")) == found
+    assert (description["max_seq_length"], description["do_lower_case"]) == (16, True)
+
+
+@pytest.mark.parametrize("changes, message", [
+    (dict(labels=["a", "b"]), "--labels names 2 labels, and the classifier has 3 outputs"),
+    (dict(labels=[]), "--labels names 0 labels"),
+    (dict(labels=["a", "b", "a"]), "--labels has the same label twice: a, b, a"),
+    (dict(labels=["a", " ", "c"]), "--labels has an empty label"),
+    (dict(labels=[], label_kind="regression"), "a regression has one output"),
+    (dict(max_seq_length=17), "--max_seq_length=17: the model has only 16 positions"),
+    (dict(bert_config_file=None), "foreign holds no bert_config.json; copy there"),
+    (dict(vocab_file=None), "foreign holds no vocab.txt; copy there"),
+    (dict(vocab_file="/no/where.txt"), "where.txt: No such file"),
+    (dict(source="source"), "is a Hugging Face folder: python -m encoder.convert --from_hugg"),
+    (dict(source="nothing"), "nothing: there is no checkpoint"),
+])
+def test_what_does_not_fit_is_one_clear_line_and_nothing_is_written(
+        classifier, foreign, tmp_path, changes, message):
+    _, ours = classifier
+    arguments = dict(labels=["a", "b", "c"], bert_config_file=f"{ours}/bert_config.json",
+                     vocab_file=f"{ours}/vocab.txt")
+    source = str(tmp_path / changes.get("source", "foreign"))
+    arguments = {**arguments, **changes, "source": source, "output_dir": str(tmp_path / "out")}
+    with pytest.raises(UserError, match=message) as refused:
+        convert_from_checkpoint(**arguments)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_on_the_way_to_hugging_face_it_is_said_how_the_head_is_kept(classifier, foreign, tmp_path):
+    _, ours = classifier
+    conversion = convert_from_tensorflow(
+        foreign, str(tmp_path / "out"), bert_config_file=f"{ours}/bert_config.json",
+        vocab_file=f"{ours}/vocab.txt")
+    assert "--from_checkpoint and --labels" in " ".join(conversion.warnings)

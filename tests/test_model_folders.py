@@ -1,0 +1,137 @@
+"""What a model folder holds after pretraining, and what commands find in one."""
+
+import json
+import os
+import shutil
+import sys
+
+import pytest
+
+from commands import arguments, run_here
+from encoder import model_flags, model_files, vocabulary
+from engine import files
+from engine.errors import UserError
+from pretraining import run as pretraining, score
+from pretraining_files import LENGTH, PREDICTIONS, write_frozen
+from test_scripts import assert_one_error_line, bare_machine, run  # noqa: F401 (a fixture)
+
+
+@pytest.fixture
+def released(tiny_model, tmp_path):
+    """A folder of a released model, which a test may change."""
+    folder = tmp_path / "released"
+    shutil.copytree(os.path.dirname(tiny_model.vocab_file), str(folder))
+    return folder
+
+
+@pytest.fixture
+def flags(released, tmp_path):
+    """The flags of Google's run_pretraining.py, as people give them."""
+    return dict(
+        input_file=write_frozen(tmp_path / "examples.tfrecord", 24), do_train=True,
+        bert_config_file=released / "bert_config.json", num_cpu_replicas=1,
+        output_dir=tmp_path / "out", max_seq_length=LENGTH, train_batch_size=8,
+        max_predictions_per_seq=PREDICTIONS, num_train_steps=1, num_warmup_steps=0)
+
+
+def values_of(module, given):
+    values = module.define_flags()
+    values(["command", *arguments(given)])
+    return values
+
+
+def vocabulary_of(flags):
+    values = values_of(pretraining, flags)
+    return pretraining._vocabulary(values, model_flags.load_config_of_flags(values))
+
+
+def write_origin(flags, vocab_file, do_lower_case):
+    """What `create_data` writes beside its examples."""
+    with open(f"{flags['input_file']}.json", "w") as file:
+        json.dump({"vocab_sha256": files.hash_of_file(str(vocab_file)),
+                   "do_lower_case": do_lower_case}, file)
+
+
+def test_pretraining_without_a_vocabulary_says_so_loudly_and_leaves_the_config(
+        flags, released, capsys):
+    os.remove(str(released / "vocab.txt"))
+    run_here(flags, pretraining)
+    warning, = [line for line in capsys.readouterr().err.splitlines() if "vocab.txt" in line]
+    assert "WARNING" in warning and "--output_dir gets no vocab.txt" in warning
+    assert "give --vocab_file" in warning
+    names = os.listdir(str(flags["output_dir"]))
+    assert "bert_config.json" in names and "vocab.txt" not in names
+
+
+def test_the_vocabulary_is_the_examples_and_so_is_its_casing(flags, released, tmp_path, capsys):
+    vocab_file = str(released / "vocab.txt")
+    assert vocabulary_of(flags) == (vocab_file, True)
+    write_origin(flags, vocab_file, False)
+    assert vocabulary_of(flags) == (vocab_file, False)
+    (tmp_path / "other.txt").write_text("other\n")
+    write_origin(flags, tmp_path / "other.txt", True)
+    assert vocabulary_of(flags) is None
+    assert "is not the one that" in capsys.readouterr().err
+    with pytest.raises(UserError, match="released/vocab.txt is not the one that"):
+        vocabulary_of(dict(flags, vocab_file=vocab_file))
+    assert vocabulary_of(dict(flags, vocab_file=tmp_path / "other.txt")).do_lower_case
+
+
+def test_a_vocabulary_too_large_for_the_model_is_not_taken(flags, released):
+    with open(str(released / "vocab.txt"), "a") as file:
+        file.write("more\n")
+    assert vocabulary_of(flags) is None
+
+
+def test_the_model_to_start_from_brings_its_config_vocabulary_and_casing(released, capsys):
+    given = dict(init_checkpoint=released, max_seq_length=16)
+
+    def loaded(**more):
+        return model_flags.load_model(values_of(score, {**given, **more}))
+
+    config, encoding = loaded()
+    assert config.hidden_size == 16 and encoding.do_lower_case  # as Google's code has it
+    vocabulary.write_casing(str(released), False)
+    assert not loaded()[1].do_lower_case
+    assert "--do_lower_case=false" in capsys.readouterr().err
+    assert loaded(do_lower_case=True)[1].do_lower_case
+    assert "the model's folder says false" in capsys.readouterr().err
+    os.remove(str(released / "vocab.txt"))
+    with pytest.raises(UserError, match="--vocab_file is required"):
+        loaded()
+
+
+def test_a_checkpoint_that_is_no_bert_or_several_are_one_clear_line(released):
+    for name in os.listdir(str(released)):
+        if name.startswith("bert_model.ckpt"):
+            shutil.copy(str(released / name), str(released / name.replace("bert", "other")))
+    with pytest.raises(UserError, match="holds 2 checkpoints: give the prefix of one"):
+        model_files.open_model(str(released), "--init_checkpoint")
+    with pytest.raises(UserError, match="holds no checkpoint, so it is no trained model"):
+        model_files.open_model(str(released.parent), "--init_checkpoint")
+
+
+@pytest.mark.parametrize("is_export", [False, True])
+def test_a_recipe_takes_any_model_folder(
+        tiny_classifier, bare_machine, tmp_path, is_export):  # noqa: F811
+    folder = tmp_path / "model"
+    if is_export:
+        for name in ("vocab.txt", "bert_config.json", "task.json"):
+            os.makedirs(str(folder / "assets.extra"), exist_ok=True)
+            shutil.copy(str(tiny_classifier / name), str(folder / "assets.extra"))
+        (folder / "saved_model.pb").write_text("")
+    else:
+        shutil.copytree(str(tiny_classifier), str(folder))
+    result = run(bare_machine, "source scripts/environment.sh; source scripts/inputs.sh; "
+                 "work=$HOME; use_environment; check_inputs; find_model; "
+                 "echo $model $vocab_file $lower_case", MODEL=str(folder),
+                 PYTHON=sys.executable)
+    inside = folder / "assets.extra" if is_export else folder
+    assert result.stdout.splitlines()[-1] == f"{folder} {inside}/vocab.txt true", result.stderr
+
+
+def test_a_recipe_says_that_a_model_lacks_its_vocabulary(released, bare_machine):  # noqa: F811
+    os.remove(str(released / "vocab.txt"))
+    result = run(bare_machine, "source scripts/environment.sh; source scripts/inputs.sh; "
+                 "work=$HOME; find_model", MODEL=str(released))
+    assert_one_error_line(result, "holds no vocab.txt")

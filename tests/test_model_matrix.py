@@ -1,0 +1,334 @@
+"""Every command that writes a model × every command that takes one: a result, or one line why not.
+
+The models are made by the commands from one another, so that making them already runs a part of
+the pairs; the other pairs are decided as the commands decide them, without building a model.
+"""
+
+import os
+import shutil
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import modeling
+import run_classifier
+from commands import run_here
+from conftest import sentences, write_cola
+from distillation import compare, run as distillation, teacher
+from encoder import convert, huggingface, model_files, vocabulary
+from encoder.model_files import CLASSIFIER, ENCODER, MASKED_LM
+from engine import files
+from engine.errors import UserError
+from pretraining import create_vocab, run as pretraining, score
+from pretraining_files import LENGTH, PREDICTIONS, write_frozen
+from rewriting import data, rewrite, run as rewriting
+from rewriting.slot_files import SlotExample
+from tasks import export, model_folder, predict
+from tasks.table import TASKS
+from test_rewriting_pairs import write_slots
+
+# --- Who writes, who takes ---------------------------------------------------------------
+
+# Writer → what its model is.
+WRITERS = {
+    "Google's release, without heads": "encoder",
+    "pretraining.run": "pretrained",
+    "pretraining.create_vocab --extend_vocab": "pretrained",
+    "distillation.run --stage=general": "encoder",
+    "distillation.run --stage=intermediate": "encoder",
+    "distillation.run --stage=prediction": "classifier",
+    "run_classifier --do_train": "classifier",
+    "run_classifier --do_export": "export",
+    "Google's run_classifier": "foreign",
+    "rewriting.run": "scorer",
+    "encoder.convert --from_tensorflow": "huggingface",
+    "encoder.convert --from_huggingface": "classifier",
+    "encoder.convert --from_checkpoint": "classifier",
+}
+COLA = TASKS["cola"].kind
+
+
+def opens(flag, needs):
+    return lambda path: model_files.open_model(path, flag, needs)
+
+
+def exports(path):
+    export.export_folder(path)
+    model_folder.load(path, labels=(COLA, False))
+
+
+def teaches(path):
+    model_folder.check_labels(teacher.load(path, (COLA, False)).kind, COLA, path, "--teacher")
+
+
+def compares(path):
+    model_folder.check_labels(model_folder.load(path, "--models").kind, COLA, path, "--models")
+
+
+def evaluates(kind):
+    def check(path):
+        model = model_files.open_model(path, "--init_checkpoint", CLASSIFIER)
+        known = model_folder.labels_beside(model.checkpoint)
+        model_folder.check_labels(known or kind, kind, path, "--init_checkpoint")
+    return check
+
+
+def rewrites(path):
+    values = rewrite.define_flags()
+    values(["rewrite", f"--output_dir={path}"])
+    rewrite._model(values)
+
+
+def comes_from_transformers(path):
+    files.read_json(os.path.join(path, huggingface.CONFIG), "Hugging Face configuration")
+
+
+# Taker → how it decides; what it refuses, each with a part of the line.
+NO_LAYER, NO_HEAD = "no classification layer", "no masked-LM head"
+NOT_TRAINED = dict(encoder=NO_LAYER, pretrained=NO_LAYER)
+NO_WORDS = dict(encoder=NO_HEAD, classifier=NO_HEAD, export=NO_HEAD, foreign=NO_HEAD,
+                scorer=NO_HEAD)
+OTHER_LABELS, UNKNOWN = "the same task", "--from_checkpoint="
+TAKERS = {
+    "run_classifier --do_train": (opens("--init_checkpoint", ENCODER), {}),
+    "run_classifier --do_eval": (
+        evaluates(COLA), dict(NOT_TRAINED, scorer=OTHER_LABELS)),
+    "run_classifier --do_export --task_name": (exports, dict(NOT_TRAINED, export="is an export")),
+    "tasks.predict": (model_folder.load, dict(NOT_TRAINED, foreign=UNKNOWN)),
+    "distillation.compare": (compares, dict(NOT_TRAINED, foreign=UNKNOWN, scorer=OTHER_LABELS)),
+    "distillation.run --teacher": (teaches, dict(NOT_TRAINED, scorer=OTHER_LABELS)),
+    "distillation.run --stage=general --teacher": (
+        lambda path: teacher.load_encoder(path, LENGTH), {}),
+    "distillation.run --student": (opens("--student", ENCODER), {}),
+    "pretraining.run --do_train": (opens("--init_checkpoint", ENCODER), {}),
+    "pretraining.run --do_eval": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
+    "pretraining.score": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
+    "pretraining.create_vocab --extend_vocab": (opens("--init_checkpoint", ENCODER), {}),
+    "augmentation.run": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
+    "rewriting.run --do_train": (opens("--init_checkpoint", ENCODER), {}),
+    "rewriting.run --do_eval": (evaluates(data.KIND), dict(
+        NOT_TRAINED, classifier=OTHER_LABELS, export=OTHER_LABELS)),
+    "rewriting.rewrite": (rewrites, dict(
+        NOT_TRAINED, classifier="another kind of classifier", export="another kind of classifier",
+        foreign=UNKNOWN)),
+    "rewriting.baselines": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
+    "encoder.convert --from_tensorflow": (opens("--from_tensorflow", ENCODER), {}),
+    "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), NOT_TRAINED),
+    "encoder.convert --from_huggingface": (comes_from_transformers, dict.fromkeys(set(WRITERS.values()), "config.json: No such file")),
+}
+
+
+def refusal(taker, writer):
+    """A part of the line with which the taker refuses the writer's model; None if it takes it."""
+    kind = WRITERS[writer]
+    if kind == "huggingface":
+        return None if taker.endswith("--from_huggingface") else "is a Hugging Face folder"
+    return TAKERS[taker][1].get(kind)
+
+
+# --- The models --------------------------------------------------------------------------
+
+
+class Made(NamedTuple):
+    """The models, and the pairs that were run to make them."""
+    at: dict  # writer → folder
+    pairs: list  # (writer, taker)
+    flags: dict  # of trainings
+
+
+@pytest.fixture(scope="module")
+def made(tiny_model, tiny_classifier, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    examples = write_frozen(folder / "examples.tfrecord", 24)
+    write_slots(folder / "train.jsonl", [
+        SlotExample("the cat ", f" the {word}.", ("sees", "likes", "old"), 1) for word in (
+            "dog", "bird", "tree", "house")])
+    train = dict(do_train=True, num_cpu_replicas=1, train_batch_size=8, max_seq_length=LENGTH,
+                 learning_rate=1e-3)
+    cola = dict(train, task_name="cola", data_dir=write_cola(folder / "cola", train=16, dev=9),
+                num_train_epochs=1, store_dir=folder / "store")
+    at = {"Google's release, without heads": os.path.dirname(tiny_model.vocab_file)}
+    pairs = []
+
+    def run(writer, module, takes, **flags):
+        """Runs a command that writes a model; `takes` maps its flags to the models they name."""
+        at[writer] = str(folder / f"{len(at)}")
+        for flag, (source, taker) in takes.items():
+            pairs.append((source, taker))
+            flags[flag] = at[source]
+        run_here({**flags, "output_dir": at[writer]}, module)
+
+    at["run_classifier --do_train"] = str(folder / "tuned")
+    shutil.copytree(str(tiny_classifier), at["run_classifier --do_train"])
+    pairs.append(("Google's release, without heads", "run_classifier --do_train"))
+    at["Google's run_classifier"] = foreign_copy(at["run_classifier --do_train"], folder / "google")
+    run("pretraining.run", pretraining, {"init_checkpoint": (
+        "Google's release, without heads", "pretraining.run --do_train")}, **train,
+        input_file=examples, max_predictions_per_seq=PREDICTIONS, num_train_steps=2,
+        num_warmup_steps=1)
+    (folder / "words.txt").write_text("sailor\n")
+    run("distillation.run --stage=general", distillation, {"teacher": (
+        "pretraining.run", "distillation.run --stage=general --teacher")}, **train,
+        stage="general", student="1,8,2,12", input_file=examples, num_train_epochs=1)
+    run_here(dict(output_dir=at["run_classifier --do_train"], do_export=True))
+    pairs.append(("run_classifier --do_train", "run_classifier --do_export --task_name"))
+    at["run_classifier --do_export"] = os.path.join(at["run_classifier --do_train"], "export")
+    run("distillation.run --stage=intermediate", distillation, {
+        "teacher": ("run_classifier --do_export", "distillation.run --teacher"),
+        "student": ("distillation.run --stage=general", "distillation.run --student")},
+        **cola, stage="intermediate")
+    run("distillation.run --stage=prediction", distillation, {
+        "teacher": ("Google's run_classifier", "distillation.run --teacher"),
+        "student": ("distillation.run --stage=intermediate", "distillation.run --student")},
+        **cola, stage="prediction")
+    run("rewriting.run", rewriting, {"init_checkpoint": (
+        "pretraining.run", "rewriting.run --do_train")}, **train, num_train_epochs=1,
+        train_file=folder / "train.jsonl")
+    run("encoder.convert --from_tensorflow", convert, {"from_tensorflow": (
+        "run_classifier --do_export", "encoder.convert --from_tensorflow")})
+    run("encoder.convert --from_huggingface", convert, {"from_huggingface": (
+        "encoder.convert --from_tensorflow", "encoder.convert --from_huggingface")})
+    run("encoder.convert --from_checkpoint", convert, {"from_checkpoint": (
+        "Google's run_classifier", "encoder.convert --from_checkpoint")}, labels="0,1",
+        max_seq_length=LENGTH)
+    unused = folder / "unused.txt"
+    with open(at["pretraining.run"] + "/vocab.txt") as file:
+        unused.write_text(file.read().replace("##like", "[unused0]"))
+    run("pretraining.create_vocab --extend_vocab", create_vocab, {"init_checkpoint": (
+        "pretraining.run", "pretraining.create_vocab --extend_vocab")}, extend_vocab=True,
+        vocab_file=unused, words_file=folder / "words.txt")
+    return Made(at, pairs, cola)
+
+
+def foreign_copy(trained, folder):
+    """What Google's code leaves of a training, with the files of the model it started from."""
+    os.makedirs(str(folder))
+    for name in os.listdir(trained):
+        if name.startswith(("checkpoint", "model.ckpt", "vocab.txt", "bert_config.json")):
+            shutil.copy(os.path.join(trained, name), str(folder))
+    return str(folder)
+
+
+# --- The pairs ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("taker", TAKERS)
+def test_each_pair_is_taken_or_refused_for_its_reason(made, writer, taker, monkeypatch):
+    def build(*args, **kwargs):
+        raise AssertionError("a model is built to decide whether it can be")
+
+    monkeypatch.setattr(modeling, "BertModel", build)
+    expected, error = refusal(taker, writer), ""
+    try:
+        TAKERS[taker][0](made.at[writer])
+    except UserError as refused:
+        error = str(refused)
+    if expected is None:
+        assert not error
+    else:
+        assert expected in error and made.at[writer] in error and "\n" not in error
+
+
+def test_what_the_chain_of_commands_takes_is_what_the_table_says(made):
+    assert len(set(made.pairs)) >= 13
+    assert not [pair for pair in made.pairs if refusal(pair[1], pair[0])]
+
+
+def test_every_folder_is_complete(made):
+    for writer, path in made.at.items():
+        if WRITERS[writer] in ("huggingface", "foreign") or writer.startswith("Google's release"):
+            continue
+        folder = model_files.folder_of(path)
+        assert {"bert_config.json", "vocab.txt"} <= set(os.listdir(folder)), writer
+        assert vocabulary.recorded_casing(folder) is True, writer
+
+
+def answers_of(path, tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(5)))
+    run_here(dict(output_dir=path, input_file=tmp_path / "texts.txt", num_cpu_replicas=1,
+                  output_file=tmp_path / "answers.tsv", header=False, text_column=1), predict)
+    rows = [line.split("\t") for line in (tmp_path / "answers.tsv").read_text().splitlines()]
+    return rows[0], np.array([row[1:] for row in rows[1:]], float)
+
+
+def test_a_classifier_keeps_its_answers_on_every_way_through_the_commands(made, tmp_path):
+    header, expected = answers_of(made.at["run_classifier --do_train"], tmp_path)
+    assert header == ["label", "0", "1"]
+    for writer in ("encoder.convert --from_huggingface", "encoder.convert --from_checkpoint"):
+        same_header, scores = answers_of(made.at[writer], tmp_path)
+        assert same_header == header
+        np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+
+def test_the_folder_alone_is_enough_to_start_from_it(made, tmp_path, capsys):
+    run_here(dict(made.flags, init_checkpoint=made.at["run_classifier --do_export"],
+                  output_dir=tmp_path / "tuned"))
+    assert (tmp_path / "tuned" / "task.json").exists()
+    (tmp_path / "texts.txt").write_text("the cat sees the dog .\n")
+    run_here(dict(init_checkpoint=made.at["pretraining.run"], num_cpu_replicas=1,
+                  max_seq_length=LENGTH, input_file=tmp_path / "texts.txt"), score)
+    assert '"perplexity"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("module, flag, writer, flags", [
+    (predict, "output_dir", "distillation.run --stage=intermediate", {}),
+    (predict, "output_dir", "encoder.convert --from_tensorflow", {}),
+    (run_classifier, "init_checkpoint", "rewriting.run", dict(do_train=None, do_eval=True)),
+    (run_classifier, "init_checkpoint", "distillation.run --stage=general",
+     dict(do_train=None, do_eval=True)),
+    (distillation, "teacher", "rewriting.run", dict(stage="prediction", student="1,8,2,12")),
+    (compare, "models", "rewriting.run", None),
+    (score, "init_checkpoint", "run_classifier --do_export", {}),
+])
+def test_a_command_refuses_before_it_builds_a_model_with_one_line_and_status_2(
+        made, module, flag, writer, flags, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(modeling, "BertModel", None)
+    if module in (run_classifier, distillation):
+        flags = {**made.flags, "output_dir": tmp_path / "out", **flags}
+    elif module is compare:
+        flags = dict(task_name="cola", data_dir=made.flags["data_dir"], num_cpu_replicas=1)
+    with pytest.raises(SystemExit) as exit_info:
+        run_here({**flags, flag: made.at[writer]}, module)
+    assert exit_info.value.code == 2
+    assert len([line for line in capsys.readouterr().err.splitlines()
+                if line.startswith("error: ")]) == 1
+
+
+# --- What other code has trained ---------------------------------------------------------
+
+
+def test_a_folder_of_google_s_is_exported_with_the_labels_of_its_task(made, tmp_path):
+    google = foreign_copy(made.at["Google's run_classifier"], tmp_path / "google")
+    run_here(dict(output_dir=google, task_name="cola", do_export=True, max_seq_length=LENGTH))
+    _, expected = answers_of(made.at["run_classifier --do_train"], tmp_path)
+    _, scores = answers_of(os.path.join(google, "export"), tmp_path)
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("epochs, trains", [(1, False), (9, True)])
+def test_training_on_makes_a_folder_of_google_s_one_of_ours(made, tmp_path, epochs, trains):
+    google = foreign_copy(made.at["Google's run_classifier"], tmp_path / "google")
+    before = model_files.open_model(google, "").checkpoint.global_step
+    run_here(dict(made.flags, output_dir=google, num_train_epochs=epochs))
+    assert (model_files.open_model(google, "").checkpoint.global_step > before) == trains
+    assert model_folder.load(google).kind.labels == ("0", "1")
+
+
+@pytest.mark.parametrize("module, flags", [
+    (run_classifier, dict(do_export=True, do_train=None)), (run_classifier, {}),
+    (distillation, dict(stage="prediction", student="1,8,2,12"))])
+def test_another_number_of_labels_is_refused_and_nothing_is_written(
+        made, tmp_path, capsys, module, flags):
+    google = foreign_copy(made.at["Google's run_classifier"], tmp_path / "google")
+    given = ({"output_dir": google} if module is run_classifier
+             else {"output_dir": tmp_path / "out", "teacher": google})
+    held = sorted(os.listdir(google))
+    rows = "\t".join(map(str, range(12)))
+    for name in ("train.tsv", "dev_matched.tsv"):
+        (tmp_path / name).write_text(f"{rows}\n" + f"{rows[:-2]}neutral\n" * 8)
+    with pytest.raises(SystemExit):
+        run_here(dict(made.flags, task_name="mnli", data_dir=tmp_path, **flags, **given), module)
+    assert "2 outputs, and the task's labels need 3" in capsys.readouterr().err
+    assert [name for name in sorted(os.listdir(google)) if name != "store"] == held
