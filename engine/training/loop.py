@@ -27,7 +27,8 @@ from engine.training.settings import FLOAT16, Schedule, TrainingSettings
 def train(forward: Forward, source: batches.Source, devices: Devices,
           settings: TrainingSettings, schedule: Schedule, output_dir: str,
           init_checkpoint: Optional[checkpoints.Checkpoint],
-          evaluations: Optional[Evaluations] = None) -> None:
+          evaluations: Optional[Evaluations] = None,
+          more_hooks: Sequence[tf.train.SessionRunHook] = ()) -> None:
     """Trains to the end of the schedule, from the newest checkpoint in the output directory.
 
     SIGTERM and Ctrl-C end the training after the current step, with a checkpoint.
@@ -35,6 +36,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     Args:
         init_checkpoint: the initial values of a new run; variables that it lacks are drawn.
         evaluations: evaluates checkpoints during the training; None for no evaluations.
+        more_hooks: called after the training's own, to measure it.
 
     Raises:
         UserError: a checkpoint does not match the model; out of memory; a loss in float32 is not
@@ -78,6 +80,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         hooks.insert(1, loss_check.LossCheck(output_dir, first_step))
     if settings.xla:
         hooks.append(xla_log.CompilationLog(source, plan, first_step))
+    hooks += more_hooks
 
     with signals, curves, progress, memory.explained(
             lambda: _describe_step(saver.step or first_step, source, plan, settings, output_dir)):
