@@ -5,6 +5,7 @@ import datetime
 import multiprocessing
 import os
 import platform
+import shutil
 import subprocess
 from typing import Any, Callable, Dict, Optional, Sequence
 
@@ -49,6 +50,8 @@ def commit() -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, stdout=subprocess.PIPE,
                               universal_newlines=True).stdout.strip()
 
+    if not shutil.which("git"):
+        return "unknown"
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".",
                   ":!benchmarks/results.md")
     return (git("describe", "--always") or "unknown") + ("-dirty" if changed else "")

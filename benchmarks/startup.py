@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import List, Sequence
 
 import numpy as np
 
@@ -25,22 +26,31 @@ CONFIG = dict(vocab_size=30522, hidden_size=64, num_hidden_layers=12, num_attent
               initializer_range=0.02)
 
 
-def our_seconds(args, config: str, num_replicas: int, store_dir: str) -> float:
+def our_seconds(flags: Sequence[str]) -> float:
+    """Seconds until `run_classifier` with these flags has ended step 1."""
     with tempfile.TemporaryDirectory() as output_dir:
         start = time.time()
         process = subprocess.Popen(
-            [sys.executable, "run_classifier.py", "--task_name=cola", "--do_train",
-             f"--data_dir={args.data_dir}", f"--vocab_file={args.vocab_file}",
-             f"--bert_config_file={config}", f"--output_dir={output_dir}",
-             f"--store_dir={store_dir}", f"--num_cpu_replicas={num_replicas}",
-             "--train_batch_size=4", "--max_seq_length=32", "--dynamic_padding=false"],
+            [sys.executable, "run_classifier.py", f"--output_dir={output_dir}", *flags],
             cwd=report.ROOT, stderr=subprocess.PIPE, universal_newlines=True)
-        line = next(line for line in process.stderr if line.startswith("step 1/"))
+        log = []
+        for line in process.stderr:
+            log.append(line)
+            if line.startswith("step 1/"):
+                break
         seconds = time.time() - start
         process.kill()
-        process.wait()
-    assert "loss" in line
+        process.communicate()
+    if not log[-1].startswith("step 1/"):
+        sys.exit("".join(log))
     return seconds
+
+
+def our_flags(args, config: str, num_replicas: int, store_dir: str) -> List[str]:
+    return ["--task_name=cola", "--do_train", f"--data_dir={args.data_dir}",
+            f"--vocab_file={args.vocab_file}", f"--bert_config_file={config}",
+            f"--store_dir={store_dir}", f"--num_cpu_replicas={num_replicas}",
+            "--train_batch_size=4", "--max_seq_length=32", "--dynamic_padding=false"]
 
 
 def recipes_seconds(config: str, num_replicas: int) -> float:
@@ -67,8 +77,8 @@ def main() -> None:
             json.dump(CONFIG, file)
         for _ in range(args.pairs):
             theirs.append(recipes_seconds(config, args.num_replicas))
-            ours.append(our_seconds(args, config, args.num_replicas, directory))
-            one_replica.append(our_seconds(args, config, 1, directory))
+            ours.append(our_seconds(our_flags(args, config, args.num_replicas, directory)))
+            one_replica.append(our_seconds(our_flags(args, config, 1, directory)))
             print(f"recipe {theirs[-1]:.1f} s, ours {ours[-1]:.1f} s, "
                   f"ours with 1 replica {one_replica[-1]:.1f} s", flush=True)
     report.append(

@@ -3,7 +3,6 @@
 It is run without dropout and never trained.
 """
 
-import os
 from typing import Dict, Iterator, NamedTuple, Optional
 
 import numpy as np

@@ -30,7 +30,8 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
           settings: TrainingSettings, schedule: Schedule, output_dir: str,
           init_checkpoint: Optional[checkpoints.Checkpoint],
           evaluations: Optional[Evaluations] = None,
-          operations: Optional[Operations] = None) -> None:
+          operations: Optional[Operations] = None,
+          more_hooks: Sequence[tf.train.SessionRunHook] = ()) -> None:
     """Trains to the end of the schedule, from the newest checkpoint in the output directory.
 
     SIGTERM and Ctrl-C end the training after the current step, with a checkpoint.
@@ -40,6 +41,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         evaluations: evaluates checkpoints during the training; None for no evaluations.
         operations: what a training on some examples takes; None: the run does not say what it
             reaches.
+        more_hooks: called after the training's own, to measure it.
 
     Raises:
         UserError: a checkpoint does not match the model; out of memory; a loss in float32 is not
@@ -84,6 +86,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         hooks.insert(1, loss_check.LossCheck(output_dir, first_step))
     if settings.xla:
         hooks.append(xla_log.CompilationLog(source, plan, first_step))
+    hooks += more_hooks
 
     with signals, curves, progress, memory.explained(
             lambda: _describe_step(saver.step or first_step, source, plan, settings, output_dir)):

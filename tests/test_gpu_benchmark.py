@@ -1,0 +1,57 @@
+"""The command that measures on cards, rehearsed on the CPU: cut short, it goes on where it was."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from benchmarks.gpu_stages import common, tables
+from conftest import ROOT
+
+STAGES = ["first-step", "not-a-number"]
+
+
+def start(output_dir, stages=STAGES):
+    return subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.gpu", "--toy", "--minutes=9",
+         f"--output_dir={output_dir}", f"--stages={'|'.join(stages)}"],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+
+
+def test_a_call_that_is_cut_short_is_continued_by_the_next(tmp_path):
+    first, second = (tmp_path / f"{stage}.json" for stage in STAGES)
+    process = start(tmp_path)
+    while not first.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert not second.exists()
+    written = first.stat().st_mtime_ns
+
+    process = start(tmp_path)
+    said, _ = process.communicate()
+    assert process.returncode == 0, said
+    assert "1 stages have no result yet" in said
+    assert first.stat().st_mtime_ns == written
+    assert json.loads(second.read_text())["ok"], second.read_text()
+    for stage in STAGES:
+        assert f"| {stage} | holds |" in (tmp_path / "results.md").read_text()
+
+
+def test_operations_are_those_counted_by_hand():
+    config = common.Machine(1, False, "").config("base")
+    layer = 2 * 128 * (4 * 768**2 + 2 * 768 * 3072) + 2 * 2 * 128 * 128 * 768
+    last = 2 * 128 * 2 * 768**2 + 2 * (2 * 768**2 + 2 * 768 * 3072) + 2 * 2 * 128 * 768
+    assert common.operations(config, 128, 1) == 3 * (11 * layer + last)
+
+
+def test_a_result_without_figures_says_why():
+    about = dict.fromkeys(("cards", "machine", "tensorflow", "commit", "date"), "x")
+    results = dict.fromkeys(tables.CHECKS)
+    results["pretraining-base-128-bfloat16"] = {"refused": "not on this TensorFlow", **about}
+    assert "| base-128-bfloat16 | refused: not on this TensorFlow |" in tables.text(results)
