@@ -174,7 +174,7 @@ def with_classifier(weights: Weights, config: Mapping[str, Any]) -> Tuple[Weight
     is_classifier = _says_classifier(config)
     if is_classifier is False or is_classifier is None and not others:
         return weights, None
-    scope = _linear_layer(weights, others)
+    scope = _linear_layer(weights, others, is_stated=bool(is_classifier))
     if scope:
         return _renamed(weights, scope), weights.shapes[f"{scope}.weight"][0]
     if is_classifier or "id2label" in config or "problem_type" in config:
@@ -185,14 +185,13 @@ def with_classifier(weights: Weights, config: Mapping[str, Any]) -> Tuple[Weight
     return weights, None
 
 
-def _linear_layer(weights: Weights, names: List[str]) -> Optional[str]:
+def _linear_layer(weights: Weights, names: List[str], *, is_stated: bool) -> Optional[str]:
     """The scope of the linear layer on the pooled output that is all of these tensors, if so."""
     scope = names[0].rpartition(".")[0] if names else ""
     allowed = {f"{scope}.weight", f"{scope}.bias"}
-    if scope == _HEAD:  # BERT's own layer always has a bias
+    is_layer = f"{scope}.weight" in names and set(names) <= allowed
+    if scope == _HEAD and not is_stated:  # BERT's own layer always has a bias
         is_layer = set(names) == allowed
-    else:
-        is_layer = f"{scope}.weight" in names and set(names) <= allowed
     is_layer = is_layer and len(weights.shapes[f"{scope}.weight"]) == 2
     return scope if is_layer and "bert.pooler.dense.weight" in weights.shapes else None
 
