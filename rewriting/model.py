@@ -40,7 +40,7 @@ def listwise(config: modeling.BertConfig) -> Forward:
         is_there = position <= tf.cast(features["num_phrases"], tf.float32)[:, tf.newaxis]
         odds = tf.where(is_there, odds, tf.fill(tf.shape(odds), _LEAST))
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=tf.zeros([num_slots], tf.int32), logits=odds))
+            labels=tf.zeros([num_slots], tf.int64), logits=odds))  # int32 is kept in host memory
         return Outputs(loss=loss, predictions={"logits": odds})
     return forward
 
