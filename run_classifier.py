@@ -42,9 +42,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
     flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
                       flag_values=values)
-    flags.DEFINE_enum("predict_labels", evaluation.NAME, evaluation.LABEL_FORMS, "What is in "
-                      "predict.txt: the names of the labels, or their positions from 0, as in "
-                      "bert-ad's.", flag_values=values)
+    evaluation.define_flags(values)
     export.define_flags(values)
     training.define_flags(values)
     settings.define_flags(values, PredictionSettings)

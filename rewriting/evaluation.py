@@ -19,10 +19,14 @@ from tasks.evaluation import trained_checkpoint, write_predictions, write_result
 from tasks.training import Job
 
 
-def score(job: Job, sets: Sets, objective: str, predict_batch_size: int) -> None:
+def score(job: Job, sets: Sets, objective: str, predict_batch_size: int,
+          predict_labels: str) -> None:
     """Ranks the phrases of the held-out sets and predicts those of the unlabelled one.
 
     Writes eval_results.txt and eval_results.json, and test_results.tsv and predict.txt.
+
+    Args:
+        predict_labels: one of `tasks.evaluation.LABEL_FORMS`.
 
     Raises:
         UserError: there is no trained model, or it does not match the job.
@@ -39,8 +43,8 @@ def score(job: Job, sets: Sets, objective: str, predict_batch_size: int) -> None
             _write_evaluation(job, sets.held_out, logits, objective, checkpoint.global_step)
         if sets.unlabelled:
             _warn_of_labels(job.settings.output_dir)
-            write_predictions(job, _logits(predictor, sets.unlabelled.pairs.source(),
-                                           predict_batch_size, "texts"))
+            logits = _logits(predictor, sets.unlabelled.pairs.source(), predict_batch_size, "texts")
+            write_predictions(job, logits, predict_labels=predict_labels)
 
 
 def _warn_of_labels(output_dir: str) -> None:

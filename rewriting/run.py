@@ -19,8 +19,7 @@ from rewriting.data import KIND, Sets, SlotSet, load_slots
 from rewriting.scorer import TASK_NAME
 from rewriting.slot_files import find_set
 from rewriting.training import OBJECTIVES, PAIRWISE
-from tasks import export, training as task_training
-from tasks.evaluation import trained_checkpoint
+from tasks import evaluation as task_evaluation, export, training as task_training
 from tasks.table import Target, Task
 from tasks.training import Job
 
@@ -56,6 +55,7 @@ def define_flags() -> flags.FlagValues:
                       "metrics end in _test.", flag_values=values)
     flags.DEFINE_bool("do_predict", False, "Predict which phrases of the test set fit; it needs "
                       "no labels.", flag_values=values)
+    task_evaluation.define_flags(values)
     export.define_flags(values)
     task_training.define_flags(values)
     settings.define_flags(values, PredictionSettings)
@@ -84,13 +84,14 @@ def _run(values: flags.FlagValues) -> None:
     job = _job(values)
     task_training.check_checkpoints(job)
     if not values.do_train:
-        trained_checkpoint(job)  # before texts are tokenized for nothing
+        task_evaluation.trained_checkpoint(job)  # before texts are tokenized for nothing
     sets = _load(job, paths, ranks_test=values.do_test, predicts=values.do_predict)
     if sets.train:
         with evaluation.evaluator(job, sets.held_out.get(""), values.objective) as evaluate:
             training.train(job, sets.train, values.objective, evaluate)
     if sets.held_out or sets.unlabelled:
-        evaluation.score(job, sets, values.objective, prediction.predict_batch_size)
+        evaluation.score(job, sets, values.objective, prediction.predict_batch_size,
+                         values.predict_labels)
 
 
 def _job(values: flags.FlagValues) -> Job:

@@ -7,6 +7,7 @@ from typing import (
     Any, Callable, ContextManager, Dict, Iterable, List, Mapping, NamedTuple, Optional)
 
 import numpy as np
+from absl import flags
 
 from encoder import model_files
 from engine import checkpoints, files, inference, log
@@ -29,6 +30,13 @@ _ANY_LABEL = re.compile(r"LABEL_\d+")
 NAME, INDEX = LABEL_FORMS = ("name", "index")
 
 Logits = Callable[[TextSet, int], np.ndarray]  # (set, per-replica batch size) -> [n, classes]
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines the flag of a command that writes predict.txt."""
+    flags.DEFINE_enum("predict_labels", NAME, LABEL_FORMS, "What is in predict.txt: the names of "
+                      "the labels, or their positions from 0, as in bert-ad's.",
+                      flag_values=values)
 
 
 class Evaluation(NamedTuple):

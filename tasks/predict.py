@@ -66,7 +66,7 @@ def main(values: flags.FlagValues) -> None:
     model_dir = settings.required(values, "output_dir")
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
-    _check_reads_texts(model_dir, model)
+    check_reads_texts(model_dir, model)
     devices = device_flags.find_devices(values, training=False)
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
@@ -83,7 +83,8 @@ def main(values: flags.FlagValues) -> None:
         _predict(forward, sets, devices, checkpoint, batch_size, write)
 
 
-def _check_reads_texts(model_dir: str, model: model_folder.TrainedModel) -> None:
+def check_reads_texts(model_dir: str, model: model_folder.TrainedModel) -> None:
+    """Raises a UserError if the model in `model_dir` classifies something else than texts."""
     capability = capabilities.of_model(model.kind)
     if capability:
         raise UserError(f"--output_dir={model_dir} reads {capability.reading.examples}, not plain "

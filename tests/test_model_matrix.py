@@ -42,6 +42,7 @@ WRITERS = {
     "run_classifier --do_export": "export",
     "Google's run_classifier": "foreign",
     "rewriting.run": "scorer",
+    "rewriting.run --do_export": "scorer's export",
     "encoder.convert --from_tensorflow": "huggingface",
     "encoder.convert --from_huggingface": "classifier",
     "encoder.convert --from_checkpoint": "classifier",
@@ -56,6 +57,14 @@ def opens(flag, needs):
 def exports(path):
     export.export_folder(path)
     model_folder.load(path, labels=(COLA, False))
+
+
+def predicts(path):
+    predict.check_reads_texts(path, model_folder.load(path))
+
+
+def teaches_slots(path):
+    model_folder.check_labels(teacher.load(path).kind, data.KIND, path, "--teacher")
 
 
 def teaches(path):
@@ -87,17 +96,23 @@ def comes_from_transformers(path):
 # Taker → how it decides; what it refuses, each with a part of the line.
 NO_LAYER, NO_HEAD = "no classification layer", "no masked-LM head"
 NOT_TRAINED = dict(encoder=NO_LAYER, pretrained=NO_LAYER)
-NO_WORDS = dict(encoder=NO_HEAD, classifier=NO_HEAD, export=NO_HEAD, foreign=NO_HEAD,
-                scorer=NO_HEAD)
+NO_WORDS = dict.fromkeys(("encoder", "classifier", "export", "foreign", "scorer",
+                          "scorer's export"), NO_HEAD)
 OTHER_LABELS, UNKNOWN = "the same task", "--from_checkpoint="
+OF_TEXTS = dict(NOT_TRAINED, **dict.fromkeys(("scorer", "scorer's export"), OTHER_LABELS))
+OF_SLOTS = dict(NOT_TRAINED, classifier=OTHER_LABELS, export=OTHER_LABELS)
+NOT_TEXTS, IS_EXPORT = "not plain texts: predict with python -m rewriting.run", "is an export"
 TAKERS = {
     "run_classifier --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "run_classifier --do_eval": (
-        evaluates(COLA), dict(NOT_TRAINED, scorer=OTHER_LABELS)),
-    "run_classifier --do_export --task_name": (exports, dict(NOT_TRAINED, export="is an export")),
-    "tasks.predict": (model_folder.load, dict(NOT_TRAINED, foreign=UNKNOWN)),
-    "distillation.compare": (compares, dict(NOT_TRAINED, foreign=UNKNOWN, scorer=OTHER_LABELS)),
-    "distillation.run --teacher": (teaches, dict(NOT_TRAINED, scorer=OTHER_LABELS)),
+        evaluates(COLA), OF_TEXTS),
+    "run_classifier --do_export --task_name": (exports, {
+        **NOT_TRAINED, "export": IS_EXPORT, "scorer's export": IS_EXPORT}),
+    "tasks.predict": (predicts, {
+        **NOT_TRAINED, "foreign": UNKNOWN, "scorer": NOT_TEXTS, "scorer's export": NOT_TEXTS}),
+    "distillation.compare": (compares, dict(OF_TEXTS, foreign=UNKNOWN)),
+    "distillation.run --teacher --task_name": (teaches, OF_TEXTS),
+    "distillation.run --teacher of slots": (teaches_slots, dict(OF_SLOTS, foreign=UNKNOWN)),
     "distillation.run --stage=general --teacher": (
         lambda path: teacher.load_encoder(path, LENGTH), {}),
     "distillation.run --student": (opens("--student", ENCODER), {}),
@@ -107,15 +122,15 @@ TAKERS = {
     "pretraining.create_vocab --extend_vocab": (opens("--init_checkpoint", ENCODER), {}),
     "augmentation.run": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
     "rewriting.run --do_train": (opens("--init_checkpoint", ENCODER), {}),
-    "rewriting.run --do_eval": (evaluates(data.KIND), dict(
-        NOT_TRAINED, classifier=OTHER_LABELS, export=OTHER_LABELS)),
+    "rewriting.run --do_eval": (evaluates(data.KIND), OF_SLOTS),
     "rewriting.rewrite": (rewrites, dict(
         NOT_TRAINED, classifier="another kind of classifier", export="another kind of classifier",
         foreign=UNKNOWN)),
     "rewriting.baselines": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
     "encoder.convert --from_tensorflow": (opens("--from_tensorflow", ENCODER), {}),
     "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), NOT_TRAINED),
-    "encoder.convert --from_huggingface": (comes_from_transformers, dict.fromkeys(set(WRITERS.values()), "config.json: No such file")),
+    "encoder.convert --from_huggingface": (comes_from_transformers, dict.fromkeys(
+        WRITERS.values(), "config.json: No such file")),
 }
 
 
@@ -175,16 +190,18 @@ def made(tiny_model, tiny_classifier, tmp_path_factory):
     pairs.append(("run_classifier --do_train", "run_classifier --do_export --task_name"))
     at["run_classifier --do_export"] = os.path.join(at["run_classifier --do_train"], "export")
     run("distillation.run --stage=intermediate", distillation, {
-        "teacher": ("run_classifier --do_export", "distillation.run --teacher"),
+        "teacher": ("run_classifier --do_export", "distillation.run --teacher --task_name"),
         "student": ("distillation.run --stage=general", "distillation.run --student")},
         **cola, stage="intermediate")
     run("distillation.run --stage=prediction", distillation, {
-        "teacher": ("Google's run_classifier", "distillation.run --teacher"),
+        "teacher": ("Google's run_classifier", "distillation.run --teacher --task_name"),
         "student": ("distillation.run --stage=intermediate", "distillation.run --student")},
         **cola, stage="prediction")
     run("rewriting.run", rewriting, {"init_checkpoint": (
         "pretraining.run", "rewriting.run --do_train")}, **train, num_train_epochs=1,
         train_file=folder / "train.jsonl")
+    run_here(dict(output_dir=at["rewriting.run"], do_export=True), rewriting)
+    at["rewriting.run --do_export"] = os.path.join(at["rewriting.run"], "export")
     run("encoder.convert --from_tensorflow", convert, {"from_tensorflow": (
         "run_classifier --do_export", "encoder.convert --from_tensorflow")})
     run("encoder.convert --from_huggingface", convert, {"from_huggingface": (
