@@ -108,7 +108,8 @@ def _train_ops(layers, hidden, cards, batch_size, length, transfer_dtype) -> Lis
     names = tuple(f"/gpu:{card}" for card in range(cards))
     strategy = Devices(names, "GPU", "nccl" if cards > 1 else "one_device",
                        tf.ConfigProto()).strategy()
-    config = modeling.BertConfig(30522, hidden, layers, hidden // 64, 4 * hidden)
+    config = modeling.BertConfig(30522, hidden, layers, hidden // 64, 4 * hidden,
+                                 type_vocab_size=2)
     forward = classifier.forward_of(config, 2)
 
     def train_op():
