@@ -94,7 +94,7 @@ def with_outputs(teacher: Teacher, texts: TextSet, devices: Devices, *,
         {"texts": os.path.basename(texts.records.directory), "teacher": teacher.digest,
          "config": teacher.config.to_dict()},
         {"logits": store.Column("float32", ragged=True)},
-        lambda: _outputs(teacher, texts, devices, per_replica_batch_size))
+        lambda: _outputs(teacher, texts, devices, per_replica_batch_size), settles_later=True)
 
     def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
         logits, _ = outputs.values("logits", indices)

@@ -72,7 +72,7 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
         UserError: a file is missing or damaged, or the model is not a plain BERT.
     """
     config_path = os.path.join(source_dir, HUGGINGFACE_CONFIG)
-    config = files.read_json(config_path, "Hugging Face configuration")
+    config = files.read_record(config_path, "Hugging Face configuration", {})
     bert_config, config_warnings = _config_from_huggingface(config, config_path)
     weights_path = os.path.join(source_dir, WEIGHTS)
     weights = _open_safetensors(weights_path)
@@ -114,7 +114,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     """
     checkpoint, prefix, folder_of_model = _open_checkpoint(source)
     config_path = bert_config_file or os.path.join(folder_of_model, TENSORFLOW_CONFIG)
-    bert_config = files.read_json(config_path, "BERT configuration")
+    bert_config = files.read_record(config_path, "BERT configuration", {})
     config = _config_from_tensorflow(bert_config, config_path)
     description = label_config.read(folder_of_model)
     matched = variables.match(checkpoint.shapes, bert_config, "tensorflow", prefix,

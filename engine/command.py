@@ -12,7 +12,7 @@ from typing import Callable, List, Optional
 
 from absl import flags
 
-from engine import interruption
+from engine import files, interruption
 from engine.errors import UserError
 
 USER_ERROR_STATUS = 2
@@ -26,7 +26,8 @@ def run(main: Callable[[flags.FlagValues], None],
     """Parses `argv` into `flag_values`, calls `main` with them, and exits the process on errors.
 
     Exit status: 0; 2, after one line on standard error, for bad input (an unknown flag, a bad
-    value, a `UserError`); 143 after SIGTERM; 130 after Ctrl-C. A bug gets a traceback.
+    value, a `UserError`) and for a disk that is full, read-only or faulty; 143 after SIGTERM; 130
+    after Ctrl-C. A bug gets a traceback.
     """
     argv = sys.argv if argv is None else argv
     if not sys.warnoptions:
@@ -50,6 +51,12 @@ def run(main: Callable[[flags.FlagValues], None],
         # fail to flush what is left in the buffer when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        if not files.is_storage_error(error):
+            raise
+        exit_with(UserError(f"{error.filename or 'the disk'}: {error.strerror}; nothing that was "
+                            "there before is lost, and the same command goes on once this is "
+                            "mended"))
     except interruption.Interrupted as interrupted:
         sys.stderr.write(f"{interrupted}\n")
         for stream in (sys.stdout, sys.stderr):

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from engine import checkpoints, memory, runtime
-from engine.data import batches
+from engine.data import batches, store
 from engine.data.batches import Features
 from engine.data.plan import InferenceBatch, inference_plan
 from engine.devices import Devices
@@ -78,6 +78,7 @@ class Predictor:
         Raises:
             UserError: out of memory.
         """
+        store.settle()
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
             source.padded_lengths(), self._tokens_per_replica(per_replica_batch_size, source),

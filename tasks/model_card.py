@@ -1,6 +1,8 @@
 """The README.md of an exported model: its labels, its metrics and how to use it."""
 
+import html
 import os
+import re
 from typing import Any, Iterable, List, Optional
 
 from engine import files
@@ -9,6 +11,7 @@ from tasks import report_facts
 from tasks.label_types import Kind
 from tasks.model_folder import TrainedModel
 
+_MARKUP = re.compile(r"[|\[\]`]")
 _MAX_LABELS = 100  # on the page; task.json has all of them
 
 _OUTPUTS = {
@@ -55,7 +58,7 @@ def text(output_dir: str, model: TrainedModel, global_step: int,
     kind = model.kind
     settings = report_facts.settings(task_name, model.config, model.encoding, record)
     return "\n".join([
-        f"# {task_name}: a fine-tuned BERT\n",
+        f"# {_cell(task_name)}: a fine-tuned BERT\n",
         f"{_describe(kind)}, for {'pairs of texts' if model.takes_pairs else 'single texts'}; "
         f"the model after training step {global_step}.\n",
         *_labels(kind),
@@ -78,7 +81,7 @@ def _describe(kind: Kind) -> str:
 def _labels(kind: Kind) -> List[str]:
     if not kind.labels:
         return []
-    shown = [f"{index}. `{label}`" for index, label in enumerate(kind.labels[:_MAX_LABELS])]
+    shown = [f"{index}. {_code(label)}" for index, label in enumerate(kind.labels[:_MAX_LABELS])]
     num_more = len(kind.labels) - len(shown)
     more = [f"\n… and {num_more:,} more, in `assets.extra/task.json`"] * bool(num_more)
     return ["## Labels\n", *shown, *more, ""]
@@ -87,7 +90,9 @@ def _labels(kind: Kind) -> List[str]:
 def _metrics(output_dir: str, global_step: int) -> List[str]:
     """The metrics of the evaluation at this step, if there was one."""
     path = os.path.join(output_dir, "eval_results.json")
-    results = files.read_json(path, "the evaluation") if os.path.exists(path) else {}
+    results = {}
+    if os.path.exists(path):
+        results = files.read_record(path, "the evaluation", {"per_class": list})
     if results.get("global_step") != global_step:
         return ["## Metrics\n", "This checkpoint was not evaluated.\n"]
     # Google's run_classifier writes "eval_loss" a second time as "loss".
@@ -97,6 +102,13 @@ def _metrics(output_dir: str, global_step: int) -> List[str]:
     return ["## Metrics\n", "On the dev set:\n",
             *_table(("metric", "value"), figures.items()),
             *(_table(classes[0], (row.values() for row in classes)) if classes else [])]
+
+
+def _code(label: str) -> str:
+    """A label in a code span, with more backticks around it than are in it."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", label)), default=0))
+    space = " " if label.startswith("`") or label.endswith("`") else ""
+    return f"{fence}{space}{label}{space}{fence}"
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> List[str]:
@@ -110,4 +122,5 @@ def _row(cells: Iterable[Any]) -> str:
 
 def _cell(value: Any) -> str:
     shown = f"{value:.5g}" if isinstance(value, float) else str(value)
-    return " ".join(shown.replace("|", "\\|").split())
+    # Labels and settings are text, whatever Markdown or HTML they look like.
+    return " ".join(_MARKUP.sub(r"\\\g<0>", html.escape(shown, quote=False)).split())

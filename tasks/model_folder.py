@@ -58,11 +58,10 @@ def load(model_dir: str, flag: str = "--output_dir") -> TrainedModel:
     """
     is_export = saved_model.is_there(model_dir)
     folder = os.path.join(model_dir, saved_model.ASSETS) if is_export else model_dir
-    path = os.path.join(folder, _TASK)
-    if not os.path.exists(path):
+    values = label_config.read(folder)
+    if values is None:
         raise UserError(f"{folder} holds no {_TASK}: {flag} must be the output directory of a "
                         "training, an export, or a converted classifier")
-    values = files.read_json(path, "the model's description")
     config = load_config(os.path.join(folder, _CONFIG))
     encoding = load_encoding(
         os.path.join(folder, _VOCAB), do_lower_case=values["do_lower_case"],
@@ -89,8 +88,7 @@ def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Che
 
 def saved_labels(directory: str) -> Optional[Tuple[label_types.Kind, bool]]:
     """The labels of a trained model and whether it takes pairs; None if there is no model."""
-    path = os.path.join(directory, _TASK)
-    if not os.path.exists(path) or not checkpoints.latest(directory):
+    values = label_config.read(directory)
+    if values is None or not checkpoints.latest(directory):
         return None
-    values = files.read_json(path, "the model's description")
     return label_types.from_json(values), values["takes_pairs"]
