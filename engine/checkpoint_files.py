@@ -9,7 +9,7 @@ import functools
 import glob
 import os
 import re
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
 import tensorflow.compat.v1 as tf
 from google.protobuf import text_format
@@ -99,13 +99,14 @@ def remove(directory: str, surplus: Sequence[str], kept: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Turns TensorFlow's errors of writing a file into a UserError that names `path`."""
+    """Turns TensorFlow's errors of the disk into an OSError that names `path`."""
     try:
         yield
     except tf.errors.OpError as error:
-        raise UserError(f"{path} cannot be written: {_reason(error)}; nothing that was there "
-                        "before is lost, and the same command goes on once this is mended"
-                        ) from error
+        number = files.number_of(error)
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), path) from error
 
 
 def damage(prefix: str) -> str:
@@ -132,7 +133,7 @@ def _damage(prefix: str, identity: Tuple) -> str:
             reader.get_tensor(name)
     except Exception as error:
         # The reader's exceptions are of any class, and that of a disk's fault is no other one.
-        if files.tells_of_storage(str(error)):
+        if files.is_storage_error(error):
             raise UserError(f"{prefix} cannot be read: {_reason(error)}") from error
         return _reason(error)
     return ""

@@ -51,21 +51,27 @@ def run(main: Callable[[flags.FlagValues], None],
         # fail to flush what is left in the buffer when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
-    except OSError as error:
-        if not files.is_storage_error(error):
-            raise
-        exit_with(UserError(f"{error.filename or 'the disk'}: {error.strerror}; nothing that was "
-                            "there before is lost, and the same command goes on once this is "
-                            "mended"))
     except interruption.Interrupted as interrupted:
         sys.stderr.write(f"{interrupted}\n")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         # Threads may still be building the graph; shutting the interpreter down would crash.
         os._exit(128 + interrupted.signal_number)
+    except Exception as error:
+        if not files.is_storage_error(error):
+            raise
+        exit_with(UserError(f"{_described(error)}; nothing that was there before is lost, and the "
+                            "same command goes on once this is mended"))
 
 
 def exit_with(error: Exception) -> None:
     """Says what the user can mend, in one line whatever the message holds, and exits."""
     sys.stderr.write("error: {}\n".format(" ".join(str(error).split())))
     sys.exit(USER_ERROR_STATUS)
+
+
+def _described(error: Exception) -> str:
+    """An error of the disk: the path and what is the matter, in one line."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error).splitlines()[0][:300]

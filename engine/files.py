@@ -125,14 +125,20 @@ def naming(path: str, temporary: Optional[str] = None) -> Iterator[None]:
         raise
 
 
-def is_storage_error(error: OSError) -> bool:
+def is_storage_error(error: Exception) -> bool:
     """Whether the disk is the reason (full, read-only, damaged, not permitted), not a bug."""
-    return error.errno in _STORAGE_ERRORS
+    return number_of(error) is not None
 
 
-def tells_of_storage(message: str) -> bool:
-    """Whether another library's message holds the system's words for such an error."""
-    return any(os.strerror(number) in message for number in _STORAGE_ERRORS)
+def number_of(error: Exception) -> Optional[int]:
+    """The system's number of an error of the disk; None if it is another error.
+
+    Other libraries' exceptions, such as TensorFlow's, hold the system's words for it.
+    """
+    if isinstance(error, OSError):
+        return error.errno if error.errno in _STORAGE_ERRORS else None
+    message = str(error)
+    return next((number for number in _STORAGE_ERRORS if os.strerror(number) in message), None)
 
 
 def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]) -> None:

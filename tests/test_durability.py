@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
-from commands import arguments, run_command
+from commands import arguments, run_command, start_command
 from conftest import ROOT, write_cola
 from faults import environment, library, lost_by_a_power_cut
 
@@ -61,12 +63,36 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_and_syncs_what_it_
     assert full.returncode == 2, full.stderr
     assert "Traceback" not in full.stderr
     line = full.stderr.splitlines()[-1]
-    assert line.startswith(f"error: {out}/model.ckpt-8 ") and "No space left on device" in line
+    assert line.startswith(f"error: {out}/model.ckpt-8: No space left on device; nothing that was")
     again = run_command(*arguments(flags), **environment(faults, out, log=tmp_path / "log"))
     assert again.returncode == 0, again.stderr
     assert "model.ckpt-4 (step 4)" in again.stderr
     assert (out / "export" / "saved_model.pb").exists()
     assert lost_by_a_power_cut(str(tmp_path / "log")) == []
+
+
+@pytest.mark.parametrize("draft, flags_of_phase", [
+    ("store/train-*.tmp-*", dict(do_eval=None, do_export=None)),
+    ("out/export.tmp-*", dict(do_train=None, do_eval=None))])
+def test_a_command_told_to_end_while_it_writes_leaves_nothing_half_written(
+        draft, flags_of_phase, flags, tiny_classifier, tmp_path):
+    if "do_train" in flags_of_phase:
+        shutil.copytree(str(tiny_classifier), str(tmp_path / "out"))
+    with open(os.path.join(flags["data_dir"], "train.tsv"), "a") as file:
+        file.write("x\t1\t\tthe cat sees a dog\n" * 300_000)
+    before = sorted(tmp_path.rglob("*"))
+    process = start_command(*arguments(
+        {**flags, "store_dir": tmp_path / "store", **flags_of_phase}))
+    while not list(tmp_path.glob(draft)):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    process.terminate()
+    said = process.communicate()[1]
+    assert process.returncode == 143, said
+    assert said.splitlines()[-1].startswith("interrupted by SIGTERM") and "Traceback" not in said
+    folders = {"store", "out", "hashes.json"}
+    assert [path for path in tmp_path.rglob("*")
+            if path not in before and path.name not in folders] == []
 
 
 def test_what_is_renamed_before_it_is_synced_would_be_noticed(tmp_path):
