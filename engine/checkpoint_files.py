@@ -90,8 +90,9 @@ def remove(directory: str, surplus: Sequence[str], kept: Sequence[str]) -> None:
     """
     for name in surplus:
         prefix = os.path.join(directory, name)
-        # The index last: what has none is a leftover. See `checkpoint_hook.remove_leftovers`.
-        for path in sorted(_files_of(prefix), key=lambda path: path.endswith(".index")):
+        # Without an index the rest is a leftover: see `checkpoint_hook.remove_leftovers`.
+        meta_graph = glob.glob(f"{glob.escape(prefix)}.meta")  # of other programs
+        for path in sorted(_files_of(prefix) + meta_graph, reverse=True):
             os.remove(path)
     files.sync(directory)
     write_list(directory, kept)

@@ -18,8 +18,6 @@ from typing import Any, Dict, IO, Iterator, List, Mapping, Optional, Sequence, T
 from engine.errors import UserError
 
 _READ_BYTES = 1 << 20
-
-
 # Errors of the disk, not of the program: what it holds, whether it can be written, its faults.
 _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES,
                    errno.EPERM)

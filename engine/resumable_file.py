@@ -107,14 +107,20 @@ class ResumableFile:
 
 def _difference(record: Any, facts: Mapping[str, Any]) -> Optional[str]:
     """The first fact that differs from the record's, with both values; None if none differs."""
-    if not isinstance(record, dict) or not all(
-            isinstance(record.get(name), kind) for name, kind in _RECORD_TYPES.items()):
+    if not _is_record(record):
         return "version of this program"
     for name in sorted({*facts, *record["facts"]}):
         earlier, now = record["facts"].get(name), facts.get(name)
         if earlier != now:
             return f"{name}: {_brief(earlier)} there, {_brief(now)} now"
     return None
+
+
+def _is_record(record: Any) -> bool:
+    return (isinstance(record, dict)
+            and all(isinstance(record.get(name), kind) for name, kind in _RECORD_TYPES.items())
+            and min(record["rows"], record["bytes"]) >= 0
+            and isinstance(record.get("digest", ""), str))
 
 
 def _size_of(path: str) -> int:

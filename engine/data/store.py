@@ -170,10 +170,10 @@ class Store(Records):
         log.warn(f"the store {self.directory} is damaged ({damage}): it is built again")
         try:
             self._build()
-        except UserError as error:
+            self._map(_description(self.directory, self._columns))
+        except (UserError, _Damaged) as error:
             raise UserError(f"the store {self.directory} is damaged ({damage}), and cannot be "
                             f"built again: {error}") from error
-        self._map(_description(self.directory, self._columns))
 
 
 _unsettled: "weakref.WeakSet[Store]" = weakref.WeakSet()
@@ -364,9 +364,10 @@ def _checksum_of(description: Mapping[str, Any]) -> int:
 
 
 def _require_size(path: str, size: int) -> None:
-    held = os.path.getsize(path) if os.path.exists(path) else 0
-    if held != size:
-        raise _Damaged(f"{path} has {held:,} bytes of {size:,}")
+    if not os.path.isfile(path):
+        raise _Damaged(f"{path} is not there")
+    if os.path.getsize(path) != size:
+        raise _Damaged(f"{path} has {os.path.getsize(path):,} bytes of {size:,}")
 
 
 def _compare(path: str, checksum: int) -> None:
