@@ -6,6 +6,7 @@ import re
 from typing import Any, Iterable, List, Optional
 
 from engine import files
+from engine.errors import UserError
 from engine.training import run_record
 from tasks import report_facts
 from tasks.label_types import Kind
@@ -54,7 +55,7 @@ def text(output_dir: str, model: TrainedModel, global_step: int,
          frozen_type: Optional[str]) -> str:
     """The page, in Markdown, for the checkpoint at step `global_step` of a training."""
     record = run_record.load(output_dir)
-    task_name = record.facts["task"] if record else "unknown"
+    task_name = record.facts.get("task") if record else "unknown"
     kind = model.kind
     settings = report_facts.settings(task_name, model.config, model.encoding, record)
     return "\n".join([
@@ -93,6 +94,8 @@ def _metrics(output_dir: str, global_step: int) -> List[str]:
     results = {}
     if os.path.exists(path):
         results = files.read_record(path, "the evaluation", {"per_class": list})
+        if not all(isinstance(row, dict) for row in results["per_class"]):
+            raise UserError(f"the evaluation {path} is damaged: 'per_class' holds no objects")
     if results.get("global_step") != global_step:
         return ["## Metrics\n", "This checkpoint was not evaluated.\n"]
     # Google's run_classifier writes "eval_loss" a second time as "loss".

@@ -126,7 +126,7 @@ def _complete(settings: Mapping[str, Any]) -> Dict[str, Any]:
     if settings.pop("--fp16", None):
         settings["--precision"] = run_settings.FLOAT16
     evaluation = settings.pop("evaluation", None)
-    if evaluation:
+    if isinstance(evaluation, list) and len(evaluation) == 4:
         every_steps, metric, _, patience = evaluation
         settings.update({"--eval_every_steps": every_steps or "each epoch",
                          "--metric_for_best": metric, "--early_stopping_patience": patience})
