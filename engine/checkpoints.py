@@ -77,7 +77,7 @@ def _first_whole(directory: str, names: Sequence[str], instead: str) -> Optional
         if checkpoint_files.exists(prefix):
             damage = checkpoint_files.damage(prefix)
             if not damage:
-                return _opened(prefix)
+                return describe(prefix)
             checkpoint_files.warn_of_damage(prefix, damage, instead)
     return None
 
@@ -113,10 +113,11 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
     if damage:
         raise UserError(f"{what}={path} is no TensorFlow checkpoint, or is damaged: {damage}; "
                         "copy it again")
-    return _opened(prefix)
+    return describe(prefix)
 
 
-def _opened(prefix: str) -> Checkpoint:
+def describe(prefix: str) -> Checkpoint:
+    """The checkpoint whose files begin so and are known to be whole."""
     reader = tf.train.load_checkpoint(prefix)
     return Checkpoint(prefix, reader.get_variable_to_shape_map(),
                       reader.get_variable_to_dtype_map())

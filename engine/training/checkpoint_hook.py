@@ -122,7 +122,7 @@ class SaveHook(tf.train.SessionRunHook):
         """Evaluates the checkpoint just saved; returns whether to stop the training early."""
         path = os.path.join(self._output_dir, checkpoints.checkpoint_name(self.step))
         # If a signal interrupts the evaluation, the resumed run does it first.
-        self._evaluations.run(checkpoints.open_checkpoint(path),
+        self._evaluations.run(checkpoints.describe(path),
                               lambda count: self._signals.raise_if_received())
         self._remove_surplus()
         return self._evaluations.should_stop_early()
