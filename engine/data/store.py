@@ -2,42 +2,27 @@
 
 A store is a directory with one file per array and a `store.json`. Its name holds a hash of
 everything that determines its content, so that it is never stale; it is written under a
-temporary name and renamed, so that it is never incomplete. `store.json` has the size and the
+temporary name and renamed, so that it is never incomplete. `store.json` has the
 checksum of each file: a store that is damaged is built again. What the arrays mean is up to
 the caller.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
 import threading
 import weakref
-import zlib
-from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
 import numpy as np
 
 from engine import files, log
+from engine.data import store_files
+from engine.data.store_files import Chunk, Column, Damaged, RaggedChunk, open_array, path_of
 from engine.errors import UserError
 
 FORMAT_VERSION = 2  # 1 had no checksums
-
-_DESCRIPTION = "store.json"
-_READ_BYTES = 1 << 22
-
-# ScalarChunk has one value per record, [n]. RaggedChunk has any number per record: the values of
-# all n records, one record after the other, and the number of values of each record, [n].
-ScalarChunk = np.ndarray
-RaggedChunk = Tuple[np.ndarray, np.ndarray]
-Chunk = Mapping[str, Union[ScalarChunk, RaggedChunk]]
-
-
-class Column(NamedTuple):
-    """What a store holds under one name."""
-    dtype: str  # its name in NumPy: "uint16", "float32", ...
-    ragged: bool  # True: any number of values per record; False: exactly one
 
 
 class Records:
@@ -132,13 +117,13 @@ class Store(Records):
         self._build = build
         self._check: Optional[_Check] = None
         try:
-            self._map(_description(directory, columns))
-        except _Damaged as damage:
+            self._map(store_files.read_description(directory, columns))
+        except Damaged as damage:
             self._build_again(damage)
 
     def check(self) -> None:
         """Begins to compare the values with their checksums, in a thread; see `settle`."""
-        large = [_path(self.directory, name) for name, column in self._columns.items()
+        large = [path_of(self.directory, name) for name, column in self._columns.items()
                  if column.ragged]
         self._check = _Check({path: self._checksums[os.path.basename(path)] for path in large})
         _unsettled.add(self)
@@ -153,15 +138,15 @@ class Store(Records):
         if check:
             try:
                 check.result()
-            except _Damaged as damage:
+            except Damaged as damage:
                 self._build_again(damage)
 
     def _map(self, description: Mapping[str, Any]) -> None:
         values, offsets = {}, {}
         for name, (dtype, ragged) in self._columns.items():
-            values[name] = _map(_path(self.directory, name), dtype)
+            values[name] = open_array(path_of(self.directory, name), dtype)
             if ragged:
-                offsets[name] = _map(_path(self.directory, name, "offsets"), "int64")
+                offsets[name] = open_array(path_of(self.directory, name, "offsets"), "int64")
         self.facts: Dict[str, Any] = description["facts"]
         self._checksums: Dict[str, int] = description["checksums"]
         super().__init__(description["num_records"], values, offsets)
@@ -170,8 +155,8 @@ class Store(Records):
         log.warn(f"the store {self.directory} is damaged ({damage}): it is built again")
         try:
             self._build()
-            self._map(_description(self.directory, self._columns))
-        except (UserError, _Damaged) as error:
+            self._map(store_files.read_description(self.directory, self._columns))
+        except (UserError, Damaged) as error:
             raise UserError(f"the store {self.directory} is damaged ({damage}), and cannot be "
                             f"built again: {error}") from error
 
@@ -188,10 +173,6 @@ def settle() -> None:
         _unsettled.pop().settle()
 
 
-class _Damaged(Exception):
-    """The files of a store are not what was written; the message says which."""
-
-
 class _Check(threading.Thread):
     """Compares files with their checksums, by path, while other work is done."""
 
@@ -204,12 +185,12 @@ class _Check(threading.Thread):
     def run(self) -> None:
         try:
             for path, checksum in self._checksums.items():
-                _compare(path, checksum)
+                store_files.compare(path, checksum)
         except Exception as error:
             self._error = error
 
     def result(self) -> None:
-        """Waits. Raises _Damaged, or why a file cannot be read."""
+        """Waits. Raises Damaged, or why a file cannot be read."""
         self.join()
         if self._error:
             raise self._error
@@ -263,11 +244,7 @@ def _build(directory: str, columns, chunks, facts) -> None:
     try:
         with files.naming(directory, temporary):
             os.makedirs(temporary)
-            num_records, checksums = _write_arrays(temporary, columns, chunks())
-            description = {"num_records": num_records, "columns": columns, "facts": facts(),
-                           "checksums": checksums}
-            files.write_json(os.path.join(temporary, _DESCRIPTION),
-                             {**description, "checksum": _checksum_of(description)})
+            store_files.write(temporary, columns, chunks(), facts)
             files.sync_folder(temporary)
         if replaces:
             os.rename(directory, replaced)
@@ -283,102 +260,6 @@ def _build(directory: str, columns, chunks, facts) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class _ArrayFile:
-    """A file of a store while it is written, and the checksum of what is written."""
-
-    def __init__(self, path: str):
-        self._file = open(path, "wb")
-        self.checksum = 0
-
-    def write(self, values: np.ndarray, dtype: str) -> None:
-        # Not `tofile`, whose errors do not say that the disk is full.
-        content = values.astype(dtype, copy=False).tobytes()
-        self.checksum = zlib.crc32(content, self.checksum)
-        self._file.write(content)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _write_arrays(directory: str, columns: Mapping[str, Column],
-                  chunks: Iterable[Chunk]) -> Tuple[int, Dict[str, int]]:
-    """Writes the files of all columns; the number of records and each file's checksum."""
-    ends = {name: 0 for name, column in columns.items() if column.ragged}
-    num_records = 0
-    with contextlib.ExitStack() as stack:
-        def create(name: str, part: str) -> _ArrayFile:
-            return stack.enter_context(contextlib.closing(
-                _ArrayFile(_path(directory, name, part))))
-
-        written = {name: create(name, "values") for name in columns}
-        offsets = {name: create(name, "offsets") for name in ends}
-        for file in offsets.values():
-            file.write(np.zeros(1), "int64")
-        for chunk in chunks:
-            for name, column in columns.items():
-                values = chunk[name]
-                if column.ragged:
-                    values, lengths = values
-                    offsets[name].write(ends[name] + np.cumsum(lengths, dtype="int64"), "int64")
-                    ends[name] += int(lengths.sum())
-                written[name].write(values, column.dtype)
-            num_records += len(lengths if column.ragged else values)
-    return num_records, {
-        os.path.basename(_path(directory, name, part)): file.checksum
-        for part, group in (("values", written), ("offsets", offsets))
-        for name, file in group.items()}
-
-
-def _description(directory: str, columns: Mapping[str, Column]) -> Mapping[str, Any]:
-    """What store.json says, checked, and compared with the files' sizes and with their contents.
-
-    The contents of ragged columns are left out, which are large; `Store.check` does these.
-
-    Raises:
-        _Damaged: it is not so.
-    """
-    path = os.path.join(directory, _DESCRIPTION)
-    try:
-        description = files.read_record(path, "store", {"checksum": int})
-    except UserError as error:
-        raise _Damaged(str(error)) from error
-    if description.pop("checksum") != _checksum_of(description):
-        raise _Damaged(f"{path} is not as it was written")
-    num_records, checksums = description["num_records"], description["checksums"]
-    for name, column in columns.items():
-        values, offsets = _path(directory, name), _path(directory, name, "offsets")
-        num_values = num_records
-        if column.ragged:
-            _require_size(offsets, 8 * (num_records + 1))
-            _compare(offsets, checksums[os.path.basename(offsets)])
-            num_values = int(_map(offsets, "int64")[-1])
-        _require_size(values, num_values * np.dtype(column.dtype).itemsize)
-        if not column.ragged:
-            _compare(values, checksums[os.path.basename(values)])
-    return description
-
-
-def _checksum_of(description: Mapping[str, Any]) -> int:
-    as_read = json.loads(json.dumps(description))  # tuples are lists, keys are texts
-    return zlib.crc32(json.dumps(as_read, sort_keys=True).encode("utf-8"))
-
-
-def _require_size(path: str, size: int) -> None:
-    if not os.path.isfile(path):
-        raise _Damaged(f"{path} is not there")
-    if os.path.getsize(path) != size:
-        raise _Damaged(f"{path} has {os.path.getsize(path):,} bytes of {size:,}")
-
-
-def _compare(path: str, checksum: int) -> None:
-    found = 0
-    with files.naming(path), open(path, "rb") as file:
-        for block in iter(lambda: file.read(_READ_BYTES), b""):
-            found = zlib.crc32(block, found)
-    if found != checksum:
-        raise _Damaged(f"{path} is not as it was written")
-
-
 def _is_running(process_id: int) -> bool:
     try:
         os.kill(process_id, 0)
@@ -387,14 +268,3 @@ def _is_running(process_id: int) -> bool:
     except PermissionError:
         pass
     return True
-
-
-def _path(directory: str, name: str, part: str = "values") -> str:
-    return os.path.join(directory, f"{name}.{part}")
-
-
-def _map(path: str, dtype: str) -> np.ndarray:
-    if not os.path.getsize(path):  # an empty file cannot be mapped
-        return np.zeros(0, dtype)
-    # As a plain array: a memmap's own indexing is slow.
-    return np.asarray(np.memmap(path, dtype, mode="r"))
