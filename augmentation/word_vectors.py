@@ -7,6 +7,7 @@ page cache, not memory. Knows nothing of texts.
 
 import hashlib
 import os
+import re
 import warnings
 from typing import Iterator, List, Sequence, Tuple
 
@@ -22,6 +23,8 @@ _LINES_AT_A_TIME = 4096
 # The size of the matrix of cosines between words: 8 MB.
 _QUERIES_AT_A_TIME = 256
 _ROWS_AT_A_TIME = 8192
+
+_COUNT = re.compile(r"\d{1,18}", re.ASCII)  # of words or dimensions, in word2vec's header
 
 _COLUMNS = {"word": store.Column("uint8", ragged=True),  # UTF-8
             "hash": store.Column("uint64", ragged=False),
@@ -146,7 +149,7 @@ class _Reader:
     def _is_header(self, line: str) -> bool:
         """Whether it is word2vec's header; stores the dimension, which the first line tells."""
         fields = line.split(" ")
-        is_header = len(fields) == 2 and all(field.isdecimal() for field in fields)
+        is_header = len(fields) == 2 and all(_COUNT.fullmatch(field) for field in fields)
         self._dimension = int(fields[1]) if is_header else len(fields) - 1
         if not self._dimension:
             raise UserError(f"--glove_embs={self._path}, line 1: a word must be followed by the "

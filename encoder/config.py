@@ -1,8 +1,12 @@
 """A model's bert_config.json, read and checked."""
 
+import os
+
 import modeling
 from engine import files
 from engine.errors import UserError
+
+_MAX_LAYERS = 10_000  # each is a part of the graph, however small
 
 
 def load_config(path: str) -> modeling.BertConfig:
@@ -15,4 +19,19 @@ def load_config(path: str) -> modeling.BertConfig:
         modeling.check_config(config)
     except (TypeError, ValueError) as error:  # a value of the wrong type; one out of range
         raise UserError(f"--bert_config_file={path}: {error}") from error
+    _check_memory(config, path)
     return config
+
+
+def _check_memory(config: modeling.BertConfig, path: str) -> None:
+    """Refuses a model whose weights alone are larger than the machine's memory."""
+    hidden = config.hidden_size
+    rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    layer = hidden * (4 * hidden + 2 * config.intermediate_size)
+    needed = 4 * (rows * hidden + config.num_hidden_layers * layer)  # bytes, as float32
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there or config.num_hidden_layers > _MAX_LAYERS:
+        raise UserError(
+            f"--bert_config_file={path}: {config.num_hidden_layers:,} layers of {hidden:,} and "
+            f"{rows:,} embeddings take {needed / 2**30:,.0f} GB, and this machine has "
+            f"{there / 2**30:,.0f}; is a number wrong?")

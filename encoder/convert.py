@@ -64,7 +64,7 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
         UserError: a file is missing or damaged, or the model is not a plain BERT.
     """
     config_path = os.path.join(source_dir, huggingface.CONFIG)
-    config = files.read_json(config_path, "Hugging Face configuration")
+    config = files.read_record(config_path, "Hugging Face configuration", {})
     huggingface.check_type(config, config_path)  # before its weights, which may be pickles
     weights = huggingface.open_weights(source_dir)
     huggingface.check_type(config, config_path, weights.shapes)
@@ -159,7 +159,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     model = model_files.open_model(source, "--from_tensorflow")
     weights = _weights_of(model.checkpoint)
     config_path = bert_config_file or os.path.join(model.folder, model_files.CONFIG)
-    bert_config = files.read_json(config_path, "BERT configuration")
+    bert_config = files.read_record(config_path, "BERT configuration", {})
     config = _config_from_tensorflow(bert_config, config_path)
     description = model.description()
     matched = variables.match(weights.shapes, bert_config, "tensorflow", weights.path,

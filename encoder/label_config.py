@@ -16,21 +16,28 @@ _PROBLEMS = {"classes": "single_label_classification",
              "multi_label": "multi_label_classification",
              "regression": "regression"}
 KINDS = tuple(_PROBLEMS)
-_ENTRIES = ("labels", "label_separator", "takes_pairs", "do_lower_case", "max_seq_length")
+_ENTRIES = {"kind": str, "labels": list, "label_separator": str, "takes_pairs": bool,
+            "do_lower_case": bool, "max_seq_length": int}
 _SEPARATORS = (",", ";", "|", "\t")
 
 
 def read(folder: str) -> Optional[Dict[str, Any]]:
-    """The description of the classifier in a folder; None if there is none."""
+    """The description of the classifier in a folder; None if there is none.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     path = os.path.join(folder, FILE)
     if not os.path.exists(path):
         return None
-    description = files.read_json(path, "the classifier's description")
-    if not isinstance(description, dict) or description.get("kind") not in _PROBLEMS:
+    description = files.read_record(path, "the classifier's description", _ENTRIES)
+    kind, labels = description["kind"], description["labels"]
+    if kind not in _PROBLEMS:
         raise UserError(f"{path} names no kind of label ({', '.join(_PROBLEMS)})")
-    missing = [name for name in _ENTRIES if name not in description]
-    if missing:
-        raise UserError(f"{path} lacks {missing[0]}")
+    if not all(isinstance(label, str) for label in labels) or (kind != "regression") != bool(labels):
+        raise UserError(f"{path} is damaged: its labels are {str(labels)[:40]}")
+    if kind == "multi_label" and not description["label_separator"]:
+        raise UserError(f"{path} is damaged: it has no label_separator")
     return description
 
 

@@ -5,6 +5,8 @@ Features are padded to a fixed length in the files; in the chunks they are not.
 
 import contextlib
 import os
+import struct
+import sys
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
 from google.protobuf import message
@@ -17,6 +19,8 @@ from engine.errors import UserError
 from engine.progress import Counter
 
 _CHUNK_RECORDS = 1024
+_LENGTH = struct.Struct("<Q")  # of a record in bytes, before each
+_FRAME_BYTES = 16  # of a record: its length, and a checksum each of its length and its content
 
 
 class Sizes(NamedTuple):
@@ -66,7 +70,8 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
     key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
            "vocab_size": sizes.vocab_size}
     records = store.open_or_build(store_dir, "pretraining", key,
-                                  columns_of(layout, sizes.vocab_size), chunks)
+                                  columns_of(layout, sizes.vocab_size), chunks,
+                                  settles_later=True)
     return Opened(records, hashes, layout, list(layouts))
 
 
@@ -128,6 +133,7 @@ def too_many_predictions(path: str, there: int, here: int) -> UserError:
 
 def _lengths_of_first(path: str) -> Optional[Dict[str, int]]:
     """Number of values of each feature in the first record; None if there is none."""
+    _check_lengths(path, num_records=1)
     with _damage_as_user_error(path):
         serialized = next(tf.io.tf_record_iterator(path), None)
         if serialized is None:
@@ -137,6 +143,27 @@ def _lengths_of_first(path: str) -> Optional[Dict[str, int]]:
             for name, value in features.items() if value.WhichOneof("kind")}
 
 
+def _check_lengths(path: str, num_records: int = sys.maxsize) -> None:
+    """Compares the lengths that stand before the (first) records with the file's size.
+
+    TensorFlow allocates as much as such a length says, before it reads the record.
+    """
+    try:
+        size = os.path.getsize(path)
+        start = number = 0
+        with open(path, "rb", buffering=0) as file:
+            while start + _LENGTH.size <= size and number < num_records:
+                file.seek(start)
+                length, = _LENGTH.unpack(file.read(_LENGTH.size))
+                start += length + _FRAME_BYTES
+                number += 1
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    if start > size:
+        raise UserError(f"{path} is no TFRecord file, or is damaged: a record goes {start - size:,} "
+                        "bytes beyond its end")
+
+
 def read_chunks(path: str, layout: Layout, *, max_seq_length: int,
                 vocab_size: int) -> Iterator[store.Chunk]:
     """The records of a file, checked, with the columns of `columns_of`.
@@ -144,6 +171,7 @@ def read_chunks(path: str, layout: Layout, *, max_seq_length: int,
     Raises:
         UserError: a record is damaged, or not an example for a model of this size.
     """
+    _check_lengths(path)
     num_read = 0
     for batch in _parsed(path, _specification(layout, max_seq_length)):
         yield _chunk(batch, layout, vocab_size, f"{path}, records from {num_read + 1:,} on")

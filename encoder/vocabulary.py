@@ -96,15 +96,15 @@ def _tokens(path: str) -> List[str]:
 
 def _tokens_of_tokenizer(path: str) -> List[str]:
     """The tokens in a file of the `tokenizers` package, in the order of their ids."""
-    tokenizer = files.read_json(path, "tokenizer")
+    tokenizer = files.read_record(path, "tokenizer", {})
     try:
         model = tokenizer["model"]
         ids = {**model["vocab"], **{token["content"]: token["id"]
                                     for token in tokenizer["added_tokens"]}}
         kind = model.get("type", "WordPiece")  # older files have no type
+        tokens = sorted(ids, key=ids.get)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"tokenizer {path} has no vocabulary ({error})") from error
-    tokens = sorted(ids, key=ids.get)
     if kind != "WordPiece" or [ids[token] for token in tokens] != list(range(len(tokens))):
         raise UserError(f"tokenizer {path} is not WordPiece with the ids 0, 1, 2 …, as BERT's is")
     return tokens
@@ -133,4 +133,10 @@ def longest_input(folder: str, num_positions: int) -> int:
 
 
 def _tokenizer_config(path: str) -> Dict[str, Any]:
-    return files.read_json(path, "tokenizer configuration") if os.path.exists(path) else {}
+    if not os.path.exists(path):
+        return {}
+    config = files.read_record(path, "tokenizer configuration", {})
+    if config.get("do_lower_case") not in (None, True, False):
+        raise UserError(f"tokenizer configuration {path} is damaged: do_lower_case is "
+                        f"{str(config['do_lower_case'])[:40]}")
+    return config

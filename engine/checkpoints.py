@@ -3,12 +3,12 @@
 import contextlib
 import os
 import zlib
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine import files
+from engine import checkpoint_files, files
 from engine.errors import UserError
 from optimization import LossScale
 
@@ -16,7 +16,6 @@ from optimization import LossScale
 _SLOT_SUFFIXES = ("/adam_m", "/adam_v")
 _TRAINING_STATE = (tf.GraphKeys.GLOBAL_STEP, *LossScale.NAMES)
 
-PREFIX = "model.ckpt"  # of the checkpoints of a training, followed by "-" and the step
 # File in an output directory with the results of the evaluations during training and the name of
 # the best checkpoint. `engine.training.evaluations` writes it.
 EVALUATIONS = "evaluations.json"
@@ -50,27 +49,56 @@ class Checkpoint(NamedTuple):
 
 
 def latest(directory: str) -> Optional[Checkpoint]:
-    """The newest checkpoint of an output directory, or None."""
-    path = tf.train.latest_checkpoint(directory)
-    return open_checkpoint(path, f"the latest checkpoint of {directory}") if path else None
+    """The newest checkpoint of an output directory that is whole, or None if there is none.
+
+    Newer ones that are damaged are passed over, with a warning.
+
+    Raises:
+        UserError: all of them are damaged.
+    """
+    names = checkpoint_files.names(directory)[::-1]
+    found = _first_whole(directory, names, "the newest checkpoint that is whole is taken")
+    if not found and names:
+        damage = checkpoint_files.damage(os.path.join(directory, names[0]))
+        raise UserError(f"{directory}: no checkpoint is whole (the newest, {names[0]}, is damaged: "
+                        f"{damage}); remove them to start anew")
+    return found
 
 
 def best(directory: str) -> Optional[Checkpoint]:
-    """The best checkpoint by the evaluations during training, or else the newest, or None."""
-    path = _best_path(directory)
-    if path:
-        return open_checkpoint(path, f"the best checkpoint of {directory}")
-    return latest(directory)
+    """The best checkpoint by the evaluations during training, or else the newest, or None.
+
+    If the best one is damaged, the next best is taken, with a warning.
+    """
+    return (_first_whole(directory, _best_names(directory), "the next best is taken")
+            or latest(directory))
+
+
+def _first_whole(directory: str, names: Sequence[str], instead: str) -> Optional[Checkpoint]:
+    """The first of these checkpoints that is there and whole; warns of those that are damaged."""
+    for prefix in (os.path.join(directory, name) for name in names):
+        if checkpoint_files.exists(prefix):
+            damage = checkpoint_files.damage(prefix)
+            if not damage:
+                return describe(prefix)
+            checkpoint_files.warn_of_damage(prefix, damage, instead)
+    return None
 
 
 def checkpoint_name(step: int) -> str:
     """The name of a training's checkpoint at this step."""
-    return f"{PREFIX}-{step}"
+    return f"{checkpoint_files.PREFIX}-{step}"
 
 
-def has_checkpoint(directory: str, step: int) -> bool:
-    """Whether an output directory still has the checkpoint of this step."""
-    return tf.train.checkpoint_exists(os.path.join(directory, checkpoint_name(step)))
+def has_whole(directory: str, step: int) -> bool:
+    """Whether an output directory still has the checkpoint of this step; warns if it is damaged."""
+    prefix = os.path.join(directory, checkpoint_name(step))
+    if not checkpoint_files.exists(prefix):
+        return False
+    damage = checkpoint_files.damage(prefix)
+    if damage:
+        checkpoint_files.warn_of_damage(prefix, damage, "it does not count as the best")
+    return not damage
 
 
 def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
@@ -84,16 +112,18 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
         UserError: it is missing, damaged or truncated.
     """
     prefix = _prefix_of(path, what)
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-        shapes = reader.get_variable_to_shape_map()
-        dtypes = reader.get_variable_to_dtype_map()
-    except (tf.errors.OpError, ValueError) as error:
-        raise UserError(f"{what}={path} cannot be read as a TensorFlow checkpoint: "
-                        f"{str(error).splitlines()[0]}") from error
-    checkpoint = Checkpoint(prefix, shapes, dtypes)
-    _check_size(checkpoint, what)
-    return checkpoint
+    damage = checkpoint_files.damage(prefix)
+    if damage:
+        raise UserError(f"{what}={path} is no TensorFlow checkpoint, or is damaged: {damage}; "
+                        "copy it again")
+    return describe(prefix)
+
+
+def describe(prefix: str) -> Checkpoint:
+    """The checkpoint whose files begin so and are known to be whole."""
+    reader = tf.train.load_checkpoint(prefix)
+    return Checkpoint(prefix, reader.get_variable_to_shape_map(),
+                      reader.get_variable_to_dtype_map())
 
 
 def write_checkpoint(prefix: str, variables: Mapping[str, np.ndarray]) -> None:
@@ -104,22 +134,62 @@ def write_checkpoint(prefix: str, variables: Mapping[str, np.ndarray]) -> None:
         tensors = [tf.placeholder(variables[name].dtype, variables[name].shape) for name in names]
         save = tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names,
                                  shape_and_slices=[""] * len(names), tensors=tensors)
-        session.run(save, {tensor: variables[name] for tensor, name in zip(tensors, names)})
+        with checkpoint_files.writing(prefix):
+            session.run(save, {tensor: variables[name] for tensor, name in zip(tensors, names)})
 
 
-def _best_path(directory: str) -> Optional[str]:
+def read_evaluations(directory: str) -> List[Dict[str, Any]]:
+    """The evaluations during a training, by step: "step" and the metrics; empty without them.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    return _evaluations(directory)["evaluations"]
+
+
+def _evaluations(directory: str) -> Dict[str, Any]:
     path = os.path.join(directory, EVALUATIONS)
-    name = (files.read_json(path, "the evaluations")["best_checkpoint"]
-            if os.path.exists(path) else None)
-    prefix = name and os.path.join(directory, name)
-    return prefix if prefix and tf.train.checkpoint_exists(prefix) else None
+    if not os.path.exists(path):
+        return {"best_checkpoint": None, "evaluations": []}
+    record = files.read_record(path, "the evaluations", {
+        "best_checkpoint": (str, type(None)), "evaluations": list})
+    for entry in record["evaluations"]:
+        if not isinstance(entry, dict) or not _is_number(entry.get("step")) or not all(
+                value is None or _is_number(value) for value in entry.values()):
+            raise UserError(f"the evaluations {path} are damaged: one is {str(entry)[:60]}")
+    return record
+
+
+def _is_number(value: Any) -> bool:
+    # Not NaN, nor an infinite number, nor an integer that is too large for a float.
+    return (isinstance(value, (int, float)) and not isinstance(value, bool)
+            and abs(value) <= np.finfo(np.float64).max)
+
+
+def ranking(evaluations: Sequence[Mapping[str, Any]], metric: str) -> List[int]:
+    """The steps of the evaluations with a finite metric, best first; of equals the first first."""
+    sign = 1 if metric.endswith("loss") else -1  # only a lower loss is better
+    finite = [evaluation for evaluation in evaluations if evaluation.get(metric) is not None]
+    return [evaluation["step"]
+            for evaluation in sorted(finite, key=lambda evaluation: sign * evaluation[metric])]
+
+
+def _best_names(directory: str) -> List[str]:
+    """The names of evaluated checkpoints, best first; empty if none is the best."""
+    record = _evaluations(directory)
+    if not record["best_checkpoint"]:
+        return []
+    # Only the last part of the name: no path leads out of the directory.
+    best_name = os.path.basename(record["best_checkpoint"])
+    ranked = map(checkpoint_name, ranking(record["evaluations"], str(record.get("metric"))))
+    return list(dict.fromkeys([best_name, *ranked]))
 
 
 def _prefix_of(path: str, what: str) -> str:
     if os.path.isdir(path):
         return _prefix_in(path, what)
     prefix = path[:-len(".index")] if path.endswith(".index") else path
-    if not tf.train.checkpoint_exists(prefix):
+    if not checkpoint_files.exists(prefix):
         raise UserError(f"{what}={path}: there is no checkpoint with that prefix "
                         f"(expected {prefix}.index and {prefix}.data-00000-of-00001)")
     return prefix
@@ -127,9 +197,9 @@ def _prefix_of(path: str, what: str) -> str:
 
 def _prefix_in(folder: str, what: str) -> str:
     """The best or newest checkpoint of a training, the variables of an export, or the only one."""
-    trained = _best_path(folder) or tf.train.latest_checkpoint(folder)
+    trained = best(folder)
     if trained:
-        return trained
+        return trained.path
     if os.path.isdir(os.path.join(folder, os.path.dirname(EXPORTED))):
         return _prefix_of(os.path.join(folder, EXPORTED), what)
     prefixes = sorted(name[:-len(".index")] for name in os.listdir(folder)
@@ -141,19 +211,6 @@ def _prefix_in(folder: str, what: str) -> str:
         raise UserError(f"{what}={folder} holds {len(prefixes)} checkpoints: give the prefix of "
                         f"one, such as {prefixes[0]}")
     return os.path.join(folder, prefixes[0])
-
-
-def _check_size(checkpoint: Checkpoint, what: str) -> None:
-    """Refuses truncated files, such as an incomplete download: they would fail in a session."""
-    directory, name = os.path.split(checkpoint.path)
-    held = sum(os.path.getsize(os.path.join(directory, entry))
-               for entry in os.listdir(directory or ".") if entry.startswith(f"{name}.data-"))
-    needed = sum(int(np.prod(shape)) * checkpoint.dtypes[variable].size
-                 for variable, shape in checkpoint.shapes.items()
-                 if checkpoint.dtypes[variable] != tf.string)
-    if held < needed:
-        raise UserError(f"{what}={checkpoint.path} is cut short: its .data files have {held:,} "
-                        f"bytes of {needed:,}; copy it again")
 
 
 class InitialValues:

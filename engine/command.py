@@ -12,7 +12,7 @@ from typing import Callable, List, Optional, Union
 
 from absl import flags
 
-from engine import foreign_flags, interruption
+from engine import files, foreign_flags, interruption
 from engine.errors import UserError
 
 USER_ERROR_STATUS = 2
@@ -26,7 +26,8 @@ def run(main: Callable[[flags.FlagValues], None],
     """Parses `argv` into `flag_values`, calls `main` with them, and exits the process on errors.
 
     Exit status: 0; 2, after one line on standard error, for bad input (an unknown flag, a bad
-    value, a `UserError`); 143 after SIGTERM; 130 after Ctrl-C. A bug gets a traceback.
+    value, a `UserError`) and for a disk that is full, read-only or faulty; 143 after SIGTERM; 130
+    after Ctrl-C. A bug gets a traceback.
     """
     argv = sys.argv if argv is None else argv
     if not sys.warnoptions:
@@ -58,9 +59,21 @@ def run(main: Callable[[flags.FlagValues], None],
             stream.flush()
         # Threads may still be building the graph; shutting the interpreter down would crash.
         os._exit(128 + interrupted.signal_number)
+    except Exception as error:
+        if not files.is_storage_error(error):
+            raise
+        exit_with(UserError(f"{_described(error)}; nothing that was there before is lost, and the "
+                            "same command goes on once this is mended"))
 
 
 def exit_with(error: Union[Exception, str]) -> None:
     """Says what the user can mend, in one line whatever the message holds, and exits."""
     sys.stderr.write("error: {}\n".format(" ".join(str(error).split())))
     sys.exit(USER_ERROR_STATUS)
+
+
+def _described(error: Exception) -> str:
+    """An error of the disk: the path and what is the matter, in one line."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error).splitlines()[0][:300]

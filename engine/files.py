@@ -1,6 +1,11 @@
-"""Files that are written completely or not at all, and hashes of their content."""
+"""Files that are written completely or not at all, and hashes of their content.
+
+What is put in place is durable: synced to the disk before it gets its name, and the name
+after that, so that a power cut leaves the old file or the new one, never half of one.
+"""
 
 import contextlib
+import errno
 import glob
 import hashlib
 import json
@@ -8,44 +13,58 @@ import os
 import re
 import shutil
 import sys
-from typing import Any, IO, Iterator, List, Optional, Sequence
+from typing import Any, Dict, IO, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from engine.errors import UserError
 
 _READ_BYTES = 1 << 20
+# Errors of the disk, not of the program: what it holds, whether it can be written, its faults.
+_STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES,
+                   errno.EPERM)
+# What file systems answer that cannot sync a directory.
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
+
+Types = Union[Type, Tuple[Type, ...]]
 
 
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
     """Yields a temporary path beside `path`; renamed to it on success, removed on failure."""
     temporary = f"{path}.tmp-{os.getpid()}"
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+    with naming(path, temporary):
+        try:
+            yield temporary
+            put(temporary, path)
+        finally:
+            if os.path.exists(temporary):
+                os.remove(temporary)
 
 
 @contextlib.contextmanager
 def atomic_folder(path: str) -> Iterator[str]:
     """Yields an empty folder beside `path`; it replaces `path`, or is removed on failure.
 
-    Temporary folders that a killed process left behind are removed too, but only after
-    success: one of them may be the folder that it was about to replace.
+    A folder that a killed process had moved away, and not replaced, gets its name back. The rest
+    that killed processes left behind is removed after success.
     """
     path = os.path.abspath(path)
     temporary, replaced = (f"{path}.{state}-{os.getpid()}" for state in ("tmp", "old"))
     shutil.rmtree(temporary, ignore_errors=True)  # process ids are reused
+    moved = [remnant for remnant in remnants(path) if ".old-" in os.path.basename(remnant)]
+    if moved and not os.path.lexists(path):
+        os.rename(moved[0], path)
     os.makedirs(temporary)
     surplus = [temporary, replaced]
     try:
-        yield temporary
+        with naming(path, temporary):
+            yield temporary
+            sync_folder(temporary)
         if os.path.isdir(path):
             shutil.rmtree(replaced, ignore_errors=True)
             os.rename(path, replaced)
         os.rename(temporary, path)
-        surplus += _remnants(path)
+        sync(os.path.dirname(path))
+        surplus += remnants(path)
     finally:
         if os.path.isdir(replaced) and not os.path.lexists(path):
             os.rename(replaced, path)  # interrupted between the two renames
@@ -53,11 +72,71 @@ def atomic_folder(path: str) -> Iterator[str]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remnants(path: str) -> List[str]:
+def remnants(path: str) -> List[str]:
+    """The temporary folders of `path` that killed processes left behind, and running ones use."""
     parent, name = os.path.split(path)
     pattern = re.compile(re.escape(name) + r"\.(tmp|old)-\d+")
-    return [os.path.join(parent, entry) for entry in os.listdir(parent)
+    return [os.path.join(parent, entry) for entry in sorted(os.listdir(parent))
             if pattern.fullmatch(entry)]
+
+
+def put(temporary: str, path: str) -> None:
+    """Gives a file its name, durably; replaces another file of the name."""
+    sync(temporary)
+    os.replace(temporary, path)
+    sync(os.path.dirname(path) or ".")
+
+
+def sync(path: str) -> None:
+    """Returns when a file's content, or the names in a directory, will survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if not (os.path.isdir(path) and error.errno in _CANNOT_SYNC):
+            raise OSError(error.errno, error.strerror, path) from error
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: str) -> None:
+    """`sync` of a folder and all that is in it."""
+    for folder, _, names in os.walk(path, topdown=False):
+        for name in names:
+            sync(os.path.join(folder, name))
+        sync(folder)
+
+
+@contextlib.contextmanager
+def naming(path: str, temporary: Optional[str] = None) -> Iterator[None]:
+    """Names `path` in an error of the disk that names no file, or the temporary one, or one in it.
+
+    A failed write, unlike a failed opening, does not say which file it was.
+    """
+    try:
+        yield
+    except OSError as error:
+        if is_storage_error(error):
+            names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+            if not names or temporary and names[-1].startswith(temporary):
+                error.filename = path
+        raise
+
+
+def is_storage_error(error: Exception) -> bool:
+    """Whether the disk is the reason (full, read-only, damaged, not permitted), not a bug."""
+    return number_of(error) is not None
+
+
+def number_of(error: Exception) -> Optional[int]:
+    """The system's number of an error of the disk; None if it is another error.
+
+    Other libraries' exceptions, such as TensorFlow's, hold the system's words for it.
+    """
+    if isinstance(error, OSError):
+        return error.errno if error.errno in _STORAGE_ERRORS else None
+    message = str(error)
+    return next((number for number in _STORAGE_ERRORS if os.strerror(number) in message), None)
 
 
 def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]) -> None:
@@ -82,7 +161,9 @@ def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]
 def output(path: Optional[str]) -> Iterator[IO[str]]:
     """A text file, which gets its name when it is complete; standard output without a path."""
     if not path:
-        yield sys.stdout
+        with naming("standard output"):
+            yield sys.stdout
+            sys.stdout.flush()
         return
     with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         yield file
@@ -106,8 +187,28 @@ def read_json(path: str, what: str) -> Any:
             return json.load(file)
     except OSError as error:
         raise UserError(f"{what} {path}: {error.strerror}") from error
-    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError
+    # JSONDecodeError, UnicodeDecodeError; lists within lists
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{what} {path} is not valid JSON: {error}") from error
+
+
+def read_record(path: str, what: str, types: Mapping[str, Types]) -> Dict[str, Any]:
+    """The object in a JSON file, which must have these entries, of these types; maybe more.
+
+    Raises:
+        UserError: begins with `what`; the file is damaged, or not what it should be.
+    """
+    record = read_json(path, what)
+    if not isinstance(record, dict):
+        raise UserError(f"{what} {path} is damaged: it holds no JSON object")
+    for name, its_types in types.items():
+        if name not in record:
+            raise UserError(f"{what} {path} is damaged: it lacks {name!r}")
+        if not isinstance(record[name], its_types) or (
+                isinstance(record[name], bool) and its_types is int):
+            raise UserError(f"{what} {path} is damaged: {name!r} is "
+                            f"{json.dumps(record[name])[:40]}")
+    return record
 
 
 def find(patterns: str, flag: str) -> List[str]:
@@ -205,7 +306,7 @@ def content_hash(path: str, memory_path: str) -> str:
     identity = [status.st_size, status.st_mtime_ns]
     known = _load_memory(memory_path)
     entry = known.get(os.path.realpath(path))
-    if entry and entry[:2] == identity:
+    if isinstance(entry, list) and len(entry) == 3 and entry[:2] == identity:
         return entry[2]
     digest = hash_of_file(path)
     known[os.path.realpath(path)] = identity + [digest]
@@ -216,7 +317,7 @@ def content_hash(path: str, memory_path: str) -> str:
 def _load_memory(path: str) -> dict:
     # It only saves time: a memory that cannot be read is the same as none.
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError):
-        return {}
+        known = read_json(path, "the memory")
+    except UserError:
+        known = None
+    return known if isinstance(known, dict) else {}

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from engine import checkpoints, memory, runtime
-from engine.data import batches
+from engine.data import batches, store
 from engine.data.batches import Features
 from engine.data.plan import InferenceBatch, inference_plan
 from engine.devices import Devices
@@ -91,6 +91,7 @@ class Predictor:
         Raises:
             UserError: out of memory; a prediction in float16 is not finite.
         """
+        store.settle()
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
             source.padded_lengths(), self._tokens_per_replica(per_replica_batch_size, source),

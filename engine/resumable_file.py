@@ -88,18 +88,18 @@ class ResumableFile:
         files.write_json(self._record_path, {**record, "digest": digest} if digest else record)
 
     def _write(self, content: bytes) -> None:
-        with open(self.partial_path, "r+b" if self._num_bytes else "wb") as file:
-            file.truncate(self._num_bytes)  # what a killed process had not recorded yet
-            file.seek(self._num_bytes)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        with files.naming(self.path):
+            with open(self.partial_path, "r+b" if self._num_bytes else "wb") as file:
+                file.truncate(self._num_bytes)  # what a killed process had not recorded yet
+                file.seek(self._num_bytes)
+                file.write(content)
+            files.sync(self.partial_path)
         self._num_bytes += len(content)
 
     def finish(self) -> None:
         """Gives the file its name."""
         self._write(b"" if self.num_rows else self._header.encode("utf-8"))
-        os.replace(self.partial_path, self.path)
+        files.put(self.partial_path, self.path)
         self.is_whole = True
         if not self._keep_record and os.path.exists(self._record_path):
             os.remove(self._record_path)
@@ -107,14 +107,20 @@ class ResumableFile:
 
 def _difference(record: Any, facts: Mapping[str, Any]) -> Optional[str]:
     """The first fact that differs from the record's, with both values; None if none differs."""
-    if not isinstance(record, dict) or not all(
-            isinstance(record.get(name), kind) for name, kind in _RECORD_TYPES.items()):
+    if not _is_record(record):
         return "version of this program"
     for name in sorted({*facts, *record["facts"]}):
         earlier, now = record["facts"].get(name), facts.get(name)
         if earlier != now:
             return f"{name}: {_brief(earlier)} there, {_brief(now)} now"
     return None
+
+
+def _is_record(record: Any) -> bool:
+    return (isinstance(record, dict)
+            and all(isinstance(record.get(name), kind) for name, kind in _RECORD_TYPES.items())
+            and min(record["rows"], record["bytes"]) >= 0
+            and isinstance(record.get("digest", ""), str))
 
 
 def _size_of(path: str) -> int:

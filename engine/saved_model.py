@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from engine import checkpoints, files
+from engine import checkpoint_files, checkpoints, files
 from engine.errors import UserError
 
 GRAPH_FILE = "saved_model.pb"
@@ -51,13 +51,14 @@ def write(folder: str, build: Build, checkpoint: checkpoints.Checkpoint) -> None
         checkpoints.check_matches(checkpoint, tf.global_variables())
         saver = tf.train.Saver()
         saver.restore(session, checkpoint.path)
-        builder = tf.saved_model.builder.SavedModelBuilder(folder)
-        builder.add_meta_graph_and_variables(
-            session, [tf.saved_model.tag_constants.SERVING],
-            {tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
-             tf.saved_model.predict_signature_def(signature.inputs, signature.outputs)},
-            saver=saver, strip_default_attrs=True)
-        builder.save()
+        with checkpoint_files.writing(folder):
+            builder = tf.saved_model.builder.SavedModelBuilder(folder)
+            builder.add_meta_graph_and_variables(
+                session, [tf.saved_model.tag_constants.SERVING],
+                {tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
+                 tf.saved_model.predict_signature_def(signature.inputs, signature.outputs)},
+                saver=saver, strip_default_attrs=True)
+            builder.save()
     _make_portable(os.path.join(folder, GRAPH_FILE))
 
 

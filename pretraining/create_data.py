@@ -28,7 +28,7 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 from encoder import vocabulary
-from engine import command, cores, files, log
+from engine import checkpoint_files, command, cores, files, log
 from engine.data import store
 from engine.errors import UserError
 from engine.progress import Counter
@@ -159,9 +159,7 @@ def create(paths: List[str], outputs: List[str], settings: Settings, tokenizer: 
             corpus, examples, tokenizer, settings.max_seq_length,
             settings.do_whole_word_mask or settings.chinese_whole_words,
             _scheme(settings, tokenizer), settings.random_seed)
-        counts = _write(assembly, outputs, num_processes)
-    for path in outputs:
-        files.write_json(_facts_path(path), {**facts, **counts})
+        _write(assembly, outputs, num_processes, facts)
 
 
 def _settings(flag_values: flags.FlagValues) -> Settings:
@@ -205,15 +203,15 @@ def _draw(corpus: Corpus, directory: str, settings: objectives.Settings,
     return examples
 
 
-def _write(assembly: Assembly, outputs: List[str], num_processes: int) -> Dict[str, Any]:
-    """Writes all examples; returns their number and the sums over them."""
+def _write(assembly: Assembly, outputs: List[str], num_processes: int,
+           facts: Dict[str, Any]) -> None:
+    """Writes all examples and, beside each file, the facts, their number and sums over them."""
     total = len(assembly.examples)
     chunks = ((start, min(start + _CHUNK_EXAMPLES, total))
               for start in range(0, total, _CHUNK_EXAMPLES))
     sums = np.zeros(3, np.int64)
     with contextlib.ExitStack() as stack:
-        writers = [stack.enter_context(tf.python_io.TFRecordWriter(
-            stack.enter_context(files.atomic_path(path)))) for path in outputs]
+        writers = [stack.enter_context(_writer(stack, path)) for path in outputs]
         counter = stack.enter_context(Counter("Writing", unit="examples", total=total))
         number = 0
         serialize = functools.partial(_serialize, assembly)
@@ -223,12 +221,20 @@ def _write(assembly: Assembly, outputs: List[str], num_processes: int) -> Dict[s
                 number += 1
             sums += chunk_sums
             counter.advance(len(messages))
-    num_tokens, num_masked, num_labels = map(int, sums)
+        num_tokens, num_masked, num_labels = map(int, sums)
+        # Before the files get their names: a file without its facts could not be taken up.
+        for path in outputs:
+            files.write_json(_facts_path(path), {
+                **facts, "num_examples": total, "num_tokens": num_tokens,
+                "num_masked": num_masked, "num_next_sentence_labels": num_labels})
     masked = f", {num_masked / num_tokens:.1%} of them masked" if assembly.scheme else ""
     labels = f"; next_sentence_labels is 1 in {num_labels / total:.1%}" if num_labels else ""
     log.info(f"{total:,} examples of {num_tokens / total:.1f} tokens{masked}{labels}")
-    return {"num_examples": total, "num_tokens": num_tokens, "num_masked": num_masked,
-            "num_next_sentence_labels": num_labels}
+
+
+def _writer(stack: contextlib.ExitStack, path: str) -> tf.python_io.TFRecordWriter:
+    stack.enter_context(checkpoint_files.writing(path))
+    return tf.python_io.TFRecordWriter(stack.enter_context(files.atomic_path(path)))
 
 
 def _serialize(assembly: Assembly, chunk):
@@ -258,7 +264,7 @@ def _is_done(outputs: List[str], facts: Dict[str, Any]) -> bool:
         if not os.path.exists(_facts_path(path)):
             raise UserError(f"--output_file={path} is there, and it is not known how it was "
                             "made: remove it, or give another name")
-        found = files.read_json(_facts_path(path), "facts")
+        found = files.read_record(_facts_path(path), "the facts", {})
         for name, value in facts.items():
             if found.get(name) != value:
                 difference = ("from other files" if name == "inputs" else

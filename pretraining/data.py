@@ -21,6 +21,9 @@ from pretraining.counter_rng import keys_of
 
 # The seed of masks in evaluations: the same for each run, whatever its --seed.
 _EVALUATION_SEED = 0
+# What the file of `create_data` beside records says of the masks that are to be drawn.
+_MASK_FACTS = {"mask_shape": str, "masked_lm_prob": (int, float), "vocab_sha256": str,
+               "max_predictions_per_seq": int, "do_lower_case": bool}
 
 
 class RecordSet(NamedTuple):
@@ -129,7 +132,8 @@ def origin_of(patterns: str, flag: str) -> Optional[Origin]:
     path = files.find(patterns, flag)[0]
     if not os.path.exists(_facts_path(path)):
         return None
-    facts = files.read_json(_facts_path(path), "the facts of records in")
+    facts = files.read_record(_facts_path(path), "the facts of records in",
+                              {"vocab_sha256": str, "do_lower_case": bool})
     return Origin(path, facts["vocab_sha256"], facts["do_lower_case"])
 
 
@@ -152,7 +156,8 @@ def _check_vocab(paths: List[str], vocab_file: str) -> None:
         facts_path = _facts_path(path)
         if not os.path.exists(facts_path):
             continue
-        if files.read_json(facts_path, "the facts of records in")["vocab_sha256"] != digest:
+        facts = files.read_record(facts_path, "the facts of records in", {"vocab_sha256": str})
+        if facts["vocab_sha256"] != digest:
             raise UserError(f"--vocab_file={vocab_file} is not the one that {path} was made with")
 
 
@@ -181,7 +186,10 @@ def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> maskin
 
 
 def _mask_facts(path: str) -> Dict[str, Any]:
-    facts = files.read_json(_facts_path(path), f"{path} needs masks to be drawn as described in "
-                            "the file")
-    return {name: facts[name] for name in ("mask_shape", "masked_lm_prob", "vocab_sha256",
-                                           "max_predictions_per_seq", "do_lower_case")}
+    facts_path = _facts_path(path)
+    facts = files.read_record(facts_path, f"{path} needs masks to be drawn as described in the "
+                              "file", _MASK_FACTS)
+    if (facts["mask_shape"] not in masking.SHAPES or not 0 <= facts["masked_lm_prob"] <= 1
+            or facts["max_predictions_per_seq"] < 1):
+        raise UserError(f"{facts_path} is damaged: its masks cannot be drawn")
+    return {name: facts[name] for name in _MASK_FACTS}

@@ -118,7 +118,7 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
                 counter.advance(len(examples))
 
     name = os.path.splitext(os.path.basename(split.file))[0]
-    texts = store.open_or_build(store_dir, name, key, columns, chunks)
+    texts = store.open_or_build(store_dir, name, key, columns, chunks, settles_later=True)
     digest = files.hash_of(json.dumps(content).encode("utf-8"))
     return TextSet(texts, task.kind, digest, encoding.max_seq_length, dynamic_padding)
 

@@ -1,14 +1,18 @@
 """The README.md of an exported model: its labels, its metrics and how to use it."""
 
+import html
 import os
+import re
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from engine import files
+from engine.errors import UserError
 from engine.training import run_record
 from tasks import report_facts
 from tasks.label_types import Kind
 from tasks.model_folder import TrainedModel
 
+_MARKUP = re.compile(r"[|\[\]`]")
 _MAX_LABELS = 100  # on the page; task.json has all of them
 _TABLES = ("per_class", "per_category", "per_category_test")  # in eval_results.json
 
@@ -72,11 +76,11 @@ def text(output_dir: str, model: TrainedModel, global_step: int, frozen_type: Op
     """
     reading = reading or (_PAIRS if model.takes_pairs else _TEXTS)
     record = run_record.load(output_dir)
-    task_name = record.facts["task"] if record else "unknown"
+    task_name = record.facts.get("task") if record else "unknown"
     kind = model.kind
     settings = report_facts.settings(task_name, model.config, model.encoding, record)
     return "\n".join([
-        f"# {task_name}: a fine-tuned BERT\n",
+        f"# {_cell(task_name)}: a fine-tuned BERT\n",
         f"{_describe(kind)}, for {reading.examples}; the model after training step "
         f"{global_step}.\n",
         *_labels(kind),
@@ -101,7 +105,7 @@ def _describe(kind: Kind) -> str:
 def _labels(kind: Kind) -> List[str]:
     if not kind.labels:
         return []
-    shown = [f"{index}. `{label}`" for index, label in enumerate(kind.labels[:_MAX_LABELS])]
+    shown = [f"{index}. {_code(label)}" for index, label in enumerate(kind.labels[:_MAX_LABELS])]
     num_more = len(kind.labels) - len(shown)
     more = [f"\n… and {num_more:,} more, in `assets.extra/task.json`"] * bool(num_more)
     return ["## Labels\n", *shown, *more, ""]
@@ -109,8 +113,7 @@ def _labels(kind: Kind) -> List[str]:
 
 def _metrics(output_dir: str, global_step: int) -> List[str]:
     """The metrics of the evaluation at this step, if there was one."""
-    path = os.path.join(output_dir, "eval_results.json")
-    results = files.read_json(path, "the evaluation") if os.path.exists(path) else {}
+    results = _results(os.path.join(output_dir, "eval_results.json"))
     if results.get("global_step") != global_step:
         return ["## Metrics\n", "This checkpoint was not evaluated.\n"]
     figures = _figures(results)
@@ -121,6 +124,18 @@ def _metrics(output_dir: str, global_step: int) -> List[str]:
             *_table(("metric", "value"), figures.items()),
             *(line for name in _TABLES if results.get(name)
               for line in (f"`{name}`:\n", *_rows_of(results[name][:_MAX_LABELS])))]
+
+
+def _results(path: str) -> Mapping[str, Any]:
+    """The content of eval_results.json, its tables checked; empty if there is none."""
+    if not os.path.exists(path):
+        return {}
+    results = files.read_record(path, "the evaluation", {})
+    for name in _TABLES:
+        rows = results.get(name, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise UserError(f"the evaluation {path} is damaged: {name!r} is no list of objects")
+    return results
 
 
 def _figures(results: Mapping[str, Any]) -> Dict[str, Any]:
@@ -140,6 +155,13 @@ def _rows_of(values: Sequence[Mapping[str, Any]]) -> List[str]:
     return _table(values[0], (row.values() for row in values))
 
 
+def _code(label: str) -> str:
+    """A label in a code span, with more backticks around it than are in it."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", label)), default=0))
+    space = " " if label.startswith("`") or label.endswith("`") else ""
+    return f"{fence}{space}{label}{space}{fence}"
+
+
 def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> List[str]:
     head = list(head)
     return [_row(head), _row(["---"] * len(head)), *map(_row, rows), ""]
@@ -151,4 +173,5 @@ def _row(cells: Iterable[Any]) -> str:
 
 def _cell(value: Any) -> str:
     shown = f"{value:.5g}" if isinstance(value, float) else str(value)
-    return " ".join(shown.replace("|", "\\|").split())
+    # Labels and settings are text, whatever Markdown or HTML they look like.
+    return " ".join(_MARKUP.sub(r"\\\g<0>", html.escape(shown, quote=False)).split())

@@ -183,6 +183,8 @@ CASES = {
         config(hidden_size="16"), ("--bert_config_file", "hidden_size")),
     "a probability that is a text": Case(
         config(hidden_dropout_prob="0.1"), ("--bert_config_file", "hidden_dropout_prob")),
+    "a vocabulary larger than any memory": Case(
+        config(vocab_size=10**12), ("--bert_config_file", "GB", "a number wrong")),
     "an unknown activation": Case(
         config(hidden_act="swoosh"), ("--bert_config_file", "swoosh")),
     # Flags.

@@ -103,7 +103,7 @@ def test_a_bad_hugging_face_folder_is_one_clear_line(bare_encoder, tmp_path, dam
     (remove("bert_model.ckpt.index"), "checkpoint"),
     (remove("bert_model.ckpt.data-00000-of-00001"), "cut short"),
     (truncate("bert_model.ckpt.data-00000-of-00001", 2000), "cut short"),
-    (truncate("bert_model.ckpt.index", 40), "cannot be read"),
+    (truncate("bert_model.ckpt.index", 40), "is no TensorFlow checkpoint, or is damaged"),
     (remove("vocab.txt"), "vocab.txt: No such file"),
     (set_config("bert_config.json", vocab_size=31), "word_embeddings has the shape .30, 12."),
     (set_config("bert_config.json", hidden_act="swish"), "hidden_act is 'swish'.*gelu_erf"),

@@ -208,8 +208,8 @@ def test_labels_that_make_no_sense_are_one_clear_line(tmp_path, changes, message
 
 
 @pytest.mark.parametrize("text, message", [
-    ("{", "task.json is not valid JSON"), ('{"labels": []}', "task.json names no kind of label"),
-    ('{"kind": "classes"}', "task.json lacks labels")])
+    ("{", "task.json is not valid JSON"), ('{"labels": []}', "task.json is damaged: it lacks 'kind'"),
+    ('{"kind": "classes"}', "task.json is damaged: it lacks 'labels'")])
 def test_a_damaged_description_is_one_clear_line(source, tmp_path, text, message):
     convert_from_huggingface(source, str(tmp_path / "ours"))
     (tmp_path / "ours" / "task.json").write_text(text)

@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from conftest import checkpoint_values
+from tasks import model_card
+from tasks.label_types import SingleLabel
 from test_export import cola_flags, train
 
 
@@ -44,3 +46,11 @@ def test_the_model_card_says_what_the_run_s_files_say(tiny_model, tmp_path):
                  "python -m tasks.predict", "label_index"):
         assert said in card, said
     assert "frozen_graph" not in card
+
+
+def test_labels_are_text_on_the_card_whatever_they_look_like():
+    hostile = "<script>alert(1)</script> `a` | [b](javascript:c)"
+    assert model_card._labels(SingleLabel([hostile, "plain"]))[1:3] == [
+        f"0. ``{hostile}``", "1. `plain`"]
+    row, = model_card._table(["label"], [[hostile]])[2:-1]
+    assert row == (r"| &lt;script&gt;alert(1)&lt;/script&gt; \`a\` \| \[b\](javascript:c) |")

@@ -192,6 +192,32 @@ def test_that_no_evaluation_had_a_number_is_said(recorded, capsys):
     assert "None" not in said and "step 0" not in said
 
 
+def test_a_run_whose_newest_checkpoint_and_store_are_damaged_ends_the_same(
+        flags, finished, tmp_path, capsys):
+    output_dir = tmp_path / "out"
+    shutil.copytree(str(finished[0]), str(output_dir))
+    shutil.copytree(str(flags["store_dir"]), str(tmp_path / "store"))
+    values, = (tmp_path / "store").glob("train-*/input_ids.values")
+    for path in (output_dir / "model.ckpt-12.data-00000-of-00001", values):
+        content = bytearray(path.read_bytes())
+        content[100] ^= 1
+        path.write_bytes(bytes(content))
+    # A file that other machines and other places have written.
+    (output_dir / "checkpoint").write_text("".join(
+        f'{key}: "/moved/model.ckpt-{step}"\n' for key, step in (
+            ("model_checkpoint_path", 12), ("all_model_checkpoint_paths", 4),
+            ("all_model_checkpoint_paths", 8), ("all_model_checkpoint_paths", 12))))
+    run_here({**flags, "output_dir": output_dir, "store_dir": tmp_path / "store"})
+    said = capsys.readouterr().err
+    assert said.count("model.ckpt-12 is damaged") == 1 and "model.ckpt-8 (step 8)" in said
+    assert said.count("is built again") == 1
+    expected = checkpoint_values(str(finished[0] / "model.ckpt-12"))
+    for name, value in checkpoint_values(str(output_dir / "model.ckpt-12")).items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    for name in ("evaluations.json", "eval_results.txt", "checkpoint"):
+        assert (output_dir / name).read_text() == (finished[0] / name).read_text()
+
+
 # --- Early stopping, and going on ----------------------------------------------------------
 
 

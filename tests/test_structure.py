@@ -99,6 +99,41 @@ def test_only_the_runtime_module_and_modeling_ask_which_tensorflow_runs():
     assert asking == {"engine/runtime.py", "modeling.py"}
 
 
+def test_no_file_can_run_code():
+    """No pickle, no objects in arrays, no text that is run; templates are the project's own."""
+    modules = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"}
+    calls = {"eval", "exec", "compile", "__import__"}
+
+    def runs_code(node):
+        if isinstance(node, ast.Import):
+            return any(alias.name.split(".")[0] in modules for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            return (node.module or "").split(".")[0] in modules
+        if not isinstance(node, ast.Call):
+            return False
+        if isinstance(node.func, ast.Name):
+            return node.func.id in calls
+        # np.load reads pickles; a text as a template would be a program.
+        return (isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)
+                and (node.func.value.id, node.func.attr) in (("np", "load"), ("jinja2", "Template"))
+                or isinstance(node.func, ast.Attribute) and node.func.attr == "from_string"
+                or any(keyword.arg == "allow_pickle" for keyword in node.keywords))
+    running = {name for name in python_files() if room_of(name) in ROOMS
+               for node in ast.walk(syntax_of(name)) if runs_code(node)}
+    assert running == set()
+
+
+def test_a_file_gets_its_name_in_the_file_layer_alone():
+    """Which syncs it before. TensorFlow writes checkpoints, logs and records under other names."""
+    def renames(node):
+        return (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+                and (node.value.id, node.attr) in (
+                    ("os", "rename"), ("os", "replace"), ("shutil", "move")))
+    renaming = {name for name in python_files() if room_of(name) in ROOMS
+                for node in ast.walk(syntax_of(name)) if renames(node)}
+    assert renaming == {"engine/files.py", "engine/data/store.py"}
+
+
 def test_the_root_holds_what_the_design_names_and_no_more():
     modules = {name for name in python_files() if os.sep not in name}
     assert modules == {f"{name}.py" for name in (*ROOT_MODULES, "run_classifier")}

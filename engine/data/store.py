@@ -2,7 +2,8 @@
 
 A store is a directory with one file per array and a `store.json`. Its name holds a hash of
 everything that determines its content, so that it is never stale; it is written under a
-temporary name and renamed, so that it is never incomplete. What the arrays mean is up to
+temporary name and renamed, so that it is never incomplete. `store.json` has the
+checksum of each file: a store that is damaged is built again. What the arrays mean is up to
 the caller.
 """
 
@@ -10,25 +11,18 @@ import hashlib
 import json
 import os
 import shutil
-from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Tuple, Union
+import threading
+import weakref
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
 import numpy as np
 
-from engine import files
+from engine import files, log
+from engine.data import store_files
+from engine.data.store_files import Chunk, Column, Damaged, RaggedChunk, open_array, path_of
+from engine.errors import UserError
 
-FORMAT_VERSION = 1
-
-# ScalarChunk has one value per record, [n]. RaggedChunk has any number per record: the values of
-# all n records, one record after the other, and the number of values of each record, [n].
-ScalarChunk = np.ndarray
-RaggedChunk = Tuple[np.ndarray, np.ndarray]
-Chunk = Mapping[str, Union[ScalarChunk, RaggedChunk]]
-
-
-class Column(NamedTuple):
-    """What a store holds under one name."""
-    dtype: str  # its name in NumPy: "uint16", "float32", ...
-    ragged: bool  # True: any number of values per record; False: exactly one
+FORMAT_VERSION = 2  # 1 had no checksums
 
 
 class Records:
@@ -106,24 +100,107 @@ class Records:
 
 
 class Store(Records):
-    """A finished store, memory-mapped. `facts` are JSON values that were stored with it."""
+    """A finished store, memory-mapped. Made by `open_or_build`.
 
-    def __init__(self, directory: str):
+    Args:
+        directory: where it is.
+        columns: what it holds.
+        build: builds it again, in the place of one that is damaged.
+
+    Attributes:
+        facts: JSON values that were stored with it.
+    """
+
+    def __init__(self, directory: str, columns: Mapping[str, Column], build: Callable[[], None]):
         self.directory = directory
-        description = files.read_json(os.path.join(directory, "store.json"), "store")
-        self.facts: Dict[str, Any] = description["facts"]
+        self._columns = columns
+        self._build = build
+        self._check: Optional[_Check] = None
+        try:
+            self._map(store_files.read_description(directory, columns))
+        except Damaged as damage:
+            self._build_again(damage)
+
+    def check(self) -> None:
+        """Begins to compare the values with their checksums, in a thread; see `settle`."""
+        large = [path_of(self.directory, name) for name, column in self._columns.items()
+                 if column.ragged]
+        self._check = _Check({path: self._checksums[os.path.basename(path)] for path in large})
+        _unsettled.add(self)
+
+    def settle(self) -> None:
+        """Waits until all values are compared; builds the store again if they are damaged.
+
+        Raises:
+            UserError: it cannot be built again.
+        """
+        check, self._check = self._check, None
+        if check:
+            try:
+                check.result()
+            except Damaged as damage:
+                self._build_again(damage)
+
+    def _map(self, description: Mapping[str, Any]) -> None:
         values, offsets = {}, {}
-        for name, (dtype, ragged) in description["columns"].items():
-            values[name] = _map(_path(directory, name), dtype)
+        for name, (dtype, ragged) in self._columns.items():
+            values[name] = open_array(path_of(self.directory, name), dtype)
             if ragged:
-                offsets[name] = _map(_path(directory, name, "offsets"), "int64")
+                offsets[name] = open_array(path_of(self.directory, name, "offsets"), "int64")
+        self.facts: Dict[str, Any] = description["facts"]
+        self._checksums: Dict[str, int] = description["checksums"]
         super().__init__(description["num_records"], values, offsets)
+
+    def _build_again(self, damage: Exception) -> None:
+        log.warn(f"the store {self.directory} is damaged ({damage}): it is built again")
+        try:
+            self._build()
+            self._map(store_files.read_description(self.directory, self._columns))
+        except (UserError, Damaged) as error:
+            raise UserError(f"the store {self.directory} is damaged ({damage}), and cannot be "
+                            f"built again: {error}") from error
+
+
+_unsettled: "weakref.WeakSet[Store]" = weakref.WeakSet()
+
+
+def settle() -> None:
+    """`Store.settle` of every store whose values are still being compared.
+
+    Call it in the main thread, before values are read.
+    """
+    while _unsettled:
+        _unsettled.pop().settle()
+
+
+class _Check(threading.Thread):
+    """Compares files with their checksums, by path, while other work is done."""
+
+    def __init__(self, checksums: Mapping[str, int]):
+        super().__init__(daemon=True)  # a command that fails does not wait for it
+        self._checksums = checksums
+        self._error: Optional[Exception] = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for path, checksum in self._checksums.items():
+                store_files.compare(path, checksum)
+        except Exception as error:
+            self._error = error
+
+    def result(self) -> None:
+        """Waits. Raises Damaged, or why a file cannot be read."""
+        self.join()
+        if self._error:
+            raise self._error
 
 
 def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping[str, Column],
                   chunks: Callable[[], Iterable[Chunk]], *,
-                  facts: Callable[[], Mapping[str, Any]] = dict) -> Store:
-    """Opens the store of `key`, building it first if there is none.
+                  facts: Callable[[], Mapping[str, Any]] = dict,
+                  settles_later: bool = False) -> Store:
+    """Opens the store of `key`, building it first if there is none, or if it is damaged.
 
     Args:
         root: the directory of all stores.
@@ -133,81 +210,61 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
         chunks: called only to build; yields the records in chunks of bounded size, each
             with every column.
         facts: called after the last chunk; returns JSON values to keep with the store.
+        settles_later: returns while the values of ragged columns are still being compared with
+            their checksums; nothing may depend on them before `settle`. All else is compared.
+
+    Raises:
+        UserError: the store is damaged, and what it is built from is damaged or gone.
     """
     identity = json.dumps([FORMAT_VERSION, key, columns], sort_keys=True)
     digest = hashlib.sha256(identity.encode("utf-8")).hexdigest()[:16]
     directory = os.path.join(root, f"{name}-{digest}")
-    if not os.path.exists(directory):
+
+    def build() -> None:
         _build(directory, columns, chunks, facts)
-    return Store(directory)
+
+    is_new = not os.path.exists(directory)
+    if is_new:
+        build()
+    store = Store(directory, columns, build)
+    if not is_new:
+        store.check()
+        if not settles_later:
+            store.settle()
+    return store
 
 
 def _build(directory: str, columns, chunks, facts) -> None:
-    temporary = f"{directory}.tmp-{os.getpid()}"
-    _remove_leftovers(directory)
-    os.makedirs(temporary)
+    """Builds a store; replaces one that is damaged, but not one that is whole."""
+    temporary, replaced = (f"{directory}.{state}-{os.getpid()}" for state in ("tmp", "old"))
+    replaces = os.path.exists(directory)
+    for leftover in files.remnants(directory):
+        if not _is_running(int(leftover.rsplit("-", 1)[1])):
+            shutil.rmtree(leftover, ignore_errors=True)
     try:
-        num_records = _write_arrays(temporary, columns, chunks())
-        files.write_json(os.path.join(temporary, "store.json"), {
-            "num_records": num_records, "columns": columns, "facts": facts()})
+        with files.naming(directory, temporary):
+            os.makedirs(temporary)
+            store_files.write(temporary, columns, chunks(), facts)
+            files.sync_folder(temporary)
+        if replaces:
+            os.rename(directory, replaced)
         try:
             os.rename(temporary, directory)
         except OSError:
             # Another process has built the same store in the meantime: same key, same bytes.
             if not os.path.exists(directory):
                 raise
+        files.sync(os.path.dirname(directory))
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _write_arrays(directory: str, columns: Mapping[str, Column], chunks: Iterable[Chunk]) -> int:
-    written = {name: open(_path(directory, name), "wb") for name in columns}
-    offsets = {name: open(_path(directory, name, "offsets"), "wb")
-               for name, column in columns.items() if column.ragged}
-    ends = dict.fromkeys(offsets, 0)
-    num_records = 0
-    try:
-        for file in offsets.values():
-            np.zeros(1, "int64").tofile(file)
-        for chunk in chunks:
-            for name, column in columns.items():
-                values = chunk[name]
-                if column.ragged:
-                    values, lengths = values
-                    (ends[name] + np.cumsum(lengths, dtype="int64")).tofile(offsets[name])
-                    ends[name] += int(lengths.sum())
-                values.astype(column.dtype, copy=False).tofile(written[name])
-            num_records += len(lengths if column.ragged else values)
-    finally:
-        for file in (*written.values(), *offsets.values()):
-            file.close()
-    return num_records
-
-
-def _remove_leftovers(directory: str) -> None:
-    """Removes what builders of this store left behind when they were killed."""
-    root, name = os.path.split(directory)
-    for entry in os.listdir(root):
-        if entry.startswith(f"{name}.tmp-") and not _is_running(int(entry.rsplit("-", 1)[1])):
-            shutil.rmtree(os.path.join(root, entry), ignore_errors=True)
+        for folder in (temporary, replaced):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_running(process_id: int) -> bool:
     try:
         os.kill(process_id, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass
     return True
-
-
-def _path(directory: str, name: str, part: str = "values") -> str:
-    return os.path.join(directory, f"{name}.{part}")
-
-
-def _map(path: str, dtype: str) -> np.ndarray:
-    if not os.path.getsize(path):  # an empty file cannot be mapped
-        return np.zeros(0, dtype)
-    # As a plain array: a memmap's own indexing is slow.
-    return np.asarray(np.memmap(path, dtype, mode="r"))

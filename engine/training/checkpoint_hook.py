@@ -3,12 +3,11 @@
 import os
 import re
 import shutil
-import time
 from typing import Callable, List, Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from engine import checkpoints, interruption
+from engine import checkpoint_files, checkpoints, interruption
 from engine.training.evaluations import Evaluations
 
 
@@ -28,6 +27,19 @@ def remove_leftovers(output_dir: str) -> None:
         if _TEMPORARY.fullmatch(name) or (data and data.group(1) + ".index" not in names):
             path = os.path.join(output_dir, name)
             shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+
+
+def settle(output_dir: str) -> None:
+    """Makes the newest checkpoint that is whole the one that Estimator will start from.
+
+    Removes newer ones, which are damaged, and writes the file `checkpoint` anew if it is damaged
+    or has paths: of these only the last parts count.
+    """
+    newest = checkpoints.latest(output_dir)
+    if newest:
+        names = checkpoint_files.names(output_dir)
+        num_kept = names.index(os.path.basename(newest.path)) + 1
+        checkpoint_files.remove(output_dir, names[num_kept:], names[:num_kept])
 
 
 def restore_only(variables: Sequence[tf.Variable], *,
@@ -59,7 +71,6 @@ class SaveHook(tf.train.SessionRunHook):
                  signals: interruption.Deferred, evaluations: Optional[Evaluations] = None,
                  is_evaluated: Callable[[int], bool] = lambda step: False):
         self._output_dir = output_dir
-        self._prefix = os.path.join(output_dir, checkpoints.PREFIX)
         self._every_steps = every_steps
         self._keep_checkpoint_max = keep_checkpoint_max
         self._signals = signals
@@ -67,6 +78,7 @@ class SaveHook(tf.train.SessionRunHook):
         self._is_evaluated = is_evaluated
         # The last step done, and the step of the newest checkpoint.
         self.step = self.saved_step = 0
+        self._names: List[str] = []  # of the checkpoints in the directory, oldest first
 
     def begin(self) -> None:
         """Finds the global step in the graph."""
@@ -75,6 +87,7 @@ class SaveHook(tf.train.SessionRunHook):
     def after_create_session(self, session, coord) -> None:
         """Reads the step to start from; from here on, signals wait for the end of a step."""
         self._saver, = tf.get_collection(tf.GraphKeys.SAVERS)
+        self._names = checkpoint_files.names(self._output_dir)
         self._remove_surplus()
         self.step = self.saved_step = int(session.run(self._global_step))
         self._signals.hold()  # from now on, a signal must not lose the steps done
@@ -98,8 +111,10 @@ class SaveHook(tf.train.SessionRunHook):
 
     def _save(self, session) -> None:
         if self.step != self.saved_step:
-            self._saver.save(session, self._prefix, global_step=self.step,
-                             write_meta_graph=False)
+            name = checkpoints.checkpoint_name(self.step)
+            checkpoint_files.save(self._saver, session, os.path.join(self._output_dir, name),
+                                  self._names)
+            self._names = [*(other for other in self._names if other != name), name]
             self.saved_step = self.step
             self._remove_surplus()
 
@@ -107,31 +122,16 @@ class SaveHook(tf.train.SessionRunHook):
         """Evaluates the checkpoint just saved; returns whether to stop the training early."""
         path = os.path.join(self._output_dir, checkpoints.checkpoint_name(self.step))
         # If a signal interrupts the evaluation, the resumed run does it first.
-        self._evaluations.run(checkpoints.open_checkpoint(path),
+        self._evaluations.run(checkpoints.describe(path),
                               lambda count: self._signals.raise_if_received())
         self._remove_surplus()
         return self._evaluations.should_stop_early()
 
     def _remove_surplus(self) -> None:
-        """Removes all checkpoints but the newest ones and the best, earlier processes' included.
-
-        This is not left to the saver: it removes a checkpoint from its list before it deletes
-        the files, and a process killed in between would leave them for ever.
-        """
-        paths = self._saver.last_checkpoints
-        surplus = self._surplus(paths)
-        if not surplus:
-            return
-        for path in surplus:
-            tf.train.remove_checkpoint(path)
-        kept = [path for path in paths if path not in surplus]
-        self._saver.set_last_checkpoints_with_time([(path, time.time()) for path in kept])
-        # Relative paths, as the saver writes them, so that the directory can be moved.
-        names = [os.path.relpath(path, self._output_dir) for path in kept]
-        tf.train.update_checkpoint_state(os.path.abspath(self._output_dir), names[-1], names)
-
-    def _surplus(self, paths: List[str]) -> List[str]:
+        """Removes all checkpoints but the newest ones and the best, earlier processes' included."""
         best_step = self._evaluations and self._evaluations.best_step
         best = best_step and checkpoints.checkpoint_name(best_step)
-        return [path for path in paths[:-self._keep_checkpoint_max]
-                if os.path.basename(path) != best]
+        surplus = [name for name in self._names[:-self._keep_checkpoint_max] if name != best]
+        if surplus:
+            self._names = [name for name in self._names if name not in surplus]
+            checkpoint_files.remove(self._output_dir, surplus, self._names)

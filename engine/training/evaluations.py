@@ -6,7 +6,7 @@ interrupted and resumed run makes the same ones as an uninterrupted run.
 
 import math
 import os
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
 from engine import checkpoints, files, log
 from engine.training import summaries
@@ -28,13 +28,13 @@ class Evaluations:
         self._evaluate = evaluate
         newest = checkpoints.latest(output_dir)
         step = newest.global_step if newest else 0
-        self._done: List[Dict[str, Any]] = []  # by step: "step" and the metrics
-        if os.path.exists(self._path):
-            done = files.read_json(self._path, "the evaluations")["evaluations"]
-            self._done = [evaluation for evaluation in done if evaluation["step"] <= step]
+        self._done: List[Dict[str, Any]] = [  # by step: "step" and the metrics
+            evaluation for evaluation in checkpoints.read_evaluations(output_dir)
+            if evaluation["step"] <= step]
         # If the metric has changed, the checkpoint that is best by the new one may be removed.
-        self._removed = {evaluation["step"] for evaluation in self._done
-                         if not checkpoints.has_checkpoint(output_dir, evaluation["step"])}
+        self._removed: Set[int] = set()
+        while self.best_step and not checkpoints.has_whole(output_dir, self.best_step):
+            self._removed.add(self.best_step)
 
     def is_missing(self, step: int) -> bool:
         """Whether the checkpoint of this step has not been evaluated."""
@@ -61,14 +61,11 @@ class Evaluations:
     def best_step(self) -> Optional[int]:
         """The step of the best evaluation, the first one if several are equally good.
 
-        None if no evaluation has a finite metric. Evaluations whose checkpoint was removed before
-        this process started do not count.
+        None if no evaluation has a finite metric. Evaluations whose checkpoint was removed or
+        damaged before this process started do not count.
         """
-        name, sign = self.settings.metric_for_best, 1 if self.settings.higher_is_better else -1
-        finite = [evaluation for evaluation in self._done
-                  if evaluation.get(name) is not None and evaluation["step"] not in self._removed]
-        best = max(finite, key=lambda evaluation: sign * evaluation[name], default=None)
-        return best and best["step"]
+        ranked = checkpoints.ranking(self._done, self.settings.metric_for_best)
+        return next((step for step in ranked if step not in self._removed), None)
 
     def should_stop_early(self) -> bool:
         """Whether --early_stopping_patience evaluations brought no improvement; logs it if so."""

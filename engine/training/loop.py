@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 import modeling
 import optimization
 from engine import checkpoints, interruption, log, memory, precision
-from engine.data import batches
+from engine.data import batches, store
 from engine.data.plan import TrainingPlan
 from engine.devices import Devices
 from engine.errors import UserError
@@ -50,6 +50,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     """
     os.makedirs(output_dir, exist_ok=True)
     checkpoint_hook.remove_leftovers(output_dir)
+    checkpoint_hook.settle(output_dir)
     earlier = checkpoints.latest(output_dir)
     first_step = earlier.global_step if earlier else 0
     global_batch_size = settings.examples_per_replica * devices.num_replicas
@@ -218,7 +219,7 @@ def _run_config(devices: Devices, settings: TrainingSettings,
         tf_random_seed=settings.seed,
         train_distribute=devices.strategy(),
         session_config=devices.session_config,
-        keep_checkpoint_max=settings.keep_checkpoint_max + 2,  # the hook removes the surplus
+        keep_checkpoint_max=0,  # all: the hook removes the surplus
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
         save_summary_steps=None,
@@ -226,7 +227,8 @@ def _run_config(devices: Devices, settings: TrainingSettings,
 
 
 class _ModelCheck(tf.train.SessionRunHook):
-    """Checks the model against the checkpoint it starts from, before the session is created."""
+    """Checks the model against the checkpoint it starts from, and the examples against their
+    checksums, before the session is created."""
 
     def __init__(self, initial_values: checkpoints.InitialValues,
                  earlier: Optional[checkpoints.Checkpoint],
@@ -236,6 +238,7 @@ class _ModelCheck(tf.train.SessionRunHook):
         self._init_checkpoint = init_checkpoint
 
     def begin(self) -> None:
+        store.settle()  # what is trained on was compared with its checksums meanwhile
         if self._earlier:
             self._check_earlier()
             log.info(f"Resuming from {self._earlier.path} "

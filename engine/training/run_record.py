@@ -5,7 +5,7 @@ import json
 import os
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 
-from engine import checkpoints, files, log, precision
+from engine import checkpoint_files, checkpoints, files, log, precision
 from engine.errors import UserError
 from engine.settings import recorded
 from engine.training import settings as run_settings
@@ -30,7 +30,7 @@ def load(output_dir: str) -> Optional[Record]:
     path = os.path.join(output_dir, _FILE)
     if not os.path.exists(path):
         return None
-    record = files.read_json(path, "the run's record")
+    record = files.read_record(path, "the run's record", {"facts": dict, "settings": dict})
     return Record(record["facts"], _complete(record["settings"]))
 
 
@@ -95,7 +95,7 @@ def recording(output_dir: str, record: Record) -> Iterator[None]:
         files.write_json(path, record._asdict())
         yield
     finally:
-        if not checkpoints.latest(output_dir) and os.path.exists(path):
+        if not checkpoint_files.names(output_dir) and os.path.exists(path):
             os.remove(path)
 
 
@@ -126,7 +126,7 @@ def _complete(settings: Mapping[str, Any]) -> Dict[str, Any]:
     if settings.pop("--fp16", None):
         settings["--precision"] = precision.FLOAT16
     evaluation = settings.pop("evaluation", None)
-    if evaluation:
+    if isinstance(evaluation, list) and len(evaluation) == 4:
         every_steps, metric, _, patience = evaluation
         settings.update({"--eval_every_steps": every_steps or "each epoch",
                          "--metric_for_best": metric, "--early_stopping_patience": patience})

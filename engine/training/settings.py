@@ -97,11 +97,6 @@ class EvaluationSettings:
         """Whether to evaluate during the training."""
         return bool(self.eval_every_steps or self.eval_each_epoch)
 
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether a higher value of the metric is better; only a lower loss is."""
-        return not self.metric_for_best.endswith("loss")
-
 
 class Schedule(NamedTuple):
     """The length of a training and of its warm-up."""

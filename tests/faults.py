@@ -1,0 +1,62 @@
+"""Faults of the disk for tests: the library of faults.c, and what its log tells of a power cut."""
+
+import os
+import re
+import shutil
+import subprocess
+from typing import Dict, List
+
+import pytest
+
+from conftest import ROOT
+
+# Not put in place: files under a temporary name, and curves, which are written as they grow.
+_TEMPORARY = re.compile(r"\.(tmp|old)-\d+|_temp(/|$|_)|\.tempstate\d+|tfevents|\.part$")
+# TensorFlow renames the parts of a checkpoint; the file `checkpoint` puts it in place.
+_CHECKPOINT = re.compile(r"model\.ckpt-\d+\.(index|data-\d{5}-of-\d{5})$")
+
+
+def library(folder) -> str:
+    """The compiled library; skips the test where there is no C compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        pytest.skip("there is no C compiler")
+    path = os.path.join(str(folder), "faults.so")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path,
+                    os.path.join(ROOT, "tests", "faults.c"), "-ldl"], check=True)
+    return path
+
+
+def environment(library_path: str, directory, **settings) -> Dict[str, str]:
+    """The variables of a command whose operations below a directory are counted or logged."""
+    return {"LD_PRELOAD": library_path, "FAULTS_DIRECTORY": os.path.realpath(str(directory)),
+            **{f"FAULTS_{name.upper()}": str(value) for name, value in settings.items()}}
+
+
+def lost_by_a_power_cut(log: str) -> List[str]:
+    """What a power cut at the worst moment could lose of files that are in place.
+
+    A file must be synced before it, or one beside it, gets its name; the name must be synced
+    before the process ends.
+    """
+    unsynced, unsynced_names, lost = set(), set(), []
+    with open(log) as file:
+        operations = [line.rstrip("\n").split("\t") for line in file]
+    for operation, path, other in operations:
+        if operation == "write":
+            unsynced.add(path)
+        elif operation == "sync":
+            unsynced.discard(path)
+            unsynced_names.discard(path)
+        elif operation == "remove":
+            unsynced.discard(path)
+        elif operation == "rename":
+            inside = {name for name in unsynced if name == path or name.startswith(f"{path}/")}
+            unsynced = unsynced - inside | {other + name[len(path):] for name in inside}
+            unsynced_names.add(os.path.dirname(other))
+            if not _TEMPORARY.search(other) and not _CHECKPOINT.search(other):
+                lost += [f"{name}, when {other} was named" for name in unsynced
+                         if not _TEMPORARY.search(name)
+                         and os.path.dirname(name).startswith(os.path.dirname(other))]
+    return lost + [f"the names in {name}" for name in unsynced_names
+                   if not _TEMPORARY.search(name)]

@@ -1,0 +1,276 @@
+"""Damage to what earlier runs wrote is found on opening: one line, or what is whole is taken."""
+
+import itertools
+import json
+import os
+import struct
+
+import numpy as np
+import pytest
+
+from augmentation import word_vectors
+from conftest import checkpoint_values
+from encoder import label_config, pretraining_tfrecords
+from encoder.config import load_config
+from engine import checkpoint_files, checkpoints, files
+from engine.data import store
+from engine.data.store import Column
+from engine.errors import UserError
+from engine.training import run_record
+
+import tensorflow.compat.v1 as tf
+
+
+TIMES = itertools.count(1)
+
+
+def flip(path, position: int) -> None:
+    """Changes a bit of a byte; the file's time differs from those of all earlier versions."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x40
+    path.write_bytes(bytes(content))
+    time = next(TIMES)
+    os.utime(str(path), ns=(time, time))
+
+
+# --- Checkpoints ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A directory with the checkpoints of steps 1, 2 and 3, whose value is the step's."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        value = tf.get_variable("value", [50])
+        step = tf.train.get_or_create_global_step()
+        saver, names = tf.train.Saver(), []
+        for number in range(1, 4):
+            session.run([value.initializer, step.initializer])
+            session.run([tf.assign(value, [number] * 50), tf.assign(step, number)])
+            name = checkpoints.checkpoint_name(number)
+            checkpoint_files.save(saver, session, str(tmp_path / name), names)
+            names.append(name)
+    return tmp_path
+
+
+def data_of(folder, step: int):
+    return folder / f"model.ckpt-{step}.data-00000-of-00001"
+
+
+def newest_of(folder) -> int:
+    return checkpoints.latest(str(folder)).global_step
+
+
+def test_the_list_of_checkpoints_is_tensorflow_s(trained):
+    assert tf.train.latest_checkpoint(str(trained)) == str(trained / "model.ckpt-3")
+    state = tf.train.get_checkpoint_state(str(trained))
+    assert list(state.all_model_checkpoint_paths) == [
+        str(trained / f"model.ckpt-{step}") for step in (1, 2, 3)]
+
+
+def test_the_newest_that_is_whole_is_taken_and_the_others_are_said_once(trained, capsys):
+    flip(data_of(trained, 3), 30)
+    data_of(trained, 2).write_bytes(data_of(trained, 2).read_bytes()[:-1])
+    assert newest_of(trained) == newest_of(trained) == 1
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 2 and "model.ckpt-3 is damaged" in warnings[0]
+    assert "model.ckpt-2 is damaged (cut short" in warnings[1]
+    with pytest.raises(UserError, match="model.ckpt-3 is no TensorFlow checkpoint, or is damaged"):
+        checkpoints.open_checkpoint(str(trained / "model.ckpt-3"))
+    data_of(trained, 1).unlink()
+    with pytest.raises(UserError, match="no checkpoint is whole.*remove them to start anew"):
+        newest_of(trained)
+
+
+def test_what_this_process_has_saved_is_not_read_again(trained):
+    data, prefix = data_of(trained, 3), str(trained / "model.ckpt-3")
+    time = os.stat(str(data)).st_mtime_ns
+    flip(data, 30)
+    os.utime(str(data), ns=(time, time))  # so that only reading it would tell
+    assert not checkpoint_files.damage(prefix)
+    os.utime(str(data))
+    assert checkpoint_files.damage(prefix)
+
+
+def test_an_index_cut_or_changed_anywhere_is_damage_or_changes_nothing(trained):
+    index, prefix = trained / "model.ckpt-3.index", str(trained / "model.ckpt-3")
+    whole, expected = index.read_bytes(), checkpoint_values(prefix)
+    for size in range(0, len(whole), 5):
+        index.write_bytes(whole[:size])
+        assert checkpoint_files.damage(prefix)
+    num_damaged = 0
+    for position in range(len(whole)):
+        index.write_bytes(whole)
+        flip(index, position)
+        if checkpoint_files.damage(prefix):
+            num_damaged += 1
+        else:
+            for name, value in checkpoint_values(prefix).items():
+                np.testing.assert_array_equal(value, expected[name])
+    assert num_damaged > len(whole) // 3
+
+
+@pytest.mark.parametrize("content, newest", [
+    (b"\xff\xfe not UTF-8", 3),
+    (b"", 3),
+    (b'model_checkpoint_path: "model.ckp', 3),
+    (b'model_checkpoint_path: "model.ckpt-9"\n', 3),  # is not there
+    (b'model_checkpoint_path: "/moved/from/model.ckpt-2"\n', 2),
+    (b'model_checkpoint_path: "../../other/model.ckpt-1"\n', 1)])
+def test_of_the_list_only_names_of_checkpoints_that_are_there_count(content, newest, trained):
+    (trained / "checkpoint").write_bytes(content)
+    assert newest_of(trained) == newest
+
+
+def evaluated(folder, **changes) -> None:
+    (folder / "evaluations.json").write_text(json.dumps({
+        "metric": "eval_accuracy", "best_checkpoint": "model.ckpt-1", "evaluations": [
+            {"step": step, "eval_accuracy": value} for step, value in ((1, 0.9), (2, 0.8), (3, 0.7))],
+        **changes}))
+
+
+def test_in_the_place_of_a_damaged_best_the_next_best_is_taken(trained, capsys):
+    evaluated(trained)
+    assert checkpoints.best(str(trained)).global_step == 1
+    flip(data_of(trained, 1), 30)
+    assert checkpoints.best(str(trained)).global_step == 2
+    assert "model.ckpt-1 is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("changes", [
+    dict(best_checkpoint=1), dict(evaluations={}), dict(evaluations=[1]),
+    dict(evaluations=[{"eval_accuracy": 1}]), dict(evaluations=[{"step": 1, "eval_accuracy": "x"}]),
+    dict(evaluations=[{"step": 1, "eval_accuracy": float("nan")}])])
+def test_evaluations_that_make_no_sense_are_one_line(changes, trained):
+    evaluated(trained, **changes)
+    with pytest.raises(UserError, match="evaluations.json (is|are) damaged"):
+        checkpoints.best(str(trained))
+
+
+def test_the_name_of_the_best_leads_nowhere_else(trained, tmp_path):
+    evaluated(trained, best_checkpoint="../elsewhere/model.ckpt-2")
+    assert checkpoints.best(str(trained)).path == str(trained / "model.ckpt-2")
+
+
+# --- Stores --------------------------------------------------------------------------------
+
+COLUMNS = {"ids": Column("uint16", ragged=True), "label": Column("float32", ragged=False)}
+
+
+def chunks():
+    yield {"ids": (np.arange(100), np.array([40, 60])), "label": np.array([0.5, 1.5])}
+
+
+def opened(folder, source=chunks) -> store.Store:
+    return store.open_or_build(str(folder), "s", {}, COLUMNS, source, settles_later=True)
+
+
+def gone():
+    raise UserError("train.tsv: No such file or directory")
+
+
+STORE_FILES = ("store.json", "ids.values", "ids.offsets", "label.values")
+
+
+@pytest.mark.parametrize("name", STORE_FILES)
+@pytest.mark.parametrize("how", ["a byte", "cut", "longer", "gone"])
+def test_a_damaged_store_is_said_and_built_again(name, how, tmp_path, capsys):
+    path = tmp_path / os.path.basename(opened(tmp_path).directory) / name
+    content = path.read_bytes()
+    if how == "a byte":
+        flip(path, len(content) // 2)
+    elif how == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content[:-2] if how == "cut" else content + b"\0\0\0\0")
+    with pytest.raises(UserError, match="is damaged .*cannot be built again: train.tsv: No such"):
+        opened(tmp_path, gone).settle()
+    records = opened(tmp_path)
+    store.settle()
+    assert records.flat("ids").tolist() == list(range(100))
+    assert records.lengths("ids").tolist() == [40, 60]
+    assert records.scalars("label").tolist() == [0.5, 1.5]
+    assert f"{records.directory} is damaged" in capsys.readouterr().err
+    opened(tmp_path, gone).settle()
+    assert len(os.listdir(str(tmp_path))) == 1
+
+
+def test_every_byte_of_store_json_counts(tmp_path, capsys):
+    path = tmp_path / os.path.basename(opened(tmp_path).directory) / "store.json"
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        path.write_bytes(whole)
+        flip(path, position)
+        records = opened(tmp_path)
+        assert records.scalars("label").tolist() == [0.5, 1.5] and len(records) == 2
+
+
+# --- Records -------------------------------------------------------------------------------
+
+TASK = {"kind": "classes", "labels": ["0", "1"], "label_separator": "", "takes_pairs": False,
+        "do_lower_case": True, "max_seq_length": 128}
+RECORDS = {"run.json": (run_record.load, {"facts": {}, "settings": {}}),
+           "task.json": (label_config.read, TASK)}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_an_entry_that_is_missing_or_of_another_type_is_one_line(name, tmp_path):
+    load, record = RECORDS[name]
+
+    def refuses(value) -> None:
+        (tmp_path / name).write_text(json.dumps(value))
+        with pytest.raises(UserError, match=name) as caught:
+            load(str(tmp_path))
+        assert len(str(caught.value)) < 300 + len(str(tmp_path))
+    (tmp_path / name).write_text(json.dumps(record))
+    load(str(tmp_path))
+    for key in record:
+        refuses({other: value for other, value in record.items() if other != key})
+        for value in (None, [1, {}], 1.5, [[]]):
+            refuses({**record, key: value})
+    for value in (None, [], 3, "x"):
+        refuses(value)
+    (tmp_path / name).write_text("[" * 100_000)
+    with pytest.raises(UserError, match="not valid JSON"):
+        load(str(tmp_path))
+
+
+def test_a_memory_of_hashes_that_is_damaged_is_the_same_as_none(tmp_path):
+    files.write_text(str(tmp_path / "a.txt"), "a")
+    path = os.path.realpath(str(tmp_path / "a.txt"))
+    for memory in ("[1]", "{", json.dumps({path: 3}), json.dumps({path: [1]})):
+        (tmp_path / "hashes.json").write_text(memory)
+        assert files.content_hash(path, str(tmp_path / "hashes.json")) == files.hash_of(b"a")
+
+
+# --- Numbers in files, before anything is allocated by them --------------------------------
+
+
+@pytest.mark.parametrize("changes", [
+    dict(vocab_size=10**9, hidden_size=10**5), dict(num_hidden_layers=10**9),
+    dict(max_position_embeddings=10**18), dict(intermediate_size=10**30)])
+def test_a_model_larger_than_the_machine_is_refused(changes, tiny_model, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**tiny_model.config().to_dict(), **changes}))
+    with pytest.raises(UserError, match="GB, and this machine has"):
+        load_config(str(path))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_record_longer_than_its_file_is_refused(count, tmp_path):
+    path = tmp_path / "a.tfrecord"
+    with tf.python_io.TFRecordWriter(str(path)) as writer:
+        for _ in range(count):
+            writer.write(b"x" * 10)
+    content = bytearray(path.read_bytes())
+    content[-26:-18] = struct.pack("<Q", 2**62)  # the length of the last one
+    path.write_bytes(bytes(content))
+    layout = pretraining_tfrecords.Layout(None, False)
+    with pytest.raises(UserError, match="a record goes .* bytes beyond its end"):
+        next(pretraining_tfrecords.read_chunks(str(path), layout, max_seq_length=8, vocab_size=9))
+
+
+@pytest.mark.parametrize("header", ["3 999999999999", f"3 {'9' * 5000}", "²² 5"])
+def test_a_dimension_beyond_the_file_s_is_refused(header, tmp_path):
+    (tmp_path / "vectors.txt").write_text(f"{header}\ncat 1 2 3\n")
+    with pytest.raises(UserError, match="vectors.txt, line [12]"):
+        word_vectors.open_vectors(str(tmp_path / "vectors.txt"), str(tmp_path))

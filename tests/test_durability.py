@@ -1,0 +1,104 @@
+"""Nothing is lost when a disk is full or fails, a process is killed, or the power goes."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from commands import arguments, run_command, start_command
+from conftest import ROOT, write_cola
+from faults import environment, library, lost_by_a_power_cut
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    return library(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture
+def fast_folder(tmp_path):
+    """In memory where that is possible: hundreds of cases, each of which syncs files."""
+    folder = f"/dev/shm/faults-{os.getpid()}"
+    try:
+        os.mkdir(folder)
+    except OSError:
+        yield str(tmp_path)
+        return
+    yield folder
+    subprocess.run(["rm", "-r", folder], check=True)
+
+
+def test_whatever_operation_of_the_file_layer_fails_or_is_the_last_one(faults, fast_folder):
+    """Each file is then as it was or as it shall be, and the same program goes on."""
+    process = subprocess.run(
+        [sys.executable, os.path.join(ROOT, "tests", "fault_scenario.py"), faults,
+         os.path.join(fast_folder, "case")], env={**os.environ, "LD_PRELOAD": faults},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    assert process.returncode == 0, process.stderr
+    found = json.loads(process.stdout)
+    assert found["wrong"] == []
+    # Most operations that fail end in one line; all that the process is killed at end it.
+    assert found["ended"]["killed"] == found["cases"] // 3 > 90
+    assert found["ended"]["one line"] > 100
+
+
+@pytest.fixture
+def flags(tiny_model, tmp_path):
+    """The flags of 12 steps that end with an evaluation and an export."""
+    return dict(tiny_model._asdict(), task_name="cola", max_seq_length=16,
+                data_dir=write_cola(tmp_path / "cola", train=48, dev=9), do_train=True,
+                do_eval=True, do_export=True, train_batch_size=8, num_train_epochs=2,
+                save_checkpoints_steps=4, num_cpu_replicas=1, output_dir=tmp_path / "out")
+
+
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on_and_syncs_what_it_puts_in_place(
+        faults, flags, tmp_path):
+    out = tmp_path / "out"
+    full = run_command(*arguments(flags), **environment(
+        faults, out, match="model.ckpt-8", n=4, error=28))
+    assert full.returncode == 2, full.stderr
+    assert "Traceback" not in full.stderr
+    line = full.stderr.splitlines()[-1]
+    assert line.startswith(f"error: {out}/model.ckpt-8: No space left on device; nothing that was")
+    again = run_command(*arguments(flags), **environment(faults, out, log=tmp_path / "log"))
+    assert again.returncode == 0, again.stderr
+    assert "model.ckpt-4 (step 4)" in again.stderr
+    assert (out / "export" / "saved_model.pb").exists()
+    assert lost_by_a_power_cut(str(tmp_path / "log")) == []
+
+
+@pytest.mark.parametrize("draft, flags_of_phase", [
+    ("store/train-*.tmp-*", dict(do_eval=None, do_export=None)),
+    ("out/export.tmp-*", dict(do_train=None, do_eval=None))])
+def test_a_command_told_to_end_while_it_writes_leaves_nothing_half_written(
+        draft, flags_of_phase, flags, tiny_classifier, tmp_path):
+    if "do_train" in flags_of_phase:
+        shutil.copytree(str(tiny_classifier), str(tmp_path / "out"))
+    with open(os.path.join(flags["data_dir"], "train.tsv"), "a") as file:
+        file.write("x\t1\t\tthe cat sees a dog\n" * 300_000)
+    before = sorted(tmp_path.rglob("*"))
+    process = start_command(*arguments(
+        {**flags, "store_dir": tmp_path / "store", **flags_of_phase}))
+    while not list(tmp_path.glob(draft)):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    process.terminate()
+    said = process.communicate()[1]
+    assert process.returncode == 143, said
+    assert said.splitlines()[-1].startswith("interrupted by SIGTERM") and "Traceback" not in said
+    folders = {"store", "out", "hashes.json"}
+    assert [path for path in tmp_path.rglob("*")
+            if path not in before and path.name not in folders] == []
+
+
+def test_what_is_renamed_before_it_is_synced_would_be_noticed(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("write\t/a/x.tmp-1\t\nrename\t/a/x.tmp-1\t/a/x\n")
+    assert lost_by_a_power_cut(str(log)) == ["/a/x, when /a/x was named", "the names in /a"]
+    log.write_text("write\t/a/x.tmp-1\t\nsync\t/a/x.tmp-1\t\nrename\t/a/x.tmp-1\t/a/x\n"
+                   "sync\t/a\t\n")
+    assert lost_by_a_power_cut(str(log)) == []
