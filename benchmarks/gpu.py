@@ -30,7 +30,7 @@ from benchmarks.gpu_stages.common import Machine
 from benchmarks.gpu_stages.speed import Cell
 from engine import cards, files, interruption
 from engine.errors import UserError
-from engine.training.settings import PRECISIONS
+from engine.precision import PRECISIONS
 
 SECONDS = 120  # that a stage may take, if it does not say so
 TOY_SECONDS = 150

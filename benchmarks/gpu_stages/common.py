@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
-import resource
 import tempfile
 import time
 from concurrent import futures
@@ -19,13 +18,14 @@ from engine import runtime
 
 import modeling
 import tensorflow.compat.v1 as tf
-from engine import cards, checkpoints, devices
+from engine import checkpoints, devices
 from engine.data.batches import Features, Source
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import INFERENCE, Forward
-from engine.training import loop
-from engine.training.settings import FLOAT32, TF32, Schedule, TrainingSettings
+from engine.precision import FLOAT32
+from engine.training import loop, throughput
+from engine.training.settings import Schedule, TrainingSettings
 
 VOCAB_SIZE = 30522
 TIMED_STEPS, WARM_UP_STEPS = 20, 5
@@ -178,12 +178,7 @@ def is_out_of_memory(error: UserError) -> bool:
 
 def peak_memory_gb(on: Devices) -> Optional[float]:
     """The most that tensors took on a card, or the process on the CPU, in 10^9 bytes."""
-    if on.kind == "CPU":
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    if not _has_memory_info(on):
-        return None
-    return max(tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"]
-               for index in range(on.num_replicas)) / 1e9
+    return throughput.peak_memory_gb(on).get("peak_memory_gb")
 
 
 def _has_memory_info(on: Devices) -> bool:
@@ -210,39 +205,3 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
     with futures.ProcessPoolExecutor(
             1, mp_context=multiprocessing.get_context("spawn")) as process:
         return process.submit(function, *arguments).result()
-
-
-def operations(config: modeling.BertConfig, length: int, outputs: int) -> float:
-    """Operations of the encoder's training on one example, two for a multiply-add.
-
-    Forward and, with twice as many, backward; 24 T D^2 + 4 T^2 D a layer for T tokens and a hidden
-    size of D, but in the last layer only keys and values of all tokens.
-
-    Args:
-        outputs: positions whose state after the last layer is used.
-    """
-    hidden, num_layers = config.hidden_size, config.num_hidden_layers
-    layer = 24 * length * hidden**2 + 4 * length**2 * hidden
-    last = 4 * length * hidden**2 + outputs * (20 * hidden**2 + 4 * length * hidden)
-    return 3.0 * ((num_layers - 1) * layer + last)
-
-
-def masked_words_operations(config: modeling.BertConfig, count: int) -> float:
-    """Operations of a training of the masked-LM head on `count` words."""
-    return 3.0 * count * 2 * config.hidden_size * (config.hidden_size + config.vocab_size)
-
-
-# Dense products, 10^12 operations/s, by NVIDIA's data sheets: float32, TF32, 16 bits.
-_PEAKS = {"A100": (19.5, 156, 312), "H100 PCIe": (51.2, 378, 756), "H100": (66.9, 495, 989),
-          "H200": (66.9, 495, 989), "V100": (15.7, 15.7, 125), "T4": (8.1, 8.1, 65)}
-
-
-def peak_share(operations_per_second: float, on: Devices, precision: str) -> Optional[float]:
-    """The share of the cards' peak; None if a card is unknown."""
-    names = [card.name for card in cards.in_use(on.num_replicas)] if on.kind == "GPU" else []
-    peaks = [next((values for known, values in _PEAKS.items() if known in name), None)
-             for name in names]
-    if not peaks or None in peaks:
-        return None
-    column = {FLOAT32: 0, TF32: 1}.get(precision, 2)
-    return operations_per_second / 1e12 / sum(values[column] for values in peaks)

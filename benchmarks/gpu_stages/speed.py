@@ -26,7 +26,9 @@ from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Forward
-from engine.training.settings import FLOAT32, TrainingSettings
+from engine.precision import FLOAT32
+from engine.training import throughput
+from engine.training.settings import TrainingSettings
 from pretraining import model as pretraining_model
 from tokenization import BatchTokenizer
 
@@ -115,10 +117,11 @@ def _reached(sequences_per_second: float, cell: Cell, machine: Machine, devices:
              ) -> Dict[str, Any]:
     config, length = machine.config(cell.size), machine.length(cell.length)
     count = _masked(length)
-    operations = sequences_per_second * (common.operations(config, length, count + 1)
-                                         + common.masked_words_operations(config, count))
-    return {"tflops": operations / 1e12,
-            "peak_share": common.peak_share(operations, devices, cell.precision)}
+    forward = (throughput.encoder_forward(config, np.array([length]), outputs=count + 1)
+               + throughput.masked_words_forward(config, count))
+    operations = sequences_per_second * throughput.FORWARD_AND_BACKWARD * forward
+    peak = throughput.peak(devices, cell.precision)
+    return {"tflops": operations / 1e12, "peak_share": operations / peak if peak else None}
 
 
 def start_up(machine: Machine) -> Dict[str, Any]:
@@ -145,7 +148,8 @@ def evaluation(machine: Machine) -> Dict[str, Any]:
         predictor.predict(source, batch)
         rate = 16 * batch / (time.time() - begin)
     return {"batch": batch, "sequences_per_second": rate,
-            "tflops": rate * common.operations(config, length, 1) / 3 / 1e12}
+            "tflops": rate * throughput.encoder_forward(
+                config, np.array([length]), outputs=1) / 1e12}
 
 
 def augmentation(machine: Machine) -> Dict[str, Any]:

@@ -66,14 +66,8 @@ class Throughput:
         return f", {values['model_tflops']:.3g} TFLOP/s{share}"
 
     def peak_memory_gb(self) -> Dict[str, float]:
-        """peak_memory_gb, the most that was in use at a time, in 10^9 bytes, if it is known.
-
-        On cards the largest of them; on the CPU the memory of the process.
-        """
-        if self._devices.kind == "CPU":
-            return {"peak_memory_gb": _memory_of_process() / 1e9}
-        used = runtime.peak_gpu_memory(self._devices.num_replicas)
-        return {"peak_memory_gb": used / 1e9} if used else {}
+        """`peak_memory_gb` of the run's devices."""
+        return peak_memory_gb(self._devices)
 
 
 class _Peak(NamedTuple):
@@ -148,6 +142,17 @@ def peak(devices: Devices, of_precision: str) -> Optional[float]:
             return None
         total += (getattr(found, of_precision) or found.float32) * 1e12
     return total or None
+
+
+def peak_memory_gb(devices: Devices) -> Dict[str, float]:
+    """peak_memory_gb, the most that was in use at a time, in 10^9 bytes, if it is known.
+
+    On cards the largest of them; on the CPU the memory of the process.
+    """
+    if devices.kind == "CPU":
+        return {"peak_memory_gb": _memory_of_process() / 1e9}
+    used = runtime.peak_gpu_memory(devices.num_replicas)
+    return {"peak_memory_gb": used / 1e9} if used else {}
 
 
 def _memory_of_process() -> int:
