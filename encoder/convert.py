@@ -19,6 +19,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+import modeling
 from encoder import huggingface, label_config, model_files, variables, vocabulary
 from encoder.config import load_config
 from encoder.encoding import load_encoding
@@ -196,7 +198,13 @@ def _config_from_huggingface(config: Mapping[str, Any],
     """The `bert_config.json` of a Hugging Face config, and warnings."""
     bert_config = _common_entries(config, path)
     bert_config["hidden_act"] = _look_up(ACTIVATIONS, config.get("hidden_act"), path)
+    try:
+        modeling.check_config(modeling.BertConfig.from_dict(bert_config))
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
     epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
+    if not isinstance(epsilon, float):
+        raise UserError(f"{path}: layer_norm_eps is {epsilon!r}, must be a number")
     if epsilon == LAYER_NORM_EPSILON:
         return bert_config, []
     return bert_config, [f"{path}: layer_norm_eps is {epsilon}, here it is always "
@@ -223,7 +231,7 @@ def _common_entries(config: Mapping[str, Any], path: str) -> Dict[str, Any]:
 
 
 def _look_up(names: Mapping[str, str], name: Any, path: str) -> str:
-    if name not in names:
+    if not isinstance(name, str) or name not in names:
         raise UserError(f"{path}: hidden_act is {name!r}; can be converted: {sorted(names)}")
     return names[name]
 

@@ -36,6 +36,7 @@ def read(folder: str) -> Optional[Dict[str, Any]]:
         raise UserError(f"{path} names no kind of label ({', '.join(_PROBLEMS)})")
     if not all(isinstance(label, str) for label in labels) or (kind != "regression") != bool(labels):
         raise UserError(f"{path} is damaged: its labels are {str(labels)[:40]}")
+    _distinct(labels, path)
     if kind == "multi_label" and not description["label_separator"]:
         raise UserError(f"{path} is damaged: it has no label_separator")
     return description

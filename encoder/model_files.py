@@ -121,6 +121,16 @@ def check_outputs(checkpoint: checkpoints.Checkpoint, num_outputs: int, flag: st
                         f"task's labels need {num_outputs}: they must be of the same task")
 
 
+def check_layers(model: ModelFiles) -> None:
+    """Raises a UserError if the checkpoint has layers that the config beside it does not."""
+    first = f"bert/encoder/layer_{model.config().num_hidden_layers}/"
+    surplus = next((name for name in model.checkpoint.shapes if name.startswith(first)), None)
+    if surplus:
+        raise UserError(f"{model.flag}={model.checkpoint.path} has {surplus}, and {CONFIG} in "
+                        f"{model.folder} names {model.config().num_hidden_layers} layers: one of "
+                        "them is not of this model")
+
+
 def unknown_labels(model: ModelFiles) -> UserError:
     """The error for a classifier that other code has fine-tuned."""
     return UserError(

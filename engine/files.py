@@ -157,15 +157,27 @@ def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]
             raise UserError(f"{flag}={path} is the file that is read; name another one")
 
 
+def is_special(path: str) -> bool:
+    """Whether something other than a regular file, such as a device or a pipe, has this path."""
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
 @contextlib.contextmanager
 def output(path: Optional[str]) -> Iterator[IO[str]]:
-    """A text file, which gets its name when it is complete; standard output without a path."""
+    """A text file, which gets its name when it is complete; standard output without a path.
+
+    What is no regular file (a device, a pipe) is written to as it is.
+    """
     if not path:
         with naming("standard output"):
             yield sys.stdout
             sys.stdout.flush()
         return
-    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+    if is_special(path):
+        with naming(path), open(path, "w", encoding="utf-8") as file:
+            yield file
+        return
+    with atomic_path(os.path.realpath(path)) as temporary, open(temporary, "w", encoding="utf-8") as file:
         yield file
 
 
@@ -275,6 +287,9 @@ def new_folder(path: str, flag: str) -> Iterator[str]:
     make_directory(parent, f"the folder of {flag}")
     if os.path.exists(path) and not os.path.isdir(path):
         raise UserError(f"{flag}={path} is a file; name a new folder")
+    if os.path.ismount(path):
+        raise UserError(f"{flag}={path} is a mount point, which a new folder cannot replace; name a "
+                        "folder in it")
     with atomic_folder(path) as draft:
         yield draft
 

@@ -25,7 +25,8 @@ def check_environment() -> None:
         return
     try:
         cluster = dict(json.loads(text or "{}").get("cluster") or {})
-        machines = [address for addresses in cluster.values() for address in list(addresses)]
+        machines = [address for addresses in cluster.values()
+                    for address in ([addresses] if isinstance(addresses, str) else list(addresses))]
     except (AttributeError, TypeError, ValueError) as error:
         raise UserError(f"{_VARIABLE} in the environment is not the JSON of a cluster ({error}): "
                         f"{text[:60]!r}; unset it to train on this machine") from error

@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any, Mapping, Optional
 
-from engine import files, log
+from engine import files, interruption, log
 from engine.errors import UserError
 
 _RECORD_TYPES = {"facts": dict, "rows": int, "bytes": int}
@@ -39,6 +39,9 @@ class ResumableFile:
 
     def __init__(self, path: str, facts: Mapping[str, Any], *, keep_record: bool,
                  header: str = ""):
+        if files.is_special(path):
+            raise UserError(f"{path} is no regular file, and this output is resumed after an "
+                            "interruption: name another file")
         self.path = path
         self.partial_path = f"{path}.part"
         self.num_rows, self.digest = 0, ""
@@ -79,13 +82,18 @@ class ResumableFile:
             os.remove(self._record_path)  # the beginning that it describes is gone
 
     def append(self, text: str, num_rows: int, digest: str = "") -> None:
-        """Writes the next chunk, made from `num_rows` rows; on disk when this returns."""
-        content = (text if self.num_rows else self._header + text).encode("utf-8")
-        self._write(content)
-        self.num_rows += num_rows
-        self.digest = digest
-        record = {"facts": self._facts, "rows": self.num_rows, "bytes": self._num_bytes}
-        files.write_json(self._record_path, {**record, "digest": digest} if digest else record)
+        """Writes the next chunk, made from `num_rows` rows; on disk when this returns.
+
+        A signal waits until then, so that `num_rows` is always what the record says.
+        """
+        with interruption.Deferred() as signals:
+            signals.hold()
+            self._write((text if self.num_rows else self._header + text).encode("utf-8"))
+            self.num_rows += num_rows
+            self.digest = digest
+            record = {"facts": self._facts, "rows": self.num_rows, "bytes": self._num_bytes}
+            files.write_json(self._record_path, {**record, "digest": digest} if digest else record)
+        signals.raise_if_received()
 
     def _write(self, content: bytes) -> None:
         with files.naming(self.path):

@@ -62,6 +62,7 @@ def load(model_dir: str, flag: str = "--output_dir",
     description = model.description()
     if description:
         kind, takes_pairs = _labels(description)
+        _check_length(description["max_seq_length"], model)
         encoding = model.encoding(description["max_seq_length"])
     elif labels:
         kind, takes_pairs = labels
@@ -69,7 +70,15 @@ def load(model_dir: str, flag: str = "--output_dir",
     else:
         raise model_files.unknown_labels(model)
     model_files.check_outputs(model.checkpoint, kind.num_outputs, flag)
+    model_files.check_layers(model)
     return TrainedModel(kind, takes_pairs, model.config(), encoding)
+
+
+def _check_length(max_seq_length: int, model: model_files.ModelFiles) -> None:
+    positions = model.config().max_position_embeddings
+    if not 3 <= max_seq_length <= positions:
+        raise UserError(f"{model.folder}: {_TASK} has max_seq_length {max_seq_length}, and the "
+                        f"model has {positions} positions: one of the files is not of this model")
 
 
 def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Checkpoint:

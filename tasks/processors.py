@@ -78,6 +78,12 @@ def examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
         examples = list(_call(split.processor, name, data_dir) or ())
     if not examples:
         raise UserError(f"--processor: {name}({data_dir!r}) returned nothing")
+    for index, example in enumerate(examples):
+        missing = [entry for entry in ("text_a", "text_b", "label") if not hasattr(example, entry)]
+        if missing:
+            raise UserError(f"--processor: {name}({data_dir!r}) returned a "
+                            f"{type(example).__name__} at position {index}, which has no "
+                            f"{missing[0]}: it must return InputExamples")
     return examples
 
 
@@ -129,6 +135,9 @@ def make_task(specification: str) -> Task:
                         f"{type(names).__name__}, and must return a list of names")
     # For a regression, processors return no labels or [None].
     labels = tuple(str(name).strip() for name in names if name is not None)
+    if len(set(labels)) < len(labels):
+        raise UserError(f"--processor={specification}: get_labels() returned a label twice: "
+                        f"{', '.join(labels[:20])}")
     labelled, unlabelled = Columns(text_a=0, label=1), Columns(text_a=0)
     metrics = (scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman)
     return Task(Target(labels, metrics=metrics), *(

@@ -1,5 +1,6 @@
 """The augmentation as people run it: killed and resumed, in bounded memory, with bad input."""
 
+import gc
 import os
 import random
 import signal
@@ -100,6 +101,7 @@ def test_memory_does_not_grow_with_the_file(model, flags, tmp_path, monkeypatch)
         return in_chunks(*arguments)
 
     def watched(file, text, num_rows):
+        gc.collect()
         held.append(tracemalloc.get_traced_memory()[0])
         append(file, text, num_rows)
 
@@ -136,7 +138,7 @@ def test_what_it_writes_is_training_data_of_the_task(model, flags, tmp_path):
     ({"M": 20}, ("--M=20", "only 21 words")),
     ({"N": 0}, ("--N=0",)),
     ({"p": 1.5}, ("--p=1.5", "between 0 and 1")),
-    ({"max_seq_length": 41}, ("--max_seq_length=41", "between 3 and 40")),
+    ({"max_seq_length": 41}, ("--max_seq_length=41", "only 40 positions")),
     ({"header": True}, ("--header is only for --task_name=file",)),
     ({"output_dir": "good"}, ("--output_dir=good", "use another directory")),
     ({"output_dir": "other"}, ("other/train.tsv", "not written by this command")),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from benchmarks.gpu_stages import common, tables
+from benchmarks.gpu_stages import tables
 from conftest import ROOT
 
 STAGES = ["first-step", "not-a-number"]
@@ -41,13 +41,6 @@ def test_a_call_that_is_cut_short_is_continued_by_the_next(tmp_path):
     assert json.loads(second.read_text())["ok"], second.read_text()
     for stage in STAGES:
         assert f"| {stage} | holds |" in (tmp_path / "results.md").read_text()
-
-
-def test_operations_are_those_counted_by_hand():
-    config = common.Machine(1, False, "").config("base")
-    layer = 2 * 128 * (4 * 768**2 + 2 * 768 * 3072) + 2 * 2 * 128 * 128 * 768
-    last = 2 * 128 * 2 * 768**2 + 2 * (2 * 768**2 + 2 * 768 * 3072) + 2 * 2 * 128 * 768
-    assert common.operations(config, 128, 1) == 3 * (11 * layer + last)
 
 
 def test_a_result_without_figures_says_why():
