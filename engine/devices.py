@@ -85,7 +85,11 @@ def find_devices(*,
             sees none, the CPU is used only if the arguments ask for it.
     """
     _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas)
-    machines.check_environment()
+    cluster = machines.from_environment()
+    if cluster != machines.ALONE:
+        raise UserError(f"TF_CONFIG in the environment names {len(cluster.addresses)} machines "
+                        f"({', '.join(cluster.addresses[:4])}), and a run takes one machine with "
+                        "all its GPUs; unset TF_CONFIG to train on this machine alone")
     if num_cpu_replicas:
         return _cpu_devices(num_cpu_replicas, all_reduce, training)
     if num_gpus == 0:
