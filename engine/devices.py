@@ -32,11 +32,18 @@ class Devices(NamedTuple):
     max_step_tokens: Optional[int] = None
     cards_in_use: Tuple[cards.Card, ...] = ()  # empty if they are unknown, and on the CPU
     dtype: tf.DType = tf.float32  # of the encoder's matrix products in inference
+    cluster: machines.Cluster = machines.ALONE  # in training
 
     @property
     def num_replicas(self) -> int:
-        """The number of replicas, one for each logical device."""
-        return len(self.names)
+        """The number of replicas of a training, over all workers."""
+        return len(self.names) * len(self.cluster.addresses)
+
+    @property
+    def own_replicas(self) -> range:
+        """The numbers of this worker's replicas, one for each of its logical devices."""
+        first = len(self.names) * self.cluster.index
+        return range(first, first + len(self.names))
 
     @property
     def has_ampere(self) -> bool:
@@ -48,17 +55,36 @@ class Devices(NamedTuple):
         return tf.distribute.MirroredStrategy(
             devices=list(self.names), cross_device_ops=ALL_REDUCE[self.all_reduce](self))
 
+    def training_strategy(self) -> "TrainingStrategy":
+        """A new strategy over the devices of all workers, and the session for it."""
+        config = tf.ConfigProto()
+        config.CopyFrom(self.session_config)
+        if self.cluster == machines.ALONE:
+            return TrainingStrategy(self.strategy(), config, "")
+        strategy = runtime.multi_worker_strategy(
+            self.cluster.addresses, self.cluster.index, self.names, self.all_reduce == "nccl", config)
+        server = tf.distribute.Server({"worker": list(self.cluster.addresses)}, "worker",
+                                      self.cluster.index, config=config)
+        return TrainingStrategy(strategy, config, server.target)
+
     def describe(self) -> str:
         """The devices for people: 'GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)'."""
         names = " ".join(name.replace("/device:", "").lstrip("/").upper() for name in self.names)
         return f"{names} ({cards.names(self.cards_in_use)})" if self.cards_in_use else names
 
 
+class TrainingStrategy(NamedTuple):
+    """What a training runs on."""
+    strategy: tf.distribute.Strategy
+    session_config: tf.ConfigProto
+    session_target: str  # where sessions connect to; "" for this process
+
+
 # How gradients are added up over the replicas.
 ALL_REDUCE = {
     "nccl": lambda devices: tf.distribute.NcclAllReduce(num_packs=1),
     "hierarchical_copy":
-        lambda devices: tf.distribute.HierarchicalCopyAllReduce(num_packs=devices.num_replicas),
+        lambda devices: tf.distribute.HierarchicalCopyAllReduce(num_packs=len(devices.names)),
     "one_device": lambda devices: tf.distribute.ReductionToOneDevice(),
 }
 
@@ -86,12 +112,8 @@ def find_devices(*,
     """
     _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas)
     cluster = machines.from_environment()
-    if cluster != machines.ALONE:
-        raise UserError(f"TF_CONFIG in the environment names {len(cluster.addresses)} machines "
-                        f"({', '.join(cluster.addresses[:4])}), and a run takes one machine with "
-                        "all its GPUs; unset TF_CONFIG to train on this machine alone")
     if num_cpu_replicas:
-        return _cpu_devices(num_cpu_replicas, all_reduce, training)
+        return _cpu_devices(num_cpu_replicas, all_reduce, training)._replace(cluster=cluster)
     if num_gpus == 0:
         return _cpu_devices(1, all_reduce, training)
     cards.check_seen()

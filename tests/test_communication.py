@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import modeling
-import multigpu_optimizer
+import gradient_exchange
 import optimization
 from encoder import classifier
 from engine import runtime
@@ -121,7 +121,7 @@ def sizes(operations) -> List[int]:
     (2, 1, tf.float16)])
 def test_cards_exchange_each_dense_gradient_once_and_the_rows_of_the_embeddings(
         num_replicas, micro_batches, transfer_dtype, monkeypatch):
-    monkeypatch.setattr(multigpu_optimizer, "BUCKET_BYTES", 1000)
+    monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1000)
     step = step_of(num_replicas, "gpu", "nccl", micro_batches, transfer_dtype)
     by_card = all_reduces(step)
     assert len(by_card) == num_replicas
@@ -154,7 +154,7 @@ def depth(name: str) -> int:
     (3, tf.float32, {}), (2, tf.float32, {"recompute": True}), (2, tf.float16, {"dtype": tf.float16})])
 def test_no_bucket_waits_for_a_gradient_of_the_layers_beneath_it(
         num_replicas, transfer_dtype, computation, monkeypatch):
-    monkeypatch.setattr(multigpu_optimizer, "BUCKET_BYTES", 1)
+    monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1)
     step = step_of(num_replicas, "gpu", "nccl", transfer_dtype=transfer_dtype, **computation)
     by_card = all_reduces(step)
     depths = {op: depth(name) for op, name in dense_gradients(step).items()}

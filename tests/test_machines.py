@@ -31,7 +31,8 @@ def test_what_names_no_other_machine_is_taken_out_of_the_environment(value, monk
 
 
 @pytest.mark.parametrize("value, said", [
-    (json.dumps({"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}}),
+    (json.dumps({"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]},
+                 "task": {"type": "chief", "index": 0}}),
      "names 3 machines (a:1, b:1, c:1)"),
     ("{cluster", "not the JSON of a cluster"), ("[]", "not the JSON of a cluster"),
     ('{"cluster": {"worker": 5}}', "not the JSON of a cluster")])

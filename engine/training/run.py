@@ -28,6 +28,8 @@ class Run(NamedTuple):
     forward: Forward  # the model and its loss
     make_source: Callable[[], Source]  # called only if something is left to train
     operations: Operations  # what a training on some examples takes
+    # The word embeddings are output weights, too, so that their gradient has all rows.
+    ties_embeddings: bool = False
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
     # Called before the first step; writes the model's files other than the checkpoints.
     save_description: Callable[[], None] = lambda: None
@@ -64,7 +66,8 @@ def train(run: Run) -> None:
     run.save_description()
     with run_record.recording(output_dir, record):
         loop.train(run.forward, run.make_source(), run.devices, settings.training, schedule,
-                   output_dir, settings.init_checkpoint, evaluations, run.operations)
+                   output_dir, settings.init_checkpoint, evaluations, run.operations,
+                   run.ties_embeddings)
 
 
 def _recorded(settings: RunSettings, num_replicas: int) -> Dict[str, Any]:

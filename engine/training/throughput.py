@@ -151,7 +151,7 @@ def peak_memory_gb(devices: Devices) -> Dict[str, float]:
     """
     if devices.kind == "CPU":
         return {"peak_memory_gb": _memory_of_process() / 1e9}
-    used = runtime.peak_gpu_memory(devices.num_replicas)
+    used = runtime.peak_gpu_memory(len(devices.names))
     return {"peak_memory_gb": used / 1e9} if used else {}
 
 
