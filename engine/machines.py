@@ -6,6 +6,7 @@ The first one is the chief, which alone writes the results.
 
 import json
 import os
+import sys
 from typing import Any, Mapping, MutableMapping, NamedTuple, Optional, Tuple
 
 from engine.errors import UserError
@@ -17,6 +18,13 @@ PEER_LOST_STATUS = 193
 
 _VARIABLE = "TF_CONFIG"
 _JOBS = ("chief", "master", "worker")  # in the order of their workers; "master" is an old name
+
+
+class Lost(Exception):
+    """Another worker is lost, or cannot be reached; the message is one line.
+
+    A command prints the line and exits with PEER_LOST_STATUS.
+    """
 
 
 class Cluster(NamedTuple):
@@ -53,6 +61,14 @@ def from_environment(environment: MutableMapping[str, str] = os.environ) -> Clus
         raise UserError(f"{_VARIABLE} in the environment is not the JSON of a cluster "
                         f"({error or type(error).__name__}): {str(text)[:60]!r}; unset it to train "
                         "on this machine") from error
+
+
+def run_on_chief(cluster: Cluster) -> None:
+    """Ends another worker than the chief, for what one machine does."""
+    if not cluster.is_chief:
+        sys.stderr.write(f"This runs on {cluster.name(0)} alone: only trainings are divided among "
+                         f"machines. {cluster.name(cluster.index)} has nothing to do\n")
+        sys.exit(0)
 
 
 def _parsed(config: Mapping[str, Any]) -> Cluster:

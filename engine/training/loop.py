@@ -12,13 +12,14 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 import optimization
-from engine import checkpoints, interruption, log, memory, precision, runtime
+from engine import checkpoints, interruption, log, memory, peers, precision, runtime
 from engine.data import batches, store
 from engine.data.plan import TrainingPlan
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward, Mode
-from engine.training import checkpoint_hook, loss_check, progress_hook, summaries, xla_log
+from engine.training import (
+    checkpoint_hook, loss_check, progress_hook, several_workers, summaries, xla_log)
 from engine.training.evaluations import Evaluations
 from engine.training.settings import Schedule, TrainingSettings
 from engine.training.throughput import Operations, Throughput
@@ -92,6 +93,8 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         hooks.insert(1, loss_check.LossCheck(output_dir, first_step))
     if settings.xla:
         hooks.append(xla_log.CompilationLog(source, plan, first_step))
+    if peers.current().others:
+        hooks.insert(0, several_workers.SharedSignals(signals))
     hooks += more_hooks
 
     with signals, curves, progress, memory.explained(
@@ -112,6 +115,9 @@ def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
     except interruption.Interrupted:
         if not signals.received:
             raise
+    except tf.errors.OpError:
+        peers.current().wait_for_notice()  # what fails first when another worker is lost
+        raise
     if signals.received:
         raise interruption.Interrupted(
             signals.received, f"{config.model_dir} has a checkpoint at step {saver.saved_step} of "
@@ -165,7 +171,12 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
             most_rows=most_rows)
         _skip_report_of_uninitialized_variables()
-        _report(loss)
+        if peers.current().others:
+            # After the gradients: all transfers have one order on all machines.
+            with tf.control_dependencies([train_op]):
+                several_workers.report(loss, progress_hook.LOSS)
+        else:
+            _report(loss)
         # Estimator ends a training if the loss is not a number, even if the step was skipped for
         # that reason. So it gets a loss of 0; `LossCheck` looks at the true one.
         return tf.estimator.EstimatorSpec(mode, loss=tf.zeros_like(loss), train_op=train_op)

@@ -9,7 +9,7 @@ import glob
 import os
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
 
-from engine import checkpoints, log, precision
+from engine import checkpoints, log, peers, precision
 from engine.data.batches import Source
 from engine.devices import Devices
 from engine.model import Forward
@@ -39,14 +39,23 @@ class Run(NamedTuple):
 def train(run: Run) -> None:
     """Trains to the end of the run's schedule, from the newest checkpoint of its directory.
 
+    Another worker than the chief ends here, when the chief has ended: what follows a training, such
+    as an evaluation, runs on the chief alone.
+
     Raises:
         UserError: the output directory belongs to another run, or the checkpoint to another model.
         Interrupted: SIGTERM or Ctrl-C; a checkpoint was saved.
     """
+    _train(run)
+    peers.current().wait_for_chief()
+
+
+def _train(run: Run) -> None:
     settings = run.settings
     output_dir, num_replicas = settings.output_dir, run.devices.num_replicas
     schedule = settings.schedule(run.num_examples, num_replicas)
     record = run_record.Record(run.facts, _recorded(settings, num_replicas))
+    peers.current().compare({**run.facts, **record.settings})
     evaluations = None
     if settings.evaluation.during_training:
         evaluations = Evaluations(output_dir, settings.evaluation, run.evaluate)
