@@ -95,7 +95,7 @@ class Predictor:
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
             source.padded_lengths(), self._tokens_per_replica(per_replica_batch_size, source),
-            self._len(devices.names))
+            len(self._devices.names))
         self._session.run(self._start_feed)
         results: Dict[int, List[Features]] = {}
         with futures.ThreadPoolExecutor(self._devices.concurrent_steps) as threads:
