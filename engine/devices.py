@@ -76,7 +76,9 @@ class Devices(NamedTuple):
     def describe(self) -> str:
         """The devices for people: 'GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)'."""
         names = " ".join(name.replace("/device:", "").lstrip("/").upper() for name in self.names)
-        return f"{names} ({cards.names(self.cards_in_use)})" if self.cards_in_use else names
+        named = f"{names} ({cards.names(self.cards_in_use)})" if self.cards_in_use else names
+        return named if self.cluster == machines.ALONE else (
+            f"{len(self.cluster.addresses)} workers, each with {named}")
 
 
 class TrainingStrategy(NamedTuple):

@@ -12,7 +12,7 @@ import select
 import socket
 import threading
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from engine.errors import UserError
 from engine.machines import Cluster, Lost
@@ -130,14 +130,16 @@ class _Meeting:
         except OSError as error:
             self._give_up(UserError(
                 f"{self._cluster.name(self._cluster.index)}: its port cannot be opened: "
-                f"{error.strerror}; end what uses the port, or give another one"))
+                f"{error.strerror}; end what uses the port, or give another one"), self._others)
         for index in self._others:
             threading.Thread(target=self._reach, args=(index,), daemon=True).start()
         while not self._is_complete():
             if self._failure:
                 raise self._failure
             if time.monotonic() > self._end:
-                self._give_up(self._missing())
+                self._check_reached()
+            if time.monotonic() > self._end + _ANSWER_SECONDS:  # who does not come knows why, first
+                self._check_reached_by()
             self._accept(listener)
         return Links(self._to, self._by, listener)
 
@@ -193,25 +195,29 @@ class _Meeting:
             return f"there is worker {self._cluster.index}"
         return ""
 
-    def _missing(self) -> Exception:
-        """What is missing when the time is over."""
+    def _check_reached(self) -> None:
         for index in self._others:
             if index not in self._to:
                 error = self._errors.get(index)
                 said = (f"{self._cluster.name(index)} could not be reached for "
                         f"{self._timeout:g} s (--peer_timeout): {error}")
-                return UserError(said) if isinstance(error, socket.gaierror) else Lost(said)
-        index = next(index for index in self._others if index not in self._by)
-        return Lost(f"{self._cluster.name(index)} has not reached this worker at "
-                    f"{self._cluster.addresses[self._cluster.index]} for {self._timeout:g} s "
-                    "(--peer_timeout)")
+                kind = UserError if isinstance(error, socket.gaierror) else Lost
+                self._give_up(kind(said), list(self._to))
 
-    def _give_up(self, error: Exception) -> None:
-        """Tells the others why, as far as they can be reached, and raises the error."""
+    def _check_reached_by(self) -> None:
+        for index in self._others:
+            if index not in self._by:
+                self._give_up(Lost(
+                    f"{self._cluster.name(index)} has not reached this worker at "
+                    f"{self._cluster.addresses[self._cluster.index]} for {self._timeout:g} s "
+                    "(--peer_timeout)"), list(self._to))
+
+    def _give_up(self, error: Exception, told: Sequence[int]) -> None:
+        """Tells others why, and raises the error."""
         end = max(self._end, time.monotonic() + _ANSWER_SECONDS)
         message = {"failed": str(error), "is_users": isinstance(error, UserError)}
         tellers = [threading.Thread(target=self._tell, args=(index, message), daemon=True)
-                   for index in self._others]
+                   for index in told]
         for teller in tellers:
             teller.start()
         for teller in tellers:

@@ -131,8 +131,7 @@ class Peers:
 
     def wait_for_notice(self) -> None:
         """Gives `_watch` the time to find who is lost, and to end the process, after an error."""
-        if self.others:
-            time.sleep(self._timeout * (1 + 2 / _BEATS))
+        time.sleep(self._timeout * (1 + 2 / _BEATS))
 
     def _watch(self) -> None:
         """Takes what the others send, and ends the process when one of them is lost."""

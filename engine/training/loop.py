@@ -115,8 +115,8 @@ def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
     except interruption.Interrupted:
         if not signals.received:
             raise
-    except tf.errors.OpError:
-        peers.current().wait_for_notice()  # what fails first when another worker is lost
+    except several_workers.ERRORS_OF_LOSS as error:
+        several_workers.explain(error)
         raise
     if signals.received:
         raise interruption.Interrupted(

@@ -1,9 +1,15 @@
 """What a training on several workers does at each step, besides the step: they stop together."""
 
+from typing import Optional
+
 import tensorflow.compat.v1 as tf
 
 from engine import interruption, peers
 from engine.machines import Lost
+
+# What TensorFlow raises when it loses another worker, if it notices; and on other occasions.
+ERRORS_OF_LOSS = (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError,
+                  tf.errors.UnavailableError, tf.errors.UnknownError)
 
 # The graph collections with a worker's placeholder for "a signal was received here", and with the
 # number of replicas whose workers received one, the same on all of them.
@@ -29,6 +35,19 @@ def report(loss: tf.Tensor, collection: str) -> None:
         add_mean, args=(tf.stack([tf.cast(loss, tf.float32), here]), here))
 
 
+def explain(error: Optional[Exception]) -> None:
+    """Ends the process with the name of the worker that is lost. Returns if there is no other one.
+
+    Raises:
+        Lost: it cannot be told which one is.
+    """
+    if peers.current().others:
+        peers.current().wait_for_notice()
+        reason = "" if error is None else f" ({str(error).splitlines()[0][:200]})"
+        raise Lost(f"TensorFlow has lost the connection to another worker{reason}; started again, "
+                   "the same command goes on from the last checkpoint") from error
+
+
 class SharedSignals(tf.train.SessionRunHook):
     """Has all workers stop after the same step when one of them has received a signal.
 
@@ -51,9 +70,7 @@ class SharedSignals(tf.train.SessionRunHook):
         The others are further than the last checkpoint. TensorFlow does so when it loses a worker.
         """
         if self._has_session:
-            peers.current().wait_for_notice()
-            raise Lost("TensorFlow has lost the connection to another worker; started again, the "
-                       "same command goes on from the last checkpoint")
+            explain(None)
         self._has_session = True
 
     def before_run(self, run_context):
