@@ -97,6 +97,9 @@ class Links(NamedTuple):
     listener: Optional[socket.socket] = None  # keeps this worker's port
 
 
+NONE = Links({}, {})
+
+
 def connect(cluster: Cluster, timeout: float) -> Links:
     """Connects this worker with each other one, in both directions, as TensorFlow will.
 

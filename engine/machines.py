@@ -7,7 +7,7 @@ The first one is the chief, which alone writes the results.
 import json
 import os
 import sys
-from typing import Any, Mapping, MutableMapping, NamedTuple, Optional, Tuple
+from typing import Any, Mapping, MutableMapping, NamedTuple, Tuple
 
 from engine.errors import UserError
 

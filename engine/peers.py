@@ -31,7 +31,7 @@ class Peers:
         cluster: all workers.
     """
 
-    def __init__(self, cluster: Cluster = ALONE, found: links.Links = links.Links({}, {}),
+    def __init__(self, cluster: Cluster = ALONE, found: links.Links = links.NONE,
                  heartbeat_timeout: float = 0.0):
         self.cluster = cluster
         self._links = found
