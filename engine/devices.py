@@ -69,8 +69,12 @@ class Devices(NamedTuple):
         strategy = runtime.multi_worker_strategy(
             self.cluster.addresses, self.cluster.index, self.names, self.all_reduce == "nccl", config)
         peers.current().open_port()
-        server = tf.distribute.Server({"worker": list(self.cluster.addresses)}, "worker",
-                                      self.cluster.index, config=config)
+        try:
+            server = tf.distribute.Server({"worker": list(self.cluster.addresses)}, "worker",
+                                          self.cluster.index, config=config)
+        except tf.errors.UnknownError as error:  # somebody took the port in the last moment
+            raise UserError(f"{self.cluster.name(self.cluster.index)}: TensorFlow's server cannot "
+                            f"be started there: {error.message}") from error
         return TrainingStrategy(strategy, config, server.target)
 
     def describe(self) -> str:

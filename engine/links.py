@@ -20,6 +20,7 @@ from engine.machines import Cluster, Lost
 _ANSWER_SECONDS = 5.0  # for a connection, and for what is said first on it
 _RETRY_SECONDS = 0.5
 _LOCK_SECONDS = 1.0
+_PORT_SECONDS = 3.0  # for an earlier attempt of the run, which is still ending, to free the port
 _LONGEST_LINE = 1 << 24
 _READ_BYTES = 1 << 20
 
@@ -128,12 +129,7 @@ class _Meeting:
         self._failure: Optional[Exception] = None  # of another worker, which has given up
 
     def meet(self) -> Links:
-        try:
-            listener = _listen(self._cluster)
-        except OSError as error:
-            self._give_up(UserError(
-                f"{self._cluster.name(self._cluster.index)}: its port cannot be opened: "
-                f"{error.strerror}; end what uses the port, or give another one"), self._others)
+        listener = self._listen()
         for index in self._others:
             threading.Thread(target=self._reach, args=(index,), daemon=True).start()
         while not self._is_complete():
@@ -145,6 +141,18 @@ class _Meeting:
                 self._check_reached_by()
             self._accept(listener)
         return Links(self._to, self._by, listener)
+
+    def _listen(self) -> socket.socket:
+        end = time.monotonic() + min(self._timeout, _PORT_SECONDS)
+        while True:
+            try:
+                return _listen(self._cluster)
+            except OSError as error:
+                if time.monotonic() > end:
+                    self._give_up(UserError(
+                        f"{self._cluster.name(self._cluster.index)}: its port cannot be opened: "
+                        f"{error.strerror}; end what uses it, or give another one"), self._others)
+                time.sleep(_RETRY_SECONDS)
 
     def _is_complete(self) -> bool:
         return len(self._to) == len(self._by) == len(self._others)

@@ -219,8 +219,8 @@ def begin(report, directory):
     """Notes what a worker finds in its output directory, and writes there."""
     index = peers.current().cluster.index
     own = worker_folders.output_directory(directory)
-    found = {name: files.hash_of_file(os.path.join(own, name))
-             for name in os.listdir(own) if name != "other"}
+    found = {name: files.hash_of_file(os.path.join(own, name)) for name in os.listdir(own)
+             if os.path.isfile(os.path.join(own, name))}
     files.write_json(os.path.join(report, f"{index}.json"), [found, checkpoint_files.names(own), own])
     files.write_text(os.path.join(own, f"by_{index}"), "")
 

@@ -1,5 +1,6 @@
 """Trainings on several workers end as on one, whatever happens on the way. Real processes."""
 
+import json
 import os
 import re
 import signal
@@ -103,9 +104,11 @@ def golden_runs(tmp_path_factory):
     train(folder, "distillation.run", "general", stage="general", teacher=folder / "model",
           student="1,8,2,12", input_file=folder / "examples.tfrecord", num_train_epochs=2,
           max_seq_length=LENGTH)
-    for student, stage in (("general", "intermediate"), ("intermediate", "prediction")):
-        train(folder, "distillation.run", stage, **cola, stage=stage, student=folder / student,
-              teacher=folder / "classifier")
+    train(folder, "distillation.run", "intermediate", **cola, stage="intermediate",
+          student=folder / "general", teacher=folder / "classifier")
+    train(folder, "distillation.run", "prediction", **cola, stage="prediction",
+          student=folder / "intermediate", teacher=folder / "classifier", do_eval=True,
+          eval_every_steps=10)
     return folder
 
 
@@ -132,3 +135,8 @@ def test_evaluation_and_prediction_count_each_example_once(golden_runs):
                   max_seq_length=LENGTH, vocab_file=golden_runs / "model" / "vocab.txt",
                   bert_config_file=golden_runs / "model" / "bert_config.json"))
     assert found == {name: (directory / name).read_text() for name in names}
+
+
+def test_evaluations_on_the_way_are_made_by_the_chief(golden_runs):
+    with open(str(golden_runs / "prediction" / "evaluations.json")) as file:
+        assert [entry["step"] for entry in json.load(file)["evaluations"]] == [10, 20]
