@@ -28,7 +28,7 @@ class DeviceSettings:
         recorded=False)
     all_reduce: Optional[str] = setting(
         None, "Algorithm that adds up gradients over replicas, by default the best one for the "
-        "devices found.", choices=sorted(devices.ALL_REDUCE), recorded=False)
+        "devices found; among several machines nccl or ring.", choices=sorted(devices.ALL_REDUCE), recorded=False)
     peer_timeout: float = setting(
         300.0, "With several machines: seconds for which the others are tried at the start.",
         positive=True, recorded=False)
@@ -92,9 +92,12 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
 
 def _code_hash() -> str:
     """A hash of this program's files."""
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    paths = sorted(glob.glob(os.path.join(glob.escape(root), "*.py"))
-                   + glob.glob(os.path.join(glob.escape(root), "*", "**", "*.py"), recursive=True))
+    root = glob.escape(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    packages = map(os.path.dirname, glob.glob(os.path.join(root, "*", "__init__.py")))
+    paths = glob.glob(os.path.join(root, "*.py"))
+    for package in packages:
+        paths += glob.glob(os.path.join(glob.escape(package), "**", "*.py"), recursive=True)
+    paths.sort()
     return files.hash_of("".join(map(files.hash_of_file, paths)).encode("ascii"))[:16]
 
 

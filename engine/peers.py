@@ -63,8 +63,8 @@ class Peers:
 
     def hear(self, index: int, key: str) -> Any:
         """The next value that a worker has sent, or will send, under this key."""
-        said = self._said[index, key]
         with self._news:
+            said = self._said[index, key]
             # In short waits, because signals are handled between them.
             while not said:
                 self._news.wait(0.1)

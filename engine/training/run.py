@@ -103,6 +103,9 @@ def _announce(run: Run) -> None:
     log.info(f"Training on {devices.describe()}: {devices.num_replicas} replicas x "
              f"{settings.training.train_batch_size}{accumulated} = {global_batch_size} examples "
              f"per step; {settings.length.describe(run.num_examples, global_batch_size)}")
+    if peers.current().others:
+        log.info("Evaluations and predictions run on this worker, the chief, alone: they take little "
+                 "of a training's time, and what they count need not cross machines")
 
 
 def _remove_results(output_dir: str, patterns: Sequence[str]) -> None:
