@@ -67,6 +67,8 @@ def main(values: flags.FlagValues) -> None:
                         "explains all flags")
     tpu_flags.check(values)
     job = _job(values)
+    if not values.do_train:
+        evaluation.trained_checkpoint(job)  # before examples are prepared for nothing
     train_records, eval_records = _records(values, job)
     with contextlib.ExitStack() as stack:
         evaluate = None
