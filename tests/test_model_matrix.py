@@ -22,7 +22,7 @@ from engine import files
 from engine.errors import UserError
 from pretraining import create_vocab, run as pretraining, score
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
-from rewriting import data, rewrite, run as rewriting
+from rewriting import data, rewrite, run as rewriting, scorer
 from rewriting.slot_files import SlotExample
 from tasks import export, model_folder, predict
 from tasks.table import TASKS
@@ -56,7 +56,8 @@ def opens(flag, needs):
 
 def exports(path):
     export.export_folder(path)
-    model_folder.load(path, labels=(COLA, False))
+    model_folder.check_labels(model_folder.load(path, labels=(COLA, False)).kind, COLA, path,
+                              "--output_dir")
 
 
 def predicts(path):
@@ -83,6 +84,15 @@ def evaluates(kind):
     return check
 
 
+def compares_slots(path):
+    model_folder.check_labels(model_folder.load(path, "--models").kind, data.KIND, path, "--models")
+
+
+def exports_slots(path):
+    export.export_folder(path)
+    scorer.load(path)
+
+
 def rewrites(path):
     values = rewrite.define_flags()
     values(["rewrite", f"--output_dir={path}"])
@@ -101,13 +111,15 @@ NO_WORDS = dict.fromkeys(("encoder", "classifier", "export", "foreign", "scorer"
 OTHER_LABELS, UNKNOWN = "the same task", "--from_checkpoint="
 OF_TEXTS = dict(NOT_TRAINED, **dict.fromkeys(("scorer", "scorer's export"), OTHER_LABELS))
 OF_SLOTS = dict(NOT_TRAINED, classifier=OTHER_LABELS, export=OTHER_LABELS)
+NO_SCORER = dict(NOT_TRAINED, classifier="another kind of classifier",
+                 export="another kind of classifier", foreign=UNKNOWN)
 NOT_TEXTS, IS_EXPORT = "not plain texts: predict with python -m rewriting.run", "is an export"
 TAKERS = {
     "run_classifier --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "run_classifier --do_eval": (
         evaluates(COLA), OF_TEXTS),
     "run_classifier --do_export --task_name": (exports, {
-        **NOT_TRAINED, "export": IS_EXPORT, "scorer's export": IS_EXPORT}),
+        **OF_TEXTS, "export": IS_EXPORT, "scorer's export": IS_EXPORT}),
     "tasks.predict": (predicts, {
         **NOT_TRAINED, "foreign": UNKNOWN, "scorer": NOT_TEXTS, "scorer's export": NOT_TEXTS}),
     "distillation.compare": (compares, dict(OF_TEXTS, foreign=UNKNOWN)),
@@ -123,9 +135,10 @@ TAKERS = {
     "augmentation.run": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
     "rewriting.run --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "rewriting.run --do_eval": (evaluates(data.KIND), OF_SLOTS),
-    "rewriting.rewrite": (rewrites, dict(
-        NOT_TRAINED, classifier="another kind of classifier", export="another kind of classifier",
-        foreign=UNKNOWN)),
+    "distillation.compare of slots": (compares_slots, dict(OF_SLOTS, foreign=UNKNOWN)),
+    "rewriting.run --do_export": (exports_slots, {
+        **NO_SCORER, "export": IS_EXPORT, "scorer's export": IS_EXPORT}),
+    "rewriting.rewrite": (rewrites, NO_SCORER),
     "rewriting.baselines": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
     "encoder.convert --from_tensorflow": (opens("--from_tensorflow", ENCODER), {}),
     "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), NOT_TRAINED),
