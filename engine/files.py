@@ -23,6 +23,8 @@ _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ERO
                    errno.EPERM)
 # What file systems answer that cannot sync a directory.
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
+# Names that lead to open files of a process, where a shell has redirected them, too.
+_OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
 Types = Union[Type, Tuple[Type, ...]]
 
@@ -160,10 +162,10 @@ def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]
 def is_special(path: str) -> bool:
     """Whether something other than a regular file, such as a device or a pipe, has this path.
 
-    /dev/stdout is a device, too, where a shell leads it into a file.
+    An open file of this process is special under its name as such, /dev/stdout for example.
     """
-    is_device = os.path.abspath(path).startswith("/dev/")
-    return os.path.exists(path) and (is_device or not os.path.isfile(path))
+    is_open_file = os.path.abspath(path).startswith(_OPEN_FILES)
+    return os.path.exists(path) and (is_open_file or not os.path.isfile(path))
 
 
 @contextlib.contextmanager

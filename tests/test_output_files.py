@@ -1,6 +1,7 @@
 """Where a command may write: a new file, through a link, into a device or a pipe; a new folder."""
 
 import os
+import tempfile
 import threading
 
 import pytest
@@ -47,6 +48,15 @@ def test_standard_output_may_be_given_by_its_name_also_where_it_is_a_file(capfd)
     write("/dev/stdout")
     write(os.devnull)
     assert capfd.readouterr().out == "before\nanswers\n"
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="the system has no /dev/shm")
+def test_a_file_in_shared_memory_is_a_file_like_others():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for _ in range(2):
+            write(os.path.join(folder, "out.tsv"))
+        with open(os.path.join(folder, "out.tsv")) as file:
+            assert file.read() == "answers\n"
 
 
 def test_a_mount_point_is_no_new_folder(tmp_path, monkeypatch):
