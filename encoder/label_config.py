@@ -18,7 +18,7 @@ _PROBLEMS = {"classes": "single_label_classification",
 KINDS = tuple(_PROBLEMS)
 _ENTRIES = {"kind": str, "labels": list, "label_separator": str, "takes_pairs": bool,
             "do_lower_case": bool, "max_seq_length": int}
-_SEPARATORS = (",", ";", "|", "\t")
+_SEPARATORS = (",", ";", "|", "#")
 LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line of predictions
 
 
@@ -145,6 +145,6 @@ def _separator(labels: List[str], path: str) -> str:
     free = [separator for separator in _SEPARATORS
             if not any(separator in label for label in labels)]
     if not free:
-        raise UserError(f"{path}: every separator ({' '.join(_SEPARATORS[:3])} and tab) is in some "
-                        "label, and an example may have several")
+        raise UserError(f"{path}: every separator ({' '.join(_SEPARATORS)}) is in some label, and "
+                        "an example may have several")
     return free[0]

@@ -43,8 +43,10 @@ class ModelFiles(NamedTuple):
         return path
 
     def config(self) -> modeling.BertConfig:
-        """The content of `bert_config.json`."""
-        return load_config(self.file(CONFIG))
+        """The content of `bert_config.json`; a UserError if the checkpoint has more layers."""
+        config = load_config(self.file(CONFIG))
+        check_layers(self.checkpoint, config, self.flag)
+        return config
 
     def encoding(self, max_seq_length: int) -> Encoding:
         """The vocabulary with its casing, checked against the config."""
@@ -103,8 +105,6 @@ def _check(model: ModelFiles, needs: str) -> None:
         examples = ", ".join(model.checkpoint.parameters()[:3])
         raise UserError(f"{model.flag}={model.checkpoint.path} is not a BERT: it has none of the "
                         f"model's variables, such as {_EMBEDDINGS}; it has {examples} ...")
-    if os.path.exists(os.path.join(model.folder, CONFIG)):
-        check_layers(model.checkpoint, model.config(), model.flag)
 
 
 def require_classifier(checkpoint: checkpoints.Checkpoint, flag: str) -> None:

@@ -58,14 +58,21 @@ def _trained(values: flags.FlagValues) -> Optional[str]:
     return output_dir if output_dir and checkpoints.latest(output_dir) else None
 
 
-def load_config_of_flags(values: flags.FlagValues) -> modeling.BertConfig:
+def load_config_of_flags(values: flags.FlagValues,
+                         model: Optional[model_files.ModelFiles] = None) -> modeling.BertConfig:
     """Reads --bert_config_file and checks that the model has --max_seq_length positions.
 
+    Args:
+        model: the one to start from. Its upper layers may be left out by a --bert_config_file, but
+            not by a file beside it that nobody has named.
+
     Raises:
-        UserError: the model has fewer positions, or there is no such file.
+        UserError: the model has fewer positions or more layers, or there is no such file.
     """
     found = find_file(values, "bert_config_file", model_files.CONFIG)
     config = load_config(found or required(values, "bert_config_file"))
+    if model and not values.bert_config_file and not _trained(values):
+        model_files.check_layers(model.checkpoint, config, model.flag)
     length = _longest_input(values)
     if length and length > config.max_position_embeddings:
         raise UserError(f"--max_seq_length={length}: the model has only "
@@ -85,11 +92,12 @@ def load_model(values: flags.FlagValues,
     Raises:
         UserError: they do not belong together, or the model is not what the command needs.
     """
+    model = None
     if values.init_checkpoint:
         model = model_files.open_model(values.init_checkpoint, "--init_checkpoint", needs)
-    config = load_config_of_flags(values)
-    if values.init_checkpoint and needs != model_files.ENCODER:  # used as it is
-        model_files.check_layers(model.checkpoint, config, "--init_checkpoint")
+    config = load_config_of_flags(values, model)
+    if model and needs != model_files.ENCODER:  # used as it is
+        model_files.check_layers(model.checkpoint, config, model.flag)
     found = find_file(values, "vocab_file", vocabulary.FILE)
     vocab_file = found or required(values, "vocab_file")
     do_lower_case = _casing(values, os.path.dirname(vocab_file))

@@ -82,9 +82,10 @@ def main(values: flags.FlagValues) -> None:
 
 def _job(values: flags.FlagValues) -> Job:
     """Checks the flags; makes the output directory only if they are correct."""
+    model = None
     if values.init_checkpoint:
-        model_files.open_model(values.init_checkpoint, "--init_checkpoint")
-    config = model_flags.load_config_of_flags(values)
+        model = model_files.open_model(values.init_checkpoint, "--init_checkpoint")
+    config = model_flags.load_config_of_flags(values, model)
     vocabulary_of_model = _vocabulary(values, config) if values.do_train else None
     devices = device_flags.find_devices(values, training=values.do_train)
     max_eval_steps = None

@@ -109,7 +109,7 @@ def test_a_bad_hugging_face_folder_is_one_clear_line(bare_encoder, tmp_path, dam
     (truncate("bert_model.ckpt.index", 40), "is no TensorFlow checkpoint, or is damaged"),
     (remove("vocab.txt"), "vocab.txt: No such file"),
     (set_config("bert_config.json", vocab_size=31), "word_embeddings has the shape .30, 12."),
-    (set_config("bert_config.json", hidden_act="swish"), "activation 'swish'.*gelu_erf"),
+    (set_config("bert_config.json", hidden_act="swish"), "hidden_act is 'swish'.*gelu_erf"),
 ])
 def test_a_bad_tensorflow_folder_is_one_clear_line(bare_encoder, tmp_path, damage, message):
     convert_from_huggingface(bare_encoder, str(tmp_path / "tensorflow"))

@@ -128,10 +128,15 @@ def tuned(tiny_classifier, tmp_path):
 
 
 def test_layers_that_the_config_beside_them_lacks_are_refused(released, tuned):
-    for folder, needs in ((released, model_files.ENCODER), (tuned, model_files.CLASSIFIER)):
+    for folder in (released, tuned):
         write_config(folder, num_hidden_layers=1)
         with pytest.raises(UserError, match="has bert/encoder/layer_1/.* names 1 layers"):
-            model_files.open_model(str(folder), "--init_checkpoint", needs)
+            model_files.open_model(str(folder), "--init_checkpoint").config()
+        for module in (run_classifier, pretraining):
+            values = values_of(module, dict(init_checkpoint=folder, max_seq_length=16))
+            with pytest.raises(UserError, match="--init_checkpoint=.* names 1 layers"):
+                model_flags.load_config_of_flags(
+                    values, model_files.open_model(str(folder), "--init_checkpoint"))
 
 
 def test_a_config_with_fewer_layers_starts_a_training_and_predicts_nothing(
