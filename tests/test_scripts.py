@@ -199,7 +199,7 @@ def test_a_recipe_refuses_bad_settings_in_one_line(bare_machine, tmp_path, recip
 
 
 @pytest.mark.parametrize("variables, part", [
-    ({"STUDENT": "4,312"}, "STUDENT=4,312 is neither layers,hidden,heads,intermediate nor a folder"),
+    ({"STUDENT": "4,312"}, "STUDENT=4,312 is neither layers,hidden,heads,intermediate nor a"),
     ({"STUDENT": "no/where"}, "STUDENT=no/where is neither"),
     ({"MASKED_LM": "no/where"}, "MASKED_LM=no/where is not a folder"),
     ({"GLOVE": "docs"}, "GLOVE=docs is not a file"),
