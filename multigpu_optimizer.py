@@ -5,6 +5,7 @@ on each replica and advances `global_step`: a step of N replicas with B examples
 a step of one replica with N * B. Knows nothing of schedules or losses.
 """
 
+import functools
 import re
 from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -137,15 +138,22 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         """Runs once for all replicas: each argument has one component for each replica."""
         extended, variables = strategy.extended, exchange.variables()
         sums, received = gradient_exchange.add_up(strategy, exchange)
-        slots = _Slots()
-        names = [_name_of(variable) for variable in variables]
         # Each replica's own copies of the variables, replica by replica.
         copies = zip(*map(strategy.experimental_local_results, variables))
         scales = zip(*map(strategy.experimental_local_results, self.loss_scale or ()))
+        names = [_name_of(variable) for variable in variables]
+        slots = _Slots(names)
 
         def update_replica(_, sums) -> tf.Operation:
             loss_scale = self.loss_scale and self.loss_scale._make(next(scales))
-            return self._update_replica(names, next(copies), received(sums), slots, loss_scale)
+            scale = loss_scale.value.read_value() if loss_scale else None
+            own, gradients_and_norm = next(copies), received(sums)
+            step = self._step_scalars(gradients_and_norm.norm, scale)
+            updates = self._update_variables(
+                names, own, gradients_and_norm.gradients, *slots.create(own), step)
+            if loss_scale:
+                updates.append(loss_scale.after_step(scale, step.finite))
+            return tf.group(*updates)
 
         with tf.name_scope(name or self.get_name()):
             # The function runs once for each replica, in order, on its device, with its gradients.
@@ -155,21 +163,22 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                     return tf.no_op()
                 return extended.update(global_step, _add_one)
 
-    def _update_replica(self, names, variables, sums: gradient_exchange.Received,
-                        slots: "_Slots", loss_scale: Any) -> tf.Operation:
-        """Updates one replica's copies of all variables; `sums` are those over all replicas."""
-        scale = loss_scale.value.read_value() if loss_scale else None
-        step = self._step_scalars(sums.norm, scale)
-        updates = [loss_scale.after_step(scale, step.finite)] if loss_scale else []
-        for name, variable, gradient in zip(names, variables, sums.gradients):
-            m, v = (slots.create(f"{name}/{slot}", variable) for slot in ("adam_m", "adam_v"))
-            clipped = _scaled(gradient, step.gradient_scale, variable.shape.as_list())
-            own_step = step
+    def _update_variables(self, names, variables, gradients, ms, vs, step: "_StepScalars"
+                          ) -> List[tf.Operation]:
+        """Updates one replica's copies of the variables."""
+        decay_rate = step.learning_rate * (self.weight_decay_rate or 0.0)
+        updates = []
+        for name, variable, gradient, m, v in zip(names, variables, gradients, ms, vs):
+            own_step, own_decay_rate = step, decay_rate
             if self.learning_rate_factor:
-                own_step = step._replace(
-                    learning_rate=step.learning_rate * self.learning_rate_factor(name))
-            updates.append(self._update_variable(name, variable, m, v, clipped, own_step))
-        return tf.group(*updates)
+                factor = self.learning_rate_factor(name)
+                own_step = step._replace(learning_rate=step.learning_rate * factor)
+                own_decay_rate = decay_rate * factor
+            clipped = _scaled(gradient, step.gradient_scale, variable.shape.as_list())
+            updates.append(self._update_variable(
+                _handle_of(variable), m, v, clipped, own_step,
+                own_decay_rate if self._is_decayed(name) else None))
+        return updates
 
     def _step_scalars(self, norm: tf.Tensor,
                       loss_scale: Optional[tf.Tensor]) -> "_StepScalars":
@@ -191,30 +200,33 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             gradient_scale=tf.where(finite, scale / divisor, tf.zeros_like(scale)),
             learning_rate=tf.where(finite, learning_rate, 0.0),
             beta_1=tf.where(finite, self.beta_1, 1.0),
-            beta_2=tf.where(finite, self.beta_2, 1.0))
+            beta_2=tf.where(finite, self.beta_2, 1.0),
+            epsilon=tf.constant(self.epsilon), zero=tf.constant(0.0))
 
-    def _update_variable(self, name, variable, m, v, gradient, step: "_StepScalars"
-                         ) -> tf.Operation:
-        with tf.control_dependencies(self._decay(name, variable, step.learning_rate)):
-            return self._apply_adam(variable, m, v, gradient, step)
+    def _update_variable(self, w, m, v, gradient, step: "_StepScalars",
+                         decay_rate: Optional[tf.Tensor]) -> tf.Operation:
+        """Updates one variable; all but the gradient are handles and scalars.
 
-    def _decay(self, name: str, variable: tf.Variable,
-               learning_rate: tf.Tensor) -> List[tf.Operation]:
-        """Decays the value before the step; `learning_rate` is known after the forward pass."""
-        if not self._is_decayed(name):
-            return []
-        rate = learning_rate * self.weight_decay_rate
-        with tf.control_dependencies([rate]):
-            return [variable.assign_sub(rate * variable.read_value()).op]
+        Args:
+            decay_rate: learning rate times weight decay rate; None: no decay.
+        """
+        decay = []
+        if decay_rate is not None:
+            # Before the step, and after the forward pass, which the rate waits for.
+            with tf.control_dependencies([decay_rate]):
+                decay = [_assign_sub(w, decay_rate * _read(w))]
+        with tf.control_dependencies(decay):
+            return self._apply_adam(w, m, v, gradient, step, step.learning_rate)
 
-    def _apply_adam(self, variable, m, v, gradient, step: "_StepScalars") -> tf.Operation:
+    @staticmethod
+    def _apply_adam(w, m, v, gradient, step: "_StepScalars", learning_rate: tf.Tensor
+                    ) -> tf.Operation:
         # The kernel takes one pass over memory; the formula written out would take eight. With
         # beta powers of 0 the kernel makes no bias correction, as BERT's Adam.
-        kernel = tf.raw_ops.ApplyAdam if _is_reference(variable) else tf.raw_ops.ResourceApplyAdam
+        kernel = tf.raw_ops.ResourceApplyAdam if w.dtype == tf.resource else tf.raw_ops.ApplyAdam
         update = kernel(
-            var=_handle_of(variable), m=m, v=v, beta1_power=0.0, beta2_power=0.0,
-            lr=step.learning_rate, beta1=step.beta_1, beta2=step.beta_2, epsilon=self.epsilon,
-            grad=gradient)
+            var=w, m=m, v=v, beta1_power=step.zero, beta2_power=step.zero, lr=learning_rate,
+            beta1=step.beta_1, beta2=step.beta_2, epsilon=step.epsilon, grad=gradient)
         return getattr(update, "op", update)
 
     def _is_decayed(self, parameter_name: str) -> bool:
@@ -238,17 +250,17 @@ class LambOptimizer(AdamWeightDecayOptimizer):
     Arguments, slots, clipping, replicas and skipped steps are as in AdamWeightDecayOptimizer.
     """
 
-    def _update_variable(self, name, variable, m, v, gradient, step):
+    def _update_variable(self, w, m, v, gradient, step, decay_rate):
         # With a learning rate of 0 the kernel updates only the slots.
-        moved = self._apply_adam(variable, m, v, gradient, step._replace(learning_rate=0.0))
+        moved = self._apply_adam(w, m, v, gradient, step, step.zero)
         with tf.control_dependencies([moved]):
-            update = _read(m) / (tf.sqrt(_read(v)) + self.epsilon)
+            update = _read(m) / (tf.sqrt(_read(v)) + step.epsilon)
             rate = step.learning_rate
-            if self._is_decayed(name):
-                value = variable.read_value()
+            if decay_rate is not None:
+                value = _read(w)
                 update += self.weight_decay_rate * value
                 rate *= _ratio(tf.norm(value), tf.norm(update))
-            return variable.assign_sub(rate * update).op
+            return _assign_sub(w, rate * update)
 
 
 class _StepScalars(NamedTuple):
@@ -258,6 +270,8 @@ class _StepScalars(NamedTuple):
     learning_rate: tf.Tensor
     beta_1: tf.Tensor
     beta_2: tf.Tensor
+    epsilon: tf.Tensor  # constants, made once for all variables
+    zero: tf.Tensor
 
 
 class _Slots:
@@ -268,34 +282,48 @@ class _Slots:
     variables would take most of the time to build the graph: slots are two thirds of all.
     """
 
-    def __init__(self):
-        self._first = {}
+    def __init__(self, parameter_names: Sequence[str]):
+        self._names = [[f"{name}/{slot}" for name in parameter_names] for slot in ("adam_m", "adam_v")]
+        self._first: List[tf.Variable] = []
+        self._values: List[tf.Tensor] = []  # of the first replica's, for the others
 
-    def create(self, name: str, parameter: tf.Variable) -> tf.Tensor:
-        """A slot of `parameter` on the current device, as a handle for kernels."""
-        # The name is the original's, whatever scope the caller is in; and slots are initialized
+    def create(self, parameters: Sequence[tf.Variable]) -> Tuple[List[tf.Tensor], List[tf.Tensor]]:
+        """m and v of a replica's parameters on the current device, as handles for kernels."""
+        # The names are the original's, whatever scope the caller is in; and slots are initialized
         # before any step, so they depend on nothing that the caller's updates wait for.
         with tf.name_scope(None), tf.control_dependencies(None):
-            if name in self._first:
-                return self._copy(self._first[name], name)
-            # It has the parameter's type: a resource variable or, in programs written for
-            # Google's code, a reference variable.
-            slot = self._first[name] = type(parameter)(
-                tf.zeros(parameter.shape, tf.float32), trainable=False, name=name)
-        if slot.op.name != name:
-            raise ValueError(f"{name} exists already: one optimizer per variable")
-        return _handle_of(slot)
+            if self._first:
+                handles = self._copies()
+            else:
+                zeros = functools.lru_cache(maxsize=None)(tf.zeros)  # one for all of a shape
+                self._first = [_slot(name, parameter, zeros(tuple(parameter.shape.as_list())))
+                               for names in self._names
+                               for name, parameter in zip(names, parameters)]
+                handles = list(map(_handle_of, self._first))
+        return handles[:len(parameters)], handles[len(parameters):]
 
-    @staticmethod
-    def _copy(first: tf.Variable, name: str) -> tf.Tensor:
-        handle = tf.raw_ops.VarHandleOp(
-            dtype=tf.float32, shape=first.shape, name=f"{name}/replica",
-            shared_name=tf.get_default_graph().unique_name(f"{name}/copy"))
-        # The initializers of tables are part of the local initialization.
-        tf.add_to_collection(
-            tf.GraphKeys.TABLE_INITIALIZERS,
-            tf.raw_ops.AssignVariableOp(resource=handle, value=first.value()))
-        return handle
+    def _copies(self) -> List[tf.Tensor]:
+        graph = tf.get_default_graph()
+        if not self._values:
+            self._values = [first.value() for first in self._first]
+        handles = []
+        for first, value in zip(self._first, self._values):
+            handle = tf.raw_ops.VarHandleOp(
+                dtype=tf.float32, shape=first.shape, name=f"{first.op.name}/replica",
+                shared_name=graph.unique_name(f"{first.op.name}/copy"))
+            handles.append(handle)
+            # The initializers of tables are part of the local initialization.
+            tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS,
+                                 tf.raw_ops.AssignVariableOp(resource=handle, value=value))
+        return handles
+
+def _slot(name: str, parameter: tf.Variable, initial_value: tf.Tensor) -> tf.Variable:
+    # It has the parameter's type: a resource variable or, in programs written for Google's code,
+    # a reference variable.
+    slot = type(parameter)(initial_value, trainable=False, name=name)
+    if slot.op.name != name:
+        raise ValueError(f"{name} exists already: one optimizer per variable")
+    return slot
 
 
 def _check_is_in_replica() -> None:
@@ -326,14 +354,11 @@ def _name_of(variable: tf.Variable) -> str:
     return re.sub(r":\d+$", "", variable.name)
 
 
-def _is_reference(variable: tf.Variable) -> bool:
-    """Whether it is one of TensorFlow 1's reference variables, not a resource."""
-    return variable.dtype != variable.dtype.base_dtype
-
-
 def _handle_of(variable: tf.Variable) -> tf.Tensor:
     """What an optimizer's kernel updates in place."""
-    return variable._ref() if _is_reference(variable) else variable.handle
+    # In TensorFlow 1 a variable may be a reference, not a resource.
+    is_reference = variable.dtype != variable.dtype.base_dtype
+    return variable._ref() if is_reference else variable.handle
 
 
 def _read(handle: tf.Tensor) -> tf.Tensor:
@@ -341,6 +366,13 @@ def _read(handle: tf.Tensor) -> tf.Tensor:
     if handle.dtype == tf.resource:
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
     return tf.identity(handle)
+
+
+def _assign_sub(handle: tf.Tensor, change: tf.Tensor) -> tf.Operation:
+    """Subtracts from the variable behind a handle of `_handle_of`."""
+    if handle.dtype == tf.resource:
+        return tf.raw_ops.AssignSubVariableOp(resource=handle, value=change)
+    return tf.raw_ops.AssignSub(ref=handle, value=change).op
 
 
 def _ratio(norm: tf.Tensor, update_norm: tf.Tensor) -> tf.Tensor:

@@ -68,12 +68,20 @@ def main(values: flags.FlagValues) -> None:
 
 
 def _describe(values: flags.FlagValues) -> None:
-    """Makes a folder that another program trained one of ours, if --task_name gives its labels."""
+    """Makes a folder that another program trained one of ours, if --task_name gives its labels.
+
+    Raises a UserError if the folder's labels are not those of --task_name.
+    """
     output_dir = settings.required(values, "output_dir")
     model = model_files.open_model(output_dir, "--output_dir", model_files.CLASSIFIER)
     labels = task_flags.fixed_labels(values)
-    if labels and not model.description():
-        kind, _ = labels
+    if not labels:
+        return
+    kind, _ = labels
+    known = model_folder.labels_beside(model.checkpoint)
+    if known:
+        model_folder.check_labels(known, kind, output_dir, "--output_dir")
+    if not model.description():
         model_files.check_outputs(model.checkpoint, kind.num_outputs, "--output_dir")
         model_folder.write(output_dir, labels, *model_flags.load_model(values))
 

@@ -6,7 +6,7 @@
 import os
 import tempfile
 import time
-from typing import Dict, List, NamedTuple, Tuple
+from typing import Callable, Dict, List, NamedTuple, Tuple
 
 from absl import flags
 import numpy as np
@@ -16,6 +16,7 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 import tensorflow.compat.v1 as tf
 
 from encoder import classifier
+from encoder.encoding import Encoding
 from engine import checkpoints, command, device_flags, settings
 from engine.data.batches import Source
 from engine.devices import Devices
@@ -23,18 +24,21 @@ from engine.errors import UserError
 from engine.inference import Predictor, mode_on
 from engine.model import Forward
 from engine.training.settings import EvaluationSettings
-from tasks import metrics, model_folder, task_flags
-from tasks.data import TextSet, load_texts
+from tasks import capabilities, metrics, model_folder, task_flags
+from tasks.data import load_texts
 from tasks.table import Task
 
 USAGE = """Compares trained classifiers on a task's dev set: a table in Markdown.
 
   python -m distillation.compare --models=teacher,student --task_name=sst-2 --data_dir=glue/SST-2
+  python -m distillation.compare --models=scorer,small_scorer --data_dir=slots
 
 Latency is the median time of a single example on one device; throughput is the examples per
 second of the whole dev set in batches on all replicas. Both are without start-up."""
 
 _NUM_LATENCIES = 200  # examples to take the median of
+
+LoadDevSet = Callable[[Encoding, str], capabilities.DevSet]  # (encoding, folder of the store)
 
 
 def define_flags() -> flags.FlagValues:
@@ -69,38 +73,57 @@ def main(values: flags.FlagValues) -> None:
         raise UserError("--models is required")
     batch_size = settings.positive(values, "eval_batch_size")
     models = [model_folder.load(folder, "--models") for folder in folders]
-    first = models[0]
-    _, task = task_flags.find(values, ["dev"], (first.kind, first.takes_pairs))
-    for folder, model in zip(folders, models):
-        model_folder.check_labels(model.kind, task.kind, folder, "--models")
+    load_dev_set = _dev_sets(values, models[0])
+    for folder, model in zip(folders[1:], models[1:]):
+        model_folder.check_labels(model.kind, models[0].kind, folder, "--models")
     devices = device_flags.find_devices(values, training=True)
-    measurements = [_measure(model, model_folder.checkpoint_of(folder, "--models"), task,
-                             task_flags.data_dir(values), devices, batch_size)
+    measurements = [_measure(model, model_folder.checkpoint_of(folder, "--models"), load_dev_set,
+                             devices, batch_size)
                     for folder, model in zip(folders, models)]
     print("\n".join(table([os.path.basename(os.path.abspath(folder)) for folder in folders],
                           measurements, devices)))
 
 
-def _measure(model: model_folder.TrainedModel, checkpoint: checkpoints.Checkpoint, task: Task,
-             data_dir: str, devices: Devices, batch_size: int) -> Measurement:
-    forward = classifier.forward_of(model.config, task.kind.num_outputs)
+def _dev_sets(values: flags.FlagValues, first: model_folder.TrainedModel) -> LoadDevSet:
+    """The dev set of the models' task, as a function of a model's encoding and a store's folder."""
+    capability = capabilities.of_model(first.kind)
+    if capability:
+        task_flags.refuse_flags_of_texts(values, capability.command,
+                                         f"--models={values.models[0]}", "dev")
+        return lambda encoding, store_dir: capability.load_dev_set(
+            encoding, store_dir, values.data_dir, values.dev_file)
+    _, task = task_flags.find(values, ["dev"], (first.kind, first.takes_pairs))
+    model_folder.check_labels(first.kind, task.kind, values.models[0], "--models")
+    data_dir = task_flags.data_dir(values)
+    return lambda encoding, store_dir: _dev_set_of_task(task, data_dir, encoding, store_dir)
+
+
+def _dev_set_of_task(task: Task, data_dir: str, encoding: Encoding,
+                     store_dir: str) -> capabilities.DevSet:
+    texts = load_texts(task, task.dev, data_dir, encoding, store_dir, dynamic_padding=True)
+    kind, labels = task.kind, texts.labels
+    return capabilities.DevSet(
+        texts.source(with_labels=False),
+        lambda logits: metrics.evaluate(task.metrics, labels,
+                                        kind.predicted_labels(kind.scores(logits)),
+                                        kind.losses(logits, labels)))
+
+
+def _measure(model: model_folder.TrainedModel, checkpoint: checkpoints.Checkpoint,
+             load_dev_set: LoadDevSet, devices: Devices, batch_size: int) -> Measurement:
+    forward = classifier.forward_of(model.config, model.kind.num_outputs)
     with tempfile.TemporaryDirectory() as store_dir:
-        texts = load_texts(task, task.dev, data_dir, model.encoding, store_dir,
-                           dynamic_padding=True)
-        logits, seconds = _predict(forward, checkpoint, texts, devices, batch_size)
-        latency, num_parameters = _latency(
-            forward, checkpoint, texts.source(with_labels=False), devices)
-        kind, labels = task.kind, texts.labels
-        scores = metrics.evaluate(task.metrics, labels, kind.predicted_labels(kind.scores(logits)),
-                                  kind.losses(logits, labels))
+        dev_set = load_dev_set(model.encoding, store_dir)
+        logits, seconds = _predict(forward, checkpoint, dev_set.source, devices, batch_size)
+        latency, num_parameters = _latency(forward, checkpoint, dev_set.source, devices)
+        scores = dev_set.evaluate(logits)
     return Measurement(model.config.num_hidden_layers, model.config.hidden_size, num_parameters,
-                       latency, len(texts) / seconds, scores)
+                       latency, len(dev_set.source.lengths) / seconds, scores)
 
 
-def _predict(forward: Forward, checkpoint: checkpoints.Checkpoint, texts: TextSet,
+def _predict(forward: Forward, checkpoint: checkpoints.Checkpoint, source: Source,
              devices: Devices, batch_size: int) -> Tuple[np.ndarray, float]:
-    """The logits of all texts, and the seconds that they took."""
-    source = texts.source(with_labels=False)
+    """The logits of all examples, and the seconds that they took."""
     with Predictor(forward, source, devices) as predictor:
         predictor.restore(checkpoint)
         predictor.predict(source, batch_size)  # not timed: the first run includes set-up

@@ -231,12 +231,8 @@ def _task(values: flags.FlagValues, the_teacher: Teacher) -> Tuple[str, Task]:
 
 def _check_flags_of(capability: Capability, values: flags.FlagValues) -> None:
     """Raises a UserError for flags that need a task of texts."""
-    its_own = {"data_dir", "train_file"}
-    for name in ("task_name", "processor", *user_files.Options._fields):
-        if name not in its_own and values[name].present:
-            raise UserError(f"--{name} is for texts, and --teacher={values.teacher} is a model of "
-                            f"{capability.command}, whose training set is train.* in --data_dir, or "
-                            "--train_file")
+    task_flags.refuse_flags_of_texts(values, capability.command, f"--teacher={values.teacher}",
+                                     "train")
     for name in ("do_eval", "eval_every_steps", "eval_each_epoch"):
         if values[name].value:
             raise UserError(f"--{name}: evaluate the student with {capability.command} --do_eval, "

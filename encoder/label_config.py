@@ -18,7 +18,8 @@ _PROBLEMS = {"classes": "single_label_classification",
 KINDS = tuple(_PROBLEMS)
 _ENTRIES = {"kind": str, "labels": list, "label_separator": str, "takes_pairs": bool,
             "do_lower_case": bool, "max_seq_length": int}
-_SEPARATORS = (",", ";", "|", "\t")
+_SEPARATORS = (",", ";", "|", "#")
+LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line of predictions
 
 
 def read(folder: str) -> Optional[Dict[str, Any]]:
@@ -36,7 +37,7 @@ def read(folder: str) -> Optional[Dict[str, Any]]:
         raise UserError(f"{path} names no kind of label ({', '.join(_PROBLEMS)})")
     if not all(isinstance(label, str) for label in labels) or (kind != "regression") != bool(labels):
         raise UserError(f"{path} is damaged: its labels are {str(labels)[:40]}")
-    _distinct(labels, path)
+    check_labels(labels, path)
     if kind == "multi_label" and not description["label_separator"]:
         raise UserError(f"{path} is damaged: it has no label_separator")
     return description
@@ -91,7 +92,8 @@ def of_labels(labels: Sequence[str], kind: Optional[str], num_outputs: int, flag
         raise UserError(f"{flag} names {len(labels)} labels, and the classifier has {num_outputs} "
                         "outputs (output_bias): name each of them, in their order; a regression "
                         "has one output and no labels")
-    names = _distinct([label.strip() for label in labels], flag)
+    names = [label.strip() for label in labels]
+    check_labels(names, flag)
     return _description(kind, names, flag, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
                         max_seq_length=max_seq_length)
 
@@ -110,15 +112,20 @@ def _labels(names: Any, path: str) -> List[str]:
     labels = [by_index[index] for index in sorted(by_index)]
     if not labels or sorted(by_index) != list(range(len(labels))):
         raise UserError(f"{path}: id2label is no map from 0, 1, 2 … to labels")
-    return _distinct(labels, f"{path}: id2label")
+    check_labels(labels, f"{path}: id2label")
+    return labels
 
 
-def _distinct(labels: List[str], where: str) -> List[str]:
+def check_labels(labels: Sequence[str], where: str) -> None:
+    """Raises a UserError if the labels cannot be told apart in files with a prediction a line."""
     if not all(labels):
         raise UserError(f"{where} has an empty label")
+    broken = next((label for label in labels if not LINE_CHARACTERS.isdisjoint(label)), None)
+    if broken is not None:
+        raise UserError(f"{where} has the label {broken[:40]!r}: a label must not have a tab or a "
+                        "line end, as predictions are columns and lines")
     if len(set(labels)) < len(labels):
         raise UserError(f"{where} has the same label twice: {', '.join(labels[:20])}")
-    return labels
 
 
 def _kind(problem: Optional[str], num_labels: int, path: str) -> str:
@@ -138,6 +145,6 @@ def _separator(labels: List[str], path: str) -> str:
     free = [separator for separator in _SEPARATORS
             if not any(separator in label for label in labels)]
     if not free:
-        raise UserError(f"{path}: every separator ({' '.join(_SEPARATORS[:3])} and tab) is in some "
-                        "label, and an example may have several")
+        raise UserError(f"{path}: every separator ({' '.join(_SEPARATORS)}) is in some label, and "
+                        "an example may have several")
     return free[0]

@@ -43,8 +43,10 @@ class ModelFiles(NamedTuple):
         return path
 
     def config(self) -> modeling.BertConfig:
-        """The content of `bert_config.json`."""
-        return load_config(self.file(CONFIG))
+        """The content of `bert_config.json`; a UserError if the checkpoint has more layers."""
+        config = load_config(self.file(CONFIG))
+        check_layers(self.checkpoint, config, self.flag)
+        return config
 
     def encoding(self, max_seq_length: int) -> Encoding:
         """The vocabulary with its casing, checked against the config."""
@@ -121,14 +123,14 @@ def check_outputs(checkpoint: checkpoints.Checkpoint, num_outputs: int, flag: st
                         f"task's labels need {num_outputs}: they must be of the same task")
 
 
-def check_layers(model: ModelFiles) -> None:
-    """Raises a UserError if the checkpoint has layers that the config beside it does not."""
-    first = f"bert/encoder/layer_{model.config().num_hidden_layers}/"
-    surplus = next((name for name in model.checkpoint.shapes if name.startswith(first)), None)
+def check_layers(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfig,
+                 flag: str) -> None:
+    """Raises a UserError if a checkpoint has layers that the config of the model does not."""
+    first = f"bert/encoder/layer_{config.num_hidden_layers}/"
+    surplus = next((name for name in sorted(checkpoint.shapes) if name.startswith(first)), None)
     if surplus:
-        raise UserError(f"{model.flag}={model.checkpoint.path} has {surplus}, and {CONFIG} in "
-                        f"{model.folder} names {model.config().num_hidden_layers} layers: one of "
-                        "them is not of this model")
+        raise UserError(f"{flag}={checkpoint.path} has {surplus}, and the model's {CONFIG} names "
+                        f"{config.num_hidden_layers} layers: one of them is not of this model")
 
 
 def unknown_labels(model: ModelFiles) -> UserError:

@@ -11,7 +11,7 @@ from absl import flags
 
 import modeling
 import tokenization
-from encoder import model_files, vocabulary
+from encoder import label_config, model_files, vocabulary
 from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
 from engine import checkpoints, log
@@ -33,7 +33,8 @@ def define(values: flags.FlagValues, model: str) -> None:
 
 def define_max_seq_length(values: flags.FlagValues) -> None:
     """Defines --max_seq_length."""
-    flags.DEFINE_integer("max_seq_length", 128, "Longest input in tokens; longer texts are cut.",
+    flags.DEFINE_integer("max_seq_length", 128, "Longest input in tokens; longer texts are cut; "
+                         "default: as the folder of a trained classifier says, or else 128.",
                          flag_values=values)
 
 
@@ -47,20 +48,32 @@ def find_file(values: flags.FlagValues, flag: str, name: str) -> Optional[str]:
 
 def _folders(values: flags.FlagValues) -> List[str]:
     """The folder of the model that is trained in --output_dir, and of the one to start from."""
+    paths = _trained(values), values.init_checkpoint
+    return [model_files.folder_of(path) for path in paths if path]
+
+
+def _trained(values: flags.FlagValues) -> Optional[str]:
+    """--output_dir, if a model was trained there."""
     output_dir = values.output_dir if "output_dir" in values else None
-    trained = output_dir if output_dir and checkpoints.latest(output_dir) else None
-    return [model_files.folder_of(path) for path in (trained, values.init_checkpoint) if path]
+    return output_dir if output_dir and checkpoints.latest(output_dir) else None
 
 
-def load_config_of_flags(values: flags.FlagValues) -> modeling.BertConfig:
+def load_config_of_flags(values: flags.FlagValues,
+                         model: Optional[model_files.ModelFiles] = None) -> modeling.BertConfig:
     """Reads --bert_config_file and checks that the model has --max_seq_length positions.
 
+    Args:
+        model: the one to start from. Its upper layers may be left out by a --bert_config_file, but
+            not by a file beside it that nobody has named.
+
     Raises:
-        UserError: the model has fewer positions, or there is no such file.
+        UserError: the model has fewer positions or more layers, or there is no such file.
     """
     found = find_file(values, "bert_config_file", model_files.CONFIG)
     config = load_config(found or required(values, "bert_config_file"))
-    length = values.max_seq_length
+    if model and not values.bert_config_file and not _trained(values):
+        model_files.check_layers(model.checkpoint, config, model.flag)
+    length = _longest_input(values)
     if length and length > config.max_position_embeddings:
         raise UserError(f"--max_seq_length={length}: the model has only "
                         f"{config.max_position_embeddings} positions (--bert_config_file)")
@@ -79,20 +92,34 @@ def load_model(values: flags.FlagValues,
     Raises:
         UserError: they do not belong together, or the model is not what the command needs.
     """
+    model = None
     if values.init_checkpoint:
-        model_files.open_model(values.init_checkpoint, "--init_checkpoint", needs)
-    config = load_config_of_flags(values)
+        model = model_files.open_model(values.init_checkpoint, "--init_checkpoint", needs)
+    config = load_config_of_flags(values, model)
+    if model and needs != model_files.ENCODER:  # used as it is
+        model_files.check_layers(model.checkpoint, config, model.flag)
     found = find_file(values, "vocab_file", vocabulary.FILE)
     vocab_file = found or required(values, "vocab_file")
     do_lower_case = _casing(values, os.path.dirname(vocab_file))
     encoding = load_encoding(
         vocab_file, do_lower_case=do_lower_case, vocab_size=config.vocab_size,
-        max_seq_length=values.max_seq_length or config.max_position_embeddings)
+        max_seq_length=_longest_input(values) or config.max_position_embeddings)
     try:
         tokenization.validate_case_matches_checkpoint(do_lower_case, values.init_checkpoint)
     except ValueError as error:
         raise UserError(str(error)) from error
     return config, encoding
+
+
+def _longest_input(values: flags.FlagValues) -> Optional[int]:
+    """--max_seq_length, or else that of the classifier that is used, or else the default."""
+    folder = _trained(values)
+    if not folder and not ("do_train" in values and values.do_train) and values.init_checkpoint:
+        folder = model_files.folder_of(values.init_checkpoint)
+    if not folder or values["max_seq_length"].present:
+        return values.max_seq_length
+    description = label_config.read(folder)
+    return description["max_seq_length"] if description else values.max_seq_length
 
 
 def _casing(values: flags.FlagValues, vocab_folder: str) -> bool:

@@ -95,7 +95,12 @@ def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Layout]:
 def find(patterns: str, flag: str) -> List[str]:
     """The TFRecord files that comma-separated names, patterns and directories match."""
     # `create_data` writes a .json file with the settings beside each file of records.
-    return [path for path in files.find(patterns, flag) if not path.endswith(".json")]
+    found = files.find(patterns, flag)
+    records = [path for path in found if not path.endswith(".json")]
+    if not records:
+        raise UserError(f"{flag}: {found[0]} describes a file of records, and is none: leave .json "
+                        "out")
+    return records
 
 
 def layout_of(path: str, *, max_seq_length: int, max_predictions_per_seq: int) -> Optional[Layout]:

@@ -23,6 +23,8 @@ _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ERO
                    errno.EPERM)
 # What file systems answer that cannot sync a directory.
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
+# Names that lead to open files of a process, where a shell has redirected them, too.
+_OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
 Types = Union[Type, Tuple[Type, ...]]
 
@@ -171,8 +173,12 @@ def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]
 
 
 def is_special(path: str) -> bool:
-    """Whether something other than a regular file, such as a device or a pipe, has this path."""
-    return os.path.exists(path) and not os.path.isfile(path)
+    """Whether something other than a regular file, such as a device or a pipe, has this path.
+
+    An open file of this process is special under its name as such, /dev/stdout for example.
+    """
+    is_open_file = os.path.abspath(path).startswith(_OPEN_FILES)
+    return os.path.exists(path) and (is_open_file or not os.path.isfile(path))
 
 
 @contextlib.contextmanager
@@ -187,10 +193,11 @@ def output(path: Optional[str]) -> Iterator[IO[str]]:
             sys.stdout.flush()
         return
     if is_special(path):
-        with naming(path), open(path, "w", encoding="utf-8") as file:
+        with naming(path), open(path, "a", encoding="utf-8") as file:  # as the shell's >> asks
             yield file
         return
-    with atomic_path(os.path.realpath(path)) as temporary, open(temporary, "w", encoding="utf-8") as file:
+    write_to = os.path.realpath(path)  # a link stays one
+    with atomic_path(write_to) as temporary, open(temporary, "w", encoding="utf-8") as file:
         yield file
 
 
@@ -286,6 +293,8 @@ def make_directory(path: str, what: str) -> str:
         with open(probe, "w"):
             pass
         os.remove(probe)
+    except FileExistsError as error:
+        raise UserError(f"{what}={path} is a file, not a folder") from error
     except OSError as error:
         raise UserError(f"{what}={path} cannot be written to: {error.strerror}") from error
     return path
@@ -301,8 +310,8 @@ def new_folder(path: str, flag: str) -> Iterator[str]:
     if os.path.exists(path) and not os.path.isdir(path):
         raise UserError(f"{flag}={path} is a file; name a new folder")
     if os.path.ismount(path):
-        raise UserError(f"{flag}={path} is a mount point, which a new folder cannot replace; name a "
-                        "folder in it")
+        raise UserError(f"{flag}={path} is a mount point, which a new folder cannot replace; name "
+                        "a folder in it")
     with atomic_folder(path) as draft:
         yield draft
 

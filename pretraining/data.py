@@ -25,6 +25,8 @@ _EVALUATION_SEED = 0
 _MASK_FACTS = {"mask_shape": str, "masked_lm_prob": (int, float), "vocab_sha256": str,
                "max_predictions_per_seq": int, "do_lower_case": bool}
 
+_ABOUT = "the description of records"  # in messages about that file
+
 
 class RecordSet(NamedTuple):
     """The examples of some files. Made by `load_records`."""
@@ -132,7 +134,7 @@ def origin_of(patterns: str, flag: str) -> Optional[Origin]:
     path = files.find(patterns, flag)[0]
     if not os.path.exists(_facts_path(path)):
         return None
-    facts = files.read_record(_facts_path(path), "the facts of records in",
+    facts = files.read_record(_facts_path(path), _ABOUT,
                               {"vocab_sha256": str, "do_lower_case": bool})
     return Origin(path, facts["vocab_sha256"], facts["do_lower_case"])
 
@@ -156,7 +158,7 @@ def _check_vocab(paths: List[str], vocab_file: str) -> None:
         facts_path = _facts_path(path)
         if not os.path.exists(facts_path):
             continue
-        facts = files.read_record(facts_path, "the facts of records in", {"vocab_sha256": str})
+        facts = files.read_record(facts_path, _ABOUT, {"vocab_sha256": str})
         if facts["vocab_sha256"] != digest:
             raise UserError(f"--vocab_file={vocab_file} is not the one that {path} was made with")
 

@@ -6,6 +6,7 @@ from typing import ContextManager, Dict, Mapping
 
 import numpy as np
 
+from encoder import model_files
 from encoder.pretraining_heads import require_masked_lm_head
 from engine import checkpoints, files, inference, log
 from engine.data.batches import Source
@@ -80,7 +81,7 @@ def evaluate_and_write(job: Job, records: RecordSet, evaluate: Evaluate) -> None
     Raises:
         UserError: there is no model, or it does not match the job.
     """
-    checkpoint = _checkpoint(job)
+    checkpoint = trained_checkpoint(job)
     log.info(f"Evaluating {checkpoint.path} (step {checkpoint.global_step})")
     total = _num_examples(job, records)
     with Counter("Evaluating", unit="examples", total=total) as counter:
@@ -95,11 +96,18 @@ def evaluate_and_write(job: Job, records: RecordSet, evaluate: Evaluate) -> None
         log.info(f"  {line}")
 
 
-def _checkpoint(job: Job) -> checkpoints.Checkpoint:
-    """The best or else the newest checkpoint of the output directory, or else --init_checkpoint."""
-    run_record.check(job.settings.output_dir, job.facts())
-    checkpoint = checkpoints.best(job.settings.output_dir) or job.settings.init_checkpoint
+def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
+    """The best or else the newest checkpoint of the output directory, or else --init_checkpoint.
+
+    Raises:
+        UserError: there is none, or it does not match the job.
+    """
+    output_dir, given = job.settings.output_dir, job.settings.init_checkpoint
+    run_record.check(output_dir, job.facts())
+    checkpoint = checkpoints.best(output_dir) or given
     if not checkpoint:
-        raise UserError(f"--output_dir={job.settings.output_dir} has no model; train one "
-                        "(--do_train), or give one as --init_checkpoint")
+        raise UserError(f"--output_dir={output_dir} has no model; train one (--do_train), or give "
+                        "one as --init_checkpoint")
+    flag = "--init_checkpoint" if checkpoint is given else "--output_dir"
+    model_files.check_layers(checkpoint, job.config, flag)
     return require_masked_lm_head(checkpoint)

@@ -67,6 +67,8 @@ def main(values: flags.FlagValues) -> None:
                         "explains all flags")
     tpu_flags.check(values)
     job = _job(values)
+    if not values.do_train:
+        evaluation.trained_checkpoint(job)  # before examples are prepared for nothing
     train_records, eval_records = _records(values, job)
     with contextlib.ExitStack() as stack:
         evaluate = None
@@ -80,9 +82,10 @@ def main(values: flags.FlagValues) -> None:
 
 def _job(values: flags.FlagValues) -> Job:
     """Checks the flags; makes the output directory only if they are correct."""
+    model = None
     if values.init_checkpoint:
-        model_files.open_model(values.init_checkpoint, "--init_checkpoint")
-    config = model_flags.load_config_of_flags(values)
+        model = model_files.open_model(values.init_checkpoint, "--init_checkpoint")
+    config = model_flags.load_config_of_flags(values, model)
     vocabulary_of_model = _vocabulary(values, config) if values.do_train else None
     devices = device_flags.find_devices(values, training=values.do_train)
     max_eval_steps = None

@@ -20,7 +20,7 @@ from engine.data.chunks import in_chunks
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
-from rewriting import constraints, data, pairs, pool, rewrite_files, rewriter, texts
+from rewriting import constraints, pool, rewrite_files, rewriter, scorer, texts
 from rewriting.model import pairwise
 from tasks import model_folder
 
@@ -146,12 +146,7 @@ def _line(text: str) -> bytes:
 def _model(values: flags.FlagValues):
     """The trained scorer and its checkpoint."""
     model_dir = settings.required(values, "output_dir")
-    model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
-    if model.kind.labels != data.LABELS:
-        raise UserError(f"--output_dir={model_dir} holds another kind of classifier; it must be "
-                        "the output of python -m rewriting.run")
-    pairs.check_vocabulary(model.encoding)
-    return model, checkpoint
+    return scorer.load(model_dir), model_folder.checkpoint_of(model_dir)
 
 
 def _constraints(values: flags.FlagValues) -> constraints.Constraints:

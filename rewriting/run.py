@@ -14,9 +14,8 @@ from engine import command, device_flags, settings
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, run_settings
-from rewriting import evaluation, pairs, ranking, training
+from rewriting import evaluation, pairs, ranking, scorer, training
 from rewriting.data import KIND, Sets, SlotSet, load_slots
-from rewriting.scorer import TASK_NAME
 from rewriting.slot_files import find_set
 from rewriting.training import OBJECTIVES, PAIRWISE
 from tasks import evaluation as task_evaluation, export, training as task_training
@@ -70,6 +69,8 @@ def main(values: flags.FlagValues) -> None:
         raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_test, "
                         "--do_predict, --do_export; --help explains all flags")
     export.check_flags(values)
+    if values.do_export and not values.do_train:
+        scorer.load(values.output_dir)
     if values.do_train or scores:
         _run(values)
     if values.do_export:
@@ -100,7 +101,7 @@ def _job(values: flags.FlagValues) -> Job:
     pairs.check_vocabulary(encoding)
     devices = device_flags.find_devices(values, training=values.do_train)
     task = Task(Target(KIND.labels))
-    return Job(TASK_NAME, task, config, encoding, devices,
+    return Job(scorer.TASK_NAME, task, config, encoding, devices,
                run_settings(values, EpochSchedule, ranking.METRICS))
 
 

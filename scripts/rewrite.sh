@@ -28,8 +28,7 @@ main() {
   local text model vocab_file lower_case num_gpus
   check_settings
   check_inputs
-  for text in $TEXTS; do inputs+=("--input_file=$(realpath "$text")"); done
-  if [[ -n ${POOL:-} ]]; then POOL=$(realpath "$POOL"); fi
+  for text in $TEXTS; do inputs+=("--input_file=$(absolute "$text")"); done
   use_environment
   cd "$repository"
 

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from typing import (
     Any, Callable, ContextManager, Dict, Iterable, List, Mapping, NamedTuple, Optional)
 
@@ -24,8 +23,6 @@ from tasks.training import Data, Job
 # The results that Google's run_classifier writes, in its order; the others follow.
 _ORIGINAL_KEYS = ("eval_accuracy", "eval_loss", "global_step", "loss")
 
-# What transformers calls a label that it has no name for.
-_ANY_LABEL = re.compile(r"LABEL_\d+")
 # What stands for a label in predict.txt.
 NAME, INDEX = LABEL_FORMS = ("name", "index")
 
@@ -105,8 +102,9 @@ def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
     flag = "--init_checkpoint" if checkpoint is given else "--output_dir"
     model_files.require_classifier(checkpoint, flag)
     model_files.check_outputs(checkpoint, job.task.kind.num_outputs, flag)
+    model_files.check_layers(checkpoint, job.config, flag)
     known = model_folder.labels_beside(checkpoint)
-    if known and any(not _ANY_LABEL.fullmatch(label) for label in known.labels):
+    if known:
         model_folder.check_labels(known, job.task.kind, checkpoint.path, flag)
     return checkpoint
 

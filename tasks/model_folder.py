@@ -5,17 +5,25 @@ and the settings of tokenization), `vocab.txt` and `bert_config.json`.
 """
 
 import os
-from typing import Any, Mapping, NamedTuple, Optional, Tuple
+import re
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from encoder import label_config, model_files, vocabulary
 from encoder.encoding import Encoding
 from engine import checkpoints, files
 from engine.errors import UserError
+from engine.training import run_record
 from modeling import BertConfig
 from tasks import label_types
 from tasks.data import TrainingSet
 
 FILES = _TASK, _VOCAB, _CONFIG = label_config.FILE, vocabulary.FILE, model_files.CONFIG
+
+# What transformers calls a label that it has no name for.
+_ANY_LABEL = re.compile(r"LABEL_\d+")
+
+# The name of the labels in a run's record.
+LABEL_SET = "label set"
 
 # What a label is, and whether a text has a second one.
 Labels = Tuple[label_types.Kind, bool]
@@ -62,6 +70,7 @@ def load(model_dir: str, flag: str = "--output_dir",
     description = model.description()
     if description:
         kind, takes_pairs = _labels(description)
+        _check_record(kind, model)
         _check_length(description["max_seq_length"], model)
         encoding = model.encoding(description["max_seq_length"])
     elif labels:
@@ -70,8 +79,22 @@ def load(model_dir: str, flag: str = "--output_dir",
     else:
         raise model_files.unknown_labels(model)
     model_files.check_outputs(model.checkpoint, kind.num_outputs, flag)
-    model_files.check_layers(model)
     return TrainedModel(kind, takes_pairs, model.config(), encoding)
+
+
+def label_set(kind: label_types.Kind) -> Sequence[str]:
+    """The labels as a run's record has them."""
+    return [*kind.labels, f"separated by {kind.separator}"] if kind.separator else kind.labels
+
+
+def _check_record(kind: label_types.Kind, model: model_files.ModelFiles) -> None:
+    """Raises a UserError if the model was trained with these labels in another order."""
+    record = run_record.load(model.folder)
+    now, trained = list(label_set(kind)), record.facts.get(LABEL_SET) if record else None
+    if isinstance(trained, list) and trained != now and sorted(map(str, trained)) == sorted(now):
+        raise UserError(f"{model.folder}: {_TASK} has the labels {', '.join(now[:20])}, and the "
+                        f"model was trained with {', '.join(trained[:20])} (run.json): their order "
+                        "is that of its outputs; put it right")
 
 
 def _check_length(max_seq_length: int, model: model_files.ModelFiles) -> None:
@@ -102,9 +125,10 @@ def saved_labels(directory: str) -> Optional[Labels]:
 
 
 def labels_beside(checkpoint: checkpoints.Checkpoint) -> Optional[label_types.Kind]:
-    """The labels that the folder of a checkpoint says; None if it does not."""
+    """The labels that the folder of a checkpoint names; None if it does not."""
     description = label_config.read(model_files.folder_of(checkpoint.path))
-    return label_types.from_json(description) if description else None
+    kind = label_types.from_json(description) if description else None
+    return kind if kind and any(not _ANY_LABEL.fullmatch(label) for label in kind.labels) else None
 
 
 def check_labels(kind: label_types.Kind, task_kind: label_types.Kind, path: str, flag: str) -> None:

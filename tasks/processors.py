@@ -9,10 +9,13 @@ import inspect
 import json
 import re
 import sys
-from typing import Any, Iterator, List, NamedTuple, Optional
+import traceback
+from typing import Any, Iterator, List, NamedTuple, Optional, Type
 
+from absl import flags
 import tensorflow.compat.v1 as tf
 
+from encoder import label_config
 from engine import files
 from engine.data import text_files
 from engine.errors import UserError
@@ -102,15 +105,35 @@ def _errors_of_user(where: str = "") -> Iterator[None]:
     """Raises a UserError for what a user can mend in a processor's file."""
     try:
         yield
-    except (ImportError, OSError, tf.errors.OpError) as error:  # tf.gfile raises the latter
+    except ImportError as error:
+        raise (_no_flags(where, error) if "'FLAGS'" in str(error) else
+               UserError(f"--processor: {where}{error}")) from error
+    except (OSError, tf.errors.OpError) as error:  # tf.gfile raises the latter
         raise UserError(f"--processor: {where}{error}") from error
+    except flags.Error as error:  # of FLAGS that nobody has parsed
+        raise _no_flags(where, error) from error
     except AttributeError as error:
+        if _is_about_flags(error):
+            raise _no_flags(where, error) from error
         missing = re.match(r"module 'tensorflow' has no attribute '(\w+)'", str(error))
         if not (missing and hasattr(tf, missing.group(1))):
             raise
         raise UserError(f"--processor: {where}TensorFlow {tf.VERSION} has no "
                         f"tf.{missing.group(1)}: write \"import tensorflow.compat.v1 as tf\" for "
                         "\"import tensorflow as tf\"") from error
+
+
+def _is_about_flags(error: AttributeError) -> bool:
+    """Whether it is from `FLAGS.name` or `run_classifier.FLAGS`."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return (frame.f_globals["__name__"].startswith("absl.flags")
+            or str(error) == "module 'run_classifier' has no attribute 'FLAGS'")
+
+
+def _no_flags(where: str, error: Exception) -> UserError:
+    return UserError(f"--processor: {where}it reads a global flag ({error}), and here a command's "
+                     "flags are its own: take --data_dir from the method's argument, and write "
+                     "other values into the file")
 
 
 def digest(split: ProcessorSplit, data_dir: str) -> str:
@@ -135,9 +158,7 @@ def make_task(specification: str) -> Task:
                         f"{type(names).__name__}, and must return a list of names")
     # For a regression, processors return no labels or [None].
     labels = tuple(str(name).strip() for name in names if name is not None)
-    if len(set(labels)) < len(labels):
-        raise UserError(f"--processor={specification}: get_labels() returned a label twice: "
-                        f"{', '.join(labels[:20])}")
+    label_config.check_labels(labels, f"--processor={specification}: get_labels()")
     labelled, unlabelled = Columns(text_a=0, label=1), Columns(text_a=0)
     metrics = (scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman)
     return Task(Target(labels, metrics=metrics), *(
@@ -164,4 +185,15 @@ def _load(specification: str) -> Any:
         processor = getattr(module, class_name, None)
         if not inspect.isclass(processor):
             raise UserError(f"--processor={specification}: {path} has no class {class_name!r}")
+        return _made(processor, specification)
+
+
+def _made(processor: Type[Any], specification: str) -> Any:
+    """An object of a class; raises a UserError if its constructor needs arguments."""
+    try:
         return processor()
+    except TypeError as error:
+        if error.__traceback__.tb_next:  # a mistake inside of it, and the traceback says where
+            raise
+        raise UserError(f"--processor={specification}: {error}; it is made without arguments, so "
+                        "give those of __init__ defaults") from error

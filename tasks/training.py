@@ -48,10 +48,8 @@ class Job(NamedTuple):
 
     def facts(self) -> Dict[str, Any]:
         """What identifies the run: a resumed run must have the same facts."""
-        task = self.task
         return {"task": self.task_name,
-                "label set": ([*task.labels, f"separated by {task.label_separator}"]
-                              if task.label_separator else task.labels),
+                model_folder.LABEL_SET: model_folder.label_set(self.task.kind),
                 "model config": self.config.to_dict(),
                 "vocabulary": self.encoding.vocab_hash,
                 "casing (--do_lower_case)": self.encoding.do_lower_case,

@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional, Sequence, Set, Tuple
 
 from absl import flags
 
+from encoder import label_config
 from engine import files, log
 from engine.data import text_files
 from engine.errors import UserError
@@ -17,7 +18,6 @@ from tasks.table import Split, Target, Task
 
 _MAX_LABELS = 100_000  # with more, the column is not one of classes
 _DEFAULT_SEPARATOR = ","  # between the labels of an example
-_LINE_CHARACTERS = frozenset("\t\r\n")
 _METRICS = {
     label_types.SingleLabel.name: (scores.accuracy, scores.macro_f1, scores.micro_f1),
     label_types.MultiLabel.name: (scores.accuracy, scores.macro_f1, scores.micro_f1),
@@ -158,7 +158,7 @@ class _AsWritten(label_types.Kind):
             if not label:
                 raise ValueError("non-empty: every example needs a label")
             # Predictions are written as lines, with the separator between labels.
-            if not _LINE_CHARACTERS.isdisjoint(label):
+            if not label_config.LINE_CHARACTERS.isdisjoint(label):
                 raise ValueError("without tabs and line ends; is --label_column right?")
             if self.separator and self.separator in label:
                 raise ValueError(f"without {self.separator!r}, which separates labels; set "

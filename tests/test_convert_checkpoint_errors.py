@@ -82,6 +82,9 @@ def only_a_pickle(folder):
         {"deberta.embeddings.x": np.zeros(1, np.float32)}))), "model_type is 'deberta'"),
     (set_config(position_embedding_type="relative_key"), "position_embedding_type"),
     (set_config(hidden_act="swish"), "hidden_act is 'swish'.*gelu_new"),
+    (set_config(hidden_act=["gelu"]), r"hidden_act is \['gelu'\]; can be converted"),
+    (set_config(layer_norm_eps="1e-12"), "layer_norm_eps is '1e-12', must be a number"),
+    (set_config(num_attention_heads=5), "config.json: .*12.*5"),
     (set_config(hidden_size=None), "hidden_size is None"),
     (set_config(initializer_range="x"), "initializer_range is 'x'"),
     (set_config(intermediate_size=21), "intermediate.dense.weight has the shape .20, 12."),
@@ -123,6 +126,10 @@ def test_a_folder_with_something_in_it_is_never_written_into(bare_encoder, tmp_p
     for taken in (bare_encoder, str(tmp_path / "full")):
         with pytest.raises(UserError, match="not empty"):
             convert_from_huggingface(bare_encoder, taken)
+    for path, said in (("full/notes", "notes is a file; name a new folder"),
+                       ("full/notes/model", "full/notes is a file, not a folder")):
+        with pytest.raises(UserError, match=said):
+            convert_from_huggingface(bare_encoder, str(tmp_path / path))
     convert_from_huggingface(bare_encoder, str(tmp_path / "empty"))
     assert os.listdir(tmp_path / "full") == ["notes"]
 

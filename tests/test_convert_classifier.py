@@ -197,7 +197,9 @@ def test_a_token_classifier_s_head_is_no_classifier_here(tmp_path):
     ({"problem_type": "regression"}, "a regression to 3 numbers"),
     ({"problem_type": "ranking"}, "problem_type is 'ranking'"),
     ({"problem_type": "multi_label_classification",
-      "id2label": {"0": "a, b; c", "1": "d|\te", "2": "e"}}, "every separator"),
+      "id2label": {"0": "a, b; c", "1": "d|#e", "2": "e"}}, "every separator"),
+    ({"id2label": {"0": "a", "1": "b\tc", "2": "d"}},
+     r"the label 'b\\tc': .* a tab or a line end"),
 ])
 def test_labels_that_make_no_sense_are_one_clear_line(tmp_path, changes, message):
     source = write_huggingface(tmp_path / "source", classifier_tensors(3),

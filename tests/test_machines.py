@@ -30,7 +30,8 @@ def test_a_job_of_one_machine_trains_and_evaluates_there(tiny_model, tmp_path, m
     assert (tmp_path / "out" / "eval_results.txt").exists()
 
 
-@pytest.mark.parametrize("value", ["", "{}", '{"cluster": {}}', json.dumps(ONE)])
+@pytest.mark.parametrize("value", ["", "{}", '{"cluster": {}}', json.dumps(ONE),
+                                   '{"cluster": {"worker": "trainer-0.jobs.svc:2222"}}'])
 def test_what_names_no_other_worker_is_taken_out_of_the_environment(value):
     environment = {"TF_CONFIG": value}
     assert machines.from_environment(environment) == machines.ALONE

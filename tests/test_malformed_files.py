@@ -236,6 +236,34 @@ CASES = {
     "a processor with an unknown label": Case(
         processor(PROCESSOR.replace('None, "no"', 'None, "maybe"')),
         ("train example 't-2'", "'maybe'", "one of no, yes")),
+    "a processor with a label twice": Case(
+        processor(PROCESSOR.replace('["no", "yes"]', '["no", "yes", "no "]')),
+        ("get_labels()", "the same label twice: no, yes, no")),
+    "a processor whose label has a tab": Case(
+        processor(PROCESSOR.replace('["no", "yes"]', '["no", "yes\\tit is"]')),
+        ("get_labels()", r"'yes\tit is'", "a tab or a line end")),
+    "a processor that returns something else than examples": Case(
+        processor(returning("[InputExample('t-1', 'the cat'), ('a dog', 'no')]")),
+        ("get_train_examples", "a tuple at position 1", "no text_a", "InputExamples")),
+    "a processor whose examples lack a label": Case(
+        processor("import types\n" + returning("[types.SimpleNamespace(text_a='a', text_b=None)]")),
+        ("SimpleNamespace at position 0", "no label", "InputExamples")),
+    "a processor that needs arguments": Case(
+        processor(PROCESSOR + "    def __init__(self, use_spm):\n        pass\n"),
+        ("mine.py:Mine", "use_spm", "made without arguments", "defaults")),
+    "a processor that reads Google's global flags": Case(
+        processor("import run_classifier\n" + returning("run_classifier.FLAGS.data_dir")),
+        ("get_train_examples", "global flag", "--data_dir from the method's argument")),
+    "a processor that imports Google's global flags": Case(
+        processor("from run_classifier import FLAGS\n" + PROCESSOR),
+        ("mine.py", "global flag", "'FLAGS'", "write other values into the file")),
+    "a processor that reads absl's flags": Case(
+        processor("from absl import flags\n" + returning("flags.FLAGS.max_seq_length")),
+        ("get_train_examples", "global flag", "max_seq_length")),
+    "a processor that reads TensorFlow's flags when it is made": Case(
+        processor("import tensorflow.compat.v1 as tf\n" + PROCESSOR
+                  + "    def __init__(self):\n        self.n = tf.flags.FLAGS.max_seq_length\n"),
+        ("mine.py", "global flag", "write other values into the file")),
     "a processor with a number for a text": Case(
         processor(PROCESSOR.replace('"the cat"', "3")), ("train example 't-1'", "3", "text")),
 }

@@ -7,12 +7,16 @@ import sys
 
 import pytest
 
+import run_classifier
 from commands import arguments, run_here
+from conftest import write_cola
 from encoder import model_flags, model_files, vocabulary
 from engine import files
 from engine.errors import UserError
+from masked_lm import write_tiny_masked_lm
 from pretraining import run as pretraining, score
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
+from tasks import model_folder
 from test_scripts import assert_one_error_line, bare_machine, run  # noqa: F401 (a fixture)
 
 
@@ -109,6 +113,79 @@ def test_a_checkpoint_that_is_no_bert_or_several_are_one_clear_line(released):
         model_files.open_model(str(released), "--init_checkpoint")
     with pytest.raises(UserError, match="holds no checkpoint, so it is no trained model"):
         model_files.open_model(str(released.parent), "--init_checkpoint")
+
+
+def write_config(folder, **changes):
+    path = folder / "bert_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.fixture
+def tuned(tiny_classifier, tmp_path):
+    """The folder of a fine-tuned classifier, which a test may change."""
+    shutil.copytree(str(tiny_classifier), str(tmp_path / "tuned"))
+    return tmp_path / "tuned"
+
+
+def test_layers_that_the_config_beside_them_lacks_are_refused(released, tuned):
+    for folder in (released, tuned):
+        write_config(folder, num_hidden_layers=1)
+        with pytest.raises(UserError, match="has bert/encoder/layer_1/.* names 1 layers"):
+            model_files.open_model(str(folder), "--init_checkpoint").config()
+        for module in (run_classifier, pretraining):
+            values = values_of(module, dict(init_checkpoint=folder, max_seq_length=16))
+            with pytest.raises(UserError, match="--init_checkpoint=.* names 1 layers"):
+                model_flags.load_config_of_flags(
+                    values, model_files.open_model(str(folder), "--init_checkpoint"))
+
+
+def test_a_config_with_fewer_layers_starts_a_training_and_predicts_nothing(
+        tiny_model, tuned, tmp_path, capsys):
+    (tmp_path / "flat.json").write_text(tiny_model.config(num_hidden_layers=1).to_json_string())
+    masked_lm = write_tiny_masked_lm(tiny_model, tmp_path / "masked_lm")
+    given = dict(init_checkpoint=masked_lm.init_checkpoint, max_seq_length=16,
+                 bert_config_file=tmp_path / "flat.json")
+    with pytest.raises(UserError, match="--init_checkpoint=.* names 1 layers"):
+        model_flags.load_model(values_of(score, given), model_files.MASKED_LM)
+    assert model_flags.load_model(values_of(score, given))[0].num_hidden_layers == 1
+    with pytest.raises(SystemExit):
+        run_here(dict(given, init_checkpoint=tuned, task_name="cola", do_eval=True,
+                      num_cpu_replicas=1, output_dir=tmp_path / "out",
+                      data_dir=write_cola(tmp_path / "cola", train=8, dev=4)))
+    assert "names 1 layers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("changes, said", [
+    (dict(labels=["0", "0"]), "task.json has the same label twice: 0, 0"),
+    (dict(labels=["0", "1\n"]), r"task.json has the label '1\\n': .* a tab or a line end"),
+    (dict(labels=["0", ""]), "task.json has an empty label"),
+    (dict(labels=["1", "0"]), "the labels 1, 0, and the model was trained with 0, 1 .run.json"),
+    (dict(max_seq_length=2), "task.json has max_seq_length 2, and the model has 40 positions"),
+    (dict(max_seq_length=41), "task.json has max_seq_length 41"),
+])
+def test_a_description_that_is_not_the_model_s_is_one_line(changes, said, tuned):
+    path = tuned / "task.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(UserError, match=said):
+        model_folder.load(str(tuned))
+
+
+def test_labels_may_be_given_better_names(tuned):
+    path = tuned / "task.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "labels": ["bad", "good"]}))
+    assert model_folder.load(str(tuned)).kind.labels == ("bad", "good")
+
+
+def test_the_longest_input_is_that_of_the_classifier_that_is_used(tuned, released):
+    def length(**flags):
+        return model_flags.load_model(values_of(run_classifier, flags))[1].max_seq_length
+
+    files.write_json(str(released / "bert_config.json"), {
+        **files.read_json(str(released / "bert_config.json"), ""), "max_position_embeddings": 512})
+    known = json.loads((tuned / "task.json").read_text())["max_seq_length"]
+    assert length(output_dir=tuned, do_eval=True) == known == length(init_checkpoint=tuned)
+    assert length(output_dir=tuned, max_seq_length=9) == 9
+    assert length(output_dir=released, init_checkpoint=released, do_train=True) == 128
 
 
 @pytest.mark.parametrize("is_export", [False, True])

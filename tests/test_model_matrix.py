@@ -22,7 +22,7 @@ from engine import files
 from engine.errors import UserError
 from pretraining import create_vocab, run as pretraining, score
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
-from rewriting import data, rewrite, run as rewriting
+from rewriting import data, rewrite, run as rewriting, scorer
 from rewriting.slot_files import SlotExample
 from tasks import export, model_folder, predict
 from tasks.table import TASKS
@@ -56,7 +56,8 @@ def opens(flag, needs):
 
 def exports(path):
     export.export_folder(path)
-    model_folder.load(path, labels=(COLA, False))
+    model_folder.check_labels(model_folder.load(path, labels=(COLA, False)).kind, COLA, path,
+                              "--output_dir")
 
 
 def predicts(path):
@@ -83,6 +84,15 @@ def evaluates(kind):
     return check
 
 
+def compares_slots(path):
+    model_folder.check_labels(model_folder.load(path, "--models").kind, data.KIND, path, "--models")
+
+
+def exports_slots(path):
+    export.export_folder(path)
+    scorer.load(path)
+
+
 def rewrites(path):
     values = rewrite.define_flags()
     values(["rewrite", f"--output_dir={path}"])
@@ -101,13 +111,15 @@ NO_WORDS = dict.fromkeys(("encoder", "classifier", "export", "foreign", "scorer"
 OTHER_LABELS, UNKNOWN = "the same task", "--from_checkpoint="
 OF_TEXTS = dict(NOT_TRAINED, **dict.fromkeys(("scorer", "scorer's export"), OTHER_LABELS))
 OF_SLOTS = dict(NOT_TRAINED, classifier=OTHER_LABELS, export=OTHER_LABELS)
+NO_SCORER = dict(NOT_TRAINED, classifier="another kind of classifier",
+                 export="another kind of classifier", foreign=UNKNOWN)
 NOT_TEXTS, IS_EXPORT = "not plain texts: predict with python -m rewriting.run", "is an export"
 TAKERS = {
     "run_classifier --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "run_classifier --do_eval": (
         evaluates(COLA), OF_TEXTS),
     "run_classifier --do_export --task_name": (exports, {
-        **NOT_TRAINED, "export": IS_EXPORT, "scorer's export": IS_EXPORT}),
+        **OF_TEXTS, "export": IS_EXPORT, "scorer's export": IS_EXPORT}),
     "tasks.predict": (predicts, {
         **NOT_TRAINED, "foreign": UNKNOWN, "scorer": NOT_TEXTS, "scorer's export": NOT_TEXTS}),
     "distillation.compare": (compares, dict(OF_TEXTS, foreign=UNKNOWN)),
@@ -123,15 +135,27 @@ TAKERS = {
     "augmentation.run": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
     "rewriting.run --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "rewriting.run --do_eval": (evaluates(data.KIND), OF_SLOTS),
-    "rewriting.rewrite": (rewrites, dict(
-        NOT_TRAINED, classifier="another kind of classifier", export="another kind of classifier",
-        foreign=UNKNOWN)),
+    "distillation.compare of slots": (compares_slots, dict(OF_SLOTS, foreign=UNKNOWN)),
+    "rewriting.run --do_export": (exports_slots, {
+        **NO_SCORER, "export": IS_EXPORT, "scorer's export": IS_EXPORT}),
+    "rewriting.rewrite": (rewrites, NO_SCORER),
     "rewriting.baselines": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
     "encoder.convert --from_tensorflow": (opens("--from_tensorflow", ENCODER), {}),
     "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), NOT_TRAINED),
     "encoder.convert --from_huggingface": (comes_from_transformers, dict.fromkeys(
         WRITERS.values(), "config.json: No such file")),
 }
+
+
+# Pairs that tests run, beside those that make the models.
+ALSO_RUN = [
+    ("run_classifier --do_train", "tasks.predict"),
+    ("encoder.convert --from_huggingface", "tasks.predict"),
+    ("encoder.convert --from_checkpoint", "tasks.predict"),
+    ("run_classifier --do_export", "run_classifier --do_train"),
+    ("pretraining.run", "pretraining.score"),
+    ("Google's run_classifier", "run_classifier --do_export --task_name"),
+]
 
 
 def refusal(taker, writer):
@@ -201,6 +225,7 @@ def made(tiny_model, tiny_classifier, tmp_path_factory):
         "pretraining.run", "rewriting.run --do_train")}, **train, num_train_epochs=1,
         train_file=folder / "train.jsonl")
     run_here(dict(output_dir=at["rewriting.run"], do_export=True), rewriting)
+    pairs.append(("rewriting.run", "rewriting.run --do_export"))
     at["rewriting.run --do_export"] = os.path.join(at["rewriting.run"], "export")
     run("encoder.convert --from_tensorflow", convert, {"from_tensorflow": (
         "run_classifier --do_export", "encoder.convert --from_tensorflow")})
@@ -248,9 +273,10 @@ def test_each_pair_is_taken_or_refused_for_its_reason(made, writer, taker, monke
         assert expected in error and made.at[writer] in error and "\n" not in error
 
 
-def test_what_the_chain_of_commands_takes_is_what_the_table_says(made):
-    assert len(set(made.pairs)) >= 13
-    assert not [pair for pair in made.pairs if refusal(pair[1], pair[0])]
+def test_what_the_commands_take_where_they_run_is_what_the_table_says(made):
+    run = {*made.pairs, *ALSO_RUN}
+    assert len(run) >= 20
+    assert not [(writer, taker) for writer, taker in run if refusal(taker, writer)]
 
 
 def test_every_folder_is_complete(made):

@@ -146,6 +146,8 @@ def damaged(path):
     (dict(input_file="{}/none*"), ("--input_file", "none*")),
     (dict(input_file="{}/empty.tfrecord"), ("--input_file", "no record")),
     (dict(input_file="{}/text.txt"), ("text.txt", "no TFRecord")),
+    (dict(input_file="{}/bare.json"), ("bare.json", "leave .json out")),
+    (dict(input_file="{}/typed", vocab_file=None), ("typed.json", "description", "'vocab_sha256'")),
     (dict(input_file="{}/cut.tfrecord"), ("cut.tfrecord", "damaged")),
     (dict(input_file="{}/other.tfrecord"), ("other.tfrecord", "word_starts")),
     (dict(input_file="{}/train.tfrecord,{}/bare"), ("bare", "to be drawn")),
@@ -174,6 +176,8 @@ def test_bad_input_is_one_line_that_names_it_and_exit_status_2(
                                                        "masked_lm_weights"])
     write_unmasked(tmp_path / "bare", tiny_model, 9)
     shutil.copy(str(tmp_path / "bare.json"), str(tmp_path / "train.tfrecord.json"))
+    write_frozen(tmp_path / "typed", 2)
+    (tmp_path / "typed.json").write_text('{"vocab_sha256": 3, "do_lower_case": true}')
     (tmp_path / "alone.json").write_text(tiny_model.config().to_json_string())
     (tmp_path / "small.json").write_text(tiny_model.config(vocab_size=20).to_json_string())
     changes = {name: value.replace("{}", str(tmp_path)) if isinstance(value, str) else value
@@ -185,6 +189,19 @@ def test_bad_input_is_one_line_that_names_it_and_exit_status_2(
     for mention in mentions:
         assert mention in error
     assert not [name for _, _, names in os.walk(str(tmp_path)) for name in names if ".tmp-" in name]
+
+
+@pytest.mark.parametrize("changes, said", [
+    (dict(init_checkpoint=None), "has no model"), ({}, "masked-LM head"),
+    (dict(bert_config_file="{}/flat.json"), "names 1 layers")])
+def test_what_cannot_be_evaluated_is_refused_before_examples_are_prepared(
+        flags, tiny_model, tmp_path, capsys, changes, said):
+    (tmp_path / "flat.json").write_text(tiny_model.config(num_hidden_layers=1).to_json_string())
+    changes = {name: value and value.format(tmp_path) for name, value in changes.items()}
+    with pytest.raises(SystemExit) as exit_info:
+        pretrain(**dict(flags, do_train=False, eval_input_file=tmp_path / "none", **changes))
+    error, = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert exit_info.value.code == 2 and said in error
 
 
 def test_masks_are_not_drawn_from_more_tokens_than_the_model_has(

@@ -107,6 +107,14 @@ def test_a_record_of_another_layout_is_said(path):
     assert content(f"{path}.part") == "a\n"
 
 
+def test_what_is_no_regular_file_cannot_be_resumed(tmp_path):
+    os.mkfifo(str(tmp_path / "pipe"))
+    for path in (str(tmp_path / "pipe"), os.devnull):
+        with pytest.raises(UserError, match=f"{path} is no regular file.*: name another file"):
+            open_file(path)
+    assert os.listdir(str(tmp_path)) == ["pipe"]
+
+
 def test_the_header_is_written_once_and_to_an_empty_file_too(path):
     write(path, ["a\n"], header="name\n")
     file = write(path, ["b\n"], header="name\n")

@@ -10,7 +10,7 @@ import pytest
 import run_classifier
 from commands import run_here
 from conftest import cpu_devices
-from distillation import run as distillation_run, teacher
+from distillation import compare, run as distillation_run, teacher
 from rewriting import data, evaluation, rewrite, run, slot_files
 from rewriting.slot_files import SlotExample
 from tasks import predict
@@ -116,6 +116,15 @@ def test_either_command_exports_it_anew(module, scorer):
     assert (scorer / "export" / "README.md").read_text() == before
 
 
+def test_an_export_is_of_the_command_s_own_kind(scorer, tiny_classifier, capsys):
+    message = refused(capsys, {"output_dir": tiny_classifier, "do_export": True}, run)
+    assert "another kind of classifier" in message and "rewriting.run" in message
+    message = refused(capsys, {"output_dir": scorer, "do_export": True, "task_name": "cola"},
+                      run_classifier)
+    assert "predicts the labels does not fit, fits, and the task has the labels 0, 1" in message
+    assert not (tiny_classifier / "export").exists()
+
+
 # --- Predictions ---------------------------------------------------------------------------
 
 
@@ -146,6 +155,12 @@ def test_a_line_of_any_file_has_its_prediction_in_its_place(scorer, expected, fl
     np.testing.assert_allclose(found, expected[order], atol=1e-6)
     labels = (scorer / "predict.txt").read_text().splitlines()
     assert labels == [str(row.argmax()) for row in found]  # as in bert-ad's predict.txt
+
+
+def test_the_folder_alone_is_enough_to_predict(scorer, expected, folder):
+    run_here({"output_dir": scorer, "test_file": folder / "test.jsonl", "do_predict": True,
+              "num_cpu_replicas": 1}, run)
+    np.testing.assert_allclose(probabilities_in(scorer), expected, atol=1e-6)
 
 
 def test_json_lines_to_score_have_phrases_with_or_without_labels(tmp_path):
@@ -227,6 +242,30 @@ def test_create_data_takes_the_categories_of_texts_along(tmp_path, capsys):
     with pytest.raises(SystemExit):
         create_here(category_column="sort", **flags)
     assert "no column 'sort' for --category_column" in capsys.readouterr().err
+
+
+# --- Comparison ----------------------------------------------------------------------------
+
+
+def test_scorers_are_compared_by_their_ranking(scorer, folder, capsys):
+    run_here({"models": f"{scorer},{scorer / 'export'}", "dev_file": folder / "test.jsonl",
+              "num_cpu_replicas": 1}, compare)
+    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")]
+                        for line in capsys.readouterr().out.splitlines()]
+    results = json.loads((scorer / "eval_results.json").read_text())
+    column = header.index("mean_reciprocal_rank")
+    assert [row[0] for row in rows] == [scorer.name, "export"]
+    assert [row[column] for row in rows] == [f"{results['mean_reciprocal_rank_test']:.3f}"] * 2
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"task_name": "cola"}, ("--task_name is for texts", "dev.* in --data_dir")),
+    ({"text_column": "2"}, ("--text_column is for texts",)),
+    ({"data_dir": None}, ("--data_dir or --dev_file",))])
+def test_what_scorers_are_not_compared_by_is_said(changes, words, scorer, folder, capsys):
+    message = refused(capsys, {"models": scorer, "data_dir": folder, **changes}, compare)
+    for word in words:
+        assert word in message
 
 
 # --- Distillation --------------------------------------------------------------------------

@@ -198,6 +198,33 @@ def test_a_recipe_refuses_bad_settings_in_one_line(bare_machine, tmp_path, recip
     assert_one_error_line(result, part)
 
 
+@pytest.mark.parametrize("variables, part", [
+    ({"STUDENT": "4,312"}, "STUDENT=4,312 is neither layers,hidden,heads,intermediate nor a"),
+    ({"STUDENT": "no/where"}, "STUDENT=no/where is neither"),
+    ({"MASKED_LM": "no/where"}, "MASKED_LM=no/where is not a folder"),
+    ({"GLOVE": "docs"}, "GLOVE=docs is not a file"),
+])
+def test_distilling_refuses_bad_settings_in_one_line(bare_machine, tmp_path, variables, part):
+    result = run(bare_machine, "scripts/distill.sh", OUTPUT_DIR=str(tmp_path / "out"), **variables)
+    assert_one_error_line(result, part)
+    assert not (tmp_path / "out").exists()
+
+
+def test_paths_are_those_of_the_folder_that_a_recipe_is_called_from(bare_machine, tmp_path):
+    (tmp_path / "here" / "model").mkdir(parents=True)
+    (tmp_path / "here" / "vectors.txt").write_text("")
+    given = dict(MODEL="model", MASKED_LM="../here/model", STUDENT="./model", GLOVE="vectors.txt",
+                 POOL="../here/vectors.txt")
+    sources = "".join(f"source {ROOT}/scripts/{name}.sh; " for name in ("environment", "inputs"))
+    result = run(bare_machine, f"{sources} cd {tmp_path}/here; work=out; check_inputs; cd /; "
+                 "echo $work $MODEL $MASKED_LM $STUDENT $GLOVE $POOL", **given)
+    assert result.stdout.split() == [f"{tmp_path}/here/{name}" for name in (
+        "out", "model", "model", "model", "vectors.txt", "vectors.txt")], result.stderr
+    shape = run(bare_machine, f"{sources} work=$HOME; check_inputs; echo $STUDENT",
+                STUDENT="1,8,2,12")
+    assert shape.stdout == "1,8,2,12\n"
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_refuses_a_folder_that_is_no_model(bare_machine, tmp_path, recipe):
     (tmp_path / "notes").mkdir()
@@ -229,6 +256,7 @@ def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_pa
     ({}, "TEXTS and MODEL are required"),
     ({"TEXTS": "/no/where.txt", "MODEL": "/"}, "there is no file /no/where.txt"),
     ({"TEXTS": "README.md", "MODEL": "/no/where"}, "MODEL=/no/where is not a folder"),
+    ({"TEXTS": "README.md", "MODEL": "/", "POOL": "no.txt"}, "POOL=no.txt is not a file"),
 ])
 def test_rewrite_refuses_bad_settings_in_one_line(bare_machine, tmp_path, variables, part):
     result = run(bare_machine, "scripts/rewrite.sh", OUTPUT_DIR=str(tmp_path / "out"), **variables)

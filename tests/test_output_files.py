@@ -1,0 +1,71 @@
+"""Where a command may write: a new file, through a link, into a device or a pipe; a new folder."""
+
+import os
+import tempfile
+import threading
+
+import pytest
+
+from engine import files
+from engine.errors import UserError
+
+
+def write(path):
+    with files.output(str(path)) as file:
+        file.write("answers\n")
+
+
+def test_a_file_gets_its_name_when_it_is_complete(tmp_path):
+    with files.output(str(tmp_path / "out.tsv")) as file:
+        file.write("answers\n")
+        assert not (tmp_path / "out.tsv").exists()
+    assert (tmp_path / "out.tsv").read_text() == "answers\n"
+    assert os.listdir(str(tmp_path)) == ["out.tsv"]
+
+
+def test_a_link_stays_one_and_its_file_is_written(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "real.tsv").write_text("old\n")
+    os.symlink("there/real.tsv", str(tmp_path / "link.tsv"))
+    write(tmp_path / "link.tsv")
+    assert os.path.islink(str(tmp_path / "link.tsv"))
+    assert (tmp_path / "there" / "real.tsv").read_text() == "answers\n"
+
+
+def test_a_pipe_is_written_to_as_it_is(tmp_path):
+    os.mkfifo(str(tmp_path / "pipe"))
+    read = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    write(tmp_path / "pipe")
+    reader.join(timeout=60)
+    assert read == ["answers\n"] and os.listdir(str(tmp_path)) == ["pipe"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="the system has no /dev/stdout")
+def test_standard_output_may_be_given_by_its_name_also_where_it_is_a_file(capfd):
+    os.write(1, b"before\n")
+    write("/dev/stdout")
+    write(os.devnull)
+    assert capfd.readouterr().out == "before\nanswers\n"
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="the system has no /dev/shm")
+def test_a_file_in_shared_memory_is_a_file_like_others():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for _ in range(2):
+            write(os.path.join(folder, "out.tsv"))
+        with open(os.path.join(folder, "out.tsv")) as file:
+            assert file.read() == "answers\n"
+
+
+def test_a_mount_point_is_no_new_folder(tmp_path, monkeypatch):
+    (tmp_path / "disk").mkdir()
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == str(tmp_path / "disk"))
+    with pytest.raises(UserError, match="disk is a mount point.*; name a folder in it"):
+        with files.new_folder(str(tmp_path / "disk"), "--output_dir"):
+            pass
+    with files.new_folder(str(tmp_path / "disk" / "model"), "--output_dir") as folder:
+        with open(os.path.join(folder, "vocab.txt"), "w") as file:
+            file.write("[PAD]\n")
+    assert os.listdir(str(tmp_path / "disk" / "model")) == ["vocab.txt"]
