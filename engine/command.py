@@ -44,7 +44,7 @@ def run(main: Callable[[flags.FlagValues], None],
                 "Unexpected argument {!r}: this command takes flags only (--name=value).".format(
                     positional[0]))
         with interruption.Raised():
-            if "heartbeat_timeout" not in flag_values:
+            if not _is_divided(flag_values):
                 machines.run_on_chief(machines.from_environment())
             main(flag_values)
         peers.current().leave(0)
@@ -72,6 +72,11 @@ def run(main: Callable[[flags.FlagValues], None],
             raise
         exit_with(UserError(f"{_described(error)}; nothing that was there before is lost, and the "
                             "same command goes on once this is mended"))
+
+
+def _is_divided(values: flags.FlagValues) -> bool:
+    """Whether the work is for all workers: whether it is a training."""
+    return "heartbeat_timeout" in values and values.do_train
 
 
 def exit_with(error: Union[Exception, str], status: int = USER_ERROR_STATUS) -> None:

@@ -65,12 +65,8 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     tensor_float_32 = runtime.allow_tensor_float_32(chosen != precision.FLOAT32)
     asked = settings.from_flags(values, DeviceSettings)
     num_gpus = _num_gpus(asked)
-    cluster = machines.ALONE
-    if "heartbeat_timeout" in values:  # of a command that trains
-        cluster = machines.from_environment()
-        if not training:
-            machines.run_on_chief(cluster)
-            cluster = machines.ALONE
+    is_divided = training and "heartbeat_timeout" in values
+    cluster = machines.from_environment() if is_divided else machines.ALONE
     found = devices.find_devices(
         num_gpus=num_gpus,
         replicas_per_gpu=asked.replicas_per_gpu,

@@ -8,6 +8,7 @@ import socket
 import pytest
 from absl import flags
 
+import run_classifier
 import workers
 from commands import run_here
 from conftest import checkpoint_values, write_cola
@@ -58,10 +59,12 @@ def test_what_is_no_cluster_of_workers_is_refused(value, said):
     assert said in str(caught.value) and "TF_CONFIG" in str(caught.value)
 
 
-def test_a_command_that_does_not_train_runs_on_the_chief_alone(monkeypatch, capsys):
+@pytest.mark.parametrize("module, given", [
+    (predict, {}), (run_classifier, {"do_export": True}), (run_classifier, {"do_eval": True})])
+def test_what_does_not_train_runs_on_the_chief_alone(module, given, monkeypatch, capsys):
     monkeypatch.setenv("TF_CONFIG", json.dumps(THREE))
     with pytest.raises(SystemExit) as caught:
-        run_here({}, predict)
+        run_here(given, module)
     assert caught.value.code == 0
     assert "This runs on worker 0 (a:1) alone" in capsys.readouterr().err
 
@@ -70,6 +73,7 @@ def as_worker(addresses, index, peer_timeout, heartbeat_timeout, function, *argu
     """A worker's process: meets the others and calls a function of this file."""
     values = flags.FlagValues()
     flags.DEFINE_float("heartbeat_timeout", 1, "", flag_values=values)
+    flags.DEFINE_bool("do_train", True, "", flag_values=values)
 
     def main(values):
         peers.join(machines.Cluster(tuple(addresses), index), peer_timeout, heartbeat_timeout)
