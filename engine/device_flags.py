@@ -82,7 +82,8 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     precision.check(chosen, found)
     if cluster != machines.ALONE:
         us = peers.join(cluster, asked.peer_timeout, asked.heartbeat_timeout)
-        us.compare({**found.facts(), "--precision": chosen, "code": _code_hash()})
+        us.compare({**found.facts(), "--precision": chosen, "code": _code_hash(),
+                    "--heartbeat_timeout": asked.heartbeat_timeout})
     return found._replace(dtype=precision.dtype_of(chosen))
 
 
