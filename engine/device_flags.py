@@ -59,31 +59,32 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     Args:
         training: False if the process only predicts or evaluates.
     """
+    asked = settings.from_flags(values, DeviceSettings)
+    if training and "heartbeat_timeout" in values:
+        # First of all: what is wrong with one worker's devices, the others are told.
+        peers.join(machines.from_environment(), asked.peer_timeout, asked.heartbeat_timeout)
     if "xla" in values and values.xla:
         runtime.prepare_xla()
     chosen = precision.chosen_precision(values)
     tensor_float_32 = runtime.allow_tensor_float_32(chosen != precision.FLOAT32)
-    asked = settings.from_flags(values, DeviceSettings)
     num_gpus = _num_gpus(asked)
-    is_divided = training and "heartbeat_timeout" in values
-    cluster = machines.from_environment() if is_divided else machines.ALONE
     found = devices.find_devices(
         num_gpus=num_gpus,
         replicas_per_gpu=asked.replicas_per_gpu,
         num_cpu_replicas=asked.num_cpu_replicas,
         all_reduce=asked.all_reduce,
         training=training,
-        cluster=cluster)
+        cluster=peers.current().cluster)
     if found.kind == "CPU" and num_gpus is None and not asked.num_cpu_replicas:
         log.warn(f"{devices.why_no_gpu()}: running on the CPU, which is many times slower")
     if tensor_float_32 and found.has_ampere:
         log.info("Matrix products round float32 factors to 11 bits (TensorFloat-32, TensorFlow's "
                  "default on these GPUs); --precision=float32 keeps all bits")
     precision.check(chosen, found)
-    if cluster != machines.ALONE:
-        us = peers.join(cluster, asked.peer_timeout, asked.heartbeat_timeout)
-        us.compare({**found.facts(), "--precision": chosen, "code": _code_hash(),
-                    "--heartbeat_timeout": asked.heartbeat_timeout})
+    if peers.current().others:
+        peers.current().compare({
+            **found.facts(), "--precision": chosen, "code": _code_hash(),
+            "--heartbeat_timeout": asked.heartbeat_timeout})
     return found._replace(dtype=precision.dtype_of(chosen))
 
 

@@ -245,17 +245,18 @@ def current() -> Peers:
     return _current
 
 
-def join(cluster: Cluster, peer_timeout: float, heartbeat_timeout: float) -> Peers:
-    """Meets the other workers. From here on this worker ends if one of them is lost.
+def join(cluster: Cluster, peer_timeout: float, heartbeat_timeout: float) -> None:
+    """Meets the other workers, if there are any. From here on this one ends if another is lost.
 
     Raises:
         UserError, Lost: see `links.connect`.
     """
     global _current
+    if cluster == ALONE:
+        return
     log.info(f"This is {cluster.name(cluster.index)} of {len(cluster.addresses)}; waiting for the "
              "others")
     files.set_worker(cluster.index)
     if not cluster.is_chief:
         log.quiet()
     _current = Peers(cluster, links.connect(cluster, peer_timeout), heartbeat_timeout)
-    return _current
