@@ -73,6 +73,20 @@ def test_a_run_that_was_ended_lost_a_worker_and_changed_their_number_ends_as_on_
                          checkpoint_values(str(tmp_path / "out")))
 
 
+@pytest.mark.parametrize("name, changed_by", [
+    ("devices", lambda folder: {"num_cpu_replicas": 2}),
+    ("training data", lambda folder: {"data_dir": write_cola(folder / "other", train=40)}),
+    ("--learning_rate", lambda folder: {"learning_rate": 1e-4})])
+def test_every_worker_says_what_is_different(name, changed_by, job, tmp_path):
+    others = {"num_cpu_replicas": 1, "store_dir": tmp_path / "store"}
+    changed = changed_by(tmp_path)
+    for worker in workers.start_command(tmp_path, lambda index: {
+            **job, **others, **(changed if index else {}), "output_dir": tmp_path / "out"}):
+        ended = worker.end()
+        assert ended.status == 2 and f"the workers differ in {name}: worker 0 (" in ended.said
+    assert not step_of(tmp_path / "out")
+
+
 def train(folder, module, output_dir, **flags):
     """Trains on two workers with a replica each."""
     flags.update(SHARED, num_cpu_replicas=1, output_dir=folder / output_dir)
