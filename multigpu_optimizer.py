@@ -11,7 +11,8 @@ from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
-Gradient = Union[tf.Tensor, tf.IndexedSlices]
+import gradient_exchange
+from gradient_exchange import Gradient
 
 # The graph collection in which `apply_gradients` leaves the scalar global norm of
 # the reduced gradients before clipping. It is not finite in a step that was skipped.
@@ -20,11 +21,6 @@ GRADIENT_NORM = "gradient_norm"
 LEARNING_RATE = "learning_rate"
 # The collection for the value of the loss scale in the step, if there is one.
 LOSS_SCALE = "loss_scale"
-
-# Gradients are reduced in buckets of at least so many bytes. An all-reduce of this size among 8
-# cards spends a third of its time on latency over NVLink, and 6% over PCIe 3.0 (as assumed in
-# benchmarks/scaling.md). Larger buckets would start later; and nothing hides the last one.
-BUCKET_BYTES = 8 * 2**20
 
 
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
@@ -44,7 +40,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
     backward pass goes on below; only clipping waits for all. The sparse gradient of the word
     embeddings is gathered: each replica receives the rows of the others, (N - 1) * B * T for B
     examples of T tokens. A ring that reduces the dense gradient, V rows, would move
-    2 * V * (N - 1) / N rows, which is more as long as N * B * T < 2 * V.
+    2 * V * (N - 1) / N rows, which is more as long as N * B * T < 2 * V; across machines the
+    smaller of the two is sent.
 
     If any gradient of any replica is not finite, the step is skipped: weights and slots keep
     their values, bit for bit, on every replica. `global_step` still advances.
@@ -65,6 +62,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             its value. They are divided by it in float32, between reduction and clipping.
         transfer_dtype: type in which gradients cross replicas and are added up. float16 needs
             a loss scale, or small gradients vanish; a sum that overflows skips the step.
+        most_rows: the most rows that a sparse gradient of one replica can have; None: unknown.
+            Decides, across machines, whether rows are exchanged or their sum.
     """
 
     def __init__(self,
@@ -79,7 +78,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                  clip_norm: Optional[float] = None,
                  learning_rate_factor: Optional[Callable[[str], float]] = None,
                  loss_scale: Any = None,
-                 transfer_dtype: tf.DType = tf.float32):
+                 transfer_dtype: tf.DType = tf.float32,
+                 most_rows: Optional[int] = None):
         super().__init__(use_locking=False, name=name)
         self.learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
@@ -91,6 +91,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         self.learning_rate_factor = learning_rate_factor
         self.loss_scale = loss_scale
         self.transfer_dtype = transfer_dtype
+        self.most_rows = most_rows
 
     def compute_gradients(self, loss: Union[tf.Tensor, Callable[[], tf.Tensor]],
                           *args, **kwargs) -> List[Tuple[Optional[Gradient], tf.Variable]]:
@@ -129,22 +130,14 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         if not pairs:
             raise ValueError("No variable has a gradient: does the loss depend on any of them?")
         _check_is_in_replica()
-        dense, sparse = ([pair for pair in pairs if isinstance(pair[0], tf.IndexedSlices) == wanted]
-                         for wanted in (False, True))
-        buckets = [dense]
-        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-            buckets = _in_turn(_buckets(dense, self.transfer_dtype))
-            sparse = [(_joined([rows], self.transfer_dtype), variable) for rows, variable in sparse]
+        exchange = gradient_exchange.prepare(pairs, self.transfer_dtype, self.most_rows)
         return tf.distribute.get_replica_context().merge_call(
-            self._apply_to_all_replicas, args=(buckets, sparse, global_step, name))
+            self._apply_to_all_replicas, args=(exchange, global_step, name))
 
-    def _apply_to_all_replicas(self, strategy, buckets, sparse, global_step, name):
+    def _apply_to_all_replicas(self, strategy, exchange, global_step, name):
         """Runs once for all replicas: each argument has one component for each replica."""
-        extended = strategy.extended
-        sums = [total for bucket in buckets for total in
-                extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, bucket)]
-        rows = [strategy.experimental_local_results(gradient) for gradient, _ in sparse]
-        variables = [variable for bucket in (*buckets, sparse) for _, variable in bucket]
+        extended, variables = strategy.extended, exchange.variables()
+        sums, received = gradient_exchange.add_up(strategy, exchange)
         # Each replica's own copies of the variables, replica by replica.
         copies = zip(*map(strategy.experimental_local_results, variables))
         scales = zip(*map(strategy.experimental_local_results, self.loss_scale or ()))
@@ -152,13 +145,12 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         slots = _Slots(names)
 
         def update_replica(_, sums) -> tf.Operation:
-            gradients = [tf.cast(total, tf.float32) for total in sums] + [
-                _joined(parts, tf.float32) for parts in rows]
             loss_scale = self.loss_scale and self.loss_scale._make(next(scales))
             scale = loss_scale.value.read_value() if loss_scale else None
-            step = self._step_scalars(gradients, scale)
-            own = next(copies)
-            updates = self._update_variables(names, own, gradients, *slots.create(own), step)
+            own, gradients_and_norm = next(copies), received(sums)
+            step = self._step_scalars(gradients_and_norm.norm, scale)
+            updates = self._update_variables(
+                names, own, gradients_and_norm.gradients, *slots.create(own), step)
             if loss_scale:
                 updates.append(loss_scale.after_step(scale, step.finite))
             return tf.group(*updates)
@@ -188,13 +180,13 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                 own_decay_rate if self._is_decayed(name) else None))
         return updates
 
-    def _step_scalars(self, gradients: Sequence[Gradient],
+    def _step_scalars(self, norm: tf.Tensor,
                       loss_scale: Optional[tf.Tensor]) -> "_StepScalars":
         divisor = float(tf.distribute.get_strategy().num_replicas_in_sync)
         if loss_scale is not None:
             tf.add_to_collection(LOSS_SCALE, loss_scale)
             divisor *= loss_scale
-        norm = tf.global_norm(gradients) / divisor
+        norm /= divisor
         learning_rate = tf.cast(self.learning_rate, tf.float32)
         tf.add_to_collection(GRADIENT_NORM, norm)
         tf.add_to_collection(LEARNING_RATE, learning_rate)
@@ -347,42 +339,6 @@ def _check_is_in_replica() -> None:
                          "replicas cannot update together: call it in every step. To accumulate "
                          "gradients, average them within a step, as optimization.mean_gradients "
                          "does")
-
-
-def _buckets(pairs: Sequence[Tuple[tf.Tensor, tf.Variable]],
-             dtype: tf.DType) -> List[List[Tuple[tf.Tensor, tf.Variable]]]:
-    """Dense gradients, cast, with their variables in buckets, those of the last variables first.
-
-    A model makes its variables on the way from input to output, which the backward pass takes
-    back. Gradients of one operation, such as those of a layer, come together and share a bucket.
-    """
-    buckets, num_bytes, operation = [], BUCKET_BYTES, None
-    for gradient, variable in reversed(pairs):
-        if num_bytes >= BUCKET_BYTES and gradient.op is not operation:
-            buckets.append([])
-            num_bytes = 0
-        buckets[-1].append((tf.cast(gradient, dtype), variable))
-        num_bytes += variable.shape.num_elements() * dtype.size
-        operation = gradient.op
-    # Forwards, a head's small bias ends its bucket: a pack with aligned parts is split uncopied.
-    return [bucket[::-1] for bucket in buckets]
-
-
-def _in_turn(buckets):
-    """The buckets, each waiting for the gradients of the one before: one order on all replicas."""
-    earlier = []
-    for bucket in buckets:
-        gradient, variable = bucket[0]
-        with tf.control_dependencies(earlier):
-            bucket[0] = tf.identity(gradient), variable
-        earlier = [gradient for gradient, _ in bucket]
-    return buckets
-
-
-def _joined(parts: Sequence[tf.IndexedSlices], dtype: tf.DType) -> tf.IndexedSlices:
-    """The rows of all parts, with values cast, on the current device."""
-    return tf.IndexedSlices(tf.cast(tf.concat([part.values for part in parts], 0), dtype),
-                            tf.concat([part.indices for part in parts], 0))
 
 
 def _scaled(gradient: Gradient, scale: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:

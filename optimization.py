@@ -103,7 +103,8 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
                     num_warmup_steps: Optional[int], *, optimizer: str = "adamw",
                     layer_lr_decay: float = 1.0,
                     loss_scale: Optional[LossScale] = None,
-                    transfer_dtype: tf.DType = tf.float32) -> tf.Operation:
+                    transfer_dtype: tf.DType = tf.float32,
+                    most_rows: Optional[int] = None) -> tf.Operation:
     """Like `create_optimizer`, but takes the gradients of the replica's mean loss.
 
     Args:
@@ -111,6 +112,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         layer_lr_decay: `decay` of `layer_factor`.
         loss_scale: must be given if the gradients are those of the loss times its value.
         transfer_dtype: type in which gradients cross replicas.
+        most_rows: the most rows of a replica's sparse gradient; None: unknown.
     """
     global_step = tf.train.get_or_create_global_step()
     factor = None
@@ -126,7 +128,8 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         clip_norm=CLIP_NORM,
         learning_rate_factor=factor,
         loss_scale=loss_scale,
-        transfer_dtype=transfer_dtype)
+        transfer_dtype=transfer_dtype,
+        most_rows=most_rows)
     return made.apply_gradients(gradients, global_step=global_step)
 
 

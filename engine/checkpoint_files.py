@@ -59,6 +59,11 @@ def _listed(path: str) -> List[str]:
     return list(dict.fromkeys(valid[::-1]))[::-1]  # a name counts where it stands last
 
 
+def names_of_files(prefix: str) -> List[str]:
+    """The names of a checkpoint's files."""
+    return [os.path.basename(path) for path in _files_of(prefix)]
+
+
 def exists(prefix: str) -> bool:
     """Whether there is an index, with which a checkpoint begins and ends to be there."""
     return os.path.isfile(f"{prefix}.index")

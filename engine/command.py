@@ -12,7 +12,7 @@ from typing import Callable, List, Optional, Union
 
 from absl import flags
 
-from engine import files, foreign_flags, interruption
+from engine import files, foreign_flags, interruption, machines, peers
 from engine.errors import UserError
 
 USER_ERROR_STATUS = 2
@@ -27,7 +27,8 @@ def run(main: Callable[[flags.FlagValues], None],
 
     Exit status: 0; 2, after one line on standard error, for bad input (an unknown flag, a bad
     value, a `UserError`) and for a disk that is full, read-only or faulty; 143 after SIGTERM; 130
-    after Ctrl-C. A bug gets a traceback.
+    after Ctrl-C; machines.PEER_LOST_STATUS. A bug gets a traceback. Other workers of the run are
+    told, and end, too.
     """
     argv = sys.argv if argv is None else argv
     if not sys.warnoptions:
@@ -43,7 +44,10 @@ def run(main: Callable[[flags.FlagValues], None],
                 "Unexpected argument {!r}: this command takes flags only (--name=value).".format(
                     positional[0]))
         with interruption.Raised():
+            if not _is_divided(flag_values):
+                machines.run_on_chief(machines.from_environment())
             main(flag_values)
+        peers.current().leave(0)
     except flags.UnrecognizedFlagError as error:
         exit_with(foreign_flags.explain(argv, flag_values) or error)
     except (flags.Error, UserError) as error:
@@ -54,22 +58,33 @@ def run(main: Callable[[flags.FlagValues], None],
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except interruption.Interrupted as interrupted:
+        peers.current().leave(128 + interrupted.signal_number, str(interrupted))
         sys.stderr.write(f"{interrupted}\n")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         # Threads may still be building the graph; shutting the interpreter down would crash.
         os._exit(128 + interrupted.signal_number)
+    except machines.Lost as error:
+        exit_with(error, machines.PEER_LOST_STATUS)
     except Exception as error:
         if not files.is_storage_error(error):
+            peers.current().leave(1, f"{type(error).__name__}: {error}")
             raise
         exit_with(UserError(f"{_described(error)}; nothing that was there before is lost, and the "
                             "same command goes on once this is mended"))
 
 
-def exit_with(error: Union[Exception, str]) -> None:
-    """Says what the user can mend, in one line whatever the message holds, and exits."""
-    sys.stderr.write("error: {}\n".format(" ".join(str(error).split())))
-    sys.exit(USER_ERROR_STATUS)
+def _is_divided(values: flags.FlagValues) -> bool:
+    """Whether the work is for all workers: whether it is a training."""
+    return "heartbeat_timeout" in values and values.do_train
+
+
+def exit_with(error: Union[Exception, str], status: int = USER_ERROR_STATUS) -> None:
+    """Says what is wrong, in one line whatever the message holds, and exits."""
+    line = " ".join(str(error).split())
+    peers.current().leave(status, line)
+    sys.stderr.write(f"error: {line}\n")
+    sys.exit(status)
 
 
 def _described(error: Exception) -> str:

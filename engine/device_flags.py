@@ -1,11 +1,13 @@
 """The flags that choose the devices, and the devices they choose."""
 
 import dataclasses
+import glob
+import os
 from typing import Optional
 
 from absl import flags
 
-from engine import devices, log, precision, runtime, settings
+from engine import devices, files, log, machines, peers, precision, runtime, settings
 from engine.errors import UserError
 from engine.settings import setting
 from engine.training.settings import TrainingSettings
@@ -26,7 +28,13 @@ class DeviceSettings:
         recorded=False)
     all_reduce: Optional[str] = setting(
         None, "Algorithm that adds up gradients over replicas, by default the best one for the "
-        "devices found.", choices=sorted(devices.ALL_REDUCE), recorded=False)
+        "devices found; among several machines nccl or ring.", choices=sorted(devices.ALL_REDUCE), recorded=False)
+    peer_timeout: float = setting(
+        300.0, "With several machines: seconds for which the others are tried at the start.",
+        positive=True, recorded=False)
+    heartbeat_timeout: float = setting(
+        60.0, "With several machines: seconds without a sign of life after which another worker "
+        "is lost, and the run ends.", positive=True, recorded=False)
 
 
 def define(values: flags.FlagValues) -> None:
@@ -51,25 +59,44 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     Args:
         training: False if the process only predicts or evaluates.
     """
+    asked = settings.from_flags(values, DeviceSettings)
+    if training and "heartbeat_timeout" in values:
+        # First of all: what is wrong with one worker's devices, the others are told.
+        peers.join(machines.from_environment(), asked.peer_timeout, asked.heartbeat_timeout)
     if "xla" in values and values.xla:
         runtime.prepare_xla()
     chosen = precision.chosen_precision(values)
     tensor_float_32 = runtime.allow_tensor_float_32(chosen != precision.FLOAT32)
-    asked = settings.from_flags(values, DeviceSettings)
     num_gpus = _num_gpus(asked)
     found = devices.find_devices(
         num_gpus=num_gpus,
         replicas_per_gpu=asked.replicas_per_gpu,
         num_cpu_replicas=asked.num_cpu_replicas,
         all_reduce=asked.all_reduce,
-        training=training)
+        training=training,
+        cluster=peers.current().cluster)
     if found.kind == "CPU" and num_gpus is None and not asked.num_cpu_replicas:
         log.warn(f"{devices.why_no_gpu()}: running on the CPU, which is many times slower")
     if tensor_float_32 and found.has_ampere:
         log.info("Matrix products round float32 factors to 11 bits (TensorFloat-32, TensorFlow's "
                  "default on these GPUs); --precision=float32 keeps all bits")
     precision.check(chosen, found)
+    if peers.current().others:
+        peers.current().compare({
+            **found.facts(), "--precision": chosen, "code": _code_hash(),
+            "--heartbeat_timeout": asked.heartbeat_timeout})
     return found._replace(dtype=precision.dtype_of(chosen))
+
+
+def _code_hash() -> str:
+    """A hash of this program's files."""
+    root = glob.escape(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    packages = map(os.path.dirname, glob.glob(os.path.join(root, "*", "__init__.py")))
+    paths = glob.glob(os.path.join(root, "*.py"))
+    for package in packages:
+        paths += glob.glob(os.path.join(glob.escape(package), "**", "*.py"), recursive=True)
+    paths.sort()
+    return files.hash_of("".join(map(files.hash_of_file, paths)).encode("ascii"))[:16]
 
 
 def _num_gpus(asked: DeviceSettings) -> Optional[int]:

@@ -1,9 +1,9 @@
 """Which devices, how many replicas, which strategy. The only file that makes a strategy."""
 
 import os
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from engine import cards, log, machines, runtime
+from engine import cards, log, machines, peers, runtime
 from engine.cores import num_cores
 from engine.errors import UserError
 
@@ -32,11 +32,18 @@ class Devices(NamedTuple):
     max_step_tokens: Optional[int] = None
     cards_in_use: Tuple[cards.Card, ...] = ()  # empty if they are unknown, and on the CPU
     dtype: tf.DType = tf.float32  # of the encoder's matrix products in inference
+    cluster: machines.Cluster = machines.ALONE  # in training
 
     @property
     def num_replicas(self) -> int:
-        """The number of replicas, one for each logical device."""
-        return len(self.names)
+        """The number of replicas of a training, over all workers."""
+        return len(self.names) * len(self.cluster.addresses)
+
+    @property
+    def own_replicas(self) -> range:
+        """The numbers of this worker's replicas, one for each of its logical devices."""
+        first = len(self.names) * self.cluster.index
+        return range(first, first + len(self.names))
 
     @property
     def has_ampere(self) -> bool:
@@ -44,22 +51,56 @@ class Devices(NamedTuple):
         return any((card.compute_capability or (0, 0)) >= (8, 0) for card in self.cards_in_use)
 
     def strategy(self) -> tf.distribute.Strategy:
-        """A new strategy over these devices. Make one for each graph."""
+        """A new strategy over the devices of this worker. Make one for each graph."""
         return tf.distribute.MirroredStrategy(
             devices=list(self.names), cross_device_ops=ALL_REDUCE[self.all_reduce](self))
+
+    def facts(self) -> Dict[str, str]:
+        """What must be the same for all workers of a training."""
+        return {"TensorFlow": tf.VERSION, "devices": f"{len(self.names)} x {self.kind}",
+                "--all_reduce": self.all_reduce}
+
+    def training_strategy(self) -> "TrainingStrategy":
+        """A new strategy over the devices of all workers, and the session for it."""
+        config = tf.ConfigProto()
+        config.CopyFrom(self.session_config)
+        if self.cluster == machines.ALONE:
+            return TrainingStrategy(self.strategy(), config, "")
+        strategy = runtime.multi_worker_strategy(
+            self.cluster.addresses, self.cluster.index, self.names, self.all_reduce == "nccl", config)
+        peers.current().open_port()
+        try:
+            server = tf.distribute.Server({"worker": list(self.cluster.addresses)}, "worker",
+                                          self.cluster.index, config=config)
+        except tf.errors.UnknownError as error:  # somebody took the port in the last moment
+            raise UserError(f"{self.cluster.name(self.cluster.index)}: TensorFlow's server cannot "
+                            f"be started there: {error.message}") from error
+        return TrainingStrategy(strategy, config, server.target)
 
     def describe(self) -> str:
         """The devices for people: 'GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)'."""
         names = " ".join(name.replace("/device:", "").lstrip("/").upper() for name in self.names)
-        return f"{names} ({cards.names(self.cards_in_use)})" if self.cards_in_use else names
+        named = f"{names} ({cards.names(self.cards_in_use)})" if self.cards_in_use else names
+        return named if self.cluster == machines.ALONE else (
+            f"{len(self.cluster.addresses)} workers, each with {named}")
 
 
-# How gradients are added up over the replicas.
+class TrainingStrategy(NamedTuple):
+    """What a training runs on."""
+    strategy: tf.distribute.Strategy
+    session_config: tf.ConfigProto
+    session_target: str  # where sessions connect to; "" for this process
+
+
+# How gradients are added up over the replicas; among several workers, over NCCL or in a ring over
+# gRPC. The replicas of a worker alone add up nothing.
+RING = "ring"
 ALL_REDUCE = {
     "nccl": lambda devices: tf.distribute.NcclAllReduce(num_packs=1),
     "hierarchical_copy":
-        lambda devices: tf.distribute.HierarchicalCopyAllReduce(num_packs=devices.num_replicas),
+        lambda devices: tf.distribute.HierarchicalCopyAllReduce(num_packs=len(devices.names)),
     "one_device": lambda devices: tf.distribute.ReductionToOneDevice(),
+    RING: lambda devices: tf.distribute.ReductionToOneDevice(),
 }
 
 
@@ -68,7 +109,8 @@ def find_devices(*,
                  replicas_per_gpu: int = 1,
                  num_cpu_replicas: Optional[int] = None,
                  all_reduce: Optional[str] = None,
-                 training: bool = True) -> Devices:
+                 training: bool = True,
+                 cluster: machines.Cluster = machines.ALONE) -> Devices:
     """Picks the devices of a run and sets up TensorFlow for them.
 
     Args:
@@ -78,14 +120,34 @@ def find_devices(*,
         all_reduce: a key of ALL_REDUCE; None for the best one for these devices.
         training: False if the process only infers. On the CPU each core then runs a step of its
             own, which is faster than sharing each operation of one step among all cores.
+        cluster: the workers of a training. Each has its own devices, as many as the others.
 
     Raises:
-        UserError: a card does not exist or this TensorFlow cannot use it, the choices exclude
-            each other, or TF_CONFIG names other machines. If the machine has cards and TensorFlow
-            sees none, the CPU is used only if the arguments ask for it.
+        UserError: a card does not exist or this TensorFlow cannot use it, or the choices exclude
+            each other. If the machine has cards and TensorFlow sees none, the CPU is used only if
+            the arguments ask for it.
     """
     _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas)
-    machines.check_environment()
+    _check_reach(all_reduce, cluster)
+    found = _find_own(num_gpus, replicas_per_gpu, num_cpu_replicas,
+                      None if all_reduce == RING else all_reduce, training)
+    if cluster == machines.ALONE:
+        return found
+    default = "nccl" if found.kind == "GPU" and replicas_per_gpu == 1 else RING
+    return found._replace(cluster=cluster, all_reduce=all_reduce or default)
+
+
+def _check_reach(all_reduce: Optional[str], cluster: machines.Cluster) -> None:
+    if all_reduce == RING and cluster == machines.ALONE:
+        raise UserError(f"--all_reduce={RING} is for several workers, and this run has one; leave "
+                        "the flag out")
+    if all_reduce not in (None, RING, "nccl") and cluster != machines.ALONE:
+        raise UserError(f"--all_reduce={all_reduce} adds up in one process, and this run has "
+                        f"{len(cluster.addresses)}; use nccl or {RING}, or leave the flag out")
+
+
+def _find_own(num_gpus: Optional[int], replicas_per_gpu: int, num_cpu_replicas: Optional[int],
+              all_reduce: Optional[str], training: bool) -> Devices:
     if num_cpu_replicas:
         return _cpu_devices(num_cpu_replicas, all_reduce, training)
     if num_gpus == 0:

@@ -28,11 +28,24 @@ _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
 Types = Union[Type, Tuple[Type, ...]]
 
+_worker = 0
+
+
+def set_worker(index: int) -> None:
+    """Makes temporary names differ from those of the other workers of a run, on any machine."""
+    global _worker
+    _worker = index
+
+
+def process_number() -> int:
+    """For temporary names: the process's id, which another machine's may have, too."""
+    return os.getpid() + (_worker << 32)
+
 
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
     """Yields a temporary path beside `path`; renamed to it on success, removed on failure."""
-    temporary = f"{path}.tmp-{os.getpid()}"
+    temporary = f"{path}.tmp-{process_number()}"
     with naming(path, temporary):
         try:
             yield temporary
@@ -50,7 +63,7 @@ def atomic_folder(path: str) -> Iterator[str]:
     that killed processes left behind is removed after success.
     """
     path = os.path.abspath(path)
-    temporary, replaced = (f"{path}.{state}-{os.getpid()}" for state in ("tmp", "old"))
+    temporary, replaced = (f"{path}.{state}-{process_number()}" for state in ("tmp", "old"))
     shutil.rmtree(temporary, ignore_errors=True)  # process ids are reused
     moved = [remnant for remnant in remnants(path) if ".old-" in os.path.basename(remnant)]
     if moved and not os.path.lexists(path):
@@ -274,7 +287,7 @@ def require_file(path: str, what: str) -> str:
 
 def make_directory(path: str, what: str) -> str:
     """Creates `path` if it does not exist; raises a UserError if it is not writable."""
-    probe = os.path.join(path, f".tmp-{os.getpid()}")
+    probe = os.path.join(path, f".tmp-{process_number()}")
     try:
         os.makedirs(path, exist_ok=True)
         with open(probe, "w"):

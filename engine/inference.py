@@ -55,7 +55,7 @@ class Predictor:
     """
 
     def __init__(self, forward: Forward, source: batches.Source, devices: Devices):
-        self._feed = batches.InferenceFeed(source, devices.num_replicas,
+        self._feed = batches.InferenceFeed(source, len(devices.names),
                                            num_ready=2 * devices.concurrent_steps)
         self._devices = devices
         with tf.Graph().as_default() as graph:
@@ -95,7 +95,7 @@ class Predictor:
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
             source.padded_lengths(), self._tokens_per_replica(per_replica_batch_size, source),
-            self._devices.num_replicas)
+            len(self._devices.names))
         self._session.run(self._start_feed)
         results: Dict[int, List[Features]] = {}
         with futures.ThreadPoolExecutor(self._devices.concurrent_steps) as threads:
@@ -160,7 +160,7 @@ def _predictions(forward: Forward, features_of_replicas, devices: Devices):
         local = {name: strategy.experimental_local_results(value)
                  for name, value in predictions.items()}
     return [{name: values[replica] for name, values in local.items()}
-            for replica in range(devices.num_replicas)]
+            for replica in range(len(devices.names))]
 
 
 def _describe_step(batch: InferenceBatch, source: batches.Source) -> str:

@@ -99,11 +99,16 @@ class Deferred(_Handled):
 
     Attributes:
         received: the first signal; None if there was none.
+        agreed: whether to stop: if there was a signal or, with several workers, if all of them
+            know of one.
     """
+
+    is_shared = False  # whether several workers stop together, after `agree`
 
     def __init__(self):
         super().__init__()
         self.received: Optional[int] = None
+        self._is_agreed = False
 
     def __exit__(self, *exception) -> None:
         if not self.received:
@@ -112,6 +117,15 @@ class Deferred(_Handled):
     def hold(self) -> None:
         """From now on records signals; before, they have their usual effect."""
         self._handle(self._record)
+
+    @property
+    def agreed(self) -> bool:
+        return self._is_agreed if self.is_shared else bool(self.received)
+
+    def agree(self) -> None:
+        """Says that all workers know of a signal that one of them has received."""
+        self._is_agreed = True
+        self.received = self.received or signal.SIGTERM
 
     def raise_if_received(self) -> None:
         """Raises Interrupted if a signal was recorded, for long tasks that can be interrupted."""

@@ -5,12 +5,31 @@ import sys
 from tqdm import tqdm
 
 
+_is_quiet = False
+
+
+def quiet() -> None:
+    """From now on prints only what must not be overlooked: another worker prints the rest."""
+    global _is_quiet
+    _is_quiet = True
+
+
+def is_quiet() -> bool:
+    """Whether `info` prints nothing."""
+    return _is_quiet
+
+
 def info(line: str) -> None:
     """Prints a line on standard error."""
-    tqdm.write(line, file=sys.stderr)  # hides the progress bar while it writes
-    sys.stderr.flush()
+    if not _is_quiet:
+        _print(line)
 
 
 def warn(line: str) -> None:
     """Prints a line that must not be overlooked."""
-    info(f"WARNING: {line}")
+    _print(f"WARNING: {line}")
+
+
+def _print(line: str) -> None:
+    tqdm.write(line, file=sys.stderr)  # hides the progress bar while it writes
+    sys.stderr.flush()

@@ -1,37 +1,100 @@
 """Which machines take part in a run, as cluster managers say it in the variable TF_CONFIG.
 
-So far that is one machine. Kubernetes' operators set TF_CONFIG for a single one, too.
+A run has one worker on each machine, or several: a worker is a process with some of the replicas.
+The first one is the chief, which alone writes the results.
 """
 
 import json
 import os
+import sys
+from typing import Any, Mapping, MutableMapping, NamedTuple, Tuple
 
 from engine.errors import UserError
 
+# The exit status of a worker that ends because it has lost another one, or cannot reach it: what a
+# supervisor should start again. It is no signal's number + 128, and Kubernetes' operators take all
+# from 128 on as temporary.
+PEER_LOST_STATUS = 193
+
 _VARIABLE = "TF_CONFIG"
+_JOBS = ("chief", "master", "worker")  # in the order of their workers; "master" is an old name
 
 
-def check_environment() -> None:
-    """Accepts a TF_CONFIG with this machine alone, and takes it out of the environment.
+class Lost(Exception):
+    """Another worker is lost, or cannot be reached; the message is one line.
 
-    TensorFlow reads the variable when it makes a strategy or an Estimator's configuration, and
-    would wait for the other machines there.
+    A command prints the line and exits with PEER_LOST_STATUS.
+    """
+
+
+class Cluster(NamedTuple):
+    """The workers of a run, and which of them this process is."""
+    addresses: Tuple[str, ...]  # "host:port" of each worker; that of the chief first
+    index: int
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker writes checkpoints and results."""
+        return self.index == 0
+
+    def name(self, index: int) -> str:
+        """A worker for people: 'worker 1 (host:port)'."""
+        return f"worker {index} ({self.addresses[index]})"
+
+
+ALONE = Cluster(("localhost:0",), 0)
+
+
+def from_environment(environment: MutableMapping[str, str] = os.environ) -> Cluster:
+    """The cluster that the environment names; ALONE if there is none, or one of one worker.
+
+    Takes TF_CONFIG out of the environment: TensorFlow reads it, too, and would take over the
+    training, in a way that neither restores nor waits on every worker.
 
     Raises:
-        UserError: TF_CONFIG names other machines, or is not of its format.
+        UserError: TF_CONFIG is not of its format.
     """
-    text = os.environ.get(_VARIABLE)
-    if text is None:
-        return
+    text = environment.pop(_VARIABLE, None)
     try:
-        cluster = dict(json.loads(text or "{}").get("cluster") or {})
-        machines = [address for addresses in cluster.values()
-                    for address in ([addresses] if isinstance(addresses, str) else list(addresses))]
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UserError(f"{_VARIABLE} in the environment is not the JSON of a cluster ({error}): "
-                        f"{text[:60]!r}; unset it to train on this machine") from error
-    if len(machines) > 1:
-        raise UserError(f"{_VARIABLE} in the environment names {len(machines)} machines "
-                        f"({', '.join(map(str, machines[:4]))}), and a run takes one machine with "
-                        f"all its GPUs; unset {_VARIABLE} to train on this machine alone")
-    del os.environ[_VARIABLE]
+        return _parsed(json.loads(text or "{}"))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{_VARIABLE} in the environment is not the JSON of a cluster "
+                        f"({error or type(error).__name__}): {str(text)[:60]!r}; unset it to train "
+                        "on this machine") from error
+
+
+def run_on_chief(cluster: Cluster) -> None:
+    """Ends another worker than the chief, for what one machine does."""
+    if not cluster.is_chief:
+        sys.stderr.write(f"This runs on {cluster.name(0)} alone: only trainings are divided among "
+                         f"machines. {cluster.name(cluster.index)} has nothing to do\n")
+        sys.exit(0)
+
+
+def _parsed(config: Mapping[str, Any]) -> Cluster:
+    jobs = {name: [found] if isinstance(found, str) else list(found)
+            for name, found in dict(config.get("cluster") or {}).items()}
+    others = sorted(name for name in jobs if jobs[name] and name not in (*_JOBS, "evaluator"))
+    if others:
+        raise UserError(f"{_VARIABLE} in the environment has the job {others[0]!r}; the workers of "
+                        "a run are of the jobs 'worker' and, if there is one, 'chief'")
+    addresses = tuple(address for name in _JOBS for address in jobs.get(name, ()))
+    for address in addresses:
+        _check_address(address)
+    if len(addresses) < 2:
+        return ALONE
+    return Cluster(addresses, _index(jobs, config.get("task") or {}))
+
+
+def _index(jobs: Mapping[str, Any], task: Mapping[str, Any]) -> int:
+    kind, index = task["type"], int(task["index"])
+    if kind not in _JOBS or not 0 <= index < len(jobs.get(kind, ())):
+        raise UserError(f"{_VARIABLE} in the environment says that this process is {kind} {index}, "
+                        "which its cluster does not have")
+    return sum(len(jobs.get(name, ())) for name in _JOBS[:_JOBS.index(kind)]) + index
+
+
+def _check_address(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise UserError(f"{_VARIABLE} in the environment: {address!r} is no HOST:PORT")

@@ -64,7 +64,7 @@ class Counter:
 
 def bar(**arguments) -> tqdm:
     """A progress bar that vanishes when closed; disabled unless standard error is a terminal."""
-    return tqdm(leave=False, disable=not _is_terminal(), dynamic_ncols=True, **arguments)
+    return tqdm(leave=False, disable=log.is_quiet() or not _is_terminal(), dynamic_ncols=True, **arguments)
 
 
 def _is_terminal() -> bool:

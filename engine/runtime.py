@@ -13,6 +13,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.distribute import cross_device_ops, input_lib, mirrored_strategy
 from tensorflow.python.framework import kernels
 from tensorflow.python.platform import build_info
 
@@ -225,3 +226,54 @@ def run_on_replicas(strategy: tf.distribute.Strategy, function):
     """Calls `function()` once in each replica of `strategy`; returns its per-replica result."""
     run = strategy.experimental_run_v2 if IS_TENSORFLOW_1 else strategy.run
     return run(function)
+
+
+def multi_worker_strategy(addresses: Sequence[str], index: int, device_names: Sequence[str],
+                          use_nccl: bool, config: tf.ConfigProto) -> tf.distribute.Strategy:
+    """TensorFlow's strategy for several workers, with these devices of this one.
+
+    Args:
+        addresses: "host:port" of each worker.
+        index: which of them this process is.
+        device_names: of its replicas, "/gpu:0" and so on.
+        use_nccl: add up over NCCL; otherwise in a ring, over gRPC.
+        config: becomes the configuration of the server and of the sessions.
+    """
+    communication = tf.distribute.experimental.CollectiveCommunication
+    strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy(
+        communication.NCCL if use_nccl else communication.RING)
+    strategy.configure(config, {"worker": list(addresses)}, "worker", index)
+    prefix = f"/job:worker/task:{index}"
+    _set_devices(strategy.extended, prefix, [
+        f"{prefix}/device:{name.strip('/').upper()}" for name in device_names])
+    return strategy
+
+
+def _set_devices(extended, worker: str, names: Sequence[str]) -> None:
+    """Gives a strategy these devices; by itself it takes all cards, or one device of the CPU."""
+    mirrored = mirrored_strategy.MirroredExtended
+    if IS_TENSORFLOW_1:
+        extended._cross_device_ops = cross_device_ops.CollectiveAllReduce(
+            num_workers=extended._num_workers, num_gpus_per_worker=len(names),
+            collective_keys=extended._collective_keys)
+        mirrored._initialize_local(extended, tuple(names))
+        extended._input_workers = input_lib.InputWorkers(
+            extended._device_map, [(worker, extended.worker_devices)])
+    else:
+        extended._cross_device_ops = cross_device_ops.CollectiveAllReduce(
+            devices=names, group_size=len(names) * extended._num_workers,
+            options=extended._communication_options, collective_keys=extended._collective_keys)
+        # It would leave single transfers to gRPC, because it does not order them: we do.
+        extended._cross_device_ops._limited_nccl = False
+        mirrored._initialize_single_worker(extended, tuple(names))
+
+
+def replica_number(first_replica: int) -> tf.Tensor:
+    """The number of the current replica among those of all workers.
+
+    Args:
+        first_replica: the number of this worker's first one.
+    """
+    number = tf.distribute.get_replica_context().replica_id_in_sync_group
+    # TensorFlow 1 counts those of this worker only.
+    return number + first_replica if IS_TENSORFLOW_1 else tf.convert_to_tensor(number)

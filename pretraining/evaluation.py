@@ -52,7 +52,7 @@ def _num_examples(job: Job, records: RecordSet) -> int:
     if job.max_eval_steps is None:
         return len(records)
     return min(len(records), (job.max_eval_steps * job.settings.evaluation.eval_batch_size
-                              * job.devices.num_replicas))
+                              * len(job.devices.names)))
 
 
 def metrics_of(predictions: Mapping[str, np.ndarray]) -> Dict[str, float]:

@@ -57,6 +57,7 @@ def train(job: Job, records: RecordSet, evaluate: Optional[Evaluate]) -> None:
         forward=model.forward_of(job.config, next_sentences=records.has_next_sentences),
         make_source=lambda: records.source(job.settings.training.seed),
         operations=_operations(job.config, records),
+        ties_embeddings=True,
         evaluate=evaluate,
         save_description=lambda: _save_description(job),
         result_files=(RESULTS,)))

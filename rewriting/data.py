@@ -130,7 +130,9 @@ class ListwiseSet(_SlotTrainingSet):
                         for name, values in features.items()}
             return {**features, "num_phrases": counts[:, 0].astype(np.int32)}
 
-        return one_by_one._replace(lengths=lengths, fetch=fetch)
+        return one_by_one._replace(
+            lengths=lengths, fetch=fetch,
+            fetch_for_step=lambda indices, epochs, length: fetch(indices, length))
 
 
 def listwise_set(found: SlotSet) -> ListwiseSet:

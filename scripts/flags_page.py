@@ -45,8 +45,8 @@ def groups() -> List[Group]:
               "steps, the others epochs.",
               (run_settings.EpochSchedule, run_settings.StepSchedule)),
         Group("Evaluation", "Flags of the same commands.", (run_settings.EvaluationSettings,)),
-        Group("Devices", "Flags of every command that runs a model, `--all_reduce` only of those "
-              "that train.",
+        Group("Devices", "Flags of every command that runs a model, `--all_reduce` and the "
+              "timeouts only of those that train.",
               (device_flags.DeviceSettings,)),
     ]
 

@@ -5,13 +5,13 @@ The graph is built for cards that need not be there, and not run.
 
 import collections
 import re
-from typing import Dict, List, NamedTuple, Set
+from typing import Dict, List, NamedTuple, Optional, Set
 
 import numpy as np
 import pytest
 
 import modeling
-import multigpu_optimizer
+import gradient_exchange
 import optimization
 from encoder import classifier
 from engine import runtime
@@ -51,6 +51,12 @@ def step_of(num_replicas: int, kind: str, all_reduce: str, micro_batches: int = 
             transfer_dtype: tf.DType = tf.float32, **computation) -> Step:
     names = tuple(f"/{kind}:{i}" for i in range(num_replicas))
     strategy = Devices(names, kind.upper(), all_reduce, tf.ConfigProto()).strategy()
+    return step_under(strategy, micro_batches, transfer_dtype, **computation)
+
+
+def step_under(strategy: tf.distribute.Strategy, micro_batches: int = 1,
+               transfer_dtype: tf.DType = tf.float32, most_rows: Optional[int] = None,
+               **computation) -> Step:
     forward = classifier.forward_of(config(), 2)
     gradients_of_replicas = []
 
@@ -70,7 +76,7 @@ def step_of(num_replicas: int, kind: str, all_reduce: str, micro_batches: int = 
         _, gradients = optimization.mean_gradients(loss_of, micro_batches, scale)
         gradients_of_replicas.append(gradients)
         return optimization.create_train_op(gradients, 1e-4, 10, 1, loss_scale=scale,
-                                            transfer_dtype=transfer_dtype)
+                                            transfer_dtype=transfer_dtype, most_rows=most_rows)
 
     with strategy.scope():
         train_ops = strategy.experimental_local_results(
@@ -121,7 +127,7 @@ def sizes(operations) -> List[int]:
     (2, 1, tf.float16)])
 def test_cards_exchange_each_dense_gradient_once_and_the_rows_of_the_embeddings(
         num_replicas, micro_batches, transfer_dtype, monkeypatch):
-    monkeypatch.setattr(multigpu_optimizer, "BUCKET_BYTES", 1000)
+    monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1000)
     step = step_of(num_replicas, "gpu", "nccl", micro_batches, transfer_dtype)
     by_card = all_reduces(step)
     assert len(by_card) == num_replicas
@@ -154,7 +160,7 @@ def depth(name: str) -> int:
     (3, tf.float32, {}), (2, tf.float32, {"recompute": True}), (2, tf.float16, {"dtype": tf.float16})])
 def test_no_bucket_waits_for_a_gradient_of_the_layers_beneath_it(
         num_replicas, transfer_dtype, computation, monkeypatch):
-    monkeypatch.setattr(multigpu_optimizer, "BUCKET_BYTES", 1)
+    monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1)
     step = step_of(num_replicas, "gpu", "nccl", transfer_dtype=transfer_dtype, **computation)
     by_card = all_reduces(step)
     depths = {op: depth(name) for op, name in dense_gradients(step).items()}
@@ -189,3 +195,37 @@ def test_without_nccl_each_dense_gradient_goes_to_one_device_and_back_once():
         values = sum(int(np.prod(shape)) for _, shape, target in moved
                      if target.endswith(device) and shape)
         assert values == num_dense_values() + rows
+
+
+def transfers(step: Step) -> Dict[str, List[tf.Operation]]:
+    """By card: what it sends to other machines, each after those that it waits for."""
+    by_card = collections.defaultdict(list)
+    for op in step.operations:
+        if op.type.startswith("Collective"):
+            by_card[op.device].append(op)
+    return {card: sorted(found, key=lambda op: len(ancestors([op]) & set(found)))
+            for card, found in by_card.items()}
+
+
+@pytest.mark.parametrize("most_rows", [BATCH * LENGTH, 2 * VOCAB])
+@pytest.mark.parametrize("transfer_dtype", [tf.float32, tf.float16])
+def test_machines_exchange_buckets_in_one_order_and_rows_or_their_sum(
+        most_rows, transfer_dtype, monkeypatch):
+    """Two machines of two cards. The rows are more bytes than their sum if there are many."""
+    monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1000)
+    strategy = runtime.multi_worker_strategy(
+        ("a:1", "b:1"), 1, ("/gpu:0", "/gpu:1"), True, tf.ConfigProto())
+    step = step_under(strategy, transfer_dtype=transfer_dtype, most_rows=most_rows)
+    by_card = transfers(step)
+    assert [card[-5:] for card in sorted(by_card)] == ["GPU:0", "GPU:1"]
+    for found in by_card.values():
+        reduced = [op for op in found if "Reduce" in op.type]
+        gathered = [op for op in found if "Gather" in op.type]
+        assert len(reduced) > 2
+        for earlier, later in zip(reduced, reduced[1:] + gathered[:1]):
+            assert earlier in ancestors([later])
+        if most_rows == BATCH * LENGTH:
+            assert sum(sizes(reduced)) == num_dense_values() and len(gathered) >= 2
+        else:
+            # All parameters, and the sum of the rows' squares.
+            assert sum(sizes(reduced)) == num_dense_values() + VOCAB * HIDDEN + 1 and not gathered

@@ -1,16 +1,24 @@
-"""TF_CONFIG, which cluster managers set: for one machine it changes nothing, others are refused."""
+"""Several workers of a run: who they are, how they meet, and how each learns of another's end."""
 
 import json
 import os
+import signal
+import socket
 
 import pytest
+from absl import flags
 
+import run_classifier
+import workers
 from commands import run_here
 from conftest import checkpoint_values, write_cola
-from engine import devices
+from engine import checkpoint_files, command, files, machines, peers, shared_disks, worker_folders
 from engine.errors import UserError
+from tasks import predict
 
 ONE = {"cluster": {"worker": ["trainer-0.jobs.svc:2222"]}, "task": {"type": "worker", "index": 0}}
+THREE = {"cluster": {"worker": ["b:1", "c:1"], "chief": ["a:1"]},
+         "task": {"type": "worker", "index": 1}}
 
 
 def test_a_job_of_one_machine_trains_and_evaluates_there(tiny_model, tmp_path, monkeypatch):
@@ -25,19 +33,214 @@ def test_a_job_of_one_machine_trains_and_evaluates_there(tiny_model, tmp_path, m
 
 @pytest.mark.parametrize("value", ["", "{}", '{"cluster": {}}', json.dumps(ONE),
                                    '{"cluster": {"worker": "trainer-0.jobs.svc:2222"}}'])
-def test_what_names_no_other_machine_is_taken_out_of_the_environment(value, monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", value)
-    devices.find_devices(num_cpu_replicas=2)
-    assert "TF_CONFIG" not in os.environ
+def test_what_names_no_other_worker_is_taken_out_of_the_environment(value):
+    environment = {"TF_CONFIG": value}
+    assert machines.from_environment(environment) == machines.ALONE
+    assert not environment
+
+
+def test_the_chief_is_the_first_worker():
+    cluster = machines.from_environment({"TF_CONFIG": json.dumps(THREE)})
+    assert cluster == machines.Cluster(("a:1", "b:1", "c:1"), 2)
+    assert not cluster.is_chief and cluster._replace(index=0).is_chief
 
 
 @pytest.mark.parametrize("value, said", [
-    (json.dumps({"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}}),
-     "names 3 machines (a:1, b:1, c:1)"),
     ("{cluster", "not the JSON of a cluster"), ("[]", "not the JSON of a cluster"),
-    ('{"cluster": {"worker": 5}}', "not the JSON of a cluster")])
-def test_others_and_what_is_no_cluster_are_refused(value, said, monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", value)
+    ('{"cluster": {"worker": 5}}', "not the JSON of a cluster"),
+    (json.dumps({**THREE, "task": {}}), "not the JSON of a cluster"),
+    (json.dumps({**THREE, "task": {"type": "worker", "index": 2}}), "this process is worker 2"),
+    (json.dumps({**THREE, "task": {"type": "evaluator", "index": 0}}), "is evaluator 0"),
+    ('{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}}', "the job 'ps'"),
+    ('{"cluster": {"worker": ["a", "b:1"]}}', "'a' is no HOST:PORT")])
+def test_what_is_no_cluster_of_workers_is_refused(value, said):
     with pytest.raises(UserError) as caught:
-        devices.find_devices(num_cpu_replicas=2)
+        machines.from_environment({"TF_CONFIG": value})
     assert said in str(caught.value) and "TF_CONFIG" in str(caught.value)
+
+
+@pytest.mark.parametrize("module, given", [
+    (predict, {}), (run_classifier, {"do_export": True}), (run_classifier, {"do_eval": True})])
+def test_what_does_not_train_runs_on_the_chief_alone(module, given, monkeypatch, capsys):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(THREE))
+    with pytest.raises(SystemExit) as caught:
+        run_here(given, module)
+    assert caught.value.code == 0
+    assert "This runs on worker 0 (a:1) alone" in capsys.readouterr().err
+
+
+def as_worker(addresses, index, peer_timeout, heartbeat_timeout, function, *arguments):
+    """A worker's process: meets the others and calls a function of this file."""
+    values = flags.FlagValues()
+    flags.DEFINE_float("heartbeat_timeout", 1, "", flag_values=values)
+    flags.DEFINE_bool("do_train", True, "", flag_values=values)
+
+    def main(values):
+        peers.join(machines.Cluster(tuple(addresses), index), peer_timeout, heartbeat_timeout)
+        function(*arguments)
+        peers.current().wait_for_chief()
+
+    command.run(main, values, usage="", argv=["worker"])
+
+
+def start(directory, function, *arguments, addresses=(), peer_timeout=60.0, heartbeat_timeout=30.0,
+          arguments_of=lambda index: (), which=None):
+    addresses = addresses or workers.free_addresses(3)
+    return [workers.Worker(directory, f"worker{index}", as_worker, addresses, index, peer_timeout,
+                           heartbeat_timeout, function, *arguments, *arguments_of(index))
+            for index in which or range(len(addresses))]
+
+
+def agree(directory):
+    us = peers.current()
+    names = us.gather("name", f"worker {us.cluster.index}")
+    assert us.from_chief("number", lambda: 5) == 5
+    us.compare({"same": [1, {"of": "all"}]})
+    us.wait("all")
+    files.write_json(os.path.join(directory, f"{us.cluster.index}.json"), names)
+
+
+def test_workers_meet_and_agree(tmp_path):
+    ended = [worker.end() for worker in start(tmp_path, agree, str(tmp_path))]
+    assert [each.status for each in ended] == [0, 0, 0], ended
+    for index in range(3):
+        names = json.loads((tmp_path / f"{index}.json").read_text())
+        assert names == ["worker 0", "worker 1", "worker 2"]
+
+
+def differ():
+    index = peers.current().cluster.index
+    peers.current().compare({"TensorFlow": "2.15.1", "model config": {"layers": 2 + index // 2}})
+
+
+def test_every_worker_says_in_what_they_differ(tmp_path):
+    for worker in start(tmp_path, differ):
+        ended = worker.end()
+        assert ended.status == command.USER_ERROR_STATUS
+        assert "the workers differ in model config: layers: worker 0 (" in ended.said
+        assert ") has 2, worker 2 (" in ended.said and ended.said.count("error:") == 1
+
+
+def fail(index, kind, said):
+    if peers.current().cluster.index == index:
+        raise kind(said)
+    peers.current().wait("never")
+
+
+@pytest.mark.parametrize("kind, status", [(UserError, 2), (ValueError, 1)])
+def test_others_end_with_the_status_of_a_worker_that_failed(kind, status, tmp_path):
+    failed, *others = [worker.end() for worker in start(tmp_path, fail, 0, kind, "no such file")]
+    assert failed.status == status
+    for other in others:
+        assert other.status == status
+        assert "worker 0 (" in other.said and "no such file" in other.said
+
+
+def hang(directory):
+    us = peers.current()
+    us.wait("all here")
+    open(os.path.join(directory, f"here{us.cluster.index}"), "w").close()
+    us.hear(us.others[0], "never")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_lost_worker_is_named_by_all_others(number, lost, tmp_path):
+    started = start(tmp_path, hang, str(tmp_path), heartbeat_timeout=2.0)
+    for index in range(3):
+        workers.wait_for(str(tmp_path / f"here{index}"), started)
+    started[lost].kill(number)
+    for index in {0, 1, 2} - {lost}:
+        ended = started[index].end()
+        assert ended.status == machines.PEER_LOST_STATUS
+        assert f"worker {lost} (" in ended.said and "is lost" in ended.said
+        assert ended.said.count("error:") == 1
+    if number == signal.SIGSTOP:
+        started[lost].kill(signal.SIGCONT)
+        assert started[lost].end().status == machines.PEER_LOST_STATUS
+
+
+def test_a_worker_that_does_not_come_is_named(tmp_path):
+    addresses = workers.free_addresses(3)
+    started = start(tmp_path, hang, str(tmp_path), addresses=addresses, peer_timeout=1.0,
+                    which=(0, 2))
+    for worker in started:
+        ended = worker.end()
+        assert ended.status == machines.PEER_LOST_STATUS
+        assert f"worker 1 ({addresses[1]})" in ended.said and "peer_timeout" in ended.said
+
+
+def test_a_wrong_host_name_is_named(tmp_path):
+    addresses = workers.free_addresses(2)
+    addresses[1] = "no-such-host.invalid:" + addresses[1].rpartition(":")[2]
+    right, wrong = start(tmp_path, hang, str(tmp_path), addresses=addresses, peer_timeout=1.0)
+    ended = right.end()
+    assert ended.status == command.USER_ERROR_STATUS
+    assert f"worker 1 ({addresses[1]}) could not be reached" in ended.said
+    ended = wrong.end()
+    assert ended.status == machines.PEER_LOST_STATUS
+    assert "worker 0 (" in ended.said and f"has not reached this worker at {addresses[1]}" in (
+        ended.said)
+
+
+def test_a_port_in_use_is_named_by_all(tmp_path):
+    addresses = workers.free_addresses(3)
+    with socket.socket() as user:
+        user.bind(("127.0.0.1", int(addresses[1].rpartition(":")[2])))
+        user.listen(1)
+        for worker in start(tmp_path, hang, str(tmp_path), addresses=addresses):
+            ended = worker.end()
+            assert ended.status == command.USER_ERROR_STATUS
+            assert f"worker 1 ({addresses[1]}): its port cannot be opened" in ended.said
+
+
+def build(report, directory):
+    """Notes who has built what all read."""
+    us, path = peers.current(), os.path.join(directory, "built")
+    shared_disks.find_builder(directory)
+
+    def make():
+        if not os.path.exists(path):
+            files.write_text(path, f"worker {us.cluster.index}")
+
+    shared_disks.build_once(path, make)
+    with open(path) as built:
+        files.write_text(os.path.join(report, f"read_by_{us.cluster.index}"), built.read())
+
+
+def test_one_worker_of_each_disk_builds_what_all_read(tmp_path):
+    disks = [tmp_path / "one", tmp_path / "other"]
+    for disk in disks:
+        disk.mkdir()
+    started = start(tmp_path, build, str(tmp_path),
+                    arguments_of=lambda index: (str(disks[min(index, 1)]),))
+    assert [worker.end().status for worker in started] == [0, 0, 0]
+    read = [(tmp_path / f"read_by_{index}").read_text() for index in range(3)]
+    assert read == ["worker 0", "worker 1", "worker 1"]
+    assert all(os.listdir(str(disk)) == ["built"] for disk in disks)
+
+
+def begin(report, directory):
+    """Notes what a worker finds in its output directory, and writes there."""
+    index = peers.current().cluster.index
+    own = worker_folders.output_directory(directory)
+    found = {name: files.hash_of_file(os.path.join(own, name)) for name in os.listdir(own)
+             if os.path.isfile(os.path.join(own, name))}
+    files.write_json(os.path.join(report, f"{index}.json"), [found, checkpoint_files.names(own), own])
+    files.write_text(os.path.join(own, f"by_{index}"), "")
+
+
+def test_all_begin_with_the_chiefs_checkpoint_and_only_the_chief_writes(tiny_classifier, tmp_path):
+    chief, other = tiny_classifier, tmp_path / "other"  # a disk on which nothing is
+    started = start(tmp_path, begin, str(tmp_path),
+                    arguments_of=lambda index: (str(other if index == 2 else chief),))
+    assert [worker.end().status for worker in started] == [0, 0, 0]
+    (chief / "by_0").unlink()
+    _, names, _ = json.loads((tmp_path / "0.json").read_text())
+    for index in (1, 2):
+        found, own_names, own = json.loads((tmp_path / f"{index}.json").read_text())
+        assert own_names == names[-1:] == ["model.ckpt-12"]
+        for name in ("run.json", "model.ckpt-12.index", "model.ckpt-12.data-00000-of-00001"):
+            assert found[name] == files.hash_of_file(str(chief / name))
+        assert not os.path.exists(own)
+    assert not other.exists() and not (chief / "by_1").exists()

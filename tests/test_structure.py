@@ -8,7 +8,8 @@ import pytest
 
 from conftest import ROOT
 
-ROOT_MODULES = ("modeling", "tokenization", "optimization", "multigpu_optimizer")
+ROOT_MODULES = ("modeling", "tokenization", "optimization", "multigpu_optimizer",
+                "gradient_exchange")
 CAPABILITIES = ("augmentation", "rewriting", "distillation")
 # Who may import whom, lowest first: a room imports rooms that stand before it.
 MAY_IMPORT = {

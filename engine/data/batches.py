@@ -82,40 +82,52 @@ class Source(NamedTuple):
         return self._replace(buckets=_bucket_lengths(self.max_length))
 
 
-def training_dataset(source: Source, plan: TrainingPlan, *, num_replicas: int,
+def training_dataset(source: Source, plan: TrainingPlan, *, replicas: range,
                      per_replica_batch_size: int, first_step: int,
                      last_step: int) -> tf.data.Dataset:
     """(features, step), per-replica batches of steps first_step..last_step - 1, in order.
 
-    `num_replicas` consecutive elements are the global batch of one step; the r-th of them is
-    for replica r. `step` is the number of steps before it, an int64 scalar.
+    `len(replicas)` consecutive elements are this process's share of the global batch of one step;
+    the r-th of them is for the r-th of its replicas. `step` is the number of steps before it, an
+    int64 scalar.
+
+    Args:
+        replicas: the numbers of the replicas that this process feeds.
     """
-    fetch_step = source.fetch_for_step or (
-        lambda indices, epochs, length: source.fetch(indices, length))
-    names, dtypes, shapes = _signature(
-        fetch_step(np.zeros(1, np.int64), np.zeros(1, np.int64), source.max_length))
+    fetch = _fetch_share(source, plan, slice(replicas.start * per_replica_batch_size,
+                                             replicas.stop * per_replica_batch_size))
+    names, dtypes, shapes = _signature(fetch(first_step))
     lock = threading.Lock()
+    features_of = functools.lru_cache(maxsize=4)(fetch)  # the steps that parallel calls may need
 
-    @functools.lru_cache(maxsize=4)  # the steps that parallel calls may need
-    def features_of(step: int) -> Features:
-        indices = plan.global_batch(step)
-        return fetch_step(indices, plan.epochs(step), source.padded_length(indices))
-
-    def fetch(element: np.ndarray) -> List[np.ndarray]:
-        step, replica = divmod(int(element), num_replicas)
+    def fetch_element(element: np.ndarray) -> List[np.ndarray]:
+        step, replica = divmod(int(element), len(replicas))
         with lock:  # replicas share the features of a step: the first call computes them
             features = features_of(step)
         start = replica * per_replica_batch_size
         return [features[name][start:start + per_replica_batch_size] for name in names]
 
     def to_features(element: tf.Tensor) -> Tuple[Dict[str, tf.Tensor], tf.Tensor]:
-        values = tf.numpy_function(fetch, [element], dtypes)
+        values = tf.numpy_function(fetch_element, [element], dtypes)
         for value, shape in zip(values, shapes):
             value.set_shape([per_replica_batch_size] + shape)
-        return dict(zip(names, values)), element // num_replicas
+        return dict(zip(names, values)), element // len(replicas)
 
-    elements = tf.data.Dataset.range(first_step * num_replicas, last_step * num_replicas)
-    return elements.map(to_features, num_parallel_calls=2).prefetch(2 * num_replicas)
+    elements = tf.data.Dataset.range(first_step * len(replicas), last_step * len(replicas))
+    return elements.map(to_features, num_parallel_calls=2).prefetch(2 * len(replicas))
+
+
+def _fetch_share(source: Source, plan: TrainingPlan, share: slice) -> Callable[[int], Features]:
+    """A function from a step to the features of a share of its global batch."""
+    def fetch(step: int) -> Features:
+        indices = plan.global_batch(step)
+        length = source.padded_length(indices)
+        if not source.fetch_for_step:
+            return source.fetch(indices[share], length)
+        features = source.fetch_for_step(indices, plan.epochs(step), length)
+        return {name: values[share] for name, values in features.items()}
+
+    return fetch
 
 
 def _bucket_lengths(max_length: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
 import numpy as np
 
-from engine import files, log
+from engine import files, log, shared_disks
 from engine.data import store_files
 from engine.data.store_files import Chunk, Column, Damaged, RaggedChunk, open_array, path_of
 from engine.errors import UserError
@@ -224,8 +224,7 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
         _build(directory, columns, chunks, facts)
 
     is_new = not os.path.exists(directory)
-    if is_new:
-        build()
+    shared_disks.build_once(directory, lambda: None if os.path.exists(directory) else build())
     store = Store(directory, columns, build)
     if not is_new:
         store.check()
@@ -236,7 +235,7 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
 
 def _build(directory: str, columns, chunks, facts) -> None:
     """Builds a store; replaces one that is damaged, but not one that is whole."""
-    temporary, replaced = (f"{directory}.{state}-{os.getpid()}" for state in ("tmp", "old"))
+    temporary, replaced = (f"{directory}.{state}-{files.process_number()}" for state in ("tmp", "old"))
     replaces = os.path.exists(directory)
     for leftover in files.remnants(directory):
         if not _is_running(int(leftover.rsplit("-", 1)[1])):

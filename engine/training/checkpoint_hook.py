@@ -7,7 +7,7 @@ from typing import Callable, List, Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from engine import checkpoint_files, checkpoints, interruption
+from engine import checkpoint_files, checkpoints, interruption, peers
 from engine.training.evaluations import Evaluations
 
 
@@ -64,7 +64,7 @@ class SaveHook(tf.train.SessionRunHook):
 
     With `evaluations`, also saves and evaluates each step for which `is_evaluated` is true.
     Stops the training early if the evaluations say so, and after the step in which `signals`
-    received a signal.
+    received a signal. Only the chief of several workers saves and evaluates; all stop together.
     """
 
     def __init__(self, output_dir: str, every_steps: int, keep_checkpoint_max: int,
@@ -102,14 +102,17 @@ class SaveHook(tf.train.SessionRunHook):
             self._save(run_context.session)
             if self._evaluate():
                 run_context.request_stop()
-        if self._signals.received:
+        if self._signals.agreed:
             run_context.request_stop()
 
     def end(self, session) -> None:
-        """Saves the last step."""
+        """Saves the last step; returns when no worker needs another one any more."""
         self._save(session)
+        peers.current().wait("trained")
 
     def _save(self, session) -> None:
+        if self.step != self.saved_step and not peers.current().is_chief:
+            self.saved_step = self.step  # there
         if self.step != self.saved_step:
             name = checkpoints.checkpoint_name(self.step)
             checkpoint_files.save(self._saver, session, os.path.join(self._output_dir, name),
@@ -120,11 +123,12 @@ class SaveHook(tf.train.SessionRunHook):
 
     def _evaluate(self) -> bool:
         """Evaluates the checkpoint just saved; returns whether to stop the training early."""
-        path = os.path.join(self._output_dir, checkpoints.checkpoint_name(self.step))
-        # If a signal interrupts the evaluation, the resumed run does it first.
-        self._evaluations.run(checkpoints.describe(path),
-                              lambda count: self._signals.raise_if_received())
-        self._remove_surplus()
+        if peers.current().is_chief:
+            path = os.path.join(self._output_dir, checkpoints.checkpoint_name(self.step))
+            # If a signal interrupts the evaluation, the resumed run does it first.
+            self._evaluations.run(checkpoints.describe(path),
+                                  lambda count: self._signals.raise_if_received())
+            self._remove_surplus()
         return self._evaluations.should_stop_early()
 
     def _remove_surplus(self) -> None:

@@ -8,7 +8,7 @@ import math
 import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
-from engine import checkpoints, files, log
+from engine import checkpoints, files, log, peers
 from engine.training import summaries
 from engine.training.settings import EvaluationSettings
 
@@ -42,7 +42,9 @@ class Evaluations:
 
     def run(self, checkpoint: checkpoints.Checkpoint,
             advance: Callable[[int], None] = lambda count: None) -> None:
-        """Evaluates the newest checkpoint; logs and saves the metrics."""
+        """Evaluates the newest checkpoint; logs and saves the metrics. Only the chief does."""
+        if not peers.current().is_chief:
+            return
         step, metrics = checkpoint.global_step, self._evaluate(checkpoint, advance)
         summaries.write_evaluation(self._output_dir, metrics, step)
         # A correlation can be NaN, which JSON does not have.
@@ -68,7 +70,13 @@ class Evaluations:
         return next((step for step in ranked if step not in self._removed), None)
 
     def should_stop_early(self) -> bool:
-        """Whether --early_stopping_patience evaluations brought no improvement; logs it if so."""
+        """Whether --early_stopping_patience evaluations brought no improvement; logs it if so.
+
+        Called by all workers; the chief decides.
+        """
+        return peers.current().from_chief("stops early", self._should_stop_early)
+
+    def _should_stop_early(self) -> bool:
         patience, best_step = self.settings.early_stopping_patience, self.best_step or 0
         since = [evaluation["step"] for evaluation in self._done if evaluation["step"] > best_step]
         if not patience or len(since) < patience:

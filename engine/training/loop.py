@@ -12,13 +12,14 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 import optimization
-from engine import checkpoints, interruption, log, memory, precision
+from engine import checkpoints, interruption, log, memory, peers, precision, runtime
 from engine.data import batches, store
 from engine.data.plan import TrainingPlan
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward, Mode
-from engine.training import checkpoint_hook, loss_check, progress_hook, summaries, xla_log
+from engine.training import (
+    checkpoint_hook, loss_check, progress_hook, several_workers, summaries, xla_log)
 from engine.training.evaluations import Evaluations
 from engine.training.settings import Schedule, TrainingSettings
 from engine.training.throughput import Operations, Throughput
@@ -31,6 +32,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
           init_checkpoint: Optional[checkpoints.Checkpoint],
           evaluations: Optional[Evaluations] = None,
           operations: Optional[Operations] = None,
+          ties_embeddings: bool = False,
           more_hooks: Sequence[tf.train.SessionRunHook] = ()) -> None:
     """Trains to the end of the schedule, from the newest checkpoint in the output directory.
 
@@ -41,6 +43,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         evaluations: evaluates checkpoints during the training; None for no evaluations.
         operations: what a training on some examples takes; None: the run does not say what it
             reaches.
+        ties_embeddings: the model uses the word embeddings as output weights, too.
         more_hooks: called after the training's own, to measure it.
 
     Raises:
@@ -67,10 +70,13 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
 
     def input_fn() -> tf.data.Dataset:
         return batches.training_dataset(
-            source, plan, num_replicas=devices.num_replicas,
+            source, plan, replicas=devices.own_replicas,
             per_replica_batch_size=settings.examples_per_replica,
             first_step=first_step, last_step=schedule.num_train_steps)
 
+    # Features of a whole step may have any number of sequences for an example.
+    most_rows = (None if ties_embeddings or source.fetch_for_step
+                 else settings.examples_per_replica * source.max_length)
     initial_values = checkpoints.InitialValues(None if earlier else init_checkpoint, settings.seed)
     reached = Throughput(plan, source.lengths, operations, devices, settings.precision)
     curves = summaries.TrainingSummaries(
@@ -87,12 +93,15 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         hooks.insert(1, loss_check.LossCheck(output_dir, first_step))
     if settings.xla:
         hooks.append(xla_log.CompilationLog(source, plan, first_step))
+    if peers.current().others:
+        hooks.insert(0, several_workers.SharedSignals(signals))
     hooks += more_hooks
 
     with signals, curves, progress, memory.explained(
             lambda: _describe_step(saver.step or first_step, source, plan, settings, output_dir)):
-        _run(_model_fn(forward, initial_values, settings, schedule), input_fn, hooks, signals,
-             saver, schedule.num_train_steps, _run_config(devices, settings, output_dir))
+        _run(_model_fn(forward, initial_values, settings, schedule, devices.own_replicas,
+                       most_rows), input_fn, hooks, signals, saver, schedule.num_train_steps,
+             _run_config(devices, settings, output_dir))
 
 
 def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
@@ -106,6 +115,9 @@ def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
     except interruption.Interrupted:
         if not signals.received:
             raise
+    except several_workers.ERRORS_OF_LOSS as error:
+        several_workers.explain(error)
+        raise
     if signals.received:
         raise interruption.Interrupted(
             signals.received, f"{config.model_dir} has a checkpoint at step {saver.saved_step} of "
@@ -132,7 +144,7 @@ def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
 
 
 def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
-              settings: TrainingSettings, schedule: Schedule):
+              settings: TrainingSettings, schedule: Schedule, replicas: range, most_rows: Optional[int]):
     def model_fn(features, labels, mode):
         step = labels  # Estimator's name for the second component of an element
         features = {name: _on_card(values) for name, values in features.items()}
@@ -143,7 +155,7 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
                 part = _micro_batch(features, micro_batch, settings.train_batch_size)
             mode = Mode(
                 is_training=True,
-                dropout_seed=_dropout_seed(settings.seed, step, micro_batch),
+                dropout_seed=_dropout_seed(settings.seed, replicas, step, micro_batch),
                 computation=modeling.Computation(
                     dtype=precision.dtype_of(settings.precision),
                     recompute=settings.recompute_layers, compiled=settings.xla))
@@ -156,9 +168,15 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
         train_op = optimization.create_train_op(
             gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
-            loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer))
+            loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
+            most_rows=most_rows)
         _skip_report_of_uninitialized_variables()
-        _report(loss)
+        if peers.current().others:
+            # After the gradients: all transfers have one order on all machines.
+            with tf.control_dependencies([train_op]):
+                several_workers.report(loss, progress_hook.LOSS)
+        else:
+            _report(loss)
         # Estimator ends a training if the loss is not a number, even if the step was skipped for
         # that reason. So it gets a loss of 0; `LossCheck` looks at the true one.
         return tf.estimator.EstimatorSpec(mode, loss=tf.zeros_like(loss), train_op=train_op)
@@ -185,13 +203,13 @@ def _micro_batch(features: Dict[str, tf.Tensor], index: Union[int, tf.Tensor],
     return {name: tf.gather(values, rows) for name, values in features.items()}
 
 
-def _dropout_seed(seed: int, step: tf.Tensor,
+def _dropout_seed(seed: int, replicas: range, step: tf.Tensor,
                   micro_batch: Union[int, tf.Tensor]) -> tf.Tensor:
     """A seed [2], different for each run's seed, replica, step and micro-batch.
 
     The step comes with the batch: `global_step` would have to be read back from the card.
     """
-    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    replica = runtime.replica_number(replicas.start)
     with tf.device("/cpu:0"):  # random kernels read their seeds in host memory
         # No collisions with fewer than 2**20 replicas and 2**40 steps.
         stream = seed * 2**20 + tf.cast(replica, tf.int64)
@@ -214,16 +232,19 @@ def _run_config(devices: Devices, settings: TrainingSettings,
                 output_dir: str) -> tf.estimator.RunConfig:
     # Estimator's own hooks are off: they would save a checkpoint before the first step, and the
     # graph with every checkpoint. The hooks of `train` save, write summaries and log instead.
-    return tf.estimator.RunConfig(
+    strategy, session_config, session_target = devices.training_strategy()
+    config = tf.estimator.RunConfig(
         model_dir=output_dir,
         tf_random_seed=settings.seed,
-        train_distribute=devices.strategy(),
-        session_config=devices.session_config,
+        train_distribute=strategy,
+        session_config=session_config,
         keep_checkpoint_max=0,  # all: the hook removes the surplus
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
         save_summary_steps=None,
         log_step_count_steps=None)
+    config._master = session_target  # which it reads in TF_CONFIG alone
+    return config
 
 
 class _ModelCheck(tf.train.SessionRunHook):

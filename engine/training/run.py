@@ -9,7 +9,7 @@ import glob
 import os
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
 
-from engine import checkpoints, log, precision
+from engine import checkpoints, log, peers, precision
 from engine.data.batches import Source
 from engine.devices import Devices
 from engine.model import Forward
@@ -28,6 +28,8 @@ class Run(NamedTuple):
     forward: Forward  # the model and its loss
     make_source: Callable[[], Source]  # called only if something is left to train
     operations: Operations  # what a training on some examples takes
+    # The word embeddings are output weights, too, so that their gradient has all rows.
+    ties_embeddings: bool = False
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
     # Called before the first step; writes the model's files other than the checkpoints.
     save_description: Callable[[], None] = lambda: None
@@ -37,14 +39,23 @@ class Run(NamedTuple):
 def train(run: Run) -> None:
     """Trains to the end of the run's schedule, from the newest checkpoint of its directory.
 
+    Another worker than the chief ends here, when the chief has ended: what follows a training, such
+    as an evaluation, runs on the chief alone.
+
     Raises:
         UserError: the output directory belongs to another run, or the checkpoint to another model.
         Interrupted: SIGTERM or Ctrl-C; a checkpoint was saved.
     """
+    _train(run)
+    peers.current().wait_for_chief()
+
+
+def _train(run: Run) -> None:
     settings = run.settings
     output_dir, num_replicas = settings.output_dir, run.devices.num_replicas
     schedule = settings.schedule(run.num_examples, num_replicas)
     record = run_record.Record(run.facts, _recorded(settings, num_replicas))
+    peers.current().compare({**run.facts, **record.settings})
     evaluations = None
     if settings.evaluation.during_training:
         evaluations = Evaluations(output_dir, settings.evaluation, run.evaluate)
@@ -64,7 +75,8 @@ def train(run: Run) -> None:
     run.save_description()
     with run_record.recording(output_dir, record):
         loop.train(run.forward, run.make_source(), run.devices, settings.training, schedule,
-                   output_dir, settings.init_checkpoint, evaluations, run.operations)
+                   output_dir, settings.init_checkpoint, evaluations, run.operations,
+                   run.ties_embeddings)
 
 
 def _recorded(settings: RunSettings, num_replicas: int) -> Dict[str, Any]:
@@ -91,6 +103,9 @@ def _announce(run: Run) -> None:
     log.info(f"Training on {devices.describe()}: {devices.num_replicas} replicas x "
              f"{settings.training.train_batch_size}{accumulated} = {global_batch_size} examples "
              f"per step; {settings.length.describe(run.num_examples, global_batch_size)}")
+    if peers.current().others:
+        log.info("Evaluations and predictions run on this worker, the chief, alone: they take little "
+                 "of a training's time, and what they count need not cross machines")
 
 
 def _remove_results(output_dir: str, patterns: Sequence[str]) -> None:

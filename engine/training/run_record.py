@@ -5,12 +5,12 @@ import json
 import os
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 
-from engine import checkpoint_files, checkpoints, files, log, precision
+from engine import checkpoint_files, checkpoints, files, log, precision, worker_folders
 from engine.errors import UserError
 from engine.settings import recorded
 from engine.training import settings as run_settings
 
-_FILE = "run.json"
+_FILE = worker_folders.RUN_RECORD
 
 # The name of the global batch size in the settings; it determines the order of the examples.
 GLOBAL_BATCH_SIZE = "global batch size"

@@ -10,7 +10,7 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Type, Union
 from absl import flags
 
 import optimization
-from engine import checkpoints, files
+from engine import checkpoints, files, shared_disks, worker_folders
 from engine.errors import UserError
 from engine.precision import FLOAT16, FLOAT32, PRECISIONS, TF32, chosen_precision
 from engine.settings import MAX_SEED, define_flags, from_flags, recorded, required, setting
@@ -195,14 +195,16 @@ def run_settings(values: flags.FlagValues, length: Type[Union[EpochSchedule, Ste
         evaluation=_evaluation_settings(values, metrics, loss),
         length=from_flags(values, length),
         init_checkpoint=_init_checkpoint(values),
-        output_dir=files.make_directory(required(values, "output_dir"), "--output_dir"),
+        output_dir=worker_folders.output_directory(required(values, "output_dir")),
         store_dir=make_store_dir(values))
 
 
 def make_store_dir(values: flags.FlagValues) -> str:
     """Makes the directory of --store_dir or its default, and returns its path."""
-    return files.make_directory(
+    directory = files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
+    shared_disks.find_builder(directory)
+    return directory
 
 
 def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) -> int:

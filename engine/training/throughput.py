@@ -134,14 +134,17 @@ def masked_words_forward(config: BertConfig, num_words: float) -> float:
 
 
 def peak(devices: Devices, of_precision: str) -> Optional[float]:
-    """The operations per second that all cards of a run could reach; None if one is unknown."""
+    """The operations per second that all cards of a run could reach; None if one is unknown.
+
+    Those of other machines count as this one's.
+    """
     total = 0.0
     for card in devices.cards_in_use:
         found = next((_PEAKS[name] for name in _PEAKS if re.search(name, card.name)), None)
         if found is None or "MIG" in card.name:  # a part of a card
             return None
         total += (getattr(found, of_precision) or found.float32) * 1e12
-    return total or None
+    return total * len(devices.cluster.addresses) or None
 
 
 def peak_memory_gb(devices: Devices) -> Dict[str, float]:
@@ -151,7 +154,7 @@ def peak_memory_gb(devices: Devices) -> Dict[str, float]:
     """
     if devices.kind == "CPU":
         return {"peak_memory_gb": _memory_of_process() / 1e9}
-    used = runtime.peak_gpu_memory(devices.num_replicas)
+    used = runtime.peak_gpu_memory(len(devices.names))
     return {"peak_memory_gb": used / 1e9} if used else {}
 
 

@@ -1,0 +1,84 @@
+"""What a training on several workers does at each step, besides the step: they stop together."""
+
+from typing import Optional
+
+import tensorflow.compat.v1 as tf
+
+from engine import interruption, peers
+from engine.machines import Lost
+
+# What TensorFlow raises when it loses another worker, if it notices; and on other occasions.
+ERRORS_OF_LOSS = (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError,
+                  tf.errors.UnavailableError, tf.errors.UnknownError)
+
+# The graph collections with a worker's placeholder for "a signal was received here", and with the
+# number of replicas whose workers received one, the same on all of them.
+_SIGNALLED_HERE = "signalled_here"
+_SIGNALLED = "signalled"
+
+
+def report(loss: tf.Tensor, collection: str) -> None:
+    """Adds the mean of all replicas' losses to a collection. Called in each replica.
+
+    The signals travel with the loss: every worker learns of them after the same step.
+    """
+    here = tf.placeholder_with_default(0.0, [])
+
+    def add_mean(strategy: tf.distribute.Strategy, values, placeholders) -> None:
+        first = strategy.experimental_local_results(placeholders)[0]
+        mean = strategy.reduce(tf.distribute.ReduceOp.MEAN, values, axis=None)
+        tf.add_to_collection(collection, mean[0])
+        tf.add_to_collection(_SIGNALLED_HERE, first)
+        tf.add_to_collection(_SIGNALLED, mean[1])
+
+    tf.distribute.get_replica_context().merge_call(
+        add_mean, args=(tf.stack([tf.cast(loss, tf.float32), here]), here))
+
+
+def explain(error: Optional[Exception]) -> None:
+    """Ends the process with the name of the worker that is lost. Returns if there is no other one.
+
+    Raises:
+        Lost: it cannot be told which one is.
+    """
+    if peers.current().others:
+        peers.current().wait_for_notice()
+        reason = "" if error is None else f" ({str(error).splitlines()[0][:200]})"
+        raise Lost(f"TensorFlow has lost the connection to another worker{reason}; started again, "
+                   "the same command goes on from the last checkpoint") from error
+
+
+class SharedSignals(tf.train.SessionRunHook):
+    """Has all workers stop after the same step when one of them has received a signal.
+
+    It must come before the hook that stops.
+    """
+
+    def __init__(self, signals: interruption.Deferred):
+        self._signals = signals
+        self._signals.is_shared = True
+        self._has_session = False
+
+    def begin(self) -> None:
+        """Finds the signals in the graph."""
+        self._here, = tf.get_collection(_SIGNALLED_HERE)
+        self._signalled, = tf.get_collection(_SIGNALLED)
+
+    def after_create_session(self, session, coord) -> None:
+        """Ends the process if TensorFlow has begun anew after an error that it takes to be gone.
+
+        The others are further than the last checkpoint. TensorFlow does so when it loses a worker.
+        """
+        if self._has_session:
+            explain(None)
+        self._has_session = True
+
+    def before_run(self, run_context):
+        """Tells the others of a signal."""
+        return tf.train.SessionRunArgs(
+            self._signalled, {self._here: float(bool(self._signals.received))})
+
+    def after_run(self, run_context, run_values) -> None:
+        """Hears of the others' signals."""
+        if run_values.results > 0:
+            self._signals.agree()

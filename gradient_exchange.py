@@ -1,0 +1,213 @@
+"""How replicas exchange gradients: each one once, in few transfers, in one order everywhere.
+
+Dense gradients are added up in buckets, those of the last variables first, while the backward
+pass goes on below. Of sparse gradients, those of word embeddings, replicas exchange the rows.
+
+On one machine the strategy packs a bucket. Across machines TensorFlow would send each gradient on
+its own, so a bucket is packed here; and rows are added up before they are sent, if there are more
+of them than in the variable.
+"""
+
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import tensorflow.compat.v1 as tf
+
+Gradient = Union[tf.Tensor, tf.IndexedSlices]
+
+# Gradients are reduced in buckets of at least so many bytes. An all-reduce of this size among 8
+# cards spends a third of its time on latency over NVLink, and 6% over PCIe 3.0 (as assumed in
+# benchmarks/scaling.md). Larger buckets would start later; and nothing hides the last one.
+BUCKET_BYTES = 8 * 2**20
+
+
+class Exchange(NamedTuple):
+    """A replica's gradients, ready to cross; in a merge call, those of all replicas here."""
+    buckets: List[List[Tuple[tf.Tensor, tf.Variable]]]
+    sparse: List[Tuple[tf.IndexedSlices, tf.Variable]]
+    # Across machines: each bucket's gradients, flat, in one tensor; and the variables whose rows
+    # were added up, with the sum of the squares of these rows, for the norm.
+    packs: List[tf.Tensor]
+    added_up: List[tf.Variable]
+    squares: List[tf.Tensor]
+
+    def variables(self) -> List[tf.Variable]:
+        """The variables, in the order of `Received.gradients`."""
+        return [variable for bucket in (*self.buckets, self.sparse) for _, variable in bucket]
+
+
+class Received(NamedTuple):
+    """The sums over all replicas, as one of them gets them."""
+    gradients: List[Gradient]
+    norm: tf.Tensor  # over all gradients; rows count one by one, repeated ones, too
+
+
+def prepare(pairs: Sequence[Tuple[Gradient, tf.Variable]], dtype: tf.DType,
+            most_rows: Optional[int]) -> Exchange:
+    """Called in each replica, with its gradients.
+
+    Args:
+        dtype: the type in which they cross.
+        most_rows: the most rows that a sparse gradient of one replica can have in a step; None if
+            it is not known.
+    """
+    dense, sparse = ([pair for pair in pairs if isinstance(pair[0], tf.IndexedSlices) == wanted]
+                     for wanted in (False, True))
+    strategy = tf.distribute.get_strategy()
+    if strategy.num_replicas_in_sync == 1:
+        return Exchange([dense], sparse, [], [], [])
+    if not _spans_machines(strategy):
+        return Exchange(_in_turn(_buckets(dense, dtype)), _cast(sparse, dtype), [], [], [])
+    added_up, sparse = ([pair for pair in sparse
+                         if _is_dense_smaller(pair[1], most_rows) == wanted]
+                        for wanted in (True, False))
+    squares = [_square_sum(rows.values) for rows, _ in added_up]
+    # The variables of embeddings are the first ones.
+    dense = [(_added_up(rows, variable), variable) for rows, variable in added_up] + dense
+    buckets = _in_turn(_buckets(dense, dtype))
+    sparse = [(_padded(rows, most_rows), variable) for rows, variable in sparse]
+    return Exchange(
+        buckets, _cast(sparse, dtype),
+        packs=[tf.concat([tf.reshape(gradient, [-1]) for gradient, _ in bucket], 0)
+               for bucket in buckets],
+        added_up=[variable for _, variable in added_up],
+        squares=[tf.add_n(squares)] if squares else [])
+
+
+def add_up(strategy: tf.distribute.Strategy, exchange: Exchange
+           ) -> Tuple[Any, Callable[[Any], Received]]:
+    """Called once for all replicas.
+
+    Returns:
+        Values with a component for each replica, and a function that each replica calls with its
+        components.
+    """
+    if exchange.packs:
+        return _across_machines(strategy, exchange)
+    sums = [total for bucket in exchange.buckets for total in
+            strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, bucket)]
+    rows = [strategy.experimental_local_results(gradient) for gradient, _ in exchange.sparse]
+
+    def received(sums) -> Received:
+        gradients = [tf.cast(total, tf.float32) for total in sums] + [
+            _joined(parts, tf.float32) for parts in rows]
+        return Received(gradients, tf.global_norm(gradients))
+
+    return sums, received
+
+
+def _across_machines(strategy, exchange: Exchange) -> Tuple[Any, Callable[[Any], Received]]:
+    earlier: List[tf.Tensor] = []
+
+    def summed(values, destination):
+        # One after the other: NCCL needs the same order on all machines.
+        with tf.control_dependencies(earlier):
+            total, = strategy.extended.batch_reduce_to(
+                tf.distribute.ReduceOp.SUM, [(values, destination)])
+        earlier[:] = tf.nest.flatten(strategy.experimental_local_results(total),
+                                     expand_composites=True)
+        return total
+
+    first = exchange.variables()[0]
+    packs = [summed(pack, first) for pack in exchange.packs]
+    rows = [summed(gradient, variable) for gradient, variable in exchange.sparse]
+    squares = [summed(total, first) for total in exchange.squares]
+
+    def received(parts) -> Received:
+        packs, rows, squares = parts
+        gradients = [tf.cast(gradient, tf.float32)
+                     for pack, bucket in zip(packs, exchange.buckets)
+                     for gradient in _unpacked(pack, [variable for _, variable in bucket])]
+        gradients += [_joined([part], tf.float32) for part in rows]
+        return Received(gradients, _norm(gradients, exchange, squares))
+
+    return (packs, rows, squares), received
+
+
+def _norm(gradients: Sequence[Gradient], exchange: Exchange,
+          squares: Sequence[tf.Tensor]) -> tf.Tensor:
+    norm = tf.global_norm(gradients)
+    if not squares:
+        return norm
+    added_up = [gradient for gradient, variable in zip(gradients, exchange.variables())
+                if any(variable is other for other in exchange.added_up)]
+    return tf.sqrt(norm**2 + squares[0] - tf.add_n([_square_sum(total) for total in added_up]))
+
+
+def _spans_machines(strategy: tf.distribute.Strategy) -> bool:
+    return strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
+
+
+def _is_dense_smaller(variable: tf.Variable, most_rows: Optional[int]) -> bool:
+    """Whether a sum over replicas, as a dense gradient, takes fewer bytes than their rows.
+
+    A ring of N replicas hands most_rows from each to N - 1 others; of a sum of V rows, it hands on
+    2 * (N - 1) / N.
+    """
+    num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    return most_rows is None or num_replicas * most_rows > 2 * variable.shape.as_list()[0]
+
+
+def _padded(rows: tf.IndexedSlices, most_rows: int) -> tf.IndexedSlices:
+    """The rows and zeros: TensorFlow's gathering takes the sizes of the first step for those of all.
+    """
+    missing = most_rows - tf.size(rows.indices)
+    values = tf.pad(rows.values, [[0, missing]] + [[0, 0]] * (rows.values.shape.ndims - 1))
+    indices = tf.pad(rows.indices, [[0, missing]])
+    values.set_shape([most_rows] + rows.values.shape.as_list()[1:])
+    indices.set_shape([most_rows])
+    return tf.IndexedSlices(values, indices, rows.dense_shape)
+
+
+def _added_up(rows: tf.IndexedSlices, variable: tf.Variable) -> tf.Tensor:
+    return tf.math.unsorted_segment_sum(rows.values, rows.indices, variable.shape[0])
+
+
+def _square_sum(values: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.square(values))
+
+
+def _cast(sparse: Sequence[Tuple[tf.IndexedSlices, tf.Variable]],
+          dtype: tf.DType) -> List[Tuple[tf.IndexedSlices, tf.Variable]]:
+    return [(_joined([rows], dtype), variable) for rows, variable in sparse]
+
+
+def _unpacked(pack: tf.Tensor, variables: Sequence[tf.Variable]) -> List[tf.Tensor]:
+    shapes = [variable.shape for variable in variables]
+    parts = tf.split(pack, [shape.num_elements() for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+
+
+def _buckets(pairs: Sequence[Tuple[tf.Tensor, tf.Variable]],
+             dtype: tf.DType) -> List[List[Tuple[tf.Tensor, tf.Variable]]]:
+    """Dense gradients, cast, with their variables in buckets, those of the last variables first.
+
+    A model makes its variables on the way from input to output, which the backward pass takes
+    back. Gradients of one operation, such as those of a layer, come together and share a bucket.
+    """
+    buckets, num_bytes, operation = [], BUCKET_BYTES, None
+    for gradient, variable in reversed(pairs):
+        if num_bytes >= BUCKET_BYTES and gradient.op is not operation:
+            buckets.append([])
+            num_bytes = 0
+        buckets[-1].append((tf.cast(gradient, dtype), variable))
+        num_bytes += variable.shape.num_elements() * dtype.size
+        operation = gradient.op
+    # Forwards, a head's small bias ends its bucket: a pack with aligned parts is split uncopied.
+    return [bucket[::-1] for bucket in buckets]
+
+
+def _in_turn(buckets):
+    """The buckets, each waiting for the gradients of the one before: one order on all replicas."""
+    earlier = []
+    for bucket in buckets:
+        gradient, variable = bucket[0]
+        with tf.control_dependencies(earlier):
+            bucket[0] = tf.identity(gradient), variable
+        earlier = [gradient for gradient, _ in bucket]
+    return buckets
+
+
+def _joined(parts: Sequence[tf.IndexedSlices], dtype: tf.DType) -> tf.IndexedSlices:
+    """The rows of all parts, with values cast, on the current device."""
+    return tf.IndexedSlices(tf.cast(tf.concat([part.values for part in parts], 0), dtype),
+                            tf.concat([part.indices for part in parts], 0))

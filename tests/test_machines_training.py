@@ -1,0 +1,156 @@
+"""Trainings on several workers end as on one, whatever happens on the way. Real processes."""
+
+import json
+import os
+import re
+import signal
+
+import numpy as np
+import pytest
+
+import workers
+from commands import run_here
+from conftest import assert_same_training, checkpoint_values, write_cola
+from engine.machines import PEER_LOST_STATUS
+from pretraining_files import LENGTH, PREDICTIONS, write_frozen
+from reproducible_model import write_model
+from rewriting import create_data
+from test_golden_losses import RUNTIME, SHARED, STEPS, losses_of, on_cola, read_golden
+from test_rewriting_data import made_up_texts
+
+
+@pytest.fixture(scope="module")
+def job(tiny_model, tmp_path_factory):
+    """The flags of 24 steps with dropout, each of which is saved."""
+    folder = tmp_path_factory.mktemp("job")
+    config = tiny_model.config(num_hidden_layers=1, hidden_dropout_prob=0.1)
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    return dict(
+        tiny_model._asdict(), bert_config_file=folder / "bert_config.json", task_name="cola",
+        data_dir=write_cola(folder / "cola", train=48), max_seq_length=16, train_batch_size=2,
+        num_train_epochs=4, learning_rate=1e-3, save_checkpoints_steps=1, do_train=True,
+        heartbeat_timeout=20)
+
+
+def start_from(directory, job):
+    """Starts two workers with two replicas each, and waits until they have saved 3 more steps."""
+    started = workers.start_command(
+        directory, lambda index: dict(job, num_cpu_replicas=2, output_dir=directory / "out"))
+    step = step_of(directory / "out") + 3
+    while step_of(directory / "out") < step:
+        assert all(worker.is_running() for worker in started), [each.said() for each in started]
+    return started
+
+
+def step_of(output_dir) -> int:
+    """The newest checkpoint's, by its name: another process may be removing its files."""
+    try:
+        with open(os.path.join(str(output_dir), "checkpoint")) as file:
+            return int(re.match(r'model_checkpoint_path: "model\.ckpt-(\d+)"', file.read()).group(1))
+    except FileNotFoundError:
+        return 0
+
+
+def test_a_run_that_was_ended_lost_a_worker_and_changed_their_number_ends_as_on_one(job, tmp_path):
+    """2 workers x 2 replicas, told to end; the same, with a killed chief; then 1 x 4."""
+    run_here(dict(job, num_cpu_replicas=4, output_dir=tmp_path / "alone"))
+
+    chief, other = start_from(tmp_path, job)
+    other.kill(signal.SIGTERM)
+    for ended in (chief.end(), other.end()):
+        assert ended.status == 128 + signal.SIGTERM, ended
+        assert f"has a checkpoint at step {step_of(tmp_path / 'out')} of 24" in ended.said
+
+    chief, other = start_from(tmp_path, job)
+    chief.kill()
+    ended = other.end()
+    assert ended.status == PEER_LOST_STATUS, ended
+    assert "worker 0 (" in ended.said and "is lost" in ended.said
+
+    assert step_of(tmp_path / "out") < 24
+    run_here(dict(job, num_cpu_replicas=4, output_dir=tmp_path / "out"))
+    assert_same_training(checkpoint_values(str(tmp_path / "alone")),
+                         checkpoint_values(str(tmp_path / "out")))
+
+
+@pytest.mark.parametrize("name, changed_by", [
+    ("devices", lambda folder: {"num_cpu_replicas": 2}),
+    ("training data", lambda folder: {"data_dir": write_cola(folder / "other", train=40)}),
+    ("--learning_rate", lambda folder: {"learning_rate": 1e-4})])
+def test_every_worker_says_what_is_different(name, changed_by, job, tmp_path):
+    others = {"num_cpu_replicas": 1, "store_dir": tmp_path / "store"}
+    changed = changed_by(tmp_path)
+    for worker in workers.start_command(tmp_path, lambda index: {
+            **job, **others, **(changed if index else {}), "output_dir": tmp_path / "out"}):
+        ended = worker.end()
+        assert ended.status == 2 and f"the workers differ in {name}: worker 0 (" in ended.said
+    assert not step_of(tmp_path / "out")
+
+
+def train(folder, module, output_dir, **flags):
+    """Trains on two workers with a replica each."""
+    flags.update(SHARED, num_cpu_replicas=1, output_dir=folder / output_dir)
+    log = folder / f"{output_dir}_workers"
+    log.mkdir()
+    ended = [worker.end() for worker in
+             workers.start_command(log, lambda index: flags, module=module)]
+    assert [each.status for each in ended] == [0, 0], ended
+
+
+@pytest.fixture(scope="module")
+def golden_runs(tmp_path_factory):
+    """The folder of the runs of test_golden_losses.py, each on two workers."""
+    folder = tmp_path_factory.mktemp("golden")
+    model = write_model(folder / "model")
+    cola = on_cola(folder)
+    write_cola(folder / "cola", train=80, dev=7, test=5)  # the same examples, and other sets
+    train(folder, "run_classifier", "classifier", **model._asdict(), **cola, do_eval=True,
+          do_predict=True)
+    train(folder, "pretraining.run", "pretrained", bert_config_file=model.bert_config_file,
+          input_file=write_frozen(folder / "examples.tfrecord", 80),
+          init_checkpoint=model.init_checkpoint, max_seq_length=LENGTH,
+          max_predictions_per_seq=PREDICTIONS, num_train_steps=STEPS, num_warmup_steps=2)
+    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(60)))
+    run_here(dict(input_file=folder / "texts.txt", output_dir=folder / "slots", num_negatives=1),
+             create_data)
+    train(folder, "rewriting.run", "scorer", **model._asdict(), data_dir=folder / "slots",
+          max_seq_length=32, num_train_epochs=1)
+    train(folder, "distillation.run", "general", stage="general", teacher=folder / "model",
+          student="1,8,2,12", input_file=folder / "examples.tfrecord", num_train_epochs=2,
+          max_seq_length=LENGTH)
+    train(folder, "distillation.run", "intermediate", **cola, stage="intermediate",
+          student=folder / "general", teacher=folder / "classifier")
+    train(folder, "distillation.run", "prediction", **cola, stage="prediction",
+          student=folder / "intermediate", teacher=folder / "classifier", do_eval=True,
+          eval_every_steps=10)
+    return folder
+
+
+RUNS = {"classifier": "run_classifier", "pretrained": "pretraining.run",
+        "scorer": "rewriting.run --objective=pairwise",
+        **{stage: f"distillation.run --stage={stage}"
+           for stage in ("general", "intermediate", "prediction")}}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_each_capability_has_the_losses_of_two_replicas_of_one_process(name, golden_runs):
+    np.testing.assert_allclose(losses_of(golden_runs / name), read_golden()[RUNTIME][RUNS[name]],
+                               rtol=1e-4)
+
+
+def test_evaluation_and_prediction_count_each_example_once(golden_runs):
+    """They run on the chief: the same command in one process says the same."""
+    directory = golden_runs / "classifier"
+    names = ("eval_results.txt", "test_results.tsv", "predict.txt")
+    found = {name: (directory / name).read_text() for name in names}
+    assert len(found["test_results.tsv"].splitlines()) == 5
+    run_here(dict(SHARED, do_train=False, do_eval=True, do_predict=True, num_cpu_replicas=1,
+                  output_dir=directory, data_dir=golden_runs / "cola", task_name="cola",
+                  max_seq_length=LENGTH, vocab_file=golden_runs / "model" / "vocab.txt",
+                  bert_config_file=golden_runs / "model" / "bert_config.json"))
+    assert found == {name: (directory / name).read_text() for name in names}
+
+
+def test_evaluations_on_the_way_are_made_by_the_chief(golden_runs):
+    with open(str(golden_runs / "prediction" / "evaluations.json")) as file:
+        assert [entry["step"] for entry in json.load(file)["evaluations"]] == [10, 20]
