@@ -1,0 +1,84 @@
+"""SLURM's variables, as srun sets them: hosts, processes and ports worked out by hand."""
+
+import pytest
+
+from engine import slurm
+from engine.errors import UserError
+
+# srun --nodes=2 --ntasks-per-node=1, in job 1000: its ports start at 16384 + 1000 % 256 * 64.
+STEP = {"SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1",
+        "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "1000",
+        "SLURM_STEP_ID": "0"}
+
+
+@pytest.mark.parametrize("text, hosts", [
+    ("n1", ["n1"]), ("a,b.example.org", ["a", "b.example.org"]),
+    ("n[01-03,07],x5", ["n01", "n02", "n03", "n07", "x5"]),
+    ("n[9-11]", ["n9", "n10", "n11"]), ("n[099-100]", ["n099", "n100"]), ("n[5]", ["n5"]),
+    ("r[1-2]n[1-2]-ib", ["r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib"]),
+    ("tux[1,3],gpu-a[08-09]", ["tux1", "tux3", "gpu-a08", "gpu-a09"])])
+def test_lists_of_hosts_are_expanded(text, hosts):
+    assert slurm.expand_hosts(text) == hosts
+
+
+@pytest.mark.parametrize("text", ["", ",", "a,,b", "n[1-", "n1]", "n[]", "n[a-b]", "n[1-2", "a b",
+                                  "n" * 5000 + "["])
+def test_what_is_no_list_of_hosts_is_refused(text):
+    with pytest.raises(ValueError, match="not a list of hosts"):
+        slurm.expand_hosts(text)
+
+
+@pytest.mark.parametrize("text, counts", [
+    ("1", [1]), ("2(x3),1", [2, 2, 2, 1]), ("4,2(x2)", [4, 2, 2])])
+def test_numbers_of_processes_are_expanded(text, counts):
+    assert slurm.expand_counts(text) == counts
+
+
+def test_a_process_for_each_machine_has_the_same_port_on_each():
+    assert slurm.current_step(STEP) == slurm.Step(["n1:31232", "n2:31232"], 1, 0, 1, True)
+
+
+def test_several_processes_on_a_machine_have_ports_in_a_row():
+    step = slurm.current_step({
+        **STEP, "SLURM_STEP_NODELIST": "a,b", "SLURM_STEP_TASKS_PER_NODE": "2,1",
+        "SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": "1", "SLURM_LOCALID": "1",
+        "SLURM_GPUS_PER_TASK": "1"})
+    assert step == slurm.Step(["a:31232", "a:31233", "b:31232"], 1, 1, 2, False)
+
+
+def test_processes_are_divided_evenly_where_their_numbers_are_not_given():
+    step = slurm.current_step({"SLURM_STEP_NODELIST": "n[1-2]", "SLURM_NTASKS": "4",
+                               "SLURM_PROCID": "2", "SLURM_JOB_ID": "0"})
+    assert step.addresses == ["n1:16384", "n1:16385", "n2:16384", "n2:16385"]
+    assert (step.local_index, step.local_processes) == (0, 2)
+
+
+def test_steps_of_a_job_and_jobs_in_a_row_have_other_ports():
+    first = [slurm.current_step({**STEP, **changes}).addresses[0] for changes in (
+        {}, {"SLURM_STEP_ID": "1"}, {"SLURM_JOB_ID": "1001"})]
+    assert first == ["n1:31232", "n1:16832", "n1:31296"]
+
+
+@pytest.mark.parametrize("environment", [
+    {},
+    # The batch script's own process, and one in a shell of salloc.
+    {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_NODELIST": "n[1-8]"},
+    {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "8"},
+    # An interactive step: one process, in a job of eight.
+    {**STEP, "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "8"}])
+def test_a_process_that_is_alone_has_no_step(environment):
+    assert slurm.current_step(environment) is None
+
+
+@pytest.mark.parametrize("changes, said", [
+    ({"SLURM_STEP_NODELIST": "n[1-"}, "not a list of hosts"),
+    ({"SLURM_STEP_TASKS_PER_NODE": "two"}, "not a list of numbers"),
+    ({"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, r"on 2 machines there are [2, 2]"),
+    ({"SLURM_PROCID": "2"}, "out of range"), ({"SLURM_PROCID": "x"}, "invalid literal"),
+    # srun --distribution=cyclic: 0 and 2 on the first machine, 1 and 3 on the second.
+    ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_LOCALID": "0"},
+     "srun --distribution=block")])
+def test_variables_that_do_not_fit_together_are_refused(changes, said):
+    with pytest.raises(UserError) as caught:
+        slurm.current_step({**STEP, **changes})
+    assert said in str(caught.value) and "set TF_CONFIG instead" in str(caught.value)
