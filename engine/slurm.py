@@ -9,6 +9,8 @@ from typing import List, Mapping, NamedTuple, Optional
 
 from engine.errors import UserError
 
+NODES = "SLURM_STEP_NODELIST"
+
 # Above those of usual services, and below those that Linux gives away by itself (from 32768).
 _FIRST_PORT, _JOBS, _PORTS_OF_A_JOB = 16384, 256, 64
 
@@ -35,7 +37,7 @@ def current_step(environment: Mapping[str, str]) -> Optional[Step]:
     Raises:
         UserError: the variables do not say which processes there are.
     """
-    nodes, index = environment.get("SLURM_STEP_NODELIST"), environment.get("SLURM_PROCID")
+    nodes, index = environment.get(NODES), environment.get("SLURM_PROCID")
     # The first counts the step's processes. The second does so where the first is missing; in an
     # interactive step it counts those that the job may have.
     count = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "1")
@@ -45,8 +47,8 @@ def current_step(environment: Mapping[str, str]) -> Optional[Step]:
         return _step(environment, expand_hosts(nodes), int(index), int(count))
     except (ValueError, IndexError) as error:
         raise UserError(
-            f"SLURM's variables do not fit together: SLURM_STEP_NODELIST={nodes}, SLURM_PROCID="
-            f"{index}, {count} processes ({error}); set TF_CONFIG instead") from error
+            f"SLURM's variables do not fit together: {NODES}={nodes}, SLURM_PROCID={index}, {count} "
+            f"processes ({error}); set TF_CONFIG instead") from error
 
 
 def expand_hosts(text: str) -> List[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine import slurm
+from engine import machines, slurm
 from engine.errors import UserError
 
 # srun --nodes=2 --ntasks-per-node=1, in job 1000: its ports start at 16384 + 1000 % 256 * 64.
@@ -82,3 +82,23 @@ def test_variables_that_do_not_fit_together_are_refused(changes, said):
     with pytest.raises(UserError) as caught:
         slurm.current_step({**STEP, **changes})
     assert said in str(caught.value) and "set TF_CONFIG instead" in str(caught.value)
+
+
+def test_a_run_without_tf_config_has_the_processes_of_its_step_and_their_cards():
+    environment = {**STEP, "SLURM_STEP_NODELIST": "a", "SLURM_STEP_TASKS_PER_NODE": "2",
+                   "SLURM_LOCALID": "1", "CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+    assert machines.from_environment(environment) == machines.Cluster(("a:31232", "a:31233"), 1)
+    assert environment["CUDA_VISIBLE_DEVICES"] == "6,7"
+    assert machines.from_environment(environment) == machines.ALONE
+
+
+def test_cards_that_srun_has_shared_out_are_kept():
+    environment = {**STEP, "SLURM_STEP_NODELIST": "a", "SLURM_STEP_TASKS_PER_NODE": "2",
+                   "SLURM_LOCALID": "1", "SLURM_GPUS_PER_TASK": "2", "CUDA_VISIBLE_DEVICES": "0,1"}
+    machines.from_environment(environment)
+    assert environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+
+
+def test_tf_config_says_more_than_slurm():
+    environment = {**STEP, "TF_CONFIG": "{}"}
+    assert machines.from_environment(environment) == machines.ALONE
