@@ -86,6 +86,11 @@ exec ip netns exec $name env -i sh -c "$2"
             _run("tc", "-n", namespace, "qdisc", "replace", "dev", link, "root", "tbf", "rate",
                  rate, "burst", "32kbit", "latency", "400ms")
 
+    def speed_up(self, host: Host) -> None:
+        """The host's link is as fast as it was."""
+        for namespace, link in ((host.namespace, "eth0"), (self._switch, host.port)):
+            _run("tc", "-n", namespace, "qdisc", "delete", "dev", link, "root")
+
     def lose(self, host: Host) -> None:
         """The host's power fails: its processes end without a word on the network."""
         self.cut(host)

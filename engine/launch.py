@@ -41,7 +41,7 @@ _SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10")
 # What a worker over ssh has of this environment: the names that begin like this.
 _CARRIED = ("CUDA_", "GRPC_", "LD_LIBRARY_PATH", "NCCL_", "OMP_", "PATH", "PYTHON", "TF_", "XLA_")
 _POLL_SECONDS = 0.1
-_LAST_WORDS_SECONDS = 3.0  # for the others to notice, too, and to say so
+_LAST_WORDS_SECONDS = 6.0  # for the others to notice, too, and to say so
 _FAILED_SECONDS = 5.0  # between SIGTERM and SIGKILL, where there is nothing left to save
 _HOST_SECONDS = 300.0  # for a machine or its network to come back before a restart
 

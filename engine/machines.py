@@ -59,6 +59,7 @@ def from_environment(environment: MutableMapping[str, str] = os.environ) -> Clus
     text = environment.pop(_VARIABLE, None)
     if text is None:
         return _of_slurm(environment)
+    environment.pop(slurm.NODES, None)
     try:
         return _parsed(json.loads(text or "{}"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -81,7 +82,7 @@ def _of_slurm(environment: MutableMapping[str, str]) -> Cluster:
         return ALONE
     if step.shares_cards:
         card_shares.take(environment, step.local_index, step.local_processes)
-    environment.pop(slurm.NODES)  # as TF_CONFIG: it is read, and the cards are shared out, once
+    environment.pop(slurm.NODES)  # as TF_CONFIG: the cards are shared out once
     return Cluster(tuple(step.addresses), step.index)
 
 

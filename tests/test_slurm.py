@@ -1,7 +1,12 @@
 """SLURM's variables, as srun sets them: hosts, processes and ports worked out by hand."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
+from conftest import ROOT
 from engine import machines, slurm
 from engine.errors import UserError
 
@@ -101,4 +106,64 @@ def test_cards_that_srun_has_shared_out_are_kept():
 
 def test_tf_config_says_more_than_slurm():
     environment = {**STEP, "TF_CONFIG": "{}"}
-    assert machines.from_environment(environment) == machines.ALONE
+    for _ in range(2):
+        assert machines.from_environment(environment) == machines.ALONE
+
+
+def run_script(directory, program, **environment):
+    """`scripts/slurm.sh` with an srun that starts two processes on this machine.
+
+    As SLURM's, it ends with the highest status.
+    """
+    (directory / "srun").write_text("""#!/bin/bash
+echo "$*" >> srun.log
+while [[ $1 == --* ]]; do shift; done
+for number in 0 1; do
+  SLURM_STEP_NODELIST=localhost SLURM_STEP_NUM_TASKS=2 SLURM_STEP_TASKS_PER_NODE=2 \\
+    SLURM_PROCID=$number SLURM_LOCALID=$number SLURM_JOB_ID=7 SLURM_STEP_ID=0 "$@" &
+  started[number]=$!
+done
+for number in 0 1; do
+  wait "${started[number]}"
+  ended=$?
+  status=$((ended > status ? ended : status))
+done
+exit "$status"
+""")
+    (directory / "srun").chmod(0o755)
+    (directory / "worker.py").write_text(f"""
+import os, sys
+from engine import machines
+cluster = machines.from_environment()
+name = f"{{cluster.index}}.starts"
+starts = os.path.getsize(name) if os.path.exists(name) else 0
+open(name, "a").write("x")
+{program}""")
+    return subprocess.run(
+        ["bash", os.path.join(ROOT, "scripts", "slurm.sh"), "worker.py", "--flag=a b"],
+        cwd=str(directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+        env={**os.environ, "PATH": f"{directory}{os.pathsep}{os.environ['PATH']}",
+             "PYTHONPATH": ROOT, "PYTHON": sys.executable, **environment})
+
+
+def test_the_script_starts_the_processes_of_a_step(tmp_path):
+    result = run_script(
+        tmp_path, "sys.stdout.write(f'{cluster.addresses} {cluster.index} {sys.argv[1:]}\\n')")
+    assert result.returncode == 0, result.stderr
+    # 16384 + 7 * 64, by hand
+    assert sorted(result.stdout.splitlines()) == [
+        f"('localhost:16832', 'localhost:16833') {index} ['--flag=a b']" for index in (0, 1)]
+
+
+@pytest.mark.parametrize("statuses, ended, starts", [
+    ((193, 137), 0, 2), ((2, 2), 2, 1), ((1, 0), 1, 1), ((143, 143), 143, 1)])
+def test_the_script_starts_all_again_after_a_loss_alone(statuses, ended, starts, tmp_path):
+    result = run_script(tmp_path, f"sys.exit(0 if starts else {statuses}[cluster.index])")
+    assert result.returncode == ended, result.stderr
+    assert [(tmp_path / f"{index}.starts").read_text() for index in (0, 1)] == ["x" * starts] * 2
+
+
+def test_the_script_gives_up_after_some_restarts(tmp_path):
+    result = run_script(tmp_path, "sys.exit(193)", RESTARTS="1")
+    assert (result.returncode, (tmp_path / "0.starts").read_text()) == (193, "xx")
+    assert result.stderr == ("status 193: starting again from the last checkpoint, restart 1 of 1\n")
