@@ -287,9 +287,6 @@ def main(words: Sequence[str], values: flags.FlagValues) -> None:
     if not words:
         raise UserError("there is no command: it stands after --, as in python -m engine.launch "
                         "--hosts=a,b -- run_classifier.py --do_train")
-    if "TF_CONFIG" in os.environ:
-        raise UserError("TF_CONFIG is set: a cluster manager starts the workers of this run. Let "
-                        "it start the command itself, or unset TF_CONFIG")
     places = _places(values.hosts, values.processes_per_host)
     port = values.port
     if port is None and not all(place.is_here for place in places):
@@ -320,6 +317,9 @@ def define_flags() -> flags.FlagValues:
 
 
 if __name__ == "__main__":
+    if "TF_CONFIG" in os.environ:
+        command.exit_with("TF_CONFIG is set: who has set it starts the workers, and is to start the "
+                          "command itself; or unset TF_CONFIG")
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     command.run(functools.partial(main, sys.argv[split + 1:]), define_flags(), usage=USAGE,
                 argv=sys.argv[:split])

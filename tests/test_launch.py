@@ -246,3 +246,11 @@ def test_bad_flags_end_in_one_line(flags, words, said):
         cwd=ROOT, stderr=subprocess.PIPE, universal_newlines=True)
     assert result.returncode == 2
     assert said in result.stderr and result.stderr.count("\n") == 1, result.stderr
+
+
+def test_where_a_cluster_manager_starts_the_workers_the_launcher_does_not():
+    result = subprocess.run(
+        [sys.executable, "-m", "engine.launch", "--", "x.py"], cwd=ROOT, stderr=subprocess.PIPE,
+        env={**os.environ, "TF_CONFIG": "{}"}, universal_newlines=True)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.startswith("error: TF_CONFIG is set")
