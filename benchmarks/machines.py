@@ -15,6 +15,8 @@ import tempfile
 import time
 from typing import Callable, Dict, List, NamedTuple, Sequence
 
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
 import numpy as np
 
 from benchmarks import hosts, report, scaling, toy_task

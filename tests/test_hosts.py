@@ -8,13 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 
 from benchmarks import hosts
-from conftest import ROOT
+from commands import arguments, run_here
+from conftest import ROOT, assert_same_training, checkpoint_values, write_cola
+from test_interruption import step_of
 
 WHY_NOT = hosts.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "hosts can be made")
@@ -99,3 +100,47 @@ def test_a_slow_link_and_a_short_cut_are_borne(network, workers):
     network.mend(network.hosts[0])
     time.sleep(2 * HEARTBEAT_SECONDS)
     assert [worker.poll() for worker in workers] == [None, None]
+
+
+@pytest.mark.parametrize("network", [2], indirect=True)
+def test_a_training_whose_link_is_cut_is_started_again_and_ends_like_one_process(
+        network, tiny_model, tmp_path):
+    config = {**tiny_model.config().to_dict(), "hidden_dropout_prob": 0.1}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    flags = dict(tiny_model._asdict(), bert_config_file=tmp_path / "config.json", do_train=True,
+                 task_name="cola", data_dir=write_cola(tmp_path / "cola", train=40),
+                 max_seq_length=16, train_batch_size=2, num_train_epochs=12, learning_rate=1e-3,
+                 save_checkpoints_steps=5, heartbeat_timeout=HEARTBEAT_SECONDS)
+    run_here({**flags, "output_dir": tmp_path / "whole", "num_cpu_replicas": 2})
+
+    launcher = launch(network, {**flags, "output_dir": tmp_path / "out", "num_cpu_replicas": 1},
+                      tmp_path)
+    try:
+        while step_of(tmp_path / "out") < 20:
+            assert launcher.poll() is None, launcher.communicate()
+            time.sleep(0.01)
+        network.cut(network.hosts[1])
+        lines = []
+        while not lines or "WARNING: [10.77.0." not in lines[-1]:
+            lines.append(launcher.stderr.readline())
+            assert lines[-1], lines
+        network.mend(network.hosts[1])
+        _, errors = launcher.communicate(timeout=300)
+    finally:
+        launcher.terminate()
+    assert launcher.returncode == 0, errors
+    assert "error: worker 1 (10.77.0.2:29400) is lost" in "".join(lines)
+    assert "restart 1 of 3" in errors and "Resuming from" in errors
+    assert_same_training(checkpoint_values(str(tmp_path / "whole")),
+                         checkpoint_values(str(tmp_path / "out")))
+
+
+def launch(network, flags, directory):
+    """The launcher on the first host, with workers on all of them."""
+    path = network.install_ssh(directory / "bin")
+    return subprocess.Popen(
+        [*network.hosts[0].enter, sys.executable, "-m", "engine.launch",
+         f"--hosts={','.join(host.address for host in network.hosts)}", "--", "run_classifier.py",
+         *arguments(flags)], cwd=ROOT, stderr=subprocess.PIPE, universal_newlines=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "",
+             "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"})
