@@ -270,6 +270,8 @@ def _is_here(host: str) -> bool:
 
 def _places(hosts: List[str], processes: int) -> List[Place]:
     names = [_machine(host) for host in hosts]
+    if not names or not all(names):
+        raise UserError(f"--hosts={','.join(hosts)}: names of machines, separated by commas")
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise UserError(f"--hosts names {repeated[0]} more than once; several workers on each "

@@ -231,6 +231,7 @@ def test_a_machine_that_cannot_be_reached_is_named_before_any_worker_starts(laun
 
 
 @pytest.mark.parametrize("flags, words, said", [
+    (["--hosts="], ["x.py"], "--hosts=: names"), (["--hosts=a,,b"], ["x.py"], "--hosts=a,,b: names"),
     (["--hosts=a b"], ["x.py"], "--hosts: a b: "),
     (["--hosts=no-such-host.invalid"], ["x.py"], "--hosts: no-such-host.invalid: "),
     (["--hosts=localhost,127.0.0.2"], ["x.py"], "cannot reach this machine as localhost"),
