@@ -37,7 +37,9 @@ LOST_STATUS = 128  # and more: killed by a signal, or a peer or the way to it wa
 PORT = 29400
 SSH_STATUS = 255
 _LOOPBACK = ("localhost", "127.0.0.1")
-_SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10")
+# It gives a machine up after 2 minutes: workers, which notice a loss themselves, come first.
+_SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "-o",
+        "ServerAliveCountMax=8")
 # What a worker over ssh has of this environment: the names that begin like this.
 _CARRIED = ("CUDA_", "GRPC_", "LD_LIBRARY_PATH", "NCCL_", "OMP_", "PATH", "PYTHON", "TF_", "XLA_")
 _POLL_SECONDS = 0.1
