@@ -41,7 +41,7 @@ import tensorflow.compat.v1 as tf
 
 FAULTS = ("kill", "stop", "cut", "slow", "lose")
 COUNTS = (2, 3)
-EXAMPLES, EPOCHS, BATCH = 48, 10, 2
+EXAMPLES, EPOCHS, BATCH = 48, 25, 2
 HEARTBEAT_SECONDS = 3
 SLOW_SECONDS = 5
 HANG_SECONDS = 240  # more than any run takes with one fault
@@ -185,9 +185,10 @@ def train_undisturbed(work_dir: str, count: int) -> float:
         return json.load(file)
 
 
-def run(work_dir: str, generator: random.Random) -> Dict[str, Any]:
-    """One training with one fault."""
-    fault, count = generator.choice(FAULTS), generator.choice(COUNTS)
+def run(work_dir: str, number: int, seed: int) -> Dict[str, Any]:
+    """One training with one fault; the faults and the numbers of hosts take turns."""
+    fault, count = FAULTS[number % len(FAULTS)], COUNTS[number // len(FAULTS) % len(COUNTS)]
+    generator = random.Random(f"{seed}-{number}")
     # The launcher is on the first host, and could not start anything if that were lost.
     victim, moment = generator.randrange(fault == "lose", count), generator.random()
     seconds = train_undisturbed(work_dir, count)
@@ -245,8 +246,7 @@ def main() -> None:
     for number in range(args.runs):
         path = os.path.join(work_dir, f"{args.seed}-{number}.json")
         if not os.path.exists(path):
-            result = run(work_dir, random.Random(f"{args.seed}-{number}"))
-            files.write_text(path, json.dumps(result, indent=1))
+            files.write_text(path, json.dumps(run(work_dir, number, args.seed), indent=1))
         with open(path) as file:
             results.append(json.load(file))
         print(number, {name: value for name, value in results[-1].items() if name != "log"},
