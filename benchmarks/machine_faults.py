@@ -100,7 +100,7 @@ class Training:
             self.process.kill()
             self.process.wait()
             return None
-        self._reader.join()
+        self._reader.join(HANG_SECONDS)
         return self.process.returncode
 
     def _read(self) -> None:

@@ -81,7 +81,7 @@ def row(replicas: int, alone: List[Measured], together: List[Measured]) -> Dict[
     for name, field in (("start-up", "startup_seconds"), ("step", "step_seconds")):
         one, several = ([getattr(run, field) for run in runs] for runs in (alone, together))
         cells[f"{name}, one process"] = f"{np.median(one):.2f} s"
-        cells[f"{name}, {'a process each'}"] = f"{np.median(several):.2f} s"
+        cells[f"{name}, a process each"] = f"{np.median(several):.2f} s"
         cells[f"{name}, ratio"] = report.ratios(several, one)
     return {**cells, "a host sends in a step": f"{sent / 1e6:.3f} MB",
             "the formula": f"{formula / 1e6:.3f} MB ({sent / max(formula, 1) - 1:+.1%})"}
