@@ -23,7 +23,7 @@ from benchmarks import hosts, report, scaling, toy_task
 
 SHAPE = scaling.Shape("toy", 12, 64)
 BATCH, LENGTH = 4, 32
-STEPS = 30
+STEPS = 60
 
 
 class Measured(NamedTuple):
