@@ -26,8 +26,8 @@ import sys, time
 from absl import flags
 from engine import command, machines, peers
 def main(values):
-    us = peers.join(machines.from_environment(), 60, values.heartbeat_timeout)
-    us.wait("all")
+    peers.join(machines.from_environment(), 60, values.heartbeat_timeout)
+    peers.current().wait("all")
     sys.stdout.write("met\\n"); sys.stdout.flush()
     time.sleep(100)
 values = flags.FlagValues()
