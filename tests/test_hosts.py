@@ -32,6 +32,7 @@ def main(values):
     time.sleep(100)
 values = flags.FlagValues()
 flags.DEFINE_float("heartbeat_timeout", None, "", flag_values=values)
+flags.DEFINE_bool("do_train", True, "", flag_values=values)  # what several workers do
 command.run(main, values, usage="")
 """
 HEARTBEAT_SECONDS = 4
