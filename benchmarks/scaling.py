@@ -120,12 +120,12 @@ def dense_values(shape: Shape) -> int:
     return embeddings + shape.layers * (12 * d**2 + 13 * d) + d**2 + d + 2 * d + 2
 
 
-def traffic(shape: Shape, value_bytes: int = GRADIENT_BYTES, *, length: int = LENGTH,
-            gather_rows: bool = True) -> Traffic:
+def traffic(shape: Shape, value_bytes: int = GRADIENT_BYTES, *, batch: int = BATCH,
+            length: int = LENGTH, gather_rows: bool = True) -> Traffic:
     """What a card contributes; without `gather_rows` the embeddings' gradient is a dense one."""
     dense = dense_values(shape) * value_bytes
     if gather_rows:
-        return Traffic(dense, BATCH * length * (shape.hidden * value_bytes + INDEX_BYTES))
+        return Traffic(dense, batch * length * (shape.hidden * value_bytes + INDEX_BYTES))
     return Traffic(dense + shape.vocab_size * shape.hidden * value_bytes, 0)
 
 
@@ -136,34 +136,26 @@ def ring_seconds(size: float, members: int, bandwidth: float) -> float:
 
 def all_reduce_seconds(size: float, cards: int, inside: Link,
                        network: Optional[Link] = None) -> float:
-    """Of `size` bytes on each card; beyond 8 cards, machine by machine.
+    """Of `size` bytes on each card, in one ring of all cards.
 
-    M machines: a reduce-scatter and an all-gather in each, together a ring of its cards,
-    around a ring of the machines, each with one network link for its 8 cards.
-    """
-    rings = [(min(cards, MACHINE), inside), (max(1, cards // MACHINE), network)]
-    return LAUNCH + sum(2 * (members - 1) * link.hop + ring_seconds(size, members, link.effective)
-                        for members, link in rings if members > 1)
-
-
-def gather_seconds(part: float, cards: int, inside: Link,
-                   network: Optional[Link] = None) -> float:
-    """Until each card has the parts of all others, of so many bytes.
-
-    Parts enter a machine once, 8 (M - 1) cards' of them, and reach every card in it, N - 1 cards'.
+    Over M machines the ring passes each machine's network link once, with all bytes; 2 M of its
+    2 (N - 1) steps are between machines (NCCL's tuning.cc).
     """
     machines = max(1, cards // MACHINE)
-    seconds = (cards - 1) * part / inside.effective
-    if machines > 1:
-        seconds += MACHINE * (machines - 1) * part / network.effective
-    return seconds
+    links, between = ([inside, network], 2 * machines) if machines > 1 else ([inside], 0)
+    return (LAUNCH + (2 * (cards - 1) - between) * inside.hop
+            + (between * network.hop if between else 0)
+            + ring_seconds(size, cards, min(link.effective for link in links)))
 
 
-def communication_seconds(moved: Traffic, cards: int, inside: Link,
-                          network: Optional[Link] = None) -> float:
-    """Dense gradients in one all-reduce, and rows, one after the other."""
-    return (all_reduce_seconds(moved.dense, cards, inside, network)
-            + gather_seconds(moved.rows, cards, inside, network))
+def gather_seconds(part: float, cards: int, inside: Link) -> float:
+    """Until each card of a machine has the parts of all others, of so many bytes."""
+    return (cards - 1) * part / inside.effective
+
+
+def communication_seconds(moved: Traffic, cards: int, inside: Link) -> float:
+    """In one machine: dense gradients in one all-reduce, and rows, one after the other."""
+    return all_reduce_seconds(moved.dense, cards, inside) + gather_seconds(moved.rows, cards, inside)
 
 
 def tensorflow_seconds(moved: Traffic, cards: int, link: Link, *, nccl: bool) -> float:
@@ -194,12 +186,15 @@ def seconds_alone(shape: Shape, precision: Precision, length: int) -> float:
 
 @functools.lru_cache(maxsize=None)
 def step(shape: Shape, precision: Precision, cards: int, inside: Link,
-         network: Optional[Link] = None, *, length: int = LENGTH,
-         gather_rows: bool = True) -> Step:
-    """Our step, played; without `gather_rows` as if the embeddings' gradient went in a ring."""
+         network: Optional[Link] = None, *, length: int = LENGTH) -> Step:
+    """Our step, played.
+
+    Between machines the rows of the word embeddings are added up in a ring, as a dense gradient:
+    here there are always too many of them to be gathered (`gradient_exchange.py`).
+    """
     def gather(part: float) -> float:
-        if gather_rows:
-            return gather_seconds(part, cards, inside, network)
+        if cards <= MACHINE:
+            return gather_seconds(part, cards, inside)
         whole = shape.vocab_size * shape.hidden * precision.transfer.size
         rows = traffic(shape, precision.transfer.size, length=length).rows
         return part / rows * all_reduce_seconds(whole, cards, inside, network)
@@ -208,7 +203,7 @@ def step(shape: Shape, precision: Precision, cards: int, inside: Link,
     if cards == 1:
         return Step(alone, 1.0)
     seconds = schedule.play(units(shape, 2, length, precision.transfer), schedule.Rates(
-        precision.flops, precision.memory, cards if gather_rows else 1,
+        precision.flops, precision.memory, cards if cards <= MACHINE else 1,
         lambda size: all_reduce_seconds(size, cards, inside, network), gather))
     return Step(seconds, alone / seconds)
 
@@ -357,8 +352,6 @@ def text_figures() -> dict:
         machines_8=gains(8, 8, NVLINK, NETWORKS[0]),
         gathered_mb=63 * sizes[0].rows / 1e6,
         reduced_mb=2 * 63 / 64 * BASE.vocab_size * BASE.hidden * GRADIENT_BYTES / 1e6,
-        gathered=efficiency(FLOAT32, 64, NVLINK, NETWORKS[1]),
-        reduced=efficiency(FLOAT32, 64, NVLINK, NETWORKS[1], gather_rows=False),
         full=efficiency(FLOAT32, 8, PCIE), short=efficiency(FLOAT32, 8, PCIE, length=16))
 
 

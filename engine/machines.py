@@ -1,4 +1,4 @@
-"""Which machines take part in a run, as cluster managers say it in the variable TF_CONFIG.
+"""Which machines take part in a run, as the variable TF_CONFIG says it, or those of SLURM.
 
 A run has one worker on each machine, or several: a worker is a process with some of the replicas.
 The first one is the chief, which alone writes the results.
@@ -9,6 +9,7 @@ import os
 import sys
 from typing import Any, Mapping, MutableMapping, NamedTuple, Tuple
 
+from engine import card_shares, slurm
 from engine.errors import UserError
 
 # The exit status of a worker that ends because it has lost another one, or cannot reach it: what a
@@ -49,12 +50,16 @@ def from_environment(environment: MutableMapping[str, str] = os.environ) -> Clus
     """The cluster that the environment names; ALONE if there is none, or one of one worker.
 
     Takes TF_CONFIG out of the environment: TensorFlow reads it, too, and would take over the
-    training, in a way that neither restores nor waits on every worker.
+    training, in a way that neither restores nor waits on every worker. Under SLURM, several
+    processes on a machine share its cards.
 
     Raises:
-        UserError: TF_CONFIG is not of its format.
+        UserError: TF_CONFIG is not of its format, or SLURM's variables do not fit together.
     """
     text = environment.pop(_VARIABLE, None)
+    if text is None:
+        return _of_slurm(environment)
+    environment.pop(slurm.NODES, None)
     try:
         return _parsed(json.loads(text or "{}"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -69,6 +74,16 @@ def run_on_chief(cluster: Cluster) -> None:
         sys.stderr.write(f"This runs on {cluster.name(0)} alone: only trainings are divided among "
                          f"machines. {cluster.name(cluster.index)} has nothing to do\n")
         sys.exit(0)
+
+
+def _of_slurm(environment: MutableMapping[str, str]) -> Cluster:
+    step = slurm.current_step(environment)
+    if step is None:
+        return ALONE
+    if step.shares_cards:
+        card_shares.take(environment, step.local_index, step.local_processes)
+    environment.pop(slurm.NODES)  # as TF_CONFIG: the cards are shared out once
+    return Cluster(tuple(step.addresses), step.index)
 
 
 def _parsed(config: Mapping[str, Any]) -> Cluster:

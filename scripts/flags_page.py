@@ -18,7 +18,7 @@ COMMANDS = (
     "run_classifier", "tasks.predict", "encoder.convert", "pretraining.create_data",
     "pretraining.create_vocab", "pretraining.run", "pretraining.score", "rewriting.create_data",
     "rewriting.run", "rewriting.rewrite", "rewriting.baselines", "distillation.run",
-    "distillation.compare", "augmentation.run")
+    "distillation.compare", "augmentation.run", "engine.launch")
 
 _HEADER = """# Flags
 
@@ -84,6 +84,8 @@ def _table(rows: Iterable[flags.Flag], recorded: Container[str] = ()) -> str:
 def _shown(default: Any) -> str:
     if default is None or default == []:
         return "–"
+    if isinstance(default, list):
+        return f"`{','.join(default)}`"
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 

@@ -21,7 +21,8 @@ from tasks.examples import read_examples
 PAGES = ["README.md"] + sorted(os.path.join("docs", name)
                                for name in os.listdir(os.path.join(ROOT, "docs"))
                                if name.endswith(".md"))
-OTHER_FLAGS = {"help", "logdir", "gpus"}  # absl's, TensorBoard's, Docker's
+# absl's, TensorBoard's, Docker's, SLURM's (as far as the first hyphen)
+OTHER_FLAGS = {"help", "logdir", "gpus", "shm", "ulimit", "nodes", "ntasks"}
 
 
 def text_of(page):

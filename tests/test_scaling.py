@@ -32,13 +32,12 @@ def test_eight_cards_over_pcie_communicate_as_long_as_was_worked_out_by_hand():
             + 7 * 32 * 128 * 3076 / 10e9)  # 0.009 s
 
 
-def test_two_machines_share_one_network_link_each():
-    part = 32 * 128 * 3076
-    inside = (1.75 * BASE_DENSE_BYTES + 15 * part) / 120e9 + 14 * 3.4e-6
-    between = (BASE_DENSE_BYTES + 8 * part) / 1.1e9 + 2 * 14e-6
-    assert scaling.communication_seconds(
-        scaling.traffic(scaling.BASE), 16, scaling.NVLINK, scaling.NETWORKS[0]
-    ) == pytest.approx(8.4e-6 + inside + between)
+def test_the_ring_of_two_machines_passes_each_network_link_once_with_all_bytes():
+    moved = 2 * 15 / 16 * BASE_DENSE_BYTES / 1.1e9  # 0.587 s
+    assert scaling.all_reduce_seconds(BASE_DENSE_BYTES, 16, scaling.NVLINK, scaling.NETWORKS[0]
+                                      ) == pytest.approx(moved + 8.4e-6 + 26 * 3.4e-6 + 4 * 14e-6)
+    slower_inside = scaling.all_reduce_seconds(1e9, 16, scaling.PCIE, scaling.NETWORKS[3])
+    assert slower_inside == pytest.approx(1.875 / 10 + 8.4e-6 + 26 * 5.7e-6 + 4 * 14e-6)
 
 
 def test_dense_values_are_those_of_the_encoder_without_its_word_embeddings_and_of_two_labels():

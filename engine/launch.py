@@ -1,0 +1,329 @@
+"""Starts the workers of a run on several machines, and starts all again where one is lost.
+
+  python -m engine.launch --hosts=a,b -- run_classifier.py --do_train ...
+
+Workers on this machine are started directly, others over ssh, in the same directory with the same
+interpreter. What the first worker says is passed on as it is, the others' lines behind
+"[HOST:NUMBER]". Statuses of `engine.machines` decide what follows when a worker ends.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+from signal import SIGKILL, SIGTERM, Signals
+from typing import IO, Callable, List, Mapping, NamedTuple, Optional, Sequence
+
+from absl import flags
+
+from engine import command, launched, log
+from engine.errors import UserError
+
+USAGE = """Starts a command on several machines, or in several processes on this one.
+
+  python -m engine.launch --hosts=a,b -- run_classifier.py --do_train ...
+
+What stands after -- is a script of Python's, or -m and a module, and its flags. A worker that ends
+with a status from 1 to 127 ends the run with that status. Where one is lost (128 and more), all
+are started again and go on from the last checkpoint."""
+
+LOST_STATUS = 128  # and more: killed by a signal, or a peer or the way to it was lost
+PORT = 29400
+SSH_STATUS = 255
+_LOOPBACK = ("localhost", "127.0.0.1")
+# It gives a machine up after 2 minutes: workers, which notice a loss themselves, come first.
+_SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "-o",
+        "ServerAliveCountMax=8")
+# What a worker over ssh has of this environment: the names that begin like this.
+_CARRIED = ("CUDA_", "GRPC_", "LD_LIBRARY_PATH", "NCCL_", "OMP_", "PATH", "PYTHON", "TF_", "XLA_")
+_POLL_SECONDS = 0.1
+_LAST_WORDS_SECONDS = 6.0  # for the others to notice, too, and to say so
+_FAILED_SECONDS = 5.0  # between SIGTERM and SIGKILL, where there is nothing left to save
+_HOST_SECONDS = 300.0  # for a machine or its network to come back before a restart
+
+
+class Place(NamedTuple):
+    """Where a worker runs."""
+    host: str
+    index: int  # among all workers
+    local_index: int  # among those of its machine
+    local_processes: int
+    is_here: bool
+
+    @property
+    def label(self) -> str:
+        """What stands before the worker's lines."""
+        return f"[{_machine(self.host)}:{self.index}]"
+
+
+class Worker:
+    """A worker that has been started.
+
+    Args:
+        place: where it runs.
+        arguments: starts `engine.launched`, here or over ssh.
+        environment: of that process; None for this process's own.
+    """
+
+    def __init__(self, place: Place, arguments: Sequence[str],
+                 environment: Optional[Mapping[str, str]] = None):
+        self.place = place
+        is_chief = place.index == 0
+        pipe = None if is_chief else subprocess.PIPE
+        # A session of its own: Ctrl-C reaches the launcher alone, which then ends all.
+        self._process = subprocess.Popen(
+            arguments, env=environment, stdin=subprocess.PIPE, stdout=pipe, stderr=pipe,
+            start_new_session=True)
+        self._relays = [] if is_chief else [
+            self._relay(self._process.stdout, sys.stdout),
+            self._relay(self._process.stderr, sys.stderr)]
+
+    @property
+    def status(self) -> Optional[int]:
+        """Its exit status as shells count; None while it runs."""
+        code = self._process.poll()
+        return None if code is None else launched.status_of(code)
+
+    def send(self, number: int) -> None:
+        """Sends it a signal, unless it has ended."""
+        try:
+            os.write(self._process.stdin.fileno(), bytes([number]))
+        except BrokenPipeError:
+            pass
+
+    def close(self) -> None:
+        """Passes on what it said last, and frees what it needed."""
+        self._process.kill()  # ssh, where its machine does not answer
+        self._process.wait()
+        self._process.stdin.close()
+        for relay in self._relays:
+            relay.join(_LAST_WORDS_SECONDS)
+
+    def _relay(self, source: IO[bytes], target: IO[str]) -> threading.Thread:
+        def pass_on() -> None:
+            with source:
+                for line in source:
+                    target.write(f"{self.place.label} {line.decode(errors='replace').rstrip()}\n")
+                    target.flush()
+        thread = threading.Thread(target=pass_on, daemon=True)
+        thread.start()
+        return thread
+
+
+class Launcher:
+    """Starts the workers of a run, as often as it takes."""
+
+    def __init__(self, words: Sequence[str], places: List[Place], port: Optional[int]):
+        self._words = words
+        self._places = places
+        self._port = port
+
+    def run(self, max_restarts: int) -> int:
+        """Runs all workers to their end, from the start again where one is lost.
+
+        Returns:
+            0 if all ended with it; else the status of the worker that decided.
+        """
+        for restart in range(1, max_restarts + 1):
+            status = self._run_once()
+            if status < LOST_STATUS or not self._hosts_are_back():
+                return status
+            log.info(f"All workers are started again and go on from the last checkpoint: restart "
+                     f"{restart} of {max_restarts}")
+        return self._run_once()
+
+    def check_hosts(self) -> None:
+        """Raises a UserError if a machine cannot be reached, or lacks what a worker needs."""
+        probe = _remote_line([sys.executable, "-c", "import engine.launched"])
+        for host in dict.fromkeys(place.host for place in self._places if not place.is_here):
+            answer = subprocess.run(
+                [*_SSH, host, probe], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, universal_newlines=True, start_new_session=True)
+            if answer.returncode:
+                said = (answer.stderr.strip() or "ssh gave no reason").splitlines()[-1]
+                raise UserError(
+                    f"no worker can be started on {host}: {said}; ssh must reach it without a "
+                    f"password, and find {os.getcwd()} and {sys.executable} there")
+
+    def _hosts_are_back(self) -> bool:
+        """Whether all machines can be reached, at the latest after the time that a start takes."""
+        deadline = time.monotonic() + _HOST_SECONDS
+        while True:
+            try:
+                self.check_hosts()
+                return True
+            except UserError as error:
+                if time.monotonic() > deadline:
+                    log.warn(str(error))
+                    return False
+                time.sleep(1)
+
+    def _run_once(self) -> int:
+        workers: List[Worker] = []
+        try:
+            addresses = self._addresses()
+            for place in self._places:
+                workers.append(self._start(place, addresses))
+            _wait_until(lambda: any(worker.status for worker in workers)
+                        or all(worker.status == 0 for worker in workers))
+            failed = [worker for worker in workers if worker.status]
+            if not failed:
+                return 0
+            _wait_until(lambda: _ended(workers), _LAST_WORDS_SECONDS)
+            decisive = _decisive(failed[0], workers)
+            log.warn(f"{decisive.place.label} {_described(decisive.status)}")
+            return decisive.status
+        finally:
+            _end(workers)
+
+    def _addresses(self) -> List[str]:
+        """HOST:PORT of each worker."""
+        ports = (_free_ports(len(self._places)) if self._port is None
+                 else [self._port + place.local_index for place in self._places])
+        return [f"{_machine(place.host)}:{port}" for place, port in zip(self._places, ports)]
+
+    def _start(self, place: Place, addresses: List[str]) -> Worker:
+        config = {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses},
+                                           "task": {"type": "worker", "index": place.index}})}
+        words = [sys.executable, "-m", "engine.launched", str(place.local_index),
+                 str(place.local_processes), *self._words]
+        if place.is_here:
+            return Worker(place, words, {**os.environ, **config})
+        return Worker(place, [*_SSH, place.host, _remote_line(words, **config)])
+
+
+def _decisive(first: Worker, workers: List[Worker]) -> Worker:
+    """The worker whose status says what follows: one that failed for good, else the first."""
+    failed = [worker for worker in workers if worker.status]
+    return min(failed, key=lambda worker: (worker.status >= LOST_STATUS, worker is not first))
+
+
+def _described(status: int) -> str:
+    if status == SSH_STATUS:
+        return f"ended with status {status}, as ssh does when it loses a machine"
+    if status in {LOST_STATUS + number for number in Signals}:
+        return f"was ended by {Signals(status - LOST_STATUS).name}"
+    return f"ended with status {status}"
+
+
+def _ended(workers: List[Worker]) -> bool:
+    return all(worker.status is not None for worker in workers)
+
+
+def _wait_until(is_so: Callable[[], bool], seconds: float = float("inf")) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+def _end(workers: List[Worker]) -> None:
+    """Ends those that still run: after a signal to the launcher, they may save a step first."""
+    has_failed = any(worker.status for worker in workers)
+    for number, seconds in ((SIGTERM, _FAILED_SECONDS if has_failed else launched.END_SECONDS),
+                            (SIGKILL, _FAILED_SECONDS)):
+        for worker in workers:
+            worker.send(number)
+        _wait_until(lambda: _ended(workers), seconds)
+    for worker in workers:
+        worker.close()
+
+
+def _remote_line(words: Sequence[str], **variables: str) -> str:
+    """What a shell on another machine runs: the words, in this directory and environment."""
+    carried = {name: value for name, value in os.environ.items() if name.startswith(_CARRIED)}
+    assigned = [f"{name}={value}" for name, value in {**carried, **variables}.items()]
+    return " ".join(["cd", shlex.quote(os.getcwd()), "&&", "exec", "env",
+                     *map(shlex.quote, [*assigned, *words])])
+
+
+def _free_ports(count: int) -> List[int]:
+    """Ports of this machine that nothing uses now."""
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in opened:
+            each.bind(("", 0))
+        return [each.getsockname()[1] for each in opened]
+
+
+def _machine(host: str) -> str:
+    """The name in USER@NAME."""
+    return host.rpartition("@")[2]
+
+
+def _is_here(host: str) -> bool:
+    """Whether an address of the host is this machine's: a socket can be bound to it."""
+    try:
+        address = socket.getaddrinfo(_machine(host), 0, socket.AF_INET, socket.SOCK_STREAM)[0][4]
+    except OSError as error:
+        raise UserError(f"--hosts: {host}: {error.strerror}") from error
+    with socket.socket() as probe:
+        try:
+            probe.bind(address)
+        except OSError:
+            return False
+    return True
+
+
+def _places(hosts: List[str], processes: int) -> List[Place]:
+    names = [_machine(host) for host in hosts]
+    if not names or not all(names):
+        raise UserError(f"--hosts={','.join(hosts)}: names of machines, separated by commas")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise UserError(f"--hosts names {repeated[0]} more than once; several workers on each "
+                        "machine are --processes_per_host")
+    if len(hosts) > 1 and set(names) & set(_LOOPBACK):
+        raise UserError(f"--hosts={','.join(hosts)}: the others cannot reach this machine as "
+                        "localhost; give it the name that they know")
+    return [Place(host, index * processes + local, local, processes, is_here)
+            for index, (host, is_here) in enumerate([(host, _is_here(host)) for host in hosts])
+            for local in range(processes)]
+
+
+def main(words: Sequence[str], values: flags.FlagValues) -> None:
+    """Runs the workers, and ends with their status."""
+    if not words:
+        raise UserError("there is no command: it stands after --, as in python -m engine.launch "
+                        "--hosts=a,b -- run_classifier.py --do_train")
+    places = _places(values.hosts, values.processes_per_host)
+    port = values.port
+    if port is None and not all(place.is_here for place in places):
+        port = PORT
+    launcher = Launcher(words, places, port)
+    launcher.check_hosts()
+    sys.exit(launcher.run(values.max_restarts))
+
+
+def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
+    values = flags.FlagValues()
+    flags.DEFINE_list(
+        "hosts", ["localhost"], "The machines, separated by commas, as NAME or USER@NAME; the "
+        "first one writes the results.", flag_values=values)
+    flags.DEFINE_integer(
+        "processes_per_host", 1, "Workers on each machine. Each takes its share of the visible "
+        "cards: 1 for one with all of them, their number for one with each.", lower_bound=1,
+        flag_values=values)
+    flags.DEFINE_integer(
+        "max_restarts", 3, "How often all workers are started again after one was lost.",
+        lower_bound=0, flag_values=values)
+    flags.DEFINE_integer(
+        "port", None, "The port of the first worker on each machine; the others have those that "
+        f"follow. By default {PORT}, or free ones where all workers are on this machine.",
+        lower_bound=1, upper_bound=65535, flag_values=values)
+    return values
+
+
+if __name__ == "__main__":
+    if "TF_CONFIG" in os.environ:
+        command.exit_with("TF_CONFIG is set: who has set it starts the workers, and is to start the "
+                          "command itself; or unset TF_CONFIG")
+    split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    command.run(functools.partial(main, sys.argv[split + 1:]), define_flags(), usage=USAGE,
+                argv=sys.argv[:split])

@@ -1,0 +1,113 @@
+"""The processes of a run, as SLURM says it in the environment of each process of a job's step.
+
+`srun` starts them. A process outside of a step, such as the batch script's own, is alone.
+"""
+
+import itertools
+import re
+from typing import List, Mapping, NamedTuple, Optional
+
+from engine.errors import UserError
+
+NODES = "SLURM_STEP_NODELIST"
+
+# Above those of usual services, and below those that Linux gives away by itself (from 32768).
+_FIRST_PORT, _JOBS, _PORTS_OF_A_JOB = 16384, 256, 64
+
+# With one of these, srun shares out a machine's cards among the processes.
+_BINDINGS = ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GPU_BIND")
+
+_RANGE = r"\d+(?:-\d+)?"
+_BRACKETS = rf"\[{_RANGE}(?:,{_RANGE})*\]"
+_NAME = rf"(?:[^\[\],\s]|{_BRACKETS})+"
+
+
+class Step(NamedTuple):
+    """The processes of a job's step, and which of them this is."""
+    addresses: List[str]  # HOST:PORT of each process, by number
+    index: int  # this process's number
+    local_index: int  # this process's number on its machine
+    local_processes: int  # on this machine
+    shares_cards: bool  # whether all processes of a machine see the same cards
+
+
+def current_step(environment: Mapping[str, str]) -> Optional[Step]:
+    """The step that this process belongs to; None if it is the only one, or not under SLURM.
+
+    Raises:
+        UserError: the variables do not say which processes there are.
+    """
+    nodes, index = environment.get(NODES), environment.get("SLURM_PROCID")
+    # The first counts the step's processes. The second does so where the first is missing; in an
+    # interactive step it counts those that the job may have.
+    count = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "1")
+    if not nodes or index is None or count == "1":
+        return None
+    try:
+        return _step(environment, expand_hosts(nodes), int(index), int(count))
+    except (ValueError, IndexError) as error:
+        raise UserError(
+            f"SLURM's variables do not fit together: {NODES}={nodes}, SLURM_PROCID={index}, {count} "
+            f"processes ({error}); set TF_CONFIG instead") from error
+
+
+def expand_hosts(text: str) -> List[str]:
+    """The names in SLURM's short form: 'n[01-03,07],x5' is n01, n02, n03, n07, x5.
+
+    Raises:
+        ValueError: the text is not of that form.
+    """
+    if not re.fullmatch(f"{_NAME}(?:,{_NAME})*", text):
+        raise ValueError(f"{text!r} is not a list of hosts such as n[01-03,07],x5")
+    hosts = []
+    for name in re.findall(_NAME, text):
+        parts = re.findall(rf"{_BRACKETS}|[^\[\]]+", name)
+        hosts += map("".join, itertools.product(*map(_alternatives, parts)))
+    return hosts
+
+
+def expand_counts(text: str) -> List[int]:
+    """The numbers in SLURM's short form: '2(x3),1' is 2, 2, 2, 1.
+
+    Raises:
+        ValueError: the text is not of that form.
+    """
+    counts = []
+    for part in text.split(","):
+        found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if not found:
+            raise ValueError(f"{text!r} is not a list of numbers such as 2(x3),1")
+        counts += [int(found.group(1))] * int(found.group(2) or 1)
+    return counts
+
+
+def _alternatives(part: str) -> List[str]:
+    """What a part of a name stands for: '[01-03]' is 01, 02, 03; other text is itself."""
+    if not part.startswith("["):
+        return [part]
+    numbers = []
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", part):
+        numbers += [str(number).zfill(len(first))
+                    for number in range(int(first), int(last or first) + 1)]
+    return numbers
+
+
+def _step(environment: Mapping[str, str], hosts: List[str], index: int, count: int) -> Step:
+    counts = expand_counts(environment.get("SLURM_STEP_TASKS_PER_NODE")
+                           or f"{count // len(hosts)}(x{len(hosts)})")
+    if len(counts) != len(hosts) or sum(counts) != count:
+        raise ValueError(f"on {len(hosts)} machines there are {counts}")
+    places = [(machine, local) for machine, number in enumerate(counts) for local in range(number)]
+    machine, local = places[index]
+    if environment.get("SLURM_LOCALID", str(local)) != str(local):
+        raise ValueError("they are not numbered machine by machine, as with srun "
+                         "--distribution=block")
+    port = _first_port(environment)
+    return Step([f"{hosts[other]}:{port + number}" for other, number in places], index, local,
+                counts[machine], not any(name in environment for name in _BINDINGS))
+
+
+def _first_port(environment: Mapping[str, str]) -> int:
+    """A port that other jobs and steps on the machine hardly have."""
+    job, step = (int(environment.get(name, 0)) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    return _FIRST_PORT + (job + 31 * step) % _JOBS * _PORTS_OF_A_JOB

@@ -1,0 +1,257 @@
+"""The launcher with toy workers: what they are told, what their statuses lead to, how all end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import ROOT
+
+OTHER_HOST = "198.51.100.1"  # an address for documentation, which no machine has
+
+# What every toy worker begins with. `starts` counts its own earlier ones in the directory.
+PREAMBLE = """
+import json, os, signal, sys, time
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+name = f"{index}.starts"
+starts = os.path.getsize(name) if os.path.exists(name) else 0
+open(name, "a").write("x")
+def say(*values):  # at once: workers print to one pipe
+    os.write(1, (" ".join(map(str, values)) + "\\n").encode())
+def wait_for(index):
+    while not os.path.exists(f"{index}.starts"):
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Starts the launcher with a toy worker's program, in an empty directory."""
+    started = []
+
+    def start(program, *flags, **environment):
+        (tmp_path / "worker.py").write_text(PREAMBLE + program)
+        started.append(subprocess.Popen(
+            [sys.executable, "-m", "engine.launch", *flags, "--", "worker.py", "--flag=a b"],
+            cwd=str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            universal_newlines=True, env={**os.environ, "PYTHONPATH": ROOT, **environment}))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ended(process):
+    """Its status, output and errors."""
+    output, errors = process.communicate(timeout=100)
+    return process.returncode, output, errors
+
+
+def starts(directory):
+    """How often each worker was started."""
+    return {name: os.path.getsize(os.path.join(str(directory), name))
+            for name in os.listdir(str(directory)) if name.endswith(".starts")}
+
+
+def wait_for(process, condition):
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def worker_of(process, directory):
+    """The process id that a worker has written to its file."""
+    path = directory / "pid"
+    wait_for(process, lambda: path.exists() and path.read_text())
+    return path.read_text()
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_workers_learn_who_they_are_and_all_but_the_first_are_named_before_their_lines(launch):
+    status, output, errors = ended(launch(
+        "print(os.environ['TF_CONFIG'], sys.argv[1:]); sys.stderr.write(f'said by {index}\\n')",
+        "--processes_per_host=2", "--port=5000"))
+    assert status == 0, errors
+    config = '{"cluster": {"worker": ["localhost:5000", "localhost:5001"]}, "task": {"type": ' \
+        '"worker", "index": %d}} [\'--flag=a b\']'
+    assert sorted(output.splitlines()) == ["[localhost:1] " + config % 1, config % 0]
+    assert sorted(errors.splitlines()) == ["[localhost:1] said by 1", "said by 0"]
+
+
+def test_workers_on_one_machine_have_free_ports_and_share_its_cards(launch):
+    status, output, errors = ended(launch(
+        "say(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['TF_CONFIG'])",
+        "--processes_per_host=2", CUDA_VISIBLE_DEVICES="2,3"))
+    assert status == 0, errors
+    cards, configs = zip(*(line.replace("[localhost:1] ", "").split(" ", 1)
+                           for line in sorted(output.splitlines())))
+    assert sorted(cards) == ["2", "3"]
+    ports = {address.rpartition(":")[2] for config in configs
+             for address in json.loads(config)["cluster"]["worker"]}
+    assert len(ports) == 2 and "29400" not in ports
+
+
+@pytest.mark.parametrize("status", [1, 2])
+def test_a_status_that_a_restart_does_not_mend_ends_all(status, launch, tmp_path):
+    """Worker 0 notices first that worker 1 has gone, which ends a little later than it vanishes."""
+    process = launch(f"""
+if index == 0: sys.exit(193)
+wait_for(0)
+time.sleep(0.5)
+sys.exit({status})""", "--processes_per_host=2")
+    code, _, errors = ended(process)
+    assert code == status
+    assert f"WARNING: [localhost:1] ended with status {status}\n" in errors
+    assert starts(tmp_path) == {"0.starts": 1, "1.starts": 1}
+
+
+def test_after_a_lost_worker_all_are_started_again(launch, tmp_path):
+    code, _, errors = ended(launch("""
+if starts == 0 and index == 1:
+    wait_for(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+if starts == 0:
+    time.sleep(100)""", "--processes_per_host=2"))
+    assert code == 0
+    assert errors.splitlines() == [
+        "WARNING: [localhost:1] was ended by SIGKILL",
+        "All workers are started again and go on from the last checkpoint: restart 1 of 3"]
+    assert starts(tmp_path) == {"0.starts": 2, "1.starts": 2}
+
+
+def test_restarts_end_with_the_last_status(launch, tmp_path):
+    code, _, errors = ended(launch("sys.exit(193)", "--max_restarts=1"))
+    assert code == 193
+    assert starts(tmp_path) == {"0.starts": 2}
+    assert errors.count("ended with status 193") == 2 and errors.count("restart 1 of 1") == 1
+
+
+def test_a_worker_that_does_not_end_is_killed(launch, tmp_path):
+    code, _, _ = ended(launch("""
+if index == 1:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    open("pid", "w").write(str(os.getpid()))
+    time.sleep(100)
+while not os.path.exists("pid"): time.sleep(0.01)
+sys.exit(2)""", "--processes_per_host=2"))
+    assert code == 2
+    assert not is_running((tmp_path / "pid").read_text())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_all_workers_and_restarts_none(number, launch, tmp_path):
+    process = launch("""
+signal.signal(signal.SIGTERM, lambda *_: (say("saved"), sys.exit(143)))
+open(f"{index}.ready", "w").close()
+time.sleep(100)""", "--processes_per_host=2")
+    wait_for(process, lambda: all((tmp_path / f"{index}.ready").exists() for index in (0, 1)))
+    process.send_signal(number)
+    code, output, errors = ended(process)
+    assert code == 128 + number
+    assert sorted(output.splitlines()) == ["[localhost:1] saved", "saved"]
+    assert errors == f"interrupted by {number.name}\n"
+    assert starts(tmp_path) == {"0.starts": 1, "1.starts": 1}
+
+
+def test_workers_end_when_the_launcher_is_killed(launch, tmp_path):
+    process = launch("""
+open("pid", "w").write(str(os.getpid()))
+time.sleep(100)""")
+    worker = worker_of(process, tmp_path)
+    process.kill()
+    while is_running(worker):
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def ssh(tmp_path, monkeypatch):
+    """A program of this name that runs what it is given in a bare environment, on this machine."""
+    def install(reaches=OTHER_HOST):
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / "ssh").write_text(f"""#!/bin/sh
+while [ "$1" = -T -o "$1" = -o ]; do [ "$1" = -o ] && shift; shift; done
+echo "$1" >> {tmp_path}/reached
+if [ "$1" != {reaches} ]; then echo "ssh: connect to host $1: No route to host" >&2; exit 255; fi
+exec env -i sh -c "$2"
+""")
+        (folder / "ssh").chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    return install
+
+
+def test_workers_on_other_machines_have_the_directory_and_the_variables_that_they_need(
+        launch, ssh, tmp_path):
+    ssh()
+    status, output, errors = ended(launch("""
+if index: say(json.dumps(sorted(os.environ)), os.getcwd(), sys.argv[1:],
+              json.loads(os.environ["TF_CONFIG"])["cluster"], os.environ["NCCL_DEBUG"])""",
+        f"--hosts=127.0.0.2,{OTHER_HOST}", NCCL_DEBUG="IN FO", SECRET="kept here"))
+    assert status == 0, errors
+    assert output.startswith(f"[{OTHER_HOST}:1] [") and "SECRET" not in output
+    assert all(name in output for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+               if name in os.environ)
+    assert output.rstrip().endswith(
+        f"{tmp_path} ['--flag=a b'] "
+        f"{{'worker': ['127.0.0.2:29400', '{OTHER_HOST}:29400']}} IN FO")
+
+
+def test_a_worker_on_another_machine_ends_with_the_launcher(launch, ssh, tmp_path):
+    ssh(f"me@{OTHER_HOST}")
+    process = launch("""
+if index == 0: sys.exit(0)
+open("pid", "w").write(str(os.getpid()))
+time.sleep(100)""", f"--hosts=127.0.0.2,me@{OTHER_HOST}")
+    worker = worker_of(process, tmp_path)
+    process.terminate()
+    assert ended(process)[0] == 143
+    assert not is_running(worker)
+
+
+def test_a_machine_that_cannot_be_reached_is_named_before_any_worker_starts(launch, ssh, tmp_path):
+    ssh()
+    status, _, errors = ended(launch("", f"--hosts=127.0.0.2,{OTHER_HOST},198.51.100.2"))
+    assert status == 2
+    assert errors.startswith("error: no worker can be started on 198.51.100.2: ssh: connect to host "
+                             "198.51.100.2: No route to host; ") and errors.count("\n") == 1
+    assert starts(tmp_path) == {}
+
+
+@pytest.mark.parametrize("flags, words, said", [
+    (["--hosts="], ["x.py"], "--hosts=: names"), (["--hosts=a,,b"], ["x.py"], "--hosts=a,,b: names"),
+    (["--hosts=a b"], ["x.py"], "--hosts: a b: "),
+    (["--hosts=no-such-host.invalid"], ["x.py"], "--hosts: no-such-host.invalid: "),
+    (["--hosts=localhost,127.0.0.2"], ["x.py"], "cannot reach this machine as localhost"),
+    (["--hosts=127.0.0.2,127.0.0.2"], ["x.py"], "127.0.0.2 more than once"),
+    (["--processes_per_host=0"], ["x.py"], "--processes_per_host=0"),
+    (["--port=70000"], ["x.py"], "--port=70000"), (["--max_restarts=-1"], ["x.py"], "--max_res"),
+    (["--host=a"], ["x.py"], "Unknown command line flag 'host'"),
+    (["run_classifier.py"], [], "Unexpected argument 'run_classifier.py'"),
+    ([], [], "there is no command")])
+def test_bad_flags_end_in_one_line(flags, words, said):
+    result = subprocess.run(
+        [sys.executable, "-m", "engine.launch", *flags, *(["--", *words] if words else [])],
+        cwd=ROOT, stderr=subprocess.PIPE, universal_newlines=True)
+    assert result.returncode == 2
+    assert said in result.stderr and result.stderr.count("\n") == 1, result.stderr
+
+
+def test_where_a_cluster_manager_starts_the_workers_the_launcher_does_not():
+    result = subprocess.run(
+        [sys.executable, "-m", "engine.launch", "--", "x.py"], cwd=ROOT, stderr=subprocess.PIPE,
+        env={**os.environ, "TF_CONFIG": "{}"}, universal_newlines=True)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.startswith("error: TF_CONFIG is set")
