@@ -5,15 +5,15 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 import tracemalloc
 
 import numpy as np
 import pytest
 
+import processes
 from commands import arguments, run_here
-from conftest import ROOT, sentences
+from conftest import sentences
 from augmentation import run
 from engine.resumable_file import ResumableFile
 from masked_lm import write_tiny_masked_lm
@@ -48,10 +48,8 @@ command.run(run.main, run.define_flags(), usage="", argv=sys.argv)
 
 
 def start(flags, output_dir) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments({**flags, "output_dir": output_dir})], cwd=ROOT,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, stderr=subprocess.PIPE,
-        universal_newlines=True)
+    return processes.start(["-c", PROGRAM, *arguments({**flags, "output_dir": output_dir})],
+                           env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
 
 
 def num_lines(path) -> int:
