@@ -223,7 +223,7 @@ CASES = {
     "a TPU": Case(flags_set(use_tpu=True), ("--use_tpu",)),
     "NCCL on the CPU": Case(flags_set(all_reduce="nccl"), ("--all_reduce=nccl",)),
     "an unknown way to reduce": Case(
-        flags_set(all_reduce="ring"), ("--all_reduce", "ring", "hierarchical_copy")),
+        flags_set(all_reduce="star"), ("--all_reduce", "star", "hierarchical_copy")),
     "GPUs and CPU replicas": Case(
         flags_set(num_gpus=1), ("--num_gpus=1", "--num_cpu_replicas=2")),
     "no replicas": Case(flags_set(num_cpu_replicas=0), ("--num_cpu_replicas=0",)),
