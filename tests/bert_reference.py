@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
+from conftest import plain_session
 
 VOCAB, LENGTH, BATCH = 37, 7, 3
 
@@ -43,9 +44,12 @@ def load(session, values):
 
 
 def evaluate(model_class, config, features, *, is_training=False, known_shape=True,
-             values=None, gradients=False, **options):
-    """Outputs by name, of variables that depend on their names and shapes alone."""
-    with tf.Graph().as_default(), tf.Session() as session:
+             values=None, gradients=False, rewritten=False, **options):
+    """Outputs by name, of variables that depend on their names and shapes alone.
+
+    `rewritten`: TensorFlow may rewrite the graph, as it does by default.
+    """
+    with tf.Graph().as_default(), (tf.Session() if rewritten else plain_session()) as session:
         inputs = placeholders(features, known_shape)
         model = model_class(config, is_training, **inputs, **options)
         outputs = {"pooled": model.get_pooled_output(), "sequence": model.get_sequence_output(),

@@ -3,12 +3,11 @@
 import os
 import resource
 import subprocess
-import sys
 from types import ModuleType
 from typing import Callable, Dict, List, Optional
 
+import processes
 import run_classifier
-from conftest import ROOT
 from engine import command
 
 Flags = Dict[str, object]
@@ -45,7 +44,5 @@ def start_command(*args: str, cards: str = "",
                   before: Optional[Callable[[], None]] = None,
                   **environment: str) -> subprocess.Popen:
     """Starts it and does not wait; `before` is called in the process, before the command."""
-    return subprocess.Popen(
-        [sys.executable, "run_classifier.py", *args], cwd=ROOT, preexec_fn=before,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": cards, **environment},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    return processes.start(["run_classifier.py", *args], before=before,
+                           env={**os.environ, "CUDA_VISIBLE_DEVICES": cards, **environment})

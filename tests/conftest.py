@@ -60,7 +60,7 @@ def tiny_model(tmp_path_factory) -> TinyModel:
                   max_position_embeddings=40, type_vocab_size=2, initializer_range=0.2)
     (directory / "bert_config.json").write_text(json.dumps(config))
     checkpoint = str(directory / "bert_model.ckpt")
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         tf.set_random_seed(1)
         BertModel(BertConfig.from_dict(config), False, tf.zeros([1, 4], tf.int32))
         session.run(tf.global_variables_initializer())
@@ -98,6 +98,15 @@ def write_cola(directory, *, train: int = 0, dev: int = 0, test: int = 0) -> str
         file.write("index\tsentence\n")
         file.writelines(f"{i}\t{text}\n" for i, text in enumerate(sentences(test, 3)))
     return str(directory)
+
+
+def plain_session() -> tf.Session:
+    """A session that runs a graph as it was built, as those of trainings do.
+
+    By default TensorFlow looks for a better graph at the first run of each operation, for example
+    55 times where the values of a small model are loaded.
+    """
+    return tf.Session(config=runtime.session_config())
 
 
 def cpu_devices(num_replicas: int) -> devices.Devices:

@@ -5,15 +5,15 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 import tracemalloc
 
 import numpy as np
 import pytest
 
+import processes
 from commands import arguments, run_here
-from conftest import ROOT, sentences
+from conftest import sentences
 from augmentation import run
 from engine.resumable_file import ResumableFile
 from masked_lm import write_tiny_masked_lm
@@ -34,7 +34,7 @@ def flags(model, tmp_path_factory):
     (directory / "glove.txt").write_text("cats 1 0\ndogs 0 1\ntrees 1 1\n")
     return {**model._asdict(), **SETTINGS, "N": 3, "task_name": "cola",
             "data_dir": directory / "cola", "glove_embs": directory / "glove.txt",
-            "num_cpu_replicas": 2, "predict_batch_size": 1}
+            "num_cpu_replicas": 2, "predict_batch_size": 8}
 
 
 # Chunks of some 60 words: as the command is, a test would need a large set to be killed amid it.
@@ -48,10 +48,8 @@ command.run(run.main, run.define_flags(), usage="", argv=sys.argv)
 
 
 def start(flags, output_dir) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments({**flags, "output_dir": output_dir})], cwd=ROOT,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, stderr=subprocess.PIPE,
-        universal_newlines=True)
+    return processes.start(["-c", PROGRAM, *arguments({**flags, "output_dir": output_dir})],
+                           env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
 
 
 def num_lines(path) -> int:
@@ -107,7 +105,10 @@ def test_memory_does_not_grow_with_the_file(model, flags, tmp_path, monkeypatch)
 
     monkeypatch.setattr(run, "_in_chunks", traced)
     monkeypatch.setattr(ResumableFile, "append", watched)
+    gc.collect()
+    gc.freeze()  # what other tests have left is not looked through for each chunk
     augment_here(model, tmp_path / "out", **{**flags, "num_cpu_replicas": 1})
+    gc.unfreeze()
     tracemalloc.stop()
     assert len(held) > 20
     first, last = np.array_split(held, 2)  # bytes, as Python and NumPy count them

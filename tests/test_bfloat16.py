@@ -40,14 +40,14 @@ def source(tiny_model, tmp_path_factory):
 
 
 @on_2
-@pytest.mark.parametrize("activation, recompute", [("gelu", False), ("gelu_erf", True)])
-def test_outputs_and_gradients_are_those_of_float32_but_for_rounding(activation, recompute):
-    config = tiny_config(hidden_act=activation)
+def test_outputs_and_gradients_are_those_of_float32_but_for_rounding():
+    """With layers that are recomputed; what is kept is compared by trainings."""
+    config = tiny_config(hidden_act="gelu_erf")
 
     def run(dtype):
         return evaluate(modeling.BertModel, config, random_features(), is_training=True,
                         gradients=True, dropout_seed=np.array([1, 2], np.int32),
-                        computation=modeling.Computation(dtype=dtype, recompute=recompute))
+                        computation=modeling.Computation(dtype=dtype, recompute=True))
 
     expected, actual = run(tf.float32), run(tf.bfloat16)
     assert {value.dtype for value in actual.values()} == {np.dtype(np.float32)}
@@ -99,12 +99,12 @@ def test_a_training_is_that_of_float32_but_for_rounding(
 
 
 @on_2
-def test_1x16_2x8_and_2x4x2_step_alike(tiny_model, source, tmp_path, monkeypatch):
+def test_1x16_and_2x4x2_step_alike(tiny_model, source, tmp_path, monkeypatch):
     """Sums of each replica's products are rounded, so the orders of summation differ."""
     losses, norms = recorded(monkeypatch)
     runs = [train(tiny_model, source, replicas, settings(
         tmp_path / str(index), batch, gradient_accumulation_steps=times, precision="bfloat16"))
-        for index, (replicas, batch, times) in enumerate(((1, 16, 1), (2, 8, 1), (2, 4, 2)))]
+        for index, (replicas, batch, times) in enumerate(((1, 16, 1), (2, 4, 2)))]
     initial = checkpoint_values(tiny_model.init_checkpoint)
     for index, run in enumerate(runs[1:], 1):
         part = slice(index * STEPS, (index + 1) * STEPS)

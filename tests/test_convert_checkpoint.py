@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 import tensorflow.compat.v1 as tf
 
 import modeling
+from conftest import plain_session
 from encoder import vocabulary
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from huggingface_folders import (
@@ -81,7 +82,7 @@ def tanh_gelu(x):
 
 
 def tensorflow_bert(folder, ids, mask, segments):
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         model = modeling.BertModel(
             modeling.BertConfig.from_json_file(os.path.join(folder, "bert_config.json")), False,
             tf.constant(ids), tf.constant(mask), tf.constant(segments))
@@ -159,7 +160,7 @@ def test_a_training_run_s_checkpoint_loses_optimizer_and_step_and_nothing_else(t
     (tmp_path / "bert_config.json").write_text(json.dumps(config))
     (tmp_path / "vocab.txt").write_text("\n".join(TOKENS), encoding="utf-8")
     (tmp_path / "run").mkdir()
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         modeling.BertModel(modeling.BertConfig.from_dict(config), False, tf.zeros([1, 2], tf.int32))
         for variable in tf.trainable_variables():
             for slot in ("adam_m", "adam_v"):

@@ -2,17 +2,15 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import processes
 from encoder import convert
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine.errors import UserError
-from conftest import ROOT
 from huggingface_folders import HIDDEN, VOCAB, write_bare_encoder
 
 
@@ -163,6 +161,4 @@ def test_the_command_prints_where_the_checkpoint_is(bare_encoder, tmp_path):
 
 
 def run_command(*arguments):
-    return subprocess.run([sys.executable, "-m", "encoder.convert", *arguments],
-                          cwd=ROOT, encoding="utf-8",
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return processes.run(["-m", "encoder.convert", *arguments])

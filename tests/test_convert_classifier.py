@@ -6,6 +6,7 @@ conventions and, where HF_PYTHON names an interpreter with it, against transform
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -48,24 +49,33 @@ def classifier_tensors(num_labels):
                            "classifier.bias": (num_labels,)})
 
 
-@pytest.fixture(params=sorted(KINDS))
+@pytest.fixture(scope="module", params=sorted(KINDS))
 def kind(request):
     return request.param
 
 
-@pytest.fixture
-def source(kind, tmp_path):
+@pytest.fixture(scope="module")
+def source(kind, tmp_path_factory):
     """A Hugging Face folder of a classifier."""
     return write_huggingface(
-        tmp_path / "source", classifier_tensors(len(KINDS[kind][1])), config=config_entries(kind),
+        tmp_path_factory.mktemp("kind") / "source", classifier_tensors(len(KINDS[kind][1])),
+        config=config_entries(kind),
         tokenizer_config={"do_lower_case": True, "model_max_length": 12})
+
+
+@pytest.fixture(scope="module")
+def ours(source, tmp_path_factory):
+    """The classifier as a model of ours, and its labels and scores of TEXTS."""
+    folder = tmp_path_factory.mktemp("ours")
+    assert convert_from_huggingface(source, str(folder / "model")).warnings == []
+    return folder / "model", predicted(folder / "model", folder, TEXTS)
 
 
 def predicted(model_dir, tmp_path, texts, **flags):
     """The answers of tasks.predict: labels, and scores [n, labels] ([n, 1] of a regression)."""
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     command.run(predict.main, predict.define_flags(), usage="", argv=["predict", *arguments({
-        "output_dir": model_dir, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 2,
+        "output_dir": model_dir, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 1,
         "output_file": tmp_path / "answers.tsv", **flags})])
     _, *rows = [line.split("\t") for line in (tmp_path / "answers.tsv").read_text().splitlines()]
     return [row[0] for row in rows], np.array([row[1:] or row[:1] for row in rows], float)
@@ -82,22 +92,20 @@ def expected_scores(kind, tensors):
     return KINDS[kind][2](np.array(logits))
 
 
-def test_a_hugging_face_classifier_scores_here_with_its_labels(kind, source, tmp_path):
-    assert convert_from_huggingface(source, str(tmp_path / "ours")).warnings == []
-    assert json.loads((tmp_path / "ours" / "task.json").read_text()) == {
+def test_a_hugging_face_classifier_scores_here_with_its_labels(kind, source, ours):
+    folder, (labels, scores) = ours
+    assert json.loads((folder / "task.json").read_text()) == {
         "kind": kind, "labels": [] if kind == "regression" else list(KINDS[kind][1]),
         "label_separator": "," if kind == "multi_label" else "", "takes_pairs": False,
         "do_lower_case": True, "max_seq_length": 12}
-    labels, scores = predicted(tmp_path / "ours", tmp_path, TEXTS)
     expected = expected_scores(kind, load_file(os.path.join(source, "model.safetensors")))
     np.testing.assert_allclose(scores, expected, atol=1e-4)
     if kind == "classes":
         assert labels == [KINDS[kind][1][index] for index in expected.argmax(axis=1)]
 
 
-def test_there_and_back_gives_the_same_bits_and_labels(kind, source, tmp_path):
-    convert_from_huggingface(source, str(tmp_path / "ours"))
-    assert convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back")).warnings == []
+def test_there_and_back_gives_the_same_bits_and_labels(kind, source, ours, tmp_path):
+    assert convert_from_tensorflow(str(ours[0]), str(tmp_path / "back")).warnings == []
     before, after = (load_file(os.path.join(folder, "model.safetensors"))
                      for folder in (source, str(tmp_path / "back")))
     assert sorted(before) == sorted(after)
@@ -118,13 +126,20 @@ def trained(tiny_model, tmp_path_factory):
     run_here({**tiny_model._asdict(), "task_name": "file", "data_dir": data_dir,
               "output_dir": output_dir, "do_train": True, "do_export": True,
               "do_lower_case": False, "max_seq_length": 24, "train_batch_size": 4,
-              "num_cpu_replicas": 2, "num_train_epochs": 1, "learning_rate": 1e-3})
+              "num_cpu_replicas": 1, "num_train_epochs": 1, "learning_rate": 1e-3})
     return output_dir
+
+
+@pytest.fixture(scope="module")
+def scored(trained, tmp_path_factory):
+    """Some texts, and the labels and scores that it gives them."""
+    texts = sentences(7, 5)
+    return texts, predicted(trained, tmp_path_factory.mktemp("scored"), texts)
 
 
 @pytest.mark.parametrize("place", [".", "export"])
 def test_a_training_s_directory_or_export_becomes_a_hugging_face_classifier(
-        trained, tmp_path, place):
+        trained, scored, tmp_path, place):
     conversion = convert_from_tensorflow(str(trained / place), str(tmp_path / "theirs"))
     assert conversion.warnings == [] and not conversion.do_lower_case
     config = json.loads((tmp_path / "theirs" / "config.json").read_text())
@@ -136,8 +151,7 @@ def test_a_training_s_directory_or_export_becomes_a_hugging_face_classifier(
     np.testing.assert_array_equal(tensors["classifier.weight"], held["output_weights"])
     np.testing.assert_array_equal(tensors["classifier.bias"], held["output_bias"])
     convert_from_huggingface(str(tmp_path / "theirs"), str(tmp_path / "ours"))
-    texts = sentences(7, 5)
-    labels, scores = predicted(trained, tmp_path, texts)
+    texts, (labels, scores) = scored
     again, same = predicted(tmp_path / "ours", tmp_path, texts)
     assert again == labels
     np.testing.assert_array_equal(same, scores)
@@ -151,10 +165,10 @@ def test_a_classifier_of_pairs_scores_pairs(tmp_path):
     assert scores.shape == (2, 3) and np.abs(scores[0] - scores[1]).max() > 1e-3
 
 
-def test_a_converted_classifier_can_be_exported(source, tmp_path):
-    convert_from_huggingface(source, str(tmp_path / "ours"))
+def test_a_converted_classifier_can_be_exported(ours, tmp_path):
+    folder, (_, scores) = ours
+    shutil.copytree(str(folder), str(tmp_path / "ours"))
     run_here({"output_dir": tmp_path / "ours", "do_export": True})
-    _, scores = predicted(tmp_path / "ours", tmp_path, TEXTS)
     _, exported = predicted(tmp_path / "ours" / "export", tmp_path, TEXTS)
     np.testing.assert_array_equal(exported, scores)
 
@@ -212,12 +226,13 @@ def test_labels_that_make_no_sense_are_one_clear_line(tmp_path, changes, message
 @pytest.mark.parametrize("text, message", [
     ("{", "task.json is not valid JSON"), ('{"labels": []}', "task.json is damaged: it lacks 'kind'"),
     ('{"kind": "classes"}', "task.json is damaged: it lacks 'labels'")])
-def test_a_damaged_description_is_one_clear_line(source, tmp_path, text, message):
-    convert_from_huggingface(source, str(tmp_path / "ours"))
+@pytest.mark.parametrize("kind", ["classes"], indirect=True)
+def test_a_damaged_description_is_one_clear_line(ours, tmp_path, text, message):
+    shutil.copytree(str(ours[0]), str(tmp_path / "ours"))
     (tmp_path / "ours" / "task.json").write_text(text)
     with pytest.raises(UserError, match=message):
         convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back"))
-    assert sorted(os.listdir(str(tmp_path))) == ["ours", "source"]
+    assert os.listdir(str(tmp_path)) == ["ours"]
 
 
 def test_a_head_without_its_bias_is_one_clear_line(tmp_path):

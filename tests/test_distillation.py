@@ -31,23 +31,27 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def flags(data_dir, tiny_classifier, tmp_path_factory):
-    """The flags of a stage of 6 steps on two replicas."""
+    """The flags of a stage of 6 steps; those that other tests start from are on two replicas."""
     return dict(task_name="cola", data_dir=data_dir, teacher=tiny_classifier, do_train=True,
                 store_dir=tmp_path_factory.mktemp("store"), max_seq_length=LONGEST,
-                train_batch_size=4, num_cpu_replicas=2, num_train_epochs=1, learning_rate=1e-3)
+                train_batch_size=8, num_cpu_replicas=1, num_train_epochs=1, learning_rate=1e-3)
+
+
+ON_TWO = dict(train_batch_size=4, num_cpu_replicas=2)
 
 
 @pytest.fixture(scope="module")
 def first_stage(flags, tmp_path_factory):
     output_dir = tmp_path_factory.mktemp("first")
-    run_here({**flags, "stage": "intermediate", "student": SHAPE, "output_dir": output_dir}, run)
+    run_here({**flags, **ON_TWO, "stage": "intermediate", "student": SHAPE,
+              "output_dir": output_dir}, run)
     return output_dir
 
 
 @pytest.fixture(scope="module")
 def both_stages(flags, first_stage, tmp_path_factory):
     output_dir = tmp_path_factory.mktemp("second")
-    run_here({**flags, "stage": "prediction", "student": first_stage, "do_eval": True,
+    run_here({**flags, **ON_TWO, "stage": "prediction", "student": first_stage, "do_eval": True,
               "eval_every_steps": 3, "output_dir": output_dir}, run)
     return output_dir
 
@@ -111,7 +115,7 @@ def test_the_student_evaluates_predicts_exports_and_converts_like_any_model(
 
 def test_a_stage_that_is_run_again_has_nothing_left_and_other_settings_are_refused(
         both_stages, first_stage, flags, capsys):
-    again = {**flags, "stage": "prediction", "student": first_stage, "output_dir": both_stages}
+    again = {**flags, **ON_TWO, "stage": "prediction", "student": first_stage, "output_dir": both_stages}
     run_here(again, run)
     assert "nothing is left to train" in capsys.readouterr().err
     with pytest.raises(SystemExit):
@@ -133,9 +137,10 @@ def test_augmented_texts_in_the_layout_of_the_task_take_the_training_files_place
     ("intermediate", 50, 5e-5), ("prediction", 3, 3e-5)])
 def test_the_papers_epochs_lengths_and_rates_are_the_defaults(
         flags, first_stage, tmp_path, stage, epochs, learning_rate):
-    run_here({**flags, "stage": stage, "student": first_stage, "num_train_epochs": None,
-              "max_seq_length": None, "learning_rate": None, "output_dir": tmp_path / "out",
-              "train_batch_size": 24 * epochs}, run)
+    data_dir = write_cola(tmp_path / "cola", train=2)
+    run_here({**flags, "data_dir": data_dir, "stage": stage, "student": first_stage,
+              "num_train_epochs": None, "max_seq_length": None, "learning_rate": None,
+              "output_dir": tmp_path / "out", "train_batch_size": 2 * epochs}, run)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert record["settings"]["--num_train_epochs"] == epochs
     assert record["settings"]["--learning_rate"] == learning_rate
@@ -170,8 +175,8 @@ def test_a_student_of_general_distillation_goes_on_with_a_task(
         tiny_model, flags, tmp_path, capsys):
     here = {"stage": "general", "teacher": os.path.dirname(tiny_model.vocab_file),
             "student": SHAPE, "input_file": write_frozen(tmp_path / "examples.tfrecord", 24),
-            "max_seq_length": LENGTH, "do_train": True, "num_cpu_replicas": 2,
-            "train_batch_size": 4, "num_train_epochs": 1, "output_dir": tmp_path / "general"}
+            "max_seq_length": LENGTH, "do_train": True, "num_cpu_replicas": 1,
+            "train_batch_size": 8, "num_train_epochs": 1, "output_dir": tmp_path / "general"}
     run_here(here, run)
     assert "24 examples x 1 epochs = 3 steps" in capsys.readouterr().err
     assert "projection/kernel" in parameters(tmp_path / "general")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from conftest import assert_same_training, checkpoint_values
+from conftest import assert_same_training, checkpoint_values, plain_session
 from distillation import model, teacher
 from engine.model import INFERENCE
 from engine.training import checkpoint_hook
@@ -31,15 +31,33 @@ def distil(bert, taught, source, num_replicas, run_settings, **config_changes):
     return train(bert, source, num_replicas, run_settings, forward=forward)
 
 
+@pytest.fixture(scope="module")
+def on_two_replicas(tiny_model, taught, source, tmp_path_factory):
+    """A student's checkpoint, and the teacher's variables on each replica after the last step."""
+    held, original = [], checkpoint_hook.SaveHook.end
+
+    def end(self, session):
+        for variable in tf.local_variables():
+            if variable.name.startswith(teacher.SCOPE + "/"):
+                name = variable.op.name[len(teacher.SCOPE) + 1:]
+                held.extend((name, value) for value in session.run(list(variable.values)))
+        original(self, session)
+
+    with pytest.MonkeyPatch.context() as patch, tf.Graph().as_default():
+        patch.setattr(checkpoint_hook.SaveHook, "end", end)
+        student = distil(tiny_model, taught, source, 2, settings(
+            tmp_path_factory.mktemp("two"), 8, num_train_steps=STEPS))
+    return student, held
+
+
 def test_replicas_and_micro_batches_end_with_the_same_student(
-        tiny_model, taught, source, tmp_path):
+        tiny_model, taught, source, on_two_replicas, tmp_path):
     """1 x 16, 2 x 8, and 1 x 2 x 8."""
-    one, two, accumulated = (
-        distil(tiny_model, taught, source, num_replicas, settings(
-            tmp_path / name, size, num_train_steps=STEPS, gradient_accumulation_steps=times))
-        for name, num_replicas, size, times in (
-            ("one", 1, 16, 1), ("two", 2, 8, 1), ("accumulated", 1, 8, 2)))
-    assert_same_training(one, two)
+    one, accumulated = (
+        distil(tiny_model, taught, source, 1, settings(
+            tmp_path / str(times), size, num_train_steps=STEPS, gradient_accumulation_steps=times))
+        for size, times in ((16, 1), (8, 2)))
+    assert_same_training(one, on_two_replicas[0])
     assert_same_training(one, accumulated)
     moved = one["projection/kernel"] - np.eye(16)
     assert np.abs(moved).max() > 1e-5, "the projection learns"
@@ -58,19 +76,8 @@ def test_an_interrupted_stage_ends_bit_for_bit_like_the_uninterrupted_one(
 
 
 def test_the_teacher_stays_as_it_is_on_every_replica_and_in_no_checkpoint(
-        tiny_model, taught, source, tmp_path, monkeypatch):
-    held = []
-
-    def end(self, session):
-        for variable in tf.local_variables():
-            if variable.name.startswith(teacher.SCOPE + "/"):
-                name = variable.op.name[len(teacher.SCOPE) + 1:]
-                held.extend((name, value) for value in session.run(list(variable.values)))
-        original(self, session)
-    original = checkpoint_hook.SaveHook.end
-    monkeypatch.setattr(checkpoint_hook.SaveHook, "end", end)
-    student = distil(tiny_model, taught, source, 2,
-                     settings(tmp_path / "out", 8, num_train_steps=STEPS, learning_rate=1e-2))
+        tiny_model, taught, on_two_replicas):
+    student, held = on_two_replicas
     expected = checkpoint_values(taught.checkpoint.path)
     encoder = [name for name in taught.checkpoint.parameters() if name.startswith("bert/")]
     assert sorted(name for name, _ in held) == sorted(2 * encoder)
@@ -78,7 +85,7 @@ def test_the_teacher_stays_as_it_is_on_every_replica_and_in_no_checkpoint(
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
     assert not [name for name in student if name.startswith(teacher.SCOPE)]
     start = checkpoint_values(tiny_model.init_checkpoint)["bert/embeddings/word_embeddings"]
-    assert np.abs(student["bert/embeddings/word_embeddings"] - start).max() > 1e-2
+    assert np.abs(student["bert/embeddings/word_embeddings"] - start).max() > 1e-4
 
 
 def test_distilling_brings_the_students_states_and_scores_to_its_teachers(
@@ -93,7 +100,7 @@ def test_distilling_brings_the_students_states_and_scores_to_its_teachers(
              "projection/kernel": np.eye(16), "projection/bias": np.zeros(16)}
     loss = forward({name: tf.constant(value) for name, value in features.items()}, INFERENCE).loss
     values = []
-    with tf.Session() as session:
+    with plain_session() as session:
         session.run(tf.local_variables_initializer())
         for held in (start, trained):
             for variable in tf.global_variables():

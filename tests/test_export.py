@@ -17,6 +17,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+import processes
 from commands import arguments, run_here
 from conftest import ROOT, checkpoint_values, sentences, write_cola
 from engine import checkpoints, command, files, runtime, saved_model
@@ -35,6 +36,8 @@ KINDS = {
     "regression": (lambda text: str(len(text) / 50), {}),
 }
 INPUTS = ("input_ids", "input_mask", "segment_ids")
+# Of a test of which the kind of the labels is not the point.
+of_one_kind = pytest.mark.parametrize("exported", ["classes"], indirect=True)
 
 
 def train(tiny_model, output_dir, **flags):
@@ -53,7 +56,8 @@ def exported(request, tiny_model, tmp_path_factory):
     (data_dir / "test.tsv").write_text("sentence\n" + "".join(f"{text}\n" for text in TEXTS))
     train(tiny_model, output_dir, task_name="file", data_dir=data_dir,
           label_kind=request.param, do_train=True, do_predict=True, do_export=True,
-          export_frozen_graph="float32", **flags)
+          export_frozen_graph="float32", num_cpu_replicas=2 if request.param == "classes" else 1,
+          **flags)
     return output_dir
 
 
@@ -117,7 +121,7 @@ def read_saved_model(export_dir):
 def predict_with(model_dir, tmp_path):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     command.run(predict.main, predict.define_flags(), usage="", argv=["predict", *arguments({
-        "output_dir": model_dir, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 2,
+        "output_dir": model_dir, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 1,
         "output_file": tmp_path / "answers.tsv"})])
     return (tmp_path / "answers.tsv").read_text()
 
@@ -164,28 +168,23 @@ def test_saved_model_cli_runs_it(exported, tmp_path):
     tool = "tensorflow.python.tools.saved_model_cli"
     code = f"import sys; from {tool} import main; sys.exit(main())"
     inputs = ";".join(f"{name}={tmp_path / name}.npy" for name in INPUTS)
-    result = subprocess.run(
-        [sys.executable, "-c", code, "run", f"--dir={exported / 'export'}", "--tag_set=serve",
+    result = processes.run(
+        ["-c", code, "run", f"--dir={exported / 'export'}", "--tag_set=serve",
          "--signature_def=serving_default", f"--inputs={inputs}", f"--outdir={tmp_path}"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        stderr=subprocess.STDOUT)
     assert result.returncode == 0, result.stdout
     name, = {"value.npy", "probabilities.npy"} & set(os.listdir(str(tmp_path)))
     scores = np.load(str(tmp_path / name)).reshape(NUM_TEXTS, -1)
     np.testing.assert_allclose(scores, expected(exported), atol=1e-5)
 
 
-def test_float16_halves_the_frozen_graph_and_hardly_moves_a_probability(
-        tiny_model, tmp_path):
-    train(tiny_model, tmp_path / "out", do_train=True, do_export=True,
-          **cola_flags(tmp_path / "cola"))
-    export = tmp_path / "out" / "export"
-    assert not (export / "frozen_graph.pb").exists()
-    features = features_of(export)
+@of_one_kind
+def test_float16_halves_the_frozen_graph_and_hardly_moves_a_probability(exported, finished):
+    run_here({"output_dir": finished, "do_export": True, "export_frozen_graph": "float16"})
+    features = features_of(exported / "export")
     weights, answers = {}, {}
-    for float_type in ("float32", "float16"):
-        run_here({"output_dir": tmp_path / "out", "do_export": True,
-                  "export_frozen_graph": float_type})
-        path = export / "frozen_graph.pb"
+    for float_type, folder in (("float32", exported), ("float16", finished)):
+        path = folder / "export" / "frozen_graph.pb"
         weights[float_type] = sum(
             len(node.attr["value"].tensor.tensor_content) for node in read_graph(path).node)
         answers[float_type] = run_frozen_graph(path, features, ["probabilities"])["probabilities"]
@@ -242,7 +241,9 @@ LOADS = """
 """
 
 
-@pytest.mark.parametrize("interpreter", ["this", "other"])
+# The tests above have loaded the other kinds into this runtime.
+@pytest.mark.parametrize("exported, interpreter", [
+    ("classes", "this"), *[(kind, "other") for kind in sorted(KINDS)]], indirect=["exported"])
 def test_it_loads_in_a_plain_program_on_either_runtime(exported, tmp_path, interpreter):
     python = sys.executable if interpreter == "this" else os.environ.get("OTHER_RUNTIME_PYTHON")
     if not python:
@@ -318,6 +319,7 @@ def test_a_graph_is_frozen_with_an_export_only(tmp_path, capsys):
                    "--export_frozen_graph", "--do_export")
 
 
+@of_one_kind
 def test_what_is_no_export_is_not_replaced(finished, capsys):
     shutil.rmtree(str(finished / "export"))
     flags = {"do_export": True, "output_dir": finished}
@@ -345,11 +347,13 @@ def test_what_a_killed_export_left_goes_with_the_next_one_and_what_it_moved_away
     assert sorted(os.listdir(str(tmp_path))) == sorted(["export"] + kept)
 
 
+@of_one_kind
 def test_an_export_of_an_export_is_refused(exported, capsys):
     assert_refused(capsys, {"do_export": True, "output_dir": exported / "export"},
                    "is an export; --do_export needs the output directory")
 
 
+@of_one_kind
 @pytest.mark.parametrize("damage, words", [
     ("assets.extra/task.json", ("assets.extra", "holds no task.json")),
     ("variables/variables.index", ("variables", "no checkpoint")),
@@ -380,6 +384,7 @@ def test_a_weight_that_float16_cannot_hold_is_said(tmp_path):
     assert not (tmp_path / "graph.pb").exists()
 
 
+@of_one_kind
 def test_an_export_that_fails_leaves_the_earlier_one(finished, capsys):
     before = (finished / "export" / "saved_model.pb").read_bytes()
     for name in os.listdir(str(finished)):

@@ -2,20 +2,38 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
+import pytest
 import tensorflow.compat.v1 as tf
 
+from commands import run_here
 from conftest import checkpoint_values
 from tasks import model_card
 from tasks.label_types import SingleLabel
 from test_export import cola_flags, train
 
 
-def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(tiny_model, tmp_path):
-    out, cola = tmp_path / "out", cola_flags(tmp_path / "cola")
-    train(tiny_model, out, do_train=True, do_export=True, do_eval=True,
-          export_frozen_graph="float32", **cola)
+@pytest.fixture(scope="module")
+def cola(tmp_path_factory):
+    return cola_flags(tmp_path_factory.mktemp("cola"))
+
+
+@pytest.fixture(scope="module")
+def run(tiny_model, cola, tmp_path_factory):
+    """The output directory of a training that was evaluated and exported."""
+    directory = tmp_path_factory.mktemp("out")
+    train(tiny_model, directory, do_train=True, do_eval=True, do_export=True, **cola)
+    return directory
+
+
+def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(
+        tiny_model, cola, run, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(str(run), str(out))
+    run_here(dict(output_dir=out, do_export=True, export_frozen_graph="float32"))
+    assert (out / "export" / "frozen_graph.pb").exists()
     first = checkpoint_values(str(out / "export" / "variables" / "variables"))
     train(tiny_model, out, do_train=True, do_export=True, **{**cola, "num_train_epochs": 2})
     second = checkpoint_values(str(out / "export" / "variables" / "variables"))
@@ -31,11 +49,9 @@ def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(tiny_model,
     assert "not evaluated" in (out / "export" / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_model_card_says_what_the_run_s_files_say(tiny_model, tmp_path):
-    out, cola = tmp_path / "out", cola_flags(tmp_path / "cola")
-    train(tiny_model, out, do_train=True, do_eval=True, do_export=True, **cola)
-    card = (out / "export" / "README.md").read_text(encoding="utf-8")
-    results = json.loads((out / "eval_results.json").read_text())
+def test_the_model_card_says_what_the_run_s_files_say(run):
+    card = (run / "export" / "README.md").read_text(encoding="utf-8")
+    results = json.loads((run / "eval_results.json").read_text())
     assert card.startswith("# cola: a fine-tuned BERT\n")
     assert "step 2." in card and "One of 2 labels" in card and "0. `0`\n1. `1`\n" in card
     for name in ("eval_accuracy", "eval_loss", "matthews_correlation"):

@@ -4,21 +4,19 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
+import processes
 from benchmarks.gpu_stages import tables
-from conftest import ROOT
 
 STAGES = ["first-step", "not-a-number"]
 
 
 def start(output_dir, stages=STAGES):
-    return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.gpu", "--toy", "--minutes=9",
-         f"--output_dir={output_dir}", f"--stages={'|'.join(stages)}"],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    return processes.start(
+        ["-m", "benchmarks.gpu", "--toy", "--minutes=9", f"--output_dir={output_dir}",
+         f"--stages={'|'.join(stages)}"],
+        stderr=subprocess.STDOUT, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
 
 
 def test_a_call_that_is_cut_short_is_continued_by_the_next(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from conftest import cpu_devices, write_cola
+from conftest import cpu_devices, plain_session, write_cola
 from encoder import classifier
 from encoder.encoding import load_encoding
 from engine import checkpoints
@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 def trained(tiny_model, tmp_path_factory):
     """The tiny model with a head."""
     prefix = str(tmp_path_factory.mktemp("trained") / "model.ckpt")
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         tf.set_random_seed(2)
         ids = tf.zeros([1, 4], tf.int32)
         classifier.forward_of(tiny_model.config(), 2)(
@@ -47,27 +47,35 @@ def sources(tiny_model, tmp_path_factory):
     return found
 
 
-def logits_one_by_one(model, checkpoint, source):
-    """The reference: each example alone in a plain session, padded to the full length."""
-    with tf.Graph().as_default(), tf.Session() as session:
+@pytest.fixture(scope="module")
+def expected(tiny_model, trained, sources):
+    """By the set's size: the logits of each example alone in a plain session, as the reference."""
+    found = logits_one_by_one(tiny_model, trained, sources.values())
+    assert found[-1].std(axis=0).min() > 1e-3, "examples must differ for their order to show"
+    return dict(zip(sources, found))
+
+
+def logits_one_by_one(model, checkpoint, sources):
+    """The logits of each source's examples, each of which is padded to the full length."""
+    with tf.Graph().as_default(), plain_session() as session:
         inputs = {name: tf.placeholder(tf.int32, [None, None])
                   for name in ("input_ids", "input_mask", "segment_ids")}
         logits = classifier.forward_of(model.config(), 2)(inputs, INFERENCE).predictions["logits"]
         tf.train.Saver().restore(session, checkpoint.path)
-        rows = []
-        for index in range(len(source.lengths)):
-            features = source.fetch(np.array([index]), source.max_length)
-            rows.append(session.run(logits, {inputs[name]: features[name] for name in inputs})[0])
-        return np.array(rows)
+        one = session.make_callable(logits, [inputs[name] for name in sorted(inputs)])
+        found = []
+        for source in sources:
+            features = (source.fetch(np.array([index]), source.max_length)
+                        for index in range(len(source.lengths)))
+            found.append(np.concatenate(
+                [one(*[each[name] for name in sorted(inputs)]) for each in features]))
+        return found
 
 
 @pytest.mark.parametrize("num_replicas, concurrent_steps",
                          ((1, 1), (2, 1), (3, 1), (1, 4), (2, 3)))
 def test_all_sizes_and_batches_give_every_example_once_and_in_order(
-        tiny_model, trained, sources, num_replicas, concurrent_steps):
-    expected = {size: logits_one_by_one(tiny_model, trained, sources[size]) for size in SIZES}
-    spread = expected[1043].std(axis=0)
-    assert spread.min() > 1e-3, "examples must differ for their order to show"
+        tiny_model, trained, sources, expected, num_replicas, concurrent_steps):
     devices = cpu_devices(num_replicas)._replace(concurrent_steps=concurrent_steps)
     with Predictor(classifier.forward_of(tiny_model.config(), 2), sources[1],
                    devices) as predictor:

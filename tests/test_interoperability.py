@@ -10,7 +10,7 @@ import os
 import numpy as np
 import pytest
 
-from conftest import assert_same_training, checkpoint_values
+from conftest import assert_same_training, checkpoint_values, plain_session
 from encoder import classifier
 from engine import checkpoints
 from engine.data.plan import TrainingPlan
@@ -35,7 +35,7 @@ def run_google(model, source, *, start_from: str, first_step, last_step, save_to
     from bert import modeling, optimization, run_classifier
     config = modeling.BertConfig.from_dict(model.config().to_dict())
     plan = TrainingPlan(source.lengths, BATCH, SEED)
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         inputs = {name: tf.placeholder(tf.int32, [BATCH, source.max_length])
                   for name in ("input_ids", "input_mask", "segment_ids")}
         labels = tf.placeholder(tf.int32, [BATCH])
@@ -72,7 +72,7 @@ def run_ours(model, source, output_dir, monkeypatch, init_checkpoint=None) -> No
 def head(tiny_model, tmp_path_factory):
     """A checkpoint of the tiny model with a head, step 0: both programs start from it."""
     prefix = str(tmp_path_factory.mktemp("head") / "model.ckpt")
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         tf.set_random_seed(3)
         values = checkpoints.InitialValues(checkpoints.open_checkpoint(tiny_model.init_checkpoint), 1)
         ids = tf.zeros([1, 4], tf.int32)

@@ -16,19 +16,19 @@ from conftest import checkpoint_values, write_cola
 from engine import interruption
 from engine.training import checkpoint_hook
 
-STEPS = 60
+STEPS = 30
 
 
 @pytest.fixture(scope="module")
 def flags(tiny_model, tmp_path_factory):
-    """The flags of 60 steps with dropout on two replicas; all are saved, some evaluated."""
+    """The flags of 30 steps with dropout on two replicas; all are saved, some evaluated."""
     directory = tmp_path_factory.mktemp("interruption")
     config = {**tiny_model.config().to_dict(), "hidden_dropout_prob": 0.1}
     (directory / "config.json").write_text(json.dumps(config))
     return dict(
         tiny_model._asdict(), bert_config_file=directory / "config.json", task_name="cola",
         data_dir=write_cola(directory / "cola", train=48, dev=9), max_seq_length=16,
-        train_batch_size=4, num_train_epochs=10, num_cpu_replicas=2, learning_rate=1e-3,
+        train_batch_size=4, num_train_epochs=5, num_cpu_replicas=2, learning_rate=1e-3,
         save_checkpoints_steps=1, eval_every_steps=4, do_eval=True,
         early_stopping_patience=100, store_dir=directory / "store", do_train=True)
 
@@ -67,7 +67,7 @@ def assert_equal(expected, actual) -> None:
 def test_a_run_that_is_killed_at_random_moments_ends_bit_for_bit_like_the_uninterrupted_one(
         flags, whole, tmp_path):
     generator = random.Random(1)
-    for _ in range(3):
+    for _ in range(2):
         process = start_command(*arguments({**flags, "output_dir": tmp_path}))
         wait_for_step(process, tmp_path, step_of(tmp_path) + generator.randint(1, 6))
         time.sleep(generator.uniform(0, 0.05))

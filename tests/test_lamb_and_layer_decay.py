@@ -123,7 +123,7 @@ def test_lamb_on_several_replicas_and_micro_batches_steps_like_on_one(
     runs = [train(tiny_model, source, replicas, settings(
         tmp_path / str(index), batch, gradient_accumulation_steps=times, optimizer="lamb",
         layer_lr_decay=0.9))
-        for index, (replicas, batch, times) in enumerate(((1, 16, 1), (2, 8, 1), (2, 4, 2)))]
+        for index, (replicas, batch, times) in enumerate(((1, 16, 1), (2, 4, 2)))]
     for run in runs[1:]:
         assert_same_training(runs[0], run)
     adam = train(tiny_model, source, 1, settings(tmp_path / "adam", 16))

@@ -19,14 +19,15 @@ import modeling
 from bert_reference import (ACTIVATIONS, BATCH, LENGTH, assert_close, evaluate, load,
                             random_features, random_values, reference_bert, tiny_config,
                             values_for, variable_shapes)
-from conftest import ROOT
+from conftest import ROOT, plain_session
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_outputs_are_those_of_the_papers_formulas(activation):
     config, features = tiny_config(hidden_act=activation), random_features()
     values = values_for(config)
-    actual = evaluate(modeling.BertModel, config, features, values=values)
+    actual = evaluate(modeling.BertModel, config, features, values=values,
+                      rewritten=activation == "gelu")
     assert_close(actual, reference_bert(values, config, **features))
 
 
@@ -59,7 +60,8 @@ def test_gradients_are_the_slopes_of_the_loss(activation):
     """Against central differences of the NumPy reference, along a random direction."""
     config, features = tiny_config(hidden_act=activation), random_features()
     values = values_for(config)
-    actual = evaluate(modeling.BertModel, config, features, values=values, gradients=True)
+    actual = evaluate(modeling.BertModel, config, features, values=values, gradients=True,
+                      rewritten=activation == "gelu")
     weighting = np.random.RandomState(2).normal(size=[config.hidden_size])
     rng = np.random.RandomState(4)
 
@@ -93,7 +95,7 @@ def test_attention_scores_are_given_out_where_asked_for_and_take_a_gradient(comp
         x = tf.tensordot(x, kernel, 1) + bias
         return tf.transpose(tf.reshape(x, [BATCH, LENGTH, heads, size]), [0, 2, 1, 3])
 
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         inputs = {name: tf.constant(value, tf.int32) for name, value in features.items()}
         model = modeling.BertModel(config, False, **inputs, gives_attention_scores=True,
                                    computation=computation)
@@ -158,7 +160,7 @@ def test_variables_have_the_names_and_shapes_of_released_checkpoints():
 
 def test_initial_values_are_ones_zeros_and_truncated_normal():
     config = tiny_config(vocab_size=2000, initializer_range=0.5)
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         tf.set_random_seed(1)
         modeling.BertModel(config, True, tf.zeros([1, 2], tf.int32))
         session.run(tf.global_variables_initializer())
@@ -187,13 +189,13 @@ def test_a_checkpoint_initialises_what_it_holds_and_no_more(tmp_path):
     path = str(tmp_path / "model.ckpt")
     small, large = tiny_config(num_hidden_layers=1), tiny_config(num_hidden_layers=2)
     ids = tf.int32, [1, 2]
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         modeling.BertModel(small, True, tf.zeros(ids[1], ids[0]))
         tf.get_variable("unrelated", [2])
         values = random_values(tf.global_variables())
         load(session, values)
         tf.train.Saver().save(session, path)
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         modeling.BertModel(large, True, tf.zeros(ids[1], ids[0]))
         assignment, initialized = modeling.get_assignment_map_from_checkpoint(
             tf.trainable_variables(), path)
@@ -240,8 +242,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 import modeling
 
-replicas, directory, checkpoint, path = int(sys.argv[1]), *sys.argv[2:]
-devices = None
+directory, checkpoint, path = sys.argv[1:]
 session_config = tf.ConfigProto(device_count={"CPU": 2})
 if not tf.__version__.startswith("1."):
     tf.disable_v2_behavior()
@@ -249,14 +250,9 @@ if not tf.__version__.startswith("1."):
     tensorflow.config.set_logical_device_configuration(
         tensorflow.config.list_physical_devices("CPU")[0],
         [tensorflow.config.LogicalDeviceConfiguration()] * 2)
-strategy = tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(replicas)])
 config = modeling.BertConfig.from_dict(json.loads(path))
 rng = np.random.RandomState(0)
 ids = rng.randint(config.vocab_size, size=[20, 4, 6]).astype(np.int32)
-
-def input_fn():
-    data = tf.data.Dataset.from_tensor_slices(ids.reshape([-1, 4 // replicas, 6]))
-    return data.map(lambda x: ({"ids": x}, x[:, 0] % 2))
 
 def model_fn(features, labels, mode):
     model = modeling.BertModel(config, True, features["ids"])
@@ -271,30 +267,34 @@ def model_fn(features, labels, mode):
         loss, global_step=tf.train.get_or_create_global_step())
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
-run_config = tf.estimator.RunConfig(train_distribute=strategy, session_config=session_config)
-estimator = tf.estimator.Estimator(model_fn, directory, run_config)
-estimator.train(input_fn, max_steps=10)
-np.savez(directory + "/final.npz", **{name: estimator.get_variable_value(name)
-                                      for name in estimator.get_variable_names()})
+for replicas in (1, 2):
+    def input_fn():
+        data = tf.data.Dataset.from_tensor_slices(ids.reshape([-1, 4 // replicas, 6]))
+        return data.map(lambda x: ({"ids": x}, x[:, 0] % 2))
+
+    strategy = tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(replicas)])
+    run_config = tf.estimator.RunConfig(train_distribute=strategy, session_config=session_config)
+    estimator = tf.estimator.Estimator(model_fn, f"{directory}/{replicas}", run_config)
+    estimator.train(input_fn, max_steps=10)
+    np.savez(f"{directory}/{replicas}.npz", **{name: estimator.get_variable_value(name)
+                                               for name in estimator.get_variable_names()})
 """
 
 
-def train_with_replicas(replicas, config, directory, checkpoint):
-    subprocess.run([sys.executable, "-c", REPLICAS_PROGRAM, str(replicas), str(directory),
-                    checkpoint, config.to_json_string()], check=True, cwd=ROOT,
-                   env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
-    return dict(np.load(str(directory / "final.npz")))
-
-
 def test_two_replicas_of_2_train_like_one_of_4(tmp_path):
-    config = tiny_config(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    """In a program of others, which has nothing of ours but the model."""
+    config = tiny_config(num_hidden_layers=2, hidden_dropout_prob=0.0,
+                         attention_probs_dropout_prob=0.0)
     checkpoint = str(tmp_path / "initial.ckpt")
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         modeling.BertModel(config, True, tf.zeros([1, 2], tf.int32))
         initial = random_values(tf.global_variables())
         load(session, initial)
         tf.train.Saver().save(session, checkpoint)
-    one, two = (train_with_replicas(n, config, tmp_path / str(n), checkpoint) for n in (1, 2))
+    subprocess.run([sys.executable, "-c", REPLICAS_PROGRAM, str(tmp_path), checkpoint,
+                    config.to_json_string()], check=True, cwd=ROOT,
+                   env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    one, two = (dict(np.load(str(tmp_path / f"{replicas}.npz"))) for replicas in (1, 2))
     assert one["global_step"] == two["global_step"] == 10
     assert_close(two, one)
     moved = [name for name in initial if not np.allclose(one[name], initial[name], atol=1e-4)]
@@ -350,7 +350,7 @@ def test_a_tensor_that_does_not_fit_is_refused(call, part):
 
 
 def test_shapes_are_numbers_where_known_and_tensors_elsewhere():
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         tensor = tf.placeholder(tf.float32, [None, 3, None])
         first, second, third = modeling.get_shape_list(tensor)
         assert second == 3

@@ -9,11 +9,12 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from bert_reference import (assert_close, evaluate, load, random_features, random_values,
-                            reference_bert, tiny_config, values_for, variable_shapes)
+                            reference_bert, tiny_config, values_for)
+from conftest import plain_session
 
 
 def run_dropout(shape, prob, seed):
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         return session.run(modeling.dropout(tf.ones(shape), prob,
                                             dropout_seed=tf.constant(seed)))
 
@@ -42,7 +43,7 @@ def test_an_odd_number_of_values_is_dropped_too():
 
 
 def test_dropouts_gradient_passes_where_it_kept():
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         ones = tf.ones([50, 50])
         output = modeling.dropout(ones, 0.3, dropout_seed=tf.constant([1, 2]))
         dropped, gradient = session.run([output, tf.gradients(output, ones)[0]])
@@ -52,7 +53,7 @@ def test_dropouts_gradient_passes_where_it_kept():
 def train_outputs(seed, config=None, steps=1, graph_seed=None):
     """Outputs in training of a model whose inputs and weights are always the same."""
     config, features = config or tiny_config(), random_features()
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         tf.set_random_seed(graph_seed)
         placeholder = tf.placeholder(tf.int32, [2])
         inputs = {name: tf.constant(value, tf.int32) for name, value in features.items()}
@@ -88,7 +89,7 @@ def test_attention_drops_probabilities_and_its_gradient_knows():
     """Against the gradient that TensorFlow derives of the same formula with the same mask."""
     rng = np.random.RandomState(1)
     seed = [7, 8]
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         query, key, value = (tf.constant(rng.normal(size=[2, 3, length, 4]), tf.float32)
                              for length in (5, 7, 7))
         bias = tf.constant(-10000.0 * rng.randint(2, size=[2, 1, 1, 7]), tf.float32)
@@ -105,24 +106,32 @@ def test_attention_drops_probabilities_and_its_gradient_knows():
 
 
 def test_places_have_seeds_of_their_own_whatever_the_number_of_layers():
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         places = session.run(modeling._independent_seeds([5, 3], tf.constant([1, 2]), [0.0, 0.1]))
         fewer = session.run(modeling._independent_seeds([4, 3], tf.constant([1, 2]), [0.1, 0.0]))
     assert len(np.unique(places.reshape([15, 2]), axis=0)) == 15
     np.testing.assert_array_equal(places[:4], fewer)
 
 
-def mask_at(variable, output):
-    """Where the dropout behind `variable` kept: the one weight but scales that is not 0.
+def masks_at(places):
+    """For each (variable, output): where the dropout behind the variable kept.
 
-    So that dropout sees ones, and the `output` after it is above 0 where it kept.
+    The variable is the one weight but scales that is not 0, so that dropout sees ones, and the
+    output after it is above 0 where it kept.
     """
     config = tiny_config(hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
-    values = {name: np.full(shape, float(name.endswith("gamma") or name == variable))
-              for name, shape in variable_shapes(config).items()}
-    outputs = evaluate(modeling.BertModel, config, random_features(8, 9), is_training=True,
-                       values=values, dropout_seed=[1, 2])
-    return outputs[output] > 0
+    features = {name: tf.constant(value, tf.int32)
+                for name, value in random_features(8, 9).items()}
+    model = modeling.BertModel(config, True, dropout_seed=tf.constant([1, 2]), **features)
+    outputs = {f"layer_{index}": layer
+               for index, layer in enumerate(model.get_all_encoder_layers())}
+    outputs["embedding"] = model.get_embedding_output()
+    with plain_session() as session:
+        for variable, output in places.items():
+            load(session, {each.op.name: np.full(each.shape.as_list(), float(
+                each.op.name.endswith("gamma") or each.op.name == variable))
+                for each in tf.global_variables()})
+            yield session.run(outputs[output]) > 0
 
 
 def test_each_place_in_the_network_draws_a_mask_of_its_own():
@@ -130,7 +139,7 @@ def test_each_place_in_the_network_draws_a_mask_of_its_own():
     for index in range(3):
         for name in ("attention/output", "output"):
             places[f"bert/encoder/layer_{index}/{name}/dense/bias"] = f"layer_{index}"
-    masks = [mask_at(*place) for place in places.items()]
+    masks = list(masks_at(places))
     for first, second in itertools.combinations(masks, 2):
         assert 0.4 < first.mean() < 0.6
         assert 0.4 < (first == second).mean() < 0.6

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 import modeling
 from bert_reference import (VOCAB, assert_close, evaluate, load, random_features,
                             random_values, tiny_config)
-from conftest import ROOT
+from conftest import ROOT, plain_session
 
 
 @pytest.fixture(name="google")
@@ -63,7 +63,7 @@ def test_attention_between_two_sequences_is_googles(google, rank, flat):
     def attend(module):
         rng = np.random.RandomState(5)
         sizes = dict(batch_size=2, from_seq_length=3, to_seq_length=5) if rank == 2 else {}
-        with tf.Graph().as_default(), tf.Session() as session:
+        with tf.Graph().as_default(), plain_session() as session:
             source, target = (
                 tf.constant(rng.normal(size=[2, n, 6] if rank == 3 else [2 * n, 6]), tf.float32)
                 for n in (3, 5))
@@ -81,7 +81,7 @@ def test_attention_between_two_sequences_is_googles(google, rank, flat):
 def test_the_transformer_with_a_mask_for_each_position_is_googles(google, all_layers):
     def transform(module, activation):
         rng = np.random.RandomState(6)
-        with tf.Graph().as_default(), tf.Session() as session:
+        with tf.Graph().as_default(), plain_session() as session:
             outputs = module.transformer_model(
                 tf.constant(rng.normal(size=[2, 5, 8]), tf.float32),
                 tf.constant(rng.randint(2, size=[2, 5, 5])), hidden_size=8,
@@ -99,7 +99,7 @@ def test_the_transformer_with_a_mask_for_each_position_is_googles(google, all_la
 def test_embeddings_without_types_or_positions_and_with_several_ids_are_googles(google):
     def embed(module):
         ids = np.random.RandomState(7).randint(VOCAB, size=[2, 3, 2])
-        with tf.Graph().as_default(), tf.Session() as session:
+        with tf.Graph().as_default(), plain_session() as session:
             words, _ = module.embedding_lookup(tf.constant(ids), VOCAB, 4)
             output = module.embedding_postprocessor(words, use_position_embeddings=False,
                                                     dropout_prob=0.0)
@@ -111,7 +111,7 @@ def test_embeddings_without_types_or_positions_and_with_several_ids_are_googles(
 
 def test_attention_mask_is_googles(google):
     def mask(module):
-        with tf.Graph().as_default(), tf.Session() as session:
+        with tf.Graph().as_default(), plain_session() as session:
             return session.run(module.create_attention_mask_from_input_mask(
                 tf.zeros([2, 3, 4]), tf.constant([[1, 0], [1, 1]])))
 

@@ -14,7 +14,7 @@ from conftest import sentences
 @pytest.fixture
 def flags(tiny_model, tmp_path):
     return dict(tiny_model._asdict(), task_name="file", data_dir=tmp_path, max_seq_length=16,
-                output_dir=tmp_path / "out", train_batch_size=8, num_cpu_replicas=2,
+                output_dir=tmp_path / "out", train_batch_size=16, num_cpu_replicas=1,
                 num_train_epochs=25, learning_rate=1e-3, do_train=True, do_eval=True)
 
 

@@ -1,14 +1,13 @@
 """`python -m tasks.predict` answers for every text, in order, with the numbers of --do_predict."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
+import processes
 from commands import arguments, run_here
-from conftest import ROOT, sentences, write_cola
+from conftest import sentences, write_cola
 from engine import command
 from tasks import data, predict
 
@@ -72,10 +71,8 @@ def test_texts_are_taken_some_at_a_time_and_answered_in_order(
 
 
 def test_standard_input_is_a_text_a_line_and_empty_lines_keep_their_place(trained, texts):
-    process = subprocess.run(
-        [sys.executable, "-m", "tasks.predict", f"--output_dir={trained}", "--num_gpus=0"],
-        cwd=ROOT, input="\n\n".join(texts), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        universal_newlines=True, timeout=600)
+    process = processes.run(["-m", "tasks.predict", f"--output_dir={trained}", "--num_gpus=0"],
+                            input="\n\n".join(texts))
     assert process.returncode == 0, process.stderr
     _, *rows = [line.split("\t") for line in process.stdout.splitlines()]
     assert len(rows) == 2 * NUM_TEXTS - 1

@@ -56,11 +56,11 @@ def features_of_steps(records, num_replicas, batch, names):
 
 
 # Replicas, batch and micro-batches. Of the second kind, the features are compared below.
-RUNS = {"frozen": ((1, 16, 1), (2, 8, 1), (4, 4, 1), (2, 2, 4)),
+RUNS = {"frozen": ((1, 16, 1), (4, 4, 1), (2, 2, 4)),
         "drawn": ((1, 16, 1), (2, 2, 4))}
 
 
-def test_1x16_2x8_4x4_and_2x2x4_end_with_the_same_variables_slots_step_and_loss(
+def test_1x16_4x4_and_2x2x4_end_with_the_same_variables_slots_step_and_loss(
         tiny_model, records, tmp_path, monkeypatch):
     losses, norms = recorded(monkeypatch)
     runs = []
@@ -111,6 +111,7 @@ def test_masks_are_new_in_each_epoch_and_the_same_on_any_number_of_replicas(reco
         np.testing.assert_array_equal(original, first["original"])
 
 
+@pytest.mark.parametrize("records", ["drawn"], indirect=True)
 def test_an_interrupted_run_with_dropout_ends_bit_for_bit_like_the_uninterrupted_one(
         tiny_model, records, tmp_path, monkeypatch):
     dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)

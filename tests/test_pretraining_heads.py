@@ -4,7 +4,7 @@ import numpy as np
 
 import modeling
 from bert_reference import VOCAB, load, placeholders, random_features, random_values, tiny_config
-from conftest import googles
+from conftest import googles, plain_session
 from encoder import pretraining_heads
 
 import tensorflow.compat.v1 as tf
@@ -35,7 +35,7 @@ def build(inputs, config):
 def run(builder, config):
     """Values and gradients by name, of variables that depend on their names and shapes alone."""
     features = random_features()
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         inputs = placeholders(features)
         outputs = builder(inputs, config)
         variables = tf.trainable_variables()
@@ -82,7 +82,7 @@ def test_the_states_at_some_positions_are_those_of_the_sequence_output():
     model = modeling.BertModel(tiny_config(), False, **inputs)
     some = model.get_sequence_output_at(tf.constant(POSITIONS))
     pooled = model.pool(model.get_sequence_output_at(tf.zeros([3, 1], tf.int32))[:, 0])
-    with tf.Session() as session:
+    with plain_session() as session:
         session.run(tf.global_variables_initializer())
         some, whole, pooled, apart = session.run(
             [some, model.get_sequence_output(), pooled, model.get_pooled_output()])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from commands import arguments, run_here
-from conftest import assert_same_training, checkpoint_values, write_cola
+from conftest import assert_same_training, checkpoint_values, plain_session, write_cola
 from encoder import pretraining_heads
 from engine import command
 from pretraining import run
@@ -49,7 +49,7 @@ def pretrained(tiny_model, tmp_path_factory):
     """A checkpoint with all of Google's variables."""
     prefix = str(tmp_path_factory.mktemp("pretrained") / "model.ckpt")
     config = tiny_model.config()
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         model = modeling.BertModel(config, False, tf.zeros([1, 4], tf.int32))
         pretraining_heads.masked_lm_logits(
             model.get_sequence_output()[0], model.get_embedding_table(), config)
@@ -125,7 +125,8 @@ def test_a_run_in_two_parts_ends_like_one_and_keeps_its_best_checkpoint(
 
 def test_records_without_masks_or_labels_train_a_model_without_a_next_sentence_head(
         flags, tiny_model, tmp_path):
-    flags = dict(flags, eval_input_file=None, vocab_file=tiny_model.vocab_file)
+    flags = dict(flags, eval_input_file=None, vocab_file=tiny_model.vocab_file,
+                 num_cpu_replicas=1)
     pretrain(**dict(flags, input_file=write_unmasked(tmp_path / "bare", tiny_model, 40)))
     assert list(results_of(tmp_path / "out")) == GOOGLES_KEYS + ["perplexity"]
     unlabelled = write_frozen(tmp_path / "one.tfrecord", 40, drop=["next_sentence_labels"])

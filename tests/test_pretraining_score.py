@@ -8,7 +8,7 @@ import pytest
 
 import modeling
 from commands import arguments
-from conftest import sentences
+from conftest import plain_session, sentences
 from encoder import pretraining_heads
 from engine import command
 from pretraining import score
@@ -44,7 +44,7 @@ def by_hand(tiny_model, checkpoint, line, *, whole_words):
         else:
             words.append([place])
     config, answers, losses = tiny_model.config(), [], []
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         ids = tf.placeholder(tf.int32, [1, None])
         model = modeling.BertModel(config, False, ids)
         probabilities = tf.nn.softmax(pretraining_heads.masked_lm_logits(

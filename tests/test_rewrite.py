@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from commands import arguments
-from conftest import write_cola
+from conftest import plain_session, write_cola
 from engine import checkpoints, command
 from engine.data import store
 from engine.interruption import Interrupted
@@ -72,7 +72,7 @@ def probabilities_of(model, trained, tried):
     features = pairs.Pairs(
         store.Records.of_chunk(contexts), store.Records.of_chunk({"ids": ids}), numbers, numbers,
         encoding.tokenizer, 32).features(numbers, 32)
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         logits = pairwise(model.config())(
             {name: tf.constant(value) for name, value in features.items()}, INFERENCE)
         tf.train.Saver().restore(session, checkpoints.latest(str(trained)).path)

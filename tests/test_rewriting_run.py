@@ -9,7 +9,7 @@ import pytest
 
 from bert_reference import load, random_values
 from commands import arguments
-from conftest import assert_same_training, checkpoint_values
+from conftest import assert_same_training, checkpoint_values, plain_session
 from engine import checkpoints, command
 from engine.model import INFERENCE
 from rewriting import data, model, ranking, run
@@ -44,26 +44,26 @@ OBJECTIVES = {"pairwise": (model.pairwise, data.PairwiseSet),
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_1x8_and_4x2_end_with_the_same_variables_slots_and_loss(
+def test_1x8_and_2x4_end_with_the_same_variables_slots_and_loss(
         objective, tiny_model, slot_set, tmp_path, monkeypatch):
     losses, norms = recorded(monkeypatch)
     forward_of, make_set = OBJECTIVES[objective]
     runs = {}
-    for num_replicas in (1, 4):
+    for num_replicas in (1, 2):
         run_loop(
             forward_of(tiny_model.config()), make_set(slot_set).source(with_labels=True),
             num_replicas,
             settings(tmp_path / str(num_replicas), 8 // num_replicas, num_train_steps=STEPS),
             checkpoints.open_checkpoint(tiny_model.init_checkpoint))
         runs[num_replicas] = checkpoint_values(str(tmp_path / str(num_replicas)))
-    assert_same_training(runs[1], runs[4])
+    assert_same_training(runs[1], runs[2])
     np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=1e-5)
     assert min(norms) > 0.01, "a training that moves nothing proves nothing"
 
 
 def outputs_of(forward, features, values=None):
     """What a model with variables of these values makes of features, and the values."""
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), plain_session() as session:
         outputs = forward({name: tf.constant(value) for name, value in features.items()},
                           INFERENCE)
         values = values or random_values(tf.global_variables())

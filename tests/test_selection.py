@@ -42,7 +42,7 @@ def finished(flags, tmp_path_factory):
 def steady(flags, output_dir, **changes):
     """Flags of a run that does not learn: its first evaluation is as good as all later ones."""
     return {**flags, "output_dir": output_dir, "learning_rate": 1e-12, "eval_every_steps": 2,
-            **changes}
+            "num_cpu_replicas": 1, "train_batch_size": 8, **changes}
 
 
 def evaluations(output_dir):
