@@ -10,6 +10,7 @@ import pytest
 import workers
 from commands import run_here
 from conftest import assert_same_training, checkpoint_values, write_cola
+from distillation import run as distillation_run
 from engine.machines import PEER_LOST_STATUS
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from reproducible_model import write_model
@@ -91,7 +92,7 @@ def train(folder, program, output_dir, **flags):
 
 @pytest.fixture(scope="module")
 def golden_runs(tmp_path_factory):
-    """The folder of the runs of test_golden_losses.py, each on two workers."""
+    """The folder of the runs of test_golden_losses.py, on two workers; one begins in one process."""
     folder = tmp_path_factory.mktemp("golden")
     model = write_model(folder / "model")
     cola = on_cola(folder)
@@ -107,9 +108,9 @@ def golden_runs(tmp_path_factory):
              create_data)
     train(folder, "-m rewriting.run", "scorer", **model._asdict(), data_dir=folder / "slots",
           max_seq_length=32, num_train_epochs=1)
-    train(folder, "-m distillation.run", "general", stage="general", teacher=folder / "model",
-          student="1,8,2,12", input_file=folder / "examples.tfrecord", num_train_epochs=2,
-          max_seq_length=LENGTH)
+    run_here(dict(SHARED, stage="general", teacher=folder / "model", student="1,8,2,12",
+                  input_file=folder / "examples.tfrecord", num_train_epochs=2,
+                  max_seq_length=LENGTH, output_dir=folder / "general"), distillation_run)
     train(folder, "-m distillation.run", "intermediate", **cola, stage="intermediate",
           student=folder / "general", teacher=folder / "classifier")
     train(folder, "-m distillation.run", "prediction", **cola, stage="prediction",
@@ -121,7 +122,7 @@ def golden_runs(tmp_path_factory):
 RUNS = {"classifier": "run_classifier", "pretrained": "pretraining.run",
         "scorer": "rewriting.run --objective=pairwise",
         **{stage: f"distillation.run --stage={stage}"
-           for stage in ("general", "intermediate", "prediction")}}
+           for stage in ("intermediate", "prediction")}}
 
 
 @pytest.mark.parametrize("name", RUNS)
