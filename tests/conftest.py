@@ -49,7 +49,11 @@ def fresh_graph():
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory) -> TinyModel:
-    """1 layer, hidden 16: a test that is about layers takes `two_layers`."""
+    """1 layer, hidden 16.
+
+    Of the last layer a classifier computes the first position alone: a test that is about layers
+    takes `two_layers`.
+    """
     return write_tiny_model(tmp_path_factory.mktemp("tiny_model"), num_hidden_layers=1)
 
 
