@@ -18,7 +18,8 @@ def settings(task_name: str, config: BertConfig, encoding: Encoding,
     Args:
         record: None for a model that was trained elsewhere: then only the model's settings.
     """
-    model = (f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
+    layers = "layer" if config.num_hidden_layers == 1 else "layers"
+    model = (f"{config.num_hidden_layers} {layers}, hidden size {config.hidden_size}, "
              f"{config.num_attention_heads} heads")
     return {"task": task_name, "model": model,
             "--max_seq_length": encoding.max_seq_length,

@@ -49,12 +49,26 @@ def fresh_graph():
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory) -> TinyModel:
-    """2 layers, hidden 16, random weights large enough that gradients are clipped."""
+    """1 layer, hidden 16.
+
+    Of the last layer a classifier computes the first position alone: a test that is about layers
+    takes `two_layers`.
+    """
+    return write_tiny_model(tmp_path_factory.mktemp("tiny_model"), num_hidden_layers=1)
+
+
+@pytest.fixture(scope="session")
+def two_layers(tmp_path_factory) -> TinyModel:
+    """As `tiny_model`, with one more layer."""
+    return write_tiny_model(tmp_path_factory.mktemp("two_layers"), num_hidden_layers=2)
+
+
+def write_tiny_model(directory, num_hidden_layers: int) -> TinyModel:
+    """Writes random weights that are large enough for gradients to be clipped."""
     from modeling import BertConfig, BertModel
-    directory = tmp_path_factory.mktemp("tiny_model")
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     (directory / "vocab.txt").write_text("".join(f"{word}\n" for word in vocab))
-    config = dict(vocab_size=len(vocab), hidden_size=16, num_hidden_layers=2,
+    config = dict(vocab_size=len(vocab), hidden_size=16, num_hidden_layers=num_hidden_layers,
                   num_attention_heads=2, intermediate_size=32, hidden_act="gelu",
                   hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
                   max_position_embeddings=40, type_vocab_size=2, initializer_range=0.2)
@@ -69,11 +83,11 @@ def tiny_model(tmp_path_factory) -> TinyModel:
 
 
 @pytest.fixture(scope="session")
-def tiny_classifier(tiny_model, tmp_path_factory):
-    """The output directory of the tiny model, trained for 12 steps on `write_cola`'s task."""
+def tiny_classifier(two_layers, tmp_path_factory):
+    """The output directory of a model of two layers, trained for 12 steps on `write_cola`'s task."""
     from commands import run_here
     directory = tmp_path_factory.mktemp("tiny_classifier")
-    run_here(dict(tiny_model._asdict(), task_name="cola", do_train=True, output_dir=directory,
+    run_here(dict(two_layers._asdict(), task_name="cola", do_train=True, output_dir=directory,
                   data_dir=write_cola(directory / "cola", train=48), max_seq_length=24,
                   train_batch_size=8, num_train_epochs=2, learning_rate=1e-3, num_cpu_replicas=1))
     return directory

@@ -58,7 +58,7 @@ def test_the_model_card_says_what_the_run_s_files_say(run):
         assert f"| {name} | {results[name]:.5g} |" in card
     for said in ("| num_examples | 9 |", "| --learning_rate | 0.001 |", "| global batch size | 8 |",
                  "| --optimizer | adamw |", "| --precision | tf32 |",
-                 "2 layers, hidden size 16", f"| TensorFlow | {tf.VERSION} |",
+                 "1 layer, hidden size 16", f"| TensorFlow | {tf.VERSION} |",
                  "python -m tasks.predict", "label_index"):
         assert said in card, said
     assert "frozen_graph" not in card

@@ -105,10 +105,10 @@ def test_the_rate_falls_from_the_head_to_the_embeddings():
     assert factors == [0.5 ** 13, 0.5 ** 13, 0.5 ** 12, 0.5 ** 2, 0.5, 1.0, 1.0]
 
 
-def test_the_first_step_of_a_model_moves_each_layer_by_its_rate(tiny_model, source, tmp_path):
+def test_the_first_step_of_a_model_moves_each_layer_by_its_rate(two_layers, source, tmp_path):
     """Adam's first step is +-rate * 0.1 / sqrt(0.001), wherever the gradient is not tiny."""
-    initial = checkpoint_values(tiny_model.init_checkpoint)
-    moved = train(tiny_model, source, 2, settings(
+    initial = checkpoint_values(two_layers.init_checkpoint)
+    moved = train(two_layers, source, 2, settings(
         tmp_path, 8, num_train_steps=1, warmup_steps=0, learning_rate=1e-3, layer_lr_decay=0.5))
     for name, factor in (("bert/pooler/dense/bias", 1.0),
                          ("bert/encoder/layer_1/output/dense/bias", 0.5),

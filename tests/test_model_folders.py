@@ -21,10 +21,10 @@ from test_scripts import assert_one_error_line, bare_machine, run  # noqa: F401 
 
 
 @pytest.fixture
-def released(tiny_model, tmp_path):
+def released(two_layers, tmp_path):
     """A folder of a released model, which a test may change."""
     folder = tmp_path / "released"
-    shutil.copytree(os.path.dirname(tiny_model.vocab_file), str(folder))
+    shutil.copytree(os.path.dirname(two_layers.vocab_file), str(folder))
     return folder
 
 
@@ -140,9 +140,9 @@ def test_layers_that_the_config_beside_them_lacks_are_refused(released, tuned):
 
 
 def test_a_config_with_fewer_layers_starts_a_training_and_predicts_nothing(
-        tiny_model, tuned, tmp_path, capsys):
-    (tmp_path / "flat.json").write_text(tiny_model.config(num_hidden_layers=1).to_json_string())
-    masked_lm = write_tiny_masked_lm(tiny_model, tmp_path / "masked_lm")
+        two_layers, tuned, tmp_path, capsys):
+    (tmp_path / "flat.json").write_text(two_layers.config(num_hidden_layers=1).to_json_string())
+    masked_lm = write_tiny_masked_lm(two_layers, tmp_path / "masked_lm")
     given = dict(init_checkpoint=masked_lm.init_checkpoint, max_seq_length=16,
                  bert_config_file=tmp_path / "flat.json")
     with pytest.raises(UserError, match="--init_checkpoint=.* names 1 layers"):

@@ -27,13 +27,16 @@ NUM_REPLICAS = 2 if tf.VERSION.startswith("1.") else 1
 
 
 @pytest.fixture(scope="module")
-def long_model(tiny_model, tmp_path_factory):
-    """Many positions and heads: its memory is that of the padded length squared."""
-    config = dict(vars(tiny_model.config()), max_position_embeddings=LONGEST,
+def long_model(two_layers, tmp_path_factory):
+    """Many positions and heads: its memory is that of the padded length squared.
+
+    It has two layers because the last one computes only what the classifier reads.
+    """
+    config = dict(vars(two_layers.config()), max_position_embeddings=LONGEST,
                   num_attention_heads=16)
     path = tmp_path_factory.mktemp("long_model") / "bert_config.json"
     path.write_text(json.dumps(config))
-    return tiny_model._replace(bert_config_file=str(path), init_checkpoint=None)
+    return two_layers._replace(bert_config_file=str(path), init_checkpoint=None)
 
 
 def run(long_model, data_dir, output_dir, *more, num_cpu_replicas=1, num_train_epochs=1):

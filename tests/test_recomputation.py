@@ -12,8 +12,8 @@ import tensorflow.compat.v1 as tf
 
 
 @pytest.fixture(scope="module")
-def source(tiny_model, tmp_path_factory):
-    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
+def source(two_layers, tmp_path_factory):
+    return training_source(two_layers, tmp_path_factory.mktemp("cola"))
 
 
 def assert_same(expected, actual, tolerance):
@@ -28,11 +28,11 @@ def assert_same(expected, actual, tolerance):
 @pytest.mark.parametrize("replicas, changes", [
     (1, {}), (2, dict(gradient_accumulation_steps=2, precision="float16"))])
 def test_a_training_with_dropout_is_the_same(
-        tiny_model, source, tmp_path, monkeypatch, replicas, changes):
+        two_layers, source, tmp_path, monkeypatch, replicas, changes):
     losses, _ = recorded(monkeypatch)
     dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     kept, recomputed = (train(
-        tiny_model, source, replicas, settings(
+        two_layers, source, replicas, settings(
             tmp_path / str(recompute), 4, num_train_steps=8, recompute_layers=recompute,
             **changes), config_changes=dropout)
         for recompute in (False, True))

@@ -23,6 +23,12 @@ import tensorflow.compat.v1 as tf
 STEPS = 20
 
 
+@pytest.fixture(scope="module")
+def tiny_model(two_layers):
+    """The first layer computes all positions, the last one those that the classifier reads."""
+    return two_layers
+
+
 def training_source(model: TinyModel, directory, *, examples: int = 200) -> batches.Source:
     config = model.config()
     encoding = load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=16,
