@@ -18,16 +18,14 @@ _CMRC_PUNCTUATION = str.maketrans("", "", "".join(_CMRC_MARKS))
 _HAN = re.compile("([\u4e00-\u9fa5])")
 
 # Words and marks of lower-cased text after the conventions of the Penn Treebank, which CMRC's script
-# takes from NLTK. A mark stands alone; full stops do only at the end, commas not before a digit.
-_WORDS_AND_MARKS = re.compile(r"""
-    \.{2,}
-  | [][(){}<>;@#$%&?!"“‘«„»”’]
-  | ,(?!\d)
-  | \.(?=[])}>"'»”’\s]*$)
-  | '(?:s|m|d|ll|re|ve)\b
-  | (?:(?! \.{2,} | [][(){}<>;@#$%&?!"“‘«„»”’\s] | ,(?!\d) | \.(?=[])}>"'»”’\s]*$)
-        | '(?:s|m|d|ll|re|ve)\b ) . )+
-""", re.VERBOSE)
+# takes from NLTK: marks stand alone, and so do what is shortened ('s, n't), a full stop at the end,
+# and a comma that no digit follows. Quotes are `` where they open and '' where they close.
+_OPENING_QUOTE = re.compile(r'^"|(?<=^")"|(?<=[ ([{<])"')
+_SEPARATE = r"""\.{2,} | `` | '' | [][(){}<>;@#$%&?!“‘«„»”’—–]
+    | ,(?!\d) | \.(?=[])}>"'»”’\s]*$)"""
+_MARK = rf"""{_SEPARATE} | '(?=\s|$|{_SEPARATE}) | (?:'(?:s|m|d|ll|re|ve)|n't)(?=\s|$|{_SEPARATE})
+    | (?<!\w)'(?!(?:re|ve|ll|[mtsdn])\b)(?=\w)"""
+_WORD_OR_MARK = re.compile(rf"(?: {_MARK} ) | (?: (?! {_MARK} ) \S )+", re.VERBOSE)
 
 
 class Agreement(NamedTuple):
@@ -93,8 +91,13 @@ def _chinese_segments(text: str) -> List[str]:
     """Chinese characters, and the words of what is between them."""
     segments = []
     for number, part in enumerate(_HAN.split(_without_cmrc_marks(text))):
-        segments += [part] if number % 2 else _WORDS_AND_MARKS.findall(part)
+        segments += [part] if number % 2 else _treebank_words(part)
     return segments
+
+
+def _treebank_words(text: str) -> List[str]:
+    text = _OPENING_QUOTE.sub(" `` ", text).replace('"', " '' ")
+    return _WORD_OR_MARK.findall(text)
 
 
 def _longest_common_run(some: Sequence[str], others: Sequence[str]) -> int:
