@@ -43,9 +43,9 @@ class JsonStream:
         """
         self._pass("{", f"{what} must be a JSON object")
         for _ in self._entries("}"):
-            key = self.value()
-            if not isinstance(key, str):
+            if self._next() != '"':
                 self._fail("a key must be a text in double quotes")
+            key = self.value()
             self._pass(":", "a key must be followed by a colon")
             yield key
 

@@ -1,0 +1,157 @@
+"""`python run_squad.py`: any replicas learn the same, and questions are answered window by window."""
+
+import json
+
+import numpy as np
+import pytest
+
+import run_squad
+from bert_reference import load as load_values, random_values
+from commands import run_here
+from conftest import assert_same_training, checkpoint_values, googles, plain_session
+from engine import checkpoints
+from engine.model import INFERENCE
+from reading import model
+from reading_files import write_made_up
+from test_reading_data import load
+from test_replica_equivalence import recorded, run_loop, settings
+
+import tensorflow.compat.v1 as tf
+
+STEPS = 5
+RESULTS = {"exact_match", "f1", "global_step"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A file to train on and one to answer, some of whose questions have no answer."""
+    folder = tmp_path_factory.mktemp("questions")
+    return {"train_file": write_made_up(folder / "train.json", seed=1, unanswerable=0.3),
+            "predict_file": write_made_up(folder / "dev.json", seed=2, unanswerable=0.3)}
+
+
+def flags(tiny_model, files, output_dir, **changes):
+    return dict(tiny_model._asdict(), **files, output_dir=output_dir, max_seq_length=32,
+                doc_stride=10, max_query_length=8, version_2_with_negative=True,
+                train_batch_size=8, num_train_epochs=1, learning_rate=1e-3, num_cpu_replicas=2,
+                **changes)
+
+
+def test_1x8_and_2x4_end_with_the_same_variables_slots_and_loss(
+        tiny_model, files, tmp_path, monkeypatch):
+    losses, _ = recorded(monkeypatch)
+    questions = load(files["train_file"], tiny_model, tmp_path, True,
+                     version_2_with_negative=True)
+    runs = {}
+    for num_replicas in (1, 2):
+        run_loop(model.forward_of(tiny_model.config(), 32), questions.training_source(),
+                 num_replicas,
+                 settings(tmp_path / str(num_replicas), 8 // num_replicas, num_train_steps=STEPS),
+                 checkpoints.open_checkpoint(tiny_model.init_checkpoint))
+        runs[num_replicas] = checkpoint_values(str(tmp_path / str(num_replicas)))
+    assert_same_training(runs[1], runs[2])
+    np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=1e-5)
+
+
+def outputs(forward, features, values):
+    """The predictions and the loss of a model, with these values of its variables."""
+    with tf.Graph().as_default(), plain_session() as session:
+        inputs = {name: tf.constant(value, tf.int32) for name, value in features.items()}
+        found = forward(inputs)
+        if values is None:
+            return random_values(tf.global_variables())
+        load_values(session, values)
+        return session.run(found)
+
+
+def our_forward(config):
+    def forward(inputs):
+        found = model.forward_of(config, 32)(inputs, INFERENCE)
+        return {**found.predictions, "loss": found.loss}
+    return forward
+
+
+def test_no_result_depends_on_the_padding(tiny_model, files, tmp_path):
+    questions = load(files["train_file"], tiny_model, tmp_path, True, version_2_with_negative=True)
+    source, config = questions.training_source(), tiny_model.config()
+    short = np.argsort(source.lengths)[:3]
+    length = int(source.lengths[short].max())
+    values = outputs(our_forward(config), source.fetch(short, 32), None)
+    tight, wide = (outputs(our_forward(config), source.fetch(short, padded), values)
+                   for padded in (length, 32))
+    assert length < 32 and tight["start_logits"].shape == wide["start_logits"].shape == (3, 32)
+    for name in tight:
+        np.testing.assert_allclose(tight[name], wide[name], rtol=1e-5, atol=1e-5)
+
+
+def test_logits_and_loss_are_those_of_googles_code(tiny_model, files, tmp_path):
+    """Of windows without padding, which is among the tokens of Google's loss."""
+    google = googles("run_squad")
+    questions = load(files["train_file"], tiny_model, tmp_path, True, version_2_with_negative=True)
+    source, config = questions.training_source(), tiny_model.config()
+    full = np.flatnonzero(source.lengths == 32)[:6]
+    features = source.fetch(full, 32)
+    assert len(full) == 6 and features["start_positions"].any()
+
+    def their_forward(inputs):
+        start, end = google.create_model(
+            google.modeling.BertConfig.from_dict(config.to_dict()), False, inputs["input_ids"],
+            inputs["input_mask"], inputs["segment_ids"], False)
+        losses = [tf.losses.sparse_softmax_cross_entropy(inputs[f"{name}_positions"], logits)
+                  for name, logits in (("start", start), ("end", end))]
+        return {"start_logits": start, "end_logits": end, "loss": sum(losses) / 2.0}
+
+    values = outputs(our_forward(config), features, None)
+    ours, theirs = (outputs(forward, features, values)
+                    for forward in (our_forward(config), their_forward))
+    for name in theirs:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model, files, tmp_path_factory):
+    """The output directory of a training with evaluations on the way, and then predictions."""
+    output_dir = tmp_path_factory.mktemp("reading")
+    run_here(flags(tiny_model, files, output_dir, do_train=True, do_predict=True, do_eval=True,
+                   eval_each_epoch=True), run_squad)
+    return output_dir
+
+
+def test_all_questions_are_answered_and_scored(trained, files):
+    predictions, n_best, odds = (json.loads((trained / name).read_text()) for name in (
+        "predictions.json", "nbest_predictions.json", "null_odds.json"))
+    asked = [question["id"] for article in json.load(open(files["predict_file"]))["data"]
+             for paragraph in article["paragraphs"] for question in paragraph["qas"]]
+    assert list(predictions) == list(n_best) == list(odds) == asked
+    for identity, entries in n_best.items():
+        assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
+    results = json.loads((trained / "eval_results.json").read_text())
+    assert results["total"] == len(asked) == results["HasAns_total"] + results["NoAns_total"]
+    evaluations = json.loads((trained / "evaluations.json").read_text())["evaluations"]
+    assert evaluations[-1]["f1"] == pytest.approx(results["f1"])
+    assert (trained / "vocab.txt").exists()
+
+
+def test_predictions_do_not_depend_on_batches_or_replicas(trained, tiny_model, files, tmp_path):
+    again = flags(tiny_model, files, tmp_path, do_predict=True, predict_batch_size=3)
+    again.update(init_checkpoint=trained, num_cpu_replicas=1)
+    run_here(again, run_squad)
+    for name in ("predictions.json", "eval_results.json"):
+        assert (tmp_path / name).read_text() == (trained / name).read_text()
+    expected, found = (json.loads((folder / "null_odds.json").read_text())
+                       for folder in (trained, tmp_path))
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("changes, message", [
+    (dict(do_train=False), "nothing to do"),
+    (dict(train_file=None), "--train_file"),
+    (dict(max_query_length=30), "leaves no room for a context"),
+    (dict(doc_stride=0), "--doc_stride=0"),
+    (dict(do_train=False, do_predict=True), "does not answer questions")])
+def test_bad_flags_are_an_error_of_one_line(changes, message, tiny_model, files, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ending:
+        run_here({**flags(tiny_model, files, tmp_path / "out", do_train=True), **changes},
+                 run_squad)
+    assert ending.value.code == 2
+    assert message in capsys.readouterr().err
