@@ -180,9 +180,7 @@ def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
         raise UserError(f"--output_dir={output_dir} has no trained model; train one "
                         "(--do_train), or give one as --init_checkpoint")
     flag = "--init_checkpoint" if checkpoint is given else "--output_dir"
-    if any(name not in checkpoint.shapes for name in model.HEAD):
-        raise UserError(f"{flag}={checkpoint.path} does not answer questions: it has no "
-                        f"{model.WEIGHTS}; train it first (--do_train)")
+    model.require_head(checkpoint, flag)
     model_files.check_layers(checkpoint, job.config, flag)
     return checkpoint
 

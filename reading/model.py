@@ -6,6 +6,8 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from encoder import bert
+from engine import checkpoints
+from engine.errors import UserError
 from engine.model import Forward, Mode, Outputs
 
 # The head's variables, with Google's names.
@@ -23,8 +25,7 @@ def forward_of(config: modeling.BertConfig, max_seq_length: int) -> Forward:
     a batch is padded.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        states = bert.build(config, features, mode).get_sequence_output()
-        logits = _without_padding(token_logits(states), features["input_mask"])
+        logits = start_and_end(config, features, mode)
         loss = None
         if "start_positions" in features:
             loss = sum(_mean_loss(found, features[f"{name}_positions"])
@@ -34,8 +35,24 @@ def forward_of(config: modeling.BertConfig, max_seq_length: int) -> Forward:
     return forward
 
 
-def token_logits(states: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-    """The start and the end logits of each token, [b, t] each, of final states [b, t, D]."""
+def require_head(checkpoint: checkpoints.Checkpoint, flag: str) -> None:
+    """Raises a UserError if a checkpoint has no head for answers."""
+    if any(name not in checkpoint.shapes for name in HEAD):
+        raise UserError(f"{flag}={checkpoint.path} does not answer questions: it has no {WEIGHTS}; "
+                        "train it first (--do_train)")
+
+
+def start_and_end(config: modeling.BertConfig, features: Dict[str, tf.Tensor],
+                  mode: Mode) -> Tuple[tf.Tensor, tf.Tensor]:
+    """The start and the end logits of each token, float32 [b, t] each; those of padding are least."""
+    states = bert.build(config, features, mode).get_sequence_output()
+    is_padding = 1.0 - tf.cast(features["input_mask"], tf.float32)
+    start, end = _token_logits(states)
+    return start + _LEAST * is_padding, end + _LEAST * is_padding
+
+
+def _token_logits(states: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+    """The logits of final states [b, t, D], [b, t] each."""
     batch_size, length, hidden_size = modeling.get_shape_list(states, expected_rank=3)
     weights = tf.get_variable(WEIGHTS, [NUM_OUTPUTS, hidden_size],
                               initializer=tf.truncated_normal_initializer(stddev=0.02))
@@ -43,11 +60,6 @@ def token_logits(states: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
     logits = tf.matmul(weights, modeling.reshape_to_matrix(states), transpose_b=True)  # [2, b * t]
     logits = tf.reshape(logits + bias[:, tf.newaxis], [NUM_OUTPUTS, batch_size, length])
     return logits[0], logits[1]
-
-
-def _without_padding(logits: Tuple[tf.Tensor, ...], input_mask: tf.Tensor) -> Tuple[tf.Tensor, ...]:
-    is_padding = 1.0 - tf.cast(input_mask, tf.float32)
-    return tuple(found + _LEAST * is_padding for found in logits)
 
 
 def _mean_loss(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:

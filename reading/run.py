@@ -14,10 +14,11 @@ from engine import device_flags, settings, tpu_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
-from reading import data, evaluation, training, windows
+from reading import data, evaluation, export, training, windows
 from reading.answers import AnswerSettings
 from reading.data import QuestionSet, WindowSettings
 from reading.training import Job
+from tasks import export as task_export
 
 USAGE = """Trains BERT to find the answers to questions in a text, on every GPU that
 CUDA_VISIBLE_DEVICES shows.
@@ -45,6 +46,7 @@ def define_flags() -> flags.FlagValues:
                       flag_values=values)
     flags.DEFINE_bool("do_eval", False, "Score the answers to the questions of --predict_file, "
                       "which has the right ones.", flag_values=values)
+    task_export.define_flags(values)
     flags.DEFINE_enum("measure", "squad", list(evaluation.MEASURES), "How answers are compared: "
                       "squad: by English words, as SQuAD's scripts do; cmrc: by Chinese "
                       "characters, as that of CMRC 2018.", flag_values=values)
@@ -60,11 +62,20 @@ def define_flags() -> flags.FlagValues:
 
 
 def main(values: flags.FlagValues) -> None:
-    """Trains, answers and scores, as the flags ask."""
-    if not (values.do_train or values.do_predict or values.do_eval):
-        raise UserError("nothing to do: set at least one of --do_train, --do_predict, --do_eval; "
-                        "--help explains all flags")
+    """Trains, answers, scores and exports, as the flags ask."""
+    answers = values.do_predict or values.do_eval
+    if not (values.do_train or answers or values.do_export):
+        raise UserError("nothing to do: set at least one of --do_train, --do_predict, --do_eval, "
+                        "--do_export; --help explains all flags")
     tpu_flags.check(values)
+    export.check_flags(values)
+    if values.do_train or answers:
+        _run(values)
+    if values.do_export:
+        export.write(values.output_dir, values.export_frozen_graph)
+
+
+def _run(values: flags.FlagValues) -> None:
     prediction = settings.from_flags(values, PredictionSettings)
     job = _job(values)
     if not values.do_train:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import run_squad
-from bert_reference import load as load_values, random_values
+from bert_reference import random_values
 from commands import run_here
 from conftest import assert_same_training, checkpoint_values, googles, plain_session
 from engine import checkpoints
@@ -19,7 +19,6 @@ from test_replica_equivalence import recorded, run_loop, settings
 import tensorflow.compat.v1 as tf
 
 STEPS = 5
-RESULTS = {"exact_match", "f1", "global_step"}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +59,10 @@ def outputs(forward, features, values):
         found = forward(inputs)
         if values is None:
             return random_values(tf.global_variables())
-        load_values(session, values)
+        session.run(tf.global_variables_initializer())
+        for variable in tf.global_variables():
+            if variable.op.name in values:
+                variable.load(values[variable.op.name], session)
         return session.run(found)
 
 
@@ -93,19 +95,24 @@ def test_logits_and_loss_are_those_of_googles_code(tiny_model, files, tmp_path):
     features = source.fetch(full, 32)
     assert len(full) == 6 and features["start_positions"].any()
 
-    def their_forward(inputs):
+    def their_logits(inputs):
         start, end = google.create_model(
-            google.modeling.BertConfig.from_dict(config.to_dict()), False, inputs["input_ids"],
-            inputs["input_mask"], inputs["segment_ids"], False)
-        losses = [tf.losses.sparse_softmax_cross_entropy(inputs[f"{name}_positions"], logits)
-                  for name, logits in (("start", start), ("end", end))]
-        return {"start_logits": start, "end_logits": end, "loss": sum(losses) / 2.0}
+            google_config, False, inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"],
+            False)
+        return {"start_logits": start, "end_logits": end}
 
+    def their_loss(inputs):
+        model_fn = google.model_fn_builder(google_config, None, 1e-3, 10, 0, False, False)
+        spec = model_fn({**inputs, "unique_ids": inputs["start_positions"]}, None,
+                        tf.estimator.ModeKeys.TRAIN, {})
+        return {"loss": spec.loss}
+
+    google_config = google.modeling.BertConfig.from_dict(config.to_dict())
     values = outputs(our_forward(config), features, None)
-    ours, theirs = (outputs(forward, features, values)
-                    for forward in (our_forward(config), their_forward))
-    for name in theirs:
-        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-5)
+    ours = outputs(our_forward(config), features, values)
+    for forward in (their_logits, their_loss):
+        for name, value in outputs(forward, features, values).items():
+            np.testing.assert_allclose(ours[name], value, rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +148,29 @@ def test_predictions_do_not_depend_on_batches_or_replicas(trained, tiny_model, f
     expected, found = (json.loads((folder / "null_odds.json").read_text())
                        for folder in (trained, tmp_path))
     assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_export_has_the_logits_of_the_model(trained, tiny_model, files, tmp_path):
+    run_here(dict(output_dir=trained, do_export=True), run_squad)
+    questions = load(files["predict_file"], tiny_model, tmp_path, False,
+                     version_2_with_negative=True)
+    features = questions.source(slice(0, 2)).fetch(np.arange(2), 32)
+    with tf.Graph().as_default(), plain_session() as session:
+        loaded = tf.saved_model.loader.load(session, ["serve"], str(trained / "export"))
+        signature = loaded.signature_def["serving_default"]
+        found = session.run(
+            {name: info.name for name, info in signature.outputs.items()},
+            {signature.inputs[name].name: values for name, values in features.items()})
+    values = checkpoint_values(str(trained))
+    with tf.Graph().as_default(), plain_session() as session:
+        inputs = {name: tf.constant(value) for name, value in features.items()}
+        expected = model.forward_of(tiny_model.config(), 32)(inputs, INFERENCE).predictions
+        for variable in tf.global_variables():
+            variable.load(values[variable.op.name], session)
+        expected = session.run(expected)
+    assert sorted(found) == sorted(expected)
+    for name in found:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("changes, message", [
