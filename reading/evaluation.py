@@ -8,7 +8,7 @@ import contextlib
 import json
 import math
 import os
-from typing import Any, Callable, ContextManager, Dict, IO, Iterator, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, Optional, Tuple
 
 import numpy as np
 

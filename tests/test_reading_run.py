@@ -130,7 +130,7 @@ def test_all_questions_are_answered_and_scored(trained, files):
     asked = [question["id"] for article in json.load(open(files["predict_file"]))["data"]
              for paragraph in article["paragraphs"] for question in paragraph["qas"]]
     assert list(predictions) == list(n_best) == list(odds) == asked
-    for identity, entries in n_best.items():
+    for entries in n_best.values():
         assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
     results = json.loads((trained / "eval_results.json").read_text())
     assert results["total"] == len(asked) == results["HasAns_total"] + results["NoAns_total"]
