@@ -5,13 +5,16 @@ candidate there, either; here it does not displace another one.
 """
 
 import dataclasses
+import json
 import math
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from engine.data import text_columns
 from engine.settings import setting
 from reading import final_text, squad_files, windows
+from reading.data import QuestionSet
 from tokenization import BatchTokenizer
 
 # What the original predicts where no span is possible.
@@ -76,6 +79,42 @@ class _Span(NamedTuple):
     end: int
     start_logit: float
     end_logit: float
+
+
+def find_all(questions: QuestionSet, part: slice, logits: Dict[str, np.ndarray],
+             settings: AnswerSettings) -> Iterator[Tuple[str, Tuple[str, ...], Answers]]:
+    """The id of each question of a part, its right answers, and those that are found.
+
+    Args:
+        logits: "start_logits" and "end_logits" of the part's windows, [windows, tokens]; may be
+            empty if there are none.
+    """
+    records, first = questions.records, int(questions.first_window[part.start])
+    texts = {name: text_columns.from_chunk(records.values(name, part))
+             for name in ("id", "context", "answers")}
+    for row, number in enumerate(range(part.start, part.stop)):
+        windows_of_it = range(*(questions.first_window[number:number + 2] - first).tolist())
+        context, lengths = _context(questions, number, texts["context"][row])
+        found = find(
+            context, *([logits[name][window, :length]
+                        for window, length in zip(windows_of_it, lengths)]
+                       for name in ("start_logits", "end_logits")),
+            settings, questions.encoding.tokenizer,
+            may_have_none=questions.settings.version_2_with_negative)
+        yield texts["id"][row], tuple(json.loads(texts["answers"][row])), found
+
+
+def _context(questions: QuestionSet, number: int, text: str) -> Tuple[Context, np.ndarray]:
+    """A question's context, and the number of tokens of each of its windows."""
+    records, this = questions.records, slice(number, number + 1)
+    query_length = int(records.scalars("query_length")[number])
+    token_words, _ = records.values("token_words", this)
+    lengths, _ = records.values("window_lengths", this)
+    ids, _ = records.values("input_ids", this)
+    room = questions.encoding.max_seq_length - query_length - windows.NUM_SPECIAL
+    spans = windows.over(len(token_words), room, questions.settings.doc_stride)
+    return Context(text, token_words, np.split(ids, np.cumsum(lengths)[:-1]), query_length,
+                   spans), lengths
 
 
 def find(context: Context, start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray],

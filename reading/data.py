@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -34,22 +34,30 @@ class WindowSettings:
     version_2_with_negative: bool = setting(
         False, "Some questions have no answer in their context, as in SQuAD 2.0.")
 
+    def check(self, max_seq_length: int) -> None:
+        """Raises a UserError if a window may have no room for a context."""
+        if max_seq_length <= self.max_query_length + windows.NUM_SPECIAL:
+            raise UserError(f"--max_seq_length={max_seq_length} leaves no room for a context beside "
+                            f"a question of --max_query_length={self.max_query_length} tokens and "
+                            f"{windows.NUM_SPECIAL} special ones; raise the one or lower the other")
+
 
 class QuestionSet:
-    """The questions of a file, in windows. Made by `load`.
+    """Questions, in windows. Made by `load` and `encode`.
 
     Attributes:
-        records: one for each question, with the columns of `load`.
+        records: one for each question, with the columns of `_columns`.
         first_window: of each question, and the number of all windows, [questions + 1].
         content_hash: two sets with the same hash hold the same questions.
-        encoding: how they were tokenized.
+        encoding, settings: how they were tokenized.
     """
 
-    def __init__(self, records: store.Store, content_hash: str, encoding: Encoding,
-                 dynamic_padding: bool):
+    def __init__(self, records: store.Records, content_hash: str, encoding: Encoding,
+                 settings: WindowSettings, dynamic_padding: bool):
         self.records = records
         self.content_hash = content_hash
         self.encoding = encoding
+        self.settings = settings
         self.first_window = records.offsets("window_lengths")
         self._dynamic_padding = dynamic_padding
         lengths = records.flat("window_lengths")
@@ -70,7 +78,7 @@ class QuestionSet:
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the file has the answers of all questions."""
+        """Whether the file has the answers of all questions; only of a set that `load` made."""
         return self.records.facts["num_unlabelled"] == 0
 
     def training_source(self) -> Source:
@@ -119,18 +127,30 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
     key = {"content": content, "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
            "is_training": is_training, **dataclasses.asdict(settings)}
-    counts = {"num_questions": 0, "num_unlabelled": 0, "num_left_out": 0, "num_misplaced": 0}
+    counts = _no_counts()
     prepare = _Preparation(path, encoding, settings, is_training, counts)
     name = os.path.splitext(os.path.basename(path))[0]
     records = store.open_or_build(
         store_dir, f"{'train' if is_training else 'questions'}-{name}", key,
         _columns(encoding, is_training), prepare.chunks, facts=lambda: counts)
     _report(path, records.facts, is_training)
-    found = QuestionSet(records, content, encoding, dynamic_padding)
+    found = QuestionSet(records, content, encoding, settings, dynamic_padding)
     if not len(found):
         raise UserError(f"{path}: no question can be used; the file has "
                         f"{records.facts['num_questions']} of them")
     return found
+
+
+def encode(paragraphs: Iterable[Paragraph], encoding: Encoding,
+           settings: WindowSettings) -> QuestionSet:
+    """Questions in memory, tokenized to be answered."""
+    prepare = _Preparation("", encoding, settings, is_training=False, counts=_no_counts())
+    records = store.Records.of_chunk(prepare.chunk(paragraphs))
+    return QuestionSet(records, "", encoding, settings, dynamic_padding=True)
+
+
+def _no_counts() -> Dict[str, int]:
+    return dict.fromkeys(("num_questions", "num_unlabelled", "num_left_out", "num_misplaced"), 0)
 
 
 def _columns(encoding: Encoding, is_training: bool) -> Dict[str, store.Column]:
@@ -167,15 +187,20 @@ class _Preparation:
 
     def chunks(self) -> Iterator[store.Chunk]:
         """All questions, in chunks of bounded size."""
-        self._counts.update(dict.fromkeys(self._counts, 0))
+        self._counts.update(_no_counts())
         with Counter(f"Preparing {self._path}", unit="questions") as counter:
             for some in in_chunks(squad_files.paragraphs(self._path), _CHUNK_CHARACTERS,
                                   lambda paragraph: len(paragraph.context)):
-                rows = [row for paragraph in some for row in self._rows(paragraph)]
+                chunk = self.chunk(some)
                 counter.advance(sum(len(paragraph.questions) for paragraph in some))
-                if rows:
-                    yield {name: _to_column([row[name] for row in rows], column)
-                           for name, column in _columns(self._encoding, self._is_training).items()}
+                if len(chunk["query_length"]):
+                    yield chunk
+
+    def chunk(self, paragraphs: Iterable[Paragraph]) -> store.Chunk:
+        """The questions of some paragraphs."""
+        rows = [row for paragraph in paragraphs for row in self._rows(paragraph)]
+        return {name: _to_column([row[name] for row in rows], column)
+                for name, column in _columns(self._encoding, self._is_training).items()}
 
     def _rows(self, paragraph: Paragraph) -> Iterator[Dict[str, Any]]:
         """The records of a paragraph's questions."""
@@ -290,5 +315,6 @@ def _to_column(values: List[Any], column: store.Column) -> Any:
     if column == text_columns.COLUMN:
         return text_columns.to_chunk(values)
     if column.ragged:
-        return np.concatenate(values), np.array([len(value) for value in values])
+        return (np.concatenate([*values, np.zeros(0, np.int64)]),
+                np.array([len(value) for value in values], np.int64))
     return np.array(values)

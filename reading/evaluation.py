@@ -10,17 +10,14 @@ import math
 import os
 from typing import Any, Callable, ContextManager, Dict, Iterator, Optional, Tuple
 
-import numpy as np
-
 from encoder import model_files
 from engine import checkpoints, files, inference, log
-from engine.data import text_columns
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
 from engine.training import run_record, summaries
 from engine.training.evaluations import Evaluate
-from reading import answers, measures, model, windows
+from reading import answers, measures, model
 from reading.answers import Answers
 from reading.data import QuestionSet
 from reading.scores import Scores
@@ -46,39 +43,8 @@ def answer(job: Job, questions: QuestionSet, predictor: Predictor, batch_size: i
         advance: called with the number of windows of each finished step.
     """
     for part in questions.parts(_WINDOWS_AT_A_TIME):
-        source = questions.source(part)
-        logits = (predictor.predict(source, batch_size, advance) if len(source.lengths) else
-                  {"start_logits": np.zeros([0, 1]), "end_logits": np.zeros([0, 1])})
-        yield from _answers(job, questions, part, logits)
-
-
-def _answers(job: Job, questions: QuestionSet, part: slice, logits: Dict[str, np.ndarray]
-             ) -> Iterator[Tuple[str, Tuple[str, ...], Answers]]:
-    records, first = questions.records, int(questions.first_window[part.start])
-    texts = {name: text_columns.from_chunk(records.values(name, part))
-             for name in ("id", "context", "answers")}
-    for row, number in enumerate(range(part.start, part.stop)):
-        begin, end = (questions.first_window[number:number + 2] - first).tolist()
-        context, lengths = _context(job, questions, number, texts["context"][row])
-        found = answers.find(
-            context, *([values[:length] for values, length in zip(logits[name][begin:end], lengths)]
-                       for name in ("start_logits", "end_logits")),
-            job.answers, job.encoding.tokenizer, may_have_none=job.windows.version_2_with_negative)
-        yield texts["id"][row], tuple(json.loads(texts["answers"][row])), found
-
-
-def _context(job: Job, questions: QuestionSet, number: int,
-             text: str) -> Tuple[answers.Context, np.ndarray]:
-    """A question's context, and the number of tokens of each of its windows."""
-    records, this = questions.records, slice(number, number + 1)
-    query_length = int(records.scalars("query_length")[number])
-    token_words, _ = records.values("token_words", this)
-    lengths, _ = records.values("window_lengths", this)
-    ids, _ = records.values("input_ids", this)
-    spans = windows.over(len(token_words), job.encoding.max_seq_length - query_length
-                         - windows.NUM_SPECIAL, job.windows.doc_stride)
-    return answers.Context(text, token_words, np.split(ids, np.cumsum(lengths)[:-1]), query_length,
-                           spans), lengths
+        logits = predictor.predict(questions.source(part), batch_size, advance)
+        yield from answers.find_all(questions, part, logits, job.answers)
 
 
 def evaluator(job: Job, questions: Optional[QuestionSet]) -> ContextManager[Evaluate]:

@@ -1,13 +1,14 @@
 """Exports a trained model for other programs, as a SavedModel of the logits of a window's tokens."""
 
 import os
+import shutil
 from typing import Optional
 
 from absl import flags
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import model_files, vocabulary
+from encoder import label_config, model_files, vocabulary
 from engine import files, log, saved_model, settings
 from engine.errors import UserError
 from engine.model import INFERENCE
@@ -20,7 +21,11 @@ It finds the answer to a question in a text; the model after training step {step
 
 ## How to use it
 
-A window is `[CLS] question [SEP] text [SEP]` as WordPiece ids of `assets.extra/vocab.txt`, {casing}.
+Each line of `questions.tsv` is a question, a tab, and the text that has its answer:
+
+    python -m tasks.predict --output_dir=export < questions.tsv
+
+In other programs: a window is `[CLS] question [SEP] text [SEP]` as WordPiece ids of `assets.extra/vocab.txt`, {casing}.
 Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
 padding; `segment_ids`, 1 on the text and its `[SEP]`, else 0.
 
@@ -72,6 +77,9 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
         assets = os.path.join(draft, saved_model.ASSETS)
         os.mkdir(assets)
         model_files.save(assets, config, trained.file(vocabulary.FILE), lower_case)
+        if trained.description():  # that of Google's code has none
+            shutil.copyfile(trained.file(label_config.FILE),
+                            os.path.join(assets, label_config.FILE))
         files.write_text(os.path.join(draft, "README.md"), _CARD.format(
             step=trained.checkpoint.global_step,
             casing="lower-cased" if lower_case else "in their case"))

@@ -14,7 +14,7 @@ from engine import device_flags, settings, tpu_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
-from reading import data, evaluation, export, training, windows
+from reading import data, evaluation, export, training
 from reading.answers import AnswerSettings
 from reading.data import QuestionSet, WindowSettings
 from reading.training import Job
@@ -95,10 +95,7 @@ def _job(values: flags.FlagValues) -> Job:
     """Checks the flags; makes the output directory only if they are correct."""
     spans = settings.from_flags(values, WindowSettings)
     config, encoding = model_flags.load_model(values)
-    if encoding.max_seq_length <= spans.max_query_length + windows.NUM_SPECIAL:
-        raise UserError(f"--max_seq_length={encoding.max_seq_length} leaves no room for a context "
-                        f"beside a question of --max_query_length={spans.max_query_length} tokens "
-                        f"and {windows.NUM_SPECIAL} special ones; raise the one or lower the other")
+    spans.check(encoding.max_seq_length)
     answers = settings.from_flags(values, AnswerSettings)
     devices = device_flags.find_devices(values, training=values.do_train)
     for name, wanted in (("train_file", values.do_train),

@@ -1,12 +1,14 @@
 """A training on questions: its facts, model and windows, for the engine."""
 
 import dataclasses
+import os
 from typing import Any, Dict, NamedTuple
 
 import numpy as np
 
-from encoder import model_files
+from encoder import label_config, model_files
 from encoder.encoding import Encoding
+from engine import files
 from engine.devices import Devices
 from engine.model import Forward
 from engine.training import run, throughput
@@ -16,6 +18,7 @@ from modeling import BertConfig
 from reading import model
 from reading.answers import AnswerSettings
 from reading.data import QuestionSet, WindowSettings
+from tasks import kinds
 
 RESULTS = ("eval_results.txt", "eval_results.json")
 PREDICTIONS = "predictions.json"
@@ -46,6 +49,15 @@ class Job(NamedTuple):
                 "casing (--do_lower_case)": self.encoding.do_lower_case,
                 "--max_seq_length": self.encoding.max_seq_length}
 
+    def save_description(self) -> None:
+        """Writes what describes the model beside its checkpoints, for `reader.open_model`."""
+        folder, encoding = self.settings.output_dir, self.encoding
+        model_files.save(folder, self.config, encoding.vocab_file, encoding.do_lower_case)
+        files.write_json(os.path.join(folder, label_config.FILE), {
+            "kind": kinds.ANSWERS, "do_lower_case": encoding.do_lower_case,
+            "max_seq_length": encoding.max_seq_length, **dataclasses.asdict(self.windows),
+            **dataclasses.asdict(self.answers)})
+
 
 def train(job: Job, questions: QuestionSet, evaluate: Evaluate) -> None:
     """Trains for the epochs of the job's settings; resumes an earlier run.
@@ -69,9 +81,7 @@ def train(job: Job, questions: QuestionSet, evaluate: Evaluate) -> None:
         make_source=questions.training_source,
         operations=_operations(job.config),
         evaluate=evaluate,
-        save_description=lambda: model_files.save(
-            job.settings.output_dir, job.config, job.encoding.vocab_file,
-            job.encoding.do_lower_case),
+        save_description=job.save_description,
         result_files=(*RESULTS, PREDICTIONS, N_BEST, NULL_ODDS)))
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from conftest import googles
-from encoder.encoding import Encoding
-from reading import answers, evaluation, final_text, training
+from reading import answers, evaluation, final_text, training, windows
 from reading.answers import AnswerSettings
 from reading.data import WindowSettings
 from reading_files import write_made_up
@@ -23,10 +22,8 @@ class Directory(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What `evaluation` needs of a job to answer questions from logits."""
-    encoding: Encoding
+    """What `evaluation` needs of a job to write predictions."""
     windows: WindowSettings
-    answers: AnswerSettings
     settings: Directory
 
 
@@ -52,24 +49,22 @@ def made_up_logits(questions, seed=0):
     logits = {name: (rng.randn(*mask.shape) * 3).astype(np.float32)
               for name in ("start_logits", "end_logits")}
     for values in logits.values():
-        values[:, 0] += 4
+        values[:, 0] += 7
         values[mask == 0] = -1e9
     return logits
 
 
-def write_ours(tmp_path, tiny_model, questions, logits, **settings):
+def write_ours(tmp_path, questions, logits, **settings):
     """The files of predictions, from parts of a few windows."""
     output_dir = tmp_path / "ours"
     output_dir.mkdir()
-    job = Job(questions.encoding, WindowSettings(
-        doc_stride=10, max_query_length=8, version_2_with_negative=settings.pop("v2")),
-        AnswerSettings(**settings), Directory(str(output_dir)))
+    job = Job(questions.settings, Directory(str(output_dir)))
     with evaluation._prediction_files(job) as write:
         for part in questions.parts(4):
             first, last = questions.first_window[[part.start, part.stop]]
-            for identity, _, found in evaluation._answers(
-                    job, questions, part,
-                    {name: values[first:last] for name, values in logits.items()}):
+            for identity, _, found in answers.find_all(
+                    questions, part, {name: values[first:last] for name, values in logits.items()},
+                    AnswerSettings(**settings)):
                 write(identity, found)
     return output_dir
 
@@ -81,17 +76,17 @@ def test_files_of_predictions_are_those_of_googles_code_byte_for_byte(
     path = write_made_up(tmp_path / "q.json", unanswerable=0.3 if v2 else 0.0)
     questions = load(path, tiny_model, tmp_path, False, version_2_with_negative=v2)
     logits = made_up_logits(questions)
-    windows = googles_features(google, path, tiny_model, False, v2, monkeypatch)
+    theirs = googles_features(google, path, tiny_model, False, v2, monkeypatch)
     google.FLAGS.null_score_diff_threshold = 0.5
     results = [google.RawResult(window.unique_id, *(logits[name][number].tolist() for name in (
-        "start_logits", "end_logits"))) for number, window in enumerate(windows)]
+        "start_logits", "end_logits"))) for number, window in enumerate(theirs)]
     names = [training.PREDICTIONS, training.N_BEST, training.NULL_ODDS][:3 if v2 else 2]
     google.write_predictions(
-        google.read_squad_examples(path, False), windows, results, 6, 5, True,
+        google.read_squad_examples(path, False), theirs, results, 6, 5, True,
         *(str(tmp_path / name) for name in (
             training.PREDICTIONS, training.N_BEST, training.NULL_ODDS)))
-    ours = write_ours(tmp_path, tiny_model, questions, logits, v2=v2, n_best_size=6,
-                      max_answer_length=5, null_score_diff_threshold=0.5)
+    ours = write_ours(tmp_path, questions, logits, n_best_size=6, max_answer_length=5,
+                      null_score_diff_threshold=0.5)
     for name in names:
         assert (ours / name).read_text() == (tmp_path / name).read_text(), name
     assert sorted(path.name for path in ours.iterdir()) == sorted(names)
@@ -105,8 +100,7 @@ def test_the_threshold_decides_between_the_best_answer_and_none(tiny_model, tmp_
     for threshold in (-1000.0, 0.0, 1000.0):
         folder = tmp_path / str(threshold)
         folder.mkdir()
-        ours = write_ours(folder, tiny_model, questions, logits, v2=True,
-                          null_score_diff_threshold=threshold)
+        ours = write_ours(folder, questions, logits, null_score_diff_threshold=threshold)
         predicted[threshold] = json.loads((ours / training.PREDICTIONS).read_text())
         odds = json.loads((ours / training.NULL_ODDS).read_text())
         for identity, text in predicted[threshold].items():
@@ -117,7 +111,7 @@ def test_the_threshold_decides_between_the_best_answer_and_none(tiny_model, tmp_
 
 def test_a_window_without_room_for_an_answer_has_none():
     context = answers.Context(
-        "", np.zeros(0, np.int32), [], 2, evaluation.windows.over(0, 5, 2))
+        "", np.zeros(0, np.int32), [], 2, windows.over(0, 5, 2))
     settings = AnswerSettings()
     assert answers.find(context, [], [], settings, None, may_have_none=False).text == "empty"
     found = answers.find(context, [], [], settings, None, may_have_none=True)

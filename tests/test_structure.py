@@ -67,7 +67,7 @@ def test_imports_point_one_way():
     ("MirroredStrategy", "engine/devices.py"), ("Estimator", "engine/training/loop.py"),
     ("contrib", None),
     # Modules that are loaded on use: imports do not show them.
-    ("import_module", "tasks/capabilities.py")])
+    ("import_module", "tasks/kinds.py")])
 def test_a_framework_object_has_one_owner(attribute, owner):
     assert users_of(attribute) == ({owner} if owner else set())
 
