@@ -136,8 +136,8 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
     _report(path, records.facts, is_training)
     found = QuestionSet(records, content, encoding, settings, dynamic_padding)
     if not len(found):
-        raise UserError(f"{path}: no question can be used; the file has "
-                        f"{records.facts['num_questions']} of them")
+        raise UserError(f"{path}: of its {records.facts['num_questions']:,} questions none can be "
+                        "used: they have no answers where their answer_start says, or no context")
     return found
 
 

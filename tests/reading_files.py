@@ -17,11 +17,16 @@ def question(identity, text, answers, **entries):
             **entries}
 
 
-def write(path, *paragraphs, **entries):
+def text_of(*paragraphs, **entries):
     """A file with these (context, questions), each paragraph in an article of its own."""
     data = [{"title": "made up", "paragraphs": [{"context": context, "qas": questions}]}
             for context, questions in paragraphs]
-    path.write_text(json.dumps({"version": "1.1", "data": data, **entries}), encoding="utf-8")
+    return json.dumps({"version": "1.1", "data": data, **entries})
+
+
+def write(path, *paragraphs, **entries):
+    """Writes `text_of`."""
+    path.write_text(text_of(*paragraphs, **entries), encoding="utf-8")
     return str(path)
 
 

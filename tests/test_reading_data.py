@@ -96,7 +96,7 @@ CONTEXT = {"context": "the cat", "qas": []}
         question("7", "the", [("cat", "4")])]}]}]}), "'answer_start' is '4', of the wrong type"),
     (json.dumps({"data": [{"paragraphs": [{**CONTEXT, "qas": [question("7", "the", [])]}]}]}),
      "the question 7 has no answer to learn; set --version_2_with_negative"),
-    (json.dumps({"data": [{"paragraphs": [CONTEXT]}]}), "no question can be used")])
+    (json.dumps({"data": [{"paragraphs": [CONTEXT]}]}), "of its 0 questions none can be used")])
 def test_a_bad_file_is_an_error_of_one_line(content, message, tiny_model, tmp_path):
     path = tmp_path / "bad.json"
     path.write_text(content)

@@ -1,6 +1,7 @@
 """`python run_squad.py`: any replicas learn the same, and questions are answered window by window."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from bert_reference import random_values
 from commands import run_here
 from conftest import assert_same_training, checkpoint_values, googles, plain_session
 from engine import checkpoints
+from engine.errors import UserError
 from engine.model import INFERENCE
 from reading import model
-from reading_files import write_made_up
+from reading_files import question, text_of, write_made_up
+from tasks import kinds, predict
 from test_reading_data import load
-from test_replica_equivalence import recorded, run_loop, settings
+from test_replica_equivalence import Crash, crash_after, recorded, run_loop, settings
 
 import tensorflow.compat.v1 as tf
 
@@ -30,26 +33,44 @@ def files(tmp_path_factory):
 
 
 def flags(tiny_model, files, output_dir, **changes):
-    return dict(tiny_model._asdict(), **files, output_dir=output_dir, max_seq_length=32,
-                doc_stride=10, max_query_length=8, version_2_with_negative=True,
-                train_batch_size=8, num_train_epochs=1, learning_rate=1e-3, num_cpu_replicas=2,
-                **changes)
+    return dict(dict(tiny_model._asdict(), **files, output_dir=output_dir, max_seq_length=32,
+                     doc_stride=10, max_query_length=8, version_2_with_negative=True,
+                     train_batch_size=8, num_train_epochs=1, learning_rate=1e-3,
+                     num_cpu_replicas=1), **changes)
 
 
-def test_1x8_and_2x4_end_with_the_same_variables_slots_and_loss(
-        tiny_model, files, tmp_path, monkeypatch):
-    losses, _ = recorded(monkeypatch)
-    questions = load(files["train_file"], tiny_model, tmp_path, True,
-                     version_2_with_negative=True)
-    runs = {}
-    for num_replicas in (1, 2):
-        run_loop(model.forward_of(tiny_model.config(), 32), questions.training_source(),
-                 num_replicas,
-                 settings(tmp_path / str(num_replicas), 8 // num_replicas, num_train_steps=STEPS),
+@pytest.fixture
+def train(tiny_model, files, tmp_path):
+    """A function that trains on the questions; the values of its last checkpoint."""
+    questions = load(files["train_file"], tiny_model, tmp_path, True, version_2_with_negative=True)
+    dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+
+    def run(name, num_replicas, batch_size, *, with_dropout=False, **changes):
+        config = tiny_model.config(**(dropout if with_dropout else {}))
+        run_loop(model.forward_of(config, 32), questions.training_source(), num_replicas,
+                 settings(tmp_path / name, batch_size, num_train_steps=STEPS, **changes),
                  checkpoints.open_checkpoint(tiny_model.init_checkpoint))
-        runs[num_replicas] = checkpoint_values(str(tmp_path / str(num_replicas)))
-    assert_same_training(runs[1], runs[2])
+        return checkpoint_values(str(tmp_path / name))
+    return run
+
+
+def test_1x8_and_2x2_in_two_micro_batches_end_with_the_same_variables_slots_and_loss(
+        train, monkeypatch):
+    losses, _ = recorded(monkeypatch)
+    one = train("one", 1, 8)
+    assert_same_training(one, train("two", 2, 2, gradient_accumulation_steps=2))
     np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=1e-5)
+
+
+def test_an_interrupted_training_with_dropout_ends_bit_for_bit_like_the_undisturbed_one(
+        train, monkeypatch):
+    whole = train("whole", 1, 8, with_dropout=True)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        crash_after(2, patch)
+        train("parts", 1, 8, with_dropout=True, save_checkpoints_steps=2)
+    resumed = train("parts", 1, 8, with_dropout=True)
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
 
 
 def outputs(forward, features, values):
@@ -140,9 +161,11 @@ def test_all_questions_are_answered_and_scored(trained, files):
 
 
 def test_predictions_do_not_depend_on_batches_or_replicas(trained, tiny_model, files, tmp_path):
-    again = flags(tiny_model, files, tmp_path, do_predict=True, predict_batch_size=3)
-    again.update(init_checkpoint=trained, num_cpu_replicas=1)
-    run_here(again, run_squad)
+    questions = load(files["predict_file"], tiny_model, tmp_path, False,
+                     version_2_with_negative=True)
+    assert len(questions) % (2 * 3), "the last batch should be an uneven one"
+    run_here(flags(tiny_model, files, tmp_path, do_predict=True, predict_batch_size=3,
+                   init_checkpoint=trained, num_cpu_replicas=2), run_squad)
     for name in ("predictions.json", "eval_results.json"):
         assert (tmp_path / name).read_text() == (trained / name).read_text()
     expected, found = (json.loads((folder / "null_odds.json").read_text())
@@ -173,6 +196,68 @@ def test_the_export_has_the_logits_of_the_model(trained, tiny_model, files, tmp_
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("folder", ["", "export"])
+def test_any_command_that_reads_texts_gets_the_same_answers(folder, trained, files, tmp_path):
+    """From the lines "question, tab, context" of the file."""
+    if folder and not (trained / folder).exists():
+        run_here(dict(output_dir=trained, do_export=True), run_squad)
+    pairs = [{"question": question["question"], "context": paragraph["context"]}
+             for article in json.load(open(files["predict_file"]))["data"]
+             for paragraph in article["paragraphs"] for question in paragraph["qas"]]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    found = {}
+    for name in ("answers.jsonl", "answers.tsv"):
+        run_here(dict(output_dir=trained / folder, input_file=tmp_path / "pairs.jsonl",
+                      text_pair_column="context", output_file=tmp_path / name,
+                      num_cpu_replicas=1), predict)
+        found[name] = (tmp_path / name).read_text().split("\n")[:-1]
+    expected = json.loads((trained / "predictions.json").read_text())
+    answers = [json.loads(line) for line in found["answers.jsonl"]]
+    assert [answer["answer"] for answer in answers] == list(expected.values())
+    header, *rows = [line.split("\t") for line in found["answers.tsv"]]
+    assert header == ["answer", "probability", "null_odds"] == list(answers[0])
+    assert [row[0] for row in rows] == list(expected.values())
+    odds = json.loads((trained / "null_odds.json").read_text())
+    assert [float(row[2]) for row in rows] == pytest.approx(list(odds.values()), abs=1e-4)
+
+
+@pytest.mark.parametrize("entry, message", [
+    ({"kind": "poems"}, "task.json names the kind 'poems'"),
+    ({"doc_stride": 0}, "doc_stride is 0"), ({"n_best_size": None}, "'n_best_size' is null"),
+    ({"max_seq_length": 99}, "max_seq_length is 99, and the model has 40 positions")])
+def test_a_description_that_does_not_fit_is_an_error_of_one_line(entry, message, trained, tmp_path):
+    shutil.copytree(str(trained), str(tmp_path / "copy"))
+    task = tmp_path / "copy" / "task.json"
+    task.write_text(json.dumps({**json.loads(task.read_text()), **entry}))
+    with pytest.raises(UserError, match=message):
+        kinds.open_model(str(tmp_path / "copy"))
+
+
+MISPLACED = text_of(("the cat", [question("7", "the", [("cat", 5)])]))
+UNANSWERED = text_of(("the cat", [{"id": "7", "question": "the"}]))
+
+
+@pytest.mark.parametrize("flag, content, message", [
+    ("train_file", "", "line 1, column 1: a file in SQuAD's format must be a JSON object"),
+    ("train_file", "{\"data\": [{\"paragraphs\":\n []} 2]}", "line 2, column 6: expecting ',' or ']'"),
+    ("predict_file", "{\"data\": []}", "no paragraphs"),
+    ("train_file", MISPLACED, "of its 1 questions none can be used"),
+    ("predict_file", UNANSWERED, "does not have the answers of all questions")])
+def test_a_bad_file_is_an_error_of_one_line_and_nothing_is_trained(
+        flag, content, message, tiny_model, files, tmp_path, capsys):
+    (tmp_path / "bad.json").write_text(content)
+    ends_in_an_error(flags(tiny_model, files, tmp_path / "out", do_train=True, do_eval=True,
+                           **{flag: tmp_path / "bad.json"}), message, capsys)
+    assert not list((tmp_path / "out").glob("*.*"))
+
+
+def ends_in_an_error(given, message, capsys):
+    with pytest.raises(SystemExit) as ending:
+        run_here(given, run_squad)
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert ending.value.code == 2 and len(said) == 1 and message in said[0]
+
+
 @pytest.mark.parametrize("changes, message", [
     (dict(do_train=False), "nothing to do"),
     (dict(train_file=None), "--train_file"),
@@ -180,8 +265,5 @@ def test_the_export_has_the_logits_of_the_model(trained, tiny_model, files, tmp_
     (dict(doc_stride=0), "--doc_stride=0"),
     (dict(do_train=False, do_predict=True), "does not answer questions")])
 def test_bad_flags_are_an_error_of_one_line(changes, message, tiny_model, files, tmp_path, capsys):
-    with pytest.raises(SystemExit) as ending:
-        run_here({**flags(tiny_model, files, tmp_path / "out", do_train=True), **changes},
-                 run_squad)
-    assert ending.value.code == 2
-    assert message in capsys.readouterr().err
+    ends_in_an_error({**flags(tiny_model, files, tmp_path / "out", do_train=True), **changes},
+                     message, capsys)
