@@ -16,6 +16,7 @@ _PROBLEMS = {"classes": "single_label_classification",
              "multi_label": "multi_label_classification",
              "regression": "regression"}
 KINDS = tuple(_PROBLEMS)
+TAGS = "tags"  # a label for each word: no classifier of texts
 _ENTRIES = {"kind": str, "labels": list, "label_separator": str, "takes_pairs": bool,
             "do_lower_case": bool, "max_seq_length": int}
 _SEPARATORS = (",", ";", "|", "#")
@@ -33,8 +34,8 @@ def read(folder: str) -> Optional[Dict[str, Any]]:
         return None
     description = files.read_record(path, "the classifier's description", _ENTRIES)
     kind, labels = description["kind"], description["labels"]
-    if kind not in _PROBLEMS:
-        raise UserError(f"{path} names no kind of label ({', '.join(_PROBLEMS)})")
+    if kind not in (*KINDS, TAGS):
+        raise UserError(f"{path} names no kind of label ({', '.join((*KINDS, TAGS))})")
     if not all(isinstance(label, str) for label in labels) or (kind != "regression") != bool(labels):
         raise UserError(f"{path} is damaged: its labels are {str(labels)[:40]}")
     check_labels(labels, path)
@@ -50,6 +51,7 @@ def num_outputs(description: Mapping[str, Any]) -> int:
 
 def to_huggingface(description: Mapping[str, Any]) -> Dict[str, Any]:
     """The entries of a Hugging Face config that describe the labels."""
+    require_classifier(description)
     labels = description["labels"] or ["LABEL_0"]  # a regression's, as transformers has it
     return {"problem_type": _PROBLEMS[description["kind"]],
             "id2label": {str(index): label for index, label in enumerate(labels)},
@@ -96,6 +98,13 @@ def of_labels(labels: Sequence[str], kind: Optional[str], num_outputs: int, flag
     check_labels(names, flag)
     return _description(kind, names, flag, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
                         max_seq_length=max_seq_length)
+
+
+def require_classifier(description: Mapping[str, Any]) -> None:
+    """Raises a UserError if a model tags words, and classifies no texts."""
+    if description["kind"] == TAGS:
+        raise UserError("this model tags words, and is no classifier of texts: python -m "
+                        "tagging.run evaluates it and tags files with it")
 
 
 def _description(kind: str, labels: List[str], where: str, **entries: Any) -> Dict[str, Any]:

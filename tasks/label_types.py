@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
 
 import numpy as np
 
+from encoder import label_config
 from engine.data.store import Column, Records
 
 
@@ -191,7 +192,8 @@ def to_json(kind: Kind) -> Dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any]) -> Kind:
-    """The kind that `to_json` described."""
+    """The kind that `to_json` described; raises a UserError if it is none of texts."""
+    label_config.require_classifier(values)
     if values["kind"] == Regression.name:
         return Regression()
     if values["kind"] == MultiLabel.name:

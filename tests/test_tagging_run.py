@@ -1,0 +1,164 @@
+"""`python -m tagging.run`: exact on any replicas, scored by entity, every line of a file kept."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from commands import run_here
+from conftest import WORDS, assert_same_training, checkpoint_values
+from engine import checkpoints
+from tagging import data, evaluation, formats, model, run, schemes, scores, windows
+from tagging.formats import Layout
+from tagging.model import Tagger
+from tagging.schemes import Entity
+from tasks import predict
+from test_replica_equivalence import recorded, run_loop, settings
+from test_rewriting_pairs import encoding_of
+
+STEPS = 5
+ANIMALS, PLACES, SIZES = ("cat", "dog", "bird"), ("house", "river"), ("old", "small")
+
+
+def made_up(count, seed, longest=20):
+    """Sentences, and their entities: animals with the size before them, and places."""
+    generator = random.Random(seed)
+    vocabulary = [word for word in WORDS if not word.startswith("##")]
+    for _ in range(count):
+        words = [generator.choice(vocabulary) for _ in range(generator.randint(1, longest))]
+        yield words, [
+            Entity("ANIMAL" if word in ANIMALS else "PLACE",
+                   place - (word in ANIMALS and place > 0 and words[place - 1] in SIZES), place)
+            for place, word in enumerate(words) if word in ANIMALS + PLACES]
+
+
+def columns(sentences, scheme):
+    """The content of a file: word, something else, tag."""
+    return "\n".join(
+        "".join(f"{word} _ {tag}\n" for word, tag in zip(
+            words, schemes.spell(found, len(words), scheme))) for words, found in sentences)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tags")
+    for name, count, longest in (("train", 64, 20), ("dev", 24, 20), ("test", 6, 120)):
+        (folder / f"{name}.txt").write_text(columns(made_up(count, len(name), longest), "iob1"))
+    return folder
+
+
+@pytest.fixture
+def flags(tiny_model, folder, tmp_path):
+    return dict(tiny_model._asdict(), data_dir=folder, output_dir=tmp_path / "out",
+                store_dir=folder / "store", max_seq_length=16, train_batch_size=16,
+                num_cpu_replicas=2, num_train_epochs=20, learning_rate=3e-3, do_train=True,
+                do_eval=True, do_predict=True)
+
+
+def open_set(path, tiny_model, max_seq_length=16):
+    file = formats.open_file(str(path), Layout(), has_tags=True)
+    return data.load_sentences(file, data.find_tags(file), encoding_of(tiny_model, max_seq_length),
+                               str(path.parent / "store"), dynamic_padding=True)
+
+
+@pytest.mark.parametrize("crf", (False, True))
+def test_replicas_and_micro_batches_end_with_the_same_variables_slots_and_loss(
+        crf, tiny_model, folder, tmp_path, monkeypatch):
+    losses, norms = recorded(monkeypatch)
+    found = open_set(folder / "train.txt", tiny_model)
+    forward = model.forward_of(tiny_model.config(), Tagger(found.tags, crf), 16)
+    runs = []
+    for num_replicas, micro_batches in ((1, 1), (2, 1), (1, 2)):
+        output_dir = tmp_path / f"{num_replicas}-{micro_batches}"
+        run_loop(forward, found.source(), num_replicas,
+                 settings(output_dir, 8 // num_replicas // micro_batches, num_train_steps=STEPS,
+                          gradient_accumulation_steps=micro_batches),
+                 checkpoints.open_checkpoint(tiny_model.init_checkpoint))
+        runs.append(checkpoint_values(str(output_dir)))
+    for other in runs[1:]:
+        assert_same_training(runs[0], other)
+    for start in (STEPS, 2 * STEPS):
+        np.testing.assert_allclose(losses[start:start + STEPS], losses[:STEPS], rtol=1e-5)
+    assert min(norms) > 0.01, "a training that moves nothing proves nothing"
+    if crf:
+        assert np.abs(runs[0]["crf/transitions"]).max() > 0
+
+
+def entities_of(lines, column):
+    """The entities of each sentence in the lines of columns."""
+    sentences = "\n".join(lines).split("\n\n")
+    return [schemes.entities([line.split()[column] for line in sentence.strip().split("\n")])
+            for sentence in sentences]
+
+
+@pytest.mark.parametrize("crf", (False, True))
+def test_a_run_learns_is_scored_by_entity_and_keeps_every_line(crf, flags, folder, tmp_path):
+    run_here({**flags, "crf": crf, "eval_each_epoch": True}, run)
+    results = json.loads((tmp_path / "out" / "eval_results.json").read_text())
+    assert results["eval_f1"] > 0.5 and results["num_sentences"] == 24
+    lines = (tmp_path / "out" / "predict.txt").read_text().splitlines()
+    before = (folder / "test.txt").read_text().splitlines()
+    assert [line.rpartition(" ")[0] if line else "" for line in lines] == before
+    for found, sentence in zip(entities_of(lines, 3), "\n".join(lines).split("\n\n")):
+        tags = [line.split()[3] for line in sentence.strip().split("\n")]
+        assert schemes.spell(found, len(tags), "iob1") == tags
+    # Later, without the training file and with the dev set's sentences as test set:
+    run_here({**flags, "do_train": False, "do_eval": False, "init_checkpoint": None,
+              "test_file": folder / "dev.txt", "num_cpu_replicas": 1}, run)
+    lines = (tmp_path / "out" / "predict.txt").read_text().splitlines()
+    total, per_type = scores.score(zip(entities_of(lines, 2), entities_of(lines, 3)))
+    assert results["eval_f1"] == pytest.approx(total.f1, abs=1e-12)
+    assert [row["f1"] for row in results["per_type"]] == [one.f1 for one in per_type.values()]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Sentences with mistakes" in page and "<small>ANIMAL</small>" in page
+
+
+def test_a_word_of_a_long_sentence_has_the_emissions_of_its_deciding_window(tiny_model, tmp_path):
+    (tmp_path / "long.txt").write_text(columns(made_up(3, 5, 200), "iob2"))
+    found = open_set(tmp_path / "long.txt", tiny_model)
+    records = found.records
+    emissions = np.full((len(found), 14, 1), -1)
+    for window, (start, count) in enumerate(zip(records.scalars("first_word"),
+                                                records.lengths("first_pieces"))):
+        emissions[window, :count, 0] = 1000 * window + start + np.arange(count)
+    long = [(first, end) for first, end in found.sentences() if end > first + 2]
+    assert long
+    for first, end in long:
+        chosen = evaluation._best_emissions(found, emissions[first:end], first, end)[:, 0]
+        assert (chosen % 1000 == np.arange(len(chosen))).all()  # each word once, in order
+        # All words of this vocabulary have one piece.
+        cut = windows.cut([1] * len(chosen), 14)
+        assert (chosen // 1000 - first == windows.deciding([1] * len(chosen), cut)).all()
+
+
+def test_labels_are_those_of_the_file_over_all_windows(tiny_model, tmp_path):
+    sentences = list(made_up(8, 6, 60))
+    (tmp_path / "long.txt").write_text(columns(sentences, "bioes"))
+    found = open_set(tmp_path / "long.txt", tiny_model)
+    assert found.has_long_sentences and found.tags.scheme == "bioes"
+    labels = found.tags.labels
+    assert [schemes.entities([labels[index] for index in some])
+            for some in evaluation.true_labels(found)] == [entities for _, entities in sentences]
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(flags, folder, tmp_path, capsys):
+    (tmp_path / "other.txt").write_text("the _ B-PLANET\n")
+    for changes, message in (
+            ({"dev_file": tmp_path / "other.txt"},
+             "other.txt, line 1: an entity of the type 'PLANET', which the model does not know"),
+            ({"do_train": False}, "has no trained tagger; train one"),
+            ({"word_column": 4}, "--word_column=4: "),
+            ({"scheme": "bmes"}, "a tag with I-, which the scheme bmes does not have")):
+        with pytest.raises(SystemExit) as error:
+            run_here({**flags, **changes}, run)
+        assert error.value.code == 2
+        assert message in "".join(capsys.readouterr())
+    assert not list((tmp_path / "out").glob("*.txt"))
+
+
+def test_a_command_that_classifies_texts_says_what_a_tagger_is(flags, tmp_path, capsys):
+    run_here({**flags, "do_eval": False, "do_predict": False, "num_train_epochs": 1}, run)
+    with pytest.raises(SystemExit):
+        run_here({"output_dir": tmp_path / "out", "input_file": __file__}, predict)
+    assert "this model tags words" in "".join(capsys.readouterr())
