@@ -107,14 +107,16 @@ def dense_gradients(step: Step) -> Dict[tf.Operation, str]:
 def all_reduces(step: Step) -> Dict[str, List[tf.Operation]]:
     """By card: its all-reduces, in the order of what they wait for.
 
-    A bucket waits for its gradients, and for all that the buckets before it wait for.
+    A bucket waits for its gradients, and for all that the buckets before it wait for. Those that
+    wait for the same may go in any order.
     """
     by_card = collections.defaultdict(list)
     for op in step.operations:
         if op.type == "NcclAllReduce":
             by_card[op.device].append(op)
     gradients = set(dense_gradients(step))
-    return {card: sorted(found, key=lambda op: len(ancestors([op]) & gradients))
+    return {card: sorted(found, key=lambda op: (len(ancestors([op]) & gradients),
+                                                op.get_attr("shared_name")))  # as on other cards
             for card, found in by_card.items()}
 
 
