@@ -197,8 +197,11 @@ class Evidence:
                          "entities are read as conlleval reads them")
         elif scheme in self._against and not is_given:
             other = IOB1 if scheme == IOB2 else IOB2
-            more = (f", and line {self._against[other]} as only {scheme} has it"
-                    if other in self._against else "")
-            raise UserError(f"{self._path} mixes schemes: line {self._against[scheme]} is tagged "
-                            f"as only {other} has it{more}; correct the file, or name the scheme "
-                            "with --scheme: then entities are read as conlleval reads them")
+            mixed = other in self._against
+            raise UserError(
+                f"{self._path}{' mixes schemes:' if mixed else ','} line {self._against[scheme]} "
+                f"is tagged as only {other} has it, and "
+                + (f"line {self._against[other]} as only {scheme} has it" if mixed
+                   else f"the scheme is {scheme}")
+                + "; correct the file, or name the scheme with --scheme: then entities are read "
+                "as conlleval reads them")

@@ -46,9 +46,12 @@ def deciding(num_pieces: Sequence[int], windows: Sequence[Window]) -> np.ndarray
     """
     ends = np.cumsum(num_pieces)
     starts = ends - num_pieces
-    context = np.full((len(windows), len(ends)), -1)
+    most = np.full(len(ends), -1)
+    chosen = np.zeros(len(ends), np.int64)
     for number, (first, end) in enumerate(windows):
         words = slice(first, end)
-        context[number, words] = np.minimum(starts[words] - starts[first],
-                                            ends[end - 1] - ends[words])
-    return context.argmax(axis=0)
+        context = np.minimum(starts[words] - starts[first], ends[end - 1] - ends[words])
+        is_better = context > most[words]
+        most[words][is_better] = context[is_better]
+        chosen[words][is_better] = number
+    return chosen

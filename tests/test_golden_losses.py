@@ -22,7 +22,9 @@ from pretraining import run as pretraining_run
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from reproducible_model import write_model
 from rewriting import create_data, run as rewriting_run
+from tagging import run as tagging_run
 from test_rewriting_data import made_up_texts
+from test_tagging_run import columns, made_up
 
 import tensorflow.compat.v1 as tf
 
@@ -63,7 +65,8 @@ def train_each(model: TinyModel, folder) -> Dict[str, List[float]]:
                   num_train_epochs=1, output_dir=folder / "scorer"), rewriting_run)
     return {"run_classifier": losses_of(folder / "classifier"),
             "pretraining.run": losses_of(folder / "pretrained"),
-            "rewriting.run --objective=pairwise": losses_of(folder / "scorer")}
+            "rewriting.run --objective=pairwise": losses_of(folder / "scorer"),
+            "tagging.run --crf": losses_of(folder / "tagger")}
 
 
 def distil(model: TinyModel, folder) -> Dict[str, List[float]]:

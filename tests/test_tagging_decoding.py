@@ -8,7 +8,9 @@ import tensorflow.compat.v1 as tf
 
 from conftest import plain_session
 from tagging import decoding, schemes
+from tagging.data import TagSet
 from tagging.decoding import Scores, Words
+from tagging.model import LongDecoder
 
 LABELS = schemes.labels_of(("A",), "bioes")  # 5
 NUM_WORDS = np.array([4, 1, 3, 2])
@@ -60,6 +62,20 @@ def test_the_best_sequence_is_the_best_of_all_that_the_scheme_allows(problem, ha
         best = max((one for one in sequences(window) if is_allowed(one, window, allowed)),
                    key=lambda one: score_of(one, window, emissions, totals))
         assert tuple(found[window, :count]) == best
+
+
+@pytest.mark.parametrize("has_crf", (False, True))
+def test_a_long_sentence_is_decoded_like_a_window(problem, has_crf):
+    emissions, _, trained = problem
+    words = Words(tf.constant(emissions[:1]), tf.constant([5]), tf.ones([1]), tf.ones([1]))
+    allowed = schemes.transitions(LABELS, "bioes")
+    scores = decoding.constrained(allowed, Scores(*map(tf.constant, trained)) if has_crf else None)
+    with plain_session() as session:
+        expected = session.run(decoding.best_labels(words, scores))[0]
+    pairs, first, last = trained
+    with LongDecoder(TagSet(("A",), "bioes"), tf.ConfigProto()) as decoder:
+        found = decoder.decode(emissions[0], np.vstack([pairs, first, last]) if has_crf else None)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_the_likelihood_and_its_gradients_are_those_of_the_sum_over_all_sequences(problem):

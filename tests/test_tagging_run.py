@@ -7,17 +7,21 @@ import numpy as np
 import pytest
 
 from commands import run_here
-from conftest import WORDS, assert_same_training, checkpoint_values
+from conftest import WORDS, assert_same_training, checkpoint_values, cpu_devices
 from engine import checkpoints
+from engine.inference import Predictor
+from engine.model import INFERENCE
 from tagging import data, evaluation, formats, model, run, schemes, scores, windows
 from tagging.formats import Layout
 from tagging.model import Tagger
 from tagging.schemes import Entity
 from tasks import predict
-from test_replica_equivalence import recorded, run_loop, settings
+from test_replica_equivalence import Crash, crash_after, recorded, run_loop, settings
 from test_rewriting_pairs import encoding_of
 
-STEPS = 5
+import tensorflow.compat.v1 as tf
+
+STEPS, CRASH_STEP = 4, 2
 ANIMALS, PLACES, SIZES = ("cat", "dog", "bird"), ("house", "river"), ("old", "small")
 
 
@@ -42,17 +46,20 @@ def columns(sentences, scheme):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    """train.txt, dev.txt, and test.txt with a sentence of 10,000 words, in IOB1."""
     folder = tmp_path_factory.mktemp("tags")
-    for name, count, longest in (("train", 64, 20), ("dev", 24, 20), ("test", 6, 120)):
+    for name, count, longest in (("train", 128, 20), ("dev", 24, 20), ("test", 6, 60)):
         (folder / f"{name}.txt").write_text(columns(made_up(count, len(name), longest), "iob1"))
+    with open(folder / "test.txt", "a") as file:
+        file.write("\n\n" + "small _ -\ncat _ -\n" * 5000 + "\n-DOCSTART- -X- -\n\n")
     return folder
 
 
 @pytest.fixture
 def flags(tiny_model, folder, tmp_path):
     return dict(tiny_model._asdict(), data_dir=folder, output_dir=tmp_path / "out",
-                store_dir=folder / "store", max_seq_length=16, train_batch_size=16,
-                num_cpu_replicas=2, num_train_epochs=20, learning_rate=3e-3, do_train=True,
+                store_dir=folder / "store", max_seq_length=16, train_batch_size=8,
+                num_cpu_replicas=1, num_train_epochs=3, learning_rate=3e-3, do_train=True,
                 do_eval=True, do_predict=True)
 
 
@@ -62,27 +69,78 @@ def open_set(path, tiny_model, max_seq_length=16):
                                str(path.parent / "store"), dynamic_padding=True)
 
 
+@pytest.fixture
+def train(tiny_model, folder, tmp_path):
+    """Trains with 8 windows a step; returns what the checkpoint holds."""
+    found = open_set(folder / "train.txt", tiny_model)
+    config = tiny_model.config(num_hidden_layers=1)
+
+    def train(crf, num_replicas, micro_batches, name):
+        forward = model.forward_of(config, Tagger(found.tags, crf), 16)
+        run_loop(forward, found.source(), num_replicas,
+                 settings(tmp_path / name, 8 // num_replicas // micro_batches,
+                          num_train_steps=STEPS, gradient_accumulation_steps=micro_batches,
+                          save_checkpoints_steps=CRASH_STEP),
+                 checkpoints.open_checkpoint(tiny_model.init_checkpoint))
+        return checkpoint_values(str(tmp_path / name))
+    return train
+
+
 @pytest.mark.parametrize("crf", (False, True))
 def test_replicas_and_micro_batches_end_with_the_same_variables_slots_and_loss(
-        crf, tiny_model, folder, tmp_path, monkeypatch):
+        crf, train, monkeypatch):
+    """With a CRF they are interrupted, too, and one replica ends what they began."""
     losses, norms = recorded(monkeypatch)
-    found = open_set(folder / "train.txt", tiny_model)
-    forward = model.forward_of(tiny_model.config(), Tagger(found.tags, crf), 16)
-    runs = []
-    for num_replicas, micro_batches in ((1, 1), (2, 1), (1, 2)):
-        output_dir = tmp_path / f"{num_replicas}-{micro_batches}"
-        run_loop(forward, found.source(), num_replicas,
-                 settings(output_dir, 8 // num_replicas // micro_batches, num_train_steps=STEPS,
-                          gradient_accumulation_steps=micro_batches),
-                 checkpoints.open_checkpoint(tiny_model.init_checkpoint))
-        runs.append(checkpoint_values(str(output_dir)))
-    for other in runs[1:]:
-        assert_same_training(runs[0], other)
-    for start in (STEPS, 2 * STEPS):
-        np.testing.assert_allclose(losses[start:start + STEPS], losses[:STEPS], rtol=1e-5)
-    assert min(norms) > 0.01, "a training that moves nothing proves nothing"
+    one = train(crf, 1, 1, "one")
     if crf:
-        assert np.abs(runs[0]["crf/transitions"]).max() > 0
+        with monkeypatch.context() as patch:
+            crash_after(CRASH_STEP, patch)
+            with pytest.raises(Crash):
+                train(crf, 2, 2, "other")
+        other = train(crf, 1, 1, "other")
+        assert np.abs(one["crf/transitions"]).max() > 0
+    else:
+        other = train(crf, 2, 2, "other")
+    assert_same_training(one, other)
+    np.testing.assert_allclose(losses[-2:], losses[STEPS - 2:STEPS], rtol=1e-5)
+    assert min(norms) > 0.01, "a training that moves nothing proves nothing"
+
+
+def test_uneven_batches_on_replicas_predict_what_one_replica_does(
+        tiny_model, folder, tmp_path):
+    found = open_set(folder / "dev.txt", tiny_model)
+    forward = model.forward_of(tiny_model.config(num_hidden_layers=1), Tagger(found.tags, True), 16,
+                               gives_scores=True)
+    checkpoint = write_random(forward, found.source(), str(tmp_path / "model.ckpt"))
+    predicted = []
+    for num_replicas, batch_size in ((1, 5), (2, 3)):
+        assert len(found) % (num_replicas * batch_size)
+        with Predictor(forward, found.source(), cpu_devices(num_replicas)) as predictor:
+            predictor.restore(checkpoint)
+            predicted.append(predictor.predict(found.source(), batch_size))
+    one, two = predicted
+    counts = found.records.lengths("first_pieces")
+    for window, count in enumerate(counts):
+        for name in ("labels", "emissions"):
+            np.testing.assert_allclose(two[name][window, :count], one[name][window, :count],
+                                       atol=1e-5)
+    np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-5)
+    assert len(np.unique(one["labels"][0, :counts[0]])) > 1
+
+
+def write_random(forward, source, path):
+    """A checkpoint of a model with random variables, those of the CRF included."""
+    with tf.Graph().as_default():
+        features = {name: tf.constant(value)
+                    for name, value in source.fetch(np.arange(2), 16).items()}
+        forward(features, INFERENCE)
+        shapes = {variable.op.name: variable.shape.as_list()
+                  for variable in tf.global_variables()}
+    generator = np.random.RandomState(2)
+    checkpoints.write_checkpoint(path, {
+        name: generator.normal(float(name.endswith("gamma")), 0.3, shape).astype(np.float32)
+        for name, shape in sorted(shapes.items())})
+    return checkpoints.open_checkpoint(path)
 
 
 def entities_of(lines, column):
@@ -92,9 +150,8 @@ def entities_of(lines, column):
             for sentence in sentences]
 
 
-@pytest.mark.parametrize("crf", (False, True))
-def test_a_run_learns_is_scored_by_entity_and_keeps_every_line(crf, flags, folder, tmp_path):
-    run_here({**flags, "crf": crf, "eval_each_epoch": True}, run)
+def test_a_run_learns_is_scored_by_entity_and_keeps_every_line(flags, folder, tmp_path, capsys):
+    run_here({**flags, "crf": True, "eval_each_epoch": True}, run)
     results = json.loads((tmp_path / "out" / "eval_results.json").read_text())
     assert results["eval_f1"] > 0.5 and results["num_sentences"] == 24
     lines = (tmp_path / "out" / "predict.txt").read_text().splitlines()
@@ -105,13 +162,16 @@ def test_a_run_learns_is_scored_by_entity_and_keeps_every_line(crf, flags, folde
         assert schemes.spell(found, len(tags), "iob1") == tags
     # Later, without the training file and with the dev set's sentences as test set:
     run_here({**flags, "do_train": False, "do_eval": False, "init_checkpoint": None,
-              "test_file": folder / "dev.txt", "num_cpu_replicas": 1}, run)
+              "test_file": folder / "dev.txt"}, run)
     lines = (tmp_path / "out" / "predict.txt").read_text().splitlines()
     total, per_type = scores.score(zip(entities_of(lines, 2), entities_of(lines, 3)))
     assert results["eval_f1"] == pytest.approx(total.f1, abs=1e-12)
     assert [row["f1"] for row in results["per_type"]] == [one.f1 for one in per_type.values()]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Sentences with mistakes" in page and "<small>ANIMAL</small>" in page
+    with pytest.raises(SystemExit):
+        run_here({"output_dir": tmp_path / "out", "input_file": __file__}, predict)
+    assert "this model tags words" in "".join(capsys.readouterr())
 
 
 def test_a_word_of_a_long_sentence_has_the_emissions_of_its_deciding_window(tiny_model, tmp_path):
@@ -142,23 +202,35 @@ def test_labels_are_those_of_the_file_over_all_windows(tiny_model, tmp_path):
             for some in evaluation.true_labels(found)] == [entities for _, entities in sentences]
 
 
-def test_bad_input_is_one_line_and_leaves_nothing(flags, folder, tmp_path, capsys):
-    (tmp_path / "other.txt").write_text("the _ B-PLANET\n")
-    for changes, message in (
-            ({"dev_file": tmp_path / "other.txt"},
-             "other.txt, line 1: an entity of the type 'PLANET', which the model does not know"),
-            ({"do_train": False}, "has no trained tagger; train one"),
-            ({"word_column": 4}, "--word_column=4: "),
-            ({"scheme": "bmes"}, "a tag with I-, which the scheme bmes does not have")):
-        with pytest.raises(SystemExit) as error:
-            run_here({**flags, **changes}, run)
-        assert error.value.code == 2
-        assert message in "".join(capsys.readouterr())
-    assert not list((tmp_path / "out").glob("*.txt"))
+FILES = {  # what a user may have, and what is said of it
+    "unknown.txt": "the _ I-PLANET\n",
+    "other.txt": "the _ O\ncat _ B-ANIMAL\n",
+    "mixed.txt": "the _ I-ANIMAL\ncat _ O\n\nthe _ B-ANIMAL\n",
+    "empty.txt": "",
+    "blank.jsonl": "\n",
+    "spaces.jsonl": '{"text": " ", "label": {}}\n'}
 
 
-def test_a_command_that_classifies_texts_says_what_a_tagger_is(flags, tmp_path, capsys):
-    run_here({**flags, "do_eval": False, "do_predict": False, "num_train_epochs": 1}, run)
-    with pytest.raises(SystemExit):
-        run_here({"output_dir": tmp_path / "out", "input_file": __file__}, predict)
-    assert "this model tags words" in "".join(capsys.readouterr())
+@pytest.mark.parametrize("changes, message", [
+    ({"dev_file": "unknown.txt"},
+     "unknown.txt, line 1: an entity of the type 'PLANET', which the model does not know"),
+    ({"dev_file": "other.txt"}, "other.txt, line 2 is tagged as only iob2 has it, and the scheme "
+                                "is iob1"),
+    ({"train_file": "mixed.txt"}, "mixed.txt mixes schemes: line 1 is tagged as only iob1"),
+    ({"train_file": "empty.txt"}, "empty.txt holds no sentences"),
+    ({"dev_file": "empty.txt"}, "empty.txt holds no sentences"),
+    ({"test_file": "blank.jsonl"}, "blank.jsonl holds no sentences"),
+    ({"test_file": "spaces.jsonl"}, "spaces.jsonl holds no sentences"),
+    ({"do_train": False}, "has no trained tagger; train one"),
+    ({"word_column": 4}, "--word_column=4: "),
+    ({"scheme": "bmes"}, "a tag with I-, which the scheme bmes does not have")])
+def test_bad_input_is_one_line_and_leaves_nothing(changes, message, flags, tmp_path, capsys):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    changes = {name: tmp_path / value if value in FILES else value
+               for name, value in changes.items()}
+    with pytest.raises(SystemExit) as error:
+        run_here({**flags, **changes}, run)
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not list((tmp_path / "out").glob("*"))
