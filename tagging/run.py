@@ -31,8 +31,8 @@ shows.
 
 --data_dir has train.*, dev.* and test.*: a word a line, in columns, as in CoNLL's shared tasks, a
 blank line after each sentence; or JSON lines (.json, .jsonl), CLUENER's or with spans. The scheme
-of the tags (IOB1, IOB2, BIOES, BMES) is detected. --do_predict writes every line of the test file with
-what is predicted in an added column, to predict.* in --output_dir.
+of the tags (IOB1, IOB2, BIOES, BMES) is detected. --do_predict writes every line of the test file
+with what is predicted in an added column, to predict.* in --output_dir.
 Batch sizes are per replica (GPU) and count sentences; a sentence longer than --max_seq_length is
 read in overlapping windows."""
 

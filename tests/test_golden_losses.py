@@ -63,6 +63,10 @@ def train_each(model: TinyModel, folder) -> Dict[str, List[float]]:
              create_data)
     run_here(dict(SHARED, **model._asdict(), data_dir=folder / "slots", max_seq_length=32,
                   num_train_epochs=1, output_dir=folder / "scorer"), rewriting_run)
+    (folder / "train.txt").write_text(columns(made_up(80, seed=1), "iob1"))
+    run_here(dict(SHARED, **model._asdict(), train_file=folder / "train.txt", crf=True,
+                  max_seq_length=32, num_train_epochs=2, output_dir=folder / "tagger"),
+             tagging_run)
     return {"run_classifier": losses_of(folder / "classifier"),
             "pretraining.run": losses_of(folder / "pretrained"),
             "rewriting.run --objective=pairwise": losses_of(folder / "scorer"),
