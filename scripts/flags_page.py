@@ -39,8 +39,9 @@ def groups() -> List[Group]:
     return [
         Group("Training", "Flags of `run_classifier.py`, `pretraining.run`, `rewriting.run`, "
               "`distillation.run` and `tagging.run`. A run can be resumed with other values; it warns "
-              "of changes in those marked *recorded*, which are also in `run.json`, the report and the model "
-              "card. `--precision` is a flag of every command that runs a model.", (run_settings.TrainingSettings,)),
+              "of changes in those marked *recorded*, which are also in `run.json`, the report and "
+              "the model card. `--precision` is a flag of every command that runs a model.",
+              (run_settings.TrainingSettings,)),
         Group("Length of a training", "Flags of the same commands: `pretraining.run` counts "
               "steps, the others epochs.",
               (run_settings.EpochSchedule, run_settings.StepSchedule)),
