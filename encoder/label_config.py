@@ -1,6 +1,7 @@
-"""The description of a trained classifier's labels, and its counterpart in Hugging Face's config.
+"""The description of a trained model, of a classifier its labels too, and these in Hugging Face's.
 
-`task.json` is plain JSON here; what the labels mean for training is in tasks/label_types.py.
+`task.json` is plain JSON here; what the labels mean for training is in tasks/label_types.py. Models
+of other kinds than classifiers have other entries; which kinds there are is in tasks/kinds.py.
 """
 
 import os
@@ -16,15 +17,14 @@ _PROBLEMS = {"classes": "single_label_classification",
              "multi_label": "multi_label_classification",
              "regression": "regression"}
 KINDS = tuple(_PROBLEMS)
-TAGS = "tags"  # a label for each word: no classifier of texts
-_ENTRIES = {"kind": str, "labels": list, "label_separator": str, "takes_pairs": bool,
-            "do_lower_case": bool, "max_seq_length": int}
+_ENTRIES = {"kind": str, "do_lower_case": bool, "max_seq_length": int}  # of any model
+_LABEL_ENTRIES = {"labels": list, "label_separator": str, "takes_pairs": bool}
 _SEPARATORS = (",", ";", "|", "#")
 LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line of predictions
 
 
 def read(folder: str) -> Optional[Dict[str, Any]]:
-    """The description of the classifier in a folder; None if there is none.
+    """The description of the model in a folder; None if there is none.
 
     Raises:
         UserError: the file is damaged.
@@ -32,21 +32,32 @@ def read(folder: str) -> Optional[Dict[str, Any]]:
     path = os.path.join(folder, FILE)
     if not os.path.exists(path):
         return None
-    description = files.read_record(path, "the classifier's description", _ENTRIES)
+    description = files.read_record(path, "the model's description", _ENTRIES)
+    if description["kind"] in KINDS:
+        _check_labels_of(files.read_record(path, "the classifier's description", _LABEL_ENTRIES),
+                         path)
+    return description
+
+
+def _check_labels_of(description: Mapping[str, Any], path: str) -> None:
     kind, labels = description["kind"], description["labels"]
-    if kind not in (*KINDS, TAGS):
-        raise UserError(f"{path} names no kind of label ({', '.join((*KINDS, TAGS))})")
     if not all(isinstance(label, str) for label in labels) or (kind != "regression") != bool(labels):
         raise UserError(f"{path} is damaged: its labels are {str(labels)[:40]}")
     check_labels(labels, path)
     if kind == "multi_label" and not description["label_separator"]:
         raise UserError(f"{path} is damaged: it has no label_separator")
-    return description
 
 
-def num_outputs(description: Mapping[str, Any]) -> int:
-    """The number of the model's outputs: its classes, or 1 for a regression."""
-    return len(description["labels"]) or 1
+def require_classifier(description: Mapping[str, Any]) -> None:
+    """Raises a UserError if the description is not that of a classifier of texts."""
+    if description["kind"] not in KINDS:
+        raise UserError(f"the model is no classifier of texts: its {FILE} names the kind "
+                        f"{description['kind']!r}, and classifiers are of one of {', '.join(KINDS)}")
+
+
+def num_outputs(description: Mapping[str, Any]) -> Optional[int]:
+    """The number of a classifier's outputs: its classes, or 1 for a regression; else None."""
+    return (len(description["labels"]) or 1) if description["kind"] in KINDS else None
 
 
 def to_huggingface(description: Mapping[str, Any]) -> Dict[str, Any]:
@@ -98,13 +109,6 @@ def of_labels(labels: Sequence[str], kind: Optional[str], num_outputs: int, flag
     check_labels(names, flag)
     return _description(kind, names, flag, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
                         max_seq_length=max_seq_length)
-
-
-def require_classifier(description: Mapping[str, Any]) -> None:
-    """Raises a UserError if a model tags words, and classifies no texts."""
-    if description["kind"] == TAGS:
-        raise UserError("this model tags words, and is no classifier of texts: python -m "
-                        "tagging.run evaluates it and tags files with it")
 
 
 def _description(kind: str, labels: List[str], where: str, **entries: Any) -> Dict[str, Any]:

@@ -32,7 +32,7 @@ def define(values: flags.FlagValues, model: str) -> None:
 
 
 def define_max_seq_length(values: flags.FlagValues) -> None:
-    """Defines --max_seq_length."""
+    """Defines --max_seq_length of a classifier."""
     flags.DEFINE_integer("max_seq_length", 128, "Longest input in tokens; longer texts are cut; "
                          "default: as the folder of a trained classifier says, or else 128.",
                          flag_values=values)

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import functools
 from concurrent import futures
-from typing import Callable, Dict, Iterator, List, Tuple
+from typing import Callable, ContextManager, Dict, Iterator, List, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -117,19 +117,32 @@ class Predictor:
         return step, predictions
 
 
-@contextlib.contextmanager
 def evaluator(forward_of: Callable[[checkpoints.Checkpoint], Forward],
               source: Callable[[], batches.Source], devices: Devices, per_replica_batch_size: int,
               results_of: Callable[[Dict[str, np.ndarray]], Dict[str, float]]
-              ) -> Iterator[Evaluate]:
+              ) -> ContextManager[Evaluate]:
     """A function that evaluates the checkpoints of a running training.
-
-    The first evaluation builds the graph and the session that all of them use.
 
     Args:
         forward_of: makes the model; called with the first checkpoint.
         source: returns the examples to predict; called by each evaluation.
         results_of: turns the predictions for all examples into results.
+    """
+    return scorer(forward_of, source, devices, lambda predictor, advance: results_of(
+        predictor.predict(source(), per_replica_batch_size, advance)))
+
+
+@contextlib.contextmanager
+def scorer(forward_of: Callable[[checkpoints.Checkpoint], Forward],
+           source: Callable[[], batches.Source], devices: Devices,
+           results_of: Callable[[Predictor, Callable[[int], None]], Dict[str, float]]
+           ) -> Iterator[Evaluate]:
+    """`evaluator`, if `results_of` predicts itself, one part of the examples after the other.
+
+    The first evaluation builds the graph and the session that all of them use.
+
+    Args:
+        results_of: (a predictor with the values of a checkpoint, `advance` of `Evaluate`) → results.
     """
     with contextlib.ExitStack() as stack:
         predictors: List[Predictor] = []
@@ -140,7 +153,7 @@ def evaluator(forward_of: Callable[[checkpoints.Checkpoint], Forward],
                 predictors.append(stack.enter_context(
                     Predictor(forward_of(checkpoint), source(), devices)))
             predictors[0].restore(checkpoint)
-            return results_of(predictors[0].predict(source(), per_replica_batch_size, advance))
+            return results_of(predictors[0], advance)
 
         yield evaluate
 

@@ -15,7 +15,7 @@ from engine import device_flags, settings
 from engine.training import settings as run_settings
 
 COMMANDS = (
-    "run_classifier", "tasks.predict", "encoder.convert", "pretraining.create_data",
+    "run_classifier", "run_squad", "tasks.predict", "encoder.convert", "pretraining.create_data",
     "pretraining.create_vocab", "pretraining.run", "pretraining.score", "rewriting.create_data",
     "rewriting.run", "rewriting.rewrite", "rewriting.baselines", "distillation.run",
     "distillation.compare", "augmentation.run", "tagging.run", "engine.launch")
@@ -37,8 +37,8 @@ class Group(NamedTuple):
 def groups() -> List[Group]:
     """The groups of shared flags, in the order of the page."""
     return [
-        Group("Training", "Flags of `run_classifier.py`, `pretraining.run`, `rewriting.run`, "
-              "`distillation.run` and `tagging.run`. A run can be resumed with other values; it warns "
+        Group("Training", "Flags of `run_classifier.py`, `run_squad.py`, `pretraining.run`, "
+              "`rewriting.run`, `distillation.run` and `tagging.run`. A run can be resumed with other values; it warns "
               "of changes in those marked *recorded*, which are also in `run.json`, the report and "
               "the model card. `--precision` is a flag of every command that runs a model.",
               (run_settings.TrainingSettings,)),

@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import Dict, Iterator, List, NamedTuple, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def find_tags(file: TaggedFile) -> TagSet:
 
 
 class SentenceSet:
-    """The sentences of one file, tokenized. Made by `load_sentences`.
+    """The sentences of one file, tokenized. Made by `load_sentences`, or `encode_words`.
 
     Attributes:
         records: the windows, with the columns of `_columns`.
@@ -157,7 +157,7 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
     def chunks() -> Iterator[store.Chunk]:
         with Counter(f"Preparing {file.path}", unit="sentences") as counter:
             for sentences in in_chunks(_checked(file, tags), _SENTENCES_AT_A_TIME):
-                yield _encode(sentences, file, tags, encoding)
+                yield _encode(sentences, tags, encoding, file.path if file.has_tags else None)
                 counter.advance(len(sentences))
 
     name = os.path.splitext(os.path.basename(file.path))[0]
@@ -193,20 +193,32 @@ def _report(found: SentenceSet, file: TaggedFile) -> None:
                  "overlap others: they are not trained on, and count as not found")
 
 
-def _encode(sentences: List[Sentence], file: TaggedFile, tags: TagSet,
-            encoding: Encoding) -> store.Chunk:
-    """Tokenizes sentences into a chunk of the store."""
+def encode_words(sentences: List[List[str]], tags: TagSet, encoding: Encoding) -> SentenceSet:
+    """Words of sentences in memory, tokenized to be tagged."""
+    found = [Sentence(words, [], None) for words in sentences]
+    return SentenceSet(store.Records.of_chunk(_encode(found, tags, encoding, None)), tags, "",
+                       encoding.max_seq_length, dynamic_padding=True)
+
+
+def _encode(sentences: List[Sentence], tags: TagSet, encoding: Encoding,
+            tagged_file: Optional[str]) -> store.Chunk:
+    """Tokenizes sentences into a chunk of the store.
+
+    Args:
+        tagged_file: where their tags are from; None if they have none.
+    """
+    has_tags = tagged_file is not None
     limit = encoding.max_seq_length - 2
     ids, counts = _pieces([word for sentence in sentences for word in sentence.words], encoding)
     piece_starts = np.cumsum(counts) - counts
     counts = np.minimum(counts, limit)  # of a word with more, the first
     label_of = {label: index for index, label in enumerate(tags.labels)}
-    rows: Dict[str, List] = {name: [] for name in _columns(encoding, has_tags=file.has_tags)}
+    rows: Dict[str, List] = {name: [] for name in _columns(encoding, has_tags=has_tags)}
     word = 0
     for sentence in sentences:
         words = slice(word, word + len(sentence.words))
         word = words.stop
-        labels = _labels(sentence, file, tags, label_of) if file.has_tags else None
+        labels = _labels(sentence, tagged_file, tags, label_of) if has_tags else None
         for window in windows.cut(counts[words], limit):
             starts, lengths = (values[words][window.first:window.end]
                                for values in (piece_starts, counts))
@@ -216,8 +228,9 @@ def _encode(sentences: List[Sentence], file: TaggedFile, tags: TagSet,
             if labels is not None:
                 rows["labels"].append(labels[window.first:window.end])
                 missed = sentence.missed if window.first == 0 else ()
-                rows["missed"].append([_type_index(name, tags, file, sentence) for name in missed])
-    return _as_chunk(rows, _columns(encoding, has_tags=file.has_tags))
+                rows["missed"].append([_type_index(name, tags, tagged_file, sentence)
+                                       for name in missed])
+    return _as_chunk(rows, _columns(encoding, has_tags=has_tags))
 
 
 def _pieces(words: List[str], encoding: Encoding) -> Tuple[np.ndarray, np.ndarray]:
@@ -248,24 +261,24 @@ def _add_window(rows: Dict[str, List], encoding: Encoding, ids: np.ndarray, star
     rows["first_pieces"].append(first_pieces + 1)  # after [CLS]
 
 
-def _labels(sentence: Sentence, file: TaggedFile, tags: TagSet,
+def _labels(sentence: Sentence, path: str, tags: TagSet,
             label_of: Dict[str, int]) -> List[int]:
     found = schemes.entities(sentence.tags)
     for entity in found:
         if entity.type not in tags.types:
-            raise _unknown(entity.type, tags, file, sentence.lines[entity.first])
+            raise _unknown(entity.type, tags, path, sentence.lines[entity.first])
     spelled = schemes.spell(found, len(sentence.words), schemes.learned(tags.scheme))
     return [label_of[tag] for tag in spelled]
 
 
-def _type_index(name: str, tags: TagSet, file: TaggedFile, sentence: Sentence) -> int:
+def _type_index(name: str, tags: TagSet, path: str, sentence: Sentence) -> int:
     if name not in tags.types:
-        raise _unknown(name, tags, file, sentence.lines[0])
+        raise _unknown(name, tags, path, sentence.lines[0])
     return tags.types.index(name)
 
 
-def _unknown(name: str, tags: TagSet, file: TaggedFile, line: int) -> UserError:
-    return UserError(f"{file.path}, line {line}: an entity of the type {name[:40]!r}, which the "
+def _unknown(name: str, tags: TagSet, path: str, line: int) -> UserError:
+    return UserError(f"{path}, line {line}: an entity of the type {name[:40]!r}, which the "
                      f"model does not know: the training file has {', '.join(tags.types[:20])}")
 
 

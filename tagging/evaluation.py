@@ -85,7 +85,7 @@ def evaluator(job: Job, dev: Optional[SentenceSet]) -> ContextManager[Evaluate]:
     return inference.evaluator(
         lambda checkpoint: job.forward(gives_scores=dev.has_long_sentences), lambda: dev.source(),
         job.devices, job.settings.evaluation.eval_batch_size,
-        lambda predictions: evaluate(job, dev, _decoded(job, dev, dev.sentences(), predictions)
+        lambda predictions: evaluate(job, dev, decoded(dev, dev.sentences(), predictions)
                                      ).results)
 
 
@@ -152,7 +152,7 @@ def _tag(job: Job, predictor: Predictor, sentences: SentenceSet, batch_size: int
             windows_of_some = slice(some[0][0], some[-1][1])
             predictions = predictor.predict(_part(source, windows_of_some), batch_size,
                                             counter.advance)
-            parts.append(_decoded(job, sentences, some, predictions))
+            parts.append(decoded(sentences, some, predictions))
     return Tagged([labels for part in parts for labels in part.labels],
                   sum(part.loss for part in parts))
 
@@ -163,8 +163,8 @@ def _part(source: Source, some: slice) -> Source:
         fetch=lambda indices, length: source.fetch(indices + some.start, length))
 
 
-def _decoded(job: Job, sentences: SentenceSet, some: Iterable[Tuple[int, int]],
-             predictions: Features) -> Tagged:
+def decoded(sentences: SentenceSet, some: Iterable[Tuple[int, int]],
+            predictions: Features) -> Tagged:
     """What is predicted for some consecutive sentences.
 
     The labels of a sentence with several windows are decoded again, from the emissions that each
@@ -179,8 +179,7 @@ def _decoded(job: Job, sentences: SentenceSet, some: Iterable[Tuple[int, int]],
     offset = some[0][0]
     with contextlib.ExitStack() as stack:
         if any(end > first + 1 for first, end in some):
-            decoder = stack.enter_context(
-                LongDecoder(job.tagger.tags, job.devices.session_config))
+            decoder = stack.enter_context(LongDecoder(sentences.tags))
         for first, end in some:
             if end == first + 1:
                 labels.append(predictions["labels"][first - offset, :num_words[first]].copy())

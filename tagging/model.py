@@ -82,15 +82,14 @@ def _of_fixed_length(values: tf.Tensor, length: int) -> tf.Tensor:
 
 
 class LongDecoder:
-    """Decodes sentences that are longer than a window, one at a time; a context manager.
+    """Decodes sentences that are longer than a window, one at a time, on the CPU.
 
-    Args:
-        session_config: of the sessions of this process.
+    Use it as a context manager: it holds a session.
     """
 
-    def __init__(self, tags: TagSet, session_config: tf.ConfigProto):
+    def __init__(self, tags: TagSet):
         labels = len(tags.labels)
-        with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
+        with tf.Graph().as_default() as graph:
             self._emissions = tf.placeholder(tf.float32, [1, None, labels])
             self._scores = tf.placeholder_with_default(
                 np.zeros((labels + 2, labels), np.float32), [labels + 2, labels])
@@ -99,7 +98,7 @@ class LongDecoder:
                           tf.ones([1]))
             self._labels = decoding.best_labels(
                 words, decoding.constrained(tags.transitions, scores))[0]
-        self._session = tf.Session(graph=graph, config=session_config)
+        self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0}))
 
     def __enter__(self) -> "LongDecoder":
         return self

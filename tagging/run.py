@@ -20,7 +20,7 @@ from tagging.evaluation import Sets
 from tagging.formats import Layout, TaggedFile
 from tagging.model import Tagger
 from tagging.training import Job
-from tasks import training as task_training
+from tasks import kinds, training as task_training
 
 USAGE = """Fine-tunes BERT to find entities in sentences, on every GPU that CUDA_VISIBLE_DEVICES
 shows.
@@ -126,9 +126,10 @@ def _job(values: flags.FlagValues, train_file: Optional[TaggedFile]) -> Job:
 def _saved_tagger(values: flags.FlagValues) -> Tagger:
     """The tagger of the trained model."""
     for path in filter(None, (values.output_dir, values.init_checkpoint)):
-        description = label_config.read(model_files.folder_of(path))
-        if description and description["kind"] == label_config.TAGS:
-            return training.described(description)
+        folder = model_files.folder_of(path)
+        description = label_config.read(folder)
+        if description and description["kind"] == kinds.TAGS:
+            return training.described(folder)
     raise UserError(f"--output_dir={values.output_dir} has no trained tagger; train one "
                     "(--do_train), or give one as --init_checkpoint")
 

@@ -7,13 +7,16 @@ from encoder import label_config, model_files
 from encoder.encoding import Encoding
 from engine import files
 from engine.devices import Devices
+from engine.errors import UserError
 from engine.model import Forward
 from engine.training import run, throughput
 from engine.training.evaluations import Evaluate
 from engine.training.settings import RunSettings
 from modeling import BertConfig
+from tagging import schemes
 from tagging.data import SentenceSet, TagSet
 from tagging.model import Tagger, forward_of
+from tasks import kinds
 
 # The first is the default of --metric_for_best.
 METRICS = ("eval_f1", "eval_precision", "eval_recall", "eval_accuracy")
@@ -70,12 +73,18 @@ def save_description(job: Job) -> None:
     output_dir, encoding, tags = job.settings.output_dir, job.encoding, job.tagger.tags
     model_files.save(output_dir, job.config, encoding.vocab_file, encoding.do_lower_case)
     files.write_json(os.path.join(output_dir, label_config.FILE), {
-        "kind": label_config.TAGS, "labels": list(tags.labels), "label_separator": "",
-        "takes_pairs": False, "types": list(tags.types), "scheme": tags.scheme,
+        "kind": kinds.TAGS, "types": list(tags.types), "scheme": tags.scheme,
         "crf": job.tagger.crf, "do_lower_case": encoding.do_lower_case,
         "max_seq_length": encoding.max_seq_length})
 
 
-def described(description: Dict[str, Any]) -> Tagger:
-    """The tagger that `save_description` described."""
-    return Tagger(TagSet(tuple(description["types"]), description["scheme"]), description["crf"])
+def described(folder: str) -> Tagger:
+    """The tagger that `save_description` described; raises a UserError if the file is damaged."""
+    path = os.path.join(folder, label_config.FILE)
+    record = files.read_record(path, "the tagger's description",
+                               {"types": list, "scheme": str, "crf": bool})
+    if record["scheme"] not in schemes.NAMES or not all(
+            isinstance(name, str) for name in record["types"]):
+        raise UserError(f"{path} is damaged: it has the scheme {record['scheme'][:20]!r} and the "
+                        f"types {str(record['types'])[:40]}")
+    return Tagger(TagSet(tuple(record["types"]), record["scheme"]), record["crf"])

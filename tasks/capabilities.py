@@ -1,24 +1,19 @@
-"""Classifiers of something else than texts, and the capabilities that make their examples.
+"""Classifiers of something else than texts, and the capabilities that make their examples."""
 
-This table alone names capabilities. Their modules are loaded on use, so that a command which takes
-any trained model serves them without importing them.
-"""
-
-import importlib
 from typing import Callable, Dict, NamedTuple, Optional
 
 import numpy as np
 
 from encoder.encoding import Encoding
 from engine.data.batches import Source
-from tasks import label_types, model_card
+from tasks import kinds, label_types, model_card
 from tasks.data import TrainingSet
 from tasks.training import Job
 
 SCORER_LABELS = ("does not fit", "fits")
 
-# The labels of a capability's models → the module that has its `CAPABILITY`.
-_MODULES = {SCORER_LABELS: "rewriting.scorer"}
+# The labels of a capability's models → their kind, whose module has its `CAPABILITY`.
+_KINDS = {SCORER_LABELS: kinds.SCORER}
 
 
 class DevSet(NamedTuple):
@@ -40,5 +35,5 @@ class Capability(NamedTuple):
 
 def of_model(kind: label_types.Kind) -> Optional[Capability]:
     """The capability that a trained model with these labels belongs to; None for one of texts."""
-    module = _MODULES.get(tuple(kind.labels))
-    return importlib.import_module(module).CAPABILITY if module else None
+    found = _KINDS.get(tuple(kind.labels))
+    return kinds.module_of(found).CAPABILITY if found else None

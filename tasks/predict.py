@@ -7,25 +7,23 @@ import itertools
 import json
 import os
 import sys
-from typing import Callable, IO, Iterator
+from typing import Callable, IO, Iterable, Iterator, Sequence
 
 from absl import flags
-import numpy as np
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from encoder import classifier
+from encoder import model_files
 from engine import checkpoints, command, device_flags, files, log, settings
 from engine.data import text_files
 from engine.data.chunks import in_chunks
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
-from engine.model import Forward
 from engine.progress import Counter
-from tasks import capabilities, columns, data, label_types, model_folder
-from tasks.data import TextSet, encode_texts
+from tasks import columns, data, kinds
 from tasks.examples import Example, read_split
+from tasks.kinds import Encoded, Model, Result
 
 USAGE = """Predicts the labels of texts with a trained model, on every GPU that
 CUDA_VISIBLE_DEVICES shows.
@@ -65,46 +63,35 @@ def main(values: flags.FlagValues) -> None:
     """Reads, predicts and writes a bounded number of texts at a time."""
     model_dir = settings.required(values, "output_dir")
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    model, checkpoint = model_folder.load(model_dir), model_folder.checkpoint_of(model_dir)
-    check_reads_texts(model_dir, model)
+    model = kinds.open_model(model_dir)
+    checkpoint = model_files.open_model(model_dir, "--output_dir").checkpoint
     devices = device_flags.find_devices(values, training=False)
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
     chunks = in_chunks(_examples(values, model), data.CHUNK_EXAMPLES)
     first = next(chunks, None)
     with files.output(values.output_file) as file:
-        write = _writer(form, model.kind, file)
+        write = _writer(form, model.columns, file)
         if first is None:
             log.warn("the input has no texts")
             return
-        forward = classifier.forward_of(model.config, model.kind.num_outputs)
-        sets = (encode_texts(examples, model.kind, model.encoding)
-                for examples in itertools.chain([first], chunks))
-        _predict(forward, sets, devices, checkpoint, batch_size, write)
+        encoded = (model.encode(examples) for examples in itertools.chain([first], chunks))
+        _predict(model, encoded, devices, checkpoint, batch_size, write)
 
 
-def check_reads_texts(model_dir: str, model: model_folder.TrainedModel) -> None:
-    """Raises a UserError if the model in `model_dir` classifies something else than texts."""
-    capability = capabilities.of_model(model.kind)
-    if capability:
-        raise UserError(f"--output_dir={model_dir} reads {capability.reading.examples}, not plain "
-                        f"texts: predict with {capability.command} --do_predict")
-
-
-def _predict(forward: Forward, sets: Iterator[TextSet], devices: Devices,
+def _predict(model: Model, encoded: Iterator[Encoded], devices: Devices,
              checkpoint: checkpoints.Checkpoint, batch_size: int,
-             write: Callable[[np.ndarray], None]) -> None:
-    texts = next(sets)
-    with Predictor(forward, texts.source(with_labels=False), devices) as predictor:
+             write: Callable[[Iterable[Result]], None]) -> None:
+    first = next(encoded)
+    with Predictor(model.forward, first.source, devices) as predictor:
         predictor.restore(checkpoint)
         with Counter("Predicting", unit="texts") as counter:
-            for texts in itertools.chain([texts], sets):
-                source = texts.source(with_labels=False)
-                logits = predictor.predict(source, batch_size, counter.advance)["logits"]
-                write(texts.kind.scores(logits))
+            for some in itertools.chain([first], encoded):
+                predictions = predictor.predict(some.source, batch_size, counter.advance)
+                write(some.decode(predictions))
 
 
-def _examples(values: flags.FlagValues, model: model_folder.TrainedModel) -> Iterator[Example]:
+def _examples(values: flags.FlagValues, model: Model) -> Iterator[Example]:
     if values.input_file:
         table = columns.read_head(_input_file(values.input_file), values.header)
         given = columns.Roles(values.text_column, values.text_pair_column, None)
@@ -137,23 +124,16 @@ def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
     return Example(text_a, text_b, None)
 
 
-def _writer(form: str, kind: label_types.Kind, file: IO[str]) -> Callable[[np.ndarray], None]:
-    """A function that writes the predictions for some texts, given their scores, [n, outputs]."""
-    names = kind.labels
+def _writer(form: str, names: Sequence[str], file: IO[str]) -> Callable[[Iterable[Result]], None]:
+    """A function that writes the results for some texts; `names` are those of their fields."""
     if form == "tsv":
-        file.write("\t".join(["label", *names]) + "\n")
+        file.write("\t".join(names) + "\n")
 
-    def write(scores: np.ndarray) -> None:
-        for row, label in zip(scores, map(kind.format_label, kind.predicted_labels(scores))):
-            if form == "tsv":
-                fields = [label] + [f"{score:.9g}" for score in row if names]
-                file.write("\t".join(fields) + "\n")
-            elif names:
-                probabilities = {name: float(f"{score:.9g}") for name, score in zip(names, row)}
-                file.write(json.dumps({"label": label, "probabilities": probabilities},
-                                      ensure_ascii=False) + "\n")
-            else:
-                file.write(json.dumps({"value": float(label)}) + "\n")
+    def write(results: Iterable[Result]) -> None:
+        for result in results:
+            file.write("\t".join(result.fields) if form == "tsv" else
+                       json.dumps(result.entry, ensure_ascii=False))
+            file.write("\n")
         file.flush()
 
     return write

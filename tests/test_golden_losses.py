@@ -15,11 +15,13 @@ from typing import Dict, List
 import numpy as np
 import pytest
 
+import run_squad
 from commands import run_here
 from conftest import TinyModel, write_cola
 from distillation import run as distillation_run
 from pretraining import run as pretraining_run
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
+from reading_files import write_made_up
 from reproducible_model import write_model
 from rewriting import create_data, run as rewriting_run
 from tagging import run as tagging_run
@@ -51,7 +53,7 @@ def on_cola(folder):
 
 
 def train_each(model: TinyModel, folder) -> Dict[str, List[float]]:
-    """The losses of each capability's training, but for the distillation's."""
+    """The losses of each capability's training, but for distillation's and reading's."""
     run_here(dict(model._asdict(), **on_cola(folder), output_dir=folder / "classifier"))
     run_here(dict(SHARED, bert_config_file=model.bert_config_file,
                   input_file=write_frozen(folder / "examples.tfrecord", 80),
@@ -84,12 +86,20 @@ def distil(model: TinyModel, folder) -> Dict[str, List[float]]:
     return {f"distillation.run --stage={stage}": losses_of(folder / stage) for stage in STAGES}
 
 
+def read(model: TinyModel, folder) -> Dict[str, List[float]]:
+    """The losses of a training to answer questions."""
+    run_here(dict(SHARED, **model._asdict(), max_seq_length=32, doc_stride=10, max_query_length=8,
+                  train_file=write_made_up(folder / "questions.json", contexts=20),
+                  num_train_epochs=1, output_dir=folder / "reader"), run_squad)
+    return {"run_squad": losses_of(folder / "reader")}
+
+
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
     """The losses of each run, by its command."""
     folder = tmp_path_factory.mktemp("first")
     model = write_model(folder / "model")
-    found = {**train_each(model, folder), **distil(model, folder)}
+    found = {**train_each(model, folder), **distil(model, folder), **read(model, folder)}
     if os.environ.get("WRITE_GOLDEN_LOSSES"):
         write_golden(found)
     return found
@@ -116,6 +126,6 @@ def test_a_run_has_the_losses_that_it_always_had(first):
 
 
 def test_the_same_run_on_the_same_machine_has_the_same_losses_bit_for_bit(first, tmp_path):
-    """The distillation's are in test_distillation_training.py."""
+    """Those of distillation are in test_distillation_training.py, of reading in its tests."""
     second = train_each(write_model(tmp_path / "model"), tmp_path)
     assert second == {run: first[run] for run in second}

@@ -73,7 +73,7 @@ def test_a_long_sentence_is_decoded_like_a_window(problem, has_crf):
     with plain_session() as session:
         expected = session.run(decoding.best_labels(words, scores))[0]
     pairs, first, last = trained
-    with LongDecoder(TagSet(("A",), "bioes"), tf.ConfigProto()) as decoder:
+    with LongDecoder(TagSet(("A",), "bioes")) as decoder:
         found = decoder.decode(emissions[0], np.vstack([pairs, first, last]) if has_crf else None)
     np.testing.assert_array_equal(found, expected)
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -9,13 +10,15 @@ import pytest
 from commands import run_here
 from conftest import WORDS, assert_same_training, checkpoint_values, cpu_devices
 from engine import checkpoints
+from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from tagging import data, evaluation, formats, model, run, schemes, scores, windows
 from tagging.formats import Layout
 from tagging.model import Tagger
 from tagging.schemes import Entity
-from tasks import predict
+from tasks import kinds, predict
+from tasks.examples import Example
 from test_replica_equivalence import Crash, crash_after, recorded, run_loop, settings
 from test_rewriting_pairs import encoding_of
 
@@ -150,7 +153,7 @@ def entities_of(lines, column):
             for sentence in sentences]
 
 
-def test_a_run_learns_is_scored_by_entity_and_keeps_every_line(flags, folder, tmp_path, capsys):
+def test_a_run_learns_is_scored_by_entity_and_keeps_every_line(flags, folder, tmp_path):
     run_here({**flags, "crf": True, "eval_each_epoch": True}, run)
     results = json.loads((tmp_path / "out" / "eval_results.json").read_text())
     assert results["eval_f1"] > 0.5 and results["num_sentences"] == 24
@@ -169,9 +172,23 @@ def test_a_run_learns_is_scored_by_entity_and_keeps_every_line(flags, folder, tm
     assert [row["f1"] for row in results["per_type"]] == [one.f1 for one in per_type.values()]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Sentences with mistakes" in page and "<small>ANIMAL</small>" in page
-    with pytest.raises(SystemExit):
-        run_here({"output_dir": tmp_path / "out", "input_file": __file__}, predict)
-    assert "this model tags words" in "".join(capsys.readouterr())
+    assert_tags_texts(tmp_path, lines)
+
+
+def assert_tags_texts(folder, lines):
+    """`tasks.predict` finds in running texts what the lines of columns have."""
+    sentences = [[line.split()[0] for line in sentence.strip().split("\n")]
+                 for sentence in "\n".join(lines).split("\n\n")]
+    (folder / "texts.txt").write_text("".join(" ".join(words) + "\n" for words in sentences))
+    run_here({"output_dir": folder / "out", "input_file": folder / "texts.txt", "header": False,
+              "output_file": folder / "found.jsonl", "num_cpu_replicas": 1}, predict)
+    found = [json.loads(line)["entities"] for line in (folder / "found.jsonl").open()]
+    for words, expected, actual in zip(sentences, entities_of(lines, 3), found):
+        assert [(entry["label"], entry["text"]) for entry in actual] == [
+            (entity.type, " ".join(words[entity.first:entity.last + 1])) for entity in expected]
+        assert all(" ".join(words)[entry["start"]:entry["end"]] == entry["text"]
+                   for entry in actual)
+    assert len(found) == len(sentences) and any(found)
 
 
 def test_a_word_of_a_long_sentence_has_the_emissions_of_its_deciding_window(tiny_model, tmp_path):
@@ -209,6 +226,28 @@ FILES = {  # what a user may have, and what is said of it
     "empty.txt": "",
     "blank.jsonl": "\n",
     "spaces.jsonl": '{"text": " ", "label": {}}\n'}
+
+
+def test_a_text_without_words_has_no_entities(tiny_model, tmp_path):
+    tags = data.TagSet(("A",), "iob2")
+    forward = model.forward_of(tiny_model.config(), Tagger(tags, False), 16, gives_scores=True)
+    sentences = data.encode_words([["cat"], ["dog"]], tags, encoding_of(tiny_model, 16))
+    write_random(forward, sentences.source(), str(tmp_path / "model.ckpt"))
+    for name in ("bert_config_file", "vocab_file"):
+        shutil.copy(getattr(tiny_model, name), tmp_path)
+    description = {"kind": "tags", "types": ["A"], "scheme": "iob2", "crf": False,
+                   "do_lower_case": True, "max_seq_length": 16}
+    (tmp_path / "task.json").write_text(json.dumps(description))
+    opened = kinds.open_model(str(tmp_path))
+    encoded = opened.encode([Example(text, None, None) for text in ("", "the cat ", " ")])
+    with Predictor(opened.forward, encoded.source, cpu_devices(1)) as predictor:
+        predictor.restore(checkpoints.open_checkpoint(str(tmp_path)))
+        found = [result.entry["entities"]
+                 for result in encoded.decode(predictor.predict(encoded.source, 8))]
+    assert found[0] == found[2] == [] and len(found) == 3
+    (tmp_path / "task.json").write_text(json.dumps({**description, "scheme": "iob9"}))
+    with pytest.raises(UserError, match="task.json is damaged: it has the scheme 'iob9'"):
+        kinds.open_model(str(tmp_path))
 
 
 @pytest.mark.parametrize("changes, message", [

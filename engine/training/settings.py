@@ -180,12 +180,13 @@ def define_run_flags(values: flags.FlagValues,
 
 
 def run_settings(values: flags.FlagValues, length: Type[Union[EpochSchedule, StepSchedule]],
-                 metrics: Sequence[str] = (), loss: str = "eval_loss") -> RunSettings:
+                 metrics: Sequence[str] = (),
+                 loss: Optional[str] = "eval_loss") -> RunSettings:
     """The settings that the flags give. Makes the directories, but only if all flags are correct.
 
     Args:
         metrics: the names of the task's metrics; the first is the default of --metric_for_best.
-        loss: the name of the evaluation's loss.
+        loss: the name of the evaluation's loss; None if it has none.
 
     Raises:
         UserError: a flag is missing or has a bad value.
@@ -238,7 +239,7 @@ def _training_settings(values: flags.FlagValues) -> TrainingSettings:
 
 
 def _evaluation_settings(values: flags.FlagValues, metrics: Sequence[str],
-                         loss: str) -> EvaluationSettings:
+                         loss: Optional[str]) -> EvaluationSettings:
     settings = from_flags(values, EvaluationSettings)
     if not settings.during_training:
         for name in ("metric_for_best", "early_stopping_patience"):
@@ -253,7 +254,8 @@ def _evaluation_settings(values: flags.FlagValues, metrics: Sequence[str],
         raise UserError("--eval_every_steps and --eval_each_epoch evaluate on the dev set and "
                         "need --do_eval; set that, too")
     metric = settings.metric_for_best or metrics[0]
-    if metric not in (*metrics, loss):
+    known = [*metrics, *filter(None, [loss])]
+    if metric not in known:
         raise UserError(f"--metric_for_best={metric}: this task has no such metric; choose from "
-                        f"{', '.join((*metrics, loss))}")
+                        f"{', '.join(known)}")
     return dataclasses.replace(settings, metric_for_best=metric)

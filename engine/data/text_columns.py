@@ -1,0 +1,24 @@
+"""Texts as the values of a store's column, in UTF-8."""
+
+from typing import List, Sequence
+
+import numpy as np
+
+from engine.data.store_files import Column, RaggedChunk
+
+COLUMN = Column("uint8", ragged=True)
+
+
+def to_chunk(texts: Sequence[str]) -> RaggedChunk:
+    """Texts as a chunk of a store's column."""
+    encoded = [text.encode("utf-8") for text in texts]
+    return (np.frombuffer(b"".join(encoded), np.uint8),
+            np.array([len(text) for text in encoded], np.int64))
+
+
+def from_chunk(chunk: RaggedChunk) -> List[str]:
+    """What `to_chunk` made a chunk of."""
+    values, lengths = chunk
+    content, ends = values.tobytes(), np.cumsum(lengths).tolist()
+    return [content[end - length:end].decode("utf-8")
+            for end, length in zip(ends, lengths.tolist())]

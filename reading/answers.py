@@ -1,0 +1,208 @@
+"""From the logits of a question's windows to its answers, best first.
+
+The rules are those of Google's run_squad.py, so that predictions are the same. Padding is no
+candidate there, either; here it does not displace another one.
+"""
+
+import dataclasses
+import json
+import math
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from engine.data import text_columns
+from engine.settings import setting
+from reading import final_text, squad_files, windows
+from reading.data import QuestionSet
+from tokenization import BatchTokenizer
+
+# What the original predicts where no span is possible.
+_NONE_POSSIBLE = "empty"
+# The odds of a question to have no answer where no span is possible.
+_LARGE_ODDS = 1000000.0
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerSettings:
+    """Which answers are predicted."""
+    n_best_size: int = setting(
+        20, "Answers of a question in nbest_predictions.json, at most; also the number of starts "
+        "and of ends that are considered in each window.", positive=True)
+    max_answer_length: int = setting(
+        30, "Longest answer in tokens.", positive=True)
+    null_score_diff_threshold: float = setting(
+        0.0, "With --version_2_with_negative: predict that there is no answer if the score of that "
+        "exceeds the best answer's by more than this.")
+    verbose_logging: bool = setting(
+        False, "Log why an answer could not be cut out of its words.", recorded=False)
+
+
+class Context(NamedTuple):
+    """What is needed of a question to write its answers."""
+    text: str
+    token_words: np.ndarray  # the number of the word that each token is of
+    input_ids: Sequence[np.ndarray]  # the tokens of each window
+    query_length: int  # tokens of the question in each window
+    spans: windows.Windows
+
+
+class Candidate(NamedTuple):
+    """A possible answer."""
+    text: str  # "" for none
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self) -> float:
+        """The sum of the logits."""
+        return self.start_logit + self.end_logit
+
+
+class Answers(NamedTuple):
+    """What is predicted for a question."""
+    text: str  # "" if there is no answer
+    candidates: Sequence[Candidate]  # best first
+    null_odds: Optional[float]  # of having no answer; None if all questions have one
+
+    def n_best(self) -> List[Dict[str, object]]:
+        """The candidates with their probabilities, as nbest_predictions.json has them."""
+        probabilities = _softmax([candidate.score for candidate in self.candidates])
+        return [{"text": candidate.text, "probability": probability,
+                 "start_logit": candidate.start_logit, "end_logit": candidate.end_logit}
+                for candidate, probability in zip(self.candidates, probabilities)]
+
+
+class _Span(NamedTuple):
+    window: int
+    start: int
+    end: int
+    start_logit: float
+    end_logit: float
+
+
+def find_all(questions: QuestionSet, part: slice, logits: Dict[str, np.ndarray],
+             settings: AnswerSettings) -> Iterator[Tuple[str, Tuple[str, ...], Answers]]:
+    """The id of each question of a part, its right answers, and those that are found.
+
+    Args:
+        logits: "start_logits" and "end_logits" of the part's windows, [windows, tokens]; may be
+            empty if there are none.
+    """
+    records, first = questions.records, int(questions.first_window[part.start])
+    texts = {name: text_columns.from_chunk(records.values(name, part))
+             for name in ("id", "context", "answers")}
+    for row, number in enumerate(range(part.start, part.stop)):
+        windows_of_it = range(*(questions.first_window[number:number + 2] - first).tolist())
+        context, lengths = _context(questions, number, texts["context"][row])
+        found = find(
+            context, *([logits[name][window, :length]
+                        for window, length in zip(windows_of_it, lengths)]
+                       for name in ("start_logits", "end_logits")),
+            settings, questions.encoding.tokenizer,
+            may_have_none=questions.settings.version_2_with_negative)
+        yield texts["id"][row], tuple(json.loads(texts["answers"][row])), found
+
+
+def _context(questions: QuestionSet, number: int, text: str) -> Tuple[Context, np.ndarray]:
+    """A question's context, and the number of tokens of each of its windows."""
+    records, this = questions.records, slice(number, number + 1)
+    query_length = int(records.scalars("query_length")[number])
+    token_words, _ = records.values("token_words", this)
+    lengths, _ = records.values("window_lengths", this)
+    ids, _ = records.values("input_ids", this)
+    room = questions.encoding.max_seq_length - query_length - windows.NUM_SPECIAL
+    spans = windows.over(len(token_words), room, questions.settings.doc_stride)
+    return Context(text, token_words, np.split(ids, np.cumsum(lengths)[:-1]), query_length,
+                   spans), lengths
+
+
+def find(context: Context, start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray],
+         settings: AnswerSettings, tokenizer: BatchTokenizer, *, may_have_none: bool) -> Answers:
+    """The answers to a question.
+
+    Args:
+        start_logits, end_logits: of each window, float32 [tokens].
+        may_have_none: whether questions may have no answer.
+    """
+    spans = _spans(context, start_logits, end_logits, settings)
+    null = None
+    if may_have_none:
+        null = _null_span(start_logits, end_logits)
+        spans.append(null)
+    spans.sort(key=lambda span: span.start_logit + span.end_logit, reverse=True)
+    candidates = _candidates(spans, context, settings, tokenizer)
+    if not may_have_none:
+        candidates = candidates or [Candidate(_NONE_POSSIBLE, 0.0, 0.0)]
+        return Answers(candidates[0].text, candidates, None)
+    if all(candidate.text for candidate in candidates):
+        candidates.append(Candidate("", null.start_logit, null.end_logit))
+    best = next((candidate for candidate in candidates if candidate.text), None)
+    if not best:
+        return Answers("", candidates, _LARGE_ODDS)
+    odds = null.start_logit + null.end_logit - best.start_logit - best.end_logit
+    has_none = odds > settings.null_score_diff_threshold
+    return Answers("" if has_none else best.text, candidates, odds)
+
+
+def _spans(context: Context, start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray],
+           settings: AnswerSettings) -> List[_Span]:
+    """The spans of likely starts and ends that may be an answer, window by window."""
+    most_context = windows.of_most_context(context.spans)
+    offset, spans = context.query_length + 2, []
+    for number, (first, length) in enumerate(zip(*context.spans)):
+        starts = _likely(start_logits[number], settings.n_best_size)
+        ends = _likely(end_logits[number], settings.n_best_size)
+        # Only tokens of the context, and a start only in the window that sees most around it.
+        starts = starts[(starts >= offset) & (starts < offset + length)]
+        starts = starts[most_context[first + starts - offset] == number]
+        ends = ends[(ends >= offset) & (ends < offset + length)]
+        lengths = ends - starts[:, np.newaxis] + 1
+        rows, columns = np.nonzero((lengths >= 1) & (lengths <= settings.max_answer_length))
+        spans += map(_Span, [number] * len(rows), starts[rows].tolist(), ends[columns].tolist(),
+                     start_logits[number][starts[rows]].tolist(),
+                     end_logits[number][ends[columns]].tolist())
+    return spans
+
+
+def _likely(logits: np.ndarray, count: int) -> np.ndarray:
+    """The positions of the largest logits, largest first, of equals the first one first."""
+    return np.argsort(-logits, kind="stable")[:count]
+
+
+def _null_span(start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray]) -> _Span:
+    """No answer: [CLS] of the window in which that is least likely; of equals the first."""
+    scores = [(float(start[0]), float(end[0])) for start, end in zip(start_logits, end_logits)]
+    start, end = min(scores, key=sum, default=(0.0, 0.0))
+    return _Span(0, 0, 0, start, end)
+
+
+def _candidates(spans: Sequence[_Span], context: Context, settings: AnswerSettings,
+                tokenizer: BatchTokenizer) -> List[Candidate]:
+    """The best spans with different texts."""
+    words, found = squad_files.words_of(context.text).texts, {}
+    for span in spans:
+        if len(found) >= settings.n_best_size:
+            break
+        text = _text_of(span, context, words, settings, tokenizer) if span.start else ""
+        if text not in found:
+            found[text] = Candidate(text, span.start_logit, span.end_logit)
+    return list(found.values())
+
+
+def _text_of(span: _Span, context: Context, words: Sequence[str], settings: AnswerSettings,
+             tokenizer: BatchTokenizer) -> str:
+    ids = context.input_ids[span.window][span.start:span.end + 1].tolist()
+    shift = int(context.spans.starts[span.window]) - context.query_length - 2
+    first_word, last_word = context.token_words[[span.start + shift, span.end + shift]].tolist()
+    return final_text.project(
+        final_text.join_pieces(tokenizer.convert_ids_to_tokens(ids)),
+        " ".join(words[first_word:last_word + 1]), tokenizer.basic_tokenizer,
+        verbose=settings.verbose_logging)
+
+
+def _softmax(scores: Sequence[float]) -> List[float]:
+    largest = max(scores)
+    powers = [math.exp(score - largest) for score in scores]
+    total = sum(powers)
+    return [power / total for power in powers]

@@ -1,0 +1,320 @@
+"""Questions about contexts, tokenized in windows in a store, for training and for prediction."""
+
+import dataclasses
+import json
+import os
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from encoder.encoding import Encoding
+from engine import files, log
+from engine.data import store, text_columns
+from engine.data.batches import Source, token_features
+from engine.data.chunks import in_chunks
+from engine.errors import UserError
+from engine.progress import Counter
+from engine.settings import setting
+from reading import squad_files, windows
+from reading.squad_files import Answer, Paragraph, Question, Words
+
+_CHUNK_CHARACTERS = 1 << 20
+# The positions of an answer that is not in the window: [CLS].
+NO_ANSWER = (0, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowSettings:
+    """How a long context is read."""
+    doc_stride: int = setting(
+        128, "Tokens from the beginning of a window over a long context to that of the next.",
+        positive=True)
+    max_query_length: int = setting(
+        64, "Longest question in tokens; longer ones are cut.", positive=True)
+    version_2_with_negative: bool = setting(
+        False, "Some questions have no answer in their context, as in SQuAD 2.0.")
+
+    def check(self, max_seq_length: int) -> None:
+        """Raises a UserError if a window may have no room for a context."""
+        if max_seq_length <= self.max_query_length + windows.NUM_SPECIAL:
+            raise UserError(f"--max_seq_length={max_seq_length} leaves no room for a context beside "
+                            f"a question of --max_query_length={self.max_query_length} tokens and "
+                            f"{windows.NUM_SPECIAL} special ones; raise the one or lower the other")
+
+
+class QuestionSet:
+    """Questions, in windows. Made by `load` and `encode`.
+
+    Attributes:
+        records: one for each question, with the columns of `_columns`.
+        first_window: of each question, and the number of all windows, [questions + 1].
+        content_hash: two sets with the same hash hold the same questions.
+        encoding, settings: how they were tokenized.
+    """
+
+    def __init__(self, records: store.Records, content_hash: str, encoding: Encoding,
+                 settings: WindowSettings, dynamic_padding: bool):
+        self.records = records
+        self.content_hash = content_hash
+        self.encoding = encoding
+        self.settings = settings
+        self.first_window = records.offsets("window_lengths")
+        self._dynamic_padding = dynamic_padding
+        lengths = records.flat("window_lengths")
+        first_segments = np.repeat(records.scalars("query_length") + 2, np.diff(self.first_window))
+        # The same token ids with one record for each window.
+        self._windows = store.Records(
+            len(lengths),
+            {"input_ids": records.flat("input_ids"), "first_segment_length": first_segments},
+            {"input_ids": np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])})
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    @property
+    def num_questions(self) -> int:
+        """The number of questions, each of which has any number of windows."""
+        return len(self.records)
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the file has the answers of all questions; only of a set that `load` made."""
+        return self.records.facts["num_unlabelled"] == 0
+
+    def training_source(self) -> Source:
+        """Batches of windows, with start_positions and end_positions, int32 [b]."""
+        source = self.source(slice(0, self.num_questions))
+        starts, ends = self.records.flat("starts"), self.records.flat("ends")
+
+        def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
+            return {**source.fetch(indices, length), "start_positions": starts[indices],
+                    "end_positions": ends[indices]}
+
+        return source._replace(fetch=fetch)
+
+    def source(self, questions: slice) -> Source:
+        """Batches of the windows of some questions, which follow each other."""
+        first, last = self.first_window[[questions.start, questions.stop]].tolist()
+
+        def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
+            return token_features(self._windows, indices + first, length)
+
+        return Source(self._windows.lengths("input_ids", slice(first, last)), fetch,
+                      self.encoding.max_seq_length, self._dynamic_padding)
+
+    def parts(self, num_windows: int) -> Iterator[slice]:
+        """All questions in parts that have about so many windows, or one question."""
+        start = 0
+        while start < self.num_questions:
+            limit = self.first_window[start] + num_windows
+            stop = int(np.searchsorted(self.first_window, limit, "right")) - 1
+            yield slice(start, max(stop, start + 1))
+            start = max(stop, start + 1)
+
+
+def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str, *,
+         is_training: bool, dynamic_padding: bool = True) -> QuestionSet:
+    """Opens the tokenized questions of a file, preparing them first if needed.
+
+    Args:
+        is_training: leaves out the questions whose answers do not point at their text.
+
+    Raises:
+        UserError: the file is not in SQuAD's format; there is nothing to learn from.
+    """
+    files.require_file(path, "the file of questions")
+    content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
+    key = {"content": content, "vocab": encoding.vocab_hash,
+           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
+           "is_training": is_training, **dataclasses.asdict(settings)}
+    counts = _no_counts()
+    prepare = _Preparation(path, encoding, settings, is_training, counts)
+    name = os.path.splitext(os.path.basename(path))[0]
+    records = store.open_or_build(
+        store_dir, f"{'train' if is_training else 'questions'}-{name}", key,
+        _columns(encoding, is_training), prepare.chunks, facts=lambda: counts)
+    _report(path, records.facts, is_training)
+    found = QuestionSet(records, content, encoding, settings, dynamic_padding)
+    if not len(found):
+        raise UserError(f"{path}: of its {records.facts['num_questions']:,} questions none can be "
+                        "used: they have no answers where their answer_start says, or no context")
+    return found
+
+
+def encode(paragraphs: Iterable[Paragraph], encoding: Encoding,
+           settings: WindowSettings) -> QuestionSet:
+    """Questions in memory, tokenized to be answered."""
+    prepare = _Preparation("", encoding, settings, is_training=False, counts=_no_counts())
+    records = store.Records.of_chunk(prepare.chunk(paragraphs))
+    return QuestionSet(records, "", encoding, settings, dynamic_padding=True)
+
+
+def _no_counts() -> Dict[str, int]:
+    return dict.fromkeys(("num_questions", "num_unlabelled", "num_left_out", "num_misplaced"), 0)
+
+
+def _columns(encoding: Encoding, is_training: bool) -> Dict[str, store.Column]:
+    numbers = store.Column("int32", ragged=True)
+    columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
+               "window_lengths": numbers,  # tokens of each window, all together
+               "query_length": store.Column("int32", ragged=False)}
+    if is_training:
+        return {**columns, "starts": numbers, "ends": numbers}  # of the answer in each window
+    return {**columns, "id": text_columns.COLUMN, "context": text_columns.COLUMN,
+            "answers": text_columns.COLUMN,  # a JSON list of texts
+            "token_words": numbers}  # the number of the word that each token is of
+
+
+def _report(path: str, counts: Dict[str, int], is_training: bool) -> None:
+    if not is_training:
+        return
+    if counts["num_misplaced"]:
+        log.warn(f"{path}: {counts['num_misplaced']:,} answers are not where their answer_start "
+                 f"says; they are not learned from, and {counts['num_left_out']:,} of "
+                 f"{counts['num_questions']:,} questions, which have no other, are left out")
+
+
+class _Preparation:
+    """Reads a file into chunks of a store."""
+
+    def __init__(self, path: str, encoding: Encoding, settings: WindowSettings, is_training: bool,
+                 counts: Dict[str, int]):
+        self._path = path
+        self._encoding = encoding
+        self._settings = settings
+        self._is_training = is_training
+        self._counts = counts
+
+    def chunks(self) -> Iterator[store.Chunk]:
+        """All questions, in chunks of bounded size."""
+        self._counts.update(_no_counts())
+        with Counter(f"Preparing {self._path}", unit="questions") as counter:
+            for some in in_chunks(squad_files.paragraphs(self._path), _CHUNK_CHARACTERS,
+                                  lambda paragraph: len(paragraph.context)):
+                chunk = self.chunk(some)
+                counter.advance(sum(len(paragraph.questions) for paragraph in some))
+                if len(chunk["query_length"]):
+                    yield chunk
+
+    def chunk(self, paragraphs: Iterable[Paragraph]) -> store.Chunk:
+        """The questions of some paragraphs."""
+        rows = [row for paragraph in paragraphs for row in self._rows(paragraph)]
+        return {name: _to_column([row[name] for row in rows], column)
+                for name, column in _columns(self._encoding, self._is_training).items()}
+
+    def _rows(self, paragraph: Paragraph) -> Iterator[Dict[str, Any]]:
+        """The records of a paragraph's questions."""
+        context = _encode_context(paragraph.context, self._encoding)
+        queries = _encode_each([question.text for question in paragraph.questions],
+                               self._encoding)
+        for question, query in zip(paragraph.questions, queries):
+            self._counts["num_questions"] += 1
+            self._counts["num_unlabelled"] += not question.is_labelled
+            query = query[:self._settings.max_query_length]
+            spans = windows.over(
+                len(context.ids), self._encoding.max_seq_length - len(query) - windows.NUM_SPECIAL,
+                self._settings.doc_stride)
+            row = {"input_ids": _input_ids(query, context.ids, spans, self._encoding),
+                   "window_lengths": spans.lengths + len(query) + windows.NUM_SPECIAL,
+                   "query_length": len(query)}
+            if not self._is_training:
+                texts = [answer.text for answer in question.answers]
+                yield {**row, "id": question.id, "context": paragraph.context,
+                       "answers": json.dumps(texts), "token_words": context.token_words}
+                continue
+            span = self._answer_span(question, context)
+            if span:
+                starts, ends = _positions(span, spans, len(query) + 2)
+                yield {**row, "starts": starts, "ends": ends}
+
+    def _answer_span(self, question: Question, context: "_Context") -> Optional[Tuple[int, int]]:
+        """The tokens of the answer to learn; (-1, -1) without one; None: it cannot be learned."""
+        if question.is_impossible and self._settings.version_2_with_negative:
+            return -1, -1
+        if not question.answers:
+            raise UserError(f"{self._path}: the question {question.id} has no answer to learn; set "
+                            "--version_2_with_negative if questions may have none, as in SQuAD 2.0, "
+                            "whose \"is_impossible\" says so")
+        is_right = [points_at_text(answer, context.text) for answer in question.answers]
+        self._counts["num_misplaced"] += len(is_right) - sum(is_right)
+        if not any(is_right):
+            self._counts["num_left_out"] += 1
+            return None
+        return _span_of(question.answers[is_right.index(True)], context, self._encoding)
+
+
+def points_at_text(answer: Answer, context: str) -> bool:
+    """Whether the text of an answer is where it says."""
+    return bool(answer.text.strip()) and answer.start >= 0 and context.startswith(
+        answer.text, answer.start)
+
+
+class _Context(NamedTuple):
+    """A context, tokenized word by word."""
+    text: str
+    words: Words
+    ids: np.ndarray  # [tokens]
+    token_words: np.ndarray  # the number of the word that each token is of, [tokens]
+    first_tokens: np.ndarray  # of each word, and the number of all tokens, [words + 1]
+
+
+def _encode_context(text: str, encoding: Encoding) -> _Context:
+    words = squad_files.words_of(text)
+    ids, lengths = encoding.tokenizer.encode_batch(words.texts)
+    return _Context(text, words, ids, np.repeat(np.arange(len(lengths)), lengths),
+                    np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def _encode_each(texts: Sequence[str], encoding: Encoding) -> List[np.ndarray]:
+    ids, lengths = encoding.tokenizer.encode_batch(texts)
+    return np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []
+
+
+def _input_ids(query: np.ndarray, context: np.ndarray, spans: windows.Windows,
+               encoding: Encoding) -> np.ndarray:
+    """The tokens of all windows of a question, one window after the other."""
+    separator = np.array([encoding.tokenizer.sep_id])
+    first_segment = np.concatenate([[encoding.tokenizer.cls_id], query, separator])
+    parts = [part for start, length in zip(spans.starts.tolist(), spans.lengths.tolist())
+             for part in (first_segment, context[start:start + length], separator)]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _span_of(answer: Answer, context: _Context, encoding: Encoding) -> Tuple[int, int]:
+    """The first and last token of an answer.
+
+    They are those of the words that it is in, or the first ones within these words that are the
+    answer's own: of "(1895-1943)." only 1895, if that is the answer. So it is in the original.
+    """
+    first_word = context.words.of_character(answer.start)
+    last_word = context.words.of_character(answer.start + len(answer.text) - 1)
+    start, end = int(context.first_tokens[first_word]), int(context.first_tokens[last_word + 1]) - 1
+    wanted = _encode_each([answer.text], encoding)[0].tolist()
+    within = context.ids[start:end + 1].tolist()
+    for offset in range(len(within) - len(wanted) + 1):
+        if wanted and within[offset:offset + len(wanted)] == wanted:
+            return start + offset, start + offset + len(wanted) - 1
+    return start, end
+
+
+def _positions(span: Tuple[int, int], spans: windows.Windows,
+               offset: int) -> Tuple[np.ndarray, np.ndarray]:
+    """Where the answer begins and ends in each window; NO_ANSWER where it is not, as a whole.
+
+    Args:
+        offset: the position of a window's first token of the context.
+    """
+    start, end = span
+    is_there = (start >= spans.starts) & (end < spans.starts + spans.lengths)
+    return (np.where(is_there, start - spans.starts + offset, NO_ANSWER[0]),
+            np.where(is_there, end - spans.starts + offset, NO_ANSWER[1]))
+
+
+def _to_column(values: List[Any], column: store.Column) -> Any:
+    """The values of all records of a chunk as the store takes them."""
+    if column == text_columns.COLUMN:
+        return text_columns.to_chunk(values)
+    if column.ragged:
+        return (np.concatenate([*values, np.zeros(0, np.int64)]),
+                np.array([len(value) for value in values], np.int64))
+    return np.array(values)

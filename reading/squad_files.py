@@ -1,0 +1,124 @@
+"""Questions from files in SQuAD's format (1.1 and 2.0; CMRC 2018's, too), paragraph by paragraph."""
+
+import re
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from engine import files
+from engine.data.json_stream import JsonStream
+from engine.data.text_files import whole_characters
+from engine.errors import UserError
+
+# What Google's run_squad.py splits at. Other spaces of Unicode are parts of words.
+_WORD = re.compile("[^ \t\r\n\u202f]+")
+
+
+class Answer(NamedTuple):
+    """An answer as the file has it."""
+    text: str
+    start: int  # the character of the context where the text begins
+
+
+class Question(NamedTuple):
+    """A question about a context."""
+    id: str
+    text: str
+    answers: Sequence[Answer]  # none if the question has no answer in the context
+    is_impossible: bool  # whether the file says so, or else whether it has no answers
+    is_labelled: bool  # whether the file says what the answers are, if only that there are none
+
+
+class Paragraph(NamedTuple):
+    """A context and the questions about it."""
+    context: str
+    questions: Sequence[Question]
+
+
+class Words(NamedTuple):
+    """The words of a context: what is between spaces."""
+    texts: List[str]
+    starts: np.ndarray  # the first character of each
+
+    def of_character(self, position: int) -> int:
+        """The number of the word that a character is in, or else of the word before it."""
+        return max(0, int(np.searchsorted(self.starts, position, "right")) - 1)
+
+
+def words_of(context: str) -> Words:
+    """The words of a context."""
+    found = list(_WORD.finditer(context))
+    return Words([word.group() for word in found],
+                 np.array([word.start() for word in found], np.int64))
+
+
+def paragraphs(path: str) -> Iterator[Paragraph]:
+    """The paragraphs of a file, in its order, read one by one.
+
+    Raises:
+        UserError: the file is not JSON, or not in SQuAD's format; the message says where.
+    """
+    files.require_file(path, "the file of questions")
+    num_paragraphs = 0
+    with open(path, encoding="utf-8-sig") as file:
+        for number, value in enumerate(_paragraph_values(JsonStream(path, file)), start=1):
+            yield _paragraph(value, f"{path}, paragraph {number}")
+            num_paragraphs = number
+    if not num_paragraphs:
+        raise UserError(f"{path}: no paragraphs; a file in SQuAD's format has a list of articles "
+                        "as \"data\", and each of them a list of \"paragraphs\"")
+
+
+def _paragraph_values(stream: JsonStream) -> Iterator[Any]:
+    for key in stream.keys("a file in SQuAD's format"):
+        if key != "data":
+            stream.value()
+            continue
+        for number in stream.elements("\"data\""):
+            for name in stream.keys(f"article {number + 1} in \"data\""):
+                if name != "paragraphs":
+                    stream.value()
+                    continue
+                for _ in stream.elements("\"paragraphs\""):
+                    yield stream.value()
+    stream.end()
+
+
+def _paragraph(value: Any, where: str) -> Paragraph:
+    context = _text(value, "context", where)
+    questions = _entry(value, "qas", list, where)
+    return Paragraph(context, [_question(question, f"{where}, question {number}")
+                               for number, question in enumerate(questions, start=1)])
+
+
+def _question(value: Any, where: str) -> Question:
+    identity = _text(value, "id", where, of_number=True)
+    where = f"{where} ({identity})"
+    answers = _entry(value, "answers", list, where, default=[])
+    is_impossible = _entry(value, "is_impossible", bool, where, default=not answers)
+    return Question(identity, _text(value, "question", where),
+                    [] if is_impossible else [_answer(answer, where) for answer in answers],
+                    is_impossible, is_labelled="answers" in value or "is_impossible" in value)
+
+
+def _answer(value: Any, where: str) -> Answer:
+    return Answer(_text(value, "text", f"{where}, an answer"),
+                  _entry(value, "answer_start", int, f"{where}, an answer"))
+
+
+def _text(value: Any, name: str, where: str, *, of_number: bool = False) -> str:
+    found = _entry(value, name, (str, int) if of_number else str, where)
+    return whole_characters(str(found))
+
+
+def _entry(value: Any, name: str, kind, where: str, default: Optional[Any] = None) -> Any:
+    """An entry of a JSON object, checked."""
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: must be a JSON object, and is {str(value)[:40]!r}")
+    entries: Dict[str, Any] = value
+    if name not in entries and default is None:
+        raise UserError(f"{where}: has no {name!r}; it has {', '.join(map(repr, entries))}")
+    found = entries.get(name, default)
+    if not isinstance(found, kind) or isinstance(found, bool) and kind is not bool:
+        raise UserError(f"{where}: {name!r} is {str(found)[:40]!r}, of the wrong type")
+    return found

@@ -1,0 +1,11 @@
+"""Finds the answers to questions in a text, with BERT, on every visible GPU.
+
+Its flags are those of google-research/bert's run_squad.py and more; see docs/reading.md. What it does
+is in reading/.
+"""
+
+from engine import command
+from reading.run import USAGE, define_flags, main
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=USAGE)

@@ -1,0 +1,119 @@
+"""Answers come from logits as in Google's run_squad.py, and are written as its files are."""
+
+import json
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from conftest import googles
+from reading import answers, evaluation, final_text, training, windows
+from reading.answers import AnswerSettings
+from reading.data import WindowSettings
+from reading_files import write_made_up
+from test_reading_data import features, googles_features, load
+from tokenization import BasicTokenizer
+
+LENGTH = 32
+
+
+class Directory(NamedTuple):
+    output_dir: str
+
+
+class Job(NamedTuple):
+    """What `evaluation` needs of a job to write predictions."""
+    windows: WindowSettings
+    settings: Directory
+
+
+@pytest.mark.parametrize("predicted, words, expected", [
+    ("smith", "(Smith's)", "Smith"),
+    ("steve smith", "Steve Smith's", "Steve Smith"),
+    ("1895", "(1895-1943).", "1895"),
+    ("uber", "Über", "Über"),
+    ("[UNK]", "treehouse", "treehouse"),  # not in the words: all of them
+    ("x", "x\u200by", "x\u200by"),  # one has a letter more than the other: all of them
+    ("a b", "a  b", "a  b")])
+def test_an_answer_is_cut_out_of_its_words(predicted, words, expected):
+    assert final_text.project(predicted, words, BasicTokenizer()) == expected
+
+
+def test_pieces_are_joined():
+    assert final_text.join_pieces(["un", "##like", "the", "[UNK]"]) == "unlike the [UNK]"
+
+
+def made_up_logits(questions, seed=0):
+    """Random logits of all windows; having no answer is as likely as a good one."""
+    rng, mask = np.random.RandomState(seed), features(questions, False)["input_mask"]
+    logits = {name: (rng.randn(*mask.shape) * 3).astype(np.float32)
+              for name in ("start_logits", "end_logits")}
+    for values in logits.values():
+        values[:, 0] += 7
+        values[mask == 0] = -1e9
+    return logits
+
+
+def write_ours(tmp_path, questions, logits, **settings):
+    """The files of predictions, from parts of a few windows."""
+    output_dir = tmp_path / "ours"
+    output_dir.mkdir()
+    job = Job(questions.settings, Directory(str(output_dir)))
+    with evaluation._prediction_files(job) as write:
+        for part in questions.parts(4):
+            first, last = questions.first_window[[part.start, part.stop]]
+            for identity, _, found in answers.find_all(
+                    questions, part, {name: values[first:last] for name, values in logits.items()},
+                    AnswerSettings(**settings)):
+                write(identity, found)
+    return output_dir
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_files_of_predictions_are_those_of_googles_code_byte_for_byte(
+        v2, tiny_model, tmp_path, monkeypatch):
+    google = googles("run_squad")
+    path = write_made_up(tmp_path / "q.json", unanswerable=0.3 if v2 else 0.0)
+    questions = load(path, tiny_model, tmp_path, False, version_2_with_negative=v2)
+    logits = made_up_logits(questions)
+    theirs = googles_features(google, path, tiny_model, False, v2, monkeypatch)
+    google.FLAGS.null_score_diff_threshold = 0.5
+    results = [google.RawResult(window.unique_id, *(logits[name][number].tolist() for name in (
+        "start_logits", "end_logits"))) for number, window in enumerate(theirs)]
+    names = [training.PREDICTIONS, training.N_BEST, training.NULL_ODDS][:3 if v2 else 2]
+    google.write_predictions(
+        google.read_squad_examples(path, False), theirs, results, 6, 5, True,
+        *(str(tmp_path / name) for name in (
+            training.PREDICTIONS, training.N_BEST, training.NULL_ODDS)))
+    ours = write_ours(tmp_path, questions, logits, n_best_size=6, max_answer_length=5,
+                      null_score_diff_threshold=0.5)
+    for name in names:
+        assert (ours / name).read_text() == (tmp_path / name).read_text(), name
+    assert sorted(path.name for path in ours.iterdir()) == sorted(names)
+
+
+def test_the_threshold_decides_between_the_best_answer_and_none(tiny_model, tmp_path):
+    path = write_made_up(tmp_path / "q.json", unanswerable=0.3)
+    questions = load(path, tiny_model, tmp_path, False, version_2_with_negative=True)
+    logits = made_up_logits(questions)
+    predicted = {}
+    for threshold in (-1000.0, 0.0, 1000.0):
+        folder = tmp_path / str(threshold)
+        folder.mkdir()
+        ours = write_ours(folder, questions, logits, null_score_diff_threshold=threshold)
+        predicted[threshold] = json.loads((ours / training.PREDICTIONS).read_text())
+        odds = json.loads((ours / training.NULL_ODDS).read_text())
+        for identity, text in predicted[threshold].items():
+            assert (text == "") == (odds[identity] > threshold)
+    assert not any(predicted[-1000.0].values()) and all(predicted[1000.0].values())
+    assert 0 < sum(map(bool, predicted[0.0].values())) < questions.num_questions
+
+
+def test_a_window_without_room_for_an_answer_has_none():
+    context = answers.Context(
+        "", np.zeros(0, np.int32), [], 2, windows.over(0, 5, 2))
+    settings = AnswerSettings()
+    assert answers.find(context, [], [], settings, None, may_have_none=False).text == "empty"
+    found = answers.find(context, [], [], settings, None, may_have_none=True)
+    assert found.text == "" and found.null_odds > 0
+    assert [entry["probability"] for entry in found.n_best()] == [1.0]

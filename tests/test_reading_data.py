@@ -1,0 +1,147 @@
+"""Questions become the windows of Google's run_squad.py, in a store."""
+
+import json
+
+import numpy as np
+import pytest
+
+from conftest import googles
+from engine.errors import UserError
+from reading import data, squad_files, windows
+from reading.data import WindowSettings
+from reading_files import encoding_of, question, write, write_made_up
+
+
+def load(path, tiny_model, tmp_path, is_training=True, **settings):
+    return data.load(path, encoding_of(tiny_model), WindowSettings(**{
+        "doc_stride": 10, "max_query_length": 8, **settings}), str(tmp_path / "store"),
+        is_training=is_training)
+
+
+def features(questions, is_training):
+    source = (questions.training_source() if is_training else
+              questions.source(slice(0, questions.num_questions)))
+    return source.fetch(np.arange(len(questions)), 32)
+
+
+@pytest.mark.parametrize("tokens, room, stride, starts, lengths", [
+    (0, 5, 2, [], []), (5, 5, 2, [0], [5]), (6, 5, 2, [0, 2], [5, 4]),
+    (9, 5, 2, [0, 2, 4], [5, 5, 5]), (10, 5, 9, [0, 5], [5, 5])])
+def test_windows_cover_a_context(tokens, room, stride, starts, lengths):
+    found = windows.over(tokens, room, stride)
+    assert (found.starts.tolist(), found.lengths.tolist()) == (starts, lengths)
+
+
+def test_a_token_belongs_to_the_window_that_sees_most_around_it():
+    """Of 8 tokens, windows over 0–4, 2–6 and 4–7.
+
+    Token 4 has 0, 2 and 0 tokens on its poorer side. Token 3 has one in each of its windows: of
+    equal ones the first counts. Token 5, too, but the second of its windows is shorter.
+    """
+    assert windows.of_most_context(windows.over(8, 5, 2)).tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
+
+
+def test_positions_are_those_of_the_answers_own_tokens_in_each_window(tiny_model, tmp_path):
+    """"cat" of "(cat)."; the window over the first 22 tokens has it at [CLS] q q [SEP] + 21."""
+    context = " ".join(["the"] * 20 + ["(cat.", "sees", "a", "dog"])
+    path = write(tmp_path / "q.json", (context, [
+        question("1", "the cat", [("cat", context.index("cat"))])]))
+    questions = load(path, tiny_model, tmp_path)
+    found = features(questions, True)
+    tokens = encoding_of(tiny_model).tokenizer.convert_ids_to_tokens
+    for ids, start, end in zip(found["input_ids"], found["start_positions"],
+                               found["end_positions"]):
+        assert start == end
+        assert tokens(ids[start:end + 1]) == (["cat"] if start else ["[CLS]"])
+    assert found["start_positions"].max() > 0
+    assert found["segment_ids"][0].tolist()[:5] == [0, 0, 0, 0, 1]
+
+
+def test_answers_that_are_not_where_they_say_are_counted_and_not_learned(
+        tiny_model, tmp_path, capsys):
+    path = write(tmp_path / "q.json", ("the cat sees a dog", [
+        question("right", "the cat", [("cat", 4)]), question("wrong", "the cat", [("cat", 5)]),
+        question("second", "the cat", [("dog", 1), ("dog", 15)]),
+        question("outside", "the cat", [("dog", 99)])]))
+    questions = load(path, tiny_model, tmp_path)
+    assert questions.records.facts == {"num_questions": 4, "num_unlabelled": 0,
+                                       "num_left_out": 2, "num_misplaced": 3}
+    assert features(questions, True)["start_positions"].tolist() == [5, 8]
+    assert "3 answers are not where" in "".join(capsys.readouterr())
+    held_out = load(path, tiny_model, tmp_path, is_training=False)
+    assert held_out.num_questions == 4
+
+
+def test_parts_hold_whole_questions_and_all_of_them(tiny_model, tmp_path):
+    questions = load(write_made_up(tmp_path / "q.json"), tiny_model, tmp_path, is_training=False)
+    parts = list(questions.parts(5))
+    assert [number for part in parts for number in range(part.start, part.stop)] == list(
+        range(questions.num_questions))
+    assert len(parts) > 3
+    sizes = [len(questions.source(part).lengths) for part in parts]
+    assert sum(sizes) == len(questions)
+
+
+CONTEXT = {"context": "the cat", "qas": []}
+
+
+@pytest.mark.parametrize("content, message", [
+    ("{\"data\": [", "line 1, column 11"),
+    ("{}", "no paragraphs"),
+    ("{\"data\": [{\"paragraphs\": [3]}]}", "paragraph 1: must be a JSON object"),
+    (json.dumps({"data": [{"paragraphs": [{"qas": []}]}]}), "paragraph 1: has no 'context'"),
+    (json.dumps({"data": [{"paragraphs": [{**CONTEXT, "qas": [{"id": 7}]}]}]}),
+     "question 1 (7): has no 'question'"),
+    (json.dumps({"data": [{"paragraphs": [{**CONTEXT, "qas": [
+        question("7", "the", [("cat", "4")])]}]}]}), "'answer_start' is '4', of the wrong type"),
+    (json.dumps({"data": [{"paragraphs": [{**CONTEXT, "qas": [question("7", "the", [])]}]}]}),
+     "the question 7 has no answer to learn; set --version_2_with_negative"),
+    (json.dumps({"data": [{"paragraphs": [CONTEXT]}]}), "of its 0 questions none can be used")])
+def test_a_bad_file_is_an_error_of_one_line(content, message, tiny_model, tmp_path):
+    path = tmp_path / "bad.json"
+    path.write_text(content)
+    with pytest.raises(UserError) as error:
+        load(str(path), tiny_model, tmp_path)
+    assert message in str(error.value) and str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_is_read_paragraph_by_paragraph(tmp_path):
+    path = tmp_path / "q.json"
+    first = json.dumps({"context": "the " * 600_000, "qas": []})
+    path.write_text(f'{{"data": [{{"paragraphs": [{first}, broken')
+    paragraphs = squad_files.paragraphs(str(path))
+    assert len(next(paragraphs).context) == 2_400_000
+    with pytest.raises(UserError):
+        next(paragraphs)
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+@pytest.mark.parametrize("unanswerable", [0.0, 0.3])
+def test_windows_are_those_of_googles_code(is_training, unanswerable, tiny_model, tmp_path,
+                                           monkeypatch):
+    google = googles("run_squad")
+    path = write_made_up(tmp_path / "q.json", unanswerable=unanswerable)
+    v2 = unanswerable > 0
+    questions = load(path, tiny_model, tmp_path, is_training, version_2_with_negative=v2)
+    theirs = googles_features(google, path, tiny_model, is_training, v2, monkeypatch)
+    found = features(questions, is_training)
+    names = {"input_ids": "input_ids", "input_mask": "input_mask", "segment_ids": "segment_ids"}
+    if is_training:
+        names.update(start_positions="start_position", end_positions="end_position")
+    assert len(theirs) == len(questions) > questions.num_questions
+    for ours, name in names.items():
+        assert found[ours].tolist() == [getattr(feature, name) for feature in theirs]
+
+
+def googles_features(google, path, tiny_model, is_training, v2, monkeypatch):
+    """The windows that Google's code makes; it logs each of the first ones."""
+    flags = type("Flags", (), {"version_2_with_negative": v2, "verbose_logging": False})
+    monkeypatch.setattr(google, "FLAGS", flags)
+    monkeypatch.setattr(google.tf.logging, "info", lambda *args: None)
+    found = []
+    google.convert_examples_to_features(
+        google.read_squad_examples(path, is_training),
+        google.tokenization.FullTokenizer(tiny_model.vocab_file), 32, 10, 8, is_training,
+        found.append)
+    return found

@@ -1,0 +1,269 @@
+"""`python run_squad.py`: any replicas learn the same, and questions are answered window by window."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import run_squad
+from bert_reference import random_values
+from commands import run_here
+from conftest import assert_same_training, checkpoint_values, googles, plain_session
+from engine import checkpoints
+from engine.errors import UserError
+from engine.model import INFERENCE
+from reading import model
+from reading_files import question, text_of, write_made_up
+from tasks import kinds, predict
+from test_reading_data import load
+from test_replica_equivalence import Crash, crash_after, recorded, run_loop, settings
+
+import tensorflow.compat.v1 as tf
+
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A file to train on and one to answer, some of whose questions have no answer."""
+    folder = tmp_path_factory.mktemp("questions")
+    return {"train_file": write_made_up(folder / "train.json", seed=1, unanswerable=0.3),
+            "predict_file": write_made_up(folder / "dev.json", seed=2, unanswerable=0.3)}
+
+
+def flags(tiny_model, files, output_dir, **changes):
+    return dict(dict(tiny_model._asdict(), **files, output_dir=output_dir, max_seq_length=32,
+                     doc_stride=10, max_query_length=8, version_2_with_negative=True,
+                     train_batch_size=8, num_train_epochs=1, learning_rate=1e-3,
+                     num_cpu_replicas=1), **changes)
+
+
+@pytest.fixture
+def train(tiny_model, files, tmp_path):
+    """A function that trains on the questions; the values of its last checkpoint."""
+    questions = load(files["train_file"], tiny_model, tmp_path, True, version_2_with_negative=True)
+    dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+
+    def run(name, num_replicas, batch_size, *, with_dropout=False, **changes):
+        config = tiny_model.config(**(dropout if with_dropout else {}))
+        run_loop(model.forward_of(config, 32), questions.training_source(), num_replicas,
+                 settings(tmp_path / name, batch_size, num_train_steps=STEPS, **changes),
+                 checkpoints.open_checkpoint(tiny_model.init_checkpoint))
+        return checkpoint_values(str(tmp_path / name))
+    return run
+
+
+def test_1x8_and_2x2_in_two_micro_batches_end_with_the_same_variables_slots_and_loss(
+        train, monkeypatch):
+    losses, _ = recorded(monkeypatch)
+    one = train("one", 1, 8)
+    assert_same_training(one, train("two", 2, 2, gradient_accumulation_steps=2))
+    np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=1e-5)
+
+
+def test_an_interrupted_training_with_dropout_ends_bit_for_bit_like_the_undisturbed_one(
+        train, monkeypatch):
+    whole = train("whole", 1, 8, with_dropout=True)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        crash_after(2, patch)
+        train("parts", 1, 8, with_dropout=True, save_checkpoints_steps=2)
+    resumed = train("parts", 1, 8, with_dropout=True)
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+
+
+def outputs(forward, features, values):
+    """The predictions and the loss of a model, with these values of its variables."""
+    with tf.Graph().as_default(), plain_session() as session:
+        inputs = {name: tf.constant(value, tf.int32) for name, value in features.items()}
+        found = forward(inputs)
+        if values is None:
+            return random_values(tf.global_variables())
+        session.run(tf.global_variables_initializer())
+        for variable in tf.global_variables():
+            if variable.op.name in values:
+                variable.load(values[variable.op.name], session)
+        return session.run(found)
+
+
+def our_forward(config):
+    def forward(inputs):
+        found = model.forward_of(config, 32)(inputs, INFERENCE)
+        return {**found.predictions, "loss": found.loss}
+    return forward
+
+
+def test_no_result_depends_on_the_padding(tiny_model, files, tmp_path):
+    questions = load(files["train_file"], tiny_model, tmp_path, True, version_2_with_negative=True)
+    source, config = questions.training_source(), tiny_model.config()
+    short = np.argsort(source.lengths)[:3]
+    length = int(source.lengths[short].max())
+    values = outputs(our_forward(config), source.fetch(short, 32), None)
+    tight, wide = (outputs(our_forward(config), source.fetch(short, padded), values)
+                   for padded in (length, 32))
+    assert length < 32 and tight["start_logits"].shape == wide["start_logits"].shape == (3, 32)
+    for name in tight:
+        np.testing.assert_allclose(tight[name], wide[name], rtol=1e-5, atol=1e-5)
+
+
+def test_logits_and_loss_are_those_of_googles_code(tiny_model, files, tmp_path):
+    """Of windows without padding, which is among the tokens of Google's loss."""
+    google = googles("run_squad")
+    questions = load(files["train_file"], tiny_model, tmp_path, True, version_2_with_negative=True)
+    source, config = questions.training_source(), tiny_model.config()
+    full = np.flatnonzero(source.lengths == 32)[:6]
+    features = source.fetch(full, 32)
+    assert len(full) == 6 and features["start_positions"].any()
+
+    def their_logits(inputs):
+        start, end = google.create_model(
+            google_config, False, inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"],
+            False)
+        return {"start_logits": start, "end_logits": end}
+
+    def their_loss(inputs):
+        model_fn = google.model_fn_builder(google_config, None, 1e-3, 10, 0, False, False)
+        spec = model_fn({**inputs, "unique_ids": inputs["start_positions"]}, None,
+                        tf.estimator.ModeKeys.TRAIN, {})
+        return {"loss": spec.loss}
+
+    google_config = google.modeling.BertConfig.from_dict(config.to_dict())
+    values = outputs(our_forward(config), features, None)
+    ours = outputs(our_forward(config), features, values)
+    for forward in (their_logits, their_loss):
+        for name, value in outputs(forward, features, values).items():
+            np.testing.assert_allclose(ours[name], value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model, files, tmp_path_factory):
+    """The output directory of a training with evaluations on the way, and then predictions."""
+    output_dir = tmp_path_factory.mktemp("reading")
+    run_here(flags(tiny_model, files, output_dir, do_train=True, do_predict=True, do_eval=True,
+                   eval_each_epoch=True), run_squad)
+    return output_dir
+
+
+def test_all_questions_are_answered_and_scored(trained, files):
+    predictions, n_best, odds = (json.loads((trained / name).read_text()) for name in (
+        "predictions.json", "nbest_predictions.json", "null_odds.json"))
+    asked = [question["id"] for article in json.load(open(files["predict_file"]))["data"]
+             for paragraph in article["paragraphs"] for question in paragraph["qas"]]
+    assert list(predictions) == list(n_best) == list(odds) == asked
+    for entries in n_best.values():
+        assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
+    results = json.loads((trained / "eval_results.json").read_text())
+    assert results["total"] == len(asked) == results["HasAns_total"] + results["NoAns_total"]
+    evaluations = json.loads((trained / "evaluations.json").read_text())["evaluations"]
+    assert evaluations[-1]["f1"] == pytest.approx(results["f1"])
+    assert (trained / "vocab.txt").exists()
+
+
+def test_predictions_do_not_depend_on_batches_or_replicas(trained, tiny_model, files, tmp_path):
+    questions = load(files["predict_file"], tiny_model, tmp_path, False,
+                     version_2_with_negative=True)
+    assert len(questions) % (2 * 3), "the last batch should be an uneven one"
+    run_here(flags(tiny_model, files, tmp_path, do_predict=True, predict_batch_size=3,
+                   init_checkpoint=trained, num_cpu_replicas=2), run_squad)
+    for name in ("predictions.json", "eval_results.json"):
+        assert (tmp_path / name).read_text() == (trained / name).read_text()
+    expected, found = (json.loads((folder / "null_odds.json").read_text())
+                       for folder in (trained, tmp_path))
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_export_has_the_logits_of_the_model(trained, tiny_model, files, tmp_path):
+    run_here(dict(output_dir=trained, do_export=True), run_squad)
+    questions = load(files["predict_file"], tiny_model, tmp_path, False,
+                     version_2_with_negative=True)
+    features = questions.source(slice(0, 2)).fetch(np.arange(2), 32)
+    with tf.Graph().as_default(), plain_session() as session:
+        loaded = tf.saved_model.loader.load(session, ["serve"], str(trained / "export"))
+        signature = loaded.signature_def["serving_default"]
+        found = session.run(
+            {name: info.name for name, info in signature.outputs.items()},
+            {signature.inputs[name].name: values for name, values in features.items()})
+    values = checkpoint_values(str(trained))
+    with tf.Graph().as_default(), plain_session() as session:
+        inputs = {name: tf.constant(value) for name, value in features.items()}
+        expected = model.forward_of(tiny_model.config(), 32)(inputs, INFERENCE).predictions
+        for variable in tf.global_variables():
+            variable.load(values[variable.op.name], session)
+        expected = session.run(expected)
+    assert sorted(found) == sorted(expected)
+    for name in found:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("folder", ["", "export"])
+def test_any_command_that_reads_texts_gets_the_same_answers(folder, trained, files, tmp_path):
+    """From the lines "question, tab, context" of the file."""
+    if folder and not (trained / folder).exists():
+        run_here(dict(output_dir=trained, do_export=True), run_squad)
+    pairs = [{"question": question["question"], "context": paragraph["context"]}
+             for article in json.load(open(files["predict_file"]))["data"]
+             for paragraph in article["paragraphs"] for question in paragraph["qas"]]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    found = {}
+    for name in ("answers.jsonl", "answers.tsv"):
+        run_here(dict(output_dir=trained / folder, input_file=tmp_path / "pairs.jsonl",
+                      text_pair_column="context", output_file=tmp_path / name,
+                      num_cpu_replicas=1), predict)
+        found[name] = (tmp_path / name).read_text().split("\n")[:-1]
+    expected = json.loads((trained / "predictions.json").read_text())
+    answers = [json.loads(line) for line in found["answers.jsonl"]]
+    assert [answer["answer"] for answer in answers] == list(expected.values())
+    header, *rows = [line.split("\t") for line in found["answers.tsv"]]
+    assert header == ["answer", "probability", "null_odds"] == list(answers[0])
+    assert [row[0] for row in rows] == list(expected.values())
+    odds = json.loads((trained / "null_odds.json").read_text())
+    assert [float(row[2]) for row in rows] == pytest.approx(list(odds.values()), abs=1e-4)
+
+
+@pytest.mark.parametrize("entry, message", [
+    ({"kind": "poems"}, "task.json names the kind 'poems'"),
+    ({"doc_stride": 0}, "doc_stride is 0"), ({"n_best_size": None}, "'n_best_size' is null"),
+    ({"max_seq_length": 99}, "max_seq_length is 99, and the model has 40 positions")])
+def test_a_description_that_does_not_fit_is_an_error_of_one_line(entry, message, trained, tmp_path):
+    shutil.copytree(str(trained), str(tmp_path / "copy"))
+    task = tmp_path / "copy" / "task.json"
+    task.write_text(json.dumps({**json.loads(task.read_text()), **entry}))
+    with pytest.raises(UserError, match=message):
+        kinds.open_model(str(tmp_path / "copy"))
+
+
+MISPLACED = text_of(("the cat", [question("7", "the", [("cat", 5)])]))
+UNANSWERED = text_of(("the cat", [{"id": "7", "question": "the"}]))
+
+
+@pytest.mark.parametrize("flag, content, message", [
+    ("train_file", "", "line 1, column 1: a file in SQuAD's format must be a JSON object"),
+    ("train_file", "{\"data\": [{\"paragraphs\":\n []} 2]}", "line 2, column 6: expecting ',' or ']'"),
+    ("predict_file", "{\"data\": []}", "no paragraphs"),
+    ("train_file", MISPLACED, "of its 1 questions none can be used"),
+    ("predict_file", UNANSWERED, "does not have the answers of all questions")])
+def test_a_bad_file_is_an_error_of_one_line_and_nothing_is_trained(
+        flag, content, message, tiny_model, files, tmp_path, capsys):
+    (tmp_path / "bad.json").write_text(content)
+    ends_in_an_error(flags(tiny_model, files, tmp_path / "out", do_train=True, do_eval=True,
+                           **{flag: tmp_path / "bad.json"}), message, capsys)
+    assert not list((tmp_path / "out").glob("*.*"))
+
+
+def ends_in_an_error(given, message, capsys):
+    with pytest.raises(SystemExit) as ending:
+        run_here(given, run_squad)
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert ending.value.code == 2 and len(said) == 1 and message in said[0]
+
+
+@pytest.mark.parametrize("changes, message", [
+    (dict(do_train=False), "nothing to do"),
+    (dict(train_file=None), "--train_file"),
+    (dict(max_query_length=30), "leaves no room for a context"),
+    (dict(doc_stride=0), "--doc_stride=0"),
+    (dict(do_train=False, do_predict=True), "does not answer questions")])
+def test_bad_flags_are_an_error_of_one_line(changes, message, tiny_model, files, tmp_path, capsys):
+    ends_in_an_error({**flags(tiny_model, files, tmp_path / "out", do_train=True), **changes},
+                     message, capsys)
