@@ -18,7 +18,7 @@ COMMANDS = (
     "run_classifier", "run_squad", "tasks.predict", "encoder.convert", "pretraining.create_data",
     "pretraining.create_vocab", "pretraining.run", "pretraining.score", "rewriting.create_data",
     "rewriting.run", "rewriting.rewrite", "rewriting.baselines", "distillation.run",
-    "distillation.compare", "augmentation.run", "engine.launch")
+    "distillation.compare", "augmentation.run", "tagging.run", "engine.launch")
 
 _HEADER = """# Flags
 
@@ -38,9 +38,10 @@ def groups() -> List[Group]:
     """The groups of shared flags, in the order of the page."""
     return [
         Group("Training", "Flags of `run_classifier.py`, `run_squad.py`, `pretraining.run`, "
-              "`rewriting.run` and `distillation.run`. A run can be resumed with other values; it warns of changes in "
-              "those marked *recorded*, which are also in `run.json`, the report and the model "
-              "card. `--precision` is a flag of every command that runs a model.", (run_settings.TrainingSettings,)),
+              "`rewriting.run`, `distillation.run` and `tagging.run`. A run can be resumed with other values; it warns "
+              "of changes in those marked *recorded*, which are also in `run.json`, the report and "
+              "the model card. `--precision` is a flag of every command that runs a model.",
+              (run_settings.TrainingSettings,)),
         Group("Length of a training", "Flags of the same commands: `pretraining.run` counts "
               "steps, the others epochs.",
               (run_settings.EpochSchedule, run_settings.StepSchedule)),

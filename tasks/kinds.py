@@ -25,6 +25,7 @@ from tasks import label_types
 from tasks.examples import Example
 
 ANSWERS = "answers"
+TAGS = "tags"  # of words
 SCORER = "scorer"  # whose task.json names the kind of its labels; see `capabilities`
 
 _MODULES = {
@@ -32,6 +33,7 @@ _MODULES = {
     label_types.MultiLabel.name: "tasks.classification",
     label_types.Regression.name: "tasks.classification",
     ANSWERS: "reading.reader",
+    TAGS: "tagging.tagger",
     SCORER: "rewriting.scorer",
 }
 

@@ -41,6 +41,19 @@ class Mistake(NamedTuple):
     probability: Optional[float]  # of the predicted label; None in a regression
 
 
+class Part(NamedTuple):
+    """A part of a sentence: an entity, or the words between two."""
+    text: str
+    type: str = ""  # of the entity
+    is_right: bool = True
+
+
+class TaggedSentence(NamedTuple):
+    """A sentence with its true entities, and the same with those that the model finds."""
+    true: Sequence[Part]
+    predicted: Sequence[Part]
+
+
 class ClassScores(NamedTuple):
     """How good the predictions of one label are."""
     label: str
@@ -65,6 +78,7 @@ class Report(NamedTuple):
     confusion: Optional[Confusion] = None
     per_class: Sequence[ClassScores] = ()
     mistakes: Sequence[Mistake] = ()  # the most confident first
+    tagged: Sequence[TaggedSentence] = ()  # those with most mistakes first
 
 
 class _Chart(NamedTuple):

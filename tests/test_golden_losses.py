@@ -24,7 +24,9 @@ from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from reading_files import write_made_up
 from reproducible_model import write_model
 from rewriting import create_data, run as rewriting_run
+from tagging import run as tagging_run
 from test_rewriting_data import made_up_texts
+from test_tagging_run import columns, made_up
 
 import tensorflow.compat.v1 as tf
 
@@ -63,9 +65,14 @@ def train_each(model: TinyModel, folder) -> Dict[str, List[float]]:
              create_data)
     run_here(dict(SHARED, **model._asdict(), data_dir=folder / "slots", max_seq_length=32,
                   num_train_epochs=1, output_dir=folder / "scorer"), rewriting_run)
+    (folder / "train.txt").write_text(columns(made_up(80, seed=1), "iob1"))
+    run_here(dict(SHARED, **model._asdict(), train_file=folder / "train.txt", crf=True,
+                  max_seq_length=32, num_train_epochs=2, output_dir=folder / "tagger"),
+             tagging_run)
     return {"run_classifier": losses_of(folder / "classifier"),
             "pretraining.run": losses_of(folder / "pretrained"),
-            "rewriting.run --objective=pairwise": losses_of(folder / "scorer")}
+            "rewriting.run --objective=pairwise": losses_of(folder / "scorer"),
+            "tagging.run --crf": losses_of(folder / "tagger")}
 
 
 def distil(model: TinyModel, folder) -> Dict[str, List[float]]:

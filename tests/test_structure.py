@@ -10,7 +10,7 @@ from conftest import ROOT
 
 ROOT_MODULES = ("modeling", "tokenization", "optimization", "multigpu_optimizer",
                 "gradient_exchange")
-CAPABILITIES = ("augmentation", "rewriting", "distillation", "reading")
+CAPABILITIES = ("augmentation", "rewriting", "distillation", "reading", "tagging")
 # Who may import whom, lowest first: a room imports rooms that stand before it.
 MAY_IMPORT = {
     **{module: set(ROOT_MODULES) for module in ROOT_MODULES},

@@ -1,0 +1,138 @@
+"""Fine-tunes BERT to tag the words of sentences with entities, on every visible GPU.
+
+  python -m tagging.run --data_dir=ner --do_train --do_eval ...
+"""
+
+import os
+from typing import Optional
+
+from absl import flags
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+from encoder import label_config, model_files, model_flags
+from engine import checkpoints, command, device_flags, files, settings
+from engine.errors import UserError
+from engine.inference import PredictionSettings
+from engine.training.settings import EpochSchedule, run_settings
+from tagging import data, evaluation, formats, report, schemes, training
+from tagging.evaluation import Sets
+from tagging.formats import Layout, TaggedFile
+from tagging.model import Tagger
+from tagging.training import Job
+from tasks import kinds, training as task_training
+
+USAGE = """Fine-tunes BERT to find entities in sentences, on every GPU that CUDA_VISIBLE_DEVICES
+shows.
+
+  python -m tagging.run --data_dir=ner --do_train --do_eval --do_predict \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
+    --init_checkpoint=$BERT/bert_model.ckpt --output_dir=out
+
+--data_dir has train.*, dev.* and test.*: a word a line, in columns, as in CoNLL's shared tasks, a
+blank line after each sentence; or JSON lines (.json, .jsonl), CLUENER's or with spans. The scheme
+of the tags (IOB1, IOB2, BIOES, BMES) is detected. --do_predict writes every line of the test file
+with what is predicted in an added column, to predict.* in --output_dir.
+Batch sizes are per replica (GPU) and count sentences; a sentence longer than --max_seq_length is
+read in overlapping windows."""
+
+_FLAG_OF = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
+
+
+def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
+    values = flags.FlagValues()
+    flags.DEFINE_string("data_dir", None, "Directory with train.*, dev.* and test.*.",
+                        flag_values=values)
+    for name in _FLAG_OF:
+        flags.DEFINE_string(f"{name}_file", None, f"The {name} set, by default {name}.* in "
+                            "--data_dir.", flag_values=values)
+    flags.DEFINE_integer("word_column", Layout().word_column, "The column of the words, from 1; "
+                         "-1 is the last.", flag_values=values)
+    flags.DEFINE_integer("tag_column", Layout().tag_column, "The column of the tags, from 1; -1 "
+                         "is the last. The test file needs none.", flag_values=values)
+    flags.DEFINE_enum("scheme", None, schemes.NAMES, "The scheme of the tags in columns; detected "
+                      "by default.", flag_values=values)
+    flags.DEFINE_bool("crf", False, "Train the scores of transitions between tags, and the "
+                      "likelihood of whole sequences (a linear-chain CRF).", flag_values=values)
+    flags.DEFINE_bool("do_train", False, "Train on the train set.", flag_values=values)
+    flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
+    flags.DEFINE_bool("do_predict", False, "Tag the test set.", flag_values=values)
+    task_training.define_flags(values)
+    settings.define_flags(values, PredictionSettings)
+    device_flags.define_for_training(values)
+    return values
+
+
+def main(values: flags.FlagValues) -> None:
+    """Trains, evaluates and predicts, as the flags ask."""
+    wanted = [name for name, flag in _FLAG_OF.items() if values[flag].value]
+    if not wanted:
+        raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_predict; "
+                        "--help explains all flags")
+    layout = Layout(values.word_column, values.tag_column, values.scheme)
+    found = {name: formats.open_file(_find(values, name), layout, has_tags=name != "test")
+             for name in wanted}
+    prediction = settings.from_flags(values, PredictionSettings)
+    job = _job(values, found.get("train"))
+    if not values.do_train:
+        evaluation.trained_checkpoint(job)  # before sentences are tokenized for nothing
+    sets = Sets(**{name: data.load_sentences(
+        file, job.tagger.tags, job.encoding, job.settings.store_dir,
+        dynamic_padding=job.settings.training.dynamic_padding) for name, file in found.items()})
+    if sets.train:
+        with evaluation.evaluator(job, sets.dev) as evaluate:
+            training.train(job, sets.train, evaluate)
+    result = None
+    if sets.dev or sets.test:
+        result = evaluation.score(job, sets, found.get("test"), prediction.predict_batch_size)
+    if sets.train or sets.dev:
+        report.write(job, found.get("dev"), result)
+
+
+def _find(values: flags.FlagValues, name: str) -> str:
+    """The path of a set; raises a UserError if there is none, or several."""
+    given, data_dir = values[f"{name}_file"].value, values.data_dir
+    if given:
+        return files.require_file(os.path.abspath(given), f"--{name}_file")
+    if not data_dir:
+        raise UserError(f"--{_FLAG_OF[name]} needs --data_dir or --{name}_file")
+    if not os.path.isdir(data_dir):
+        raise UserError(f"--data_dir={data_dir}: there is no such directory")
+    candidates = [name + extension for extension in formats.EXTENSIONS]
+    there = [file for file in candidates if os.path.exists(os.path.join(data_dir, file))]
+    if len(there) != 1:
+        raise UserError(f"--data_dir={data_dir} has "
+                        f"{' and '.join(there) or 'none of ' + ', '.join(candidates)}; name the "
+                        f"file with --{name}_file")
+    return os.path.abspath(os.path.join(data_dir, there[0]))
+
+
+def _job(values: flags.FlagValues, train_file: Optional[TaggedFile]) -> Job:
+    """Checks the flags; makes the output directory only if they are correct."""
+    tagger = (Tagger(data.find_tags(train_file), values.crf) if train_file
+              else _saved_tagger(values))
+    config, encoding = model_flags.load_model(values)
+    devices = device_flags.find_devices(values, training=values.do_train)
+    job = Job(tagger, config, encoding, devices,
+              run_settings(values, EpochSchedule, training.METRICS))
+    for checkpoint, flag in ((checkpoints.latest(job.settings.output_dir), "--output_dir"),
+                             (job.settings.init_checkpoint, "--init_checkpoint")):
+        if checkpoint:
+            model_files.check_outputs(checkpoint, len(tagger.tags.labels), flag)
+    return job
+
+
+def _saved_tagger(values: flags.FlagValues) -> Tagger:
+    """The tagger of the trained model."""
+    for path in filter(None, (values.output_dir, values.init_checkpoint)):
+        folder = model_files.folder_of(path)
+        description = label_config.read(folder)
+        if description and description["kind"] == kinds.TAGS:
+            return training.described(folder)
+    raise UserError(f"--output_dir={values.output_dir} has no trained tagger; train one "
+                    "(--do_train), or give one as --init_checkpoint")
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=USAGE)

@@ -1,0 +1,90 @@
+"""Fine-tunes a model on tagged sentences: what the engine needs for it."""
+
+import os
+from typing import Any, Dict, NamedTuple
+
+from encoder import label_config, model_files
+from encoder.encoding import Encoding
+from engine import files
+from engine.devices import Devices
+from engine.errors import UserError
+from engine.model import Forward
+from engine.training import run, throughput
+from engine.training.evaluations import Evaluate
+from engine.training.settings import RunSettings
+from modeling import BertConfig
+from tagging import schemes
+from tagging.data import SentenceSet, TagSet
+from tagging.model import Tagger, forward_of
+from tasks import kinds
+
+# The first is the default of --metric_for_best.
+METRICS = ("eval_f1", "eval_precision", "eval_recall", "eval_accuracy")
+RESULT_FILES = ("eval_results.txt", "eval_results.json", "predict.*", "report.html")
+
+
+class Job(NamedTuple):
+    """A tagger, a model, the devices and the settings: all that a run needs except its data."""
+    tagger: Tagger
+    config: BertConfig
+    encoding: Encoding
+    devices: Devices
+    settings: RunSettings
+
+    def forward(self, *, gives_scores: bool = False) -> Forward:
+        """See `model.forward_of`."""
+        return forward_of(self.config, self.tagger, self.encoding.max_seq_length,
+                          gives_scores=gives_scores)
+
+    def facts(self) -> Dict[str, Any]:
+        """What identifies the run: a resumed run must have the same facts."""
+        tags = self.tagger.tags
+        return {"task": "tagging", "label set": list(tags.labels),
+                "scheme (--scheme)": tags.scheme, "--crf": self.tagger.crf,
+                "model config": self.config.to_dict(),
+                "vocabulary": self.encoding.vocab_hash,
+                "casing (--do_lower_case)": self.encoding.do_lower_case,
+                "--max_seq_length": self.encoding.max_seq_length}
+
+
+def train(job: Job, sentences: SentenceSet, evaluate: Evaluate) -> None:
+    """Trains for the epochs of the job's settings; resumes an earlier run.
+
+    Args:
+        evaluate: evaluates a checkpoint on the dev set; called only if the settings ask for
+            evaluation during the training.
+    """
+    run.train(run.Run(
+        facts={**job.facts(), "training data": sentences.content_hash},
+        settings=job.settings,
+        devices=job.devices,
+        num_examples=len(sentences),
+        forward=job.forward(),
+        make_source=sentences.source,
+        operations=lambda lengths: (throughput.FORWARD_AND_BACKWARD
+                                    * throughput.encoder_forward(job.config, lengths)),
+        evaluate=evaluate,
+        save_description=lambda: save_description(job),
+        result_files=RESULT_FILES))
+
+
+def save_description(job: Job) -> None:
+    """Writes the description of the model beside its checkpoints."""
+    output_dir, encoding, tags = job.settings.output_dir, job.encoding, job.tagger.tags
+    model_files.save(output_dir, job.config, encoding.vocab_file, encoding.do_lower_case)
+    files.write_json(os.path.join(output_dir, label_config.FILE), {
+        "kind": kinds.TAGS, "types": list(tags.types), "scheme": tags.scheme,
+        "crf": job.tagger.crf, "do_lower_case": encoding.do_lower_case,
+        "max_seq_length": encoding.max_seq_length})
+
+
+def described(folder: str) -> Tagger:
+    """The tagger that `save_description` described; raises a UserError if the file is damaged."""
+    path = os.path.join(folder, label_config.FILE)
+    record = files.read_record(path, "the tagger's description",
+                               {"types": list, "scheme": str, "crf": bool})
+    if record["scheme"] not in schemes.NAMES or not all(
+            isinstance(name, str) for name in record["types"]):
+        raise UserError(f"{path} is damaged: it has the scheme {record['scheme'][:20]!r} and the "
+                        f"types {str(record['types'])[:40]}")
+    return Tagger(TagSet(tuple(record["types"]), record["scheme"]), record["crf"])

@@ -1,0 +1,275 @@
+"""`python -m tagging.run`: exact on any replicas, scored by entity, every line of a file kept."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from commands import run_here
+from conftest import WORDS, assert_same_training, checkpoint_values, cpu_devices
+from engine import checkpoints
+from engine.errors import UserError
+from engine.inference import Predictor
+from engine.model import INFERENCE
+from tagging import data, evaluation, formats, model, run, schemes, scores, windows
+from tagging.formats import Layout
+from tagging.model import Tagger
+from tagging.schemes import Entity
+from tasks import kinds, predict
+from tasks.examples import Example
+from test_replica_equivalence import Crash, crash_after, recorded, run_loop, settings
+from test_rewriting_pairs import encoding_of
+
+import tensorflow.compat.v1 as tf
+
+STEPS, CRASH_STEP = 4, 2
+ANIMALS, PLACES, SIZES = ("cat", "dog", "bird"), ("house", "river"), ("old", "small")
+
+
+def made_up(count, seed, longest=20):
+    """Sentences, and their entities: animals with the size before them, and places."""
+    generator = random.Random(seed)
+    vocabulary = [word for word in WORDS if not word.startswith("##")]
+    for _ in range(count):
+        words = [generator.choice(vocabulary) for _ in range(generator.randint(1, longest))]
+        yield words, [
+            Entity("ANIMAL" if word in ANIMALS else "PLACE",
+                   place - (word in ANIMALS and place > 0 and words[place - 1] in SIZES), place)
+            for place, word in enumerate(words) if word in ANIMALS + PLACES]
+
+
+def columns(sentences, scheme):
+    """The content of a file: word, something else, tag."""
+    return "\n".join(
+        "".join(f"{word} _ {tag}\n" for word, tag in zip(
+            words, schemes.spell(found, len(words), scheme))) for words, found in sentences)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """train.txt, dev.txt, and test.txt with a sentence of 10,000 words, in IOB1."""
+    folder = tmp_path_factory.mktemp("tags")
+    for name, count, longest in (("train", 128, 20), ("dev", 24, 20), ("test", 6, 60)):
+        (folder / f"{name}.txt").write_text(columns(made_up(count, len(name), longest), "iob1"))
+    with open(folder / "test.txt", "a") as file:
+        file.write("\n\n" + "small _ -\ncat _ -\n" * 5000 + "\n-DOCSTART- -X- -\n\n")
+    return folder
+
+
+@pytest.fixture
+def flags(tiny_model, folder, tmp_path):
+    return dict(tiny_model._asdict(), data_dir=folder, output_dir=tmp_path / "out",
+                store_dir=folder / "store", max_seq_length=16, train_batch_size=8,
+                num_cpu_replicas=1, num_train_epochs=3, learning_rate=3e-3, do_train=True,
+                do_eval=True, do_predict=True)
+
+
+def open_set(path, tiny_model, max_seq_length=16):
+    file = formats.open_file(str(path), Layout(), has_tags=True)
+    return data.load_sentences(file, data.find_tags(file), encoding_of(tiny_model, max_seq_length),
+                               str(path.parent / "store"), dynamic_padding=True)
+
+
+@pytest.fixture
+def train(tiny_model, folder, tmp_path):
+    """Trains with 8 windows a step; returns what the checkpoint holds."""
+    found = open_set(folder / "train.txt", tiny_model)
+    config = tiny_model.config(num_hidden_layers=1)
+
+    def train(crf, num_replicas, micro_batches, name):
+        forward = model.forward_of(config, Tagger(found.tags, crf), 16)
+        run_loop(forward, found.source(), num_replicas,
+                 settings(tmp_path / name, 8 // num_replicas // micro_batches,
+                          num_train_steps=STEPS, gradient_accumulation_steps=micro_batches,
+                          save_checkpoints_steps=CRASH_STEP),
+                 checkpoints.open_checkpoint(tiny_model.init_checkpoint))
+        return checkpoint_values(str(tmp_path / name))
+    return train
+
+
+@pytest.mark.parametrize("crf", (False, True))
+def test_replicas_and_micro_batches_end_with_the_same_variables_slots_and_loss(
+        crf, train, monkeypatch):
+    """With a CRF they are interrupted, too, and one replica ends what they began."""
+    losses, norms = recorded(monkeypatch)
+    one = train(crf, 1, 1, "one")
+    if crf:
+        with monkeypatch.context() as patch:
+            crash_after(CRASH_STEP, patch)
+            with pytest.raises(Crash):
+                train(crf, 2, 2, "other")
+        other = train(crf, 1, 1, "other")
+        assert np.abs(one["crf/transitions"]).max() > 0
+    else:
+        other = train(crf, 2, 2, "other")
+    assert_same_training(one, other)
+    np.testing.assert_allclose(losses[-2:], losses[STEPS - 2:STEPS], rtol=1e-5)
+    assert min(norms) > 0.01, "a training that moves nothing proves nothing"
+
+
+def test_uneven_batches_on_replicas_predict_what_one_replica_does(
+        tiny_model, folder, tmp_path):
+    found = open_set(folder / "dev.txt", tiny_model)
+    forward = model.forward_of(tiny_model.config(num_hidden_layers=1), Tagger(found.tags, True), 16,
+                               gives_scores=True)
+    checkpoint = write_random(forward, found.source(), str(tmp_path / "model.ckpt"))
+    predicted = []
+    for num_replicas, batch_size in ((1, 5), (2, 3)):
+        assert len(found) % (num_replicas * batch_size)
+        with Predictor(forward, found.source(), cpu_devices(num_replicas)) as predictor:
+            predictor.restore(checkpoint)
+            predicted.append(predictor.predict(found.source(), batch_size))
+    one, two = predicted
+    counts = found.records.lengths("first_pieces")
+    for window, count in enumerate(counts):
+        for name in ("labels", "emissions"):
+            np.testing.assert_allclose(two[name][window, :count], one[name][window, :count],
+                                       atol=1e-5)
+    np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-5)
+    assert len(np.unique(one["labels"][0, :counts[0]])) > 1
+
+
+def write_random(forward, source, path):
+    """A checkpoint of a model with random variables, those of the CRF included."""
+    with tf.Graph().as_default():
+        features = {name: tf.constant(value)
+                    for name, value in source.fetch(np.arange(2), 16).items()}
+        forward(features, INFERENCE)
+        shapes = {variable.op.name: variable.shape.as_list()
+                  for variable in tf.global_variables()}
+    generator = np.random.RandomState(2)
+    checkpoints.write_checkpoint(path, {
+        name: generator.normal(float(name.endswith("gamma")), 0.3, shape).astype(np.float32)
+        for name, shape in sorted(shapes.items())})
+    return checkpoints.open_checkpoint(path)
+
+
+def entities_of(lines, column):
+    """The entities of each sentence in the lines of columns."""
+    sentences = "\n".join(lines).split("\n\n")
+    return [schemes.entities([line.split()[column] for line in sentence.strip().split("\n")])
+            for sentence in sentences]
+
+
+def test_a_run_learns_is_scored_by_entity_and_keeps_every_line(flags, folder, tmp_path):
+    run_here({**flags, "crf": True, "eval_each_epoch": True}, run)
+    results = json.loads((tmp_path / "out" / "eval_results.json").read_text())
+    assert results["eval_f1"] > 0.5 and results["num_sentences"] == 24
+    lines = (tmp_path / "out" / "predict.txt").read_text().splitlines()
+    before = (folder / "test.txt").read_text().splitlines()
+    assert [line.rpartition(" ")[0] if line else "" for line in lines] == before
+    for found, sentence in zip(entities_of(lines, 3), "\n".join(lines).split("\n\n")):
+        tags = [line.split()[3] for line in sentence.strip().split("\n")]
+        assert schemes.spell(found, len(tags), "iob1") == tags
+    # Later, without the training file and with the dev set's sentences as test set:
+    run_here({**flags, "do_train": False, "do_eval": False, "init_checkpoint": None,
+              "test_file": folder / "dev.txt"}, run)
+    lines = (tmp_path / "out" / "predict.txt").read_text().splitlines()
+    total, per_type = scores.score(zip(entities_of(lines, 2), entities_of(lines, 3)))
+    assert results["eval_f1"] == pytest.approx(total.f1, abs=1e-12)
+    assert [row["f1"] for row in results["per_type"]] == [one.f1 for one in per_type.values()]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Sentences with mistakes" in page and "<small>ANIMAL</small>" in page
+    assert_tags_texts(tmp_path, lines)
+
+
+def assert_tags_texts(folder, lines):
+    """`tasks.predict` finds in running texts what the lines of columns have."""
+    sentences = [[line.split()[0] for line in sentence.strip().split("\n")]
+                 for sentence in "\n".join(lines).split("\n\n")]
+    (folder / "texts.txt").write_text("".join(" ".join(words) + "\n" for words in sentences))
+    run_here({"output_dir": folder / "out", "input_file": folder / "texts.txt", "header": False,
+              "output_file": folder / "found.jsonl", "num_cpu_replicas": 1}, predict)
+    found = [json.loads(line)["entities"] for line in (folder / "found.jsonl").open()]
+    for words, expected, actual in zip(sentences, entities_of(lines, 3), found):
+        assert [(entry["label"], entry["text"]) for entry in actual] == [
+            (entity.type, " ".join(words[entity.first:entity.last + 1])) for entity in expected]
+        assert all(" ".join(words)[entry["start"]:entry["end"]] == entry["text"]
+                   for entry in actual)
+    assert len(found) == len(sentences) and any(found)
+
+
+def test_a_word_of_a_long_sentence_has_the_emissions_of_its_deciding_window(tiny_model, tmp_path):
+    (tmp_path / "long.txt").write_text(columns(made_up(3, 5, 200), "iob2"))
+    found = open_set(tmp_path / "long.txt", tiny_model)
+    records = found.records
+    emissions = np.full((len(found), 14, 1), -1)
+    for window, (start, count) in enumerate(zip(records.scalars("first_word"),
+                                                records.lengths("first_pieces"))):
+        emissions[window, :count, 0] = 1000 * window + start + np.arange(count)
+    long = [(first, end) for first, end in found.sentences() if end > first + 2]
+    assert long
+    for first, end in long:
+        chosen = evaluation._best_emissions(found, emissions[first:end], first, end)[:, 0]
+        assert (chosen % 1000 == np.arange(len(chosen))).all()  # each word once, in order
+        # All words of this vocabulary have one piece.
+        cut = windows.cut([1] * len(chosen), 14)
+        assert (chosen // 1000 - first == windows.deciding([1] * len(chosen), cut)).all()
+
+
+def test_labels_are_those_of_the_file_over_all_windows(tiny_model, tmp_path):
+    sentences = list(made_up(8, 6, 60))
+    (tmp_path / "long.txt").write_text(columns(sentences, "bioes"))
+    found = open_set(tmp_path / "long.txt", tiny_model)
+    assert found.has_long_sentences and found.tags.scheme == "bioes"
+    labels = found.tags.labels
+    assert [schemes.entities([labels[index] for index in some])
+            for some in evaluation.true_labels(found)] == [entities for _, entities in sentences]
+
+
+FILES = {  # what a user may have, and what is said of it
+    "unknown.txt": "the _ I-PLANET\n",
+    "other.txt": "the _ O\ncat _ B-ANIMAL\n",
+    "mixed.txt": "the _ I-ANIMAL\ncat _ O\n\nthe _ B-ANIMAL\n",
+    "empty.txt": "",
+    "blank.jsonl": "\n",
+    "spaces.jsonl": '{"text": " ", "label": {}}\n'}
+
+
+def test_a_text_without_words_has_no_entities(tiny_model, tmp_path):
+    tags = data.TagSet(("A",), "iob2")
+    forward = model.forward_of(tiny_model.config(), Tagger(tags, False), 16, gives_scores=True)
+    sentences = data.encode_words([["cat"], ["dog"]], tags, encoding_of(tiny_model, 16))
+    write_random(forward, sentences.source(), str(tmp_path / "model.ckpt"))
+    for name in ("bert_config_file", "vocab_file"):
+        shutil.copy(getattr(tiny_model, name), tmp_path)
+    description = {"kind": "tags", "types": ["A"], "scheme": "iob2", "crf": False,
+                   "do_lower_case": True, "max_seq_length": 16}
+    (tmp_path / "task.json").write_text(json.dumps(description))
+    opened = kinds.open_model(str(tmp_path))
+    encoded = opened.encode([Example(text, None, None) for text in ("", "the cat ", " ")])
+    with Predictor(opened.forward, encoded.source, cpu_devices(1)) as predictor:
+        predictor.restore(checkpoints.open_checkpoint(str(tmp_path)))
+        found = [result.entry["entities"]
+                 for result in encoded.decode(predictor.predict(encoded.source, 8))]
+    assert found[0] == found[2] == [] and len(found) == 3
+    (tmp_path / "task.json").write_text(json.dumps({**description, "scheme": "iob9"}))
+    with pytest.raises(UserError, match="task.json is damaged: it has the scheme 'iob9'"):
+        kinds.open_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"dev_file": "unknown.txt"},
+     "unknown.txt, line 1: an entity of the type 'PLANET', which the model does not know"),
+    ({"dev_file": "other.txt"}, "other.txt, line 2 is tagged as only iob2 has it, and the scheme "
+                                "is iob1"),
+    ({"train_file": "mixed.txt"}, "mixed.txt mixes schemes: line 1 is tagged as only iob1"),
+    ({"train_file": "empty.txt"}, "empty.txt holds no sentences"),
+    ({"dev_file": "empty.txt"}, "empty.txt holds no sentences"),
+    ({"test_file": "blank.jsonl"}, "blank.jsonl holds no sentences"),
+    ({"test_file": "spaces.jsonl"}, "spaces.jsonl holds no sentences"),
+    ({"do_train": False}, "has no trained tagger; train one"),
+    ({"word_column": 4}, "--word_column=4: "),
+    ({"scheme": "bmes"}, "a tag with I-, which the scheme bmes does not have")])
+def test_bad_input_is_one_line_and_leaves_nothing(changes, message, flags, tmp_path, capsys):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    changes = {name: tmp_path / value if value in FILES else value
+               for name, value in changes.items()}
+    with pytest.raises(SystemExit) as error:
+        run_here({**flags, **changes}, run)
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not list((tmp_path / "out").glob("*"))
