@@ -69,9 +69,9 @@ def check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int, flag: s
 
 def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],
                            encoding: Encoding) -> store.Chunk:
-    """The columns input_ids and first_segment_length for texts [n] and second texts [n].
+    """The columns input_ids, first_segment_length and num_left_out for texts and second texts [n].
 
-    An empty second text means that there is none.
+    An empty second text means that there is none. What is left out are tokens that do not fit.
     """
     encode = encoding.tokenizer.encode_batch
     ids_a, lengths_a = encode(texts_a)
@@ -86,7 +86,8 @@ def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],
     input_ids[starts] = encoding.tokenizer.cls_id
     _copy_rows(input_ids, starts + 1, ids_a, lengths_a, kept_a)
     _copy_rows(input_ids, starts + first_segment_lengths, ids_b, lengths_b, kept_b)
-    return {"input_ids": (input_ids, lengths), "first_segment_length": first_segment_lengths}
+    return {"input_ids": (input_ids, lengths), "first_segment_length": first_segment_lengths,
+            "num_left_out": lengths_a - kept_a + lengths_b - kept_b}
 
 
 def truncated_lengths(lengths_a: np.ndarray, lengths_b: np.ndarray,

@@ -102,7 +102,8 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
                split.columns, getattr(split, "keys", ()), getattr(split, "format", "processor")]
     kind = task.kind if split.columns.label is not None else None
     columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
-               "first_segment_length": store.Column("int32", ragged=False)}
+               "first_segment_length": store.Column("int32", ragged=False),
+               "num_left_out": store.Column("int32", ragged=False)}
     if kind:
         columns["label"] = kind.column
     key = {"content": content, "labels": task.labels,
