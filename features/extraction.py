@@ -90,10 +90,11 @@ def extract(job: Job) -> None:
 
 
 def _append_all(job: Job, output_format: formats.Format, file: ResumableFile, total: int) -> None:
-    left = itertools.islice(read_texts(job.input_file), file.num_rows, None)
+    first = file.num_rows  # those before it an earlier run has done
+    left = itertools.islice(read_texts(job.input_file), first, None)
     chunk_size = max(1, min(_CHUNK_TEXTS, _CHUNK_VALUES // job.values_per_text))
     forward, predictors, num_cut = model.forward_of(job.config, job.layers, job.pooling), [], 0
-    with Counter("Extracting", unit="texts", total=total - file.num_rows) as counter, \
+    with Counter("Extracting", unit="texts", total=total - first) as counter, \
             contextlib.ExitStack() as stack:
         for some in in_chunks(left, chunk_size):
             texts = Texts.of(some, job.encoding)
@@ -105,8 +106,8 @@ def _append_all(job: Job, output_format: formats.Format, file: ResumableFile, to
             states = predictors[0].predict(
                 texts.source(), job.per_replica_batch_size, counter.advance)["states"]
             _append(job, output_format, file, texts, formats.as_type(states, job.output_dtype))
-    log.info(f"{num_cut:,} of these texts were longer than --max_seq_length="
-             f"{job.encoding.max_seq_length} and were cut")
+    log.info(job.encoding.long_texts.describe(
+        num_cut, file.num_rows - first, job.encoding.max_seq_length))
 
 
 def _append(job: Job, output_format: formats.Format, file: ResumableFile, texts: Texts,

@@ -94,14 +94,18 @@ def check_reads_texts(model_dir: str, model: model_folder.TrainedModel) -> None:
 def _predict(forward: Forward, sets: Iterator[TextSet], devices: Devices,
              checkpoint: checkpoints.Checkpoint, batch_size: int,
              write: Callable[[np.ndarray], None]) -> None:
-    texts = next(sets)
+    texts, num_texts, num_cut = next(sets), 0, 0
     with Predictor(forward, texts.source(with_labels=False), devices) as predictor:
         predictor.restore(checkpoint)
         with Counter("Predicting", unit="texts") as counter:
             for texts in itertools.chain([texts], sets):
                 source = texts.source(with_labels=False)
                 logits = predictor.predict(source, batch_size, counter.advance)["logits"]
-                write(texts.kind.scores(logits))
+                write(texts.kind.scores(texts.combined(logits)))
+                num_texts += texts.num_texts
+                num_cut += texts.num_cut
+    encoding = texts.encoding
+    log.info(encoding.long_texts.describe(num_cut, num_texts, encoding.max_seq_length))
 
 
 def _examples(values: flags.FlagValues, model: model_folder.TrainedModel) -> Iterator[Example]:
