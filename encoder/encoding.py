@@ -93,14 +93,16 @@ def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],
     starts = np.cumsum(lengths) - lengths
     input_ids = np.full(lengths.sum(), encoding.tokenizer.sep_id, encoding.id_dtype)
     input_ids[starts] = encoding.tokenizer.cls_id
-    for ids, of_texts, kept, is_moved, target in (
+    for ids, its_lengths, kept, has_windows, targets in (
             (ids_a, lengths_a, kept_a, a_is_longer, starts + 1),
             (ids_b, lengths_b, kept_b, ~a_is_longer, starts + first_segment_lengths)):
-        heads = ways.num_head(of_texts, kept)[texts]
-        tails = kept[texts] - heads
-        row_starts = (np.cumsum(of_texts) - of_texts)[texts]
-        _copy(input_ids, target, ids, row_starts + begins * is_moved[texts], heads)
-        _copy(input_ids, target + heads, ids, row_starts + of_texts[texts] - tails, tails)
+        first = np.cumsum(its_lengths) - its_lengths
+        heads = ways.num_head(its_lengths, kept)
+        tails = kept - heads
+        _copy(ids, first[texts] + begins * has_windows[texts], heads[texts],
+              input_ids, targets)
+        _copy(ids, (first + its_lengths - tails)[texts], tails[texts],
+              input_ids, targets + heads[texts])
     left_out = lengths_a - kept_a + lengths_b - kept_b
     return {"input_ids": (input_ids, lengths), "first_segment_length": first_segment_lengths,
             "num_left_out": left_out[texts], "text": texts}
@@ -123,8 +125,8 @@ def truncated_lengths(lengths_a: np.ndarray, lengths_b: np.ndarray,
     return kept_a, kept_b
 
 
-def _copy(target: np.ndarray, target_starts: np.ndarray, values: np.ndarray,
-          starts: np.ndarray, counts: np.ndarray) -> None:
+def _copy(values: np.ndarray, starts: np.ndarray, counts: np.ndarray, target: np.ndarray,
+          target_starts: np.ndarray) -> None:
     """Copies `counts` values, from `starts` on, of a flat array to positions in `target`."""
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     target[np.repeat(target_starts, counts) + within] = values[np.repeat(starts, counts) + within]

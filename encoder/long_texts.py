@@ -98,11 +98,12 @@ class LongTexts:
         if self.long_texts != WINDOWS:
             return np.arange(len(lengths)), np.zeros(len(lengths), np.int64)
         overlap = size // _OVERLAP_SHARE if self.window_overlap is None else self.window_overlap
-        step = np.maximum(size - overlap, 1)  # a pair's texts may have less room than the overlap
-        counts = 1 - (size - lengths) // step  # 1 + the rest / step, rounded up
+        step = np.maximum(size - overlap, 1)  # which may be more than a pair's text has room for
+        rest = np.where(size > 0, lengths - size, 0)  # a pair may leave no room for this text
+        counts = 1 - -rest // step  # 1 + rest / step, rounded up
         texts = np.repeat(np.arange(len(lengths)), counts)
         number = np.arange(len(texts)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return texts, np.minimum(number * step[texts], (lengths - size)[texts])
+        return texts, np.minimum(number * step[texts], rest[texts])
 
 
 def of_description(description: Mapping[str, Any]) -> LongTexts:

@@ -76,6 +76,12 @@ def test_records_are_as_cut_by_hand(ways, pairs, tiny_model):
     assert chunk["text"].tolist() == numbers and chunk["num_left_out"].tolist() == left_out
 
 
+def test_a_pair_without_room_for_windows_is_one_record(tiny_model):
+    encoding = encoding_of(tiny_model, LongTexts("windows"), length=4)
+    chunk = encode_texts_and_pairs(["the cat"], ["a dog and a bird"], encoding)
+    assert chunk["text"].tolist() == [0] and chunk["num_left_out"].tolist() == [6]
+
+
 @pytest.mark.parametrize("window_scores, combine", [("mean", np.mean), ("max", np.max)])
 def test_the_scores_of_windows_become_those_of_texts(window_scores, combine, tiny_model):
     ways = LongTexts("windows", window_scores=window_scores)
