@@ -52,7 +52,7 @@ def test_several_labels_weigh_where_they_are():
 
 @pytest.mark.parametrize("text, message", [
     ("maybe=2", "'maybe=2' is not label=weight"), ("yes", "'yes' is not label=weight"),
-    ("yes=2,yes=3", "'yes' is there twice"), ("yes=0", "'0' is not a number from"),
+    ("yes=2,yes=3", "the label 'yes' is there twice"), ("yes=0", "'0' is not a number from"),
     ("yes=nan", "'nan' is not a number"), ("yes=two", "'two' is not a number")])
 def test_weights_that_mean_nothing_are_refused(text, message):
     with pytest.raises(UserError, match=f"--class_weights={text}: {message}"):

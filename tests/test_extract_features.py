@@ -1,16 +1,20 @@
 """Features equal Google's, and do not depend on batches, replicas, chunks or interruptions."""
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import extract_features
 import modeling
+import processes
 from commands import arguments, run_here
 from conftest import plain_session, sentences
 from engine import interruption
@@ -131,11 +135,70 @@ def test_lines_and_halves_of_vectors(flags, expected):
     np.testing.assert_allclose([line["values"] for line in lines], wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, {"pooling": "cls", "output_format": "npy"}])
-def test_an_interrupted_run_goes_on_where_it_was(changes, flags, tmp_path, monkeypatch, capsys):
+# Chunks of five texts, written two by two.
+PROGRAM = f"""
+import sys
+import extract_features
+from engine import command
+from features import extraction
+extraction._CHUNK_TEXTS, extraction._WRITTEN_VALUES = 5, 2 * 2 * 16 * {LENGTH}
+command.run(extract_features.main, extract_features.define_flags(), usage="", argv=sys.argv)
+"""
+
+
+def start(flags):
+    return processes.start(["-c", PROGRAM, *arguments(flags)],
+                           env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+
+
+def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(flags, tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(600)))
+    run_here({**flags, "output_file": tmp_path / "whole"}, extract_features)
+    part = tmp_path / "features.part"
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        process, size = start(flags), part.stat().st_size if part.exists() else 0
+        while not part.exists() or part.stat().st_size <= size:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.005)
+        process.send_signal(number)
+        said = process.communicate()[1]
+        assert process.returncode == (-9 if number == signal.SIGKILL else 143), said
+        assert not (tmp_path / "features").exists()
+    assert "of 600 texts are done; the same command goes on from there" in said
+    done = int(said.splitlines()[-1].split(": ")[1].split(" ")[0])
+    process = start(flags)
+    said = process.communicate()[1]
+    assert process.returncode == 0 and f"Extracting: {600 - done} texts" in said, said
+    assert (tmp_path / "features").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_memory_does_not_grow_with_the_file(flags, tmp_path, monkeypatch):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(400)))
+    monkeypatch.setattr(extraction, "_CHUNK_TEXTS", 10)
+    append, held = ResumableFile.append, []
+
+    def watched(file, *chunk):
+        if not held:
+            tracemalloc.start()
+        append(file, *chunk)
+        del chunk
+        gc.collect()
+        held.append(tracemalloc.get_traced_memory()[0])
+
+    monkeypatch.setattr(ResumableFile, "append", watched)
+    gc.collect()
+    gc.freeze()  # what other tests have left is not looked through for each chunk
+    run_here({**flags, "num_cpu_replicas": 1}, extract_features)
+    gc.unfreeze()
+    tracemalloc.stop()
+    assert len(held) == 40
+    grown = np.max(held[20:]) - np.max(held[:20])  # bytes, as Python and NumPy count them
+    assert grown < (tmp_path / "features").stat().st_size / 20, held
+
+
+def test_an_interrupted_array_goes_on_where_it_was(flags, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(extraction, "_CHUNK_TEXTS", 5)
-    monkeypatch.setattr(extraction, "_WRITTEN_VALUES", 2 * 2 * 16 * LENGTH)
-    flags = {**flags, **changes, "num_cpu_replicas": 1}
+    flags = {**flags, "pooling": "cls", "output_format": "npy", "num_cpu_replicas": 1}
     run_here({**flags, "output_file": tmp_path / "whole"}, extract_features)
     append = ResumableFile.append
 
@@ -150,7 +213,7 @@ def test_an_interrupted_run_goes_on_where_it_was(changes, flags, tmp_path, monke
     with pytest.raises(interruption.Interrupted) as raised:
         extract_features.main(values)
     done = int(str(raised.value).split(": ")[1].split(" of ")[0])
-    assert 7 <= done < len(TEXTS) and not os.path.exists(str(flags["output_file"]))
+    assert done == 10 and not os.path.exists(str(flags["output_file"]))
     monkeypatch.setattr(ResumableFile, "append", append)
     capsys.readouterr()
     run_here(flags, extract_features)
