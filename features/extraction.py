@@ -4,6 +4,8 @@ import contextlib
 import itertools
 from typing import Any, Dict, List, NamedTuple, Optional
 
+import numpy as np
+
 import modeling
 from encoder.encoding import Encoding
 from engine import checkpoints, files, interruption, log
@@ -81,7 +83,8 @@ def extract(job: Job) -> None:
     if not total:
         log.warn(f"--input_file={job.input_file} holds no texts")
     try:
-        _append_all(job, output_format, file, total)
+        if file.num_rows < total:
+            _append_all(job, output_format, file, total)
     except interruption.Interrupted as interrupted:
         interrupted.said = (f"{file.num_rows:,} of {total:,} texts are done; the same command goes "
                             "on from there")
@@ -90,9 +93,12 @@ def extract(job: Job) -> None:
 
 
 def _append_all(job: Job, output_format: formats.Format, file: ResumableFile, total: int) -> None:
-    first = file.num_rows  # those before it an earlier run has done
-    left = itertools.islice(read_texts(job.input_file), first, None)
     chunk_size = max(1, min(_CHUNK_TEXTS, _CHUNK_VALUES // job.values_per_text))
+    # An earlier run may have ended within a chunk. It is computed again as a whole: in other
+    # batches its values would have other roundings.
+    num_done = file.num_rows % chunk_size
+    first = file.num_rows - num_done
+    left = itertools.islice(read_texts(job.input_file), first, None)
     forward, predictors, num_cut = model.forward_of(job.config, job.layers, job.pooling), [], 0
     with Counter("Extracting", unit="texts", total=total - first) as counter, \
             contextlib.ExitStack() as stack:
@@ -105,13 +111,17 @@ def _append_all(job: Job, output_format: formats.Format, file: ResumableFile, to
                 predictors[0].restore(job.checkpoint)
             states = predictors[0].predict(
                 texts.source(), job.per_replica_batch_size, counter.advance)["states"]
-            _append(job, output_format, file, texts, formats.as_type(states, job.output_dtype))
+            states = formats.as_type(states, job.output_dtype)
+            _append(job, output_format, file, texts, states, num_done)
+            num_done = 0
     log.info(job.encoding.long_texts.describe(
-        num_cut, file.num_rows - first, job.encoding.max_seq_length))
+        num_cut, total - first, job.encoding.max_seq_length))
 
 
 def _append(job: Job, output_format: formats.Format, file: ResumableFile, texts: Texts,
-            states) -> None:
-    first_number = file.num_rows
-    for part in in_chunks(range(len(states)), max(1, _WRITTEN_VALUES // job.values_per_text)):
+            states: np.ndarray, num_done: int) -> None:
+    """Appends the states of some texts but for the first `num_done`."""
+    first_number = file.num_rows - num_done
+    num_written = max(1, _WRITTEN_VALUES // job.values_per_text)
+    for part in in_chunks(range(num_done, len(states)), num_written):
         file.append(output_format.rows(texts, states, part, first_number), len(part))

@@ -118,7 +118,8 @@ POOLED = {"cls": lambda states: states[0], "mean": lambda states: states.mean(ax
 @pytest.mark.parametrize("pooling", sorted(POOLED))
 def test_pooled_vectors_are_in_the_order_of_the_texts(pooling, flags, expected):
     wanted = [POOLED[pooling](states).ravel() for *_, states in expected]
-    run_here({**flags, "pooling": pooling, "output_format": "npy"}, extract_features)
+    run_here({**flags, "pooling": pooling, "output_format": "npy", "num_cpu_replicas": 1},
+             extract_features)
     found = np.load(str(flags["output_file"]), mmap_mode="r")
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, wanted, atol=1e-5)
@@ -137,46 +138,70 @@ def test_lines_and_halves_of_vectors(flags, expected):
     np.testing.assert_allclose([line["values"] for line in lines], wanted, atol=1e-5)
 
 
-# Chunks of five texts, written two by two.
+CHUNKS = {"_CHUNK_TEXTS": 5, "_WRITTEN_VALUES": 2 * 16}  # five texts, written two by two
 PROGRAM = f"""
 import sys
 import extract_features
 from engine import command
 from features import extraction
-extraction._CHUNK_TEXTS, extraction._WRITTEN_VALUES = 5, 2 * 2 * 16 * {LENGTH}
+vars(extraction).update({CHUNKS})
 command.run(extract_features.main, extract_features.define_flags(), usage="", argv=sys.argv)
 """
 
 
-def start(flags):
-    return processes.start(["-c", PROGRAM, *arguments(flags)],
-                           env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+def kill_after_its_first_texts(flags, record):
+    process = processes.start(["-c", PROGRAM, *arguments(flags)],
+                              env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    while not record.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
 
 
-def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(flags, tmp_path):
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(200)))
-    flags = {**flags, "num_cpu_replicas": 1}
+def interrupt_after(num_rows, flags, monkeypatch):
+    """Runs the command until so many texts are written; returns what it says."""
+    class Interrupting(ResumableFile):
+        def append(self, *chunk):
+            if self.num_rows >= num_rows:
+                raise interruption.Interrupted(signal.SIGTERM)
+            super().append(*chunk)
+
+    values = extract_features.define_flags()
+    values(["extract_features.py", *arguments(flags)])
+    with monkeypatch.context() as patch, pytest.raises(interruption.Interrupted) as raised:
+        patch.setattr(extraction, "ResumableFile", Interrupting)
+        extract_features.main(values)
+    return str(raised.value)
+
+
+def test_killed_and_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
+        flags, tmp_path, monkeypatch, capsys):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(300)))
+    flags = {**flags, "num_cpu_replicas": 1, "layers": -1, "pooling": "mean",
+             "output_format": "npy"}
+    for name, value in CHUNKS.items():
+        monkeypatch.setattr(extraction, name, value)
     run_here({**flags, "output_file": tmp_path / "whole"}, extract_features)
-    part = tmp_path / "features.part"
-    for number in (signal.SIGKILL, signal.SIGTERM):
-        process, size = start(flags), part.stat().st_size if part.exists() else 0
-        while not part.exists() or part.stat().st_size <= size:
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.005)
-        process.send_signal(number)
-        said = process.communicate()[1]
-        assert process.returncode == (-9 if number == signal.SIGKILL else 143), said
-        assert not (tmp_path / "features").exists()
-    assert "of 200 texts are done; the same command goes on from there" in said
-    done = int(said.splitlines()[-1].split(": ")[1].split(" ")[0])
-    process = start(flags)
-    said = process.communicate()[1]
-    assert process.returncode == 0 and f"Extracting: {200 - done} texts" in said, said
+    record = tmp_path / "features.part.json"
+    kill_after_its_first_texts(flags, record)
+    done = json.loads(record.read_text())["rows"]
+    done += 7 - done % 5  # two texts of a chunk
+    assert f"{done} of 300 texts are done; the same command goes on from there" in interrupt_after(
+        done, flags, monkeypatch)
+    assert not (tmp_path / "features").exists()
+    capsys.readouterr()
+    run_here(flags, extract_features)
+    said = capsys.readouterr().err
+    assert f"Going on with {flags['output_file']}.part: {done} texts are done" in said
+    # The chunk is computed anew as a whole: other batches have other roundings.
+    assert f"Extracting: {300 - (done - 2)} texts" in said
     assert (tmp_path / "features").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_memory_does_not_grow_with_the_file(flags, tmp_path, monkeypatch):
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(200)))
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(100)))
     monkeypatch.setattr(extraction, "_CHUNK_TEXTS", 10)
     append, held = ResumableFile.append, []
 
@@ -194,37 +219,9 @@ def test_memory_does_not_grow_with_the_file(flags, tmp_path, monkeypatch):
     run_here({**flags, "num_cpu_replicas": 1}, extract_features)
     gc.unfreeze()
     tracemalloc.stop()
-    assert len(held) == 20
-    grown = np.max(held[10:]) - np.max(held[:10])  # bytes, as Python and NumPy count them
+    assert len(held) == 10
+    grown = np.max(held[5:]) - np.max(held[:5])  # bytes, as Python and NumPy count them
     assert grown < (tmp_path / "features").stat().st_size / 20, held
-
-
-def test_an_interrupted_array_goes_on_where_it_was(flags, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(extraction, "_CHUNK_TEXTS", 5)
-    flags = {**flags, "pooling": "cls", "output_format": "npy", "num_cpu_replicas": 1}
-    run_here({**flags, "output_file": tmp_path / "whole"}, extract_features)
-    append = ResumableFile.append
-
-    def interrupted(file, *chunk):
-        if file.num_rows >= 7:
-            raise interruption.Interrupted(signal.SIGTERM)
-        append(file, *chunk)
-
-    monkeypatch.setattr(ResumableFile, "append", interrupted)
-    values = extract_features.define_flags()
-    values(["extract_features.py", *arguments(flags)])
-    with pytest.raises(interruption.Interrupted) as raised:
-        extract_features.main(values)
-    done = int(str(raised.value).split(": ")[1].split(" of ")[0])
-    assert done == 10 and not os.path.exists(str(flags["output_file"]))
-    monkeypatch.setattr(ResumableFile, "append", append)
-    capsys.readouterr()
-    run_here(flags, extract_features)
-    said = capsys.readouterr().err
-    assert f"Going on with {flags['output_file']}.part: {done} texts are done" in said
-    assert f"Extracting: {len(TEXTS) - done} texts" in said
-    with open(str(flags["output_file"]), "rb") as file:
-        assert file.read() == (tmp_path / "whole").read_bytes()
 
 
 def test_an_empty_file_has_no_features(flags, tmp_path, capsys):

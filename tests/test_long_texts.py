@@ -116,8 +116,9 @@ def flags(tiny_model, tmp_path_factory):
 def test_windows_are_trained_and_each_texts_prediction_is_that_of_its_windows(
         flags, tmp_path, capsys):
     out = tmp_path / "out"
-    run_here({**flags, "long_texts": "windows", "window_overlap": 3, "do_train": True,
-              "do_eval": True, "do_predict": True, "output_dir": out})
+    run_here({**flags, "long_texts": "windows", "window_overlap": 3, "class_weights": "yes=3",
+              "do_train": True, "eval_each_epoch": True, "do_eval": True, "do_predict": True,
+              "output_dir": out})
     said = capsys.readouterr().err
     train, dev, test = (sentences(count, seed) for count, seed in ((40, 1), (15, 2), (9, 3)))
     for name, texts in (("train", train), ("dev", dev), ("test", test)):
@@ -125,7 +126,13 @@ def test_windows_are_trained_and_each_texts_prediction_is_that_of_its_windows(
         assert (f"{name}.tsv: {longer} of {len(texts)} texts are longer than --max_seq_length=12: "
                 "each becomes several windows") in said
     assert f"= 8 examples per step; {sum(len(windows_of(text)) for text in train)} ex" in said
-    assert json.loads((out / "eval_results.json").read_text())["num_examples"] == len(dev)
+    assert "Class weights: no 1, yes 3" in said
+    record = json.loads((out / "run.json").read_text())
+    assert record["settings"]["--class_weights"] == "yes=3"
+    results = json.loads((out / "eval_results.json").read_text())
+    assert results["num_examples"] == len(dev)
+    on_the_way = json.loads((out / "evaluations.json").read_text())["evaluations"][-1]
+    assert on_the_way["eval_loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
     found = np.loadtxt(str(out / "test_results.tsv"), ndmin=2)
     np.testing.assert_allclose(found, by_windows(out, test, tmp_path), atol=1e-5)
     # The folder remembers; another way is another run.
@@ -134,7 +141,12 @@ def test_windows_are_trained_and_each_texts_prediction_is_that_of_its_windows(
     with pytest.raises(SystemExit):
         run_here({**flags, "long_texts": "head", "do_eval": True, "output_dir": out})
     assert "belongs to a run with another --long_texts" in capsys.readouterr().err
-    np.testing.assert_allclose(predicted(out, test, tmp_path), found, atol=1e-5)
+    both = predicted(out, test + dev, tmp_path)
+    np.testing.assert_allclose(both[:len(test)], found, atol=1e-5)
+    labels = json.loads((out / "task.json").read_text())["labels"]
+    right = [labels[np.argmax(scores)] == ("yes" if "cat" in text else "no")
+             for scores, text in zip(both[len(test):], dev)]
+    assert results["eval_accuracy"] == pytest.approx(np.mean(right))
 
 
 def windows_of(text):
