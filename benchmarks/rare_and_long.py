@@ -97,9 +97,8 @@ def main() -> None:
             rows.append(row(way, evaluation(args, way, folder,
                                             os.path.join(folder, f"model{number}"))))
             print(rows[-1], flush=True)
-    title = (f"SST-2, {NUM_FREQUENT:,} positive and {NUM_RARE} negative sentences, {RARE_EPOCHS} epochs: "
-             "the whole dev set"
-             if args.set == "rare" else
+    title = (f"SST-2, {NUM_FREQUENT:,} positive and {NUM_RARE} negative sentences, {RARE_EPOCHS} "
+             "epochs: the whole dev set" if args.set == "rare" else
              f"The article of a paragraph, 32 tokens at a time: {len(dev)} held-out paragraphs")
     report.append(title, rows, command=f"python -m benchmarks.rare_and_long --set={args.set}",
                   versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
