@@ -11,11 +11,14 @@ from absl import flags
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from encoder import model_files, model_flags
+from encoder.long_texts import LongTexts
 from engine import command, device_flags, settings, tpu_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, run_settings
-from tasks import evaluation, export, label_types, model_folder, report, task_flags, training
+from tasks import (
+    class_weights, evaluation, export, label_types, model_folder, report, task_flags, training)
+from tasks.class_weights import ClassSettings
 from tasks.google_interface import (  # noqa: F401 (for programs that import them from here)
     ColaProcessor, InputFeatures, MnliProcessor, MrpcProcessor, PaddingInputExample, XnliProcessor,
     convert_examples_to_features, convert_single_example, create_model,
@@ -45,6 +48,8 @@ def define_flags() -> flags.FlagValues:
     evaluation.define_flags(values)
     export.define_flags(values)
     training.define_flags(values)
+    settings.define_flags(values, ClassSettings)
+    settings.define_flags(values, LongTexts)
     settings.define_flags(values, PredictionSettings)
     device_flags.define_for_training(values)
     tpu_flags.define(values)
@@ -107,12 +112,13 @@ def _run(values: flags.FlagValues) -> None:
 def _job(values: flags.FlagValues) -> Job:
     """Checks the flags; makes the output directory only if they are correct."""
     task_name, task = _task(values)
+    own = settings.from_flags(values, ClassSettings)
+    class_weights.parse(own.class_weights, task.kind)
     config, encoding = model_flags.load_model(values)
     devices = device_flags.find_devices(values, training=values.do_train)
     data_dir = task_flags.data_dir(values)
-    return Job(task_name, task, config, encoding, devices,
-               run_settings(values, EpochSchedule, [metric.name for metric in task.metrics]),
-               data_dir)
+    of_run = run_settings(values, EpochSchedule, [metric.name for metric in task.metrics])
+    return Job(task_name, task, config, encoding, devices, of_run._replace(own=own), data_dir)
 
 
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:

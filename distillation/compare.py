@@ -102,11 +102,13 @@ def _dev_set_of_task(task: Task, data_dir: str, encoding: Encoding,
                      store_dir: str) -> capabilities.DevSet:
     texts = load_texts(task, task.dev, data_dir, encoding, store_dir, dynamic_padding=True)
     kind, labels = task.kind, texts.labels
-    return capabilities.DevSet(
-        texts.source(with_labels=False),
-        lambda logits: metrics.evaluate(task.metrics, labels,
-                                        kind.predicted_labels(kind.scores(logits)),
-                                        kind.losses(logits, labels)))
+
+    def evaluate(logits: np.ndarray) -> Dict[str, float]:
+        logits = texts.combined(logits)
+        return metrics.evaluate(task.metrics, labels, kind.predicted_labels(kind.scores(logits)),
+                                kind.losses(logits, labels))
+
+    return capabilities.DevSet(texts.source(with_labels=False), evaluate)
 
 
 def _measure(model: model_folder.TrainedModel, checkpoint: checkpoints.Checkpoint,

@@ -14,7 +14,8 @@ def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
 
     Its features are input_ids, input_mask, segment_ids, int32 [b, t], and, for a loss,
     label_ids: one class, int32 [b]; several classes, float32 [b, classes]; or a number,
-    float32 [b].
+    float32 [b]. The loss is a mean; label_weights, float32 of the shape of label_ids, weigh its
+    parts, and should have a mean of 1 over the whole step.
     Its prediction is "logits", [b, num_outputs].
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
@@ -24,7 +25,10 @@ def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
                          mode.dropout_seed)
         loss = None
         if "label_ids" in features:
-            loss = _mean_loss(logits, features["label_ids"])
+            losses = _losses(logits, features["label_ids"])
+            if "label_weights" in features:
+                losses *= features["label_weights"]
+            loss = tf.reduce_mean(losses)
         return Outputs(loss=loss, predictions={"logits": logits})
     return forward
 
@@ -39,12 +43,10 @@ def _logits(pooled: tf.Tensor, num_outputs: int, dropout_prob: float, dropout_se
     return tf.nn.bias_add(tf.matmul(pooled, weights, transpose_b=True), bias)
 
 
-def _mean_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Cross-entropy for classes; squared error for numbers."""
+def _losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Cross-entropy for classes; squared error for numbers; of the shape of the labels."""
     if labels.shape.ndims == 2:
-        return tf.reduce_mean(
-            tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
     if labels.dtype.is_floating:
-        return tf.reduce_mean(tf.squared_difference(tf.squeeze(logits, -1), labels))
-    return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+        return tf.squared_difference(tf.squeeze(logits, -1), labels)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)

@@ -1,7 +1,7 @@
 """How texts become token ids: the vocabulary, the casing and the layout of a record.
 
 Layout, as in the original: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]. If the tokens do not fit, the
-longer text is cut at its end. If b has no tokens, it has no [SEP] either.
+longer text is cut, by default at its end. If b has no tokens, it has no [SEP] either.
 """
 
 from typing import List, NamedTuple, Tuple
@@ -9,6 +9,7 @@ from typing import List, NamedTuple, Tuple
 import numpy as np
 
 from encoder import vocabulary
+from encoder.long_texts import LongTexts
 from engine import log
 from engine.data import store
 from engine.errors import UserError
@@ -25,6 +26,7 @@ class Encoding(NamedTuple):
     vocab_hash: str
     do_lower_case: bool
     max_seq_length: int
+    long_texts: LongTexts = LongTexts()
 
     @property
     def id_dtype(self) -> str:
@@ -69,24 +71,41 @@ def check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int, flag: s
 
 def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],
                            encoding: Encoding) -> store.Chunk:
-    """The columns input_ids and first_segment_length for texts [n] and second texts [n].
+    """The columns input_ids, first_segment_length, num_left_out and text of records.
 
-    An empty second text means that there is none.
+    A text is a record; with `LongTexts.windows`, one that does not fit is several, each with a
+    window of the longer text of a pair, and the other text as it is cut without windows. `text`
+    counts texts from 0, and num_left_out the tokens of a text that did not fit into one record.
+
+    Args:
+        texts_a, texts_b: texts and second texts; an empty second text means that there is none.
     """
-    encode = encoding.tokenizer.encode_batch
+    encode, ways = encoding.tokenizer.encode_batch, encoding.long_texts
     ids_a, lengths_a = encode(texts_a)
     ids_b, lengths_b = encode(texts_b)
     kept_a, kept_b = truncated_lengths(
         lengths_a, lengths_b, encoding.max_seq_length - 2 - (lengths_b > 0))
-    first_segment_lengths = kept_a + 2
-    lengths = first_segment_lengths + kept_b + (kept_b > 0)
-    ends = np.cumsum(lengths)
-    starts = ends - lengths
-    input_ids = np.full(ends[-1], encoding.tokenizer.sep_id, encoding.id_dtype)
+    a_is_longer = lengths_a > lengths_b
+    texts, begins = ways.windows(np.where(a_is_longer, lengths_a, lengths_b),
+                                 np.where(a_is_longer, kept_a, kept_b))
+    first_segment_lengths = kept_a[texts] + 2
+    lengths = first_segment_lengths + kept_b[texts] + (kept_b[texts] > 0)
+    starts = np.cumsum(lengths) - lengths
+    input_ids = np.full(lengths.sum(), encoding.tokenizer.sep_id, encoding.id_dtype)
     input_ids[starts] = encoding.tokenizer.cls_id
-    _copy_rows(input_ids, starts + 1, ids_a, lengths_a, kept_a)
-    _copy_rows(input_ids, starts + first_segment_lengths, ids_b, lengths_b, kept_b)
-    return {"input_ids": (input_ids, lengths), "first_segment_length": first_segment_lengths}
+    for ids, its_lengths, kept, has_windows, targets in (
+            (ids_a, lengths_a, kept_a, a_is_longer, starts + 1),
+            (ids_b, lengths_b, kept_b, ~a_is_longer, starts + first_segment_lengths)):
+        first = np.cumsum(its_lengths) - its_lengths
+        heads = ways.num_head(its_lengths, kept)
+        tails = kept - heads
+        _copy(ids, first[texts] + begins * has_windows[texts], heads[texts],
+              input_ids, targets)
+        _copy(ids, (first + its_lengths - tails)[texts], tails[texts],
+              input_ids, targets + heads[texts])
+    left_out = lengths_a - kept_a + lengths_b - kept_b
+    return {"input_ids": (input_ids, lengths), "first_segment_length": first_segment_lengths,
+            "num_left_out": left_out[texts], "text": texts}
 
 
 def truncated_lengths(lengths_a: np.ndarray, lengths_b: np.ndarray,
@@ -106,9 +125,8 @@ def truncated_lengths(lengths_a: np.ndarray, lengths_b: np.ndarray,
     return kept_a, kept_b
 
 
-def _copy_rows(target: np.ndarray, target_starts: np.ndarray, rows: np.ndarray,
-               row_lengths: np.ndarray, kept: np.ndarray) -> None:
-    """Copies the first `kept` values of each row of a flat array to its position in `target`."""
-    row_starts = np.cumsum(row_lengths) - row_lengths
-    within = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
-    target[np.repeat(target_starts, kept) + within] = rows[np.repeat(row_starts, kept) + within]
+def _copy(values: np.ndarray, starts: np.ndarray, counts: np.ndarray, target: np.ndarray,
+          target_starts: np.ndarray) -> None:
+    """Copies `counts` values, from `starts` on, of a flat array to positions in `target`."""
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    target[np.repeat(target_starts, counts) + within] = values[np.repeat(starts, counts) + within]

@@ -4,17 +4,19 @@ What is not given is found in the model's folder: that of the model trained in -
 else that of --init_checkpoint.
 """
 
+import dataclasses
 import os
-from typing import List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from absl import flags
 
 import modeling
 import tokenization
-from encoder import label_config, model_files, vocabulary
+from encoder import label_config, long_texts, model_files, vocabulary
 from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
-from engine import checkpoints, log
+from encoder.long_texts import LongTexts
+from engine import checkpoints, log, settings
 from engine.errors import UserError
 from engine.settings import required
 
@@ -108,18 +110,35 @@ def load_model(values: flags.FlagValues,
         tokenization.validate_case_matches_checkpoint(do_lower_case, values.init_checkpoint)
     except ValueError as error:
         raise UserError(str(error)) from error
-    return config, encoding
+    return config, encoding._replace(long_texts=_long_texts(values, encoding.max_seq_length))
 
 
 def _longest_input(values: flags.FlagValues) -> Optional[int]:
     """--max_seq_length, or else that of the classifier that is used, or else the default."""
+    description = None if values["max_seq_length"].present else _used_classifier(values)
+    return description["max_seq_length"] if description else values.max_seq_length
+
+
+def _long_texts(values: flags.FlagValues, max_seq_length: int) -> LongTexts:
+    """--long_texts and the flags that belong to it, or else those of the classifier that is used.
+
+    Of a command without these flags, the default.
+    """
+    if "long_texts" not in values:
+        return LongTexts()
+    names = [field.name for field in dataclasses.fields(LongTexts)]
+    description = _used_classifier(values)
+    if description and not any(values[name].present for name in names):
+        return long_texts.of_description(description)
+    return settings.from_flags(values, LongTexts).check(max_seq_length)
+
+
+def _used_classifier(values: flags.FlagValues) -> Optional[Dict[str, Any]]:
+    """The description of the trained classifier that is used; None if there is none."""
     folder = _trained(values)
     if not folder and not ("do_train" in values and values.do_train) and values.init_checkpoint:
         folder = model_files.folder_of(values.init_checkpoint)
-    if not folder or values["max_seq_length"].present:
-        return values.max_seq_length
-    description = label_config.read(folder)
-    return description["max_seq_length"] if description else values.max_seq_length
+    return label_config.read(folder) if folder else None
 
 
 def _casing(values: flags.FlagValues, vocab_folder: str) -> bool:

@@ -24,8 +24,6 @@ _DECAY = "leave it out: it is always 0.01, as in BERT"
 _NO_LOGS = "leave it out: report.html and tensorboard show the training"
 _CPU = "--num_gpus=0"
 _WHICH_CARDS = "--num_gpus, and CUDA_VISIBLE_DEVICES for which cards"
-_GOOGLES_SCRIPT = "not included; Google's script runs on these modules, with TensorFlow 1.15: "
-_FEATURES = f"{_GOOGLES_SCRIPT}extract_features.py"
 _NO_TAGGER = "not included; rewriting.run learns to fill slots instead"
 _NO_TENSORRT = "not included; --do_export writes a SavedModel for it"
 _NO_TRITON = "not included; --do_export writes a SavedModel"
@@ -201,8 +199,6 @@ PROGRAMS = (
              "triton_server_url", "triton_model_overwrite", "triton_max_batch_size",
              "triton_dyn_batching_delay", "triton_engine_count"), _NO_TRITON),
     }),
-    Program("Google and NVIDIA", "`extract_features.py`", "pretraining.score", dict.fromkeys(
-        ("layers", "batch_size", "use_one_hot_embeddings"), _FEATURES)),
     Program("Google", "all scripts", "run_classifier", dict.fromkeys(
         ("use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores",
          "iterations_per_loop"), "leave it out: this command runs on GPUs and CPUs")),

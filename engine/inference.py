@@ -84,6 +84,8 @@ class Predictor:
                 advance: Callable[[int], None] = lambda count: None) -> Dict[str, np.ndarray]:
         """The predictions for all examples of `source`, each [n, ...], in their order.
 
+        Rows are padded with zeros to the longest of all batches.
+
         A replica takes `per_replica_batch_size` examples of full length at a time, or as many
         shorter ones as have the same number of tokens; on the CPU fewer, which is faster.
         `advance` is called with the number of examples of each finished step.
@@ -211,11 +213,12 @@ def _check_finite(predictions: List[Features]) -> None:
 
 def _in_order(plan, results, num_examples: int) -> Dict[str, np.ndarray]:
     predictions: Dict[str, np.ndarray] = {}
-    for batch, per_replica in zip(plan, results):
-        for name in per_replica[0]:
+    for name, values in results[0][0].items() if results else ():
+        shapes = [result[0][name].shape[1:] for result in results]
+        predictions[name] = np.zeros((num_examples, *np.max(shapes, axis=0).astype(int)),
+                                     values.dtype)
+        for batch, per_replica, shape in zip(plan, results, shapes):
             rows = np.concatenate([result[name][:size]
                                    for result, size in zip(per_replica, batch.sizes)])
-            if name not in predictions:
-                predictions[name] = np.empty((num_examples, *rows.shape[1:]), rows.dtype)
-            predictions[name][batch.indices] = rows
+            predictions[name][(batch.indices, *map(slice, shape))] = rows
     return predictions

@@ -10,8 +10,8 @@ import modeling
 class Outputs(NamedTuple):
     """The outputs of a model for one replica's batch of b examples."""
     loss: Optional[tf.Tensor]  # scalar, the mean over the batch; None without labels
-    # Each [b, ...], one row per example. The shape of a row is the same in every batch: predictions
-    # per token must be padded to a fixed length, since batches differ in theirs.
+    # Each [b, ...], one row per example. Rows may be longer in one batch than in another, as those
+    # of predictions per token are.
     predictions: Dict[str, tf.Tensor]
 
 

@@ -8,7 +8,7 @@ that was recorded.
 import glob
 import json
 import os
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Union
 
 from engine import files, interruption, log
 from engine.errors import UserError
@@ -38,7 +38,7 @@ class ResumableFile:
     """
 
     def __init__(self, path: str, facts: Mapping[str, Any], *, keep_record: bool,
-                 header: str = ""):
+                 header: Union[str, bytes] = ""):
         if files.is_special(path):
             raise UserError(f"{path} is no regular file, and this output is resumed after an "
                             "interruption: name another file")
@@ -49,7 +49,7 @@ class ResumableFile:
         self._num_bytes = 0
         self._facts = json.loads(json.dumps(facts))
         self._keep_record = keep_record
-        self._header = header
+        self._header = _encoded(header)
         self._record_path = f"{path}.json" if keep_record else f"{self.partial_path}.json"
         for leftover in glob.glob(f"{glob.escape(self._record_path)}.tmp-*"):  # of a killed process
             os.remove(leftover)
@@ -81,14 +81,15 @@ class ResumableFile:
         else:
             os.remove(self._record_path)  # the beginning that it describes is gone
 
-    def append(self, text: str, num_rows: int, digest: str = "") -> None:
-        """Writes the next chunk, made from `num_rows` rows; on disk when this returns.
+    def append(self, chunk: Union[str, bytes], num_rows: int, digest: str = "") -> None:
+        """Writes the next chunk, text or bytes, made from `num_rows` rows; on disk when this returns.
 
         A signal waits until then, so that `num_rows` is always what the record says.
         """
         with interruption.Deferred() as signals:
             signals.hold()
-            self._write((text if self.num_rows else self._header + text).encode("utf-8"))
+            content = _encoded(chunk)
+            self._write(content if self.num_rows else self._header + content)
             self.num_rows += num_rows
             self.digest = digest
             record = {"facts": self._facts, "rows": self.num_rows, "bytes": self._num_bytes}
@@ -106,11 +107,15 @@ class ResumableFile:
 
     def finish(self) -> None:
         """Gives the file its name."""
-        self._write(b"" if self.num_rows else self._header.encode("utf-8"))
+        self._write(b"" if self.num_rows else self._header)
         files.put(self.partial_path, self.path)
         self.is_whole = True
         if not self._keep_record and os.path.exists(self._record_path):
             os.remove(self._record_path)
+
+
+def _encoded(content: Union[str, bytes]) -> bytes:
+    return content.encode("utf-8") if isinstance(content, str) else content
 
 
 def _difference(record: Any, facts: Mapping[str, Any]) -> Optional[str]:

@@ -15,7 +15,8 @@ from engine import device_flags, settings
 from engine.training import settings as run_settings
 
 COMMANDS = (
-    "run_classifier", "run_squad", "tasks.predict", "encoder.convert", "pretraining.create_data",
+    "run_classifier", "run_squad", "extract_features", "tasks.predict", "encoder.convert",
+    "pretraining.create_data",
     "pretraining.create_vocab", "pretraining.run", "pretraining.score", "rewriting.create_data",
     "rewriting.run", "rewriting.rewrite", "rewriting.baselines", "distillation.run",
     "distillation.compare", "augmentation.run", "tagging.run", "engine.launch")

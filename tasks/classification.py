@@ -21,11 +21,17 @@ def open_model(model_dir: str) -> Model:
 
     def encode(examples: List[Example]) -> Encoded:
         texts = encode_texts(examples, kind, model.encoding)
-        return Encoded(texts.source(with_labels=False),
-                       lambda predictions: _results(kind, predictions["logits"]))
+        return Encoded(
+            texts.source(with_labels=False),
+            lambda predictions: _results(kind, texts.combined(predictions["logits"])),
+            texts.num_texts, texts.num_cut)
+
+    def describe_cut(num_cut: int, num_texts: int) -> str:
+        encoding = model.encoding
+        return encoding.long_texts.describe(num_cut, num_texts, encoding.max_seq_length)
 
     return Model(classifier.forward_of(model.config, kind.num_outputs), encode, model.takes_pairs,
-                 ["label", *kind.labels])
+                 ["label", *kind.labels], describe_cut)
 
 
 def check_reads_texts(model_dir: str, model: model_folder.TrainedModel) -> None:

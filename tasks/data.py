@@ -3,12 +3,13 @@
 import abc
 import json
 import os
-from typing import Dict, Iterator, List, Optional
+from typing import Dict, Iterator, List, Optional, Union
 
 import numpy as np
 
 from encoder.encoding import Encoding, encode_texts_and_pairs
-from engine import files
+from encoder.long_texts import MAX
+from engine import files, log
 from engine.data import store
 from engine.data.batches import Source, token_features
 from engine.data.chunks import in_chunks
@@ -44,27 +45,62 @@ class TrainingSet(abc.ABC):
 
 
 class TextSet(TrainingSet):
-    """The examples of one file, tokenized. Made by `load_texts` and `encode_texts`.
+    """The texts of one file, tokenized. Made by `load_texts` and `encode_texts`.
+
+    An example is a text, or one of the windows over a long text; see `encoder.long_texts`.
 
     Args:
         content_hash: identifies the file and the columns that are read.
     """
 
     def __init__(self, records: store.Records, kind: label_types.Kind, content_hash: str,
-                 max_seq_length: int, dynamic_padding: bool):
+                 encoding: Encoding, dynamic_padding: bool):
         self.records = records
         self.kind = kind
         self.content_hash = content_hash
-        self.max_seq_length = max_seq_length
+        self.encoding = encoding
         self.dynamic_padding = dynamic_padding
 
     def __len__(self) -> int:
         return len(self.records)
 
     @property
+    def num_texts(self) -> int:
+        """The number of texts."""
+        return int(self.records.scalars("text", -1)) + 1 if len(self) else 0
+
+    @property
+    def _starts(self) -> Union[slice, np.ndarray]:
+        """The first example of each text."""
+        if self.num_texts == len(self):
+            return slice(None)
+        return np.searchsorted(self.records.scalars("text"), np.arange(self.num_texts))
+
+    @property
+    def num_cut(self) -> int:
+        """The number of texts that do not fit into one example."""
+        return int((self.records.scalars("num_left_out", self._starts) > 0).sum())
+
+    @property
     def labels(self) -> np.ndarray:
-        """The labels of all examples, [n] or [n, classes]."""
-        return self.kind.targets(self.records, slice(None))
+        """The labels of all texts, [texts] or [texts, classes]."""
+        return self.kind.targets(self.records, self._starts)
+
+    def combined(self, logits: np.ndarray) -> np.ndarray:
+        """The logits of the texts, [texts, outputs], of those of the examples, [n, outputs]."""
+        if self.num_texts == len(self):
+            return logits
+        starts = self._starts
+        if self.encoding.long_texts.window_scores == MAX:
+            return np.maximum.reduceat(logits, starts)
+        counts = np.diff(np.append(starts, len(self)))
+        sums = np.add.reduceat(logits.astype(np.float64), starts)
+        return (sums / counts[:, np.newaxis]).astype(logits.dtype)
+
+    def describe_cut(self) -> str:
+        """For a log line: how many of the texts do not fit, and what becomes of them."""
+        return self.encoding.long_texts.describe(
+            self.num_cut, self.num_texts, self.encoding.max_seq_length)
 
     @property
     def store_name(self) -> str:
@@ -87,7 +123,7 @@ class TextSet(TrainingSet):
                 features["label_ids"] = self.kind.targets(records, indices)
             return features
 
-        return Source(records.lengths("input_ids"), fetch, self.max_seq_length,
+        return Source(records.lengths("input_ids"), fetch, self.encoding.max_seq_length,
                       self.dynamic_padding)
 
 
@@ -102,32 +138,40 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
                split.columns, getattr(split, "keys", ()), getattr(split, "format", "processor")]
     kind = task.kind if split.columns.label is not None else None
     columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
-               "first_segment_length": store.Column("int32", ragged=False)}
+               "first_segment_length": store.Column("int32", ragged=False),
+               "num_left_out": store.Column("int32", ragged=False),
+               "text": store.Column("uint32", ragged=False)}
     if kind:
         columns["label"] = kind.column
     key = {"content": content, "labels": task.labels,
            "label_separator": task.label_separator, "label_aliases": task.target.label_aliases,
            "vocab": encoding.vocab_hash,
-           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length}
+           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
+           "long_texts": encoding.long_texts.layout()}
 
     def chunks() -> Iterator[store.Chunk]:
         description = f"Preparing {os.path.join(data_dir, split.file)}"
+        num_texts = 0
         with Counter(description, unit="examples") as counter:
             for examples in in_chunks(read_examples(task, split, data_dir), CHUNK_EXAMPLES):
-                yield _encode(examples, encoding, kind)
+                chunk = _encode(examples, encoding, kind)
+                yield {**chunk, "text": chunk["text"] + num_texts}
+                num_texts += len(examples)
                 counter.advance(len(examples))
 
     name = os.path.splitext(os.path.basename(split.file))[0]
-    texts = store.open_or_build(store_dir, name, key, columns, chunks, settles_later=True)
+    records = store.open_or_build(store_dir, name, key, columns, chunks, settles_later=True)
     digest = files.hash_of(json.dumps(content).encode("utf-8"))
-    return TextSet(texts, task.kind, digest, encoding.max_seq_length, dynamic_padding)
+    texts = TextSet(records, task.kind, digest, encoding, dynamic_padding)
+    log.info(f"{split.file}: {texts.describe_cut()}")
+    return texts
 
 
 def encode_texts(examples: List[Example], kind: label_types.Kind,
                  encoding: Encoding) -> TextSet:
     """Tokenized examples in memory, without labels; for a model that predicts `kind`."""
     records = store.Records.of_chunk(_encode(examples, encoding, None))
-    return TextSet(records, kind, "", encoding.max_seq_length, dynamic_padding=True)
+    return TextSet(records, kind, "", encoding, dynamic_padding=True)
 
 
 def _encode(examples: List[Example], encoding: Encoding,
@@ -136,5 +180,5 @@ def _encode(examples: List[Example], encoding: Encoding,
     chunk = encode_texts_and_pairs([example.text_a for example in examples],
                                    [example.text_b or "" for example in examples], encoding)
     if kind:
-        chunk["label"] = kind.to_chunk([example.label for example in examples])
+        chunk["label"] = kind.to_chunk([examples[text].label for text in chunk["text"]])
     return chunk

@@ -26,7 +26,8 @@ _ORIGINAL_KEYS = ("eval_accuracy", "eval_loss", "global_step", "loss")
 # What stands for a label in predict.txt.
 NAME, INDEX = LABEL_FORMS = ("name", "index")
 
-Logits = Callable[[TextSet, int], np.ndarray]  # (set, per-replica batch size) -> [n, classes]
+# (set, per-replica batch size) -> [texts, classes]
+Logits = Callable[[TextSet, int], np.ndarray]
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -68,8 +69,8 @@ def score(job: Job, data: Data, predict_batch_size: int = 1,
         def logits(texts: TextSet, per_replica_batch_size: int) -> np.ndarray:
             source = texts.source(with_labels=False)
             with Counter("Predicting", unit="examples", total=len(texts)) as counter:
-                return predictor.predict(
-                    source, per_replica_batch_size, counter.advance)["logits"]
+                return texts.combined(predictor.predict(
+                    source, per_replica_batch_size, counter.advance)["logits"])
 
         evaluation = None
         if data.dev:
@@ -84,7 +85,8 @@ def evaluator(job: Job, dev: Mapping[str, TextSet]) -> ContextManager[Evaluate]:
     return inference.evaluator(
         lambda checkpoint: job.forward, lambda: dev[""].source(with_labels=False), job.devices,
         job.settings.evaluation.eval_batch_size,
-        lambda predictions: _evaluation(job.task, dev[""], predictions["logits"]).results)
+        lambda predictions: _evaluation(
+            job.task, dev[""], dev[""].combined(predictions["logits"])).results)
 
 
 def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:

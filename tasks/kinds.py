@@ -13,7 +13,7 @@ A new kind is a row of the table and such a function; `save_description` of its 
 
 import importlib
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -49,6 +49,8 @@ class Encoded(NamedTuple):
     source: Source
     # (predictions for all records, each [n, ...]) → a result for each text, in order.
     decode: Callable[[Dict[str, np.ndarray]], Iterable[Result]]
+    num_texts: int = 0  # these two for `Model.describe_cut`
+    num_cut: int = 0  # the texts that are longer than the model's input
 
 
 class Model(NamedTuple):
@@ -57,6 +59,9 @@ class Model(NamedTuple):
     encode: Callable[[List[Example]], Encoded]
     takes_pairs: bool  # whether it reads two texts at a time
     columns: Sequence[str]  # the names of the fields of a result
+    # (texts that are longer than the input, all texts) → what became of them, for a log line.
+    # None for a model that reads texts of any length as a whole.
+    describe_cut: Optional[Callable[[int, int], str]] = None
 
 
 def module_of(kind: str) -> ModuleType:

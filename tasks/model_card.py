@@ -5,6 +5,7 @@ import os
 import re
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
+from encoder.long_texts import WINDOWS
 from engine import files
 from engine.errors import UserError
 from engine.training import run_record
@@ -91,9 +92,18 @@ def text(output_dir: str, model: TrainedModel, global_step: int, frozen_type: Op
         _USE.format(max_seq_length=model.encoding.max_seq_length,
                     casing="lower-cased" if model.encoding.do_lower_case else "in their case",
                     tokens=reading.tokens, second_segment=reading.second_segment,
-                    outputs=_OUTPUTS[kind.name].format(count=kind.num_outputs) + reading.outputs,
+                    outputs=(_OUTPUTS[kind.name].format(count=kind.num_outputs) + reading.outputs
+                             + _of_window(model)),
                     command=reading.command)
         + (_FROZEN.format(float_type=frozen_type) if frozen_type else "")])
+
+
+def _of_window(model: TrainedModel) -> str:
+    ways = model.encoding.long_texts
+    if ways.long_texts != WINDOWS:
+        return ""
+    return (". They are those of one window: a text that is too long is several inputs, which the "
+            f"program below makes, combining their logits by their {ways.window_scores}")
 
 
 def _describe(kind: Kind) -> str:

@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from encoder import label_config, model_files, vocabulary
+from encoder import label_config, long_texts, model_files, vocabulary
 from encoder.encoding import Encoding
 from engine import checkpoints, files
 from engine.errors import UserError
@@ -47,11 +47,13 @@ def write(output_dir: str, labels: Labels, config: BertConfig, encoding: Encodin
     """Writes the description of a classifier beside its checkpoints."""
     kind, takes_pairs = labels
     model_files.save(output_dir, config, encoding.vocab_file, encoding.do_lower_case)
+    cut = encoding.long_texts.facts()
     files.write_json(os.path.join(output_dir, _TASK), {
         **label_types.to_json(kind),
         "takes_pairs": takes_pairs,
         "do_lower_case": encoding.do_lower_case,
-        "max_seq_length": encoding.max_seq_length})
+        "max_seq_length": encoding.max_seq_length,
+        **({long_texts.ENTRY: cut} if cut else {})})
 
 
 def load(model_dir: str, flag: str = "--output_dir",
@@ -72,7 +74,8 @@ def load(model_dir: str, flag: str = "--output_dir",
         kind, takes_pairs = _labels(description)
         _check_record(kind, model)
         _check_length(description["max_seq_length"], model)
-        encoding = model.encoding(description["max_seq_length"])
+        encoding = model.encoding(description["max_seq_length"])._replace(
+            long_texts=long_texts.of_description(description))
     elif labels:
         kind, takes_pairs = labels
         encoding = model.encoding(model.config().max_position_embeddings)

@@ -83,13 +83,17 @@ def main(values: flags.FlagValues) -> None:
 def _predict(model: Model, encoded: Iterator[Encoded], devices: Devices,
              checkpoint: checkpoints.Checkpoint, batch_size: int,
              write: Callable[[Iterable[Result]], None]) -> None:
-    first = next(encoded)
+    first, num_texts, num_cut = next(encoded), 0, 0
     with Predictor(model.forward, first.source, devices) as predictor:
         predictor.restore(checkpoint)
         with Counter("Predicting", unit="texts") as counter:
             for some in itertools.chain([first], encoded):
                 predictions = predictor.predict(some.source, batch_size, counter.advance)
                 write(some.decode(predictions))
+                num_texts += some.num_texts
+                num_cut += some.num_cut
+    if model.describe_cut:
+        log.info(model.describe_cut(num_cut, num_texts))
 
 
 def _examples(values: flags.FlagValues, model: Model) -> Iterator[Example]:

@@ -24,6 +24,7 @@ def settings(task_name: str, config: BertConfig, encoding: Encoding,
     return {"task": task_name, "model": model,
             "--max_seq_length": encoding.max_seq_length,
             "--do_lower_case": str(encoding.do_lower_case).lower(),
+            "--long_texts": encoding.long_texts.long_texts,
             **{name: _shown(value)
                for name, value in (record.settings if record else {}).items()}}
 

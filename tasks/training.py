@@ -15,7 +15,7 @@ from engine.training import run, throughput
 from engine.training.evaluations import Evaluate
 from engine.training.settings import EpochSchedule, RunSettings, define_run_flags
 from modeling import BertConfig
-from tasks import model_folder
+from tasks import class_weights, model_folder
 from tasks.data import TextSet, TrainingSet, load_texts
 from tasks.table import Split, Task
 
@@ -53,7 +53,8 @@ class Job(NamedTuple):
                 "model config": self.config.to_dict(),
                 "vocabulary": self.encoding.vocab_hash,
                 "casing (--do_lower_case)": self.encoding.do_lower_case,
-                "--max_seq_length": self.encoding.max_seq_length}
+                "--max_seq_length": self.encoding.max_seq_length,
+                "--long_texts": self.encoding.long_texts.facts()}
 
 
 class Data(NamedTuple):
@@ -129,8 +130,20 @@ def train(job: Job, texts: TrainingSet, evaluate: Evaluate,
         devices=job.devices,
         num_examples=len(texts),
         forward=forward or job.forward,
-        make_source=make_source or (lambda: texts.source(with_labels=True)),
+        make_source=make_source or (lambda: _source(job, texts)),
         operations=operations or throughput.classifier(job.config),
         evaluate=evaluate,
         save_description=lambda: model_folder.save(output_dir, texts, job.config, job.encoding),
         result_files=RESULT_FILES))
+
+
+def _source(job: Job, texts: TrainingSet) -> Source:
+    """The texts and their labels, with their weights if the settings ask for some."""
+    source, own = texts.source(with_labels=True), job.settings.own
+    if not (own and own.class_weights):
+        return source
+    kind, records = texts.kind, texts.records
+    weights = class_weights.of_classes(
+        own.class_weights, kind, kind.targets(records, slice(None)))
+    return class_weights.weighted(source, lambda indices: class_weights.of_labels(
+        weights, kind.targets(records, indices)))

@@ -22,9 +22,9 @@ from typing import Dict, List, NamedTuple, Optional
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Commands, and what they load when they first need it. None of it makes a session or a thread of
 # TensorFlow's when it is loaded.
-_LOADED = ("run_classifier", "pretraining.run", "rewriting.run", "distillation.run",
-           "augmentation.run", "tasks.predict", "encoder.convert", "jinja2", "matplotlib.figure",
-           "scipy.stats", "sklearn.metrics", "numpy.random")
+_LOADED = ("run_classifier", "extract_features", "pretraining.run", "rewriting.run",
+           "distillation.run", "augmentation.run", "tasks.predict", "encoder.convert", "jinja2",
+           "matplotlib.figure", "scipy.stats", "sklearn.metrics", "numpy.random")
 
 
 class Request(NamedTuple):

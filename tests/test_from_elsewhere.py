@@ -111,6 +111,8 @@ def folder(tiny_model, tmp_path_factory):
         **checkpoint_values(tiny_model.init_checkpoint),
         "bert/embeddings/position_embeddings": np.zeros([512, 16], np.float32)})
     texts = sentences(80, seed=11)
+    (directory / "tmp").mkdir()
+    (directory / "tmp" / "input.txt").write_text("the cat ||| a dog\n")
     (directory / "sample_text.txt").write_text("\n".join(texts[:40] + [""] + texts[40:]) + "\n")
     for name in ("train", "dev", "test"):
         write_rows(directory, f"CoLA/{name}.tsv",
@@ -122,10 +124,10 @@ def folder(tiny_model, tmp_path_factory):
     return directory
 
 
-# Paths of the documented commands, and what is in their place in `folder`.
+# Paths of the documented commands, and what is in their place in `folder`; its model has a layer.
 PATHS = {"$TRAINED_CLASSIFIER": "{}/tmp/mrpc_output", "$GLUE_DIR": "{}", "$SQUAD_DIR": "{}",
          "/google-bert": "{}", "$BERT_BASE_DIR": "{}/bert", "/data/bert/uncased_L-12_H-768_A-12": "{}/bert",
-         "./": "{}/", "=/tmp": "={}/tmp"}
+         "./": "{}/", "=/tmp": "={}/tmp", "-1,-2,-3,-4": "-1"}
 
 
 def test_documented_commands_give_their_results(folder):
@@ -137,7 +139,7 @@ def test_documented_commands_give_their_results(folder):
     written = [folder / name for name in (
         "tmp/mrpc_output/eval_results.txt", "tmp/mrpc_output/test_results.tsv",
         "tmp/tf_examples.tfrecord", "tmp/pretraining_output/eval_results.txt",
-        "tmp/squad_base/predictions.json", "bert_dir/eval_results.txt")]
+        "tmp/squad_base/predictions.json", "bert_dir/eval_results.txt", "tmp/output.jsonl")]
     assert [path for path in written if not path.exists()] == []
     assert len((folder / "tmp" / "mrpc_output" / "test_results.tsv").read_text().split("\n")) == 81
 

@@ -133,6 +133,7 @@ TAKERS = {
     "pretraining.score": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
     "pretraining.create_vocab --extend_vocab": (opens("--init_checkpoint", ENCODER), {}),
     "augmentation.run": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
+    "extract_features": (opens("--init_checkpoint", ENCODER), {}),
     "rewriting.run --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "rewriting.run --do_eval": (evaluates(data.KIND), OF_SLOTS),
     "distillation.compare of slots": (compares_slots, dict(OF_SLOTS, foreign=UNKNOWN)),

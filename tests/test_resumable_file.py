@@ -151,3 +151,13 @@ def test_an_interrupted_run_with_other_facts_is_written_anew_if_the_record_is_no
     file.append("a\n", 1)
     file.finish()
     assert content(path) == "a\n"
+
+
+def test_a_file_may_hold_bytes(path):
+    file = open_file(path, keep_record=False, header=b"\x93N")
+    file.append(b"\xff\x00", 1)
+    file = open_file(path, keep_record=False, header=b"\x93N")
+    file.append(b"\xfe", 1)
+    file.finish()
+    with open(path, "rb") as written:
+        assert written.read() == b"\x93N\xff\x00\xfe"

@@ -17,10 +17,12 @@ MAY_IMPORT = {
     "engine": {"engine", *ROOT_MODULES},
     "encoder": {"encoder", "engine", *ROOT_MODULES},
     "pretraining": {"pretraining", "encoder", "engine", *ROOT_MODULES},
+    "features": {"features", "encoder", "engine", *ROOT_MODULES},
     "tasks": {"tasks", "encoder", "engine", *ROOT_MODULES},
     **{name: {name, "tasks", "encoder", "engine", *ROOT_MODULES} for name in CAPABILITIES},
     "run_classifier": {"tasks", "encoder", "engine", *ROOT_MODULES},
     "run_squad": {"reading", "engine"},
+    "extract_features": {"features", "encoder", "engine", *ROOT_MODULES},
 }
 ROOMS = set(MAY_IMPORT)
 
@@ -138,4 +140,5 @@ def test_a_file_gets_its_name_in_the_file_layer_alone():
 
 def test_the_root_holds_what_the_design_names_and_no_more():
     modules = {name for name in python_files() if os.sep not in name}
-    assert modules == {f"{name}.py" for name in (*ROOT_MODULES, "run_classifier", "run_squad")}
+    commands = ("run_classifier", "run_squad", "extract_features")
+    assert modules == {f"{name}.py" for name in (*ROOT_MODULES, *commands)}

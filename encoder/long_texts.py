@@ -1,0 +1,127 @@
+"""What becomes of texts that are longer than the model's input.
+
+`head` keeps their beginning, `head_tail` their beginning and their end (Sun et al. 2019, How to
+Fine-Tune BERT for Text Classification, section 5.3.1), and `windows` makes several examples of
+them, each of which has a part of the text.
+"""
+
+import dataclasses
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+import numpy as np
+
+from encoder.label_config import FILE
+from engine.errors import UserError
+from engine.settings import setting
+
+# The entry of a classifier's description that holds `LongTexts.facts`.
+ENTRY = "long_texts"
+
+HEAD, HEAD_TAIL, WINDOWS = WAYS = ("head", "head_tail", "windows")
+MEAN, MAX = COMBINATIONS = ("mean", "max")
+
+# By default the beginning has a quarter of what is kept, as in the paper (128 of 510 tokens).
+_HEAD_SHARE = 4
+# By default consecutive windows share a quarter of their tokens.
+_OVERLAP_SHARE = 4
+
+_DESCRIPTIONS = {HEAD: "only their beginning is used",
+                 HEAD_TAIL: "only their beginning and end are used",
+                 WINDOWS: "each becomes several windows"}
+
+
+@dataclasses.dataclass(frozen=True)
+class LongTexts:
+    """How long texts are cut. Part of what a trained model is: its folder names it."""
+    long_texts: str = setting(
+        HEAD, "What becomes of texts longer than --max_seq_length: head keeps their beginning, "
+        "head_tail their beginning and end; windows makes overlapping examples of them, whose "
+        "scores are combined. Default: as the folder of a trained classifier says, or else head.",
+        choices=WAYS, recorded=False)
+    head_tokens: Optional[int] = setting(
+        None, "With --long_texts=head_tail: tokens of the beginning; the rest are of the end. "
+        "Default: a quarter.", positive=True, recorded=False)
+    window_overlap: Optional[int] = setting(
+        None, "With --long_texts=windows: tokens that consecutive windows share. Default: a "
+        "quarter of a window.", positive=True, recorded=False)
+    window_scores: str = setting(
+        MEAN, "With --long_texts=windows: how the scores (logits) of a text's windows become the "
+        "text's.", choices=COMBINATIONS, recorded=False)
+
+    def check(self, max_seq_length: int) -> "LongTexts":
+        """Returns itself; raises a UserError if the parts do not fit together, or the length."""
+        for name, way in (("head_tokens", HEAD_TAIL), ("window_overlap", WINDOWS)):
+            value = getattr(self, name)
+            if value is not None and self.long_texts != way:
+                raise UserError(f"--{name} needs --long_texts={way}")
+            if value is not None and value > max_seq_length - 3:
+                raise UserError(f"--{name}={value}: of a single text, --max_seq_length="
+                                f"{max_seq_length} has room for {max_seq_length - 2} tokens, and "
+                                "this must be fewer")
+        if self.window_scores != MEAN and self.long_texts != WINDOWS:
+            raise UserError(f"--window_scores needs --long_texts={WINDOWS}")
+        return self
+
+    def facts(self) -> Optional[Dict[str, Any]]:
+        """What is not as by default, as JSON values; None if everything is."""
+        if self.long_texts == HEAD:
+            return None
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def layout(self) -> Dict[str, Any]:
+        """Of `facts`, those that determine the examples."""
+        return {name: value for name, value in (self.facts() or {}).items()
+                if name != "window_scores"}
+
+    def describe(self, num_cut: int, num_texts: int, max_seq_length: int) -> str:
+        """For a log line: how many of the texts do not fit, and what becomes of them."""
+        said = (f"{num_cut:,} of {num_texts:,} texts are longer than "
+                f"--max_seq_length={max_seq_length}")
+        return f"{said}: {_DESCRIPTIONS[self.long_texts]}" if num_cut else said
+
+    def num_head(self, lengths: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """How many of the `kept` tokens of texts of these lengths are of the beginning, [n]."""
+        if self.long_texts != HEAD_TAIL:
+            return kept
+        head = kept // _HEAD_SHARE if self.head_tokens is None else self.head_tokens
+        return np.where(kept < lengths, np.minimum(head, kept), kept)
+
+    def windows(self, lengths: np.ndarray, size: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """The windows of `size` tokens over texts, each as (index of the text, its first token).
+
+        The last window of a text is at its end, so that all have the full size.
+
+        Args:
+            lengths, size: [n]; `size` is at most `lengths`.
+        """
+        if self.long_texts != WINDOWS:
+            return np.arange(len(lengths)), np.zeros(len(lengths), np.int64)
+        overlap = size // _OVERLAP_SHARE if self.window_overlap is None else self.window_overlap
+        step = np.maximum(size - overlap, 1)  # which may be more than a pair's text has room for
+        rest = np.where(size > 0, lengths - size, 0)  # a pair may leave no room for this text
+        counts = 1 - -rest // step  # 1 + rest / step, rounded up
+        texts = np.repeat(np.arange(len(lengths)), counts)
+        number = np.arange(len(texts)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return texts, np.minimum(number * step[texts], rest[texts])
+
+
+def of_description(description: Mapping[str, Any]) -> LongTexts:
+    """What a classifier's description (see `label_config`) says; raises a UserError if damaged."""
+    facts = description.get(ENTRY)
+    if facts is None:
+        return LongTexts()
+    try:
+        found = LongTexts(**facts)
+    except TypeError:  # no object, or one with other entries
+        found = None
+    if not (found and _is_whole(found)):
+        raise UserError(f"{FILE} of the trained model is damaged: its {ENTRY} are "
+                        f"{str(facts)[:80]}")
+    return found
+
+
+def _is_whole(found: LongTexts) -> bool:
+    return (found.long_texts in WAYS and found.window_scores in COMBINATIONS
+            and all(value is None or isinstance(value, int) and value > 0
+                    for value in (found.head_tokens, found.window_overlap)))

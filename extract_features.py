@@ -1,0 +1,105 @@
+"""Writes the features that a BERT has of texts, on every visible GPU.
+
+Its flags and its JSON lines are those of google-research/bert's extract_features.py, and more.
+"""
+
+from typing import List
+
+from absl import flags
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+import modeling
+from encoder import model_flags
+from engine import checkpoints, command, device_flags, files, log, settings, tpu_flags
+from engine.errors import UserError
+from engine.inference import PredictionSettings
+from features import formats, model
+from features.extraction import Job, extract
+
+USAGE = """Writes the features that a BERT has of texts, on every GPU that CUDA_VISIBLE_DEVICES
+shows.
+
+  python extract_features.py --input_file=texts.txt --output_file=features.jsonl \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
+    --init_checkpoint=$BERT/bert_model.ckpt --layers=-1,-2,-3,-4
+  python extract_features.py --input_file=texts.txt --output_file=vectors.npy \\
+    --init_checkpoint=$MODEL --pooling=mean --output_format=npy
+
+Each line of the input is a text, or two with " ||| " between them. The output is in their order:
+for each text the states of each of its tokens, or with --pooling one vector. After an
+interruption the same command goes on where it was."""
+
+_LAYERS_OF_TOKENS = "-1,-2,-3,-4"
+_LAYERS_OF_VECTORS = "-1"
+
+
+def define_flags() -> flags.FlagValues:
+    """The flags of Google's extract_features.py, and others."""
+    values = flags.FlagValues()
+    flags.DEFINE_string("input_file", None, "The texts, one a line.", flag_values=values)
+    flags.DEFINE_string("output_file", None, "The file for the features.", flag_values=values)
+    flags.DEFINE_string("layers", None, "Layers whose states are written, separated by commas: "
+                        "from 0, or from -1, the last one, backwards. Default: "
+                        f"{_LAYERS_OF_TOKENS}; with --pooling {_LAYERS_OF_VECTORS}.",
+                        flag_values=values)
+    flags.DEFINE_enum("pooling", None, list(model.POOLINGS), "One vector for each text: the state "
+                      "of [CLS], or the mean or maximum of all its tokens' states. Those of "
+                      "several layers are joined.", flag_values=values)
+    flags.DEFINE_enum("output_format", formats.JSONL, list(formats.FORMATS), "A line of JSON for "
+                      "each text; or, with --pooling, a NumPy array of all vectors.",
+                      flag_values=values)
+    flags.DEFINE_enum("output_dtype", formats.FLOAT32, list(formats.DTYPES), "Type of the values.",
+                      flag_values=values)
+    model_flags.define(values, "the model")
+    model_flags.define_max_seq_length(values)
+    settings.define_flags(values, PredictionSettings)
+    values.set_default("predict_batch_size", 32)
+    flags.DEFINE_alias("batch_size", "predict_batch_size", flag_values=values)
+    device_flags.define(values)
+    flags.DEFINE_bool("use_one_hot_embeddings", False, "TPU only; ignored.", flag_values=values)
+    tpu_flags.define(values)
+    return values
+
+
+def main(values: flags.FlagValues) -> None:
+    """Checks the flags and extracts the features."""
+    tpu_flags.check(values)
+    if values["use_one_hot_embeddings"].present:
+        log.warn("--use_one_hot_embeddings is for TPUs and has no effect here")
+    extract(_job(values))
+
+
+def _job(values: flags.FlagValues) -> Job:
+    input_file = files.require_file(settings.required(values, "input_file"), "--input_file")
+    output_file = settings.required(values, "output_file")
+    if values.output_format == formats.NPY and not values.pooling:
+        raise UserError(f"--output_format={formats.NPY} holds one vector for each text: give "
+                        "--pooling, too; those of each token are JSON lines")
+    settings.required(values, "init_checkpoint")
+    config, encoding = model_flags.load_model(values)
+    layers = _layers(values, config)
+    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
+    devices = device_flags.find_devices(values, training=False)
+    files.check_output(output_file, "--output_file", [input_file])
+    return Job(input_file, output_file, config, encoding,
+               checkpoints.open_checkpoint(values.init_checkpoint), devices, values.precision,
+               batch_size, layers, values.pooling, values.output_format, values.output_dtype)
+
+
+def _layers(values: flags.FlagValues, config: modeling.BertConfig) -> List[int]:
+    text = values.layers or (_LAYERS_OF_VECTORS if values.pooling else _LAYERS_OF_TOKENS)
+    count = config.num_hidden_layers
+    try:
+        layers = [int(layer) for layer in text.split(",")]
+    except ValueError as error:
+        raise UserError(f"--layers={text}: must be whole numbers, separated by commas") from error
+    unknown = next((layer for layer in layers if not -count <= layer < count), None)
+    if unknown is not None:
+        raise UserError(f"--layers={text}: the model has no layer {unknown}, only 0 to "
+                        f"{count - 1}, which are also -{count} to -1")
+    return layers
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=USAGE)

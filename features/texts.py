@@ -1,0 +1,52 @@
+"""The texts of an input file, tokenized chunk by chunk."""
+
+from typing import Iterator, List, NamedTuple, Tuple
+
+import numpy as np
+
+from encoder.encoding import Encoding, encode_texts_and_pairs
+from engine.data import store, text_files
+from engine.data.batches import Source, token_features
+
+_BETWEEN = " ||| "  # two texts of a line, as in Google's code
+
+
+def read_texts(path: str) -> Iterator[Tuple[str, str]]:
+    """The text of each line and its second text, "" if it has none.
+
+    Raises:
+        UserError: the file cannot be read, or is not UTF-8.
+    """
+    for _, line in text_files.lines(path):
+        text_a, between, text_b = line.strip().rpartition(_BETWEEN)
+        yield (text_a, text_b) if between else (text_b, "")
+
+
+class Texts(NamedTuple):
+    """Some tokenized texts."""
+    records: store.Records
+    encoding: Encoding
+
+    @classmethod
+    def of(cls, texts: List[Tuple[str, str]], encoding: Encoding) -> "Texts":
+        """Tokenizes texts and their second texts."""
+        first, second = zip(*texts)
+        chunk = encode_texts_and_pairs(list(first), list(second), encoding)
+        return cls(store.Records.of_chunk(chunk), encoding)
+
+    @property
+    def num_cut(self) -> int:
+        """How many of the texts did not fit."""
+        return int((self.records.scalars("num_left_out") > 0).sum())
+
+    def source(self) -> Source:
+        """Batches of input_ids, input_mask and segment_ids."""
+        records = self.records
+        return Source(records.lengths("input_ids"),
+                      lambda indices, length: token_features(records, indices, length),
+                      self.encoding.max_seq_length)
+
+    def tokens(self, index: int) -> List[str]:
+        """The tokens of a text, with [CLS] and [SEP]."""
+        ids, _ = self.records.values("input_ids", np.array([index]))
+        return self.encoding.tokenizer.convert_ids_to_tokens(ids.tolist())

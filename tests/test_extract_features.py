@@ -1,0 +1,261 @@
+"""Features equal Google's, and do not depend on batches, replicas, chunks or interruptions."""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import extract_features
+import modeling
+import processes
+from commands import arguments, run_here
+from conftest import plain_session, sentences
+from engine import interruption
+from engine.resumable_file import ResumableFile
+from features import extraction
+from tokenization import FullTokenizer
+
+import tensorflow.compat.v1 as tf
+
+LENGTH = 16  # tokens; some of the texts are longer
+TEXTS = ["the cat sees a dog", "", "the cats liked it ||| a bird ||| not  quickly", "unknownword",
+         *sentences(12, seed=4), " ||| ", "a ||| " + "the " * 30]
+
+
+@pytest.fixture
+def flags(tiny_model, tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    return {**tiny_model._asdict(), "input_file": tmp_path / "texts.txt", "layers": "-1,0",
+            "output_file": tmp_path / "features", "max_seq_length": LENGTH,
+            "batch_size": 2, "num_cpu_replicas": 2}
+
+
+def lines_of(flags):
+    with open(str(flags["output_file"]), encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_model):
+    """(tokens, whether it was cut, states [t, 2, D] of the layers -1 and 0) of each text alone."""
+    tokenizer, found = FullTokenizer(tiny_model.vocab_file), []
+    with tf.Graph().as_default(), plain_session() as session:
+        ids, segments = (tf.placeholder(tf.int32, [1, None]) for _ in range(2))
+        layers = modeling.BertModel(tiny_model.config(), False, ids, None,
+                                    segments).get_all_encoder_layers()
+        tf.train.Saver().restore(session, tiny_model.init_checkpoint)
+        for text in TEXTS:
+            first, _, second = text.rpartition(" ||| ") if " ||| " in text.strip() else (text,) * 3
+            a = tokenizer.tokenize(first)
+            b = tokenizer.tokenize(second) if second is not first else []
+            limit = LENGTH - (3 if b else 2)
+            is_cut = len(a) + len(b) > limit
+            while len(a) + len(b) > limit:
+                (a if len(a) > len(b) else b).pop()
+            tokens = ["[CLS]", *a, "[SEP]"] + ([*b, "[SEP]"] if b else [])
+            states = session.run([layers[-1], layers[0]], {
+                ids: [tokenizer.convert_tokens_to_ids(tokens)],
+                segments: [[int(place > len(a) + 1) for place in range(len(tokens))]]})
+            found.append((tokens, is_cut, np.stack([of_layer[0] for of_layer in states], axis=1)))
+    return found
+
+
+def test_lines_hold_each_tokens_states(flags, expected, capsys):
+    run_here(flags, extract_features)
+    lines = lines_of(flags)
+    assert [line["linex_index"] for line in lines] == list(range(len(TEXTS)))
+    for line, (tokens, _, states) in zip(lines, expected):
+        assert [feature["token"] for feature in line["features"]] == tokens
+        assert [[layer["index"] for layer in feature["layers"]]
+                for feature in line["features"]] == [[-1, 0]] * len(tokens)
+        np.testing.assert_allclose([[layer["values"] for layer in feature["layers"]]
+                                    for feature in line["features"]], states, atol=1e-5)
+    said = capsys.readouterr().err
+    num_cut = sum(is_cut for _, is_cut, _ in expected)
+    assert f"{num_cut} of 18 texts are longer than --max_seq_length=16: only their begin" in said
+    assert sorted(os.listdir(os.path.dirname(str(flags["output_file"])))) == [
+        "features", "texts.txt"]
+
+
+def test_features_are_googles(flags):
+    pytest.importorskip("bert", reason="Google's package runs on TensorFlow 1.15 only")
+    run_here(flags, extract_features)
+    theirs = {name: value for name, value in flags.items() if name != "num_cpu_replicas"}
+    theirs["output_file"] = f"{flags['output_file']}.googles"
+    # In a process of its own, as its script was meant to run.
+    result = subprocess.run([sys.executable, "-m", "bert.extract_features", *arguments(theirs)],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
+                            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    assert result.returncode == 0, result.stdout[-2000:]
+    ours, googles = lines_of(flags), lines_of(theirs)
+    assert without_values(ours) == without_values(googles)  # keys and their order included
+    np.testing.assert_allclose(values_of(ours), values_of(googles), atol=1e-5)
+
+
+def without_values(lines):
+    return json.dumps([dict(line, features=[
+        dict(feature, layers=[dict(layer, values=len(layer["values"]))
+                              for layer in feature["layers"]])
+        for feature in line["features"]]) for line in lines])
+
+
+def values_of(lines):
+    return [layer["values"] for line in lines for feature in line["features"]
+            for layer in feature["layers"]]
+
+
+POOLED = {"cls": lambda states: states[0], "mean": lambda states: states.mean(axis=0),
+          "max": lambda states: states.max(axis=0)}
+
+
+@pytest.mark.parametrize("pooling", sorted(POOLED))
+def test_pooled_vectors_are_in_the_order_of_the_texts(pooling, flags, expected):
+    wanted = [POOLED[pooling](states).ravel() for *_, states in expected]
+    run_here({**flags, "pooling": pooling, "output_format": "npy", "num_cpu_replicas": 1},
+             extract_features)
+    found = np.load(str(flags["output_file"]), mmap_mode="r")
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_lines_and_halves_of_vectors(flags, expected):
+    flags = {**flags, "pooling": "mean", "layers": None}
+    wanted = np.array([states[:, 0].mean(axis=0) for *_, states in expected])
+    run_here({**flags, "output_dtype": "float16", "output_format": "npy"}, extract_features)
+    halves = np.load(str(flags["output_file"]))
+    assert halves.dtype == np.float16
+    np.testing.assert_allclose(halves, wanted, rtol=1e-3, atol=1e-4)
+    run_here({**flags, "num_cpu_replicas": 1}, extract_features)  # and replaces the file
+    lines = lines_of(flags)
+    assert [list(line) for line in lines] == [["linex_index", "values"]] * len(TEXTS)
+    np.testing.assert_allclose([line["values"] for line in lines], wanted, atol=1e-5)
+
+
+CHUNKS = {"_CHUNK_TEXTS": 5, "_WRITTEN_VALUES": 2 * 16}  # five texts, written two by two
+PROGRAM = f"""
+import sys
+import extract_features
+from engine import command
+from features import extraction
+vars(extraction).update({CHUNKS})
+command.run(extract_features.main, extract_features.define_flags(), usage="", argv=sys.argv)
+"""
+
+
+def kill_after_its_first_texts(flags, record):
+    process = processes.start(["-c", PROGRAM, *arguments(flags)],
+                              env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    while not record.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+def interrupt_after(num_rows, flags, monkeypatch):
+    """Runs the command until so many texts are written; returns what it says."""
+    class Interrupting(ResumableFile):
+        def append(self, *chunk):
+            if self.num_rows >= num_rows:
+                raise interruption.Interrupted(signal.SIGTERM)
+            super().append(*chunk)
+
+    values = extract_features.define_flags()
+    values(["extract_features.py", *arguments(flags)])
+    with monkeypatch.context() as patch, pytest.raises(interruption.Interrupted) as raised:
+        patch.setattr(extraction, "ResumableFile", Interrupting)
+        extract_features.main(values)
+    return str(raised.value)
+
+
+def test_killed_and_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
+        flags, tmp_path, monkeypatch, capsys):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(300)))
+    flags = {**flags, "num_cpu_replicas": 1, "layers": -1, "pooling": "mean",
+             "output_format": "npy"}
+    for name, value in CHUNKS.items():
+        monkeypatch.setattr(extraction, name, value)
+    run_here({**flags, "output_file": tmp_path / "whole"}, extract_features)
+    record = tmp_path / "features.part.json"
+    kill_after_its_first_texts(flags, record)
+    done = json.loads(record.read_text())["rows"]
+    done += 7 - done % 5  # two texts of a chunk
+    assert f"{done} of 300 texts are done; the same command goes on from there" in interrupt_after(
+        done, flags, monkeypatch)
+    assert not (tmp_path / "features").exists()
+    capsys.readouterr()
+    run_here(flags, extract_features)
+    said = capsys.readouterr().err
+    assert f"Going on with {flags['output_file']}.part: {done} texts are done" in said
+    # The chunk is computed anew as a whole: other batches have other roundings.
+    assert f"Extracting: {300 - (done - 2)} texts" in said
+    assert (tmp_path / "features").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_memory_does_not_grow_with_the_file(flags, tmp_path, monkeypatch):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(100)))
+    monkeypatch.setattr(extraction, "_CHUNK_TEXTS", 10)
+    append, held = ResumableFile.append, []
+
+    def watched(file, *chunk):
+        if not held:
+            tracemalloc.start()
+        append(file, *chunk)
+        del chunk
+        gc.collect()
+        held.append(tracemalloc.get_traced_memory()[0])
+
+    monkeypatch.setattr(ResumableFile, "append", watched)
+    gc.collect()
+    gc.freeze()  # what other tests have left is not looked through for each chunk
+    run_here({**flags, "num_cpu_replicas": 1}, extract_features)
+    gc.unfreeze()
+    tracemalloc.stop()
+    assert len(held) == 10
+    grown = np.max(held[5:]) - np.max(held[:5])  # bytes, as Python and NumPy count them
+    assert grown < (tmp_path / "features").stat().st_size / 20, held
+
+
+def test_an_empty_file_has_no_features(flags, tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("")
+    run_here(flags, extract_features)
+    assert lines_of(flags) == [] and "holds no texts" in capsys.readouterr().err
+    run_here({**flags, "pooling": "mean", "output_format": "npy"}, extract_features)
+    assert np.load(str(flags["output_file"])).shape == (0, 32)
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"input_file": "/missing.txt"}, ("--input_file /missing.txt", "No such file")),
+    ({"output_file": None}, ("--output_file is required",)),
+    ({"init_checkpoint": None}, ("--init_checkpoint is required",)),
+    ({"output_format": "npy"}, ("--output_format=npy", "--pooling")),
+    ({"layers": "-1,2"}, ("--layers=-1,2", "no layer 2, only 0 to 1")),
+    ({"layers": "last"}, ("--layers=last", "whole numbers")),
+    ({"pooling": "sum"}, ("pooling", "cls|mean|max")),
+    ({"batch_size": 0}, ("batch_size=0",)),
+    ({"max_seq_length": 41}, ("--max_seq_length=41", "40 positions")),
+    ({"use_tpu": True}, ("--use_tpu=true", "--num_gpus")),
+])
+def test_wrong_input_is_one_line(changes, words, flags, capsys):
+    with pytest.raises(SystemExit) as status:
+        run_here({**flags, **changes}, extract_features)
+    assert status.value.code == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("error: ") and all(word in line for word in words), line
+    assert not os.path.exists(str(flags["output_file"]))
+
+
+def test_a_line_that_is_not_utf8_is_named(flags, tmp_path, capsys):
+    (tmp_path / "texts.txt").write_bytes(b"a\n\xff\n")
+    with pytest.raises(SystemExit):
+        run_here(flags, extract_features)
+    assert "texts.txt, line 2: not UTF-8" in capsys.readouterr().err
+    assert sorted(os.listdir(str(tmp_path))) == ["texts.txt"]
