@@ -1,7 +1,6 @@
 """Trainings on several workers end as on one, whatever happens on the way. Real processes."""
 
 import json
-import os
 import signal
 
 import numpy as np
@@ -11,6 +10,7 @@ import workers
 from commands import run_here
 from conftest import assert_same_training, checkpoint_values, write_cola
 from distillation import run as distillation_run
+from engine import runtime
 from engine.machines import PEER_LOST_STATUS
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from reproducible_model import write_model
@@ -90,42 +90,45 @@ def train(folder, program, output_dir, **flags):
     assert [each.status for each in ended] == [0, 0], ended
 
 
+DISTILLATION = ("intermediate", "prediction")
+RUNS = {"classifier": "run_classifier", "pretrained": "pretraining.run",
+        "scorer": "rewriting.run --objective=pairwise",
+        **{stage: f"distillation.run --stage={stage}" for stage in DISTILLATION}}
+# Between two workers, what a capability trains makes no difference to a runtime: each tries half.
+TRIED = ("classifier", *(("scorer", *DISTILLATION) if runtime.IS_TENSORFLOW_1 else ("pretrained",)))
+
+
 @pytest.fixture(scope="module")
 def golden_runs(tmp_path_factory):
-    """The folder of the runs of test_golden_losses.py, on two workers; one begins in one process."""
+    """The folder of runs of test_golden_losses.py, each on two workers."""
     folder = tmp_path_factory.mktemp("golden")
     model = write_model(folder / "model")
     cola = on_cola(folder)
     write_cola(folder / "cola", train=80, dev=7, test=5)  # the same examples, and other sets
+    examples = write_frozen(folder / "examples.tfrecord", 80)
     train(folder, "run_classifier.py", "classifier", **model._asdict(), **cola, do_eval=True,
-          do_predict=True)
-    train(folder, "-m pretraining.run", "pretrained", bert_config_file=model.bert_config_file,
-          input_file=write_frozen(folder / "examples.tfrecord", 80),
-          init_checkpoint=model.init_checkpoint, max_seq_length=LENGTH,
-          max_predictions_per_seq=PREDICTIONS, num_train_steps=STEPS, num_warmup_steps=2)
-    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(60)))
-    run_here(dict(input_file=folder / "texts.txt", output_dir=folder / "slots", num_negatives=1),
-             create_data)
-    train(folder, "-m rewriting.run", "scorer", **model._asdict(), data_dir=folder / "slots",
-          max_seq_length=32, num_train_epochs=1)
-    run_here(dict(SHARED, stage="general", teacher=folder / "model", student="1,8,2,12",
-                  input_file=folder / "examples.tfrecord", num_train_epochs=2,
-                  max_seq_length=LENGTH, output_dir=folder / "general"), distillation_run)
-    train(folder, "-m distillation.run", "intermediate", **cola, stage="intermediate",
-          student=folder / "general", teacher=folder / "classifier")
-    train(folder, "-m distillation.run", "prediction", **cola, stage="prediction",
-          student=folder / "intermediate", teacher=folder / "classifier", do_eval=True,
-          eval_every_steps=10)
+          do_predict=True, eval_every_steps=10)
+    if "pretrained" in TRIED:
+        train(folder, "-m pretraining.run", "pretrained", bert_config_file=model.bert_config_file,
+              input_file=examples, init_checkpoint=model.init_checkpoint, max_seq_length=LENGTH,
+              max_predictions_per_seq=PREDICTIONS, num_train_steps=STEPS, num_warmup_steps=2)
+    if "scorer" in TRIED:
+        (folder / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(60)))
+        run_here(dict(input_file=folder / "texts.txt", output_dir=folder / "slots",
+                      num_negatives=1), create_data)
+        train(folder, "-m rewriting.run", "scorer", **model._asdict(), data_dir=folder / "slots",
+              max_seq_length=32, num_train_epochs=1)
+    if "prediction" in TRIED:
+        run_here(dict(SHARED, stage="general", teacher=folder / "model", student="1,8,2,12",
+                      input_file=examples, num_train_epochs=2, max_seq_length=LENGTH,
+                      output_dir=folder / "general"), distillation_run)
+        for student, stage in zip(("general", *DISTILLATION), DISTILLATION):
+            train(folder, "-m distillation.run", stage, **cola, stage=stage,
+                  student=folder / student, teacher=folder / "classifier")
     return folder
 
 
-RUNS = {"classifier": "run_classifier", "pretrained": "pretraining.run",
-        "scorer": "rewriting.run --objective=pairwise",
-        **{stage: f"distillation.run --stage={stage}"
-           for stage in ("intermediate", "prediction")}}
-
-
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", TRIED)
 def test_each_capability_has_the_losses_of_two_replicas_of_one_process(name, golden_runs):
     np.testing.assert_allclose(losses_of(golden_runs / name), read_golden()[RUNTIME][RUNS[name]],
                                rtol=1e-4)
@@ -145,5 +148,5 @@ def test_evaluation_and_prediction_count_each_example_once(golden_runs):
 
 
 def test_evaluations_on_the_way_are_made_by_the_chief(golden_runs):
-    with open(str(golden_runs / "prediction" / "evaluations.json")) as file:
+    with open(str(golden_runs / "classifier" / "evaluations.json")) as file:
         assert [entry["step"] for entry in json.load(file)["evaluations"]] == [10, 20]
