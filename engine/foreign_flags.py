@@ -25,10 +25,10 @@ _NO_LOGS = "leave it out: report.html and tensorboard show the training"
 _CPU = "--num_gpus=0"
 _WHICH_CARDS = "--num_gpus, and CUDA_VISIBLE_DEVICES for which cards"
 _GOOGLES_SCRIPT = "not included; Google's script runs on these modules, with TensorFlow 1.15: "
-_SQUAD = f"{_GOOGLES_SCRIPT}run_squad.py"
 _FEATURES = f"{_GOOGLES_SCRIPT}extract_features.py"
 _NO_TAGGER = "not included; rewriting.run learns to fill slots instead"
 _NO_TENSORRT = "not included; --do_export writes a SavedModel for it"
+_NO_TRITON = "not included; --do_export writes a SavedModel"
 
 _TORCH = {
     "cache_dir": "--store_dir",
@@ -191,12 +191,16 @@ PROGRAMS = (
         "n_gpu": "--num_gpus",
         "device": _WHICH_CARDS,
     }),
-    Program("Google and NVIDIA", "`run_squad.py`", "run_classifier", dict.fromkeys(
-        ("predict_file", "doc_stride", "max_query_length", "n_best_size", "max_answer_length",
-         "version_2_with_negative", "null_score_diff_threshold", "eval_script",
-         "num_eval_iterations", "export_triton", "triton_model_name", "triton_model_version",
-         "triton_server_url", "triton_model_overwrite", "triton_max_batch_size",
-         "triton_dyn_batching_delay", "triton_engine_count"), _SQUAD)),
+    Program("Google and NVIDIA", "`run_squad.py`", "run_squad", {
+        **dict.fromkeys(
+            ("predict_file", "doc_stride", "max_query_length", "n_best_size", "max_answer_length",
+             "version_2_with_negative", "null_score_diff_threshold"), "the same, of run_squad.py"),
+        "eval_script": "leave it out: eval_results.txt has the figures of the official scripts",
+        **dict.fromkeys(
+            ("num_eval_iterations", "export_triton", "triton_model_name", "triton_model_version",
+             "triton_server_url", "triton_model_overwrite", "triton_max_batch_size",
+             "triton_dyn_batching_delay", "triton_engine_count"), _NO_TRITON),
+    }),
     Program("Google and NVIDIA", "`extract_features.py`", "pretraining.score", dict.fromkeys(
         ("layers", "batch_size", "use_one_hot_embeddings"), _FEATURES)),
     Program("Google", "all scripts", "run_classifier", dict.fromkeys(

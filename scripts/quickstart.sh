@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Makes an environment, downloads a small pretrained encoder, fine-tunes it with
-# run_classifier.py on all GPUs (or on two replicas on the CPU), and prints the evaluation and
-# three predictions. A second run skips what is done.
+# Makes an environment, downloads a small pretrained encoder, fine-tunes it on all GPUs (or on two
+# replicas on the CPU), and prints the evaluation and three predictions. A second run skips what is
+# done.
 #
-#   scripts/quickstart.sh [flags of run_classifier.py]
+#   scripts/quickstart.sh [flags of run_classifier.py, or with TASK=squad of run_squad.py]
 #
 #   DATA_DIR=... TASK=...  your data, by default a demonstration: scrambled sentence or not?
+#                          TASK=squad: train*.json and dev*.json, to answer questions
 #   MODEL=...              any model folder, by default the small encoder: an unpacked release of
 #                          Google's, what a command here has written, or a Hugging Face folder
 #   OUTPUT_DIR=...         folder for everything that is written, by default quickstart/
@@ -36,12 +37,34 @@ main() {
 
 # fine_tune [FLAG...]
 fine_tune() {
-  local -a more=()
-  if has_test_set; then more+=(--do_predict=true); fi
+  local -a command
+  case $task in
+    squad) find_command_for_questions ;;
+    *) find_command_for_classes ;;
+  esac
   find_replicas "$@"
-  "$python" run_classifier.py --task_name="$task" --data_dir="$data_dir" --do_train=true \
-    --do_eval=true --init_checkpoint="$model" --do_lower_case="$lower_case" \
-    --output_dir="$results" "${on_all_replicas[@]}" ${more[@]+"${more[@]}"} "$@"
+  "$python" "${command[@]}" --do_train=true --do_eval=true --init_checkpoint="$model" \
+    --do_lower_case="$lower_case" --output_dir="$results" "${on_all_replicas[@]}" "$@"
+}
+
+# find_command_for_...: set the array $command, what fine-tunes on the task's files.
+find_command_for_classes() {
+  command=(run_classifier.py --task_name="$task" --data_dir="$data_dir")
+  if has_test_set; then command+=(--do_predict=true); fi
+}
+
+find_command_for_questions() {
+  local train dev
+  train=$(file_of_questions train) && dev=$(file_of_questions dev) || exit
+  command=(run_squad.py --train_file="$train" --predict_file="$dev" --do_predict=true)
+}
+
+# file_of_questions NAME: prints the only NAME*.json of the data.
+file_of_questions() {
+  local -a found=("$data_dir/$1"*.json)
+  [[ ${#found[@]} == 1 && -f ${found[0]} ]] ||
+    fail "DATA_DIR=$data_dir must hold one $1*.json, with questions in SQuAD's format"
+  printf '%s\n' "${found[0]}"
 }
 
 has_test_set() { compgen -G "$data_dir/*test*.tsv" >/dev/null; }
@@ -49,7 +72,10 @@ has_test_set() { compgen -G "$data_dir/*test*.tsv" >/dev/null; }
 report() {
   printf '\nEvaluation:\n'
   sed 's/^/  /' "$results/eval_results.txt"
-  if has_test_set; then
+  if [[ $task == squad ]]; then
+    printf '\nThe first answers:\n'
+    sed -n '2,4s/^ */  /p' "$results/predictions.json"
+  elif has_test_set; then
     printf '\nThe first predictions for the test set:\n'
     "$python" -m scripts.show_predictions --task_name="$task" --data_dir="$data_dir" \
       --output_dir="$results"

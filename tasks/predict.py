@@ -1,4 +1,4 @@
-"""Predicts the labels of texts with a trained model: a line for each text, in their order.
+"""Predicts with a trained model that reads texts: a line for each text, in their order.
 
   python -m tasks.predict --output_dir=out < texts.txt > predictions.tsv
 """
@@ -25,16 +25,17 @@ from tasks import columns, data, kinds
 from tasks.examples import Example, read_split
 from tasks.kinds import Encoded, Model, Result
 
-USAGE = """Predicts the labels of texts with a trained model, on every GPU that
+USAGE = """Predicts with a trained model that reads texts, on every GPU that
 CUDA_VISIBLE_DEVICES shows.
 
   python -m tasks.predict --output_dir=out < texts.txt > predictions.tsv
   python -m tasks.predict --output_dir=out --input_file=texts.csv --output_file=predictions.jsonl
 
-On standard input, each line is a text, or two texts separated by a tab if the model takes pairs.
+On standard input, each line is a text, or two texts separated by a tab if the model takes pairs:
+to answer questions, the question and the context.
 Input files are .tsv, .txt (tab-separated), .csv or .jsonl; --text_column names their column of
 texts. The output has a line for each text, in the order of the input: TSV with a header line
-(the label, then the probability of each label), or JSON lines."""
+(the label, then the probability of each label; the answer and its probability), or JSON lines."""
 
 
 def define_flags() -> flags.FlagValues:

@@ -15,6 +15,7 @@ import pytest
 
 from conftest import ROOT, checkpoint_values, sentences
 from engine import checkpoints, command, foreign_flags
+from reading_files import write_made_up
 from scripts import foreign_flags_page
 from scripts.flags_page import COMMANDS
 from test_tasks import MRPC_HEADER, write_rows
@@ -100,7 +101,7 @@ def test_a_documented_command_is_answered_as_the_page_says(theirs, program, resu
 
 @pytest.fixture(scope="module")
 def folder(tiny_model, tmp_path_factory):
-    """The files that the documented commands read: a model with 512 positions, GLUE, texts."""
+    """What the documented commands read: a model with 512 positions, GLUE, SQuAD, texts."""
     directory = tmp_path_factory.mktemp("elsewhere")
     (directory / "bert").mkdir()
     shutil.copy(tiny_model.vocab_file, str(directory / "bert"))
@@ -116,12 +117,14 @@ def folder(tiny_model, tmp_path_factory):
                    [["x", str(i % 2), "", text] for i, text in enumerate(texts)])
         write_rows(directory, f"MRPC/{name}.tsv", [MRPC_HEADER] + [
             [str(i % 2), "1", "2", text, texts[-1 - i]] for i, text in enumerate(texts)])
+    for name in ("train", "dev"):
+        write_made_up(directory / f"{name}-v1.1.json")
     return directory
 
 
 # Paths of the documented commands, and what is in their place in `folder`.
-PATHS = {"$TRAINED_CLASSIFIER": "{}/tmp/mrpc_output", "$GLUE_DIR": "{}", "/google-bert": "{}",
-         "$BERT_BASE_DIR": "{}/bert", "/data/bert/uncased_L-12_H-768_A-12": "{}/bert",
+PATHS = {"$TRAINED_CLASSIFIER": "{}/tmp/mrpc_output", "$GLUE_DIR": "{}", "$SQUAD_DIR": "{}",
+         "/google-bert": "{}", "$BERT_BASE_DIR": "{}/bert", "/data/bert/uncased_L-12_H-768_A-12": "{}/bert",
          "./": "{}/", "=/tmp": "={}/tmp"}
 
 
@@ -134,7 +137,7 @@ def test_documented_commands_give_their_results(folder):
     written = [folder / name for name in (
         "tmp/mrpc_output/eval_results.txt", "tmp/mrpc_output/test_results.tsv",
         "tmp/tf_examples.tfrecord", "tmp/pretraining_output/eval_results.txt",
-        "bert_dir/eval_results.txt")]
+        "tmp/squad_base/predictions.json", "bert_dir/eval_results.txt")]
     assert [path for path in written if not path.exists()] == []
     assert len((folder / "tmp" / "mrpc_output" / "test_results.tsv").read_text().split("\n")) == 81
 

@@ -13,6 +13,7 @@ import pytest
 
 import modeling
 import run_classifier
+import run_squad
 from commands import run_here
 from conftest import sentences, write_cola
 from distillation import compare, run as distillation, teacher
@@ -22,6 +23,8 @@ from engine import files
 from engine.errors import UserError
 from pretraining import create_vocab, run as pretraining, score
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
+from reading import export as reading_export, model as reading_model
+from reading_files import write_made_up
 from rewriting import data, rewrite, run as rewriting, scorer
 from rewriting.slot_files import SlotExample
 from tasks import export, kinds, model_folder, predict
@@ -43,6 +46,8 @@ WRITERS = {
     "Google's run_classifier": "foreign",
     "rewriting.run": "scorer",
     "rewriting.run --do_export": "scorer's export",
+    "run_squad --do_train": "reader",
+    "run_squad --do_export": "reader's export",
     "encoder.convert --from_tensorflow": "huggingface",
     "encoder.convert --from_huggingface": "classifier",
     "encoder.convert --from_checkpoint": "classifier",
@@ -93,6 +98,16 @@ def exports_slots(path):
     scorer.load(path)
 
 
+def answers(path):
+    found = model_files.open_model(path, "--init_checkpoint")
+    reading_model.require_head(found.checkpoint, found.flag)
+
+
+def exports_answers(path):
+    export.export_folder(path)
+    reading_export._trained_model(path)
+
+
 def rewrites(path):
     values = rewrite.define_flags()
     values(["rewrite", f"--output_dir={path}"])
@@ -106,20 +121,23 @@ def comes_from_transformers(path):
 # Taker → how it decides; what it refuses, each with a part of the line.
 NO_LAYER, NO_HEAD = "no classification layer", "no masked-LM head"
 NOT_TRAINED = dict(encoder=NO_LAYER, pretrained=NO_LAYER)
+OF_READERS = {"reader": NO_LAYER, "reader's export": NO_LAYER}
 NO_WORDS = dict.fromkeys(("encoder", "classifier", "export", "foreign", "scorer",
-                          "scorer's export"), NO_HEAD)
+                          "scorer's export", *OF_READERS), NO_HEAD)
+NO_ANSWERS = dict.fromkeys(set(WRITERS.values()) - set(OF_READERS), "does not answer questions")
 OTHER_LABELS, UNKNOWN = "the same task", "--from_checkpoint="
-OF_TEXTS = dict(NOT_TRAINED, **dict.fromkeys(("scorer", "scorer's export"), OTHER_LABELS))
-OF_SLOTS = dict(NOT_TRAINED, classifier=OTHER_LABELS, export=OTHER_LABELS)
-NO_SCORER = dict(NOT_TRAINED, classifier="another kind of classifier",
+OF_TEXTS = dict(NOT_TRAINED, **OF_READERS, **dict.fromkeys(("scorer", "scorer's export"), OTHER_LABELS))
+OF_SLOTS = dict(NOT_TRAINED, **OF_READERS, classifier=OTHER_LABELS, export=OTHER_LABELS)
+NO_SCORER = dict(NOT_TRAINED, **OF_READERS, classifier="another kind of classifier",
                  export="another kind of classifier", foreign=UNKNOWN)
-NOT_TEXTS, IS_EXPORT = "not plain texts: predict with python -m rewriting.run", "is an export"
+NOT_TEXTS = "not plain texts: predict with python -m rewriting.run"
+ARE_EXPORTS = dict.fromkeys(("export", "scorer's export", "reader's export"), "is an export")
 TAKERS = {
     "run_classifier --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "run_classifier --do_eval": (
         evaluates(COLA), OF_TEXTS),
     "run_classifier --do_export --task_name": (exports, {
-        **OF_TEXTS, "export": IS_EXPORT, "scorer's export": IS_EXPORT}),
+        **OF_TEXTS, **ARE_EXPORTS}),
     "tasks.predict": (predicts, {
         **NOT_TRAINED, "foreign": UNKNOWN, "scorer": NOT_TEXTS, "scorer's export": NOT_TEXTS}),
     "distillation.compare": (compares, dict(OF_TEXTS, foreign=UNKNOWN)),
@@ -137,11 +155,15 @@ TAKERS = {
     "rewriting.run --do_eval": (evaluates(data.KIND), OF_SLOTS),
     "distillation.compare of slots": (compares_slots, dict(OF_SLOTS, foreign=UNKNOWN)),
     "rewriting.run --do_export": (exports_slots, {
-        **NO_SCORER, "export": IS_EXPORT, "scorer's export": IS_EXPORT}),
+        **NO_SCORER, **ARE_EXPORTS}),
     "rewriting.rewrite": (rewrites, NO_SCORER),
+    "run_squad --do_train": (opens("--init_checkpoint", ENCODER), {}),
+    "run_squad --do_predict": (answers, NO_ANSWERS),
+    "run_squad --do_export": (exports_answers, {**NO_ANSWERS, **ARE_EXPORTS}),
     "rewriting.baselines": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
     "encoder.convert --from_tensorflow": (opens("--from_tensorflow", ENCODER), {}),
-    "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), NOT_TRAINED),
+    "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), {
+        **NOT_TRAINED, **OF_READERS}),
     "encoder.convert --from_huggingface": (comes_from_transformers, dict.fromkeys(
         WRITERS.values(), "config.json: No such file")),
 }
@@ -227,6 +249,13 @@ def made(tiny_model, tiny_classifier, tmp_path_factory):
     run_here(dict(output_dir=at["rewriting.run"], do_export=True), rewriting)
     pairs.append(("rewriting.run", "rewriting.run --do_export"))
     at["rewriting.run --do_export"] = os.path.join(at["rewriting.run"], "export")
+    run("run_squad --do_train", run_squad, {"init_checkpoint": (
+        "rewriting.run --do_export", "run_squad --do_train")}, **{**train, "max_seq_length": 32},
+        train_file=write_made_up(folder / "questions.json", contexts=2), num_train_epochs=1,
+        max_query_length=8)
+    run_here(dict(output_dir=at["run_squad --do_train"], do_export=True), run_squad)
+    pairs.append(("run_squad --do_train", "run_squad --do_export"))
+    at["run_squad --do_export"] = os.path.join(at["run_squad --do_train"], "export")
     run("encoder.convert --from_tensorflow", convert, {"from_tensorflow": (
         "run_classifier --do_export", "encoder.convert --from_tensorflow")})
     run("encoder.convert --from_huggingface", convert, {"from_huggingface": (

@@ -39,36 +39,26 @@ def flags(tiny_model, files, output_dir, **changes):
                      num_cpu_replicas=1), **changes)
 
 
-@pytest.fixture
-def train(tiny_model, files, tmp_path):
-    """A function that trains on the questions; the values of its last checkpoint."""
+def test_replicas_micro_batches_and_an_interruption_change_nothing(
+        tiny_model, files, tmp_path, monkeypatch):
+    """1 x 8 and 2 x 2 in two micro-batches agree; a training goes on as if it had not stopped."""
+    losses, _ = recorded(monkeypatch)
     questions = load(files["train_file"], tiny_model, tmp_path, True, version_2_with_negative=True)
-    dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
 
-    def run(name, num_replicas, batch_size, *, with_dropout=False, **changes):
-        config = tiny_model.config(**(dropout if with_dropout else {}))
-        run_loop(model.forward_of(config, 32), questions.training_source(), num_replicas,
+    def train(name, num_replicas, batch_size, **changes):
+        run_loop(model.forward_of(tiny_model.config(), 32), questions.training_source(),
+                 num_replicas,
                  settings(tmp_path / name, batch_size, num_train_steps=STEPS, **changes),
                  checkpoints.open_checkpoint(tiny_model.init_checkpoint))
         return checkpoint_values(str(tmp_path / name))
-    return run
 
-
-def test_1x8_and_2x2_in_two_micro_batches_end_with_the_same_variables_slots_and_loss(
-        train, monkeypatch):
-    losses, _ = recorded(monkeypatch)
-    one = train("one", 1, 8)
-    assert_same_training(one, train("two", 2, 2, gradient_accumulation_steps=2))
+    whole = train("whole", 1, 8)
+    assert_same_training(whole, train("replicas", 2, 2, gradient_accumulation_steps=2))
     np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=1e-5)
-
-
-def test_an_interrupted_training_with_dropout_ends_bit_for_bit_like_the_undisturbed_one(
-        train, monkeypatch):
-    whole = train("whole", 1, 8, with_dropout=True)
     with monkeypatch.context() as patch, pytest.raises(Crash):
         crash_after(2, patch)
-        train("parts", 1, 8, with_dropout=True, save_checkpoints_steps=2)
-    resumed = train("parts", 1, 8, with_dropout=True)
+        train("parts", 1, 8, save_checkpoints_steps=2)
+    resumed = train("parts", 1, 8)
     for name, value in whole.items():
         np.testing.assert_array_equal(value, resumed[name], err_msg=name)
 
@@ -196,29 +186,28 @@ def test_the_export_has_the_logits_of_the_model(trained, tiny_model, files, tmp_
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("folder", ["", "export"])
-def test_any_command_that_reads_texts_gets_the_same_answers(folder, trained, files, tmp_path):
-    """From the lines "question, tab, context" of the file."""
-    if folder and not (trained / folder).exists():
-        run_here(dict(output_dir=trained, do_export=True), run_squad)
+def test_the_command_that_predicts_with_any_model_gives_the_same_answers(trained, files, tmp_path):
+    """From the folder and from the export, from a file with a question and a context in each line."""
     pairs = [{"question": question["question"], "context": paragraph["context"]}
              for article in json.load(open(files["predict_file"]))["data"]
              for paragraph in article["paragraphs"] for question in paragraph["qas"]]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    found = {}
-    for name in ("answers.jsonl", "answers.tsv"):
-        run_here(dict(output_dir=trained / folder, input_file=tmp_path / "pairs.jsonl",
+    expected, odds = (list(json.loads((trained / name).read_text()).values())
+                      for name in ("predictions.json", "null_odds.json"))
+
+    def predicted(folder, name):
+        run_here(dict(output_dir=folder, input_file=tmp_path / "pairs.jsonl",
                       text_pair_column="context", output_file=tmp_path / name,
                       num_cpu_replicas=1), predict)
-        found[name] = (tmp_path / name).read_text().split("\n")[:-1]
-    expected = json.loads((trained / "predictions.json").read_text())
-    answers = [json.loads(line) for line in found["answers.jsonl"]]
-    assert [answer["answer"] for answer in answers] == list(expected.values())
-    header, *rows = [line.split("\t") for line in found["answers.tsv"]]
-    assert header == ["answer", "probability", "null_odds"] == list(answers[0])
-    assert [row[0] for row in rows] == list(expected.values())
-    odds = json.loads((trained / "null_odds.json").read_text())
-    assert [float(row[2]) for row in rows] == pytest.approx(list(odds.values()), abs=1e-4)
+        return (tmp_path / name).read_text().split("\n")[:-1]
+
+    entries = [json.loads(line) for line in predicted(trained, "answers.jsonl")]
+    assert [entry["answer"] for entry in entries] == expected
+    run_here(dict(output_dir=trained, do_export=True), run_squad)
+    header, *rows = [line.split("\t") for line in predicted(trained / "export", "answers.tsv")]
+    assert header == ["answer", "probability", "null_odds"] == list(entries[0])
+    assert [row[0] for row in rows] == expected
+    assert [float(row[2]) for row in rows] == pytest.approx(odds, abs=1e-4)
 
 
 @pytest.mark.parametrize("entry, message", [

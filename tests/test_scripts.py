@@ -234,6 +234,15 @@ def test_a_recipe_refuses_a_folder_that_is_no_model(bare_machine, tmp_path, reci
     assert_one_error_line(result, "neither bert_config.json", "nor config.json")
 
 
+def test_the_quickstart_names_the_files_of_questions_that_it_wants(tiny_model, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train-v1.1.json").write_text("{}")
+    result = run(dict(os.environ), "scripts/quickstart.sh", OUTPUT_DIR=str(tmp_path / "out"),
+                 MODEL=os.path.dirname(tiny_model.vocab_file), PYTHON=sys.executable,
+                 DATA_DIR=str(tmp_path / "data"), TASK="squad")
+    assert_one_error_line(result, "data must hold one dev*.json, with questions in SQuAD's format")
+
+
 @pytest.mark.skipif(runtime.IS_TENSORFLOW_1, reason="the script is the same, and the commands that "
                     "it runs have tests of their own")
 def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_path):
