@@ -3,10 +3,12 @@
 # replicas on the CPU), and prints the evaluation and three predictions. A second run skips what is
 # done.
 #
-#   scripts/quickstart.sh [flags of run_classifier.py, or with TASK=squad of run_squad.py]
+#   scripts/quickstart.sh [flags of run_classifier.py; with TASK=squad of run_squad.py, with
+#                          TASK=tagging of tagging.run]
 #
 #   DATA_DIR=... TASK=...  your data, by default a demonstration: scrambled sentence or not?
 #                          TASK=squad: train*.json and dev*.json, to answer questions
+#                          TASK=tagging: train.*, dev.* and, if there is one, test.*, to find entities
 #   MODEL=...              any model folder, by default the small encoder: an unpacked release of
 #                          Google's, what a command here has written, or a Hugging Face folder
 #   OUTPUT_DIR=...         folder for everything that is written, by default quickstart/
@@ -40,6 +42,7 @@ fine_tune() {
   local -a command
   case $task in
     squad) find_command_for_questions ;;
+    tagging) find_command_for_tags ;;
     *) find_command_for_classes ;;
   esac
   find_replicas "$@"
@@ -67,6 +70,11 @@ file_of_questions() {
   printf '%s\n' "${found[0]}"
 }
 
+find_command_for_tags() {
+  command=(-m tagging.run --data_dir="$data_dir")
+  if compgen -G "$data_dir/test.*" >/dev/null; then command+=(--do_predict=true); fi
+}
+
 has_test_set() { compgen -G "$data_dir/*test*.tsv" >/dev/null; }
 
 report() {
@@ -75,6 +83,11 @@ report() {
   if [[ $task == squad ]]; then
     printf '\nThe first answers:\n'
     sed -n '2,4s/^ */  /p' "$results/predictions.json"
+  elif [[ $task == tagging ]]; then
+    if compgen -G "$results/predict.*" >/dev/null; then
+      printf '\nThe first lines of the test set, with tags:\n'
+      head -n 12 "$results"/predict.* | sed 's/^/  /'
+    fi
   elif has_test_set; then
     printf '\nThe first predictions for the test set:\n'
     "$python" -m scripts.show_predictions --task_name="$task" --data_dir="$data_dir" \

@@ -13,6 +13,7 @@ from engine import checkpoints
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import INFERENCE
+from reproducible_model import write_model
 from tagging import data, evaluation, formats, model, run, schemes, scores, windows
 from tagging.formats import Layout
 from tagging.model import Tagger
@@ -59,10 +60,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def flags(tiny_model, folder, tmp_path):
-    return dict(tiny_model._asdict(), data_dir=folder, output_dir=tmp_path / "out",
+def flags(folder, tmp_path):
+    return dict(write_model(tmp_path / "model")._asdict(), data_dir=folder, output_dir=tmp_path / "out",
                 store_dir=folder / "store", max_seq_length=16, train_batch_size=8,
-                num_cpu_replicas=1, num_train_epochs=3, learning_rate=3e-3, do_train=True,
+                num_cpu_replicas=1, num_train_epochs=4, learning_rate=3e-3, do_train=True,
                 do_eval=True, do_predict=True)
 
 
