@@ -151,10 +151,12 @@ class RunSettings(NamedTuple):
     init_checkpoint: Optional[checkpoints.Checkpoint]
     output_dir: str
     store_dir: str
+    own: Any = None  # settings of one command alone, an object of a settings class; recorded, too
 
     def recorded(self) -> Dict[str, Any]:
         """The settings for the run's record, by flag. A resumed run warns of changes."""
         return {**recorded(self.training), **recorded(self.length), **recorded(self.evaluation),
+                **(recorded(self.own) if self.own else {}),
                 "--init_checkpoint": self.init_checkpoint and self.init_checkpoint.path}
 
     def schedule(self, num_examples: int, num_replicas: int) -> Schedule:
