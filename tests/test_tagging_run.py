@@ -11,6 +11,7 @@ import pytest
 from commands import run_here
 from conftest import (
     WORDS, assert_same_training, checkpoint_values, cpu_devices, plain_session)
+from encoder import model_files
 from engine import checkpoints
 from engine.errors import UserError
 from engine.inference import Predictor
@@ -259,7 +260,7 @@ FILES = {  # what a user may have, and what is said of it
     "spaces.jsonl": '{"text": " ", "label": {}}\n'}
 
 
-def test_a_text_without_words_has_no_entities(tiny_model, tmp_path):
+def test_a_tagger_is_no_classifier_and_a_text_without_words_has_no_entities(tiny_model, tmp_path):
     tags = data.TagSet(("A",), "iob2")
     forward = model.forward_of(tiny_model.config(), Tagger(tags, False), 16, gives_scores=True)
     sentences = data.encode_words([["cat"], ["dog"]], tags, encoding_of(tiny_model, 16))
@@ -276,6 +277,8 @@ def test_a_text_without_words_has_no_entities(tiny_model, tmp_path):
         found = [result.entry["entities"]
                  for result in encoded.decode(predictor.predict(encoded.source, 8))]
     assert found[0] == found[2] == [] and len(found) == 3
+    with pytest.raises(UserError, match="no classifier of texts: its task.json .* 'tags'"):
+        model_files.open_model(str(tmp_path), "--from_checkpoint", model_files.CLASSIFIER)
     (tmp_path / "task.json").write_text(json.dumps({**description, "scheme": "iob9"}))
     with pytest.raises(UserError, match="task.json is damaged: it has the scheme 'iob9'"):
         kinds.open_model(str(tmp_path))
