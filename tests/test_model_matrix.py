@@ -23,7 +23,7 @@ from engine import files
 from engine.errors import UserError
 from pretraining import create_vocab, run as pretraining, score
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
-from reading import export as reading_export, model as reading_model
+from reading import model as reading_model
 from reading_files import write_made_up
 from rewriting import data, rewrite, run as rewriting, scorer
 from rewriting.slot_files import SlotExample
@@ -65,10 +65,6 @@ def exports(path):
                               "--output_dir")
 
 
-def predicts(path):
-    kinds.open_model(path)
-
-
 def teaches_slots(path):
     model_folder.check_labels(teacher.load(path).kind, data.KIND, path, "--teacher")
 
@@ -98,14 +94,14 @@ def exports_slots(path):
     scorer.load(path)
 
 
-def answers(path):
-    found = model_files.open_model(path, "--init_checkpoint")
+def answers(path, flag="--init_checkpoint"):
+    found = model_files.open_model(path, flag)
     reading_model.require_head(found.checkpoint, found.flag)
 
 
 def exports_answers(path):
     export.export_folder(path)
-    reading_export._trained_model(path)
+    answers(path, "--output_dir")
 
 
 def rewrites(path):
@@ -134,11 +130,9 @@ NOT_TEXTS = "not plain texts: predict with python -m rewriting.run"
 ARE_EXPORTS = dict.fromkeys(("export", "scorer's export", "reader's export"), "is an export")
 TAKERS = {
     "run_classifier --do_train": (opens("--init_checkpoint", ENCODER), {}),
-    "run_classifier --do_eval": (
-        evaluates(COLA), OF_TEXTS),
-    "run_classifier --do_export --task_name": (exports, {
-        **OF_TEXTS, **ARE_EXPORTS}),
-    "tasks.predict": (predicts, {
+    "run_classifier --do_eval": (evaluates(COLA), OF_TEXTS),
+    "run_classifier --do_export --task_name": (exports, {**OF_TEXTS, **ARE_EXPORTS}),
+    "tasks.predict": (kinds.open_model, {
         **NOT_TRAINED, "foreign": UNKNOWN, "scorer": NOT_TEXTS, "scorer's export": NOT_TEXTS}),
     "distillation.compare": (compares, dict(OF_TEXTS, foreign=UNKNOWN)),
     "distillation.run --teacher --task_name": (teaches, OF_TEXTS),
@@ -154,8 +148,7 @@ TAKERS = {
     "rewriting.run --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "rewriting.run --do_eval": (evaluates(data.KIND), OF_SLOTS),
     "distillation.compare of slots": (compares_slots, dict(OF_SLOTS, foreign=UNKNOWN)),
-    "rewriting.run --do_export": (exports_slots, {
-        **NO_SCORER, **ARE_EXPORTS}),
+    "rewriting.run --do_export": (exports_slots, {**NO_SCORER, **ARE_EXPORTS}),
     "rewriting.rewrite": (rewrites, NO_SCORER),
     "run_squad --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "run_squad --do_predict": (answers, NO_ANSWERS),
