@@ -99,8 +99,11 @@ def _check(model: ModelFiles, needs: str) -> None:
         require_masked_lm_head(model.checkpoint)
     if needs in (CLASSIFIER, LABELS):
         require_classifier(model.checkpoint, model.flag)
-    if needs == LABELS and not model.description():
-        raise unknown_labels(model)
+        description = model.description()
+        if description:
+            label_config.require_classifier(description)
+        elif needs == LABELS:
+            raise unknown_labels(model)
     if _EMBEDDINGS not in model.checkpoint.shapes:
         examples = ", ".join(model.checkpoint.parameters()[:3])
         raise UserError(f"{model.flag}={model.checkpoint.path} is not a BERT: it has none of the "

@@ -93,7 +93,7 @@ class SentenceSet:
         first = self.first_windows.tolist()
         return zip(first, first[1:] + [len(self)])
 
-    def source(self) -> Source:
+    def source(self, label_weights: Optional[np.ndarray] = None) -> Source:
         """Batches of windows, of b windows with up to t tokens.
 
         Features: input_ids, input_mask, segment_ids; first_pieces, int32 [b, t], the position of
@@ -101,7 +101,12 @@ class SentenceSet:
         window has the sentence's first and last word; label_ids, int32 [b, t], of the words, 0 in
         a file without tags; and weights, float32 [b], of the loss of a word. In training, these
         are b / (the words of all windows of the step), so that the mean over windows, however
-        they are divided among replicas, is the mean over the words of the step.
+        they are divided among replicas, is the mean over the words of the step. With weights of
+        the labels, training also has word_weights, float32 [b, t], 0 where there is no word, and
+        weights are b / (their sum over the step).
+
+        Args:
+            label_weights: of each label in the training's loss, float32 [labels].
         """
         records = self.records
 
@@ -122,7 +127,12 @@ class SentenceSet:
                            length: int) -> Dict[str, np.ndarray]:
             del epochs
             features = fetch(indices, length)
-            features["weights"] *= len(indices) / features["num_words"].sum()
+            total = features["num_words"].sum()
+            if label_weights is not None:
+                is_word = np.arange(length) < features["num_words"][:, np.newaxis]
+                words = features["word_weights"] = label_weights[features["label_ids"]] * is_word
+                total = words.sum(dtype=np.float64)
+            features["weights"] *= np.float32(len(indices) / total)
             return features
 
         return Source(records.lengths("input_ids"), fetch, self.max_seq_length,

@@ -37,7 +37,7 @@ def forward_of(config: modeling.BertConfig, tagger: Tagger, max_length: int, *,
                                mode.dropout_seed)
         words = Words(emissions, features["num_words"], features["opens"], features["closes"])
         trained = decoding.crf_scores(num_labels) if tagger.crf else None
-        losses = _losses(words, features["label_ids"], trained)
+        losses = _losses(words, features["label_ids"], trained, features.get("word_weights"))
         loss = tf.reduce_mean(losses * features["weights"])
         if mode.is_training:
             return Outputs(loss=loss, predictions={})
@@ -64,14 +64,20 @@ def _emissions(states: tf.Tensor, num_labels: int, dropout_prob: float,
     return tf.reshape(flat, tf.concat([tf.shape(states)[:2], [num_labels]], axis=0))
 
 
-def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores]) -> tf.Tensor:
-    """The sum of the losses of each window's words, [b]; of a CRF, the window's."""
+def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores],
+            word_weights: Optional[tf.Tensor]) -> tf.Tensor:
+    """The sum of the losses of each window's words, [b]; of a CRF, the window's.
+
+    Args:
+        word_weights: [b, t], 0 where there is no word; by default those there are have 1.
+    """
     if trained:
         return -decoding.log_likelihood(words, label_ids, trained)
-    is_word = tf.sequence_mask(words.num_words, tf.shape(label_ids)[1], tf.float32)
+    if word_weights is None:
+        word_weights = tf.sequence_mask(words.num_words, tf.shape(label_ids)[1], tf.float32)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=label_ids,
                                                             logits=words.emissions)
-    return tf.reduce_sum(losses * is_word, axis=1)
+    return tf.reduce_sum(losses * word_weights, axis=1)
 
 
 def _of_fixed_length(values: tf.Tensor, length: int) -> tf.Tensor:

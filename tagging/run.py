@@ -21,6 +21,7 @@ from tagging.formats import Layout, TaggedFile
 from tagging.model import Tagger
 from tagging.training import Job
 from tasks import kinds, training as task_training
+from tasks.class_weights import ClassSettings
 
 USAGE = """Fine-tunes BERT to find entities in sentences, on every GPU that CUDA_VISIBLE_DEVICES
 shows.
@@ -59,6 +60,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
     flags.DEFINE_bool("do_predict", False, "Tag the test set.", flag_values=values)
     task_training.define_flags(values)
+    settings.define_flags(values, ClassSettings)
     settings.define_flags(values, PredictionSettings)
     device_flags.define_for_training(values)
     return values
@@ -112,10 +114,12 @@ def _job(values: flags.FlagValues, train_file: Optional[TaggedFile]) -> Job:
     """Checks the flags; makes the output directory only if they are correct."""
     tagger = (Tagger(data.find_tags(train_file), values.crf) if train_file
               else _saved_tagger(values))
+    own = settings.from_flags(values, ClassSettings)
+    training.check_class_weights(own.class_weights, tagger)
     config, encoding = model_flags.load_model(values)
     devices = device_flags.find_devices(values, training=values.do_train)
     job = Job(tagger, config, encoding, devices,
-              run_settings(values, EpochSchedule, training.METRICS))
+              run_settings(values, EpochSchedule, training.METRICS)._replace(own=own))
     for checkpoint, flag in ((checkpoints.latest(job.settings.output_dir), "--output_dir"),
                              (job.settings.init_checkpoint, "--init_checkpoint")):
         if checkpoint:

@@ -1,7 +1,9 @@
 """Fine-tunes a model on tagged sentences: what the engine needs for it."""
 
 import os
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, NamedTuple, Optional
+
+import numpy as np
 
 from encoder import label_config, model_files
 from encoder.encoding import Encoding
@@ -16,7 +18,7 @@ from modeling import BertConfig
 from tagging import schemes
 from tagging.data import SentenceSet, TagSet
 from tagging.model import Tagger, forward_of
-from tasks import kinds
+from tasks import class_weights, kinds, label_types
 
 # The first is the default of --metric_for_best.
 METRICS = ("eval_f1", "eval_precision", "eval_recall", "eval_accuracy")
@@ -60,12 +62,37 @@ def train(job: Job, sentences: SentenceSet, evaluate: Evaluate) -> None:
         devices=job.devices,
         num_examples=len(sentences),
         forward=job.forward(),
-        make_source=sentences.source,
+        make_source=lambda: sentences.source(_label_weights(job, sentences)),
         operations=lambda lengths: (throughput.FORWARD_AND_BACKWARD
                                     * throughput.encoder_forward(job.config, lengths)),
         evaluate=evaluate,
         save_description=lambda: save_description(job),
         result_files=RESULT_FILES))
+
+
+def check_class_weights(text: Optional[str], tagger: Tagger) -> None:
+    """Raises a UserError if --class_weights is not for this tagger."""
+    class_weights.parse(text, _classes(tagger.tags))
+    if text and tagger.crf:
+        raise UserError(f"--class_weights={text} weighs the loss of each word, and the loss of --crf "
+                        "is that of a sentence's tags together; leave one of them out")
+
+
+def _classes(tags: TagSet) -> label_types.SingleLabel:
+    """What has a weight: each type of entities, and being outside of all."""
+    return label_types.SingleLabel((schemes.OUTSIDE, *tags.types))
+
+
+def _label_weights(job: Job, sentences: SentenceSet) -> Optional[np.ndarray]:
+    """The weight of each label in the loss, [labels]; None if all are equal."""
+    own = job.settings.own
+    if not (own and own.class_weights):
+        return None
+    classes = _classes(sentences.tags)
+    class_of = np.array([classes.labels.index(schemes.split(label)[1] or schemes.OUTSIDE)
+                         for label in sentences.tags.labels])
+    words = class_of[sentences.records.flat("labels")]
+    return class_weights.of_classes(own.class_weights, classes, words)[class_of]
 
 
 def save_description(job: Job) -> None:

@@ -225,7 +225,8 @@ def test_labels_that_make_no_sense_are_one_clear_line(tmp_path, changes, message
 
 @pytest.mark.parametrize("text, message", [
     ("{", "task.json is not valid JSON"), ('{"labels": []}', "task.json is damaged: it lacks 'kind'"),
-    ('{"kind": "classes"}', "task.json is damaged: it lacks 'labels'")])
+    ('{"kind": "classes", "do_lower_case": true, "max_seq_length": 8}',
+     "task.json is damaged: it lacks 'labels'")])
 @pytest.mark.parametrize("kind", ["classes"], indirect=True)
 def test_a_damaged_description_is_one_clear_line(ours, tmp_path, text, message):
     shutil.copytree(str(ours[0]), str(tmp_path / "ours"))

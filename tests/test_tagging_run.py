@@ -3,22 +3,26 @@
 import json
 import random
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from commands import run_here
-from conftest import WORDS, assert_same_training, checkpoint_values, cpu_devices
+from conftest import (
+    WORDS, assert_same_training, checkpoint_values, cpu_devices, plain_session)
+from encoder import model_files
 from engine import checkpoints
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from reproducible_model import write_model
-from tagging import data, evaluation, formats, model, run, schemes, scores, windows
+from tagging import data, evaluation, formats, model, run, schemes, scores, training, windows
 from tagging.formats import Layout
 from tagging.model import Tagger
 from tagging.schemes import Entity
 from tasks import kinds, predict
+from tasks.class_weights import ClassSettings
 from tasks.examples import Example
 from test_replica_equivalence import Crash, crash_after, recorded, run_loop, settings
 from test_rewriting_pairs import encoding_of
@@ -75,13 +79,17 @@ def open_set(path, tiny_model, max_seq_length=16):
 
 @pytest.fixture
 def train(tiny_model, folder, tmp_path):
-    """Trains with 8 windows a step; returns what the checkpoint holds."""
+    """Trains with 8 windows a step, and without a CRF with weights of the labels.
+
+    Returns what the checkpoint holds.
+    """
     found = open_set(folder / "train.txt", tiny_model)
     config = tiny_model.config(num_hidden_layers=1)
 
     def train(crf, num_replicas, micro_batches, name):
         forward = model.forward_of(config, Tagger(found.tags, crf), 16)
-        run_loop(forward, found.source(), num_replicas,
+        weights = None if crf else np.arange(1, len(found.tags.labels) + 1, dtype=np.float32)
+        run_loop(forward, found.source(weights), num_replicas,
                  settings(tmp_path / name, 8 // num_replicas // micro_batches,
                           num_train_steps=STEPS, gradient_accumulation_steps=micro_batches,
                           save_checkpoints_steps=CRASH_STEP),
@@ -108,6 +116,29 @@ def test_replicas_and_micro_batches_end_with_the_same_variables_slots_and_loss(
     assert_same_training(one, other)
     np.testing.assert_allclose(losses[-2:], losses[STEPS - 2:STEPS], rtol=1e-5)
     assert min(norms) > 0.01, "a training that moves nothing proves nothing"
+
+
+def test_a_loss_is_the_mean_over_the_weights_of_the_words(tiny_model, folder):
+    found = open_set(folder / "train.txt", tiny_model)
+    job = SimpleNamespace(settings=SimpleNamespace(own=ClassSettings("balanced")))
+    weights = training._label_weights(job, found)
+    inside, place = (found.tags.labels.index(tag) for tag in ("I-ANIMAL", "B-PLACE"))
+    labels = found.records.flat("labels")
+    outside = (labels == 0).sum() / len(labels)
+    assert weights[0] == pytest.approx(1 / (3 * outside), rel=1e-6)
+    assert weights[place] == weights[place + 1] != weights[inside] == weights[inside - 1]
+    source, forward = found.source(weights), model.forward_of(
+        tiny_model.config(num_hidden_layers=1), Tagger(found.tags, False), 16, gives_scores=True)
+    features = source.fetch_for_step(np.arange(8), np.zeros(8, int), 16)
+    with tf.Graph().as_default(), plain_session() as session:
+        outputs = forward({name: tf.constant(value) for name, value in features.items()}, INFERENCE)
+        session.run(tf.global_variables_initializer())
+        loss, emissions = session.run([outputs.loss, outputs.predictions["emissions"]])
+    losses = [(weights[label], np.logaddexp.reduce(word) - word[label])
+              for window, count in enumerate(features["num_words"])
+              for word, label in zip(emissions[window, :count], features["label_ids"][window])]
+    of_words, of_losses = np.transpose(losses)
+    assert loss == pytest.approx(np.average(of_losses, weights=of_words), rel=1e-5)
 
 
 def test_uneven_batches_on_replicas_predict_what_one_replica_does(
@@ -229,7 +260,7 @@ FILES = {  # what a user may have, and what is said of it
     "spaces.jsonl": '{"text": " ", "label": {}}\n'}
 
 
-def test_a_text_without_words_has_no_entities(tiny_model, tmp_path):
+def test_a_tagger_is_no_classifier_and_a_text_without_words_has_no_entities(tiny_model, tmp_path):
     tags = data.TagSet(("A",), "iob2")
     forward = model.forward_of(tiny_model.config(), Tagger(tags, False), 16, gives_scores=True)
     sentences = data.encode_words([["cat"], ["dog"]], tags, encoding_of(tiny_model, 16))
@@ -246,6 +277,8 @@ def test_a_text_without_words_has_no_entities(tiny_model, tmp_path):
         found = [result.entry["entities"]
                  for result in encoded.decode(predictor.predict(encoded.source, 8))]
     assert found[0] == found[2] == [] and len(found) == 3
+    with pytest.raises(UserError, match="no classifier of texts: its task.json .* 'tags'"):
+        model_files.open_model(str(tmp_path), "--from_checkpoint", model_files.CLASSIFIER)
     (tmp_path / "task.json").write_text(json.dumps({**description, "scheme": "iob9"}))
     with pytest.raises(UserError, match="task.json is damaged: it has the scheme 'iob9'"):
         kinds.open_model(str(tmp_path))
@@ -262,6 +295,8 @@ def test_a_text_without_words_has_no_entities(tiny_model, tmp_path):
     ({"test_file": "blank.jsonl"}, "blank.jsonl holds no sentences"),
     ({"test_file": "spaces.jsonl"}, "spaces.jsonl holds no sentences"),
     ({"do_train": False}, "has no trained tagger; train one"),
+    ({"class_weights": "PLANET=2"}, "'PLANET=2' is not label=weight, with one of the labels O, A"),
+    ({"class_weights": "balanced", "crf": True}, "weighs the loss of each word, and the loss of"),
     ({"word_column": 4}, "--word_column=4: "),
     ({"scheme": "bmes"}, "a tag with I-, which the scheme bmes does not have")])
 def test_bad_input_is_one_line_and_leaves_nothing(changes, message, flags, tmp_path, capsys):
