@@ -13,9 +13,7 @@ from typing import Callable, List, Optional, Union
 from absl import flags
 
 from engine import files, foreign_flags, interruption, machines, peers
-from engine.errors import UserError
-
-USER_ERROR_STATUS = 2
+from engine.errors import USER_ERROR_STATUS, UserError
 
 
 def run(main: Callable[[flags.FlagValues], None],
@@ -65,7 +63,7 @@ def run(main: Callable[[flags.FlagValues], None],
         # Threads may still be building the graph; shutting the interpreter down would crash.
         os._exit(128 + interrupted.signal_number)
     except machines.Lost as error:
-        exit_with(error, machines.PEER_LOST_STATUS)
+        exit_with(error, error.status)
     except Exception as error:
         if not files.is_storage_error(error):
             peers.current().leave(1, f"{type(error).__name__}: {error}")

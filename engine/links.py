@@ -5,6 +5,7 @@ listens there; so nothing but the ports of TF_CONFIG need be open between machin
 outlive the change.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -14,8 +15,8 @@ import threading
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from engine.errors import UserError
-from engine.machines import Cluster, Lost
+from engine.errors import USER_ERROR_STATUS, UserError
+from engine.machines import PEER_LOST_STATUS, Cluster, Lost
 
 _ANSWER_SECONDS = 5.0  # for a connection, and for what is said first on it
 _RETRY_SECONDS = 0.5
@@ -34,6 +35,7 @@ class Link:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connection
         self._received = b""
+        self._next: List[Dict[str, Any]] = []  # messages that came with the first one
         self._lock = threading.Lock()  # of who sends
 
     def fileno(self) -> int:
@@ -66,6 +68,9 @@ class Link:
             OSError: the connection is gone.
             ValueError: what has come is no message.
         """
+        if self._next:
+            came, self._next = self._next, []
+            return came
         read = self._socket.recv(_READ_BYTES)
         if not read:
             raise ConnectionResetError(errno.ECONNRESET, "the connection was closed")
@@ -84,7 +89,8 @@ class Link:
         while not messages:
             messages = self.receive()
         self._socket.settimeout(None)
-        return messages[0]
+        first, *self._next = messages
+        return first
 
     def close(self) -> None:
         """Closes the connection."""
@@ -108,9 +114,9 @@ def connect(cluster: Cluster, timeout: float) -> Links:
         timeout: seconds for which others are tried: their machines, and their names, may come late.
 
     Raises:
-        UserError: a worker's name is not known, its port is in use, or it has ended for a reason
-            that is the user's to mend.
-        Lost: a worker cannot be reached, or does not reach this one.
+        UserError: a worker's name is not known, or this one's port is in use.
+        Lost: a worker cannot be reached, does not reach this one, or has ended. Those that are
+            connected are told of either, and end with the same status.
     """
     return _Meeting(cluster, timeout).meet()
 
@@ -126,20 +132,20 @@ class _Meeting:
         self._to: Dict[int, Link] = {}
         self._by: Dict[int, Link] = {}
         self._errors: Dict[int, Exception] = {}  # why a worker has not been reached so far
-        self._failure: Optional[Exception] = None  # of another worker, which has given up
+        self._failure: Optional[Lost] = None  # of another worker, which has ended
 
     def meet(self) -> Links:
         listener = self._listen()
         for index in self._others:
             threading.Thread(target=self._reach, args=(index,), daemon=True).start()
         while not self._is_complete():
-            if self._failure:
-                raise self._failure
             if time.monotonic() > self._end:
                 self._check_reached()
             if time.monotonic() > self._end + _ANSWER_SECONDS:  # who does not come knows why, first
                 self._check_reached_by()
-            self._accept(listener)
+            self._wait(listener)
+            if self._failure:
+                self._give_up(self._failure, [])
         return Links(self._to, self._by, listener)
 
     def _listen(self) -> socket.socket:
@@ -175,9 +181,23 @@ class _Meeting:
                 self._errors[index] = error
                 time.sleep(_RETRY_SECONDS)
 
+    def _wait(self, listener: socket.socket) -> None:
+        """Waits a little for a connection, or for the end of a worker that was reached."""
+        reached = dict(self._to)
+        ready, _, _ = select.select([listener, *reached.values()], [], [], _RETRY_SECONDS)
+        for index, link in reached.items():
+            if link in ready:  # nothing else is said on it
+                self._note_end(index, _last_words(link) or _last_words(self._by.get(index)))
+        if listener in ready:
+            self._accept(listener)
+
+    def _note_end(self, index: int, said: Message) -> None:
+        why = said.get("why", "the connection was closed")
+        self._failure = Lost(f"{self._cluster.name(index)} has ended: {why}",
+                             said.get("status", PEER_LOST_STATUS))
+
     def _accept(self, listener: socket.socket) -> None:
-        """Waits a little for a connection. Those of strangers are closed."""
-        listener.settimeout(_RETRY_SECONDS)
+        """Takes a connection. Those of strangers are closed."""
         try:
             connection, _ = listener.accept()
         except OSError:
@@ -192,10 +212,8 @@ class _Meeting:
             return
         if refused:
             link.close()
-        elif "failed" in hello:
-            kind = UserError if hello.get("is_users") else Lost
-            self._failure = kind(f"{self._cluster.name(hello['from'])} has ended: "
-                                 f"{hello['failed']}")
+        elif "status" in hello:
+            self._note_end(hello["from"], hello)
         else:
             self._by[hello["from"]] = link
 
@@ -224,16 +242,36 @@ class _Meeting:
                     "(--peer_timeout)"), list(self._to))
 
     def _give_up(self, error: Exception, told: Sequence[int]) -> None:
-        """Tells others why, and raises the error."""
+        """Tells others why, and raises the error.
+
+        Args:
+            told: whom to tell besides those that have reached this worker.
+        """
         end = max(self._end, time.monotonic() + _ANSWER_SECONDS)
-        message = {"failed": str(error), "is_users": isinstance(error, UserError)}
+        status = error.status if isinstance(error, Lost) else USER_ERROR_STATUS
+        message = {"status": status, "why": str(error)}
+        for link in self._by.values():
+            link.send_if_free(message)
         tellers = [threading.Thread(target=self._tell, args=(index, message), daemon=True)
-                   for index in told]
+                   for index in told if index not in self._by]
         for teller in tellers:
             teller.start()
         for teller in tellers:
             teller.join(max(0.0, end - time.monotonic()))
         raise error
+
+
+def _last_words(link: Optional[Link]) -> Message:
+    """What a worker that ends has said on a connection before it closed it: status and reason.
+
+    Empty if it has said nothing.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        while link:
+            for message in link.receive():
+                if "status" in message:
+                    return message
+    return {}
 
 
 def _open(address: str) -> Link:

@@ -22,10 +22,14 @@ _JOBS = ("chief", "master", "worker")  # in the order of their workers; "master"
 
 
 class Lost(Exception):
-    """Another worker is lost, or cannot be reached; the message is one line.
+    """Another worker is lost, cannot be reached, or has ended; the message is one line.
 
-    A command prints the line and exits with PEER_LOST_STATUS.
+    A command prints the line and exits with `status`.
     """
+
+    def __init__(self, said: str, status: int = PEER_LOST_STATUS):
+        super().__init__(said)
+        self.status = status
 
 
 class Cluster(NamedTuple):

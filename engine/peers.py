@@ -3,6 +3,9 @@
 TensorFlow waits for a lost worker for ever, in a call that nothing interrupts. So every worker
 sends each other one a sign of life at intervals. Who hears none for --heartbeat_timeout seconds,
 or finds a connection closed, ends its process and tells the others why.
+
+Nor do two workers wait for each other at different places of the program: what one has said the
+others hear in the same order, and who hears of another place than its own says so and ends.
 """
 
 import collections
@@ -20,6 +23,8 @@ from engine.machines import ALONE, PEER_LOST_STATUS, Cluster
 
 _BEATS = 10  # signs of life in --heartbeat_timeout
 _GRACE_SECONDS = 2.0  # for a worker to end by itself after another one has ended with an error
+_END = "the end"  # the key of what a worker says, or is heard to say, when it has done its work
+_ADVICE = "start the same command, of the same version, on the same data everywhere"
 
 Value = TypeVar("Value")
 
@@ -36,7 +41,7 @@ class Peers:
         self.cluster = cluster
         self._links = found
         self._timeout = heartbeat_timeout
-        self._said: Dict[Tuple[int, str], Deque[Any]] = collections.defaultdict(collections.deque)
+        self._said: Dict[int, Deque[Tuple[str, Any]]] = collections.defaultdict(collections.deque)
         self._news = threading.Condition()
         self._heard = dict.fromkeys(found.to, time.monotonic())
         self._left: Dict[int, Mapping[str, Any]] = {}  # the last words of workers that have left
@@ -62,13 +67,22 @@ class Peers:
             self._send(index, {"key": key, "value": value})
 
     def hear(self, index: int, key: str) -> Any:
-        """The next value that a worker has sent, or will send, under this key."""
+        """The next value that a worker has sent, or will send; of this key.
+
+        Raises:
+            UserError: the next one has another key: the worker does something else.
+        """
         with self._news:
-            said = self._said[index, key]
+            said = self._said[index]
             # In short waits, because signals are handled between them.
             while not said:
                 self._news.wait(0.1)
-            return said.popleft()
+            found, value = said.popleft()
+        if found != key:
+            raise UserError(
+                f"the workers do not do the same: {self.cluster.name(index)} is at {found!r}, "
+                f"{self.cluster.name(self.cluster.index)} at {key!r}; {_ADVICE}")
+        return value
 
     def gather(self, key: str, value: Any) -> List[Any]:
         """Each worker's value, by its number. Returns when all have called it."""
@@ -96,8 +110,7 @@ class Peers:
             if found:
                 raise UserError(
                     f"the workers differ in {found[0]}: {self.cluster.name(0)} has {found[1]}, "
-                    f"{self.cluster.name(index)} {found[2]}; start the same command, of the same "
-                    "version, on the same data everywhere")
+                    f"{self.cluster.name(index)} {found[2]}; {_ADVICE}")
 
     def open_port(self) -> None:
         """Frees this worker's port for TensorFlow's server, when all others do the same."""
@@ -124,8 +137,8 @@ class Peers:
         """
         if self.is_chief:
             return
-        while 0 not in self._left:
-            time.sleep(0.1)
+        self.say(_END, None, to=0)
+        self.hear(0, _END)
         self.leave(0)
         _exit(0)
 
@@ -177,9 +190,11 @@ class Peers:
         with self._news:
             for message in messages:
                 if "key" in message:
-                    self._said[index, message["key"]].append(message["value"])
+                    self._said[index].append((message["key"], message["value"]))
                 elif "status" in message:
                     self._left[index] = message
+                    if not message["status"]:
+                        self._said[index].append((_END, None))
             self._news.notify_all()
         if self._left.get(index, {}).get("status"):
             self._follow(index)

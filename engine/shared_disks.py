@@ -6,11 +6,11 @@ It is found out: each worker puts a file there, and looks for those of the other
 import contextlib
 import os
 import uuid
-from typing import Callable, Dict, Iterator
+from typing import Callable, Dict, Iterator, List
 
 from engine import peers
 
-_builders: Dict[str, int] = {}  # by directory: which worker builds there
+_sharers: Dict[str, List[int]] = {}  # by directory: the workers that share it, the builder first
 
 
 def find_builder(directory: str) -> None:
@@ -23,25 +23,27 @@ def find_builder(directory: str) -> None:
         return
     with token(directory) as own:
         tokens = us.gather("token", own)
-        shared = [index for index, name in enumerate(tokens)
-                  if os.path.exists(os.path.join(directory, name))]
+        sharers = [index for index, name in enumerate(tokens)
+                   if os.path.exists(os.path.join(directory, name))]
         us.wait("tokens seen")
-    _builders[os.path.abspath(directory)] = shared[0]
+    _sharers[os.path.abspath(directory)] = sharers
 
 
 def build_once(path: str, build: Callable[[], None]) -> None:
     """Calls `build`, which makes `path` unless it is there; another worker's build is waited for.
 
-    Called by all workers, if `find_builder` was called for the directory.
+    Called by all workers with the same name, if `find_builder` was called for the directory.
     """
     us = peers.current()
-    builder = _builders.get(os.path.dirname(os.path.abspath(path)), us.cluster.index)
+    own = us.cluster.index
+    builder, *others = _sharers.get(os.path.dirname(os.path.abspath(path)), [own])
     key = f"built {os.path.basename(path)}"
-    if builder != us.cluster.index:
+    if own != builder:
         us.hear(builder, key)
     build()
-    if builder == us.cluster.index:
-        us.say(key, None)
+    if own == builder:
+        for index in others:
+            us.say(key, None, to=index)
 
 
 @contextlib.contextmanager

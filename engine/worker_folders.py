@@ -9,13 +9,16 @@ import base64
 import os
 import shutil
 import tempfile
-from typing import List
+from typing import Dict, List
 
 from engine import checkpoint_files, checkpoints, files, peers, shared_disks
 from engine.peers import Peers
 
 RUN_RECORD = "run.json"  # of a training, in its output directory
 _CHUNK_BYTES = 1 << 22
+
+_runs: Dict[str, str] = {}  # by a worker's own folder: the run's
+
 
 def output_directory(path: str) -> str:
     """Makes --output_dir; another worker than the chief gets a folder of its own instead.
@@ -30,6 +33,11 @@ def output_directory(path: str) -> str:
     if us.others:
         _hand_out(path, us)
     return path
+
+
+def of_run(directory: str) -> str:
+    """The output directory of the run, for people: --output_dir, on the chief's machine."""
+    return _runs.get(directory, directory)
 
 
 def _state(directory: str) -> List[str]:
@@ -52,6 +60,7 @@ def _hand_out(directory: str, us: Peers) -> None:
 
 def _receive(directory: str, us: Peers) -> str:
     folder = tempfile.mkdtemp(prefix="worker-")
+    _runs[folder] = directory
     us.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
     state = us.hear(0, "state")
     is_shared = os.path.exists(os.path.join(directory, state["token"]))

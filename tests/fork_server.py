@@ -6,12 +6,14 @@ Loading takes longer than most programs of tests. A fork is a process as any oth
 environment, streams, signals and an exit status of its own.
 """
 
+import atexit
 import gc
 import importlib
 import os
 import runpy
 import signal
 import sys
+import threading
 import time
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -98,13 +100,31 @@ def run(request: Request) -> None:
         runpy.run_path(kind, run_name="__main__")
 
 
+def end(status: int) -> None:
+    """Ends the process as Python does, but for what Python frees: it takes longer than the rest."""
+    threading._shutdown()  # waits for threads
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except OSError:
+        sys.exit(status)  # Python says it
+    os._exit(status)
+
+
 def main(socket: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which end this process
     sys.path[0] = ROOT
     for name in _LOADED:
         importlib.import_module(name)
     gc.freeze()  # what is loaded stays in the memory that forks share
-    run(serve(Connection(int(socket))))
+    try:
+        run(serve(Connection(int(socket))))
+    except SystemExit as ended:
+        if not isinstance(ended.code, (int, type(None))):
+            raise
+        end(ended.code or 0)
+    end(0)
 
 
 if __name__ == "__main__":

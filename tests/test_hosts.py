@@ -16,26 +16,21 @@ from benchmarks import hosts
 from commands import arguments, run_here
 from conftest import ROOT, assert_same_training, checkpoint_values, write_cola
 from test_interruption import step_of
+from workers import Worker, wait_for
 
 WHY_NOT = hosts.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "hosts can be made")
 
-# A worker that meets the others, says so, and waits. It needs no TensorFlow.
-WAITING = """
-import sys, time
-from absl import flags
-from engine import command, machines, peers
-def main(values):
-    peers.join(machines.from_environment(), 60, values.heartbeat_timeout)
-    peers.current().wait("all")
-    sys.stdout.write("met\\n"); sys.stdout.flush()
-    time.sleep(100)
-values = flags.FlagValues()
-flags.DEFINE_float("heartbeat_timeout", None, "", flag_values=values)
-flags.DEFINE_bool("do_train", True, "", flag_values=values)  # what several workers do
-command.run(main, values, usage="")
+HEARTBEAT_SECONDS = 3
+
+# Runs a program in a host, as `ip netns exec` does, with what the process has loaded.
+ENTER = """
+import ctypes, runpy, sys
+with open(f"/run/netns/{sys.argv[1]}") as namespace:
+    assert ctypes.CDLL(None).setns(namespace.fileno(), 0) == 0
+del sys.argv[:2]
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
-HEARTBEAT_SECONDS = 4
 
 
 @pytest.fixture
@@ -44,30 +39,31 @@ def network(request):
         yield made
 
 
+def start(network, directory, program, **flags):
+    """Starts a worker on each host."""
+    addresses = [f"{host.address}:2222" for host in network.hosts]
+    flags.update(heartbeat_timeout=HEARTBEAT_SECONDS)
+    return [Worker(directory, ["-c", ENTER, host.namespace, program, *arguments(flags)], addresses,
+                   index) for index, host in enumerate(network.hosts)]
+
+
 @pytest.fixture
 def workers(network, tmp_path):
-    """A waiting worker on each host; all have met."""
-    (tmp_path / "waiting.py").write_text(WAITING)
-    addresses = [f"{host.address}:2222" for host in network.hosts]
-    started = []
-    for index, host in enumerate(network.hosts):
-        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        started.append(subprocess.Popen(
-            [*host.enter, sys.executable, str(tmp_path / "waiting.py"),
-             f"--heartbeat_timeout={HEARTBEAT_SECONDS}"],
-            env={**os.environ, "TF_CONFIG": json.dumps(config), "PYTHONPATH": ROOT},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True))
-    assert [worker.stdout.readline() for worker in started] == ["met\n"] * len(started)
+    """A worker on each host; all have met, and wait."""
+    started = start(network, tmp_path, "tests/toy_worker.py", call="hang",
+                    arguments=json.dumps([str(tmp_path)]))
+    for index in range(len(started)):
+        wait_for(str(tmp_path / f"here{index}"), started)
     yield started
     for worker in started:
         worker.kill()
-        worker.communicate()
+        worker.end()
 
 
 def assert_ends_for_loss_of(victim, worker):
-    _, errors = worker.communicate(timeout=60)
-    assert worker.returncode == 193
-    assert f"error: worker {victim} (10.77.0.{victim + 1}:2222) is lost: " in errors
+    ended = worker.end()
+    assert ended.status == 193
+    assert f"error: worker {victim} (10.77.0.{victim + 1}:2222) is lost: " in ended.said
 
 
 @pytest.mark.parametrize("network, victim", [(2, 1), (3, 0)], indirect=["network"])
@@ -76,7 +72,7 @@ def test_a_cut_link_is_noticed_on_both_sides(network, workers, victim):
     for index, worker in enumerate(workers):
         if index != victim:
             assert_ends_for_loss_of(victim, worker)
-    assert workers[victim].wait(60) == 193
+    assert workers[victim].end().status == 193
 
 
 @pytest.mark.parametrize("network", [3], indirect=True)
@@ -88,7 +84,7 @@ def test_a_host_that_disappears_is_noticed_by_all_others(network, workers):
 
 @pytest.mark.parametrize("network", [3], indirect=True)
 def test_a_worker_that_is_stopped_is_noticed_by_all_others(network, workers):
-    os.kill(workers[2].pid, signal.SIGSTOP)
+    workers[2].kill(signal.SIGSTOP)
     for index in (0, 1):
         assert_ends_for_loss_of(2, workers[index])
 
@@ -100,26 +96,49 @@ def test_a_slow_link_and_a_short_cut_are_borne(network, workers):
     time.sleep(HEARTBEAT_SECONDS / 4)
     network.mend(network.hosts[0])
     time.sleep(2 * HEARTBEAT_SECONDS)
-    assert [worker.poll() for worker in workers] == [None, None]
+    assert all(worker.is_running() for worker in workers)
 
 
 @pytest.mark.parametrize("network", [2], indirect=True)
-def test_a_training_whose_link_is_cut_is_started_again_and_ends_like_one_process(
+def test_a_training_whose_link_is_cut_goes_on_from_its_last_checkpoint(
         network, tiny_model, tmp_path):
-    config = {**tiny_model.config().to_dict(), "hidden_dropout_prob": 0.1}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    config = tiny_model.config(num_hidden_layers=1, hidden_dropout_prob=0.1)
+    (tmp_path / "config.json").write_text(config.to_json_string())
     flags = dict(tiny_model._asdict(), bert_config_file=tmp_path / "config.json", do_train=True,
-                 task_name="cola", data_dir=write_cola(tmp_path / "cola", train=40),
-                 max_seq_length=16, train_batch_size=2, num_train_epochs=12, learning_rate=1e-3,
-                 save_checkpoints_steps=5, heartbeat_timeout=HEARTBEAT_SECONDS)
+                 task_name="cola", data_dir=write_cola(tmp_path / "cola", train=48),
+                 max_seq_length=16, train_batch_size=2, num_train_epochs=2, learning_rate=1e-3,
+                 save_checkpoints_steps=1)
     run_here({**flags, "output_dir": tmp_path / "whole", "num_cpu_replicas": 2})
+    flags["output_dir"] = tmp_path / "out"
+    network.slow_down(network.hosts[1], "4mbit")  # so that it is cut before the last step
 
-    launcher = launch(network, {**flags, "output_dir": tmp_path / "out", "num_cpu_replicas": 1},
-                      tmp_path)
+    started = start(network, tmp_path, "run_classifier.py", **flags, num_cpu_replicas=1)
+    while step_of(tmp_path / "out") < 3:
+        assert all(worker.is_running() for worker in started), [each.said() for each in started]
+        time.sleep(0.01)
+    network.cut(network.hosts[1])
+    for index, worker in enumerate(started):
+        assert_ends_for_loss_of(1 - index, worker)
+    assert step_of(tmp_path / "out") < 24
+    run_here({**flags, "num_cpu_replicas": 2})
+    assert_same_training(checkpoint_values(str(tmp_path / "whole")),
+                         checkpoint_values(str(tmp_path / "out")))
+
+
+@pytest.mark.parametrize("network", [2], indirect=True)
+def test_the_launcher_waits_for_a_link_and_starts_all_again(network, tmp_path):
+    path = network.install_ssh(tmp_path / "bin")
+    launcher = subprocess.Popen(
+        [*network.hosts[0].enter, sys.executable, "-m", "engine.launch",
+         f"--hosts={','.join(host.address for host in network.hosts)}", "--",
+         "-m", "tests.toy_worker", "--call=hang_once", f"--arguments={json.dumps([str(tmp_path)])}",
+         f"--heartbeat_timeout={HEARTBEAT_SECONDS}"],
+        cwd=ROOT, stderr=subprocess.PIPE, universal_newlines=True,
+        env={**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"})
     try:
-        while step_of(tmp_path / "out") < 20:
+        while not all((tmp_path / f"here{index}").exists() for index in (0, 1)):
             assert launcher.poll() is None, launcher.communicate()
-            time.sleep(0.01)
+            time.sleep(0.02)
         network.cut(network.hosts[1])
         lines = []
         while not lines or "WARNING: [10.77.0." not in lines[-1]:
@@ -131,17 +150,4 @@ def test_a_training_whose_link_is_cut_is_started_again_and_ends_like_one_process
         launcher.terminate()
     assert launcher.returncode == 0, errors
     assert "error: worker 1 (10.77.0.2:29400) is lost" in "".join(lines)
-    assert "restart 1 of 3" in errors and "Resuming from" in errors
-    assert_same_training(checkpoint_values(str(tmp_path / "whole")),
-                         checkpoint_values(str(tmp_path / "out")))
-
-
-def launch(network, flags, directory):
-    """The launcher on the first host, with workers on all of them."""
-    path = network.install_ssh(directory / "bin")
-    return subprocess.Popen(
-        [*network.hosts[0].enter, sys.executable, "-m", "engine.launch",
-         f"--hosts={','.join(host.address for host in network.hosts)}", "--", "run_classifier.py",
-         *arguments(flags)], cwd=ROOT, stderr=subprocess.PIPE, universal_newlines=True,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "",
-             "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"})
+    assert "restart 1 of 3" in errors

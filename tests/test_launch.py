@@ -3,12 +3,11 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
+import processes
 from conftest import ROOT
 
 OTHER_HOST = "198.51.100.1"  # an address for documentation, which no machine has
@@ -32,13 +31,16 @@ def wait_for(index):
 def launch(tmp_path):
     """Starts the launcher with a toy worker's program, in an empty directory."""
     started = []
+    program_of_launcher = (
+        "import os, runpy\n"
+        f"os.environ['PYTHONPATH'] = {ROOT!r}\n"
+        "runpy.run_module('engine.launch', run_name='__main__', alter_sys=True)")
 
     def start(program, *flags, **environment):
         (tmp_path / "worker.py").write_text(PREAMBLE + program)
-        started.append(subprocess.Popen(
-            [sys.executable, "-m", "engine.launch", *flags, "--", "worker.py", "--flag=a b"],
-            cwd=str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            universal_newlines=True, env={**os.environ, "PYTHONPATH": ROOT, **environment}))
+        started.append(processes.start(
+            ["-c", program_of_launcher, *flags, "--", "worker.py", "--flag=a b"],
+            cwd=str(tmp_path), env={**os.environ, **environment}))
         return started[-1]
 
     yield start
@@ -242,16 +244,13 @@ def test_a_machine_that_cannot_be_reached_is_named_before_any_worker_starts(laun
     (["run_classifier.py"], [], "Unexpected argument 'run_classifier.py'"),
     ([], [], "there is no command")])
 def test_bad_flags_end_in_one_line(flags, words, said):
-    result = subprocess.run(
-        [sys.executable, "-m", "engine.launch", *flags, *(["--", *words] if words else [])],
-        cwd=ROOT, stderr=subprocess.PIPE, universal_newlines=True)
+    result = processes.run(["-m", "engine.launch", *flags, *(["--", *words] if words else [])])
     assert result.returncode == 2
     assert said in result.stderr and result.stderr.count("\n") == 1, result.stderr
 
 
 def test_where_a_cluster_manager_starts_the_workers_the_launcher_does_not():
-    result = subprocess.run(
-        [sys.executable, "-m", "engine.launch", "--", "x.py"], cwd=ROOT, stderr=subprocess.PIPE,
-        env={**os.environ, "TF_CONFIG": "{}"}, universal_newlines=True)
+    result = processes.run(["-m", "engine.launch", "--", "x.py"],
+                           env={**os.environ, "TF_CONFIG": "{}"})
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert result.stderr.startswith("error: TF_CONFIG is set")

@@ -6,13 +6,12 @@ import signal
 import socket
 
 import pytest
-from absl import flags
 
 import run_classifier
 import workers
 from commands import run_here
 from conftest import checkpoint_values, write_cola
-from engine import checkpoint_files, command, files, machines, peers, shared_disks, worker_folders
+from engine import command, files, machines
 from engine.errors import UserError
 from tasks import predict
 
@@ -69,84 +68,57 @@ def test_what_does_not_train_runs_on_the_chief_alone(module, given, monkeypatch,
     assert "This runs on worker 0 (a:1) alone" in capsys.readouterr().err
 
 
-def as_worker(addresses, index, peer_timeout, heartbeat_timeout, function, *arguments):
-    """A worker's process: meets the others and calls a function of this file."""
-    values = flags.FlagValues()
-    flags.DEFINE_float("heartbeat_timeout", 1, "", flag_values=values)
-    flags.DEFINE_bool("do_train", True, "", flag_values=values)
-
-    def main(values):
-        peers.join(machines.Cluster(tuple(addresses), index), peer_timeout, heartbeat_timeout)
-        function(*arguments)
-        peers.current().wait_for_chief()
-
-    command.run(main, values, usage="", argv=["worker"])
-
-
-def start(directory, function, *arguments, addresses=(), peer_timeout=60.0, heartbeat_timeout=30.0,
-          arguments_of=lambda index: (), which=None):
-    addresses = addresses or workers.free_addresses(3)
-    return [workers.Worker(directory, f"worker{index}", as_worker, addresses, index, peer_timeout,
-                           heartbeat_timeout, function, *arguments, *arguments_of(index))
-            for index in which or range(len(addresses))]
-
-
-def agree(directory):
-    us = peers.current()
-    names = us.gather("name", f"worker {us.cluster.index}")
-    assert us.from_chief("number", lambda: 5) == 5
-    us.compare({"same": [1, {"of": "all"}]})
-    us.wait("all")
-    files.write_json(os.path.join(directory, f"{us.cluster.index}.json"), names)
+def start(directory, call, *arguments, addresses=(), which=None, **more):
+    """Starts workers that call a function of toy_worker.py; by default three."""
+    return workers.start_command(
+        directory, ["-m", "tests.toy_worker"],
+        lambda index: {"call": call, "arguments": json.dumps(arguments), **more}, addresses,
+        count=3, which=which)
 
 
 def test_workers_meet_and_agree(tmp_path):
-    ended = [worker.end() for worker in start(tmp_path, agree, str(tmp_path))]
+    ended = [worker.end() for worker in start(tmp_path, "agree", str(tmp_path))]
     assert [each.status for each in ended] == [0, 0, 0], ended
     for index in range(3):
         names = json.loads((tmp_path / f"{index}.json").read_text())
         assert names == ["worker 0", "worker 1", "worker 2"]
 
 
-def differ():
-    index = peers.current().cluster.index
-    peers.current().compare({"TensorFlow": "2.15.1", "model config": {"layers": 2 + index // 2}})
-
-
 def test_every_worker_says_in_what_they_differ(tmp_path):
-    for worker in start(tmp_path, differ):
+    for worker in start(tmp_path, "differ"):
         ended = worker.end()
         assert ended.status == command.USER_ERROR_STATUS
         assert "the workers differ in model config: layers: worker 0 (" in ended.said
         assert ") has 2, worker 2 (" in ended.said and ended.said.count("error:") == 1
 
 
-def fail(index, kind, said):
-    if peers.current().cluster.index == index:
-        raise kind(said)
-    peers.current().wait("never")
+@pytest.mark.parametrize("call, arguments, said", [
+    ("do_another_thing", [], "the workers do not do the same: worker 0 ("),
+    ("end_before_others", [], "the workers do not do the same: worker "),
+    ("open_stores", [["a", "b"], ["a", "c"], ["a", "b"]], "the workers differ in data: name: "),
+    ("open_stores", [["a", "b"], ["a"], ["a", "b"]], "the workers do not do the same: worker ")])
+def test_workers_at_different_places_do_not_wait_for_each_other(call, arguments, said, tmp_path):
+    if arguments:
+        arguments = [str(tmp_path), arguments]
+    for worker in start(tmp_path, call, *arguments):
+        ended = worker.end()
+        assert ended.status == command.USER_ERROR_STATUS, ended
+        assert said in ended.said and ended.said.count("error:") == 1
 
 
-@pytest.mark.parametrize("kind, status", [(UserError, 2), (ValueError, 1)])
+@pytest.mark.parametrize("kind, status", [("UserError", 2), ("ValueError", 1)])
 def test_others_end_with_the_status_of_a_worker_that_failed(kind, status, tmp_path):
-    failed, *others = [worker.end() for worker in start(tmp_path, fail, 0, kind, "no such file")]
+    failed, *others = [worker.end() for worker in start(tmp_path, "fail", 0, kind, "no such file")]
     assert failed.status == status
     for other in others:
         assert other.status == status
         assert "worker 0 (" in other.said and "no such file" in other.said
 
 
-def hang(directory):
-    us = peers.current()
-    us.wait("all here")
-    open(os.path.join(directory, f"here{us.cluster.index}"), "w").close()
-    us.hear(us.others[0], "never")
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("lost", [0, 2])
 def test_a_lost_worker_is_named_by_all_others(number, lost, tmp_path):
-    started = start(tmp_path, hang, str(tmp_path), heartbeat_timeout=2.0)
+    started = start(tmp_path, "hang", str(tmp_path), heartbeat_timeout=2.0)
     for index in range(3):
         workers.wait_for(str(tmp_path / f"here{index}"), started)
     started[lost].kill(number)
@@ -162,7 +134,7 @@ def test_a_lost_worker_is_named_by_all_others(number, lost, tmp_path):
 
 def test_a_worker_that_does_not_come_is_named(tmp_path):
     addresses = workers.free_addresses(3)
-    started = start(tmp_path, hang, str(tmp_path), addresses=addresses, peer_timeout=1.0,
+    started = start(tmp_path, "hang", str(tmp_path), addresses=addresses, peer_timeout=1.0,
                     which=(0, 2))
     for worker in started:
         ended = worker.end()
@@ -173,14 +145,11 @@ def test_a_worker_that_does_not_come_is_named(tmp_path):
 def test_a_wrong_host_name_is_named(tmp_path):
     addresses = workers.free_addresses(2)
     addresses[1] = "no-such-host.invalid:" + addresses[1].rpartition(":")[2]
-    right, wrong = start(tmp_path, hang, str(tmp_path), addresses=addresses, peer_timeout=1.0)
-    ended = right.end()
-    assert ended.status == command.USER_ERROR_STATUS
-    assert f"worker 1 ({addresses[1]}) could not be reached" in ended.said
-    ended = wrong.end()
-    assert ended.status == machines.PEER_LOST_STATUS
-    assert "worker 0 (" in ended.said and f"has not reached this worker at {addresses[1]}" in (
-        ended.said)
+    for worker in start(tmp_path, "hang", str(tmp_path), addresses=addresses, peer_timeout=2.0):
+        ended = worker.end()
+        assert ended.status == command.USER_ERROR_STATUS
+        assert f"worker 1 ({addresses[1]}) could not be reached" in ended.said
+        assert ended.said.count("error:") == 1
 
 
 def test_a_port_in_use_is_named_by_all(tmp_path):
@@ -188,59 +157,33 @@ def test_a_port_in_use_is_named_by_all(tmp_path):
     with socket.socket() as user:
         user.bind(("127.0.0.1", int(addresses[1].rpartition(":")[2])))
         user.listen(1)
-        for worker in start(tmp_path, hang, str(tmp_path), addresses=addresses):
+        for worker in start(tmp_path, "hang", str(tmp_path), addresses=addresses):
             ended = worker.end()
             assert ended.status == command.USER_ERROR_STATUS
             assert f"worker 1 ({addresses[1]}): its port cannot be opened" in ended.said
-
-
-def build(report, directory):
-    """Notes who has built what all read."""
-    us, path = peers.current(), os.path.join(directory, "built")
-    shared_disks.find_builder(directory)
-
-    def make():
-        if not os.path.exists(path):
-            files.write_text(path, f"worker {us.cluster.index}")
-
-    shared_disks.build_once(path, make)
-    with open(path) as built:
-        files.write_text(os.path.join(report, f"read_by_{us.cluster.index}"), built.read())
 
 
 def test_one_worker_of_each_disk_builds_what_all_read(tmp_path):
     disks = [tmp_path / "one", tmp_path / "other"]
     for disk in disks:
         disk.mkdir()
-    started = start(tmp_path, build, str(tmp_path),
-                    arguments_of=lambda index: (str(disks[min(index, 1)]),))
+    started = start(tmp_path, "build", str(tmp_path), [str(disks[min(i, 1)]) for i in range(3)])
     assert [worker.end().status for worker in started] == [0, 0, 0]
     read = [(tmp_path / f"read_by_{index}").read_text() for index in range(3)]
     assert read == ["worker 0", "worker 1", "worker 1"]
     assert all(os.listdir(str(disk)) == ["built"] for disk in disks)
 
 
-def begin(report, directory):
-    """Notes what a worker finds in its output directory, and writes there."""
-    index = peers.current().cluster.index
-    own = worker_folders.output_directory(directory)
-    found = {name: files.hash_of_file(os.path.join(own, name)) for name in os.listdir(own)
-             if os.path.isfile(os.path.join(own, name))}
-    files.write_json(os.path.join(report, f"{index}.json"), [found, checkpoint_files.names(own), own])
-    files.write_text(os.path.join(own, f"by_{index}"), "")
-
-
 def test_all_begin_with_the_chiefs_checkpoint_and_only_the_chief_writes(tiny_classifier, tmp_path):
     chief, other = tiny_classifier, tmp_path / "other"  # a disk on which nothing is
-    started = start(tmp_path, begin, str(tmp_path),
-                    arguments_of=lambda index: (str(other if index == 2 else chief),))
+    started = start(tmp_path, "begin", str(tmp_path), [str(chief), str(chief), str(other)])
     assert [worker.end().status for worker in started] == [0, 0, 0]
     (chief / "by_0").unlink()
-    _, names, _ = json.loads((tmp_path / "0.json").read_text())
+    _, names, _, _ = json.loads((tmp_path / "0.json").read_text())
     for index in (1, 2):
-        found, own_names, own = json.loads((tmp_path / f"{index}.json").read_text())
+        found, own_names, own, of_run = json.loads((tmp_path / f"{index}.json").read_text())
         assert own_names == names[-1:] == ["model.ckpt-12"]
         for name in ("run.json", "model.ckpt-12.index", "model.ckpt-12.data-00000-of-00001"):
             assert found[name] == files.hash_of_file(str(chief / name))
-        assert not os.path.exists(own)
+        assert not os.path.exists(own) and of_run == str(other if index == 2 else chief)
     assert not other.exists() and not (chief / "by_1").exists()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 
 import numpy as np
@@ -11,11 +10,13 @@ import pytest
 import workers
 from commands import run_here
 from conftest import assert_same_training, checkpoint_values, write_cola
+from distillation import run as distillation_run
 from engine.machines import PEER_LOST_STATUS
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from reproducible_model import write_model
 from rewriting import create_data
 from test_golden_losses import RUNTIME, SHARED, STEPS, losses_of, on_cola, read_golden
+from test_interruption import step_of
 from test_rewriting_data import made_up_texts
 
 
@@ -35,20 +36,12 @@ def job(tiny_model, tmp_path_factory):
 def start_from(directory, job):
     """Starts two workers with two replicas each, and waits until they have saved 3 more steps."""
     started = workers.start_command(
-        directory, lambda index: dict(job, num_cpu_replicas=2, output_dir=directory / "out"))
+        directory, ["run_classifier.py"],
+        lambda index: dict(job, num_cpu_replicas=2, output_dir=directory / "out"))
     step = step_of(directory / "out") + 3
     while step_of(directory / "out") < step:
         assert all(worker.is_running() for worker in started), [each.said() for each in started]
     return started
-
-
-def step_of(output_dir) -> int:
-    """The newest checkpoint's, by its name: another process may be removing its files."""
-    try:
-        with open(os.path.join(str(output_dir), "checkpoint")) as file:
-            return int(re.match(r'model_checkpoint_path: "model\.ckpt-(\d+)"', file.read()).group(1))
-    except FileNotFoundError:
-        return 0
 
 
 def test_a_run_that_was_ended_lost_a_worker_and_changed_their_number_ends_as_on_one(job, tmp_path):
@@ -75,52 +68,52 @@ def test_a_run_that_was_ended_lost_a_worker_and_changed_their_number_ends_as_on_
 
 @pytest.mark.parametrize("name, changed_by", [
     ("devices", lambda folder: {"num_cpu_replicas": 2}),
-    ("training data", lambda folder: {"data_dir": write_cola(folder / "other", train=40)}),
+    ("data: content", lambda folder: {"data_dir": write_cola(folder / "other", train=40)}),
     ("--learning_rate", lambda folder: {"learning_rate": 1e-4})])
 def test_every_worker_says_what_is_different(name, changed_by, job, tmp_path):
     others = {"num_cpu_replicas": 1, "store_dir": tmp_path / "store"}
     changed = changed_by(tmp_path)
-    for worker in workers.start_command(tmp_path, lambda index: {
+    for worker in workers.start_command(tmp_path, ["run_classifier.py"], lambda index: {
             **job, **others, **(changed if index else {}), "output_dir": tmp_path / "out"}):
         ended = worker.end()
         assert ended.status == 2 and f"the workers differ in {name}: worker 0 (" in ended.said
     assert not step_of(tmp_path / "out")
 
 
-def train(folder, module, output_dir, **flags):
+def train(folder, program, output_dir, **flags):
     """Trains on two workers with a replica each."""
     flags.update(SHARED, num_cpu_replicas=1, output_dir=folder / output_dir)
     log = folder / f"{output_dir}_workers"
     log.mkdir()
     ended = [worker.end() for worker in
-             workers.start_command(log, lambda index: flags, module=module)]
+             workers.start_command(log, program.split(), lambda index: flags)]
     assert [each.status for each in ended] == [0, 0], ended
 
 
 @pytest.fixture(scope="module")
 def golden_runs(tmp_path_factory):
-    """The folder of the runs of test_golden_losses.py, each on two workers."""
+    """The folder of the runs of test_golden_losses.py, on two workers; one begins in one process."""
     folder = tmp_path_factory.mktemp("golden")
     model = write_model(folder / "model")
     cola = on_cola(folder)
     write_cola(folder / "cola", train=80, dev=7, test=5)  # the same examples, and other sets
-    train(folder, "run_classifier", "classifier", **model._asdict(), **cola, do_eval=True,
+    train(folder, "run_classifier.py", "classifier", **model._asdict(), **cola, do_eval=True,
           do_predict=True)
-    train(folder, "pretraining.run", "pretrained", bert_config_file=model.bert_config_file,
+    train(folder, "-m pretraining.run", "pretrained", bert_config_file=model.bert_config_file,
           input_file=write_frozen(folder / "examples.tfrecord", 80),
           init_checkpoint=model.init_checkpoint, max_seq_length=LENGTH,
           max_predictions_per_seq=PREDICTIONS, num_train_steps=STEPS, num_warmup_steps=2)
     (folder / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(60)))
     run_here(dict(input_file=folder / "texts.txt", output_dir=folder / "slots", num_negatives=1),
              create_data)
-    train(folder, "rewriting.run", "scorer", **model._asdict(), data_dir=folder / "slots",
+    train(folder, "-m rewriting.run", "scorer", **model._asdict(), data_dir=folder / "slots",
           max_seq_length=32, num_train_epochs=1)
-    train(folder, "distillation.run", "general", stage="general", teacher=folder / "model",
-          student="1,8,2,12", input_file=folder / "examples.tfrecord", num_train_epochs=2,
-          max_seq_length=LENGTH)
-    train(folder, "distillation.run", "intermediate", **cola, stage="intermediate",
+    run_here(dict(SHARED, stage="general", teacher=folder / "model", student="1,8,2,12",
+                  input_file=folder / "examples.tfrecord", num_train_epochs=2,
+                  max_seq_length=LENGTH, output_dir=folder / "general"), distillation_run)
+    train(folder, "-m distillation.run", "intermediate", **cola, stage="intermediate",
           student=folder / "general", teacher=folder / "classifier")
-    train(folder, "distillation.run", "prediction", **cola, stage="prediction",
+    train(folder, "-m distillation.run", "prediction", **cola, stage="prediction",
           student=folder / "intermediate", teacher=folder / "classifier", do_eval=True,
           eval_every_steps=10)
     return folder
@@ -129,7 +122,7 @@ def golden_runs(tmp_path_factory):
 RUNS = {"classifier": "run_classifier", "pretrained": "pretraining.run",
         "scorer": "rewriting.run --objective=pairwise",
         **{stage: f"distillation.run --stage={stage}"
-           for stage in ("general", "intermediate", "prediction")}}
+           for stage in ("intermediate", "prediction")}}
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -1,20 +1,15 @@
-"""The workers of a run, as processes on this machine. They begin with TensorFlow loaded."""
+"""The workers of a run, as processes on this machine."""
 
-import importlib
 import json
-import multiprocessing
 import os
 import signal
 import socket
-import sys
+import subprocess
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from conftest import ROOT
-
-TESTS = os.path.join(ROOT, "tests")
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["workers_preload"])
+import processes
+from commands import arguments
 
 
 class Ended(NamedTuple):
@@ -41,50 +36,48 @@ def tf_config(addresses: Sequence[str], index: int) -> str:
 
 
 class Worker:
-    """A process that calls `function` with arguments, in an environment of its own."""
+    """`python ARGUMENTS...` as one of the workers at some addresses."""
 
-    def __init__(self, directory, name: str, function: Callable, *arguments: Any,
-                 environment: Optional[Dict[str, str]] = None):
-        self._log = os.path.join(str(directory), f"{name}.log")
-        os.environ.setdefault("PYTHONPATH", os.pathsep.join([ROOT, TESTS]))
-        self._process = _processes.Process(
-            target=_run, args=(self._log, environment or {}, function, arguments))
-        self._process.start()
+    def __init__(self, directory, program: Sequence[str], addresses: Sequence[str], index: int):
+        self._log = os.path.join(str(directory), f"worker{index}.log")
+        with open(self._log, "a") as log:
+            self._process = processes.start(
+                program, stdout=log, stderr=subprocess.STDOUT,
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": "",
+                     "TF_CONFIG": tf_config(addresses, index)})
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        os.kill(self._process.pid, number)
+        self._process.send_signal(number)
 
     def is_running(self) -> bool:
-        return self._process.exitcode is None
+        return self._process.poll() is None
 
     def end(self, seconds: float = 300) -> Ended:
         """Waits for the end; a worker that does not end is killed, and the test fails."""
-        self._process.join(seconds)
-        if self._process.exitcode is None:
+        try:
+            return Ended(self._process.wait(seconds), self.said())
+        except subprocess.TimeoutExpired:
             self._process.kill()
-            raise AssertionError(f"a worker hangs: {self.said()}")
-        return Ended(self._process.exitcode, self.said())
+            self._process.wait()
+            raise AssertionError(f"a worker hangs: {self.said()}") from None
 
     def said(self) -> str:
         with open(self._log) as file:
             return file.read()
 
 
-def start_command(directory, flags_of: Callable[[int], Dict[str, object]], count: int = 2,
-                  module: str = "run_classifier",
-                  addresses: Sequence[str] = ()) -> List[Worker]:
-    """Starts a command on several workers, with the flags of each."""
-    from commands import arguments
+def start_command(directory, program: Sequence[str], flags_of: Callable[[int], Dict[str, object]],
+                  addresses: Sequence[str] = (), *, count: int = 2,
+                  which: Optional[Sequence[int]] = None) -> List[Worker]:
+    """Starts a program on several workers, with the flags of each.
+
+    Args:
+        addresses: of all of them, by default `count` free ones.
+        which: the workers that are started, by default all.
+    """
     addresses = addresses or free_addresses(count)
-    return [Worker(directory, f"worker{index}", run_module, module, arguments(flags_of(index)),
-                   environment={"TF_CONFIG": tf_config(addresses, index)})
-            for index in range(count)]
-
-
-def run_module(name: str, argv: List[str]) -> None:
-    from engine import command
-    module = importlib.import_module(name)
-    command.run(module.main, module.define_flags(), usage="", argv=[name, *argv])
+    return [Worker(directory, [*program, *arguments(flags_of(index))], addresses, index)
+            for index in which or range(len(addresses))]
 
 
 def wait_for(path: str, workers: Sequence[Worker]) -> None:
@@ -93,12 +86,3 @@ def wait_for(path: str, workers: Sequence[Worker]) -> None:
     while not os.path.exists(path):
         assert time.monotonic() < end, [worker.said() for worker in workers]
         time.sleep(0.02)
-
-
-def _run(log: str, environment: Dict[str, str], function: Callable, arguments) -> None:
-    os.environ.update(environment)
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    sys.argv = ["worker"]
-    function(*arguments)

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
 import numpy as np
 
-from engine import files, log, shared_disks
+from engine import files, log, peers, shared_disks
 from engine.data import store_files
 from engine.data.store_files import Chunk, Column, Damaged, RaggedChunk, open_array, path_of
 from engine.errors import UserError
@@ -202,6 +202,8 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
                   settles_later: bool = False) -> Store:
     """Opens the store of `key`, building it first if there is none, or if it is damaged.
 
+    All workers of a run call it together.
+
     Args:
         root: the directory of all stores.
         name: the name of this one, for people; the hash of `key` is appended.
@@ -214,8 +216,10 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
             their checksums; nothing may depend on them before `settle`. All else is compared.
 
     Raises:
-        UserError: the store is damaged, and what it is built from is damaged or gone.
+        UserError: the store is damaged, and what it is built from is damaged or gone; another
+            worker opens another store.
     """
+    peers.current().compare({"data": {"name": name, **key}})
     identity = json.dumps([FORMAT_VERSION, key, columns], sort_keys=True)
     digest = hashlib.sha256(identity.encode("utf-8")).hexdigest()[:16]
     directory = os.path.join(root, f"{name}-{digest}")

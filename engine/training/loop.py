@@ -12,7 +12,8 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 import optimization
-from engine import checkpoints, interruption, log, memory, peers, precision, runtime
+from engine import (
+    checkpoints, interruption, log, memory, peers, precision, runtime, worker_folders)
 from engine.data import batches, store
 from engine.data.plan import TrainingPlan
 from engine.devices import Devices
@@ -120,8 +121,8 @@ def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
         raise
     if signals.received:
         raise interruption.Interrupted(
-            signals.received, f"{config.model_dir} has a checkpoint at step {saver.saved_step} of "
-            f"{num_train_steps}; the same command resumes from there")
+            signals.received, f"{worker_folders.of_run(config.model_dir)} has a checkpoint at step "
+            f"{saver.saved_step} of {num_train_steps}; the same command resumes from there")
 
 
 def _is_due(step: int, evaluations: Evaluations, plan: TrainingPlan,

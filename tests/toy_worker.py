@@ -1,0 +1,117 @@
+"""A worker that meets the others and calls a function of this file, without a training.
+
+  python -m tests.toy_worker --call=FUNCTION --arguments=JSON
+"""
+
+import json
+import os
+
+from absl import flags
+
+from engine import command, files, machines, peers
+from engine.errors import UserError
+
+
+def agree(directory):
+    us = peers.current()
+    names = us.gather("name", f"worker {us.cluster.index}")
+    assert us.from_chief("number", lambda: 5) == 5
+    us.compare({"same": [1, {"of": "all"}]})
+    us.wait("all")
+    files.write_json(os.path.join(directory, f"{us.cluster.index}.json"), names)
+
+
+def differ():
+    index = peers.current().cluster.index
+    peers.current().compare({"TensorFlow": "2.15.1", "model config": {"layers": 2 + index // 2}})
+
+
+def do_another_thing():
+    """Workers 0 and 2 wait for all; worker 1 waits for the chief, which says nothing to it."""
+    if peers.current().cluster.index == 1:
+        peers.current().from_chief("number", lambda: 5)
+    peers.current().wait("all")
+
+
+def end_before_others():
+    if peers.current().cluster.index == 0:
+        peers.current().wait("all")
+
+
+def open_stores(directory, names_of):
+    """Opens or builds stores, of which each worker has a list of names."""
+    import numpy as np
+    from engine import shared_disks
+    from engine.data import store
+    shared_disks.find_builder(directory)
+    for name in names_of[peers.current().cluster.index]:
+        store.open_or_build(directory, name, {"content": name},
+                            {"n": store.Column("int32", ragged=False)},
+                            lambda: [{"n": np.arange(3, dtype=np.int32)}])
+
+
+def fail(index, kind, said):
+    if peers.current().cluster.index == index:
+        raise {"UserError": UserError, "ValueError": ValueError}[kind](said)
+    peers.current().wait("never")
+
+
+def hang(directory):
+    us = peers.current()
+    us.wait("all here")
+    open(os.path.join(directory, f"here{us.cluster.index}"), "w").close()
+    us.hear(us.others[0], "never")
+
+
+def hang_once(directory):
+    if not os.path.exists(os.path.join(directory, f"here{peers.current().cluster.index}")):
+        hang(directory)
+
+
+def build(report, disks):
+    """Notes who has built what all read, on the disk of each."""
+    from engine import shared_disks
+    us = peers.current()
+    directory = disks[us.cluster.index]
+    path = os.path.join(directory, "built")
+    shared_disks.find_builder(directory)
+
+    def make():
+        if not os.path.exists(path):
+            files.write_text(path, f"worker {us.cluster.index}")
+
+    shared_disks.build_once(path, make)
+    with open(path) as built:
+        files.write_text(os.path.join(report, f"read_by_{us.cluster.index}"), built.read())
+
+
+def begin(report, directories):
+    """Notes what each worker finds in its output directory, and writes there."""
+    from engine import checkpoint_files, worker_folders
+    index = peers.current().cluster.index
+    own = worker_folders.output_directory(directories[index])
+    found = {name: files.hash_of_file(os.path.join(own, name)) for name in os.listdir(own)
+             if os.path.isfile(os.path.join(own, name))}
+    files.write_json(os.path.join(report, f"{index}.json"), [
+        found, checkpoint_files.names(own), own, worker_folders.of_run(own)])
+    files.write_text(os.path.join(own, f"by_{index}"), "")
+
+
+def main(values):
+    peers.join(machines.from_environment(), values.peer_timeout, values.heartbeat_timeout)
+    globals()[values.call](*json.loads(values.arguments))
+    peers.current().wait_for_chief()
+
+
+def define_flags():
+    values = flags.FlagValues()
+    flags.DEFINE_string("call", None, "", flag_values=values)
+    flags.DEFINE_string("arguments", "[]", "", flag_values=values)
+    flags.DEFINE_float("peer_timeout", 60.0, "", flag_values=values)
+    flags.DEFINE_float("heartbeat_timeout", 30.0, "", flag_values=values)
+    flags.DEFINE_bool("do_train", True, "", flag_values=values)  # what several workers do
+    return values
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=__doc__)
