@@ -109,8 +109,8 @@ def write_task(folder):
 @pytest.fixture(scope="module")
 def flags(tiny_model, tmp_path_factory):
     return {**tiny_model._asdict(), "task_name": "file", "max_seq_length": LENGTH,
-            "data_dir": write_task(tmp_path_factory.mktemp("task")), "train_batch_size": 4,
-            "num_train_epochs": 1, "learning_rate": 1e-3, "num_cpu_replicas": 2}
+            "data_dir": write_task(tmp_path_factory.mktemp("task")), "train_batch_size": 8,
+            "num_train_epochs": 1, "learning_rate": 1e-3, "num_cpu_replicas": 1}
 
 
 def test_windows_are_trained_and_each_texts_prediction_is_that_of_its_windows(
