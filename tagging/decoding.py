@@ -98,7 +98,7 @@ def _log_normalizer(words: Words, scores: Scores) -> tf.Tensor:
 
 def _score_of(words: Words, label_ids: tf.Tensor, scores: Scores) -> tf.Tensor:
     num_labels = scores.pairs.shape.as_list()[0]
-    is_word = tf.sequence_mask(words.num_words, tf.shape(label_ids)[1], tf.float32)
+    is_word = mask_of_words(words.num_words, tf.shape(label_ids)[1])
     chosen = tf.one_hot(label_ids, num_labels) * is_word[:, :, tf.newaxis]  # [b, w, labels]
     emissions = tf.reduce_sum(words.emissions * chosen, axis=[1, 2])
     # Gathered: a product with one-hot vectors would round the scores to the precision of products.
@@ -112,6 +112,15 @@ def _score_of(words: Words, label_ids: tf.Tensor, scores: Scores) -> tf.Tensor:
             + words.closes * tf.reduce_sum(last * scores.last, axis=1))
 
 
+def mask_of_words(num_words: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    """1 where a window has a word, else 0, float32 [b, length].
+
+    tf.sequence_mask compares integers, which GPUs leave to the host.
+    """
+    number = tf.cumsum(tf.ones([length]))
+    return tf.cast(number <= tf.cast(num_words, tf.float32)[:, tf.newaxis], tf.float32)
+
+
 def _start(words: Words, scores: Scores) -> tf.Tensor:
     """The scores of each label for the first word, [b, labels]."""
     return words.emissions[:, 0] + words.opens[:, tf.newaxis] * scores.first
@@ -119,7 +128,7 @@ def _start(words: Words, scores: Scores) -> tf.Tensor:
 
 def _later_words(words: Words) -> Tuple[tf.Tensor, tf.Tensor]:
     """Of all words but the first, the emissions [w - 1, b, labels], and which are there."""
-    is_word = tf.sequence_mask(words.num_words, tf.shape(words.emissions)[1], tf.float32)
+    is_word = mask_of_words(words.num_words, tf.shape(words.emissions)[1])
     return tf.transpose(words.emissions, [1, 0, 2])[1:], tf.transpose(is_word)[1:, :, tf.newaxis]
 
 

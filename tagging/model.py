@@ -74,10 +74,11 @@ def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores],
     if trained:
         return -decoding.log_likelihood(words, label_ids, trained)
     if word_weights is None:
-        word_weights = tf.sequence_mask(words.num_words, tf.shape(label_ids)[1], tf.float32)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=label_ids,
-                                                            logits=words.emissions)
-    return tf.reduce_sum(losses * word_weights, axis=1)
+        word_weights = decoding.mask_of_words(words.num_words, tf.shape(label_ids)[1])
+    num_labels = words.emissions.shape.as_list()[-1]
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=tf.reshape(label_ids, [-1]), logits=tf.reshape(words.emissions, [-1, num_labels]))
+    return tf.reduce_sum(tf.reshape(losses, tf.shape(word_weights)) * word_weights, axis=1)
 
 
 def _of_fixed_length(values: tf.Tensor, length: int) -> tf.Tensor:

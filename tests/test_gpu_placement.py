@@ -19,7 +19,11 @@ from engine.devices import Devices
 from engine.training import loop
 from engine.training.progress_hook import TrainingProgress
 from pretraining import model as pretraining_model
+from reading import model as reading_model
 from rewriting import model as rewriting_model
+from tagging import model as tagging_model, schemes
+from tagging.data import TagSet
+from tagging.model import Tagger
 from tasks import label_types
 from test_replica_equivalence import settings
 
@@ -38,6 +42,10 @@ MASKED_TOKENS = {"masked_lm_positions": ((MASKED,), np.int32),
                  "masked_lm_ids": ((MASKED,), np.int32),
                  "masked_lm_weights": ((MASKED,), np.float32),
                  "masked_lm_mean_weight": ((), np.float32)}
+TAGS = TagSet(("LOC", "PER"), schemes.IOB2)
+WORDS = {**dict.fromkeys(("first_pieces", "label_ids"), ((LENGTH,), np.int32)),
+         "num_words": ((), np.int32),
+         **dict.fromkeys(("opens", "closes", "weights"), ((), np.float32))}
 EVERYTHING = dict(precision="float16", gradient_accumulation_steps=2, recompute_layers=True,
                   optimizer="lamb", layer_lr_decay=0.9)
 
@@ -65,7 +73,13 @@ FORWARDS = {
         classifier.forward_of(CONFIG, 2), label_types.SingleLabel, temperature=1.0,
         label_weight=0.5), {**CLASS, "teacher_logits": ((2,), np.float32)}),
     "phrases of slots": (lambda: rewriting_model.listwise(CONFIG), {
-        **dict.fromkeys(TOKENS, ((PHRASES, LENGTH), np.int32)), "num_phrases": ((), np.int32)})}
+        **dict.fromkeys(TOKENS, ((PHRASES, LENGTH), np.int32)), "num_phrases": ((), np.int32)}),
+    "answers": (lambda: reading_model.forward_of(CONFIG, LENGTH), dict.fromkeys(
+        ("start_positions", "end_positions"), ((), np.int32))),
+    "tags": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=False), LENGTH),
+             {**WORDS, "word_weights": ((LENGTH,), np.float32)}),
+    "tags of a CRF": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=True), LENGTH),
+                      WORDS)}
 
 
 class Captured(Exception):
