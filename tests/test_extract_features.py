@@ -30,9 +30,9 @@ TEXTS = ["the cat sees a dog", "", "the cats liked it ||| a bird ||| not  quickl
 
 
 @pytest.fixture
-def flags(tiny_model, tmp_path):
+def flags(two_layers, tmp_path):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
-    return {**tiny_model._asdict(), "input_file": tmp_path / "texts.txt", "layers": "-1,0",
+    return {**two_layers._asdict(), "input_file": tmp_path / "texts.txt", "layers": "-1,0",
             "output_file": tmp_path / "features", "max_seq_length": LENGTH,
             "batch_size": 2, "num_cpu_replicas": 2}
 
@@ -43,14 +43,14 @@ def lines_of(flags):
 
 
 @pytest.fixture(scope="module")
-def expected(tiny_model):
+def expected(two_layers):
     """(tokens, whether it was cut, states [t, 2, D] of the layers -1 and 0) of each text alone."""
-    tokenizer, found = FullTokenizer(tiny_model.vocab_file), []
+    tokenizer, found = FullTokenizer(two_layers.vocab_file), []
     with tf.Graph().as_default(), plain_session() as session:
         ids, segments = (tf.placeholder(tf.int32, [1, None]) for _ in range(2))
-        layers = modeling.BertModel(tiny_model.config(), False, ids, None,
+        layers = modeling.BertModel(two_layers.config(), False, ids, None,
                                     segments).get_all_encoder_layers()
-        tf.train.Saver().restore(session, tiny_model.init_checkpoint)
+        tf.train.Saver().restore(session, two_layers.init_checkpoint)
         for text in TEXTS:
             first, _, second = text.rpartition(" ||| ") if " ||| " in text.strip() else (text,) * 3
             a = tokenizer.tokenize(first)
