@@ -82,7 +82,7 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
                  "default on these GPUs); --precision=float32 keeps all bits")
     precision.check(chosen, found)
     if peers.current().others:
-        peers.current().compare({
+        peers.current().compare("the devices", {
             **found.facts(), "--precision": chosen, "code": _code_hash(),
             "--heartbeat_timeout": asked.heartbeat_timeout})
     return found._replace(dtype=precision.dtype_of(chosen))

@@ -33,6 +33,9 @@ What stands after -- is a script of Python's, or -m and a module, and its flags.
 with a status from 1 to 127 ends the run with that status. Where one is lost (128 and more), all
 are started again and go on from the last checkpoint."""
 
+_NO_COMMAND = ("there is no command: it stands after --, as in python -m engine.launch "
+               "--hosts=a,b -- run_classifier.py --do_train")
+
 LOST_STATUS = 128  # and more: killed by a signal, or a peer or the way to it was lost
 PORT = 29400
 SSH_STATUS = 255
@@ -289,8 +292,7 @@ def _places(hosts: List[str], processes: int) -> List[Place]:
 def main(words: Sequence[str], values: flags.FlagValues) -> None:
     """Runs the workers, and ends with their status."""
     if not words:
-        raise UserError("there is no command: it stands after --, as in python -m engine.launch "
-                        "--hosts=a,b -- run_classifier.py --do_train")
+        raise UserError(_NO_COMMAND)
     places = _places(values.hosts, values.processes_per_host)
     port = values.port
     if port is None and not all(place.is_here for place in places):
@@ -324,6 +326,8 @@ if __name__ == "__main__":
     if "TF_CONFIG" in os.environ:
         command.exit_with("TF_CONFIG is set: who has set it starts the workers, and is to start the "
                           "command itself; or unset TF_CONFIG")
+    if not {"--", "--help", "-h"} & set(sys.argv):
+        command.exit_with(_NO_COMMAND)  # all flags may be the command's
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     command.run(functools.partial(main, sys.argv[split + 1:]), define_flags(), usage=USAGE,
                 argv=sys.argv[:split])

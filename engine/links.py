@@ -6,7 +6,6 @@ outlive the change.
 """
 
 import contextlib
-import errno
 import json
 import os
 import select
@@ -73,7 +72,7 @@ class Link:
             return came
         read = self._socket.recv(_READ_BYTES)
         if not read:
-            raise ConnectionResetError(errno.ECONNRESET, "the connection was closed")
+            raise ConnectionResetError("the connection was closed")
         *lines, self._received = (self._received + read).split(b"\n")
         if len(self._received) > _LONGEST_LINE:
             raise ValueError("a line without an end")

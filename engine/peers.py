@@ -102,9 +102,13 @@ class Peers:
         self.say(key, value)
         return value
 
-    def compare(self, facts: Mapping[str, Any]) -> None:
-        """Raises a UserError that names the first difference if another worker has other facts."""
-        everyones = self.gather("facts", json.loads(json.dumps(facts)))
+    def compare(self, what: str, facts: Mapping[str, Any]) -> None:
+        """Raises a UserError that names the first difference if another worker has other facts.
+
+        Args:
+            what: what the facts are about; another worker that compares others does something else.
+        """
+        everyones = self.gather(what, json.loads(json.dumps(facts)))
         for index, theirs in enumerate(everyones):
             found = _difference(everyones[0], theirs)
             if found:

@@ -40,6 +40,16 @@ def of_run(directory: str) -> str:
     return _runs.get(directory, directory)
 
 
+def kept(directory: str) -> str:
+    """What a training that fails has saved, for the message; only the chief knows it."""
+    us = peers.current()
+    if not us.is_chief:
+        return f"{us.cluster.name(0)} has the checkpoints"
+    newest = checkpoints.latest(directory)
+    return (f"{directory} keeps step {newest.global_step}" if newest
+            else "no checkpoint was saved before it")
+
+
 def _state(directory: str) -> List[str]:
     """The names of the files that a training starts from."""
     newest = checkpoints.latest(directory)

@@ -7,8 +7,9 @@ import pytest
 
 from conftest import checkpoint_values
 from encoder import classifier
-from engine import checkpoints
+from engine import checkpoints, peers
 from engine.errors import UserError
+from engine.machines import Cluster
 from engine.model import Outputs
 from engine.training import summaries
 from test_replica_equivalence import recorded, settings, train, training_source
@@ -53,6 +54,15 @@ def test_in_float32_it_ends_the_training_and_what_was_saved_before_stays(
 
 def test_before_the_first_checkpoint_it_says_that_there_is_none(tiny_model, source, tmp_path):
     with pytest.raises(UserError, match="no checkpoint was saved before it"):
+        train(tiny_model, source, 1, settings(tmp_path, 4, num_train_steps=6),
+              forward=losing(tiny_model, float("nan"), step=0))
+
+
+def test_another_worker_than_the_chief_does_not_say_what_is_kept(
+        tiny_model, source, tmp_path, monkeypatch):
+    cluster = Cluster(("a:2222", "b:2222"), 1)
+    monkeypatch.setattr(peers, "_current", peers.Peers(cluster))
+    with pytest.raises(UserError, match=r"; worker 0 \(a:2222\) has the checkpoints$"):
         train(tiny_model, source, 1, settings(tmp_path, 4, num_train_steps=6),
               forward=losing(tiny_model, float("nan"), step=0))
 

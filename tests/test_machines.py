@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 
@@ -96,7 +97,8 @@ def test_every_worker_says_in_what_they_differ(tmp_path):
     ("do_another_thing", [], "the workers do not do the same: worker 0 ("),
     ("end_before_others", [], "the workers do not do the same: worker "),
     ("open_stores", [["a", "b"], ["a", "c"], ["a", "b"]], "the workers differ in data: name: "),
-    ("open_stores", [["a", "b"], ["a"], ["a", "b"]], "the workers do not do the same: worker ")])
+    ("open_stores", [["a", "b"], ["a"], ["a", "b"]], "the workers do not do the same: worker "),
+    ("compare_more", [], "the workers do not do the same: worker ")])
 def test_workers_at_different_places_do_not_wait_for_each_other(call, arguments, said, tmp_path):
     if arguments:
         arguments = [str(tmp_path), arguments]
@@ -187,3 +189,12 @@ def test_all_begin_with_the_chiefs_checkpoint_and_only_the_chief_writes(tiny_cla
             assert found[name] == files.hash_of_file(str(chief / name))
         assert not os.path.exists(own) and of_run == str(other if index == 2 else chief)
     assert not other.exists() and not (chief / "by_1").exists()
+
+
+def test_that_the_chief_removes_the_checkpoint_of_the_start_is_no_damage(tiny_classifier, tmp_path):
+    directory = tmp_path / "out"
+    shutil.copytree(str(tiny_classifier), str(directory))
+    for worker in start(tmp_path, "resume", str(directory)):
+        ended = worker.end()
+        assert ended.status == 0 and "WARNING" not in ended.said, ended
+    assert (directory / "model.ckpt-13.index").exists() and (directory / "run.json").exists()

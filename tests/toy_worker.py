@@ -8,7 +8,7 @@ import os
 
 from absl import flags
 
-from engine import command, files, machines, peers
+from engine import checkpoints, command, files, machines, peers
 from engine.errors import UserError
 
 
@@ -16,14 +16,15 @@ def agree(directory):
     us = peers.current()
     names = us.gather("name", f"worker {us.cluster.index}")
     assert us.from_chief("number", lambda: 5) == 5
-    us.compare({"same": [1, {"of": "all"}]})
+    us.compare("facts", {"same": [1, {"of": "all"}]})
     us.wait("all")
     files.write_json(os.path.join(directory, f"{us.cluster.index}.json"), names)
 
 
 def differ():
     index = peers.current().cluster.index
-    peers.current().compare({"TensorFlow": "2.15.1", "model config": {"layers": 2 + index // 2}})
+    peers.current().compare(
+        "facts", {"TensorFlow": "2.15.1", "model config": {"layers": 2 + index // 2}})
 
 
 def do_another_thing():
@@ -31,6 +32,13 @@ def do_another_thing():
     if peers.current().cluster.index == 1:
         peers.current().from_chief("number", lambda: 5)
     peers.current().wait("all")
+
+
+def compare_more():
+    """Worker 1 compares a set of data that the others do not have."""
+    if peers.current().cluster.index == 1:
+        peers.current().compare("the data", {"data": {"name": "dev"}})
+    peers.current().compare("the training", {"task": "cola"})
 
 
 def end_before_others():
@@ -95,6 +103,21 @@ def begin(report, directories):
     files.write_json(os.path.join(report, f"{index}.json"), [
         found, checkpoint_files.names(own), own, worker_folders.of_run(own)])
     files.write_text(os.path.join(own, f"by_{index}"), "")
+
+
+def resume(directory):
+    """Keeps the record of a training that goes on, and whose first checkpoint is soon removed."""
+    from engine import checkpoint_files, worker_folders
+    from engine.training import run_record
+    own = worker_folders.output_directory(directory)
+    with run_record.recording(own, run_record.Record({}, {})):
+        peers.current().wait("resumed")
+        if peers.current().is_chief:
+            names = checkpoint_files.names(own)
+            for name in checkpoint_files.names_of_files(os.path.join(own, names[-1])):
+                os.rename(os.path.join(own, name), os.path.join(own, name.replace("-12.", "-13.")))
+            checkpoint_files.write_list(own, [checkpoints.checkpoint_name(13)])
+        peers.current().wait("removed")
 
 
 def main(values):

@@ -219,7 +219,7 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
         UserError: the store is damaged, and what it is built from is damaged or gone; another
             worker opens another store.
     """
-    peers.current().compare({"data": {"name": name, **key}})
+    peers.current().compare("the data", {"data": {"name": name, **key}})
     identity = json.dumps([FORMAT_VERSION, key, columns], sort_keys=True)
     digest = hashlib.sha256(identity.encode("utf-8")).hexdigest()[:16]
     directory = os.path.join(root, f"{name}-{digest}")

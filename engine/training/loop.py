@@ -136,12 +136,11 @@ def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
                    settings: TrainingSettings, output_dir: str) -> str:
     """The size of the step after `step`, and how to make it smaller, for `memory.explained`."""
     batch_size = settings.train_batch_size
-    kept = checkpoints.latest(output_dir)
     return (f"in training step {step + 1}: {batch_size} examples per replica at a time x "
             f"{source.padded_length(plan.global_batch(step))} tokens; "
             + memory.smaller_batch(batch_size, settings.gradient_accumulation_steps)
-            + "--recompute_layers or a smaller --max_seq_length help"
-            + (f"; {output_dir} keeps step {kept.global_step}" if kept else ""))
+            + "--recompute_layers or a smaller --max_seq_length help; "
+            + worker_folders.kept(output_dir))
 
 
 def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,

@@ -4,7 +4,7 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from engine import checkpoints
+from engine import worker_folders
 from engine.errors import UserError
 from engine.training import progress_hook
 
@@ -33,9 +33,7 @@ class LossCheck(tf.train.SessionRunHook):
         self._step += 1
         if math.isfinite(run_values.results):
             return
-        kept = checkpoints.latest(self._output_dir)
         raise UserError(
             f"the loss of step {self._step} is {run_values.results}, not a number to learn from: "
             "lower --learning_rate, or look for examples that the loss cannot take; "
-            + (f"{self._output_dir} keeps step {kept.global_step}" if kept
-               else "no checkpoint was saved before it"))
+            + worker_folders.kept(self._output_dir))

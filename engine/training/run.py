@@ -55,7 +55,7 @@ def _train(run: Run) -> None:
     output_dir, num_replicas = settings.output_dir, run.devices.num_replicas
     schedule = settings.schedule(run.num_examples, num_replicas)
     record = run_record.Record(run.facts, _recorded(settings, num_replicas))
-    peers.current().compare({**run.facts, **record.settings})
+    peers.current().compare("the training", {**run.facts, **record.settings})
     evaluations = None
     if settings.evaluation.during_training:
         evaluations = Evaluations(output_dir, settings.evaluation, run.evaluate)

@@ -5,7 +5,7 @@ import json
 import os
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 
-from engine import checkpoint_files, checkpoints, files, log, precision, worker_folders
+from engine import checkpoint_files, checkpoints, files, log, peers, precision, worker_folders
 from engine.errors import UserError
 from engine.settings import recorded
 from engine.training import settings as run_settings
@@ -89,7 +89,13 @@ def check_training(output_dir: str, record: Record, *, num_train_steps: int,
 
 @contextlib.contextmanager
 def recording(output_dir: str, record: Record) -> Iterator[None]:
-    """A context for a training: writes its record, and removes it if no checkpoint was saved."""
+    """A context for a training: writes its record, and removes it if no checkpoint was saved.
+
+    Only the chief has the record, as only it saves checkpoints.
+    """
+    if not peers.current().is_chief:
+        yield
+        return
     path = os.path.join(output_dir, _FILE)
     try:  # a signal may come as soon as the file is there
         files.write_json(path, record._asdict())
