@@ -17,8 +17,6 @@ from reading import final_text, squad_files, windows
 from reading.data import QuestionSet
 from tokenization import BatchTokenizer
 
-# What the original predicts where no span is possible.
-_NONE_POSSIBLE = "empty"
 # The odds of a question to have no answer where no span is possible.
 _LARGE_ODDS = 1000000.0
 
@@ -57,6 +55,10 @@ class Candidate(NamedTuple):
     def score(self) -> float:
         """The sum of the logits."""
         return self.start_logit + self.end_logit
+
+
+# What the original predicts where no span is possible.
+NONE_POSSIBLE = Candidate("empty", 0.0, 0.0)
 
 
 class Answers(NamedTuple):
@@ -133,7 +135,7 @@ def find(context: Context, start_logits: Sequence[np.ndarray], end_logits: Seque
     spans.sort(key=lambda span: span.start_logit + span.end_logit, reverse=True)
     candidates = _candidates(spans, context, settings, tokenizer)
     if not may_have_none:
-        candidates = candidates or [Candidate(_NONE_POSSIBLE, 0.0, 0.0)]
+        candidates = candidates or [NONE_POSSIBLE]
         return Answers(candidates[0].text, candidates, None)
     if all(candidate.text for candidate in candidates):
         candidates.append(Candidate("", null.start_logit, null.end_logit))

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -189,12 +189,23 @@ class _Preparation:
         """All questions, in chunks of bounded size."""
         self._counts.update(_no_counts())
         with Counter(f"Preparing {self._path}", unit="questions") as counter:
-            for some in in_chunks(squad_files.paragraphs(self._path), _CHUNK_CHARACTERS,
+            for some in in_chunks(self._paragraphs(), _CHUNK_CHARACTERS,
                                   lambda paragraph: len(paragraph.context)):
                 chunk = self.chunk(some)
                 counter.advance(sum(len(paragraph.questions) for paragraph in some))
                 if len(chunk["query_length"]):
                     yield chunk
+
+    def _paragraphs(self) -> Iterator[Paragraph]:
+        """Those of the file; a UserError if two answers would be written under the same id."""
+        seen: Set[str] = set()
+        for paragraph in squad_files.paragraphs(self._path):
+            for question in paragraph.questions if not self._is_training else ():
+                if question.id in seen:
+                    raise UserError(f"{self._path}: two questions have the id {question.id}, and "
+                                    "answers are told apart by the id; give each its own")
+                seen.add(question.id)
+            yield paragraph
 
     def chunk(self, paragraphs: Iterable[Paragraph]) -> store.Chunk:
         """The questions of some paragraphs."""

@@ -3,16 +3,13 @@
 Its texts are pairs: a question, and the context that the answer is in.
 """
 
-import dataclasses
-from typing import Dict, Iterator, List, Type, get_type_hints
+from typing import Dict, Iterator, List
 
 import numpy as np
 
 from encoder import label_config, model_files
-from engine import files
 from engine.errors import UserError
-from engine.settings import Settings
-from reading import answers, data, model
+from reading import answers, data, model, training
 from reading.answers import Answers, AnswerSettings
 from reading.data import QuestionSet, WindowSettings
 from reading.squad_files import Paragraph, Question
@@ -26,8 +23,8 @@ def open_model(model_dir: str) -> kinds.Model:
     trained = model_files.open_model(model_dir, "--output_dir")
     model.require_head(trained.checkpoint, trained.flag)
     path = trained.file(label_config.FILE)
-    config, windows = trained.config(), _settings(WindowSettings, path)
-    answer_settings = _settings(AnswerSettings, path)
+    config, windows = trained.config(), training.described(WindowSettings, path)
+    answer_settings = training.described(AnswerSettings, path)
     encoding = trained.encoding(trained.description()["max_seq_length"])
     windows.check(encoding.max_seq_length)
     if encoding.max_seq_length > config.max_position_embeddings:
@@ -47,17 +44,6 @@ def open_model(model_dir: str) -> kinds.Model:
                        ["answer", "probability", *odds])
 
 
-def _settings(cls: Type[Settings], path: str) -> Settings:
-    """The settings of a class that a description has."""
-    types = {name: (int, float) if kind is float else kind
-             for name, kind in get_type_hints(cls).items()}
-    record = files.read_record(path, "the model's description", types)
-    for field in dataclasses.fields(cls):
-        if field.metadata["positive"] and record[field.name] < 1:
-            raise UserError(f"{path} is damaged: {field.name} is {record[field.name]}")
-    return cls(**{name: record[name] for name in types})
-
-
 def _paragraph(example: Example) -> Paragraph:
     question = Question("", example.text_a, [], is_impossible=False, is_labelled=False)
     return Paragraph(example.text_b, [question])
@@ -71,9 +57,11 @@ def _results(questions: QuestionSet, logits: Dict[str, np.ndarray],
 
 
 def _result(found: Answers) -> Result:
+    # A word that is in no context would pass for an answer.
+    text = "" if answers.NONE_POSSIBLE in found.candidates else found.text
     probability = next((entry["probability"] for entry in found.n_best()
-                        if entry["text"] == found.text), 0.0)
-    entry = {"answer": found.text, "probability": float(f"{probability:.9g}")}
+                        if entry["text"] == text), 0.0)
+    entry = {"answer": text, "probability": float(f"{probability:.9g}")}
     if found.null_odds is not None:
         entry["null_odds"] = float(f"{found.null_odds:.9g}")
     return Result([entry["answer"], *(f"{value:.9g}" for name, value in entry.items()

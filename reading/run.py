@@ -3,13 +3,15 @@
   python run_squad.py --train_file=train-v1.1.json --do_train ...
 """
 
-from typing import Optional
+import dataclasses
+import os
+from typing import Optional, Type
 
 from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from encoder import model_flags
+from encoder import label_config, model_files, model_flags
 from engine import device_flags, settings, tpu_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -18,7 +20,7 @@ from reading import data, evaluation, export, training
 from reading.answers import AnswerSettings
 from reading.data import QuestionSet, WindowSettings
 from reading.training import Job
-from tasks import export as task_export
+from tasks import export as task_export, kinds
 
 USAGE = """Trains BERT to find the answers to questions in a text, on every GPU that
 CUDA_VISIBLE_DEVICES shows.
@@ -93,10 +95,10 @@ def _run(values: flags.FlagValues) -> None:
 
 def _job(values: flags.FlagValues) -> Job:
     """Checks the flags; makes the output directory only if they are correct."""
-    spans = settings.from_flags(values, WindowSettings)
+    spans = _settings(values, WindowSettings)
     config, encoding = model_flags.load_model(values)
     spans.check(encoding.max_seq_length)
-    answers = settings.from_flags(values, AnswerSettings)
+    answers = _settings(values, AnswerSettings)
     devices = device_flags.find_devices(values, training=values.do_train)
     for name, wanted in (("train_file", values.do_train),
                          ("predict_file", values.do_predict or values.do_eval)):
@@ -105,6 +107,26 @@ def _job(values: flags.FlagValues) -> Job:
     metrics = evaluation.metrics(spans.version_2_with_negative)
     return Job(config, encoding, devices, run_settings(values, EpochSchedule, metrics, loss=None),
                spans, answers, values.measure)
+
+
+def _settings(values: flags.FlagValues, cls: Type[settings.Settings]) -> settings.Settings:
+    """The settings that the flags give, and those of the trained model where they give none."""
+    given, trained = settings.from_flags(values, cls), _trained_model(values)
+    if not trained:
+        return given
+    return dataclasses.replace(
+        training.described(cls, os.path.join(trained, label_config.FILE)),
+        **{field.name: getattr(given, field.name) for field in dataclasses.fields(cls)
+           if values[field.name].present})
+
+
+def _trained_model(values: flags.FlagValues) -> Optional[str]:
+    """The folder of the model that answers without being trained; None if there is none."""
+    if values.do_train:
+        return None
+    folders = map(model_files.folder_of, filter(None, (values.output_dir, values.init_checkpoint)))
+    return next((folder for folder in folders
+                 if (label_config.read(folder) or {}).get("kind") == kinds.ANSWERS), None)
 
 
 def _load_train(values: flags.FlagValues, job: Job) -> Optional[QuestionSet]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, NamedTuple, Type, get_type_hints
 
 import numpy as np
 
@@ -10,7 +10,9 @@ from encoder import label_config, model_files
 from encoder.encoding import Encoding
 from engine import files
 from engine.devices import Devices
+from engine.errors import UserError
 from engine.model import Forward
+from engine.settings import Settings
 from engine.training import run, throughput
 from engine.training.evaluations import Evaluate
 from engine.training.settings import RunSettings
@@ -83,6 +85,21 @@ def train(job: Job, questions: QuestionSet, evaluate: Evaluate) -> None:
         evaluate=evaluate,
         save_description=job.save_description,
         result_files=(*RESULTS, PREDICTIONS, N_BEST, NULL_ODDS)))
+
+
+def described(cls: Type[Settings], path: str) -> Settings:
+    """The settings of a class that `Job.save_description` wrote.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    types = {name: (int, float) if kind is float else kind
+             for name, kind in get_type_hints(cls).items()}
+    record = files.read_record(path, "the model's description", types)
+    for field in dataclasses.fields(cls):
+        if field.metadata["positive"] and record[field.name] < 1:
+            raise UserError(f"{path} is damaged: {field.name} is {record[field.name]}")
+    return cls(**{name: record[name] for name in types})
 
 
 def _operations(config: BertConfig) -> throughput.Operations:

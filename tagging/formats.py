@@ -224,7 +224,22 @@ class JsonLines(TaggedFile):
             if not 0 <= start < end <= len(text):
                 raise UserError(f"{self.path}, line {number}: a span of {name!r} from character "
                                 f"{start} to before {end}, and the text has {len(text)}")
+        if isinstance(value[key], dict):
+            self._check_mentions(number, value[key], text)
         return spans
+
+    def _check_mentions(self, number: int, label: Dict[str, Dict[str, List[List[int]]]],
+                        text: str) -> None:
+        """Raises a UserError if a mention of CLUENER's is not where its characters are."""
+        for mentions in label.values():
+            for mention, places in mentions.items():
+                for first, last in places:
+                    if text[first:last + 1] != text_files.whole_characters(mention):
+                        raise UserError(
+                            f"{self.path}, line {number}: the mention {mention[:40]!r} is not at "
+                            f"the characters {first} to {last}, where the text has "
+                            f"{text[first:last + 1][:40]!r}; they count from 0, and the second is "
+                            "the mention's last one")
 
 
 Span = Tuple[int, int, str]  # first character, the one after the last, type

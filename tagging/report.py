@@ -93,4 +93,5 @@ def text_of(words: Sequence[str], first: int, end: int) -> str:
 
 
 def _are_joined(word: str, following: str) -> bool:
-    return ord(word[-1]) >= _FIRST_WIDE or ord(following[0]) >= _FIRST_WIDE
+    # A word between tabs may be empty.
+    return any(ord(char) >= _FIRST_WIDE for char in word[-1:] + following[:1])

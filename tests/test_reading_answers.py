@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from conftest import googles
-from reading import answers, evaluation, final_text, training, windows
+from reading import answers, evaluation, final_text, reader, training, windows
 from reading.answers import AnswerSettings
 from reading.data import WindowSettings
 from reading_files import write_made_up
@@ -113,7 +113,9 @@ def test_a_window_without_room_for_an_answer_has_none():
     context = answers.Context(
         "", np.zeros(0, np.int32), [], 2, windows.over(0, 5, 2))
     settings = AnswerSettings()
-    assert answers.find(context, [], [], settings, None, may_have_none=False).text == "empty"
+    found = answers.find(context, [], [], settings, None, may_have_none=False)
+    assert found.text == "empty", "as in the files of Google's code"
+    assert reader._result(found).entry == {"answer": "", "probability": 0}
     found = answers.find(context, [], [], settings, None, may_have_none=True)
     assert found.text == "" and found.null_odds > 0
     assert [entry["probability"] for entry in found.n_best()] == [1.0]

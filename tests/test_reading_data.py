@@ -106,6 +106,14 @@ def test_a_bad_file_is_an_error_of_one_line(content, message, tiny_model, tmp_pa
     assert "\n" not in str(error.value)
 
 
+def test_answers_are_told_apart_by_the_id(tiny_model, tmp_path):
+    asked = [("the cat", [question("7", "the", [("cat", 4)])])] * 2
+    path = write(tmp_path / "q.json", *asked)
+    with pytest.raises(UserError, match="q.json: two questions have the id 7"):
+        load(path, tiny_model, tmp_path, is_training=False)
+    assert load(path, tiny_model, tmp_path).num_questions == 2
+
+
 def test_a_file_is_read_paragraph_by_paragraph(tmp_path):
     path = tmp_path / "q.json"
     first = json.dumps({"context": "the " * 600_000, "qas": []})

@@ -163,6 +163,16 @@ def test_predictions_do_not_depend_on_batches_or_replicas(trained, tiny_model, f
     assert found == pytest.approx(expected, abs=1e-4)
 
 
+def test_a_later_command_has_the_windows_and_the_answers_of_the_training(trained, files, tmp_path):
+    given = dict(init_checkpoint=trained, predict_file=files["predict_file"], do_predict=True,
+                 num_cpu_replicas=1)
+    run_here(dict(given, output_dir=tmp_path / "same"), run_squad)
+    for name in ("predictions.json", "null_odds.json", "eval_results.json"):
+        assert (tmp_path / "same" / name).read_text() == (trained / name).read_text()
+    run_here(dict(given, output_dir=tmp_path / "other", null_score_diff_threshold=-1000), run_squad)
+    assert not any(json.loads((tmp_path / "other" / "predictions.json").read_text()).values())
+
+
 def test_the_export_has_the_logits_of_the_model(trained, tiny_model, files, tmp_path):
     run_here(dict(output_dir=trained, do_export=True), run_squad)
     questions = load(files["predict_file"], tiny_model, tmp_path, False,

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import SHARED_DATA
 from engine.errors import UserError
-from tagging import formats, schemes, scores, windows
+from tagging import formats, report, schemes, scores, windows
 from tagging.formats import Layout
 from tagging.schemes import Entity
 
@@ -98,6 +98,10 @@ def test_columns_are_chosen_and_words_between_tabs_may_have_spaces(tmp_path):
     assert next(file.with_predictions([["O", "O"]])) == "B-X\tNew York\t1\tO"
 
 
+def test_words_of_the_report_have_spaces_between_them():
+    assert report.text_of(["", "New", "York", "我", "在"], 0, 5) == " New York我在"
+
+
 def test_clueners_lines_are_read_and_written(tmp_path):
     value = {"text": "我在Google 工作", "label": {"company": {"Google": [[2, 7]]}}}
     file = read(tmp_path / "a.json", json.dumps(value, ensure_ascii=False) + "\n\n")
@@ -138,6 +142,8 @@ def test_spans_that_no_tags_can_spell_are_told():
     ("a.json", '{"label": {}}\n', 'a.json, line 1: the object has no "text"'),
     ("a.json", '{"text": "a"}\n', 'a.json, line 1: the object has no "label", "entities"'),
     ("a.json", '{"text": "a", "label": {"x": [1]}}\n', "a.json, line 1: 'label' is"),
+    ("a.json", '{"text": "a b", "label": {"x": {"a": [[0, 1]]}}}\n',
+     "a.json, line 1: the mention 'a' is not at the characters 0 to 1, where the text has 'a '"),
     ("a.json", '{"text": "a", "label": [[0, 2, "x"]]}\n',
      "a.json, line 1: a span of 'x' from character 0 to before 2, and the text has 1")])
 def test_a_broken_file_is_an_error_with_its_line(tmp_path, name, text, message):
