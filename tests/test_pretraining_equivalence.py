@@ -47,7 +47,7 @@ def features_of_steps(records, num_replicas, batch, names):
     source = records.source(7)
     plan = TrainingPlan(source.lengths, batch * num_replicas, 7)
     dataset = batches.training_dataset(
-        source, plan, num_replicas=num_replicas, per_replica_batch_size=batch, first_step=0,
+        source, plan, replicas=range(num_replicas), per_replica_batch_size=batch, first_step=0,
         last_step=STEPS)
     element, _ = tf.data.make_one_shot_iterator(dataset).get_next()
     with tf.Session() as session:

@@ -116,7 +116,7 @@ def test_the_replicas_of_a_step_share_one_global_batch_and_length(source):
     def batches_of(num_replicas):
         plan = TrainingPlan(source.lengths, 16, seed=7)
         dataset = batches.training_dataset(
-            source, plan, num_replicas=num_replicas, per_replica_batch_size=16 // num_replicas,
+            source, plan, replicas=range(num_replicas), per_replica_batch_size=16 // num_replicas,
             first_step=0, last_step=STEPS)
         batch, _ = tf.data.make_one_shot_iterator(dataset).get_next()
         with tf.Session() as session:

@@ -89,7 +89,7 @@ def test_the_learning_rate_at_a_step_is_the_one_that_made_its_update(finished):
 def test_the_padding_share_is_that_of_the_batches(finished, source):
     plan = TrainingPlan(source.lengths, 8 * REPLICAS, seed=7)
     batch, _ = tf.data.make_one_shot_iterator(batches.training_dataset(
-        source, plan, num_replicas=1, per_replica_batch_size=8 * REPLICAS, first_step=0,
+        source, plan, replicas=range(1), per_replica_batch_size=8 * REPLICAS, first_step=0,
         last_step=STEPS)).get_next()
     with tf.Session() as session:
         expected = [1 - session.run(batch["input_mask"]).mean() for _ in range(STEPS)]
