@@ -155,7 +155,7 @@ def test_a_scorer_is_trained_evaluated_on_the_way_and_ranked(
     assert results_in(tmp_path)["eval_loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
 
 
-def test_a_tiny_model_learns_which_phrase_belongs_where(tiny_model, tmp_path):
+def test_a_tiny_model_learns_which_phrase_belongs_where(two_layers, tmp_path):
     """The right phrase is the word that stands before the slot."""
     nouns = ["cat", "dog", "bird", "tree", "house", "river"]
     right = [(word, (word, *others)) for word in nouns
@@ -163,7 +163,7 @@ def test_a_tiny_model_learns_which_phrase_belongs_where(tiny_model, tmp_path):
     rows = [SlotExample(f"{word} ", " .", phrases, 1) for word, phrases in right]
     for name in ("train", "dev"):
         write_slots(tmp_path / f"{name}.jsonl", rows)
-    run_here(tiny_model, tmp_path, tmp_path / "out", objective="listwise", do_train=True,
+    run_here(two_layers, tmp_path, tmp_path / "out", objective="listwise", do_train=True,
              do_eval=True, num_train_epochs=25, train_batch_size=12, learning_rate=3e-3,
              num_cpu_replicas=1)
     assert results_in(tmp_path / "out")["recall_at_1"] > 0.9
