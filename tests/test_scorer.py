@@ -38,8 +38,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def flags(tiny_model, folder):
-    return {**tiny_model._asdict(), "data_dir": folder, "output_dir": folder / "out",
+def flags(two_layers, folder):
+    return {**two_layers._asdict(), "data_dir": folder, "output_dir": folder / "out",
             "max_seq_length": LONGEST, "num_cpu_replicas": 1}
 
 
@@ -83,9 +83,9 @@ def refused(capsys, flags, module):
 # --- Export --------------------------------------------------------------------------------
 
 
-def test_an_export_has_the_scores_of_the_checkpoint(scorer, expected, folder, tiny_model,
+def test_an_export_has_the_scores_of_the_checkpoint(scorer, expected, folder, two_layers,
                                                     tmp_path):
-    lines = data.load_slots(str(folder / "test.jsonl"), encoding_of(tiny_model, LONGEST),
+    lines = data.load_slots(str(folder / "test.jsonl"), encoding_of(two_layers, LONGEST),
                             str(tmp_path), dynamic_padding=False, unlabelled=True)
     features = lines.pairs.source().fetch(np.arange(len(lines.pairs)), LONGEST)
     exported = run_saved_model(scorer / "export", features)
@@ -199,13 +199,13 @@ def test_plain_texts_are_not_for_a_scorer(scorer, capsys):
 # --- Categories ----------------------------------------------------------------------------
 
 
-def test_the_metrics_of_a_category_are_those_of_its_slots_alone(scorer, folder, tiny_model,
+def test_the_metrics_of_a_category_are_those_of_its_slots_alone(scorer, folder, two_layers,
                                                                 tmp_path):
     slots = slots_in(folder / "dev.jsonl")
     rows = json.loads((scorer / "eval_results.json").read_text())["per_category"]
     assert [row["category"] for row in rows] == sorted(CATEGORIES)
     assert sum(row["num_slots"] for row in rows) == len(slots)
-    encoding = encoding_of(tiny_model, LONGEST)
+    encoding = encoding_of(two_layers, LONGEST)
     logits = np.random.RandomState(0).normal(size=(3 * len(slots), 2))
     parts = dict(zip(range(len(slots)), np.split(logits, len(slots))))
 
