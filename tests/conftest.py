@@ -26,6 +26,12 @@ WORDS = ("the a cat dog bird tree house river sees likes finds old small green a
          "quickly slowly today ##s ##ed un ##like . , ? !").split()
 
 
+# Of tests that show the same on either runtime, and take long.
+on_tensorflow_1, on_tensorflow_2 = (
+    pytest.mark.skipif(runtime.IS_TENSORFLOW_1 != wanted, reason="the other runtime tries it")
+    for wanted in (True, False))
+
+
 class TinyModel(NamedTuple):
     """A model's files, as a user has them."""
     vocab_file: str

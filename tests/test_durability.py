@@ -10,7 +10,7 @@ import time
 import pytest
 
 from commands import arguments, run_command, start_command
-from conftest import ROOT, write_cola
+from conftest import ROOT, on_tensorflow_2, write_cola
 from faults import environment, library, lost_by_a_power_cut
 
 
@@ -55,6 +55,7 @@ def flags(tiny_model, tmp_path):
                 save_checkpoints_steps=4, num_cpu_replicas=1, output_dir=tmp_path / "out")
 
 
+@on_tensorflow_2
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on_and_syncs_what_it_puts_in_place(
         faults, flags, tmp_path):
     out = tmp_path / "out"

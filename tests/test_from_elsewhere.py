@@ -13,7 +13,7 @@ import shutil
 import numpy as np
 import pytest
 
-from conftest import ROOT, checkpoint_values, sentences
+from conftest import ROOT, checkpoint_values, on_tensorflow_1, sentences
 from engine import checkpoints, command, foreign_flags
 from reading_files import write_made_up
 from scripts import foreign_flags_page
@@ -130,6 +130,7 @@ PATHS = {"$TRAINED_CLASSIFIER": "{}/tmp/mrpc_output", "$GLUE_DIR": "{}", "$SQUAD
          "./": "{}/", "=/tmp": "={}/tmp", "-1,-2,-3,-4": "-1"}
 
 
+@on_tensorflow_1
 def test_documented_commands_give_their_results(folder):
     for theirs, program, result in ROWS:
         if result == "runs":

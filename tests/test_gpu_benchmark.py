@@ -8,6 +8,7 @@ import time
 
 import processes
 from benchmarks.gpu_stages import tables
+from conftest import on_tensorflow_2
 
 STAGES = ["first-step", "not-a-number"]
 
@@ -19,6 +20,7 @@ def start(output_dir, stages=STAGES):
         stderr=subprocess.STDOUT, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
 
 
+@on_tensorflow_2
 def test_a_call_that_is_cut_short_is_continued_by_the_next(tmp_path):
     first, second = (tmp_path / f"{stage}.json" for stage in STAGES)
     process = start(tmp_path)

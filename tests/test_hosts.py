@@ -14,7 +14,8 @@ import pytest
 
 from benchmarks import hosts
 from commands import arguments, run_here
-from conftest import ROOT, assert_same_training, checkpoint_values, write_cola
+from conftest import (ROOT, assert_same_training, checkpoint_values, on_tensorflow_1,
+                      on_tensorflow_2, write_cola)
 from test_interruption import step_of
 from workers import Worker, wait_for
 
@@ -99,6 +100,7 @@ def test_a_slow_link_and_a_short_cut_are_borne(network, workers):
     assert all(worker.is_running() for worker in workers)
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("network", [2], indirect=True)
 def test_a_training_whose_link_is_cut_goes_on_from_its_last_checkpoint(
         network, tiny_model, tmp_path):
@@ -125,6 +127,7 @@ def test_a_training_whose_link_is_cut_goes_on_from_its_last_checkpoint(
                          checkpoint_values(str(tmp_path / "out")))
 
 
+@on_tensorflow_2
 @pytest.mark.parametrize("network", [2], indirect=True)
 def test_the_launcher_waits_for_a_link_and_starts_all_again(network, tmp_path):
     path = network.install_ssh(tmp_path / "bin")

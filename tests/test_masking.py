@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies
 
+from conftest import on_tensorflow_1
 from pretraining import counter_rng, masking
 
 CLS, SEP, MASK, VOCAB_SIZE = 1, 2, 3, 1000
@@ -91,6 +92,7 @@ def test_words_are_masked_as_a_whole_and_those_that_are_too_long_are_skipped():
             guessed(masking.draw(features, keys(300), scheme(max_predictions_per_seq=2)))} == {0}
 
 
+@on_tensorflow_1
 def test_eighty_ten_ten_and_every_place_alike():
     features = records([([1] * 20, [1] * 20)] * 20000)
     masks = masking.draw(features, keys(20000), scheme())

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import scaling, schedule
 from benchmarks.schedule import Rates, Unit, Work
+from conftest import on_tensorflow_2
 from modeling import BertConfig, BertModel
 
 import tensorflow.compat.v1 as tf
@@ -100,6 +101,7 @@ def test_a_step_ends_after_its_last_bucket_and_its_rows_have_crossed():
 # --- The page ------------------------------------------------------------------------------
 
 
+@on_tensorflow_2
 def test_the_page_has_what_the_script_computes():
     """One cell of its tables, which takes two real graphs, and what no graph is needed for."""
     with open(scaling.RESULT, encoding="utf-8") as file:

@@ -10,8 +10,7 @@ import sys
 import zipfile
 
 import pytest
-from conftest import ROOT, write_cola
-from engine import runtime
+from conftest import ROOT, on_tensorflow_1, write_cola
 from masked_lm import write_tiny_masked_lm
 
 TOOLS = ("bash", "cat", "cksum", "dirname", "mkdir")
@@ -243,8 +242,7 @@ def test_the_quickstart_names_the_files_of_questions_that_it_wants(tiny_model, t
     assert_one_error_line(result, "data must hold one dev*.json, with questions in SQuAD's format")
 
 
-@pytest.mark.skipif(not runtime.IS_TENSORFLOW_1, reason="the script is the same, and the commands "
-                    "that it runs, which start faster there, have tests of their own")
+@on_tensorflow_1  # where the commands that the script runs start faster
 def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_path):
     model, masked_lm = (os.path.dirname(files.vocab_file) for files in (
         tiny_model, write_tiny_masked_lm(tiny_model, tmp_path / "masked_lm")))
