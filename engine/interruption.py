@@ -52,11 +52,14 @@ class Raised(_Handled):
 
     Later signals are ignored, also after the context, so that the cleanup (temporary files,
     the message) is not interrupted itself. An exception raised in a destructor, or in library
-    code that catches everything, is lost: it is raised again until it gets through.
+    code that catches everything, is lost: it is raised again until it gets through. One raised
+    within a function in C or a context of a library's may come out as another error: any error
+    after a signal leaves the context as `Interrupted`.
     """
 
     def __init__(self):
         super().__init__()
+        self._received: Optional[int] = None
         self._raised: Callable[[], Optional[Interrupted]] = lambda: None
 
     def __enter__(self) -> "Raised":
@@ -65,13 +68,16 @@ class Raised(_Handled):
 
     def __exit__(self, kind, error, traceback) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if isinstance(error, Interrupted):
+        if isinstance(error, Interrupted):  # perhaps of `Deferred`
             self._ignore()
+        elif self._received and isinstance(error, Exception):
+            raise Interrupted(self._received) from error
         else:
             super().__exit__(kind, error, traceback)
 
     def _raise_first(self, number: int, frame) -> None:
         self._ignore()
+        self._received = number
         signal.signal(signal.SIGALRM, lambda *alarm: self._raise_if_lost(number))
         signal.setitimer(signal.ITIMER_REAL, _CHECK_SECONDS, _CHECK_SECONDS)
         self._raise_if_lost(number)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from commands import arguments, run_command, start_command
-from conftest import checkpoint_values, write_cola
+from conftest import checkpoint_values, on_tensorflow_2, write_cola
 from engine import interruption
 from engine.training import checkpoint_hook
 
@@ -64,6 +64,7 @@ def assert_equal(expected, actual) -> None:
         np.testing.assert_array_equal(value, actual[name], err_msg=name)
 
 
+@on_tensorflow_2
 def test_a_run_that_is_killed_at_random_moments_ends_bit_for_bit_like_the_uninterrupted_one(
         flags, whole, tmp_path):
     generator = random.Random(1)
@@ -138,7 +139,27 @@ class _SignalledInItsDestructor:
         time.sleep(0)  # the handler runs here, and nothing that it raises leaves a destructor
 
 
-def test_a_signal_whose_exception_is_lost_is_raised_again(monkeypatch):
+@pytest.fixture
+def handlers_restored():
+    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+    yield
+    for number, handler in handlers:
+        signal.signal(number, handler)
+
+
+def test_a_signal_that_comes_out_as_another_error_is_an_interruption_all_the_same(
+        handlers_restored):
+    with pytest.raises(interruption.Interrupted) as caught, interruption.Raised():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        finally:
+            raise RuntimeError("as TensorFlow's scopes say")
+    assert caught.value.signal_number == signal.SIGTERM
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_a_signal_whose_exception_is_lost_is_raised_again(monkeypatch, handlers_restored):
     # pytest's own keeps what is lost, for its summary.
     monkeypatch.setattr(sys, "unraisablehook", None, raising=False)
 
@@ -152,14 +173,9 @@ def test_a_signal_whose_exception_is_lost_is_raised_again(monkeypatch):
             time.sleep(10)
         return caught.value
 
-    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     start = time.time()
-    try:
-        assert work().signal_number == signal.SIGTERM
-        assert time.time() - start < 10
-    finally:
-        signal.signal(signal.SIGTERM, handlers[0])
-        signal.signal(signal.SIGINT, handlers[1])
+    assert work().signal_number == signal.SIGTERM
+    assert time.time() - start < 10
 
 
 def test_what_a_killed_process_was_writing_or_removing_is_removed_and_nothing_else(tmp_path):
