@@ -55,6 +55,22 @@ class Devices(NamedTuple):
         return tf.distribute.MirroredStrategy(
             devices=list(self.names), cross_device_ops=ALL_REDUCE[self.all_reduce](self))
 
+    def multi_worker_strategy(self, config: tf.ConfigProto) -> tf.distribute.Strategy:
+        """A new strategy over the devices of all workers: over NCCL, or in a ring over gRPC.
+
+        Args:
+            config: becomes the configuration of the server and of the sessions.
+        """
+        communication = tf.distribute.experimental.CollectiveCommunication
+        strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy(
+            communication.NCCL if self.all_reduce == "nccl" else communication.RING)
+        strategy.configure(config, {"worker": list(self.cluster.addresses)}, "worker",
+                           self.cluster.index)
+        worker = f"/job:worker/task:{self.cluster.index}"
+        runtime.set_devices(strategy, worker, [
+            f"{worker}/device:{name.strip('/').upper()}" for name in self.names])
+        return strategy
+
     def facts(self) -> Dict[str, str]:
         """What must be the same for all workers of a training."""
         return {"TensorFlow": tf.VERSION, "devices": f"{len(self.names)} x {self.kind}",
@@ -66,8 +82,7 @@ class Devices(NamedTuple):
         config.CopyFrom(self.session_config)
         if self.cluster == machines.ALONE:
             return TrainingStrategy(self.strategy(), config, "")
-        strategy = runtime.multi_worker_strategy(
-            self.cluster.addresses, self.cluster.index, self.names, self.all_reduce == "nccl", config)
+        strategy = self.multi_worker_strategy(config)
         peers.current().open_port()
         try:
             server = tf.distribute.Server({"worker": list(self.cluster.addresses)}, "worker",

@@ -228,30 +228,12 @@ def run_on_replicas(strategy: tf.distribute.Strategy, function):
     return run(function)
 
 
-def multi_worker_strategy(addresses: Sequence[str], index: int, device_names: Sequence[str],
-                          use_nccl: bool, config: tf.ConfigProto) -> tf.distribute.Strategy:
-    """TensorFlow's strategy for several workers, with these devices of this one.
+def set_devices(strategy: tf.distribute.Strategy, worker: str, names: Sequence[str]) -> None:
+    """Gives a strategy for several workers these devices of this one, `worker`.
 
-    Args:
-        addresses: "host:port" of each worker.
-        index: which of them this process is.
-        device_names: of its replicas, "/gpu:0" and so on.
-        use_nccl: add up over NCCL; otherwise in a ring, over gRPC.
-        config: becomes the configuration of the server and of the sessions.
+    By itself it takes all cards, or one device of the CPU.
     """
-    communication = tf.distribute.experimental.CollectiveCommunication
-    strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy(
-        communication.NCCL if use_nccl else communication.RING)
-    strategy.configure(config, {"worker": list(addresses)}, "worker", index)
-    prefix = f"/job:worker/task:{index}"
-    _set_devices(strategy.extended, prefix, [
-        f"{prefix}/device:{name.strip('/').upper()}" for name in device_names])
-    return strategy
-
-
-def _set_devices(extended, worker: str, names: Sequence[str]) -> None:
-    """Gives a strategy these devices; by itself it takes all cards, or one device of the CPU."""
-    mirrored = mirrored_strategy.MirroredExtended
+    extended, mirrored = strategy.extended, mirrored_strategy.MirroredExtended
     if IS_TENSORFLOW_1:
         extended._cross_device_ops = cross_device_ops.CollectiveAllReduce(
             num_workers=extended._num_workers, num_gpus_per_worker=len(names),

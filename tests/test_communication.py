@@ -16,6 +16,7 @@ import optimization
 from encoder import classifier
 from engine import runtime
 from engine.devices import Devices
+from engine.machines import Cluster
 from engine.model import Mode
 
 import tensorflow.compat.v1 as tf
@@ -210,8 +211,9 @@ def test_machines_exchange_buckets_in_one_order_and_rows_or_their_sum(
         most_rows, transfer_dtype, monkeypatch):
     """Two machines of two cards. The rows are more bytes than their sum if there are many."""
     monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1000)
-    strategy = runtime.multi_worker_strategy(
-        ("a:1", "b:1"), 1, ("/gpu:0", "/gpu:1"), True, tf.ConfigProto())
+    cards = Devices(("/gpu:0", "/gpu:1"), "GPU", "nccl", tf.ConfigProto(),
+                    cluster=Cluster(("a:1", "b:1"), 1))
+    strategy = cards.multi_worker_strategy(tf.ConfigProto())
     step = step_under(strategy, transfer_dtype=transfer_dtype, most_rows=most_rows)
     by_card = transfers(step)
     assert [card[-5:] for card in sorted(by_card)] == ["GPU:0", "GPU:1"]

@@ -66,7 +66,8 @@ def test_imports_point_one_way():
 
 
 @pytest.mark.parametrize("attribute, owner", [
-    ("MirroredStrategy", "engine/devices.py"), ("Estimator", "engine/training/loop.py"),
+    ("MirroredStrategy", "engine/devices.py"),
+    ("MultiWorkerMirroredStrategy", "engine/devices.py"), ("Estimator", "engine/training/loop.py"),
     ("contrib", None),
     # Modules that are loaded on use: imports do not show them.
     ("import_module", "tasks/kinds.py")])
