@@ -10,10 +10,9 @@ from encoder import model_files
 from encoder.pretraining_heads import require_masked_lm_head
 from engine import checkpoints, files, inference, log
 from engine.data.batches import Source
-from engine.errors import UserError
 from engine.model import Forward
 from engine.progress import Counter
-from engine.training import run_record, summaries
+from engine.training import run, summaries
 from engine.training.evaluations import Evaluate
 from pretraining import model
 from pretraining.data import RecordSet
@@ -102,12 +101,6 @@ def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
     Raises:
         UserError: there is none, or it does not match the job.
     """
-    output_dir, given = job.settings.output_dir, job.settings.init_checkpoint
-    run_record.check(output_dir, job.facts())
-    checkpoint = checkpoints.best(output_dir) or given
-    if not checkpoint:
-        raise UserError(f"--output_dir={output_dir} has no model; train one (--do_train), or give "
-                        "one as --init_checkpoint")
-    flag = "--init_checkpoint" if checkpoint is given else "--output_dir"
+    checkpoint, flag = run.find_trained(job.settings, job.facts())
     model_files.check_layers(checkpoint, job.config, flag)
     return require_masked_lm_head(checkpoint)

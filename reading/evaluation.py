@@ -12,10 +12,9 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, Optional, Tupl
 
 from encoder import model_files
 from engine import checkpoints, files, inference, log
-from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
-from engine.training import run_record, summaries
+from engine.training import run, summaries
 from engine.training.evaluations import Evaluate
 from reading import answers, measures, model
 from reading.answers import Answers
@@ -139,13 +138,7 @@ def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
     Raises:
         UserError: there is none, it belongs to another run, or it does not answer questions.
     """
-    output_dir, given = job.settings.output_dir, job.settings.init_checkpoint
-    run_record.check(output_dir, job.facts())
-    checkpoint = checkpoints.best(output_dir) or given
-    if not checkpoint:
-        raise UserError(f"--output_dir={output_dir} has no trained model; train one "
-                        "(--do_train), or give one as --init_checkpoint")
-    flag = "--init_checkpoint" if checkpoint is given else "--output_dir"
+    checkpoint, flag = run.find_trained(job.settings, job.facts())
     model.require_head(checkpoint, flag)
     model_files.check_layers(checkpoint, job.config, flag)
     return checkpoint

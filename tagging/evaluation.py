@@ -11,10 +11,9 @@ from encoder import model_files
 from engine import checkpoints, files, inference, log
 from engine.data.batches import Features, Source
 from engine.data.chunks import in_chunks
-from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
-from engine.training import run_record
+from engine.training import run
 from engine.training.evaluations import Evaluate
 from tagging import schemes, scores, windows
 from tagging.data import SentenceSet
@@ -95,13 +94,7 @@ def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
     Raises:
         UserError: there is none, or it belongs to another run.
     """
-    output_dir, given = job.settings.output_dir, job.settings.init_checkpoint
-    run_record.check(output_dir, job.facts())
-    checkpoint = checkpoints.best(output_dir) or given
-    if not checkpoint:
-        raise UserError(f"--output_dir={output_dir} has no trained model; train one "
-                        "(--do_train), or give one as --init_checkpoint")
-    flag = "--init_checkpoint" if checkpoint is given else "--output_dir"
+    checkpoint, flag = run.find_trained(job.settings, job.facts())
     model_files.require_classifier(checkpoint, flag)
     model_files.check_outputs(checkpoint, len(job.tagger.tags.labels), flag)
     model_files.check_layers(checkpoint, job.config, flag)

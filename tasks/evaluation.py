@@ -10,10 +10,9 @@ from absl import flags
 
 from encoder import model_files
 from engine import checkpoints, files, inference, log
-from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
-from engine.training import run_record, summaries
+from engine.training import run, summaries
 from engine.training.evaluations import Evaluate
 from tasks import metrics, model_folder
 from tasks.data import TextSet
@@ -95,13 +94,7 @@ def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
     Raises:
         UserError: there is none, it belongs to another run, or it has no classifier.
     """
-    output_dir, given = job.settings.output_dir, job.settings.init_checkpoint
-    run_record.check(output_dir, job.facts())
-    checkpoint = checkpoints.best(output_dir) or given
-    if not checkpoint:
-        raise UserError(f"--output_dir={output_dir} has no trained model; train one "
-                        "(--do_train), or give one as --init_checkpoint")
-    flag = "--init_checkpoint" if checkpoint is given else "--output_dir"
+    checkpoint, flag = run.find_trained(job.settings, job.facts())
     model_files.require_classifier(checkpoint, flag)
     model_files.check_outputs(checkpoint, job.task.kind.num_outputs, flag)
     model_files.check_layers(checkpoint, job.config, flag)

@@ -162,7 +162,7 @@ def damaged(path):
     (dict(bert_config_file="{}/small.json"), ("train.tfrecord", "vocab_size 20")),
     (dict(init_checkpoint="{}/nowhere"), ("--init_checkpoint", "nowhere")),
     (dict(do_train=False), ("masked-LM head",)),
-    (dict(do_train=False, init_checkpoint=None), ("has no model",)),
+    (dict(do_train=False, init_checkpoint=None), ("has no trained model",)),
     (dict(num_train_steps=0), ("--num_train_steps=0",)),
     (dict(num_train_steps=2**63), ("--num_train_steps=",)),
     (dict(do_train=False, do_eval=False), ("--do_train", "--do_eval")),
@@ -193,7 +193,7 @@ def test_bad_input_is_one_line_that_names_it_and_exit_status_2(
 
 
 @pytest.mark.parametrize("changes, said", [
-    (dict(init_checkpoint=None), "has no model"), ({}, "masked-LM head"),
+    (dict(init_checkpoint=None), "has no trained model"), ({}, "masked-LM head"),
     (dict(bert_config_file="{}/flat.json"), "names 1 layers")])
 def test_what_cannot_be_evaluated_is_refused_before_examples_are_prepared(
         flags, two_layers, tmp_path, capsys, changes, said):

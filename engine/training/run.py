@@ -7,11 +7,12 @@ the run's record, and trains.
 
 import glob
 import os
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from engine import checkpoints, log, peers, precision
 from engine.data.batches import Source
 from engine.devices import Devices
+from engine.errors import UserError
 from engine.model import Forward
 from engine.training import loop, run_record
 from engine.training.evaluations import Evaluate, Evaluations, discard
@@ -48,6 +49,29 @@ def train(run: Run) -> None:
     """
     _train(run)
     peers.current().wait_for_chief()
+
+
+def find_trained(settings: RunSettings,
+                 facts: Mapping[str, Any]) -> Tuple[checkpoints.Checkpoint, str]:
+    """The best or else the newest checkpoint of the output directory, or else --init_checkpoint.
+
+    Args:
+        facts: as those of `Run`.
+
+    Returns:
+        The checkpoint, and the flag that names it.
+
+    Raises:
+        UserError: there is none, or it belongs to another run.
+    """
+    run_record.check(settings.output_dir, facts)
+    trained = checkpoints.best(settings.output_dir)
+    if trained:
+        return trained, "--output_dir"
+    if settings.init_checkpoint:
+        return settings.init_checkpoint, "--init_checkpoint"
+    raise UserError(f"--output_dir={settings.output_dir} has no trained model; train one "
+                    "(--do_train), or give one as --init_checkpoint")
 
 
 def _train(run: Run) -> None:
