@@ -5,7 +5,7 @@ Estimator runs it under MirroredStrategy. The batches come from the plan, the up
 """
 
 import os
-from typing import Callable, Dict, Optional, Sequence, Union
+from typing import Callable, Dict, List, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -52,10 +52,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
             finite.
         Interrupted: SIGTERM or Ctrl-C.
     """
-    os.makedirs(output_dir, exist_ok=True)
-    checkpoint_hook.remove_leftovers(output_dir)
-    checkpoint_hook.settle(output_dir)
-    earlier = checkpoints.latest(output_dir)
+    earlier = _settled(output_dir)
     first_step = earlier.global_step if earlier else 0
     global_batch_size = settings.examples_per_replica * devices.num_replicas
     plan = TrainingPlan(source.lengths, global_batch_size, settings.seed)
@@ -69,15 +66,6 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     if evaluations and evaluations.should_stop_early():
         return
 
-    def input_fn() -> tf.data.Dataset:
-        return batches.training_dataset(
-            source, plan, replicas=devices.own_replicas,
-            per_replica_batch_size=settings.examples_per_replica,
-            first_step=first_step, last_step=schedule.num_train_steps)
-
-    # Features of a whole step may have any number of sequences for an example.
-    most_rows = (None if ties_embeddings or source.fetch_for_step
-                 else settings.examples_per_replica * source.max_length)
     initial_values = checkpoints.InitialValues(None if earlier else init_checkpoint, settings.seed)
     reached = Throughput(plan, source.lengths, operations, devices, settings.precision)
     curves = summaries.TrainingSummaries(
@@ -89,20 +77,55 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
         evaluations, is_evaluated)
-    hooks = [_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver, progress]
+    hooks = _with_optional([_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver,
+                            progress], settings, signals, source, plan, first_step, output_dir)
+
+    with signals, curves, progress, memory.explained(
+            lambda: _describe_step(saver.step or first_step, source, plan, settings, output_dir)):
+        _run(_model_fn(forward, initial_values, settings, schedule, devices.own_replicas,
+                       _most_rows(source, settings, ties_embeddings)),
+             _input_fn(source, plan, devices, settings, first_step, schedule.num_train_steps),
+             [*hooks, *more_hooks], signals, saver, schedule.num_train_steps,
+             _run_config(devices, settings, output_dir))
+
+
+def _with_optional(hooks: List[tf.train.SessionRunHook], settings: TrainingSettings,
+                   signals: interruption.Deferred, source: batches.Source, plan: TrainingPlan,
+                   first_step: int, output_dir: str) -> List[tf.train.SessionRunHook]:
+    """The hooks of every training, of which the first checks the model, and those of this one."""
     if settings.precision != precision.FLOAT16:
         hooks.insert(1, loss_check.LossCheck(output_dir, first_step))
     if settings.xla:
         hooks.append(xla_log.CompilationLog(source, plan, first_step))
     if peers.current().others:
         hooks.insert(0, several_workers.SharedSignals(signals))
-    hooks += more_hooks
+    return hooks
 
-    with signals, curves, progress, memory.explained(
-            lambda: _describe_step(saver.step or first_step, source, plan, settings, output_dir)):
-        _run(_model_fn(forward, initial_values, settings, schedule, devices.own_replicas,
-                       most_rows), input_fn, hooks, signals, saver, schedule.num_train_steps,
-             _run_config(devices, settings, output_dir))
+
+def _settled(output_dir: str) -> Optional[checkpoints.Checkpoint]:
+    """The newest checkpoint, after what an interrupted run has left was put in order."""
+    os.makedirs(output_dir, exist_ok=True)
+    checkpoint_hook.remove_leftovers(output_dir)
+    checkpoint_hook.settle(output_dir)
+    return checkpoints.latest(output_dir)
+
+
+def _input_fn(source: batches.Source, plan: TrainingPlan, devices: Devices,
+              settings: TrainingSettings, first_step: int,
+              last_step: int) -> Callable[[], tf.data.Dataset]:
+    return lambda: batches.training_dataset(
+        source, plan, replicas=devices.own_replicas,
+        per_replica_batch_size=settings.examples_per_replica, first_step=first_step,
+        last_step=last_step)
+
+
+def _most_rows(source: batches.Source, settings: TrainingSettings,
+               ties_embeddings: bool) -> Optional[int]:
+    """See AdamWeightDecayOptimizer."""
+    # Features of a whole step may have any number of sequences for an example.
+    if ties_embeddings or source.fetch_for_step:
+        return None
+    return settings.examples_per_replica * source.max_length
 
 
 def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
@@ -144,7 +167,8 @@ def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
 
 
 def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
-              settings: TrainingSettings, schedule: Schedule, replicas: range, most_rows: Optional[int]):
+              settings: TrainingSettings, schedule: Schedule, replicas: range,
+              most_rows: Optional[int]):
     def model_fn(features, labels, mode):
         step = labels  # Estimator's name for the second component of an element
         features = {name: _on_card(values) for name, values in features.items()}
