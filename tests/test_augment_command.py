@@ -13,7 +13,7 @@ import pytest
 
 import processes
 from commands import arguments, run_here
-from conftest import sentences
+from conftest import on_tensorflow_1, sentences
 from augmentation import run
 from engine.resumable_file import ResumableFile
 from masked_lm import write_tiny_masked_lm
@@ -63,6 +63,7 @@ def wait_for(process, path, count) -> None:
         time.sleep(0.005)
 
 
+@on_tensorflow_1
 def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
         model, flags, tmp_path):
     augment_here(model, tmp_path / "whole", **flags)
@@ -90,6 +91,7 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
     assert sorted(os.listdir(str(out))) == ["store", "train.tsv", "train.tsv.json"]
 
 
+@on_tensorflow_1
 def test_memory_does_not_grow_with_the_file(model, flags, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "_WORDS_AT_A_TIME", 60)
     in_chunks, append, held = run._in_chunks, ResumableFile.append, []

@@ -8,7 +8,7 @@ import pytest
 
 import run_classifier
 from commands import arguments
-from conftest import ROOT, on_tensorflow_1, write_cola
+from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
 from engine import cards, device_flags, devices, runtime
 from engine.errors import UserError
 
@@ -247,6 +247,7 @@ def test_a_command_ends_with_status_2_and_one_line(unseen_card, tiny_model, tmp_
     assert not (tmp_path / "out").exists()
 
 
+@on_tensorflow_2
 @on_tensorflow_1
 @no_gpu_here
 def test_a_recipe_ends_with_the_same_line_unless_the_cpu_is_asked_for(unseen_card):

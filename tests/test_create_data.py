@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
-from conftest import SHARED_DATA, WORDS
+from conftest import SHARED_DATA, WORDS, on_tensorflow_1
 from engine import command, files
 from pretraining import create_data, example_protos, texts
 from tokenization import FullTokenizer
@@ -234,6 +234,7 @@ def statistics(examples):
         "kept": np.mean(shown == original)}
 
 
+@on_tensorflow_1
 @pytest.mark.skipif(not os.path.exists(ENGLISH), reason="needs ../shared/data")
 def test_statistics_are_those_of_googles_code(tmp_path):
     pytest.importorskip("bert", reason="Google's package runs on TensorFlow 1.15 only")

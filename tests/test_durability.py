@@ -10,7 +10,7 @@ import time
 import pytest
 
 from commands import arguments, run_command, start_command
-from conftest import ROOT, on_tensorflow_2, write_cola
+from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
 from faults import environment, library, lost_by_a_power_cut
 
 
@@ -32,6 +32,7 @@ def fast_folder(tmp_path):
     subprocess.run(["rm", "-r", folder], check=True)
 
 
+@on_tensorflow_1
 def test_whatever_operation_of_the_file_layer_fails_or_is_the_last_one(faults, fast_folder):
     """Each file is then as it was or as it shall be, and the same program goes on."""
     process = subprocess.run(

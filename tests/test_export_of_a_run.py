@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from commands import run_here
-from conftest import checkpoint_values
+from conftest import checkpoint_values, on_tensorflow_1
 from tasks import model_card
 from tasks.label_types import SingleLabel
 from test_export import cola_flags, train
@@ -28,6 +28,7 @@ def run(tiny_model, cola, tmp_path_factory):
     return directory
 
 
+@on_tensorflow_1
 def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(
         tiny_model, cola, run, tmp_path):
     out = tmp_path / "out"

@@ -16,7 +16,7 @@ import extract_features
 import modeling
 import processes
 from commands import arguments, run_here
-from conftest import plain_session, sentences
+from conftest import on_tensorflow_1, plain_session, sentences
 from engine import interruption
 from engine.resumable_file import ResumableFile
 from features import extraction
@@ -176,6 +176,7 @@ def interrupt_after(num_rows, flags, monkeypatch):
     return str(raised.value)
 
 
+@on_tensorflow_1
 def test_killed_and_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
         flags, tmp_path, monkeypatch, capsys):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(300)))
@@ -200,6 +201,7 @@ def test_killed_and_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
     assert (tmp_path / "features").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
+@on_tensorflow_1
 def test_memory_does_not_grow_with_the_file(flags, tmp_path, monkeypatch):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(100)))
     monkeypatch.setattr(extraction, "_CHUNK_TEXTS", 10)

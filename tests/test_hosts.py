@@ -101,6 +101,7 @@ def test_a_slow_link_and_a_short_cut_are_borne(network, workers):
 
 
 @on_tensorflow_1
+@on_tensorflow_1
 @pytest.mark.parametrize("network", [2], indirect=True)
 def test_a_training_whose_link_is_cut_goes_on_from_its_last_checkpoint(
         network, tiny_model, tmp_path):
@@ -127,6 +128,7 @@ def test_a_training_whose_link_is_cut_goes_on_from_its_last_checkpoint(
                          checkpoint_values(str(tmp_path / "out")))
 
 
+@on_tensorflow_2
 @on_tensorflow_2
 @pytest.mark.parametrize("network", [2], indirect=True)
 def test_the_launcher_waits_for_a_link_and_starts_all_again(network, tmp_path):

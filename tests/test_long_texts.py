@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from commands import run_here
-from conftest import sentences
+from conftest import on_tensorflow_1, sentences
 from encoder.encoding import encode_texts_and_pairs, load_encoding
 from encoder.long_texts import LongTexts, of_description
 from engine.errors import UserError
@@ -113,6 +113,7 @@ def flags(tiny_model, tmp_path_factory):
             "num_train_epochs": 1, "learning_rate": 1e-3, "num_cpu_replicas": 1}
 
 
+@on_tensorflow_1
 def test_windows_are_trained_and_each_texts_prediction_is_that_of_its_windows(
         flags, tmp_path, capsys):
     out = tmp_path / "out"

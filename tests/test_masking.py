@@ -110,6 +110,7 @@ def test_eighty_ten_ten_and_every_place_alike():
     assert abs(counts / (count / 40) - 1).max() < 0.08
 
 
+@on_tensorflow_1
 def test_spans_have_the_lengths_of_spanbert_and_one_replacement_each():
     features = records([([1] * 500,)] * 400, length=502)
     # A small budget: whole runs, but for the last, rarely touch each other.

@@ -10,7 +10,7 @@ import pytest
 import modeling
 from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments, run_command
-from conftest import checkpoint_values, write_cola
+from conftest import checkpoint_values, on_tensorflow_2, write_cola
 from encoder import classifier
 from engine import checkpoints
 from engine.model import Outputs
@@ -229,6 +229,7 @@ def test_a_run_that_is_interrupted_ends_bit_for_bit_like_the_uninterrupted_one(
     assert_equal(whole, train(tiny_model, source, 2, mixed(tmp_path / "parts", 8, **changes)))
 
 
+@on_tensorflow_2
 def test_float16_can_be_switched_on_and_off_as_a_run_goes_on(tiny_model, source, tmp_path):
     steps = iter((2, 4, 6, 8))
 

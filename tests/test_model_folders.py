@@ -9,7 +9,7 @@ import pytest
 
 import run_classifier
 from commands import arguments, run_here
-from conftest import write_cola
+from conftest import on_tensorflow_2, write_cola
 from encoder import model_flags, model_files, vocabulary
 from engine import files
 from engine.errors import UserError
@@ -188,6 +188,7 @@ def test_the_longest_input_is_that_of_the_classifier_that_is_used(tuned, release
     assert length(output_dir=released, init_checkpoint=released, do_train=True) == 128
 
 
+@on_tensorflow_2
 @pytest.mark.parametrize("is_export", [False, True])
 def test_a_recipe_takes_any_model_folder(
         tiny_classifier, bare_machine, tmp_path, is_export):  # noqa: F811

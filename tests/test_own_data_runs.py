@@ -8,7 +8,7 @@ import sklearn.metrics
 from scipy import stats
 
 from commands import run_here
-from conftest import sentences
+from conftest import on_tensorflow_1, sentences
 
 
 @pytest.fixture
@@ -29,6 +29,7 @@ def probabilities_of(flags):
 ANIMALS = ("bird", "cat", "dog")
 
 
+@on_tensorflow_1
 def test_a_multi_label_run_has_scikit_learns_scores_and_is_used_later(flags, tmp_path):
     def rows(count, seed):
         return [(text, [name for name in ANIMALS if name in text])

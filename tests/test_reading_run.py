@@ -9,7 +9,8 @@ import pytest
 import run_squad
 from bert_reference import random_values
 from commands import run_here
-from conftest import assert_same_training, checkpoint_values, googles, plain_session
+from conftest import (assert_same_training, checkpoint_values, googles, on_tensorflow_2,
+                      plain_session)
 from engine import checkpoints
 from engine.errors import UserError
 from engine.model import INFERENCE
@@ -135,6 +136,7 @@ def trained(tiny_model, files, tmp_path_factory):
     return output_dir
 
 
+@on_tensorflow_2
 def test_all_questions_are_answered_and_scored(trained, files):
     predictions, n_best, odds = (json.loads((trained / name).read_text()) for name in (
         "predictions.json", "nbest_predictions.json", "null_odds.json"))

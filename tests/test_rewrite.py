@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from commands import arguments
-from conftest import plain_session, write_cola
+from conftest import on_tensorflow_1, plain_session, write_cola
 from engine import checkpoints, command
 from engine.data import store
 from engine.interruption import Interrupted
@@ -79,6 +79,7 @@ def probabilities_of(model, trained, tried):
         return data.KIND.scores(session.run(logits.predictions["logits"]))[:, 1]
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("num_replicas", (1, 3))
 def test_the_rewrites_are_the_best_of_all_pairs_of_slot_and_phrase(
         num_replicas, trained, tiny_model, texts, phrases, files, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from bert_reference import load, random_values
 from commands import arguments
-from conftest import assert_same_training, checkpoint_values, plain_session
+from conftest import assert_same_training, checkpoint_values, on_tensorflow_2, plain_session
 from engine import checkpoints, command
 from engine.model import INFERENCE
 from rewriting import data, model, ranking, run
@@ -130,6 +130,7 @@ def results_in(folder):
     return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
 
 
+@on_tensorflow_2
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_scorer_is_trained_evaluated_on_the_way_and_ranked(
         objective, tiny_model, slots_dir, tmp_path, capsys):
@@ -155,6 +156,7 @@ def test_a_scorer_is_trained_evaluated_on_the_way_and_ranked(
     assert results_in(tmp_path)["eval_loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
 
 
+@on_tensorflow_2
 def test_a_tiny_model_learns_which_phrase_belongs_where(two_layers, tmp_path):
     """The right phrase is the word that stands before the slot."""
     nouns = ["cat", "dog", "bird", "tree", "house", "river"]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from commands import arguments, run_command, run_here
-from conftest import (SHARED_DATA, TinyModel, assert_same_training, checkpoint_values, sentences,
-                      write_cola)
+from conftest import (SHARED_DATA, TinyModel, assert_same_training, checkpoint_values,
+                      on_tensorflow_1, sentences, write_cola)
 from engine import checkpoints
 
 TRAIN, DEV, TEST = 48, 21, 13
@@ -339,6 +339,7 @@ def test_sts_b_learns_numbers_and_has_correlations_in_the_place_of_an_accuracy(
 # --- The seed's arithmetic -----------------------------------------------------------------
 
 
+@on_tensorflow_1
 def test_551_examples_one_epoch_batch_1_on_8_replicas_are_68_steps(tiny_model, tmp_path):
     config = tiny_model.config(num_hidden_layers=1, hidden_size=8, num_attention_heads=1,
                                intermediate_size=8)

@@ -9,7 +9,7 @@ import pytest
 
 import run_classifier
 from commands import run_here
-from conftest import cpu_devices
+from conftest import cpu_devices, on_tensorflow_2
 from distillation import compare, run as distillation_run, teacher
 from rewriting import data, evaluation, rewrite, run, slot_files
 from rewriting.slot_files import SlotExample
@@ -278,6 +278,7 @@ def distil(scorer, folder):
             "train_batch_size": 16, "learning_rate": 3e-3}
 
 
+@on_tensorflow_2
 def test_a_scorer_teaches_a_smaller_one(distil, expected, flags, tmp_path):
     run_here({**distil, "stage": "intermediate", "student": "1,16,2,32", "num_train_epochs": 10,
               "output_dir": tmp_path / "stage1"}, distillation_run)

@@ -10,7 +10,7 @@ import sys
 import zipfile
 
 import pytest
-from conftest import ROOT, on_tensorflow_1, write_cola
+from conftest import ROOT, on_tensorflow_2, write_cola
 from masked_lm import write_tiny_masked_lm
 
 TOOLS = ("bash", "cat", "cksum", "dirname", "mkdir")
@@ -177,6 +177,7 @@ def test_a_python_that_uv_cannot_download_is_one_line_that_says_why(bare_machine
                           "install Python 3.11", "PYTHON=")
 
 
+@on_tensorflow_2
 def test_check_runs_the_linter_before_the_tests(bare_machine):
     pytest.importorskip("ruff")
     result = run(bare_machine, "scripts/check.sh --version", PYTHON=sys.executable)
@@ -225,6 +226,7 @@ def test_paths_are_those_of_the_folder_that_a_recipe_is_called_from(bare_machine
     assert shape.stdout == "1,8,2,12\n"
 
 
+@on_tensorflow_2
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_refuses_a_folder_that_is_no_model(bare_machine, tmp_path, recipe):
     (tmp_path / "notes").mkdir()
@@ -233,6 +235,7 @@ def test_a_recipe_refuses_a_folder_that_is_no_model(bare_machine, tmp_path, reci
     assert_one_error_line(result, "neither bert_config.json", "nor config.json")
 
 
+@on_tensorflow_2
 def test_the_quickstart_names_the_files_of_questions_that_it_wants(tiny_model, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train-v1.1.json").write_text("{}")
@@ -242,7 +245,7 @@ def test_the_quickstart_names_the_files_of_questions_that_it_wants(tiny_model, t
     assert_one_error_line(result, "data must hold one dev*.json, with questions in SQuAD's format")
 
 
-@on_tensorflow_1  # where the commands that the script runs start faster
+@on_tensorflow_2
 def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_path):
     model, masked_lm = (os.path.dirname(files.vocab_file) for files in (
         tiny_model, write_tiny_masked_lm(tiny_model, tmp_path / "masked_lm")))

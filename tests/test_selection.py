@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from commands import arguments, run_command, run_here
-from conftest import checkpoint_values, write_cola
+from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
 from engine import checkpoints
 from engine.data.plan import TrainingPlan
 from engine.training.evaluations import Evaluations
@@ -61,6 +61,7 @@ def final_results(output_dir):
 # --- What an evaluation says ---------------------------------------------------------------
 
 
+@on_tensorflow_1
 def test_each_evaluation_is_that_of_its_checkpoint_alone(flags, finished, tmp_path):
     done = evaluations(finished[0])["evaluations"]
     assert [evaluation["step"] for evaluation in done] == [4, 8, 12] == steps_in(finished[0])
@@ -192,6 +193,7 @@ def test_that_no_evaluation_had_a_number_is_said(recorded, capsys):
     assert "None" not in said and "step 0" not in said
 
 
+@on_tensorflow_2
 def test_a_run_whose_newest_checkpoint_and_store_are_damaged_ends_the_same(
         flags, finished, tmp_path, capsys):
     output_dir = tmp_path / "out"
@@ -221,6 +223,7 @@ def test_a_run_whose_newest_checkpoint_and_store_are_damaged_ends_the_same(
 # --- Early stopping, and going on ----------------------------------------------------------
 
 
+@on_tensorflow_2
 def test_patience_ends_the_run_the_same_command_changes_nothing_and_a_larger_one_goes_on(
         flags, tmp_path, capsys):
     run_here(steady(flags, tmp_path, early_stopping_patience=2))
@@ -245,6 +248,7 @@ def stopped_early(flags, tmp_path_factory):
     return directory
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("died_at", (2, 6))
 def test_a_run_that_dies_between_checkpoint_and_evaluation_decides_as_the_uninterrupted_one(
         died_at, flags, stopped_early, tmp_path, monkeypatch):

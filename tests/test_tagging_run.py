@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from commands import run_here
-from conftest import (
-    WORDS, assert_same_training, checkpoint_values, cpu_devices, plain_session)
+from conftest import (WORDS, assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_2,
+                      plain_session)
 from encoder import model_files
 from engine import checkpoints
 from engine.errors import UserError
@@ -185,6 +185,7 @@ def entities_of(lines, column):
             for sentence in sentences]
 
 
+@on_tensorflow_2
 def test_a_run_learns_is_scored_by_entity_and_keeps_every_line(flags, folder, tmp_path):
     run_here({**flags, "crf": True, "eval_each_epoch": True}, run)
     results = json.loads((tmp_path / "out" / "eval_results.json").read_text())
