@@ -83,7 +83,7 @@ def _describe(values: flags.FlagValues) -> None:
     if not labels:
         return
     kind, _ = labels
-    known = model_folder.labels_beside(model.checkpoint)
+    known = model_folder.labels_beside(model.checkpoint, "--output_dir")
     if known:
         model_folder.check_labels(known, kind, output_dir, "--output_dir")
     if not model.description():

@@ -173,7 +173,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     if variables.CLASSIFIER in matched.parts:
         do_lower_case = description["do_lower_case"]
         max_length = description["max_seq_length"]
-        labels = label_config.to_huggingface(description)
+        labels = label_config.to_huggingface(description, f"--from_tensorflow={source}")
     if "output_bias" in weights.shapes and not description:
         warnings.append("it is a classifier whose labels are not known: --from_checkpoint and "
                         "--labels make a model folder of it, which keeps its head")

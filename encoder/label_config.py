@@ -5,6 +5,7 @@ of other kinds than classifiers have other entries; which kinds there are is in 
 """
 
 import os
+import re
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from engine import files
@@ -19,6 +20,7 @@ _PROBLEMS = {"classes": "single_label_classification",
 KINDS = tuple(_PROBLEMS)
 _ENTRIES = {"kind": str, "do_lower_case": bool, "max_seq_length": int}  # of any model
 _LABEL_ENTRIES = {"labels": list, "label_separator": str, "takes_pairs": bool}
+_ANY_LABEL = re.compile(r"LABEL_\d+")  # what transformers calls a label that it has no name for
 _SEPARATORS = (",", ";", "|", "#")
 LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line of predictions
 
@@ -48,11 +50,21 @@ def _check_labels_of(description: Mapping[str, Any], path: str) -> None:
         raise UserError(f"{path} is damaged: it has no label_separator")
 
 
-def require_classifier(description: Mapping[str, Any]) -> None:
-    """Raises a UserError if the description is not that of a classifier of texts."""
+def require_classifier(description: Mapping[str, Any], where: str) -> None:
+    """Raises a UserError if the description is not that of a classifier of texts.
+
+    Args:
+        where: the model that it describes, for the message.
+    """
     if description["kind"] not in KINDS:
-        raise UserError(f"the model is no classifier of texts: its {FILE} names the kind "
+        raise UserError(f"{where} is no classifier of texts: its {FILE} names the kind "
                         f"{description['kind']!r}, and classifiers are of one of {', '.join(KINDS)}")
+
+
+def names_labels(description: Mapping[str, Any]) -> bool:
+    """Whether the labels have names of their own, not only those that transformers gives to all."""
+    labels = description.get("labels")
+    return not labels or any(not _ANY_LABEL.fullmatch(label) for label in labels)
 
 
 def num_outputs(description: Mapping[str, Any]) -> Optional[int]:
@@ -60,9 +72,9 @@ def num_outputs(description: Mapping[str, Any]) -> Optional[int]:
     return (len(description["labels"]) or 1) if description["kind"] in KINDS else None
 
 
-def to_huggingface(description: Mapping[str, Any]) -> Dict[str, Any]:
-    """The entries of a Hugging Face config that describe the labels."""
-    require_classifier(description)
+def to_huggingface(description: Mapping[str, Any], where: str) -> Dict[str, Any]:
+    """The entries of a Hugging Face config that describe the labels of the model in `where`."""
+    require_classifier(description, where)
     labels = description["labels"] or ["LABEL_0"]  # a regression's, as transformers has it
     return {"problem_type": _PROBLEMS[description["kind"]],
             "id2label": {str(index): label for index, label in enumerate(labels)},

@@ -98,7 +98,7 @@ def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
     model_files.require_classifier(checkpoint, flag)
     model_files.check_outputs(checkpoint, job.task.kind.num_outputs, flag)
     model_files.check_layers(checkpoint, job.config, flag)
-    known = model_folder.labels_beside(checkpoint)
+    known = model_folder.labels_beside(checkpoint, flag)
     if known:
         model_folder.check_labels(known, job.task.kind, checkpoint.path, flag)
     return checkpoint

@@ -191,9 +191,13 @@ def to_json(kind: Kind) -> Dict[str, Any]:
             "label_separator": kind.separator}
 
 
-def from_json(values: Mapping[str, Any]) -> Kind:
-    """The kind that `to_json` described; raises a UserError if it is none of texts."""
-    label_config.require_classifier(values)
+def from_json(values: Mapping[str, Any], where: str) -> Kind:
+    """The kind that `to_json` described; raises a UserError if it is none of texts.
+
+    Args:
+        where: the model that it describes, for the message.
+    """
+    label_config.require_classifier(values, where)
     if values["kind"] == Regression.name:
         return Regression()
     if values["kind"] == MultiLabel.name:

@@ -5,7 +5,6 @@ and the settings of tokenization), `vocab.txt` and `bert_config.json`.
 """
 
 import os
-import re
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from encoder import label_config, long_texts, model_files, vocabulary
@@ -18,9 +17,6 @@ from tasks import label_types
 from tasks.data import TrainingSet
 
 FILES = _TASK, _VOCAB, _CONFIG = label_config.FILE, vocabulary.FILE, model_files.CONFIG
-
-# What transformers calls a label that it has no name for.
-_ANY_LABEL = re.compile(r"LABEL_\d+")
 
 # The name of the labels in a run's record.
 LABEL_SET = "label set"
@@ -71,7 +67,7 @@ def load(model_dir: str, flag: str = "--output_dir",
     model = model_files.open_model(model_dir, flag, model_files.CLASSIFIER)
     description = model.description()
     if description:
-        kind, takes_pairs = _labels(description)
+        kind, takes_pairs = _labels(description, f"{flag}={model_dir}")
         _check_record(kind, model)
         _check_length(description["max_seq_length"], model)
         encoding = model.encoding(description["max_seq_length"])._replace(
@@ -124,14 +120,20 @@ def saved_labels(directory: str) -> Optional[Labels]:
     if not checkpoints.latest(directory):
         return None
     description = label_config.read(directory)
-    return _labels(description) if description else None
+    return _labels(description, directory) if description else None
 
 
-def labels_beside(checkpoint: checkpoints.Checkpoint) -> Optional[label_types.Kind]:
-    """The labels that the folder of a checkpoint names; None if it does not."""
+def labels_beside(checkpoint: checkpoints.Checkpoint, flag: str) -> Optional[label_types.Kind]:
+    """The labels that the folder of a checkpoint names; None if it does not.
+
+    Raises:
+        UserError: the folder, which the flag gives, is one of a model of another kind.
+    """
     description = label_config.read(model_files.folder_of(checkpoint.path))
-    kind = label_types.from_json(description) if description else None
-    return kind if kind and any(not _ANY_LABEL.fullmatch(label) for label in kind.labels) else None
+    if not description:
+        return None
+    kind = label_types.from_json(description, f"{flag}={checkpoint.path}")
+    return kind if label_config.names_labels(description) and kind.labels else None
 
 
 def check_labels(kind: label_types.Kind, task_kind: label_types.Kind, path: str, flag: str) -> None:
@@ -145,5 +147,5 @@ def _brief(kind: label_types.Kind) -> str:
     return f"the labels {', '.join(kind.labels[:20])}" if kind.labels else "numbers"
 
 
-def _labels(description: Mapping[str, Any]) -> Labels:
-    return label_types.from_json(description), description["takes_pairs"]
+def _labels(description: Mapping[str, Any], where: str) -> Labels:
+    return label_types.from_json(description, where), description["takes_pairs"]

@@ -123,7 +123,10 @@ def train(job: Job, texts: TrainingSet, evaluate: Evaluate,
     Raises:
         UserError: the output directory belongs to another run, or the checkpoint to another model.
     """
-    output_dir = job.settings.output_dir
+    output_dir, init_checkpoint = job.settings.output_dir, job.settings.init_checkpoint
+    if init_checkpoint and not checkpoints.latest(output_dir):
+        model_files.warn_of_other_labels(init_checkpoint, "--init_checkpoint", {
+            "kind": job.task.kind.name, "labels": list(job.task.kind.labels)})
     run.train(run.Run(
         facts={**job.facts(), "training data": texts.content_hash, **(facts or {})},
         settings=job.settings,
