@@ -1,16 +1,13 @@
 """Exports a trained model for other programs, as a SavedModel of the logits of a window's tokens."""
 
-import os
-import shutil
 from typing import Optional
 
 from absl import flags
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import label_config, model_files, vocabulary
-from engine import files, log, saved_model, settings
-from engine.errors import UserError
+from encoder import model_files, vocabulary
+from engine import saved_model
 from engine.model import INFERENCE
 from reading import model
 from tasks import export as task_export
@@ -45,12 +42,9 @@ outputs = predict(input_ids=tf.constant(input_ids), input_mask=tf.constant(input
 
 def check_flags(values: flags.FlagValues) -> None:
     """Raises the UserErrors of an export before the hours of training."""
-    if values.export_frozen_graph and not values.do_export:
-        raise UserError("--export_frozen_graph needs --do_export; set both or neither")
-    if values.do_export:
-        task_export.export_folder(settings.required(values, "output_dir"))
-        if not values.do_train:
-            _trained_model(values.output_dir)
+    task_export.check_output(values)
+    if values.do_export and not values.do_train:
+        _trained_model(values.output_dir)
 
 
 def write(output_dir: str, frozen_type: Optional[str]) -> None:
@@ -63,27 +57,12 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
     Raises:
         UserError: there is no trained model.
     """
-    folder, trained = task_export.export_folder(output_dir), _trained_model(output_dir)
-    config, lower_case = trained.config(), vocabulary.is_lower_cased(trained.folder)
-
-    def build() -> saved_model.Signature:
-        return _signature(config)
-
-    with files.atomic_folder(folder) as draft:
-        saved_model.write(draft, build, trained.checkpoint)
-        if frozen_type:
-            saved_model.write_frozen_graph(os.path.join(draft, task_export.FROZEN_GRAPH), build,
-                                           trained.checkpoint, frozen_type)
-        assets = os.path.join(draft, saved_model.ASSETS)
-        os.mkdir(assets)
-        model_files.save(assets, config, trained.file(vocabulary.FILE), lower_case)
-        if trained.description():  # that of Google's code has none
-            shutil.copyfile(trained.file(label_config.FILE),
-                            os.path.join(assets, label_config.FILE))
-        files.write_text(os.path.join(draft, "README.md"), _CARD.format(
-            step=trained.checkpoint.global_step,
-            casing="lower-cased" if lower_case else "in their case"))
-    log.info(f"Exported {trained.checkpoint.path} (step {trained.checkpoint.global_step}): {folder}")
+    trained = _trained_model(output_dir)
+    card = _CARD.format(step=trained.checkpoint.global_step,
+                        casing=("lower-cased" if vocabulary.is_lower_cased(trained.folder)
+                                else "in their case"))
+    task_export.write_with_files(output_dir, lambda: _signature(trained.config()), trained,
+                                 frozen_type, card)
 
 
 def _trained_model(output_dir: str) -> model_files.ModelFiles:

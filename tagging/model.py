@@ -1,6 +1,6 @@
 """BERT with a layer that scores the tags of each word, and the decoding of their best sequence."""
 
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -28,28 +28,42 @@ def forward_of(config: modeling.BertConfig, tagger: Tagger, max_length: int, *,
     a window's words; and with `gives_scores`, what `decode_long` needs: "emissions", float32
     [b, n, labels], and, of a CRF, "scores", float32 [b, labels + 2, labels].
     """
-    num_labels = len(tagger.tags.labels)
-
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        encoder = bert.build(config, features, mode)
-        emissions = _emissions(encoder.get_sequence_output_at(features["first_pieces"]), num_labels,
-                               config.hidden_dropout_prob if mode.is_training else 0.0,
-                               mode.dropout_seed)
-        words = Words(emissions, features["num_words"], features["opens"], features["closes"])
-        trained = decoding.crf_scores(num_labels) if tagger.crf else None
+        words, trained = words_of(config, tagger, features, mode)
         losses = _losses(words, features["label_ids"], trained, features.get("word_weights"))
         loss = tf.reduce_mean(losses * features["weights"])
         if mode.is_training:
             return Outputs(loss=loss, predictions={})
-        labels = decoding.best_labels(words, decoding.constrained(tagger.tags.transitions, trained))
+        labels = best_labels(tagger, words, trained)
         predictions = {"labels": _of_fixed_length(labels, max_length - 2), "loss": losses}
         if gives_scores:
-            predictions["emissions"] = _of_fixed_length(emissions, max_length - 2)
+            predictions["emissions"] = _of_fixed_length(words.emissions, max_length - 2)
         if gives_scores and trained:
             rows = tf.concat([trained.pairs, [trained.first], [trained.last]], axis=0)
-            predictions["scores"] = tf.tile(rows[tf.newaxis], [tf.shape(emissions)[0], 1, 1])
+            predictions["scores"] = tf.tile(rows[tf.newaxis], [tf.shape(losses)[0], 1, 1])
         return Outputs(loss=loss, predictions=predictions)
     return forward
+
+
+def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf.Tensor],
+             mode: Mode) -> Tuple[Words, Optional[Scores]]:
+    """The words of windows with the emissions of their labels, and the trained scores of a CRF.
+
+    Args:
+        features: those of `data.SentenceSet.source`, but the labels and weights.
+    """
+    num_labels = len(tagger.tags.labels)
+    encoder = bert.build(config, features, mode)
+    emissions = _emissions(encoder.get_sequence_output_at(features["first_pieces"]), num_labels,
+                           config.hidden_dropout_prob if mode.is_training else 0.0,
+                           mode.dropout_seed)
+    words = Words(emissions, features["num_words"], features["opens"], features["closes"])
+    return words, decoding.crf_scores(num_labels) if tagger.crf else None
+
+
+def best_labels(tagger: Tagger, words: Words, trained: Optional[Scores]) -> tf.Tensor:
+    """The labels of the best sequence that the scheme allows, int32 [b, w]."""
+    return decoding.best_labels(words, decoding.constrained(tagger.tags.transitions, trained))
 
 
 def _emissions(states: tf.Tensor, num_labels: int, dropout_prob: float,

@@ -4,7 +4,7 @@
 """
 
 import os
-from typing import Optional
+from typing import Optional, Sequence
 
 from absl import flags
 
@@ -15,12 +15,12 @@ from engine import checkpoints, command, device_flags, files, settings
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, run_settings
-from tagging import data, evaluation, formats, report, schemes, training
+from tagging import data, evaluation, export, formats, report, schemes, tagger, training
 from tagging.evaluation import Sets
 from tagging.formats import Layout, TaggedFile
 from tagging.model import Tagger
 from tagging.training import Job
-from tasks import kinds, training as task_training
+from tasks import export as task_export, kinds, training as task_training
 from tasks.class_weights import ClassSettings
 
 USAGE = """Fine-tunes BERT to find entities in sentences, on every GPU that CUDA_VISIBLE_DEVICES
@@ -59,6 +59,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_train", False, "Train on the train set.", flag_values=values)
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
     flags.DEFINE_bool("do_predict", False, "Tag the test set.", flag_values=values)
+    task_export.define_flags(values)
     task_training.define_flags(values)
     settings.define_flags(values, ClassSettings)
     settings.define_flags(values, PredictionSettings)
@@ -67,11 +68,19 @@ def define_flags() -> flags.FlagValues:
 
 
 def main(values: flags.FlagValues) -> None:
-    """Trains, evaluates and predicts, as the flags ask."""
+    """Trains, evaluates, predicts and exports, as the flags ask."""
     wanted = [name for name, flag in _FLAG_OF.items() if values[flag].value]
-    if not wanted:
-        raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_predict; "
-                        "--help explains all flags")
+    if not (wanted or values.do_export):
+        raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_predict, "
+                        "--do_export; --help explains all flags")
+    export.check_flags(values)
+    if wanted:
+        _run(values, wanted)
+    if values.do_export:
+        export.write(values.output_dir, values.export_frozen_graph)
+
+
+def _run(values: flags.FlagValues, wanted: Sequence[str]) -> None:
     layout = Layout(values.word_column, values.tag_column, values.scheme)
     found = {name: formats.open_file(_find(values, name), layout, has_tags=name != "test")
              for name in wanted}
@@ -112,30 +121,36 @@ def _find(values: flags.FlagValues, name: str) -> str:
 
 def _job(values: flags.FlagValues, train_file: Optional[TaggedFile]) -> Job:
     """Checks the flags; makes the output directory only if they are correct."""
-    tagger = (Tagger(data.find_tags(train_file), values.crf) if train_file
-              else _saved_tagger(values))
+    on_encoder = (Tagger(data.find_tags(train_file), values.crf) if train_file
+                  else _saved_tagger(values))
     own = settings.from_flags(values, ClassSettings)
-    training.check_class_weights(own.class_weights, tagger)
+    training.check_class_weights(own.class_weights, on_encoder)
     config, encoding = model_flags.load_model(values)
     devices = device_flags.find_devices(values, training=values.do_train)
-    job = Job(tagger, config, encoding, devices,
+    job = Job(on_encoder, config, encoding, devices,
               run_settings(values, EpochSchedule, training.METRICS)._replace(own=own))
     for checkpoint, flag in ((checkpoints.latest(job.settings.output_dir), "--output_dir"),
                              (job.settings.init_checkpoint, "--init_checkpoint")):
         if checkpoint:
-            model_files.check_outputs(checkpoint, len(tagger.tags.labels), flag)
+            model_files.check_outputs(checkpoint, len(on_encoder.tags.labels), flag)
+    if train_file and job.settings.init_checkpoint and not checkpoints.latest(
+            job.settings.output_dir):
+        model_files.warn_of_other_labels(
+            job.settings.init_checkpoint, "--init_checkpoint", training.description_of(on_encoder))
     return job
 
 
 def _saved_tagger(values: flags.FlagValues) -> Tagger:
-    """The tagger of the trained model."""
-    for path in filter(None, (values.output_dir, values.init_checkpoint)):
-        folder = model_files.folder_of(path)
-        description = label_config.read(folder)
-        if description and description["kind"] == kinds.TAGS:
-            return training.described(folder)
-    raise UserError(f"--output_dir={values.output_dir} has no trained tagger; train one "
-                    "(--do_train), or give one as --init_checkpoint")
+    """The tagger of the trained model; raises a UserError if there is none."""
+    flag, path = "--output_dir", settings.required(values, "output_dir")
+    description = label_config.read(path)
+    if values.init_checkpoint and (description or {}).get("kind") != kinds.TAGS:
+        flag, path = "--init_checkpoint", values.init_checkpoint
+    trained, saved = tagger.open_files(path, flag)
+    if values.crf and not saved.crf:
+        raise UserError(f"--crf: {trained.checkpoint.path} was trained without a CRF; leave the flag "
+                        "out, or train a model with it (--do_train)")
+    return saved
 
 
 if __name__ == "__main__":

@@ -6,9 +6,12 @@ from typing import Dict, Iterator, List, Tuple
 import numpy as np
 
 from encoder import model_files
+from encoder.model_files import ModelFiles
 from engine.data import text_files
+from engine.errors import UserError
 from tagging import data, evaluation, formats, model, schemes, training
 from tagging.data import SentenceSet
+from tagging.model import Tagger
 from tasks import kinds
 from tasks.examples import Example
 from tasks.kinds import Encoded, Result
@@ -16,10 +19,7 @@ from tasks.kinds import Encoded, Result
 
 def open_model(model_dir: str) -> kinds.Model:
     """See `tasks.kinds`."""
-    trained = model_files.open_model(model_dir, "--output_dir")
-    tagger = training.described(trained.folder)
-    model_files.require_classifier(trained.checkpoint, trained.flag)
-    model_files.check_outputs(trained.checkpoint, len(tagger.tags.labels), trained.flag)
+    trained, tagger = open_files(model_dir)
     encoding = trained.encoding(trained.description()["max_seq_length"])
 
     def encode(examples: List[Example]) -> Encoded:
@@ -35,6 +35,26 @@ def open_model(model_dir: str) -> kinds.Model:
     forward = model.forward_of(trained.config(), tagger, encoding.max_seq_length,
                                gives_scores=True)
     return kinds.Model(forward, encode, False, ["entities"])
+
+
+def open_files(path: str, flag: str = "--output_dir") -> Tuple[ModelFiles, Tagger]:
+    """A trained tagger's files, and what is on the encoder.
+
+    Args:
+        path: see `model_files.open_model`.
+        flag: the flag that gives it, for messages.
+
+    Raises:
+        UserError: there is no trained tagger, or its files do not fit together.
+    """
+    trained = model_files.open_model(path, flag)
+    description = trained.description()
+    if not description or description["kind"] != kinds.TAGS:
+        raise UserError(f"{flag}={path} has no trained tagger; train one (--do_train)")
+    tagger = training.described(trained.folder)
+    model_files.require_classifier(trained.checkpoint, trained.flag)
+    model_files.check_outputs(trained.checkpoint, len(tagger.tags.labels), trained.flag)
+    return trained, tagger
 
 
 def _results(texts: List[str], units: List[List[Tuple[int, int]]], sentences: SentenceSet,

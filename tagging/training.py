@@ -97,12 +97,17 @@ def _label_weights(job: Job, sentences: SentenceSet) -> Optional[np.ndarray]:
 
 def save_description(job: Job) -> None:
     """Writes the description of the model beside its checkpoints."""
-    output_dir, encoding, tags = job.settings.output_dir, job.encoding, job.tagger.tags
+    output_dir, encoding = job.settings.output_dir, job.encoding
     model_files.save(output_dir, job.config, encoding.vocab_file, encoding.do_lower_case)
     files.write_json(os.path.join(output_dir, label_config.FILE), {
-        "kind": kinds.TAGS, "types": list(tags.types), "scheme": tags.scheme,
-        "crf": job.tagger.crf, "do_lower_case": encoding.do_lower_case,
+        **description_of(job.tagger), "do_lower_case": encoding.do_lower_case,
         "max_seq_length": encoding.max_seq_length})
+
+
+def description_of(tagger: Tagger) -> Dict[str, Any]:
+    """What of a model's description says what its outputs mean."""
+    return {"kind": kinds.TAGS, "types": list(tagger.tags.types), "scheme": tagger.tags.scheme,
+            "crf": tagger.crf}
 
 
 def described(folder: str) -> Tagger:

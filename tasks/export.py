@@ -12,13 +12,13 @@ from absl import flags
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import classifier
-from engine import files, log, saved_model, settings
+from encoder import classifier, label_config, model_files, vocabulary
+from engine import checkpoints, files, log, saved_model, settings
 from engine.errors import UserError
 from engine.model import INFERENCE
 from tasks import capabilities, label_types, model_card, model_folder
 
-FROZEN_GRAPH = "frozen_graph.pb"
+_FROZEN_GRAPH = "frozen_graph.pb"
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
@@ -46,12 +46,17 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def check_flags(values: flags.FlagValues) -> None:
     """Raises the UserErrors of an export before the hours of training."""
+    check_output(values)
+    if values.do_export and not values.do_train:
+        model_folder.load(values.output_dir)
+
+
+def check_output(values: flags.FlagValues) -> None:
+    """Raises a UserError if the flags cannot be met, whatever kind of model is trained."""
     if values.export_frozen_graph and not values.do_export:
         raise UserError("--export_frozen_graph needs --do_export; set both or neither")
     if values.do_export:
         export_folder(settings.required(values, "output_dir"))
-        if not values.do_train:
-            model_folder.load(values.output_dir)
 
 
 def export_folder(output_dir: str) -> str:
@@ -80,27 +85,50 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
     Raises:
         UserError: there is no trained model.
     """
-    folder = export_folder(output_dir)
     model, checkpoint = model_folder.load(output_dir), model_folder.checkpoint_of(output_dir)
-
     capability = capabilities.of_model(model.kind)
+    card = model_card.text(output_dir, model, checkpoint.global_step, frozen_type,
+                           capability and capability.reading)
 
-    def build() -> saved_model.Signature:
-        return _signature(model)
+    def describe(assets: str) -> None:
+        for name in model_folder.FILES:
+            shutil.copyfile(os.path.join(output_dir, name), os.path.join(assets, name))
 
+    write_folder(output_dir, lambda: _signature(model), checkpoint, frozen_type, describe, card)
+
+
+def write_folder(output_dir: str, build: saved_model.Build, checkpoint: checkpoints.Checkpoint,
+                 frozen_type: Optional[str], describe: Callable[[str], None], card: str) -> None:
+    """Writes `<output_dir>/export`, of any kind of model; replaces an earlier export as a whole.
+
+    Args:
+        describe: writes the files that describe the model into a folder.
+        card: the content of README.md.
+    """
+    folder = export_folder(output_dir)
     with files.atomic_folder(folder) as draft:
         saved_model.write(draft, build, checkpoint)
         if frozen_type:
             saved_model.write_frozen_graph(
-                os.path.join(draft, FROZEN_GRAPH), build, checkpoint, frozen_type)
-        os.mkdir(os.path.join(draft, saved_model.ASSETS))
-        for name in model_folder.FILES:
-            shutil.copyfile(os.path.join(output_dir, name),
-                            os.path.join(draft, saved_model.ASSETS, name))
-        files.write_text(os.path.join(draft, "README.md"),
-                         model_card.text(output_dir, model, checkpoint.global_step, frozen_type,
-                                         capability and capability.reading))
+                os.path.join(draft, _FROZEN_GRAPH), build, checkpoint, frozen_type)
+        assets = os.path.join(draft, saved_model.ASSETS)
+        os.mkdir(assets)
+        describe(assets)
+        files.write_text(os.path.join(draft, "README.md"), card)
     log.info(f"Exported {checkpoint.path} (step {checkpoint.global_step}): {folder}")
+
+
+def write_with_files(output_dir: str, build: saved_model.Build, model: model_files.ModelFiles,
+                     frozen_type: Optional[str], card: str) -> None:
+    """`write_folder`, for a model that its files describe as they are."""
+    def describe(assets: str) -> None:
+        model_files.save(assets, model.config(), model.file(vocabulary.FILE),
+                         vocabulary.is_lower_cased(model.folder))
+        if model.description():  # that of Google's code has none
+            shutil.copyfile(model.file(label_config.FILE),
+                            os.path.join(assets, label_config.FILE))
+
+    write_folder(output_dir, build, model.checkpoint, frozen_type, describe, card)
 
 
 def _signature(model: model_folder.TrainedModel) -> saved_model.Signature:

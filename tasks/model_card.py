@@ -15,7 +15,7 @@ from tasks.model_folder import TrainedModel
 
 _MARKUP = re.compile(r"[|\[\]`]")
 _MAX_LABELS = 100  # on the page; task.json has all of them
-_TABLES = ("per_class", "per_category", "per_category_test")  # in eval_results.json
+_TABLES = ("per_class", "per_category", "per_category_test", "per_type")  # in eval_results.json
 
 _OUTPUTS = {
     "classes": "`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
@@ -84,8 +84,8 @@ def text(output_dir: str, model: TrainedModel, global_step: int, frozen_type: Op
         f"# {_cell(task_name)}: a fine-tuned BERT\n",
         f"{_describe(kind)}, for {reading.examples}; the model after training step "
         f"{global_step}.\n",
-        *_labels(kind),
-        *_metrics(output_dir, global_step),
+        *labels(kind.labels),
+        *metrics(output_dir, global_step),
         "## Settings\n", *_table(("setting", "value"), settings.items()),
         "## Environment\n", *_table(("of the export", ""), report_facts.environment().items()),
         "## How to use it\n",
@@ -112,17 +112,18 @@ def _describe(kind: Kind) -> str:
             "regression": "A number"}[kind.name]
 
 
-def _labels(kind: Kind) -> List[str]:
-    if not kind.labels:
+def labels(names: Sequence[str]) -> List[str]:
+    """The section on the labels, in the order of the outputs; none if there are no labels."""
+    if not names:
         return []
-    shown = [f"{index}. {_code(label)}" for index, label in enumerate(kind.labels[:_MAX_LABELS])]
-    num_more = len(kind.labels) - len(shown)
+    shown = [f"{index}. {_code(label)}" for index, label in enumerate(names[:_MAX_LABELS])]
+    num_more = len(names) - len(shown)
     more = [f"\n… and {num_more:,} more, in `assets.extra/task.json`"] * bool(num_more)
     return ["## Labels\n", *shown, *more, ""]
 
 
-def _metrics(output_dir: str, global_step: int) -> List[str]:
-    """The metrics of the evaluation at this step, if there was one."""
+def metrics(output_dir: str, global_step: int) -> List[str]:
+    """The section on the evaluation at this step, if there was one."""
     results = _results(os.path.join(output_dir, "eval_results.json"))
     if results.get("global_step") != global_step:
         return ["## Metrics\n", "This checkpoint was not evaluated.\n"]

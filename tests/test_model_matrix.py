@@ -26,6 +26,7 @@ from reading import model as reading_model
 from reading_files import write_made_up
 from rewriting import data, rewrite, run as rewriting, scorer
 from rewriting.slot_files import SlotExample
+from tagging import run as tagging, tagger
 from tasks import export, kinds, model_folder, predict
 from tasks.table import TASKS
 from test_rewriting_pairs import write_slots
@@ -47,6 +48,8 @@ WRITERS = {
     "rewriting.run --do_export": "scorer's export",
     "run_squad --do_train": "reader",
     "run_squad --do_export": "reader's export",
+    "tagging.run": "tagger",
+    "tagging.run --do_export": "tagger's export",
     "encoder.convert --from_tensorflow": "huggingface",
     "encoder.convert --from_huggingface": "classifier",
     "encoder.convert --from_checkpoint": "classifier",
@@ -79,7 +82,7 @@ def compares(path):
 def evaluates(kind):
     def check(path):
         model = model_files.open_model(path, "--init_checkpoint", CLASSIFIER)
-        known = model_folder.labels_beside(model.checkpoint)
+        known = model_folder.labels_beside(model.checkpoint, "--output_dir")
         model_folder.check_labels(known or kind, kind, path, "--init_checkpoint")
     return check
 
@@ -103,6 +106,17 @@ def exports_answers(path):
     answers(path, "--output_dir")
 
 
+def exports_tags(path):
+    export.export_folder(path)
+    tagger.open_files(path)
+
+
+def tags(path):
+    values = tagging.define_flags()
+    values(["tagging", "--output_dir=nowhere", f"--init_checkpoint={path}"])
+    tagging._saved_tagger(values)
+
+
 def rewrites(path):
     values = rewrite.define_flags()
     values(["rewrite", f"--output_dir={path}"])
@@ -117,16 +131,20 @@ def comes_from_transformers(path):
 NO_LAYER, NO_HEAD = "no classification layer", "no masked-LM head"
 NOT_TRAINED = dict(encoder=NO_LAYER, pretrained=NO_LAYER)
 OF_READERS = {"reader": NO_LAYER, "reader's export": NO_LAYER}
+OF_TAGGERS = dict.fromkeys(("tagger", "tagger's export"), "no classifier of texts")
 NO_WORDS = dict.fromkeys(("encoder", "classifier", "export", "foreign", "scorer",
-                          "scorer's export", *OF_READERS), NO_HEAD)
+                          "scorer's export", *OF_READERS, *OF_TAGGERS), NO_HEAD)
+NO_TAGS = dict.fromkeys(set(WRITERS.values()) - set(OF_TAGGERS), "has no trained tagger")
 NO_ANSWERS = dict.fromkeys(set(WRITERS.values()) - set(OF_READERS), "does not answer questions")
 OTHER_LABELS, UNKNOWN = "the same task", "--from_checkpoint="
-OF_TEXTS = dict(NOT_TRAINED, **OF_READERS, **dict.fromkeys(("scorer", "scorer's export"), OTHER_LABELS))
-OF_SLOTS = dict(NOT_TRAINED, **OF_READERS, classifier=OTHER_LABELS, export=OTHER_LABELS)
-NO_SCORER = dict(NOT_TRAINED, **OF_READERS, classifier="another kind of classifier",
+OF_TEXTS = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS,
+                **dict.fromkeys(("scorer", "scorer's export"), OTHER_LABELS))
+OF_SLOTS = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, classifier=OTHER_LABELS, export=OTHER_LABELS)
+NO_SCORER = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, classifier="another kind of classifier",
                  export="another kind of classifier", foreign=UNKNOWN)
 NOT_TEXTS = "not plain texts: predict with python -m rewriting.run"
-ARE_EXPORTS = dict.fromkeys(("export", "scorer's export", "reader's export"), "is an export")
+ARE_EXPORTS = dict.fromkeys(
+    ("export", "scorer's export", "reader's export", "tagger's export"), "is an export")
 TAKERS = {
     "run_classifier --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "run_classifier --do_eval": (evaluates(COLA), OF_TEXTS),
@@ -153,10 +171,13 @@ TAKERS = {
     "run_squad --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "run_squad --do_predict": (answers, NO_ANSWERS),
     "run_squad --do_export": (exports_answers, {**NO_ANSWERS, **ARE_EXPORTS}),
+    "tagging.run --do_train": (opens("--init_checkpoint", ENCODER), {}),
+    "tagging.run --do_predict": (tags, NO_TAGS),
+    "tagging.run --do_export": (exports_tags, {**NO_TAGS, **ARE_EXPORTS}),
     "rewriting.baselines": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
     "encoder.convert --from_tensorflow": (opens("--from_tensorflow", ENCODER), {}),
     "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), {
-        **NOT_TRAINED, **OF_READERS}),
+        **NOT_TRAINED, **OF_READERS, **OF_TAGGERS}),
     "encoder.convert --from_huggingface": (comes_from_transformers, dict.fromkeys(
         WRITERS.values(), "config.json: No such file")),
 }
@@ -167,6 +188,7 @@ ALSO_RUN = [
     ("run_classifier --do_train", "tasks.predict"),
     ("encoder.convert --from_huggingface", "tasks.predict"),
     ("encoder.convert --from_checkpoint", "tasks.predict"),
+    ("tagging.run --do_export", "tagging.run --do_predict"),
     ("run_classifier --do_export", "run_classifier --do_train"),
     ("pretraining.run", "pretraining.score"),
     ("Google's run_classifier", "run_classifier --do_export --task_name"),
@@ -230,7 +252,7 @@ def made(tiny_model, tiny_classifier, tmp_path_factory):
     made.pairs.append(("Google's release, without heads", "run_classifier --do_train"))
     made.export("run_classifier", "run_classifier --do_export --task_name", run_classifier)
     pretrain_and_distil(made)
-    rank_and_read(made)
+    rank_read_and_tag(made)
     convert_each(made)
     return made
 
@@ -254,7 +276,7 @@ def pretrain_and_distil(made):
         **made.flags, stage="prediction")
 
 
-def rank_and_read(made):
+def rank_read_and_tag(made):
     write_slots(made.folder / "train.jsonl", [
         SlotExample("the cat ", f" the {word}.", ("sees", "likes", "old"), 1) for word in (
             "dog", "bird", "tree", "house")])
@@ -267,6 +289,11 @@ def rank_and_read(made):
         **{**made.train, "max_seq_length": 32}, num_train_epochs=1, max_query_length=8,
         train_file=write_made_up(made.folder / "questions.json", contexts=2))
     made.export("run_squad", "run_squad --do_export", run_squad)
+    (made.folder / "tags.txt").write_text("old B-A\ncat I-A\nsees O\n\n" * 8)
+    made.run("tagging.run", tagging, {"init_checkpoint": (
+        "run_squad --do_train", "tagging.run --do_train")}, **made.train, num_train_epochs=1,
+        train_file=made.folder / "tags.txt")
+    made.export("tagging.run", "tagging.run --do_export", tagging)
 
 
 def convert_each(made):

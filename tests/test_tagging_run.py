@@ -261,16 +261,75 @@ FILES = {  # what a user may have, and what is said of it
     "spaces.jsonl": '{"text": " ", "label": {}}\n'}
 
 
-def test_a_tagger_is_no_classifier_and_a_text_without_words_has_no_entities(tiny_model, tmp_path):
+def write_random_tagger(folder, tiny_model, crf):
+    """Makes a folder that of a tagger of one type, A; returns its description."""
     tags = data.TagSet(("A",), "iob2")
-    forward = model.forward_of(tiny_model.config(), Tagger(tags, False), 16, gives_scores=True)
+    forward = model.forward_of(tiny_model.config(), Tagger(tags, crf), 16)
     sentences = data.encode_words([["cat"], ["dog"]], tags, encoding_of(tiny_model, 16))
-    write_random(forward, sentences.source(), str(tmp_path / "model.ckpt"))
+    write_random(forward, sentences.source(), str(folder / "model.ckpt"))
     for name in ("bert_config_file", "vocab_file"):
-        shutil.copy(getattr(tiny_model, name), tmp_path)
-    description = {"kind": "tags", "types": ["A"], "scheme": "iob2", "crf": False,
+        shutil.copy(getattr(tiny_model, name), folder)
+    description = {"kind": "tags", "types": ["A"], "scheme": "iob2", "crf": crf,
                    "do_lower_case": True, "max_seq_length": 16}
-    (tmp_path / "task.json").write_text(json.dumps(description))
+    (folder / "task.json").write_text(json.dumps(description))
+    return description
+
+
+@pytest.mark.parametrize("crf", (False, True))
+def test_the_export_has_the_tags_of_the_model(crf, tiny_model, tmp_path):
+    write_random_tagger(tmp_path, tiny_model, crf)
+    run_here(dict(output_dir=tmp_path, do_export=True, export_frozen_graph="float32"), run)
+    tags, generator = data.TagSet(("A",), "iob2"), random.Random(7)
+    found = data.encode_words([generator.choices("cat dog the old".split(), k=generator.randint(1, 9))
+                               for _ in range(20)], tags, encoding_of(tiny_model, 16))
+    forward = model.forward_of(tiny_model.config(), Tagger(tags, crf), 16, gives_scores=True)
+    with Predictor(forward, found.source(), cpu_devices(1)) as predictor:
+        predictor.restore(checkpoints.open_checkpoint(str(tmp_path)))
+        expected = predictor.predict(found.source(), 20)
+    features = found.source().fetch(np.arange(20), 14)
+    for folder in (tmp_path / "export", tmp_path / "export" / "frozen_graph.pb"):
+        outputs = outputs_of(str(folder), features)
+        for sentence, count in enumerate(features["num_words"]):
+            np.testing.assert_array_equal(outputs["label_index"][sentence, :count],
+                                          expected["labels"][sentence, :count])
+            np.testing.assert_allclose(outputs["scores"][sentence, :count],
+                                       expected["emissions"][sentence, :count], atol=1e-4)
+    assert len(np.unique(expected["labels"])) > 1
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert "1. `B-A`" in card and "This checkpoint was not evaluated." in card
+
+
+def outputs_of(path, features):
+    """The outputs of an export, or of a frozen graph."""
+    names = ("input_ids", "input_mask", "segment_ids", "first_pieces", "num_words")
+    with tf.Graph().as_default(), plain_session() as session:
+        if path.endswith(".pb"):
+            graph_def = tf.GraphDef()
+            with open(path, "rb") as file:
+                graph_def.ParseFromString(file.read())
+            tf.import_graph_def(graph_def, name="")
+        else:
+            tf.saved_model.loader.load(session, ["serve"], path)
+        return session.run({name: f"{name}:0" for name in ("label_index", "scores")},
+                           {f"{name}:0": features[name] for name in names})
+
+
+def test_what_a_model_was_not_trained_with_is_said(flags, tiny_model, tmp_path, capsys):
+    """A CRF that a model does not have, and the labels of a layer that a training starts from."""
+    (tmp_path / "trained").mkdir()
+    write_random_tagger(tmp_path / "trained", tiny_model, crf=False)
+    given = {**flags, "init_checkpoint": tmp_path / "trained"}
+    with pytest.raises(SystemExit):
+        run_here({**given, "do_train": False, "crf": True}, run)
+    assert "trained without a CRF; leave the flag out" in capsys.readouterr().err
+    (tmp_path / "train.txt").write_text("old B-ANIMAL\ncat I-ANIMAL\nsees O\n\n" * 8)
+    run_here({**given, "train_file": tmp_path / "train.txt", "num_train_epochs": 1,
+              "do_eval": False, "do_predict": False}, run)
+    assert "types A, and what is trained has types ANIMAL: it starts" in capsys.readouterr().err
+
+
+def test_a_tagger_is_no_classifier_and_a_text_without_words_has_no_entities(tiny_model, tmp_path):
+    description = write_random_tagger(tmp_path, tiny_model, crf=False)
     opened = kinds.open_model(str(tmp_path))
     encoded = opened.encode([Example(text, None, None) for text in ("", "the cat ", " ")])
     with Predictor(opened.forward, encoded.source, cpu_devices(1)) as predictor:
