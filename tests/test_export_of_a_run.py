@@ -11,7 +11,6 @@ import tensorflow.compat.v1 as tf
 from commands import run_here
 from conftest import checkpoint_values, on_tensorflow_1
 from tasks import model_card
-from tasks.label_types import SingleLabel
 from test_export import cola_flags, train
 
 
@@ -67,7 +66,7 @@ def test_the_model_card_says_what_the_run_s_files_say(run):
 
 def test_labels_are_text_on_the_card_whatever_they_look_like():
     hostile = "<script>alert(1)</script> `a` | [b](javascript:c)"
-    assert model_card._labels(SingleLabel([hostile, "plain"]))[1:3] == [
+    assert model_card.labels([hostile, "plain"])[1:3] == [
         f"0. ``{hostile}``", "1. `plain`"]
     row, = model_card._table(["label"], [[hostile]])[2:-1]
     assert row == (r"| &lt;script&gt;alert(1)&lt;/script&gt; \`a\` \| \[b\](javascript:c) |")
