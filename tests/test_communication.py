@@ -13,6 +13,7 @@ import pytest
 import modeling
 import gradient_exchange
 import optimization
+from conftest import on_tensorflow_1, on_tensorflow_2
 from encoder import classifier
 from engine import runtime
 from engine.devices import Devices
@@ -126,7 +127,9 @@ def sizes(operations) -> List[int]:
 
 
 @pytest.mark.parametrize("num_replicas, micro_batches, transfer_dtype", [
-    (2, 1, tf.float32), (4, 1, tf.float32), (2, 2, tf.float32), (2, 1, tf.float16)])
+    (2, 1, tf.float32), pytest.param(4, 1, tf.float32, marks=on_tensorflow_1),
+    pytest.param(2, 2, tf.float32, marks=on_tensorflow_2),
+    pytest.param(2, 1, tf.float16, marks=on_tensorflow_2)])
 def test_cards_exchange_each_dense_gradient_once_and_the_rows_of_the_embeddings(
         num_replicas, micro_batches, transfer_dtype, monkeypatch):
     monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1000)
@@ -164,7 +167,8 @@ def depth(name: str) -> int:
 
 
 @pytest.mark.parametrize("num_replicas, transfer_dtype, computation", [
-    (2, tf.float32, {}), (2, tf.float32, {"recompute": True}), (2, tf.float16, {"dtype": tf.float16})])
+    (2, tf.float32, {}), pytest.param(2, tf.float32, {"recompute": True}, marks=on_tensorflow_1),
+    pytest.param(2, tf.float16, {"dtype": tf.float16}, marks=on_tensorflow_2)])
 def test_no_bucket_waits_for_a_gradient_of_the_layers_beneath_it(
         num_replicas, transfer_dtype, computation, monkeypatch):
     monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1)

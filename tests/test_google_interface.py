@@ -9,7 +9,8 @@ import pytest
 
 import run_classifier
 import tokenization
-from conftest import assert_same_training, checkpoint_values, cpu_devices, googles, sentences
+from conftest import (assert_same_training, checkpoint_values, cpu_devices, googles,
+                      on_tensorflow_2, sentences)
 from engine import checkpoints
 from engine.errors import UserError
 from test_tasks import NASTY, our_examples, write_fixtures, write_rows
@@ -140,6 +141,7 @@ def trained(tiny_model, classifier, tmp_path_factory):
     return features, alone
 
 
+@on_tensorflow_2
 def test_two_replicas_train_like_one_with_the_whole_batch(tiny_model, classifier, trained,
                                                           tmp_path):
     features, alone = trained

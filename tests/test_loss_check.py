@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from conftest import checkpoint_values
+from conftest import checkpoint_values, on_tensorflow_2
 from encoder import classifier
 from engine import checkpoints, peers
 from engine.errors import UserError
@@ -67,6 +67,7 @@ def test_another_worker_than_the_chief_does_not_say_what_is_kept(
               forward=losing(tiny_model, float("nan"), step=0))
 
 
+@on_tensorflow_2
 def test_in_float16_the_step_is_skipped_and_counted(
         tiny_model, source, tmp_path, monkeypatch, capsys):
     """It was on one of two replicas."""

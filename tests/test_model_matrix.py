@@ -14,7 +14,7 @@ import modeling
 import run_classifier
 import run_squad
 from commands import run_here
-from conftest import sentences, write_cola
+from conftest import on_tensorflow_2, sentences, write_cola
 from distillation import compare, run as distillation, teacher
 from encoder import convert, huggingface, model_files, vocabulary
 from encoder.model_files import CLASSIFIER, ENCODER, MASKED_LM
@@ -30,6 +30,8 @@ from tagging import run as tagging, tagger
 from tasks import export, kinds, model_folder, predict
 from tasks.table import TASKS
 from test_rewriting_pairs import write_slots
+
+pytestmark = on_tensorflow_2  # what is decided before a model is built, and the commands' tests do
 
 # --- Who writes, who takes ---------------------------------------------------------------
 

@@ -19,7 +19,7 @@ import modeling
 from bert_reference import (ACTIVATIONS, BATCH, LENGTH, assert_close, evaluate, load,
                             random_features, random_values, reference_bert, tiny_config,
                             values_for, variable_shapes)
-from conftest import ROOT, plain_session
+from conftest import ROOT, on_tensorflow_1, plain_session
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
@@ -281,6 +281,7 @@ for replicas in (1, 2):
 """
 
 
+@on_tensorflow_1
 def test_two_replicas_of_2_train_like_one_of_4(tmp_path):
     """In a program of others, which has nothing of ours but the model."""
     config = tiny_config(num_hidden_layers=2, hidden_dropout_prob=0.0,

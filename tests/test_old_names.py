@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, on_tensorflow_1
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("old, new", [
     ("engine.convert_checkpoint", "encoder.convert"),
     ("distillation.augment", "augmentation.run")])

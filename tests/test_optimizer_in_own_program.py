@@ -10,7 +10,8 @@ import pytest
 
 import multigpu_optimizer
 import optimization
-from conftest import assert_same_training, checkpoint_values, cpu_devices
+from conftest import (assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_1,
+                      on_tensorflow_2)
 from engine import runtime
 
 import tensorflow.compat.v1 as tf
@@ -143,7 +144,9 @@ def of_one_replica(tmp_path_factory):
 
 
 @pytest.mark.parametrize("num_replicas, loss_factor", [
-    (None, CLIPPED), (1, CLIPPED), (2, CLIPPED), (2, NOT_CLIPPED), (4, CLIPPED)])
+    (None, CLIPPED), pytest.param(1, CLIPPED, marks=on_tensorflow_2),
+    pytest.param(2, CLIPPED, marks=on_tensorflow_1),
+    pytest.param(2, NOT_CLIPPED, marks=on_tensorflow_2), (4, CLIPPED)])
 def test_every_way_on_any_number_of_replicas_steps_like_one_replica_with_the_whole_batch(
         num_replicas, loss_factor, of_one_replica, tmp_path):
     expected = of_one_replica[loss_factor]

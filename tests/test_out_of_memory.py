@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from commands import arguments, run_command
-from conftest import cpu_devices, write_cola
+from conftest import cpu_devices, on_tensorflow_1, write_cola
 from engine import checkpoints, memory
 from engine.data.batches import Source
 from engine.errors import UserError
@@ -85,6 +85,7 @@ def checkpoint_files(output_dir):
                   if name.startswith(("model.ckpt", "checkpoint")))
 
 
+@on_tensorflow_1
 def test_an_evaluation_or_prediction_that_does_not_fit_is_one_line(long_model, tmp_path):
     data_dir = write_cola(tmp_path / "cola", train=4, dev=4, test=4)
     long_text = "cat " * LONGEST

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from conftest import assert_same_training, checkpoint_values
+from conftest import assert_same_training, checkpoint_values, on_tensorflow_2
 from encoder.pretraining_tfrecords import Sizes
 from engine import checkpoints
 from engine.data import batches
@@ -111,6 +111,7 @@ def test_masks_are_new_in_each_epoch_and_the_same_on_any_number_of_replicas(reco
         np.testing.assert_array_equal(original, first["original"])
 
 
+@on_tensorflow_2
 @pytest.mark.parametrize("records", ["drawn"], indirect=True)
 def test_an_interrupted_run_with_dropout_ends_bit_for_bit_like_the_uninterrupted_one(
         tiny_model, records, tmp_path, monkeypatch):

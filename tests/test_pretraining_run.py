@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from commands import arguments, run_here
-from conftest import assert_same_training, checkpoint_values, plain_session, write_cola
+from conftest import (assert_same_training, checkpoint_values, on_tensorflow_1, on_tensorflow_2,
+                      plain_session, write_cola)
 from encoder import pretraining_heads
 from engine import command
 from pretraining import run
@@ -60,6 +61,7 @@ def pretrained(tiny_model, tmp_path_factory):
     return prefix
 
 
+@on_tensorflow_1
 def test_what_was_pretrained_is_evaluated_with_googles_keys_and_fine_tuned(
         flags, tiny_model, tmp_path):
     pretrain(**flags)
@@ -123,6 +125,7 @@ def test_a_run_in_two_parts_ends_like_one_and_keeps_its_best_checkpoint(
     assert results_of(tmp_path / "out")["global_step"] == best["step"]
 
 
+@on_tensorflow_2
 def test_records_without_masks_or_labels_train_a_model_without_a_next_sentence_head(
         flags, tiny_model, tmp_path):
     flags = dict(flags, eval_input_file=None, vocab_file=tiny_model.vocab_file,

@@ -107,6 +107,7 @@ def test_the_rewrites_are_the_best_of_all_pairs_of_slot_and_phrase(
             row["text"] for row in found}
 
 
+@on_tensorflow_1
 def test_the_formats_say_the_same(trained, texts, files, tmp_path):
     for form in ("jsonl", "tsv", "bert-ad"):
         rewrite_here(trained, **files, output_file=tmp_path / form, format=form, top_k=2)
@@ -123,6 +124,7 @@ def test_the_formats_say_the_same(trained, texts, files, tmp_path):
         f"{BERT_AD_MARK * len(row['phrase'])}{row['after']}" for _, row in rows]
 
 
+@on_tensorflow_1
 def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
         trained, files, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(rewrite, "_TEXTS_AT_A_TIME", 4)
@@ -154,6 +156,7 @@ def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
     assert not list(tmp_path.glob("*.part*"))
 
 
+@on_tensorflow_1
 def test_other_texts_on_standard_input_do_not_go_on_with_an_interrupted_run(
         trained, files, texts, tmp_path, monkeypatch, capsys):
     rewrite_here(trained, **files, output_file=tmp_path / "whole.tsv")
@@ -186,6 +189,7 @@ def test_other_texts_on_standard_input_do_not_go_on_with_an_interrupted_run(
     assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
 
+@on_tensorflow_1
 def test_a_note_without_its_file_is_not_gone_on_with(trained, files, tmp_path):
     """As a kill leaves it between the renaming of a whole file and the removal of its note."""
     rewrite_here(trained, **files, output_file=tmp_path / "whole.tsv", top_k=1)
@@ -215,6 +219,7 @@ def test_the_first_line_of_a_pool_is_a_phrase_whatever_word_it_is(trained, files
             for row in answer["rewrites"]} == {"Title"}
 
 
+@on_tensorflow_1
 def test_what_another_run_has_left_is_written_anew(trained, files, tmp_path, capsys):
     rewrite_here(trained, **files, output_file=tmp_path / "whole.tsv", top_k=1)
     (tmp_path / "again.tsv.part").write_text("of other texts\n")
@@ -268,6 +273,7 @@ def test_fewer_candidates_are_those_that_share_words_with_the_text(trained, file
     assert answers[1] == {"text": "no clause", "rewrites": []}
 
 
+@on_tensorflow_1
 def test_standard_output_has_the_lines_of_the_file(
         trained, files, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(rewrite, "_TEXTS_AT_A_TIME", 4)

@@ -10,7 +10,7 @@ import sys
 import zipfile
 
 import pytest
-from conftest import ROOT, on_tensorflow_2, write_cola
+from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
 from masked_lm import write_tiny_masked_lm
 
 TOOLS = ("bash", "cat", "cksum", "dirname", "mkdir")
@@ -70,12 +70,14 @@ def test_an_interpreter_is_found_by_its_version_on_the_path_or_in_pyenv(bare_mac
     assert run(bare_machine, find).stdout == f"{tmp_path / f'python{version}'}\n"
 
 
+@on_tensorflow_1
 def test_an_environment_that_has_tensorflow_is_used_as_it_is(bare_machine):
     result = run(bare_machine, "source scripts/environment.sh; use_environment; echo $python",
                  PYTHON=sys.executable)
     assert (result.returncode, result.stdout) == (0, f"{sys.executable}\n"), result.stderr
 
 
+@on_tensorflow_1
 def test_what_an_environment_of_the_user_lacks_is_named_and_not_installed(bare_machine):
     result = run(bare_machine, "source scripts/environment.sh; use_environment; "
                  "require tests/requirements.txt pytest no_such_module", PYTHON=sys.executable)
@@ -186,6 +188,7 @@ def test_check_runs_the_linter_before_the_tests(bare_machine):
     assert checked == "All checks passed!" and tested.startswith("pytest ")
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("variables, part", [
     ({"DATA_DIR": "/"}, "DATA_DIR and TASK go together"),
     ({"TASK": "cola"}, "DATA_DIR and TASK go together"),
@@ -199,6 +202,7 @@ def test_a_recipe_refuses_bad_settings_in_one_line(bare_machine, tmp_path, recip
     assert_one_error_line(result, part)
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("variables, part", [
     ({"STUDENT": "4,312"}, "STUDENT=4,312 is neither layers,hidden,heads,intermediate nor a"),
     ({"STUDENT": "no/where"}, "STUDENT=no/where is neither"),
@@ -211,6 +215,7 @@ def test_distilling_refuses_bad_settings_in_one_line(bare_machine, tmp_path, var
     assert not (tmp_path / "out").exists()
 
 
+@on_tensorflow_1
 def test_paths_are_those_of_the_folder_that_a_recipe_is_called_from(bare_machine, tmp_path):
     (tmp_path / "here" / "model").mkdir(parents=True)
     (tmp_path / "here" / "vectors.txt").write_text("")
@@ -265,6 +270,7 @@ def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_pa
     assert again.stdout == whole.stdout and "step" not in again.stderr
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("variables, part", [
     ({}, "TEXTS and MODEL are required"),
     ({"TEXTS": "/no/where.txt", "MODEL": "/"}, "there is no file /no/where.txt"),
@@ -277,6 +283,7 @@ def test_rewrite_refuses_bad_settings_in_one_line(bare_machine, tmp_path, variab
     assert not (tmp_path / "out").exists()
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("module", ("scripts.show_predictions", "engine.checkpoints"))
 def test_tensorflows_notices_are_not_shown_whatever_is_imported_first(module):
     environment = {name: value for name, value in os.environ.items()

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from commands import arguments, run_command
-from conftest import assert_same_training, checkpoint_values, on_tensorflow_2, write_cola
+from conftest import (assert_same_training, checkpoint_values, on_tensorflow_1, on_tensorflow_2,
+                      write_cola)
 from engine import runtime
 from engine.data import batches
 from engine.errors import UserError
@@ -51,6 +52,7 @@ def one_length(tiny_model, tmp_path_factory):
             for more in ((), ("--xla",))]
 
 
+@on_tensorflow_2
 def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(
         one_length, tiny_model):
     plain, compiled = one_length
@@ -63,7 +65,7 @@ def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(
     assert "XLA" not in plain.log
 
 
-@on_tensorflow_2
+@on_tensorflow_1
 def test_it_compiles_once_for_each_of_a_few_lengths_and_says_so(
         one_length, tiny_model, tmp_path):
     """Without dropout, whose masks depend on the length that a step is padded to."""
