@@ -1,0 +1,116 @@
+"""The peer on PyTorch: a Hugging Face encoder fine-tuned to tag words, as `run_ner` does it.
+
+Runs in an environment of its own (`torch`, `transformers`, `conlleval`): labels on the first piece of
+each word, dynamic padding, linear warm-up and decay, AdamW with clipping. Prints one JSON line: F1 by
+entity on the dev set, sentences/s.
+
+  python -m benchmarks.peers.huggingface_ner --model_dir=DIR --train_file=FILE --dev_file=FILE --seed=1
+"""
+
+import argparse
+import json
+import time
+
+import torch
+from conlleval import evaluate
+from transformers import (AutoModelForTokenClassification, AutoTokenizer,
+                          get_linear_schedule_with_warmup)
+
+from benchmarks.peers.huggingface import optimizer_of
+
+IGNORED = -100  # the label that PyTorch's loss leaves out
+WARM_UP_STEPS = 10
+
+
+def read(path):
+    """Sentences of columns: (words, tags), the first and the last column."""
+    sentences, words, tags = [], [], []
+    with open(path, encoding="utf-8") as file:
+        for line in [*file, ""]:
+            cells = line.split()
+            if cells and cells[0] != "-DOCSTART-":
+                words.append(cells[0])
+                tags.append(cells[-1])
+            elif words:
+                sentences.append((words, tags))
+                words, tags = [], []
+    return sentences
+
+
+def batch_of(tokenizer, sentences, labels):
+    batch = tokenizer([words for words, _ in sentences], is_split_into_words=True, truncation=True,
+                      max_length=128, padding="longest", return_tensors="pt")
+    targets = torch.full(batch["input_ids"].shape, IGNORED)
+    for row, (_, tags) in enumerate(sentences):
+        before = None
+        for position, word in enumerate(batch.word_ids(row)):
+            if word is not None and word != before:
+                targets[row, position] = labels.index(tags[word])
+            before = word
+    return batch, targets
+
+
+def train(model, tokenizer, sentences, labels, args):
+    """Returns sentences/s, without the first steps."""
+    num_steps = int(len(sentences) * args.epochs / args.batch_size)
+    optimizer = optimizer_of(model, "adamw", args.learning_rate)
+    schedule = get_linear_schedule_with_warmup(optimizer, int(num_steps * 0.1), num_steps)
+    model.train()
+    step, start = 0, None
+    while step < num_steps:
+        order = torch.randperm(len(sentences)).tolist()
+        for first in range(0, len(order) - args.batch_size + 1, args.batch_size):
+            some = [sentences[index] for index in order[first:first + args.batch_size]]
+            batch, targets = batch_of(tokenizer, some, labels)
+            loss = model(**batch, labels=targets).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            step += 1
+            if step == WARM_UP_STEPS:
+                start = time.time()
+            if step == num_steps:
+                break
+    return (num_steps - WARM_UP_STEPS) * args.batch_size / (time.time() - start)
+
+
+@torch.no_grad()
+def predict(model, tokenizer, sentences, labels):
+    """The tags of each sentence; of a word that was cut off, O."""
+    model.eval()
+    found = []
+    for first in range(0, len(sentences), 32):
+        some = sentences[first:first + 32]
+        batch, targets = batch_of(tokenizer, some, labels)
+        best = model(**batch).logits.argmax(-1)
+        for (words, _), row, is_word in zip(some, best, targets != IGNORED):
+            tags = [labels[index] for index in row[is_word].tolist()]
+            found.append(tags + ["O"] * (len(words) - len(tags)))
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("model_dir", "train_file", "dev_file"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--batch_size", type=int, default=16)
+    parser.add_argument("--epochs", type=float, default=1)
+    parser.add_argument("--learning_rate", type=float, default=2e-4)
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    training, dev = read(args.train_file), read(args.dev_file)
+    labels = sorted({tag for _, tags in training for tag in tags})
+    tokenizer = AutoTokenizer.from_pretrained(args.model_dir)
+    model = AutoModelForTokenClassification.from_pretrained(args.model_dir, num_labels=len(labels))
+    rate = train(model, tokenizer, training, labels, args)
+    lines = [line for (words, tags), predicted in zip(dev, predict(model, tokenizer, dev, labels))
+             for line in [*map(" ".join, zip(words, tags, predicted)), ""]]
+    print(json.dumps({"sentences_per_second": rate,
+                      "f1": evaluate(lines)["overall"]["chunks"]["evals"]["f1"]}))
+
+
+if __name__ == "__main__":
+    main()
