@@ -43,6 +43,7 @@ FAULTS = ("kill", "stop", "cut", "slow", "lose")
 COUNTS = (2, 3)
 EXAMPLES, EPOCHS, BATCH = 48, 25, 2
 HEARTBEAT_SECONDS = 3
+PEER_SECONDS = 20  # for which the others are tried at the start: one may be stopped before that
 SLOW_SECONDS = 5
 HANG_SECONDS = 240  # more than any run takes with one fault
 TOLERANCE = 1e-5
@@ -74,7 +75,8 @@ class Training:
             [*network.hosts[0].enter, sys.executable, "-m", "engine.launch", f"--hosts={names}",
              "--", "run_classifier.py", *flags, f"--output_dir={output_dir}",
              f"--train_batch_size={BATCH}", f"--num_train_epochs={EPOCHS}", "--num_cpu_replicas=1",
-             "--save_checkpoints_steps=10", f"--heartbeat_timeout={HEARTBEAT_SECONDS}"],
+             "--save_checkpoints_steps=10", f"--heartbeat_timeout={HEARTBEAT_SECONDS}",
+             f"--peer_timeout={PEER_SECONDS}"],
             cwd=report.ROOT, stderr=subprocess.PIPE, universal_newlines=True, env={
                 **os.environ, "CUDA_VISIBLE_DEVICES": "",
                 "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"})
@@ -204,7 +206,7 @@ def run(work_dir: str, number: int, seed: int) -> Dict[str, Any]:
             "status": status, "noticed": noticed_seconds(training, victim, count, struck),
             "resumed": resumed_seconds(training, struck),
             "restarts": sum("are started again" in event.line for event in training.events),
-            "difference": None if status else difference(output_dir, expected)}
+            "difference": difference(output_dir, expected) if status == 0 else None}
         if not is_good(result):
             result["log"] = "".join(event.line for event in training.events)
     return result
