@@ -47,6 +47,7 @@ _SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "-o"
 _CARRIED = ("CUDA_", "GRPC_", "LD_LIBRARY_PATH", "NCCL_", "OMP_", "PATH", "PYTHON", "TF_", "XLA_")
 _POLL_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 6.0  # for the others to notice, too, and to say so
+_REST_SECONDS = 10.0  # for the others to end, once the first worker has ended well
 _FAILED_SECONDS = 5.0  # between SIGTERM and SIGKILL, where there is nothing left to save
 _HOST_SECONDS = 300.0  # for a machine or its network to come back before a restart
 
@@ -173,10 +174,12 @@ class Launcher:
             addresses = self._addresses()
             for place in self._places:
                 workers.append(self._start(place, addresses))
-            _wait_until(lambda: any(worker.status for worker in workers)
-                        or all(worker.status == 0 for worker in workers))
+            _wait_until(lambda: _is_over(workers))
+            _wait_until(lambda: any(worker.status for worker in workers) or _ended(workers),
+                        _REST_SECONDS)
             failed = [worker for worker in workers if worker.status]
             if not failed:
+                _warn_of_rest(workers)
                 return 0
             _wait_until(lambda: _ended(workers), _LAST_WORDS_SECONDS)
             decisive = _decisive(failed[0], workers)
@@ -215,6 +218,18 @@ def _described(status: int) -> str:
     return f"ended with status {status}"
 
 
+def _is_over(workers: List[Worker]) -> bool:
+    """Whether one has failed, or the first, which writes all results and ends last, has ended."""
+    return any(worker.status for worker in workers) or workers[0].status == 0
+
+
+def _warn_of_rest(workers: List[Worker]) -> None:
+    for worker in workers:
+        if worker.status is None:
+            log.warn(f"{worker.place.label} has not ended {_REST_SECONDS:g} s after the first "
+                     "worker, and is killed; the results are complete")
+
+
 def _ended(workers: List[Worker]) -> bool:
     return all(worker.status is not None for worker in workers)
 
@@ -227,8 +242,8 @@ def _wait_until(is_so: Callable[[], bool], seconds: float = float("inf")) -> Non
 
 def _end(workers: List[Worker]) -> None:
     """Ends those that still run: after a signal to the launcher, they may save a step first."""
-    has_failed = any(worker.status for worker in workers)
-    for number, seconds in ((SIGTERM, _FAILED_SECONDS if has_failed else launched.END_SECONDS),
+    is_over = bool(workers) and _is_over(workers)
+    for number, seconds in ((SIGTERM, _FAILED_SECONDS if is_over else launched.END_SECONDS),
                             (SIGKILL, _FAILED_SECONDS)):
         for worker in workers:
             worker.send(number)

@@ -153,6 +153,19 @@ sys.exit(2)""", "--processes_per_host=2"))
     assert not is_running((tmp_path / "pid").read_text())
 
 
+def test_a_worker_that_is_stopped_after_its_last_step_does_not_keep_a_finished_run(launch, tmp_path):
+    process = launch("""
+if index:
+    os.kill(os.getpid(), signal.SIGSTOP)
+wait_for(1)
+say("done")
+""", "--processes_per_host=2")
+    status, output, errors = ended(process)
+    assert (status, output) == (0, "done\n")
+    assert "[localhost:1] has not ended 10 s after the first worker, and is killed" in errors
+    assert starts(tmp_path) == {"0.starts": 1, "1.starts": 1}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_all_workers_and_restarts_none(number, launch, tmp_path):
     process = launch("""
