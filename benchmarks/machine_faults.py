@@ -226,6 +226,7 @@ def row(fault: str, results: List[Dict[str, Any]]) -> Dict[str, str]:
         "fault": fault, "runs": str(len(results)),
         "on 2, 3 hosts": ", ".join(str(sum(result["hosts"] == count for result in results))
                                    for count in COUNTS),
+        "met a worker": str(sum(result["found"] for result in results)),
         "hung": str(sum(result["status"] is None for result in results)),
         "failed": str(sum(bool(result["status"]) for result in results)),
         "other weights": str(sum(value > TOLERANCE for value in differences)),

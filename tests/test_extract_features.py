@@ -176,7 +176,6 @@ def interrupt_after(num_rows, flags, monkeypatch):
     return str(raised.value)
 
 
-@on_tensorflow_1
 def test_killed_and_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
         flags, tmp_path, monkeypatch, capsys):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(300)))
