@@ -45,7 +45,7 @@ def run(main: Callable[[flags.FlagValues], None],
             if not _is_divided(flag_values):
                 machines.run_on_chief(machines.from_environment())
             main(flag_values)
-        peers.current().leave(0)
+        peers.current().finish()
     except flags.UnrecognizedFlagError as error:
         exit_with(foreign_flags.explain(argv, flag_values) or error)
     except (flags.Error, UserError) as error:

@@ -136,6 +136,16 @@ class Peers:
             self._links.to[index].send_if_free({"status": status, "why": why})
         self._clean()
 
+    def finish(self) -> None:
+        """Tells the others that this worker has done its work; ends the process if there are any.
+
+        At once: nobody watches over this worker any more, and TensorFlow's servers take their time
+        to shut down.
+        """
+        self.leave(0)
+        if self.others:
+            _exit(0)
+
     def wait_for_chief(self) -> None:
         """Ends this process when the chief has left: what remains is done there. Not on the chief.
         """
@@ -143,8 +153,7 @@ class Peers:
             return
         self.say(_END, None, to=0)
         self.hear(0, _END)
-        self.leave(0)
-        _exit(0)
+        self.finish()
 
     def wait_for_notice(self) -> None:
         """Gives `_watch` the time to find who is lost, and to end the process, after an error."""
