@@ -30,14 +30,10 @@ import threading
 import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 import numpy as np
 
-from benchmarks import hosts, report, toy_task
-from engine import checkpoints, files
-
-import tensorflow.compat.v1 as tf
+from benchmarks import campaign, hosts, report, toy_task
+from engine import files
 
 FAULTS = ("kill", "stop", "cut", "slow", "lose")
 COUNTS = (2, 3)
@@ -158,20 +154,6 @@ def resumed_seconds(training: Training, struck: float) -> Optional[float]:
     return step and step - restart
 
 
-def values_of(output_dir: str) -> Dict[str, np.ndarray]:
-    """The variables of the newest checkpoint."""
-    reader = tf.train.load_checkpoint(checkpoints.latest(output_dir).path)
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-def difference(output_dir: str, expected: Dict[str, np.ndarray]) -> float:
-    """The largest one between two checkpoints' values; infinite if they have other variables."""
-    found = values_of(output_dir)
-    if sorted(found) != sorted(expected):
-        return float("inf")
-    return max(float(np.max(np.abs(found[name] - value))) for name, value in expected.items())
-
-
 def train_undisturbed(work_dir: str, count: int) -> float:
     """Trains in DIR/expected-COUNT, once; returns the seconds that it took."""
     output_dir = os.path.join(work_dir, f"expected-{count}")
@@ -194,7 +176,7 @@ def run(work_dir: str, number: int, seed: int) -> Dict[str, Any]:
     # The launcher is on the first host, and could not start anything if that were lost.
     victim, moment = generator.randrange(fault == "lose", count), generator.random()
     seconds = train_undisturbed(work_dir, count)
-    expected = values_of(os.path.join(work_dir, f"expected-{count}"))
+    expected = campaign.values_of(os.path.join(work_dir, f"expected-{count}"))
     with tempfile.TemporaryDirectory(dir=work_dir) as output_dir, hosts.Network(count) as network:
         training = Training(network, work_dir, output_dir)
         time.sleep(moment * seconds)
@@ -206,7 +188,7 @@ def run(work_dir: str, number: int, seed: int) -> Dict[str, Any]:
             "status": status, "noticed": noticed_seconds(training, victim, count, struck),
             "resumed": resumed_seconds(training, struck),
             "restarts": sum("are started again" in event.line for event in training.events),
-            "difference": difference(output_dir, expected) if status == 0 else None}
+            "difference": campaign.difference(output_dir, expected) if status == 0 else None}
         if not is_good(result):
             result["log"] = "".join(event.line for event in training.events)
     return result
@@ -244,16 +226,9 @@ def main() -> None:
     reason = hosts.why_not()
     if reason:
         sys.exit(reason)
-    work_dir, results = os.path.abspath(args.work_dir), []
-    os.makedirs(work_dir, exist_ok=True)
-    for number in range(args.runs):
-        path = os.path.join(work_dir, f"{args.seed}-{number}.json")
-        if not os.path.exists(path):
-            files.write_text(path, json.dumps(run(work_dir, number, args.seed), indent=1))
-        with open(path) as file:
-            results.append(json.load(file))
-        print(number, {name: value for name, value in results[-1].items() if name != "log"},
-              flush=True)
+    work_dir = os.path.abspath(args.work_dir)
+    results = campaign.results_of(work_dir, args.seed, args.runs,
+                                  lambda number: run(work_dir, number, args.seed))
     report.append(
         f"Faults on several hosts, heartbeat timeout {HEARTBEAT_SECONDS} s",
         [row(fault, [result for result in results if result["fault"] == fault])

@@ -85,6 +85,12 @@ def test_workers_meet_and_agree(tmp_path):
         assert names == ["worker 0", "worker 1", "worker 2"]
 
 
+def test_nothing_keeps_a_worker_that_has_done_its_work(tmp_path):
+    """Not what the interpreter does when it shuts down, when the others watch over it no more."""
+    ended = [worker.end(60) for worker in start(tmp_path, "end_with_work_left")]
+    assert [each.status for each in ended] == [0, 0, 0], ended
+
+
 def test_every_worker_says_in_what_they_differ(tmp_path):
     for worker in start(tmp_path, "differ"):
         ended = worker.end()

@@ -3,8 +3,10 @@
   python -m tests.toy_worker --call=FUNCTION --arguments=JSON
 """
 
+import atexit
 import json
 import os
+import time
 
 from absl import flags
 
@@ -19,6 +21,11 @@ def agree(directory):
     us.compare("facts", {"same": [1, {"of": "all"}]})
     us.wait("all")
     files.write_json(os.path.join(directory, f"{us.cluster.index}.json"), names)
+
+
+def end_with_work_left():
+    atexit.register(time.sleep, 3600)
+    peers.current().wait("all")
 
 
 def differ():

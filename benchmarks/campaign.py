@@ -1,0 +1,50 @@
+"""What campaigns of random faults share: runs that are not repeated, and weights to compare."""
+
+import json
+import os
+from typing import Any, Callable, Dict, List
+
+from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+
+import numpy as np
+
+from engine import checkpoints, files
+
+import tensorflow.compat.v1 as tf
+
+
+def results_of(work_dir: str, seed: int, runs: int,
+               run: Callable[[int], Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """What `run` returned for each number, of JSON's types.
+
+    Each result is printed without its "log", and kept in WORK_DIR/SEED-NUMBER.json: called again,
+    this goes on with the runs that have no file.
+    """
+    os.makedirs(work_dir, exist_ok=True)
+    results = []
+    for number in range(runs):
+        path = os.path.join(work_dir, f"{seed}-{number}.json")
+        if not os.path.exists(path):
+            files.write_text(path, json.dumps(run(number), indent=1))
+        with open(path) as file:
+            results.append(json.load(file))
+        print(number, {name: value for name, value in results[-1].items() if name != "log"},
+              flush=True)
+    return results
+
+
+def values_of(output_dir: str) -> Dict[str, np.ndarray]:
+    """The variables of the newest checkpoint."""
+    reader = tf.train.load_checkpoint(checkpoints.latest(output_dir).path)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def difference(output_dir: str, expected: Dict[str, np.ndarray]) -> float:
+    """The largest one between the newest checkpoint's values and others.
+
+    Infinite if they have other variables.
+    """
+    found = values_of(output_dir)
+    if sorted(found) != sorted(expected):
+        return float("inf")
+    return max(float(np.max(np.abs(found[name] - value))) for name, value in expected.items())
