@@ -2,7 +2,10 @@
 
   python -m benchmarks.agreement --task=cola --model=MINILM_TF --huggingface_model=MINILM_HF \\
     --huggingface_python=PYTHON --data_dir=glue/CoLA --work_dir=DIR
+  python -m benchmarks.agreement --task=cola --model=MINILM_TF --data_dir=glue/CoLA --work_dir=DIR \\
+    --precision=bfloat16 --optimizers
 
+The second command asks whether training in another precision agrees with float32, without the peer.
 The same data, weights, batch, epochs, learning rate and schedule. A run that is
 finished in the work directory is not repeated, so that this can be interrupted.
 """
@@ -12,9 +15,10 @@ import json
 import os
 import subprocess
 import sys
-from typing import Dict, List, Sequence
+from typing import Dict, List, NamedTuple, Sequence
 
 from benchmarks import report
+from engine.precision import FLOAT32, PRECISIONS
 
 SEEDS = (1, 2, 3)
 # Names of the metrics, here and in the peer.
@@ -25,15 +29,26 @@ PEERS = {"adamw": "Hugging Face, 1 × 32",
          "google": "Hugging Face, 1 × 32, without Adam's bias correction, as Google's"}
 
 
-def run_ours(args, seed: int, num_replicas: int, output_dir: str) -> Dict[str, float]:
+class Ours(NamedTuple):
+    """A training of ours with 32 examples a step."""
+    replicas: int
+    precision: str
+
+    def __str__(self) -> str:
+        changed = "" if self.precision == FLOAT32 else f", {self.precision}"
+        return f"ours, {self.replicas} × {32 // self.replicas}{changed}"
+
+
+def run_ours(args, seed: int, training: Ours, output_dir: str) -> Dict[str, float]:
     model = args.model
     subprocess.run(
         [sys.executable, "run_classifier.py", f"--task_name={args.task}",
          f"--data_dir={args.data_dir}",
          f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
          f"--init_checkpoint={model}/bert_model.ckpt", f"--output_dir={output_dir}",
-         "--do_train", "--do_eval", f"--seed={seed}", f"--num_cpu_replicas={num_replicas}",
-         f"--num_train_epochs={args.epochs}", f"--train_batch_size={32 // num_replicas}"],
+         "--do_train", "--do_eval", f"--seed={seed}", f"--precision={training.precision}",
+         f"--num_cpu_replicas={training.replicas}", f"--num_train_epochs={args.epochs}",
+         f"--train_batch_size={32 // training.replicas}"],
         cwd=report.ROOT, check=True)
     with open(os.path.join(output_dir, "eval_results.json")) as file:
         results = json.load(file)
@@ -70,12 +85,16 @@ def row(name: str, metrics: Sequence[str], results: List[Dict[str, float]]) -> D
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("model", "huggingface_model", "huggingface_python", "data_dir", "work_dir"):
+    for name in ("model", "data_dir", "work_dir"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--huggingface_model")
+    parser.add_argument("--huggingface_python")
+    parser.add_argument("--precision", choices=PRECISIONS, default=FLOAT32,
+                        help="of a training beside that in float32, in the place of 2 x 16")
     parser.add_argument("--task", choices=sorted(METRICS), required=True)
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--group_by_length", action="store_true", help="also the peer's batches")
-    parser.add_argument("--optimizers", nargs="+", choices=list(PEERS), default=list(PEERS),
+    parser.add_argument("--optimizers", nargs="*", choices=list(PEERS), default=list(PEERS),
                         help="of the peer")
     args = parser.parse_args()
     os.makedirs(args.work_dir, exist_ok=True)
@@ -84,23 +103,29 @@ def main() -> None:
         return os.path.join(args.work_dir, name)
 
     metrics = METRICS[args.task]
-    rows = [row(f"ours, {replicas} × {32 // replicas}", metrics, [
-        remembered(path(f"ours-{replicas}-{seed}.json"),
-                   lambda: run_ours(args, seed, replicas, path(f"ours-{replicas}-{seed}")))
-        for seed in SEEDS]) for replicas in (1, 2)]
+    ours = [Ours(1, FLOAT32),
+            Ours(2, FLOAT32) if args.precision == FLOAT32 else Ours(1, args.precision)]
+    rows = [row(str(training), metrics, [
+        remembered(path(f"ours-{training.replicas}-{training.precision}-{seed}.json"),
+                   lambda: run_ours(args, seed, training, path(
+                       f"ours-{training.replicas}-{training.precision}-{seed}")))
+        for seed in SEEDS]) for training in ours]
     rows += [row(PEERS[optimizer], metrics, [
         remembered(path(f"huggingface-{optimizer}-{seed}.json"),
                    lambda: run_huggingface(args, seed, optimizer))
         for seed in SEEDS]) for optimizer in args.optimizers]
+    versions = {"TensorFlow": report.version_of(sys.executable, "tensorflow")}
+    if args.optimizers:
+        versions.update({"PyTorch": report.version_of(args.huggingface_python, "torch"),
+                         "transformers": report.version_of(args.huggingface_python,
+                                                           "transformers")})
     report.append(
         f"Agreement on {args.task}: dev set after {args.epochs:g} epochs, MiniLM encoder, three "
         "seeds (mean ± deviation)",
         rows, command=f"python -m benchmarks.agreement --task={args.task} --epochs={args.epochs:g}"
         + (" --group_by_length" if args.group_by_length else "")
-        + f" --optimizers {' '.join(args.optimizers)}",
-        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"),
-                  "PyTorch": report.version_of(args.huggingface_python, "torch"),
-                  "transformers": report.version_of(args.huggingface_python, "transformers")})
+        + (f" --precision={args.precision}" if args.precision != FLOAT32 else "")
+        + f" --optimizers {' '.join(args.optimizers)}".rstrip(), versions=versions)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,13 @@ _DISTILLATION = {
     "data_url": "leave it out: it is for a cloud service",
 }
 
+_BERT_MULTI_GPU = {
+    "use_gpu": "leave it out: all visible cards are used; --num_gpus=0 for the CPU",
+    "num_gpu_cores": "--num_gpus",
+    "use_fp16": _FLOAT16,
+    "save_for_serving": "--do_export",
+}
+
 # A flag on a command line, as absl and argparse take it.
 _FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 
@@ -93,11 +100,12 @@ PROGRAMS = (
         "output_pattern": "--output_file",
     }),
     Program("bert-multi-gpu (haoyuhu)", "`run_custom_classifier*.py`", "run_classifier", {
-        "use_gpu": "leave it out: all visible cards are used; --num_gpus=0 for the CPU",
-        "num_gpu_cores": "--num_gpus",
-        "use_fp16": _FLOAT16,
-        "save_for_serving": "--do_export",
+        **_BERT_MULTI_GPU,
         "num_labels": "leave it out: the data says it; --label_kind=multi_label for several labels",
+    }),
+    Program("bert-multi-gpu (haoyuhu)", "`run_seq_labeling.py`", "tagging.run", {
+        **_BERT_MULTI_GPU,
+        "task_name": "leave it out: the files in --data_dir say their tags",
     }),
     Program("bert-multi-gpu (haoyuhu)", "`run_custom_classifier.sh`", "run_classifier", {
         "s": "--max_seq_length",

@@ -10,7 +10,7 @@ from encoder import model_files, vocabulary
 from engine import saved_model
 from engine.model import INFERENCE
 from reading import model
-from tasks import export as task_export
+from tasks import export as task_export, model_card
 
 _CARD = """# Reading comprehension: a fine-tuned BERT
 
@@ -62,7 +62,7 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
                         casing=("lower-cased" if vocabulary.is_lower_cased(trained.folder)
                                 else "in their case"))
     task_export.write_with_files(output_dir, lambda: _signature(trained.config()), trained,
-                                 frozen_type, card)
+                                 frozen_type, card + model_card.frozen_graph(frozen_type))
 
 
 def _trained_model(output_dir: str) -> model_files.ModelFiles:

@@ -71,7 +71,8 @@ def write(output_dir: str, frozen_type: Optional[str]) -> None:
         max_seq_length=trained.description()["max_seq_length"],
         casing="lower-cased" if vocabulary.is_lower_cased(trained.folder) else "in their case")
     task_export.write_with_files(output_dir, lambda: _signature(trained.config(), on_encoder),
-                                 trained, frozen_type, card)
+                                 trained, frozen_type,
+                                 card + model_card.frozen_graph(frozen_type))
 
 
 def _signature(config: modeling.BertConfig, on_encoder: Tagger) -> saved_model.Signature:

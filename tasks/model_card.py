@@ -95,7 +95,7 @@ def text(output_dir: str, model: TrainedModel, global_step: int, frozen_type: Op
                     outputs=(_OUTPUTS[kind.name].format(count=kind.num_outputs) + reading.outputs
                              + _of_window(model)),
                     command=reading.command)
-        + (_FROZEN.format(float_type=frozen_type) if frozen_type else "")])
+        + frozen_graph(frozen_type)])
 
 
 def _of_window(model: TrainedModel) -> str:
@@ -120,6 +120,11 @@ def labels(names: Sequence[str]) -> List[str]:
     num_more = len(names) - len(shown)
     more = [f"\n… and {num_more:,} more, in `assets.extra/task.json`"] * bool(num_more)
     return ["## Labels\n", *shown, *more, ""]
+
+
+def frozen_graph(frozen_type: Optional[str]) -> str:
+    """The paragraph on the frozen graph with weights of this type; none if there is none."""
+    return _FROZEN.format(float_type=frozen_type) if frozen_type else ""
 
 
 def metrics(output_dir: str, global_step: int) -> List[str]:

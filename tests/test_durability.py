@@ -97,6 +97,28 @@ def test_a_command_told_to_end_while_it_writes_leaves_nothing_half_written(
             if path not in before and path.name not in folders] == []
 
 
+@on_tensorflow_2
+def test_a_command_told_to_end_while_it_predicts_leaves_no_predictions(
+        flags, tiny_classifier, tmp_path):
+    shutil.copytree(str(tiny_classifier), str(tmp_path / "out"))
+    before = sorted(os.listdir(str(tmp_path / "out")))
+    with open(os.path.join(flags["data_dir"], "test.tsv"), "a") as file:
+        file.writelines(f"{row}\tthe cat sees a dog\n" for row in range(100_000))
+    process = start_command(*arguments({
+        **flags, "store_dir": tmp_path / "store", "do_train": None, "do_eval": None,
+        "do_export": None, "do_predict": True}))
+    while not list(tmp_path.glob("store/test-*/store.json")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    time.sleep(2)  # it has built the model and predicts
+    assert process.poll() is None, process.communicate()
+    process.terminate()
+    said = process.communicate()[1]
+    assert process.returncode == 143, said
+    assert said.splitlines()[-1].startswith("interrupted by SIGTERM") and "Traceback" not in said
+    assert sorted(os.listdir(str(tmp_path / "out"))) == before
+
+
 def test_what_is_renamed_before_it_is_synced_would_be_noticed(tmp_path):
     log = tmp_path / "log"
     log.write_text("write\t/a/x.tmp-1\t\nrename\t/a/x.tmp-1\t/a/x\n")

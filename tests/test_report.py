@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from conftest import on_tensorflow_2
 from tasks import report_page
 from tasks.report_page import ClassScores, Confusion, Mistake, Report
 
@@ -139,6 +140,7 @@ def test_a_page_needs_no_network(tmp_path):
     assert "@import" not in source
 
 
+@on_tensorflow_2
 @pytest.mark.parametrize("content", (FULL, MANY, NUMBERS), ids=("full", "many", "numbers"))
 def test_a_page_is_no_wider_than_a_phone(content, tmp_path):
     path = written(tmp_path, content)

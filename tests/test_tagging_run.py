@@ -296,7 +296,7 @@ def test_the_export_has_the_tags_of_the_model(crf, tiny_model, tmp_path):
                                        expected["emissions"][sentence, :count], atol=1e-4)
     assert len(np.unique(expected["labels"])) > 1
     card = (tmp_path / "export" / "README.md").read_text()
-    assert "1. `B-A`" in card and "This checkpoint was not evaluated." in card
+    assert "1. `B-A`" in card and "frozen_graph.pb" in card and "This checkpoint was not evaluated." in card
 
 
 def outputs_of(path, features):

@@ -1,0 +1,238 @@
+"""Damaged files: does every command end in one line, or as if nothing had happened?
+
+  python -m benchmarks.fuzz --work_dir=DIR --cases=2500
+
+Each case copies the files of a command that succeeds (`benchmarks/fuzzing/scenes.py`), damages one of
+them at random, its bytes or what it holds by its format, or the value of a flag, and runs the command.
+It must end within 60 seconds and 2 GB of resident memory, leave no temporary file, and
+
+  refuse   with status 2 and one line, or
+  succeed  and, where the file has checksums or can be made again, with the results that the undamaged
+           files give.
+
+A case that has run has a file in DIR; called again, the command goes on with the others. --only=N runs
+case N again and leaves its files in DIR/case. Ends with status 1 if a case did anything else. Each case is
+a fork of this process, which has TensorFlow loaded.
+"""
+
+import argparse
+import filecmp
+import functools
+import importlib
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import sys
+import time
+import traceback
+from typing import Any, Dict, List, NamedTuple, Sequence
+
+from benchmarks import campaign, report
+from benchmarks.fuzzing import mutations, scenes
+from engine import command
+
+SECONDS = 60.0
+RESIDENT_BYTES = 2e9
+FLAG_SHARE = 0.06  # of the cases damage a flag
+FLAG_VALUES = ("", "-1", "0", "1e30", "nan", "inf", "w1", "/nowhere", "/", "true", "9" * 25, "\udcff",
+               "a,b", "../..", "--")
+REFUSED, SAME, SUCCEEDED = "refused", "same results", "other input, succeeded"
+
+
+class Ended(NamedTuple):
+    """How a command has ended."""
+    status: int  # negative after a signal
+    said: str
+    seconds: float
+    peak: float  # bytes
+
+
+def run_in_fork(module: str, arguments: Sequence[str], log_path: str) -> Ended:
+    """Runs a command in a fork of this process, within the bounds."""
+    start, peak = time.time(), 0.0
+    sys.stdout.flush()
+    process = os.fork()
+    if not process:
+        _become(module, arguments, log_path)
+    while True:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            break
+        peak = max(peak, _resident_bytes(process))
+        if time.time() - start > SECONDS or peak > RESIDENT_BYTES:
+            os.kill(process, signal.SIGKILL)
+        time.sleep(0.01)
+    with open(log_path, encoding="utf-8", errors="replace") as log:
+        said = log.read()
+    code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    return Ended(code, said, time.time() - start, peak)
+
+
+def _become(module: str, arguments: Sequence[str], log_path: str) -> None:
+    """Runs a command in this process, and ends the process with its status."""
+    status = 1
+    try:
+        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        for stream in (1, 2):
+            os.dup2(log, stream)
+        os.chdir(report.ROOT)
+        found = importlib.import_module(module)
+        command.run(found.main, found.define_flags(), usage="", argv=[module, *arguments])
+        status = 0
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+
+
+def _resident_bytes(process: int) -> float:
+    try:
+        with open(f"/proc/{process}/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0.0
+
+
+class Fuzzer:
+    """Runs cases on scenes, which it prepares in WORK_DIR/scenes."""
+
+    def __init__(self, work_dir: str):
+        self._work_dir = work_dir
+        folder = os.path.join(work_dir, "scenes")
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        self._scenes = scenes.prepare(folder, self._prepare)
+        self._expected: Dict[str, Dict[str, str]] = {}
+
+    def case(self, number: int, seed: Any, keep: bool = False) -> Dict[str, Any]:
+        """Runs a case. Its files are left in WORK_DIR/case if `keep`."""
+        generator = random.Random(f"{seed}-{number}")
+        scene = generator.choice(self._scenes)
+        if scene.name not in self._expected:
+            self._expected[scene.name] = self._run_undamaged(scene)
+        folder = self._copy(scene)
+        damaged, what, arguments = self._damage(scene, folder, generator)
+        ended = run_in_fork(scene.module, arguments, f"{folder}.log")
+        outcome = self._outcome(scene, folder, damaged, ended)
+        result = {"scene": scene.name, "damaged": damaged, "what": what, "outcome": outcome,
+                  "seconds": round(ended.seconds, 2), "peak": ended.peak}
+        if is_wrong(result):
+            result["log"] = ended.said[-5000:]
+        if keep:
+            print(ended.said)
+        else:
+            shutil.rmtree(folder)
+        return result
+
+    def _damage(self, scene: scenes.Scene, folder: str, generator: random.Random):
+        """Damages a flag or a file; returns its name, what was done, and the arguments."""
+        arguments = scene.arguments(folder)
+        if generator.random() < FLAG_SHARE:
+            index = generator.randrange(len(arguments))
+            name = arguments[index].split("=")[0]
+            value = generator.choice(FLAG_VALUES)
+            arguments[index] = f"{name}={value}"
+            return name, repr(value), arguments
+        part = os.path.join(folder, generator.choice(scene.files))
+        paths = sorted(os.path.join(parent, name) for parent, _, names in os.walk(folder)
+                       for name in names if os.path.join(parent, name).startswith(part))
+        path = generator.choice(paths)
+        return os.path.relpath(path, folder), mutations.mutate(path, generator), arguments
+
+    def _outcome(self, scene: scenes.Scene, folder: str, damaged: str, ended: Ended) -> str:
+        lines = ended.said.splitlines()
+        errors = [line for line in lines if line.startswith("error: ")]
+        left = [name for _, folders, names in os.walk(folder) for name in folders + names
+                if re.search(r"\.tmp-\d+", name)]
+        if ended.seconds > SECONDS:
+            return f"{SECONDS:g} s"
+        if ended.peak > RESIDENT_BYTES:
+            return f"{ended.peak / 1e9:.1f} GB"
+        if "Traceback" in ended.said or ended.status not in (0, 2):
+            return f"status {ended.status}, a traceback or a crash"
+        if left:
+            return f"left {left[0]}"
+        if ended.status == 2:
+            return REFUSED if errors == lines[-1:] else "not one line at the end"
+        if not damaged.startswith(scene.checked or ("nothing",)):
+            return SUCCEEDED
+        differing = [name for name in self._expected[scene.name] if not filecmp.cmp(
+            os.path.join(folder, name), self._expected[scene.name][name], shallow=False)]
+        return f"other {differing[0]}" if differing else SAME
+
+    def _copy(self, scene: scenes.Scene) -> str:
+        """The scene's files in a folder of always the same name, which is in some of them."""
+        folder = os.path.join(self._work_dir, "case")
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(scene.folder, folder)
+        return folder
+
+    def _run_undamaged(self, scene: scenes.Scene) -> Dict[str, str]:
+        """Checks that the command succeeds; returns paths of copies of its results."""
+        folder = self._copy(scene)
+        ended = run_in_fork(scene.module, scene.arguments(folder), f"{folder}.log")
+        if ended.status:
+            sys.exit(f"{scene.name}: {ended.said}")
+        kept = {}
+        for name in scene.results:
+            kept[name] = os.path.join(self._work_dir, "scenes",
+                                      f"{scene.name}-{os.path.basename(name)}")
+            shutil.copy(os.path.join(folder, name), kept[name])
+        return kept
+
+    def _prepare(self, module: str, flags: scenes.Flags) -> None:
+        ended = run_in_fork(module, [f"--{name}={value}" for name, value in flags.items()],
+                            os.path.join(self._work_dir, "prepare.log"))
+        if ended.status:
+            sys.exit(f"{module}: {ended.said}")
+
+
+def is_wrong(result: Dict[str, Any]) -> bool:
+    """Whether a case did what none may do."""
+    return result["outcome"] not in (REFUSED, SAME, SUCCEEDED)
+
+
+def row(name: str, results: List[Dict[str, Any]]) -> Dict[str, str]:
+    return {"command": name, "cases": str(len(results)),
+            **{outcome: str(sum(result["outcome"] == outcome for result in results))
+               for outcome in (REFUSED, SAME, SUCCEEDED)},
+            "wrong": str(sum(map(is_wrong, results))),
+            "longest, s": f"{max(result['seconds'] for result in results):.1f}",
+            "most memory": f"{max(result['peak'] for result in results) / 1e9:.2f} GB"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work_dir", required=True)
+    parser.add_argument("--cases", type=int, default=2500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int)
+    args = parser.parse_args()
+    work_dir = os.path.abspath(args.work_dir)
+    fuzzer = Fuzzer(work_dir)
+    if args.only is not None:
+        print(fuzzer.case(args.only, args.seed, keep=True))
+        return
+    results = campaign.results_of(work_dir, args.seed, args.cases,
+                                  functools.partial(fuzzer.case, seed=args.seed))
+    names = sorted({result["scene"] for result in results})
+    report.append(
+        "Damaged files and flags",
+        [*(row(name, [result for result in results if result["scene"] == name]) for name in names),
+         row("all", results)],
+        command=f"python -m benchmarks.fuzz --cases={args.cases} --seed={args.seed}",
+        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+    sys.exit(any(map(is_wrong, results)))
+
+
+if __name__ == "__main__":
+    main()

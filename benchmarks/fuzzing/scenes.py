@@ -1,0 +1,221 @@
+"""Commands with all that they read: files that a user supplies, and files of earlier runs."""
+
+import json
+import os
+import random
+import shutil
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+
+from benchmarks import toy_task
+
+LENGTH = 16
+EXAMPLES = 24
+VOCAB_SIZE = 40
+
+Flags = Dict[str, Any]
+Run = Callable[[str, Flags], None]  # runs a command of a module, in a process of its own
+
+
+class Scene(NamedTuple):
+    """A command that succeeds in about a second, as long as nobody damages its files.
+
+    Its files are those of a folder, which stands in flags as {}.
+    """
+    name: str
+    module: str
+    flags: Flags
+    files: Tuple[str, ...]  # those to damage: paths in the folder, or beginnings of them
+    checked: Tuple[str, ...] = ()  # beginnings of those that can be damaged without a trace in none
+    results: Tuple[str, ...] = ()  # what is then as without the damage, if the command succeeds
+    folder: str = ""  # from which it is copied
+
+    def arguments(self, folder: str) -> List[str]:
+        """The command's arguments, for files in a folder."""
+        return [f"--{name}={str(value).replace('{}', folder)}"
+                for name, value in self.flags.items()]
+
+
+_MODEL = dict(vocab_file="{}/task/vocab.txt", bert_config_file="{}/task/bert_config.json")
+_TRAIN = dict(do_train=True, num_cpu_replicas=1, train_batch_size=8, max_seq_length=LENGTH,
+              num_train_epochs=1, learning_rate=1e-3, output_dir="{}/new", store_dir="{}/store")
+_CLASSIFY = dict(_TRAIN, **_MODEL, task_name="cola", data_dir="{}/task", num_train_epochs=2,
+                 save_checkpoints_steps=2, eval_every_steps=2, do_eval=True, do_predict=True,
+                 output_dir="{}/out")
+_CHECKED = ("out/model.ckpt-", "store/", "out/checkpoint")
+_RESULTS = ("out/eval_results.txt", "out/predict.txt", "out/test_results.tsv")
+
+
+def prepare(folder: str, run: Run) -> List[Scene]:
+    """Makes the scenes' files in a folder; `run` is called for the commands that write some."""
+    made = [_classifier, _own_data, _conversion, _pretraining, _augmentation, _reading, _tagging,
+            _features, _rewriting]
+    scenes: List[Scene] = []
+    for make in made:
+        base = os.path.join(folder, make.__name__.strip("_"))
+        os.makedirs(base)
+        scenes += [scene._replace(folder=base) if not scene.folder else scene
+                   for scene in make(base, run)]
+    return scenes
+
+
+def _filled(flags: Flags, folder: str) -> Flags:
+    return {name: value.replace("{}", folder) if isinstance(value, str) else value
+            for name, value in flags.items()}
+
+
+def _write(base: str, name: str, lines: Sequence[Any]) -> None:
+    with open(os.path.join(base, name), "w", encoding="utf-8") as file:
+        file.writelines(f"{line if isinstance(line, str) else json.dumps(line)}\n"
+                        for line in lines)
+
+
+def _sentences(count: int, seed: int = 0, last: str = "") -> List[str]:
+    generator = random.Random(seed)
+    return [" ".join(f"w{generator.randrange(VOCAB_SIZE - 5)}"
+                     for _ in range(generator.randint(2, 12))) + last for _ in range(count)]
+
+
+def _write_model(base: str) -> None:
+    """CoLA's three sets in base/task, with a vocabulary and a config."""
+    task = os.path.join(base, "task")
+    os.makedirs(task)
+    toy_task.write(task, examples=EXAMPLES, length=12, layers=1, hidden=16, vocab_size=VOCAB_SIZE,
+                   dropout=0.1)
+    shutil.copy(os.path.join(task, "train.tsv"), os.path.join(task, "dev.tsv"))
+    _write(task, "test.tsv", ["index\tsentence"] + [
+        f"{number}\t{text}" for number, text in enumerate(_sentences(9))])
+
+
+def _classifier(base: str, run: Run) -> List[Scene]:
+    _write_model(base)
+    run("run_classifier", _filled(_CLASSIFY, base))
+    of_run = ("out/model.ckpt-6", "out/checkpoint", "out/run.json", "out/task.json",
+              "out/evaluations.json", "out/vocab.txt", "out/bert_config.json")
+    half = f"{base}_half"
+    shutil.copytree(base, half)
+    for name in os.listdir(os.path.join(half, "out")):
+        if name.startswith(("model.ckpt-6", "eval_results", "predict", "test_results", "report")):
+            os.remove(os.path.join(half, "out", name))
+    _write(base, "texts.txt", _sentences(9))
+    later = dict(output_dir="{}/out", store_dir="{}/store")
+    return [
+        Scene("evaluating", "run_classifier",
+              dict(later, do_eval=True, do_predict=True, data_dir="{}/task", task_name="cola",
+                   num_cpu_replicas=1),
+              (*of_run, "task/dev.tsv", "task/test.tsv", "store/"), _CHECKED, _RESULTS),
+        Scene("resuming", "run_classifier", _CLASSIFY,
+              ("out/model.ckpt-", "out/checkpoint", "out/run.json", "out/evaluations.json",
+               "out/task.json", "store/", "task/"), _CHECKED, _RESULTS, half),
+        Scene("exporting", "run_classifier", dict(output_dir="{}/out", do_export=True), of_run),
+        Scene("predicting", "tasks.predict",
+              dict(output_dir="{}/out", input_file="{}/texts.txt", output_file="{}/new.tsv",
+                   header=False, num_cpu_replicas=1), (*of_run, "texts.txt"))]
+
+
+def _own_data(base: str, run: Run) -> List[Scene]:
+    _write_model(base)
+    _write(base, "train.jsonl", [{"text": text, "label": ["a", "b"][number % 2]}
+                                 for number, text in enumerate(_sentences(EXAMPLES))])
+    _write(base, "dev.csv", ["text,label"] + [f'"{text}",a' for text in _sentences(8)])
+    flags = dict(_TRAIN, **_MODEL, task_name="file", train_file="{}/train.jsonl",
+                 dev_file="{}/dev.csv", do_eval=True)
+    return [Scene("own data", "run_classifier", flags,
+                  ("train.jsonl", "dev.csv", "task/vocab.txt", "task/bert_config.json"))]
+
+
+def _conversion(base: str, run: Run) -> List[Scene]:
+    _write_model(base)
+    run("run_classifier", _filled({**_CLASSIFY, "do_eval": False, "eval_every_steps": 0}, base))
+    run("encoder.convert", _filled(dict(from_tensorflow="{}/out", output_dir="{}/hf"), base))
+    return [
+        Scene("from Hugging Face", "encoder.convert",
+              dict(from_huggingface="{}/hf", output_dir="{}/new"), ("hf/",)),
+        Scene("to Hugging Face", "encoder.convert",
+              dict(from_tensorflow="{}/out", output_dir="{}/new"),
+              ("out/model.ckpt-6", "out/checkpoint", "out/task.json", "out/vocab.txt",
+               "out/bert_config.json"))]
+
+
+def _pretraining(base: str, run: Run) -> List[Scene]:
+    _write_model(base)
+    _write(base, "text.txt", [line for number, text in enumerate(_sentences(30))
+                              for line in ([text] if number % 6 else [text, ""])])
+    data = dict(input_file="{}/text.txt", output_file="{}/new.tfrecord", num_processes=1,
+                vocab_file=_MODEL["vocab_file"], max_seq_length=LENGTH, dupe_factor=1,
+                max_predictions_per_seq=3)
+    run("pretraining.create_data", _filled({**data, "output_file": "{}/data.tfrecord"}, base))
+    flags = dict(_TRAIN, **_MODEL, input_file="{}/data.tfrecord", do_eval=True, max_eval_steps=2,
+                 num_train_steps=2, num_warmup_steps=1, max_predictions_per_seq=3)
+    flags.pop("num_train_epochs")
+    return [Scene("creating data", "pretraining.create_data", data, ("text.txt", "task/vocab.txt")),
+            Scene("pretraining", "pretraining.run", flags,
+                  ("data.tfrecord", "data.tfrecord", "task/bert_config.json"))]
+
+
+def _augmentation(base: str, run: Run) -> List[Scene]:
+    scenes = _pretraining(base, run)
+    run(scenes[1].module, _filled(scenes[1].flags, base))
+    _write(base, "glove.txt", [f"w{number} {number / 7} 1 0" for number in range(20)])
+    return [Scene("augmenting", "augmentation.run",
+                  dict(task_name="cola", data_dir="{}/task", init_checkpoint="{}/new", N=1, M=2,
+                       glove_embs="{}/glove.txt", output_dir="{}/augmented", num_cpu_replicas=1),
+                  ("glove.txt", "glove.txt", "task/train.tsv", "new/model.ckpt", "new/vocab.txt",
+                   "new/bert_config.json"))]
+
+
+def _reading(base: str, run: Run) -> List[Scene]:
+    _write_model(base)
+    paragraphs = []
+    for number, context in enumerate(_sentences(6, last=" w1 w2 w3")):
+        answer = context.split()[1]
+        paragraphs.append({"context": context, "qas": [{
+            "id": f"q{number}", "question": "w1 w2 ?", "is_impossible": number == 2,
+            "answers": [{"text": answer, "answer_start": context.index(answer)}]}]})
+    for name in ("train.json", "dev.json"):
+        _write(base, name, [{"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}])
+    flags = dict(_TRAIN, **_MODEL, train_file="{}/train.json", predict_file="{}/dev.json",
+                 do_predict=True, do_eval=True, version_2_with_negative=True, max_query_length=4,
+                 doc_stride=4, train_batch_size=4)
+    return [Scene("reading", "run_squad", flags,
+                  ("train.json", "dev.json", "task/vocab.txt", "task/bert_config.json"))]
+
+
+def _tagging(base: str, run: Run) -> List[Scene]:
+    _write_model(base)
+    for name in ("train", "dev", "test"):
+        _write(base, f"{name}.conll", [line for text in _sentences(16) for line in [
+            *(f"{word} {'B-X' if word < 'w2' else 'O'}" for word in text.split()), ""]])
+    _write(base, "lines.json", [{"text": text, "label": {"x": {text[:2]: [[0, 1]]}}}
+                                for text in _sentences(12)])
+    flags = dict(_TRAIN, **_MODEL, do_eval=True, do_predict=True)
+    return [
+        Scene("tagging", "tagging.run",
+              dict(flags, train_file="{}/train.conll", dev_file="{}/dev.conll",
+                   test_file="{}/test.conll"), ("train.conll", "dev.conll", "test.conll")),
+        Scene("tagging lines", "tagging.run",
+              dict(flags, train_file="{}/lines.json", dev_file="{}/dev.conll", do_predict=False),
+              ("lines.json",))]
+
+
+def _features(base: str, run: Run) -> List[Scene]:
+    scenes = _pretraining(base, run)
+    run(scenes[1].module, _filled(scenes[1].flags, base))
+    _write(base, "texts.txt", _sentences(9))
+    return [Scene("features", "extract_features",
+                  dict(init_checkpoint="{}/new", input_file="{}/texts.txt", layers="-1",
+                       vocab_file="{}/new/vocab.txt", bert_config_file="{}/new/bert_config.json",
+                       output_file="{}/features.jsonl", max_seq_length=LENGTH, num_cpu_replicas=1),
+                  ("texts.txt", "new/model.ckpt", "new/vocab.txt", "new/bert_config.json",
+                   "new/checkpoint"))]
+
+
+def _rewriting(base: str, run: Run) -> List[Scene]:
+    _write_model(base)
+    _write(base, "texts.txt", [f"{one}, {other}." for one, other in zip(
+        _sentences(60), _sentences(60, seed=1))])
+    slots = dict(input_file="{}/texts.txt", output_dir="{}/slots", num_negatives=1)
+    run("rewriting.create_data", _filled(slots, base))
+    flags = dict(_TRAIN, **_MODEL, data_dir="{}/slots", do_eval=True)
+    return [Scene("making slots", "rewriting.create_data", {**slots, "output_dir": "{}/new"},
+                  ("texts.txt",)),
+            Scene("ranking", "rewriting.run", flags, ("slots/",))]
