@@ -99,14 +99,15 @@ def test_a_command_told_to_end_while_it_writes_leaves_nothing_half_written(
 
 @on_tensorflow_2
 def test_a_command_told_to_end_while_it_predicts_leaves_no_predictions(
-        flags, tiny_classifier, tmp_path):
+        tiny_classifier, tmp_path):
     shutil.copytree(str(tiny_classifier), str(tmp_path / "out"))
     before = sorted(os.listdir(str(tmp_path / "out")))
-    with open(os.path.join(flags["data_dir"], "test.tsv"), "a") as file:
+    data_dir = write_cola(tmp_path / "cola", train=48)
+    with open(os.path.join(str(data_dir), "test.tsv"), "a") as file:
         file.writelines(f"{row}\tthe cat sees a dog\n" for row in range(100_000))
-    process = start_command(*arguments({
-        **flags, "store_dir": tmp_path / "store", "do_train": None, "do_eval": None,
-        "do_export": None, "do_predict": True}))
+    process = start_command(*arguments(dict(
+        task_name="cola", data_dir=data_dir, output_dir=tmp_path / "out", do_predict=True,
+        store_dir=tmp_path / "store", num_cpu_replicas=1)))
     while not list(tmp_path.glob("store/test-*/store.json")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)

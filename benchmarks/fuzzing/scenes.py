@@ -11,6 +11,7 @@ from benchmarks import toy_task
 LENGTH = 16
 EXAMPLES = 24
 VOCAB_SIZE = 40
+_WORDS = [letter * 3 for letter in "bcdefghijklmnop"]
 
 Flags = Dict[str, Any]
 Run = Callable[[str, Flags], None]  # runs a command of a module, in a process of its own
@@ -76,11 +77,16 @@ def _sentences(count: int, seed: int = 0, last: str = "") -> List[str]:
 
 
 def _write_model(base: str) -> None:
-    """CoLA's three sets in base/task, with a vocabulary and a config."""
+    """CoLA's three sets in base/task, with a vocabulary and a config.
+
+    Some words of the vocabulary have letters only, as augmentation asks of words.
+    """
     task = os.path.join(base, "task")
     os.makedirs(task)
     toy_task.write(task, examples=EXAMPLES, length=12, layers=1, hidden=16, vocab_size=VOCAB_SIZE,
                    dropout=0.1)
+    _write(task, "vocab.txt", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS, *(
+        f"w{number}" for number in range(VOCAB_SIZE - 5 - len(_WORDS)))])
     shutil.copy(os.path.join(task, "train.tsv"), os.path.join(task, "dev.tsv"))
     _write(task, "test.tsv", ["index\tsentence"] + [
         f"{number}\t{text}" for number, text in enumerate(_sentences(9))])
@@ -155,7 +161,9 @@ def _pretraining(base: str, run: Run) -> List[Scene]:
 def _augmentation(base: str, run: Run) -> List[Scene]:
     scenes = _pretraining(base, run)
     run(scenes[1].module, _filled(scenes[1].flags, base))
-    _write(base, "glove.txt", [f"w{number} {number / 7} 1 0" for number in range(20)])
+    _write(base, "glove.txt", [f"{word} {number / 7} 1 0" for number, word in enumerate(_WORDS)])
+    _write(base, "task/train.tsv", [f"x\t{number % 2}\t\tbbb {text} ddd"
+                                    for number, text in enumerate(_sentences(EXAMPLES))])
     return [Scene("augmenting", "augmentation.run",
                   dict(task_name="cola", data_dir="{}/task", init_checkpoint="{}/new", N=1, M=2,
                        glove_embs="{}/glove.txt", output_dir="{}/augmented", num_cpu_replicas=1),
@@ -185,8 +193,11 @@ def _tagging(base: str, run: Run) -> List[Scene]:
     for name in ("train", "dev", "test"):
         _write(base, f"{name}.conll", [line for text in _sentences(16) for line in [
             *(f"{word} {'B-X' if word < 'w2' else 'O'}" for word in text.split()), ""]])
-    _write(base, "lines.json", [{"text": text, "label": {"x": {text[:2]: [[0, 1]]}}}
-                                for text in _sentences(12)])
+    lines = []
+    for text in _sentences(12):
+        word = text.split()[0]
+        lines.append({"text": text, "label": {"X": {word: [[0, len(word) - 1]]}}})
+    _write(base, "lines.json", lines)
     flags = dict(_TRAIN, **_MODEL, do_eval=True, do_predict=True)
     return [
         Scene("tagging", "tagging.run",
