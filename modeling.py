@@ -95,6 +95,10 @@ def check_config(config: BertConfig) -> None:
         value = getattr(config, name)
         if not isinstance(value, numbers.Real) or not 0.0 <= value < 1.0:
             raise ValueError(f"BERT config: {name} is {value!r}, must be in [0, 1).")
+    deviation = config.initializer_range
+    if not isinstance(deviation, numbers.Real) or not 0.0 <= deviation < math.inf:
+        raise ValueError(f"BERT config: initializer_range is {deviation!r}, must be a deviation of "
+                         "0 or more.")
     _check_heads(config.hidden_size, config.num_attention_heads)
     get_activation(config.hidden_act)
 

@@ -13,7 +13,7 @@ from engine import checkpoints, files
 import tensorflow.compat.v1 as tf
 
 
-def results_of(work_dir: str, seed: int, runs: int,
+def results_of(work_dir: str, seed: object, runs: int,
                run: Callable[[int], Dict[str, Any]]) -> List[Dict[str, Any]]:
     """What `run` returned for each number, of JSON's types.
 

@@ -18,88 +18,20 @@ a fork of this process, which has TensorFlow loaded.
 import argparse
 import filecmp
 import functools
-import importlib
 import os
 import random
 import re
-import resource
 import shutil
-import signal
 import sys
-import time
-import traceback
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List
 
 from benchmarks import campaign, report
-from benchmarks.fuzzing import mutations, scenes
-from engine import command
+from benchmarks.fuzzing import commands, mutations, scenes
 
-SECONDS = 60.0
-RESIDENT_BYTES = 2e9
 FLAG_SHARE = 0.06  # of the cases damage a flag
 FLAG_VALUES = ("", "-1", "0", "1e30", "nan", "inf", "w1", "/nowhere", "/", "true", "9" * 25, "\udcff",
                "a,b", "../..", "--")
 REFUSED, SAME, SUCCEEDED = "refused", "same results", "other input, succeeded"
-
-
-class Ended(NamedTuple):
-    """How a command has ended."""
-    status: int  # negative after a signal
-    said: str
-    seconds: float
-    peak: float  # bytes
-
-
-def run_in_fork(module: str, arguments: Sequence[str], log_path: str) -> Ended:
-    """Runs a command in a fork of this process, within the bounds."""
-    start, peak = time.time(), 0.0
-    sys.stdout.flush()
-    process = os.fork()
-    if not process:
-        _become(module, arguments, log_path)
-    while True:
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended:
-            break
-        peak = max(peak, _resident_bytes(process))
-        if time.time() - start > SECONDS or peak > RESIDENT_BYTES:
-            os.kill(process, signal.SIGKILL)
-        time.sleep(0.01)
-    with open(log_path, encoding="utf-8", errors="replace") as log:
-        said = log.read()
-    code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    return Ended(code, said, time.time() - start, peak)
-
-
-def _become(module: str, arguments: Sequence[str], log_path: str) -> None:
-    """Runs a command in this process, and ends the process with its status."""
-    status = 1
-    try:
-        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        for stream in (1, 2):
-            os.dup2(log, stream)
-        os.chdir(report.ROOT)
-        found = importlib.import_module(module)
-        command.run(found.main, found.define_flags(), usage="", argv=[module, *arguments])
-        status = 0
-    except SystemExit as ended:
-        status = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            os._exit(status)
-
-
-def _resident_bytes(process: int) -> float:
-    try:
-        with open(f"/proc/{process}/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError):
-        return 0.0
 
 
 class Fuzzer:
@@ -107,10 +39,7 @@ class Fuzzer:
 
     def __init__(self, work_dir: str):
         self._work_dir = work_dir
-        folder = os.path.join(work_dir, "scenes")
-        shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(folder)
-        self._scenes = scenes.prepare(folder, self._prepare)
+        self._scenes = scenes.prepare(os.path.join(work_dir, "scenes"))
         self._expected: Dict[str, Dict[str, str]] = {}
 
     def case(self, number: int, seed: Any, keep: bool = False) -> Dict[str, Any]:
@@ -121,7 +50,7 @@ class Fuzzer:
             self._expected[scene.name] = self._run_undamaged(scene)
         folder = self._copy(scene)
         damaged, what, arguments = self._damage(scene, folder, generator)
-        ended = run_in_fork(scene.module, arguments, f"{folder}.log")
+        ended = commands.run(scene.module, arguments, f"{folder}.log")
         outcome = self._outcome(scene, folder, damaged, ended)
         result = {"scene": scene.name, "damaged": damaged, "what": what, "outcome": outcome,
                   "seconds": round(ended.seconds, 2), "peak": ended.peak}
@@ -148,14 +77,14 @@ class Fuzzer:
         path = generator.choice(paths)
         return os.path.relpath(path, folder), mutations.mutate(path, generator), arguments
 
-    def _outcome(self, scene: scenes.Scene, folder: str, damaged: str, ended: Ended) -> str:
+    def _outcome(self, scene: scenes.Scene, folder: str, damaged: str, ended: commands.Ended) -> str:
         lines = ended.said.splitlines()
         errors = [line for line in lines if line.startswith("error: ")]
         left = [name for _, folders, names in os.walk(folder) for name in folders + names
                 if re.search(r"\.tmp-\d+", name)]
-        if ended.seconds > SECONDS:
-            return f"{SECONDS:g} s"
-        if ended.peak > RESIDENT_BYTES:
+        if ended.seconds > commands.SECONDS:
+            return f"{commands.SECONDS:g} s"
+        if ended.peak > commands.RESIDENT_BYTES:
             return f"{ended.peak / 1e9:.1f} GB"
         if "Traceback" in ended.said or ended.status not in (0, 2):
             return f"status {ended.status}, a traceback or a crash"
@@ -171,15 +100,12 @@ class Fuzzer:
 
     def _copy(self, scene: scenes.Scene) -> str:
         """The scene's files in a folder of always the same name, which is in some of them."""
-        folder = os.path.join(self._work_dir, "case")
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(scene.folder, folder)
-        return folder
+        return scene.copy_to(os.path.join(self._work_dir, "case"))
 
     def _run_undamaged(self, scene: scenes.Scene) -> Dict[str, str]:
         """Checks that the command succeeds; returns paths of copies of its results."""
         folder = self._copy(scene)
-        ended = run_in_fork(scene.module, scene.arguments(folder), f"{folder}.log")
+        ended = commands.run(scene.module, scene.arguments(folder), f"{folder}.log")
         if ended.status:
             sys.exit(f"{scene.name}: {ended.said}")
         kept = {}
@@ -188,12 +114,6 @@ class Fuzzer:
                                       f"{scene.name}-{os.path.basename(name)}")
             shutil.copy(os.path.join(folder, name), kept[name])
         return kept
-
-    def _prepare(self, module: str, flags: scenes.Flags) -> None:
-        ended = run_in_fork(module, [f"--{name}={value}" for name, value in flags.items()],
-                            os.path.join(self._work_dir, "prepare.log"))
-        if ended.status:
-            sys.exit(f"{module}: {ended.said}")
 
 
 def is_wrong(result: Dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """Every N-th operation of the file layer on the disk fails, or the process is killed there.
 
-  LD_PRELOAD=faults.so python tests/fault_scenario.py faults.so FOLDER
+  LD_PRELOAD=faulty_disk.so python tests/fault_scenario.py faulty_disk.so FOLDER
 
 Prints, as JSON, what went wrong, the number of cases and how they ended. Each case is a fork of this
 process, in a folder of its own, with files that an earlier run wrote.

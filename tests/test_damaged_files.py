@@ -255,6 +255,14 @@ def test_a_model_larger_than_the_machine_is_refused(changes, tiny_model, tmp_pat
         load_config(str(path))
 
 
+@pytest.mark.parametrize("value", [[], "<script>", None, -0.1, float("nan"), float("inf")])
+def test_an_initializer_range_that_is_no_deviation_is_refused(value, tiny_model, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**tiny_model.config().to_dict(), "initializer_range": value}))
+    with pytest.raises(UserError, match="initializer_range is .* must be a deviation of 0 or more"):
+        load_config(str(path))
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_record_longer_than_its_file_is_refused(count, tmp_path):
     path = tmp_path / "a.tfrecord"

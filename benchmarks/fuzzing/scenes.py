@@ -4,9 +4,11 @@ import json
 import os
 import random
 import shutil
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+import sys
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from benchmarks import toy_task
+from benchmarks.fuzzing import commands
 
 LENGTH = 16
 EXAMPLES = 24
@@ -14,7 +16,6 @@ VOCAB_SIZE = 40
 _WORDS = [letter * 3 for letter in "bcdefghijklmnop"]
 
 Flags = Dict[str, Any]
-Run = Callable[[str, Flags], None]  # runs a command of a module, in a process of its own
 
 
 class Scene(NamedTuple):
@@ -35,6 +36,12 @@ class Scene(NamedTuple):
         return [f"--{name}={str(value).replace('{}', folder)}"
                 for name, value in self.flags.items()]
 
+    def copy_to(self, folder: str) -> str:
+        """Makes the folder a copy of the scene's files, whatever was there; returns it."""
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.folder, folder)
+        return folder
+
 
 _MODEL = dict(vocab_file="{}/task/vocab.txt", bert_config_file="{}/task/bert_config.json")
 _TRAIN = dict(do_train=True, num_cpu_replicas=1, train_batch_size=8, max_seq_length=LENGTH,
@@ -46,22 +53,24 @@ _CHECKED = ("out/model.ckpt-", "store/", "out/checkpoint")
 _RESULTS = ("out/eval_results.txt", "out/predict.txt", "out/test_results.tsv")
 
 
-def prepare(folder: str, run: Run) -> List[Scene]:
-    """Makes the scenes' files in a folder; `run` is called for the commands that write some."""
-    made = [_classifier, _own_data, _conversion, _pretraining, _augmentation, _reading, _tagging,
-            _features, _rewriting]
+def prepare(folder: str) -> List[Scene]:
+    """Makes the scenes' files in a folder, whatever was there, some of them by commands."""
+    shutil.rmtree(folder, ignore_errors=True)
     scenes: List[Scene] = []
-    for make in made:
+    for make in (_classifier, _own_data, _conversion, _pretraining, _augmentation, _distillation,
+                 _reading, _tagging, _features, _rewriting):
         base = os.path.join(folder, make.__name__.strip("_"))
         os.makedirs(base)
         scenes += [scene._replace(folder=base) if not scene.folder else scene
-                   for scene in make(base, run)]
+                   for scene in make(base)]
     return scenes
 
 
-def _filled(flags: Flags, folder: str) -> Flags:
-    return {name: value.replace("{}", folder) if isinstance(value, str) else value
-            for name, value in flags.items()}
+def _run(module: str, flags: Flags, base: str) -> None:
+    arguments = Scene("", module, flags, ()).arguments(base)
+    ended = commands.run(module, arguments, f"{base}.log")
+    if ended.status:
+        sys.exit(f"{module}: {ended.said}")
 
 
 def _write(base: str, name: str, lines: Sequence[Any]) -> None:
@@ -92,9 +101,9 @@ def _write_model(base: str) -> None:
         f"{number}\t{text}" for number, text in enumerate(_sentences(9))])
 
 
-def _classifier(base: str, run: Run) -> List[Scene]:
+def _classifier(base: str) -> List[Scene]:
     _write_model(base)
-    run("run_classifier", _filled(_CLASSIFY, base))
+    _run("run_classifier", _CLASSIFY, base)
     of_run = ("out/model.ckpt-6", "out/checkpoint", "out/run.json", "out/task.json",
               "out/evaluations.json", "out/vocab.txt", "out/bert_config.json")
     half = f"{base}_half"
@@ -118,7 +127,7 @@ def _classifier(base: str, run: Run) -> List[Scene]:
                    header=False, num_cpu_replicas=1), (*of_run, "texts.txt"))]
 
 
-def _own_data(base: str, run: Run) -> List[Scene]:
+def _own_data(base: str) -> List[Scene]:
     _write_model(base)
     _write(base, "train.jsonl", [{"text": text, "label": ["a", "b"][number % 2]}
                                  for number, text in enumerate(_sentences(EXAMPLES))])
@@ -129,10 +138,10 @@ def _own_data(base: str, run: Run) -> List[Scene]:
                   ("train.jsonl", "dev.csv", "task/vocab.txt", "task/bert_config.json"))]
 
 
-def _conversion(base: str, run: Run) -> List[Scene]:
+def _conversion(base: str) -> List[Scene]:
     _write_model(base)
-    run("run_classifier", _filled({**_CLASSIFY, "do_eval": False, "eval_every_steps": 0}, base))
-    run("encoder.convert", _filled(dict(from_tensorflow="{}/out", output_dir="{}/hf"), base))
+    _run("run_classifier", {**_CLASSIFY, "do_eval": False, "eval_every_steps": 0}, base)
+    _run("encoder.convert", dict(from_tensorflow="{}/out", output_dir="{}/hf"), base)
     return [
         Scene("from Hugging Face", "encoder.convert",
               dict(from_huggingface="{}/hf", output_dir="{}/new"), ("hf/",)),
@@ -142,14 +151,14 @@ def _conversion(base: str, run: Run) -> List[Scene]:
                "out/bert_config.json"))]
 
 
-def _pretraining(base: str, run: Run) -> List[Scene]:
+def _pretraining(base: str) -> List[Scene]:
     _write_model(base)
     _write(base, "text.txt", [line for number, text in enumerate(_sentences(30))
                               for line in ([text] if number % 6 else [text, ""])])
     data = dict(input_file="{}/text.txt", output_file="{}/new.tfrecord", num_processes=1,
                 vocab_file=_MODEL["vocab_file"], max_seq_length=LENGTH, dupe_factor=1,
                 max_predictions_per_seq=3)
-    run("pretraining.create_data", _filled({**data, "output_file": "{}/data.tfrecord"}, base))
+    _run("pretraining.create_data", {**data, "output_file": "{}/data.tfrecord"}, base)
     flags = dict(_TRAIN, **_MODEL, input_file="{}/data.tfrecord", do_eval=True, max_eval_steps=2,
                  num_train_steps=2, num_warmup_steps=1, max_predictions_per_seq=3)
     flags.pop("num_train_epochs")
@@ -158,9 +167,9 @@ def _pretraining(base: str, run: Run) -> List[Scene]:
                   ("data.tfrecord", "data.tfrecord", "task/bert_config.json"))]
 
 
-def _augmentation(base: str, run: Run) -> List[Scene]:
-    scenes = _pretraining(base, run)
-    run(scenes[1].module, _filled(scenes[1].flags, base))
+def _augmentation(base: str) -> List[Scene]:
+    scenes = _pretraining(base)
+    _run(scenes[1].module, scenes[1].flags, base)
     _write(base, "glove.txt", [f"{word} {number / 7} 1 0" for number, word in enumerate(_WORDS)])
     _write(base, "task/train.tsv", [f"x\t{number % 2}\t\tbbb {text} ddd"
                                     for number, text in enumerate(_sentences(EXAMPLES))])
@@ -171,7 +180,17 @@ def _augmentation(base: str, run: Run) -> List[Scene]:
                    "new/bert_config.json"))]
 
 
-def _reading(base: str, run: Run) -> List[Scene]:
+def _distillation(base: str) -> List[Scene]:
+    _write_model(base)
+    _run("run_classifier", _CLASSIFY, base)
+    flags = dict(_TRAIN, stage="prediction", teacher="{}/out", student="1,16,1,32", do_eval=True,
+                 task_name="cola", data_dir="{}/task")
+    return [Scene("distilling", "distillation.run", flags,
+                  ("out/model.ckpt-6", "out/checkpoint", "out/task.json", "out/vocab.txt",
+                   "out/bert_config.json", "task/"))]
+
+
+def _reading(base: str) -> List[Scene]:
     _write_model(base)
     paragraphs = []
     for number, context in enumerate(_sentences(6, last=" w1 w2 w3")):
@@ -188,7 +207,7 @@ def _reading(base: str, run: Run) -> List[Scene]:
                   ("train.json", "dev.json", "task/vocab.txt", "task/bert_config.json"))]
 
 
-def _tagging(base: str, run: Run) -> List[Scene]:
+def _tagging(base: str) -> List[Scene]:
     _write_model(base)
     for name in ("train", "dev", "test"):
         _write(base, f"{name}.conll", [line for text in _sentences(16) for line in [
@@ -208,9 +227,9 @@ def _tagging(base: str, run: Run) -> List[Scene]:
               ("lines.json",))]
 
 
-def _features(base: str, run: Run) -> List[Scene]:
-    scenes = _pretraining(base, run)
-    run(scenes[1].module, _filled(scenes[1].flags, base))
+def _features(base: str) -> List[Scene]:
+    scenes = _pretraining(base)
+    _run(scenes[1].module, scenes[1].flags, base)
     _write(base, "texts.txt", _sentences(9))
     return [Scene("features", "extract_features",
                   dict(init_checkpoint="{}/new", input_file="{}/texts.txt", layers="-1",
@@ -220,12 +239,12 @@ def _features(base: str, run: Run) -> List[Scene]:
                    "new/checkpoint"))]
 
 
-def _rewriting(base: str, run: Run) -> List[Scene]:
+def _rewriting(base: str) -> List[Scene]:
     _write_model(base)
     _write(base, "texts.txt", [f"{one}, {other}." for one, other in zip(
         _sentences(60), _sentences(60, seed=1))])
     slots = dict(input_file="{}/texts.txt", output_dir="{}/slots", num_negatives=1)
-    run("rewriting.create_data", _filled(slots, base))
+    _run("rewriting.create_data", slots, base)
     flags = dict(_TRAIN, **_MODEL, data_dir="{}/slots", do_eval=True)
     return [Scene("making slots", "rewriting.create_data", {**slots, "output_dir": "{}/new"},
                   ("texts.txt",)),

@@ -1,7 +1,7 @@
 /* Loaded before the C library (LD_PRELOAD): counts what a process does to the files below a
  * directory, makes the N-th of these operations fail or kills the process there, and logs them.
  *
- * A program arms it with faults_arm; a command with the variables FAULTS_DIRECTORY, FAULTS_MATCH
+ * A program arms it with faults_log and faults_arm; a command with the variables FAULTS_DIRECTORY, FAULTS_MATCH
  * (part of the path), FAULTS_N, FAULTS_ERROR (a number of errno; 0 kills) and FAULTS_LOG. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,12 +26,14 @@ void faults_arm(const char *below, const char *part, long n, int error) {
   snprintf(directory, sizeof directory, "%s", below);
 }
 
+void faults_log(const char *path) { log_file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600); }
+
 long faults_count(void) { return count; }
 
 __attribute__((constructor)) static void begin(void) {
   const char *below = getenv("FAULTS_DIRECTORY"), *part = getenv("FAULTS_MATCH");
   const char *n = getenv("FAULTS_N"), *error = getenv("FAULTS_ERROR"), *log = getenv("FAULTS_LOG");
-  if (log) log_file = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+  if (log) faults_log(log);
   if (below) faults_arm(below, part ? part : "", n ? atol(n) : 0, error ? atoi(error) : 0);
 }
 

@@ -1,14 +1,10 @@
-"""Faults of the disk for tests: the library of faults.c, and what its log tells of a power cut."""
+"""Faults of the disk: the library of faulty_disk.c, and what its log tells of a power cut."""
 
 import os
 import re
 import shutil
 import subprocess
-from typing import Dict, List
-
-import pytest
-
-from conftest import ROOT
+from typing import Dict, Iterable, List, NamedTuple, Optional
 
 # Not put in place: files under a temporary name, and curves, which are written as they grow.
 _TEMPORARY = re.compile(r"\.(tmp|old)-\d+|_temp(/|$|_)|\.tempstate\d+|tfevents|\.part$")
@@ -16,14 +12,21 @@ _TEMPORARY = re.compile(r"\.(tmp|old)-\d+|_temp(/|$|_)|\.tempstate\d+|tfevents|\
 _CHECKPOINT = re.compile(r"model\.ckpt-\d+\.(index|data-\d{5}-of-\d{5})$")
 
 
-def library(folder) -> str:
-    """The compiled library; skips the test where there is no C compiler."""
+class Operation(NamedTuple):
+    """A line of the log."""
+    kind: str  # open, create, write, sync, rename or remove
+    path: str
+    other: str  # the new path of a rename
+
+
+def library(folder: str) -> Optional[str]:
+    """The path of the compiled library; none where there is no C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not compiler:
-        pytest.skip("there is no C compiler")
-    path = os.path.join(str(folder), "faults.so")
+        return None
+    path = os.path.join(folder, "faulty_disk.so")
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path,
-                    os.path.join(ROOT, "tests", "faults.c"), "-ldl"], check=True)
+                    f"{os.path.splitext(__file__)[0]}.c", "-ldl"], check=True)
     return path
 
 
@@ -33,15 +36,19 @@ def environment(library_path: str, directory, **settings) -> Dict[str, str]:
             **{f"FAULTS_{name.upper()}": str(value) for name, value in settings.items()}}
 
 
-def lost_by_a_power_cut(log: str) -> List[str]:
+def read_log(path: str) -> List[Operation]:
+    """The operations on a disk, in their order."""
+    with open(path) as file:
+        return [Operation(*line.rstrip("\n").split("\t")) for line in file]
+
+
+def lost_by_a_power_cut(operations: Iterable[Operation]) -> List[str]:
     """What a power cut at the worst moment could lose of files that are in place.
 
     A file must be synced before it, or one beside it, gets its name; the name must be synced
     before the process ends.
     """
     unsynced, unsynced_names, lost = set(), set(), []
-    with open(log) as file:
-        operations = [line.rstrip("\n").split("\t") for line in file]
     for operation, path, other in operations:
         if operation == "write":
             unsynced.add(path)

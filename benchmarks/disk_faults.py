@@ -1,0 +1,209 @@
+"""Each operation on the disk fails, or is a command's last one: is anything lost?
+
+  python -m benchmarks.disk_faults --work_dir=DIR
+
+A command (`benchmarks/fuzzing/scenes.py`) that reads and writes below a folder is run once and its
+operations there are logged: opening, creating, writing, syncing, renaming and removing. In each case one
+of them fails with ENOSPC or EIO, or the process is killed there: every kind of operation on every file
+once, the three faults in turn, and 30 operations at random. The command must
+
+  end  killed, or with status 2 and one line; or succeed, if it can do without,
+
+and the same command without a fault must then succeed and leave the files that an undisturbed run
+leaves, alike in every byte, unless two undisturbed runs already differ in them. (A process that is
+killed may leave a file under a temporary name, which nobody reads.) From the log of the undisturbed
+run: what could a power cut lose of files that are in place?
+
+Needs a C compiler. A case that has run has a file in DIR; called again, this goes on with the others.
+Each case is a fork of this process. Ends with status 1 if anything was lost.
+"""
+
+import argparse
+import ctypes
+import errno
+import functools
+import hashlib
+import os
+import random
+import re
+import sys
+from typing import Any, Dict, List, NamedTuple, Set
+
+from benchmarks import campaign, faulty_disk, report
+from benchmarks.fuzzing import commands, scenes
+
+RANDOM_CASES = 30
+FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "kill": 0}
+# The end of a name that is another one in each process.
+_OF_PROCESS = re.compile(r"(\.tmp-|\.old-|_temp_?|\.tempstate|tfevents\.|\.part-)[^/]*")
+KILLED, REFUSED, SUCCEEDED = "killed", "one line", "did without"
+
+
+class Target(NamedTuple):
+    """An operation: the n-th of those whose paths contain a text."""
+    what: str
+    match: str
+    n: int
+
+
+class Trial:
+    """A command, and what its undisturbed runs do and leave.
+
+    Attributes:
+        name: the scene's.
+        targets: the first operation of each kind on each file.
+        operations: the number of all.
+        power_losses: what a power cut could lose.
+    """
+
+    def __init__(self, scene: scenes.Scene, work_dir: str, library: ctypes.CDLL):
+        self.name = scene.name
+        self._scene = scene
+        self._work_dir = work_dir
+        self._library = library
+        log = os.path.join(work_dir, "operations")
+        left = []
+        for _ in range(2):
+            scene.copy_to(self._folder)
+            if os.path.exists(log):
+                os.remove(log)
+            ended = self._run(functools.partial(self._arm, "", 0, 0, log))
+            if ended.status:
+                sys.exit(f"{scene.name}: {ended.said}")
+            left.append(_contents(self._folder))
+        self._expected = left[0]
+        self._alike = {name for name in left[0] if left[0][name] == left[1].get(name)}
+        operations = faulty_disk.read_log(log)
+        self.operations = len(operations)
+        self.power_losses = faulty_disk.lost_by_a_power_cut(operations)
+        self.targets = _first_of_each_kind(operations, self._folder)
+
+    def case(self, number: int) -> Dict[str, Any]:
+        """Runs a case: each target in turn, then operations at random."""
+        generator = random.Random(f"{self.name}-{number}")
+        if number < len(self.targets):
+            target = self.targets[number]
+        else:
+            n = generator.randrange(self.operations) + 1
+            target = Target(f"operation {n}", "", n)
+        # An opening for reading finds no disk that is full.
+        faults = sorted(set(FAULTS) - ({"ENOSPC"} if target.what.startswith("open") else set()))
+        fault = faults[number % len(faults)]
+        self._scene.copy_to(self._folder)
+        first = self._run(functools.partial(
+            self._arm, target.match, target.n, FAULTS[fault], ""))
+        result = {"scene": self.name, "what": target.what, "fault": fault}
+        wrong = self._wrong_end(first, fault)
+        log = first.said
+        if not wrong:
+            result["ended"] = (KILLED if first.status < 0 else REFUSED if first.status
+                               else SUCCEEDED)
+            again = self._run(lambda: None)
+            log += f"\n--- again\n{again.said}"
+            wrong = (f"again: status {again.status}" if again.status
+                     else self._difference(fault == "kill"))
+        return {**result, "wrong": wrong, **({"log": log[-8000:]} if wrong else {})}
+
+    @property
+    def _folder(self) -> str:
+        return os.path.join(self._work_dir, "case")
+
+    def _run(self, before) -> commands.Ended:
+        return commands.run(self._scene.module, self._scene.arguments(self._folder),
+                            f"{self._folder}.log", before)
+
+    def _arm(self, match: str, n: int, error: int, log: str) -> None:
+        if log:
+            self._library.faults_log(log.encode())
+        self._library.faults_arm(self._folder.encode(), match.encode(), ctypes.c_long(n), error)
+
+    def _wrong_end(self, ended: commands.Ended, fault: str) -> str:
+        """What is wrong with how a command ended that met a fault; "" if nothing."""
+        if ended.seconds > commands.SECONDS:
+            return "it hung"
+        if ended.status == -9 and fault == "kill":
+            return ""
+        errors = [line for line in ended.said.splitlines() if line.startswith("error: ")]
+        if "Traceback" in ended.said or ended.status not in (0, 2):
+            return f"status {ended.status}, a traceback or a crash"
+        if ended.status == 2 and errors != ended.said.splitlines()[-1:]:
+            return "not one line at the end"
+        return ""
+
+    def _difference(self, was_killed: bool) -> str:
+        """How the folder differs from that of an undisturbed run; "" if it does not."""
+        found = {name: content for name, content in _contents(self._folder).items()
+                 if not (was_killed and _OF_PROCESS.search(name))}
+        names = sorted(set(found) ^ set(self._expected))
+        if names:
+            return f"{names[0]} is {'new' if names[0] in found else 'missing'}"
+        differing = sorted(name for name in self._alike if found[name] != self._expected[name])
+        return f"{differing[0]} differs" if differing else ""
+
+
+def _first_of_each_kind(operations: List[faulty_disk.Operation], folder: str) -> List[Target]:
+    targets: List[Target] = []
+    seen: Set[str] = set()
+    for index, operation in enumerate(operations):
+        path = operation.path
+        name = _OF_PROCESS.sub(r"\1*", os.path.relpath(path, folder))
+        what = f"{operation.kind} {name}"
+        if what not in seen:
+            seen.add(what)
+            random_part = _OF_PROCESS.search(path)
+            match = path[:random_part.end(1)] if random_part else path
+            n = sum(match in earlier.path for earlier in operations[:index + 1])
+            targets.append(Target(what, match, n))
+    return targets
+
+
+def _contents(folder: str) -> Dict[str, str]:
+    """The hash of each file below a folder, curves without the end of their names."""
+    hashes = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)
+            with open(path, "rb") as file:
+                relative = os.path.relpath(path, folder)
+                hashes[re.sub(r"(tfevents)\..*", r"\1", relative)] = (
+                    hashlib.sha256(file.read()).hexdigest())
+    return hashes
+
+
+def row(name: str, results: List[Dict[str, Any]], operations: int,
+        power_losses: int) -> Dict[str, str]:
+    return {"command": name, "operations": str(operations), "cases": str(len(results)),
+            **{ended: str(sum(result.get("ended") == ended for result in results))
+               for ended in (KILLED, REFUSED, SUCCEEDED)},
+            "wrong": str(sum(bool(result["wrong"]) for result in results)),
+            "lost by a power cut": str(power_losses)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work_dir", required=True)
+    args = parser.parse_args()
+    work_dir = os.path.realpath(args.work_dir)
+    os.makedirs(work_dir, exist_ok=True)
+    path = faulty_disk.library(work_dir)
+    if not path:
+        sys.exit("this needs a C compiler")
+    if os.environ.get("LD_PRELOAD") != path:
+        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.disk_faults", *sys.argv[1:]],
+                  {**os.environ, "LD_PRELOAD": path})
+    rows, lost = [], False
+    for scene in scenes.prepare(os.path.join(work_dir, "scenes")):
+        trial = Trial(scene, work_dir, ctypes.CDLL(path))
+        results = campaign.results_of(work_dir, scene.name.replace(" ", "-"),
+                                      len(trial.targets) + RANDOM_CASES, trial.case)
+        rows.append(row(scene.name, results, trial.operations, len(trial.power_losses)))
+        print(trial.power_losses, flush=True)
+        lost = lost or bool(trial.power_losses) or any(result["wrong"] for result in results)
+    report.append(
+        "Faults of the disk", rows, command="python -m benchmarks.disk_faults",
+        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+    sys.exit(lost)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Commands as forks of this process, which has TensorFlow loaded."""
+
+import importlib
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from typing import Callable, NamedTuple, Sequence
+
+from benchmarks import report
+from engine import command
+
+SECONDS = 60.0
+RESIDENT_BYTES = 2e9
+
+
+class Ended(NamedTuple):
+    """How a command has ended."""
+    status: int  # negative after a signal
+    said: str
+    seconds: float
+    peak: float  # bytes
+
+
+def run(module: str, arguments: Sequence[str], log_path: str,
+        before: Callable[[], object] = lambda: None) -> Ended:
+    """Runs a command, and kills it if it takes more than the time and memory above.
+
+    Args:
+        before: what the fork calls before the command.
+    """
+    start, peak = time.time(), 0.0
+    sys.stdout.flush()
+    process = os.fork()
+    if not process:
+        _become(module, arguments, log_path, before)
+    while True:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            break
+        peak = max(peak, _resident_bytes(process))
+        if time.time() - start > SECONDS or peak > RESIDENT_BYTES:
+            os.kill(process, signal.SIGKILL)
+        time.sleep(0.01)
+    with open(log_path, encoding="utf-8", errors="replace") as log:
+        said = log.read()
+    code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    return Ended(code, said, time.time() - start, peak)
+
+
+def _become(module: str, arguments: Sequence[str], log_path: str,
+            before: Callable[[], object]) -> None:
+    """Runs a command in this process, and ends the process with its status."""
+    status = 1
+    try:
+        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        for stream in (1, 2):
+            os.dup2(log, stream)
+        os.chdir(report.ROOT)
+        before()
+        found = importlib.import_module(module)
+        command.run(found.main, found.define_flags(), usage="", argv=[module, *arguments])
+        status = 0
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+
+
+def _resident_bytes(process: int) -> float:
+    try:
+        with open(f"/proc/{process}/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0.0
