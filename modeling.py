@@ -100,7 +100,9 @@ def check_config(config: BertConfig) -> None:
         raise ValueError(f"BERT config: initializer_range is {deviation!r}, must be a deviation of "
                          "0 or more.")
     _check_heads(config.hidden_size, config.num_attention_heads)
-    get_activation(config.hidden_act)
+    activation = get_activation(config.hidden_act)
+    if activation is not None and not callable(activation):
+        raise ValueError(f"BERT config: hidden_act is {config.hidden_act!r}, must be a name.")
 
 
 def _check_heads(hidden_size: int, num_attention_heads: int) -> None:

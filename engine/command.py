@@ -36,6 +36,8 @@ def run(main: Callable[[flags.FlagValues], None],
         if any(argument in ("--help", "-help", "-h", "--helpfull") for argument in argv[1:]):
             print("{}\n\nFlags:\n{}".format(usage, flag_values.get_help()), flush=True)
             sys.exit(0)
+        for argument in argv:
+            _check_text(argument)
         positional = flag_values(argv)[1:]
         if positional:
             raise UserError(
@@ -70,6 +72,14 @@ def run(main: Callable[[flags.FlagValues], None],
             raise
         exit_with(UserError(f"{_described(error)}; nothing that was there before is lost, and the "
                             "same command goes on once this is mended"))
+
+
+def _check_text(argument: str) -> None:
+    """Refuses an argument that is not UTF-8, as TensorFlow expects its paths to be."""
+    try:
+        argument.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(f"argument {argument!r} is not valid UTF-8") from error
 
 
 def _is_divided(values: flags.FlagValues) -> bool:

@@ -23,6 +23,9 @@ _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ERO
                    errno.EPERM)
 # What file systems answer that cannot sync a directory.
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
+# JSON's spelling of a surrogate, which may be one of a pair; one that is not.
+_MAYBE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_HALF = re.compile("[\ud800-\udfff]")
 # Names that lead to open files of a process, where a shell has redirected them, too.
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
@@ -216,7 +219,11 @@ def read_json(path: str, what: str) -> Any:
     """The JSON value of a file; raises a UserError that begins with `what` if it has none."""
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            content = file.read()
+        value = json.loads(content)
+        if _MAYBE_HALF.search(content) and _HALF.search(json.dumps(value, ensure_ascii=False)):
+            raise ValueError("it spells half a character, which UTF-8 cannot hold")
+        return value
     except OSError as error:
         raise UserError(f"{what} {path}: {error.strerror}") from error
     # JSONDecodeError, UnicodeDecodeError; lists within lists

@@ -263,6 +263,26 @@ def test_an_initializer_range_that_is_no_deviation_is_refused(value, tiny_model,
         load_config(str(path))
 
 
+@pytest.mark.parametrize("name", [["gelu"], 7, True])
+def test_an_activation_that_is_no_name_is_refused(name, tiny_model, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**tiny_model.config().to_dict(), "hidden_act": name}))
+    with pytest.raises(UserError, match="hidden_act is .*, must be a name"):
+        load_config(str(path))
+
+
+@pytest.mark.parametrize("text, is_half", [
+    (r'["\ud800"]', True), (r'["\uDE00\ud83d"]', True), (r'["\ud83d\ude00"]', False)])
+def test_half_a_character_in_a_record_is_refused(text, is_half, tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    if not is_half:
+        assert files.read_json(str(path), "it") == ["\U0001f600"]
+        return
+    with pytest.raises(UserError, match="it spells half a character"):
+        files.read_json(str(path), "it")
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_record_longer_than_its_file_is_refused(count, tmp_path):
     path = tmp_path / "a.tfrecord"
