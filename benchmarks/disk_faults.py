@@ -117,7 +117,8 @@ class Trial:
     def _arm(self, match: str, n: int, error: int, log: str) -> None:
         if log:
             self._library.faults_log(log.encode())
-        self._library.faults_arm(self._folder.encode(), match.encode(), ctypes.c_long(n), error)
+        below = os.path.join(self._folder, "")  # not what the command says, beside it
+        self._library.faults_arm(below.encode(), match.encode(), ctypes.c_long(n), error)
 
     def _wrong_end(self, ended: commands.Ended, fault: str) -> str:
         """What is wrong with how a command ended that met a fault; "" if nothing."""
