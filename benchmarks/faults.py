@@ -37,9 +37,9 @@ from engine import files
 import tensorflow.compat.v1 as tf
 
 REPLICAS = (1, 2)
-EXAMPLES, EPOCHS, BATCH = 48, 50, 4  # of all replicas together
+EXAMPLES, EPOCHS, BATCH = 48, 150, 4  # of all replicas together
 STEPS = EXAMPLES * EPOCHS // BATCH
-SAVE_STEPS = 25
+SAVE_STEPS = 50
 STRIKES = ("kill",) * 4 + ("end", "stop")  # as often as they stand here
 STOP_SECONDS = 1.0
 END_SECONDS = 60.0  # more than a command takes to end after SIGTERM
