@@ -32,6 +32,8 @@ from typing import Any, Dict, List, NamedTuple, Set
 from benchmarks import campaign, faulty_disk, report
 from benchmarks.fuzzing import commands, scenes
 
+SCENES = ("creating data", "making slots", "exporting", "augmenting", "own data", "pretraining",
+          "distilling", "ranking")
 RANDOM_CASES = 30
 FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "kill": 0}
 # The end of a name that is another one in each process.
@@ -195,7 +197,8 @@ def main() -> None:
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks.disk_faults", *sys.argv[1:]],
                   {**os.environ, "LD_PRELOAD": path})
     rows, lost = [], False
-    for scene in scenes.prepare(os.path.join(work_dir, "scenes")):
+    found = {scene.name: scene for scene in scenes.prepare(os.path.join(work_dir, "scenes"))}
+    for scene in map(found.__getitem__, SCENES):
         trial = Trial(scene, work_dir, ctypes.CDLL(path))
         results = campaign.results_of(work_dir, scene.name.replace(" ", "-"),
                                       len(trial.targets) + RANDOM_CASES, trial.case)
