@@ -11,7 +11,7 @@ once, the three faults in turn, and 30 operations at random. The command must
 
 and the same command without a fault must then succeed and leave the files that an undisturbed run
 leaves, alike in every byte, unless two undisturbed runs already differ in them. (A process that is
-killed may leave a file under a temporary name, which nobody reads.) From the log of the undisturbed
+killed, or cannot remove a file, may leave one under a temporary name, which nobody reads.) From the log of the undisturbed
 run: what could a power cut lose of files that are in place?
 
 Needs a C compiler. A case that has run has a file in DIR; called again, this goes on with the others.
@@ -37,7 +37,8 @@ SCENES = ("creating data", "making slots", "exporting", "augmenting", "own data"
 RANDOM_CASES = 30
 FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "kill": 0}
 # The end of a name that is another one in each process.
-_OF_PROCESS = re.compile(r"(\.tmp-|\.old-|_temp_?|\.tempstate|tfevents\.|\.part-)[^/]*")
+_OF_PROCESS = re.compile(
+    r"(\.tmp-|\.old-|_temp_?|\.tempstate|tfevents\.|\.part-|\.create_data-|\.clauses-)[^/]*")
 _CURVES = "tfevents"  # each process writes its own, as it goes on
 KILLED, REFUSED, SUCCEEDED = "killed", "one line", "did without"
 
@@ -55,7 +56,6 @@ class Trial:
     Attributes:
         name: the scene's.
         targets: the first operation of each kind on each file.
-        operations: the number of all.
         power_losses: what a power cut could lose.
     """
 
@@ -78,7 +78,7 @@ class Trial:
         self._alike = {name for name in left[0] if left[0][name] == left[1].get(name)
                        and not name.endswith(_CURVES)}
         operations = faulty_disk.read_log(log)
-        self.operations = len(operations)
+        self._whats = [_what(operation, self._folder) for operation in operations]
         self.power_losses = faulty_disk.lost_by_a_power_cut(operations)
         self.targets = _first_of_each_kind(operations, self._folder)
 
@@ -88,10 +88,11 @@ class Trial:
         if number < len(self.targets):
             target = self.targets[number]
         else:
-            n = generator.randrange(self.operations) + 1
-            target = Target(f"operation {n}", "", n)
-        # An opening for reading finds no disk that is full.
-        faults = sorted(set(FAULTS) - ({"ENOSPC"} if target.what.startswith("open") else set()))
+            n = generator.randrange(len(self._whats)) + 1
+            target = Target(self._whats[n - 1], "", n)
+        # Opening for reading and removing need no room.
+        faults = sorted(set(FAULTS) - (
+            {"ENOSPC"} if target.what.startswith(("open", "remove")) else set()))
         fault = faults[number % len(faults)]
         self._scene.copy_to(self._folder)
         first = self._run(functools.partial(
@@ -105,7 +106,7 @@ class Trial:
             again = self._run(lambda: None)
             log += f"\n--- again\n{again.said}"
             wrong = (f"again: status {again.status}" if again.status
-                     else self._difference(fault == "kill"))
+                     else self._difference(fault == "kill" or target.what.startswith("remove")))
         return {**result, "wrong": wrong, **({"log": log[-8000:]} if wrong else {})}
 
     @property
@@ -114,13 +115,12 @@ class Trial:
 
     def _run(self, before) -> commands.Ended:
         return commands.run(self._scene.module, self._scene.arguments(self._folder),
-                            f"{self._folder}.log", before)
+                            os.path.join(self._work_dir, "said.log"), before)
 
     def _arm(self, match: str, n: int, error: int, log: str) -> None:
         if log:
             self._library.faults_log(log.encode())
-        below = os.path.join(self._folder, "")  # not what the command says, beside it
-        self._library.faults_arm(below.encode(), match.encode(), ctypes.c_long(n), error)
+        self._library.faults_arm(self._folder.encode(), match.encode(), ctypes.c_long(n), error)
 
     def _wrong_end(self, ended: commands.Ended, fault: str) -> str:
         """What is wrong with how a command ended that met a fault; "" if nothing."""
@@ -135,10 +135,14 @@ class Trial:
             return "not one line at the end"
         return ""
 
-    def _difference(self, was_killed: bool) -> str:
-        """How the folder differs from that of an undisturbed run; "" if it does not."""
+    def _difference(self, may_leave: bool) -> str:
+        """How the folder differs from that of an undisturbed run; "" if it does not.
+
+        Args:
+            may_leave: whether files may be left under temporary names.
+        """
         found = {name: content for name, content in _contents(self._folder).items()
-                 if not (was_killed and _OF_PROCESS.search(name))}
+                 if not (may_leave and _OF_PROCESS.search(name))}
         names = sorted(set(found) ^ set(self._expected))
         if names:
             return f"{names[0]} is {'new' if names[0] in found else 'missing'}"
@@ -146,13 +150,16 @@ class Trial:
         return f"{differing[0]} differs" if differing else ""
 
 
+def _what(operation: faulty_disk.Operation, folder: str) -> str:
+    name = _OF_PROCESS.sub(r"\1*", os.path.relpath(operation.path, folder))
+    return f"{operation.kind} {name}"
+
+
 def _first_of_each_kind(operations: List[faulty_disk.Operation], folder: str) -> List[Target]:
     targets: List[Target] = []
     seen: Set[str] = set()
     for index, operation in enumerate(operations):
-        path = operation.path
-        name = _OF_PROCESS.sub(r"\1*", os.path.relpath(path, folder))
-        what = f"{operation.kind} {name}"
+        path, what = operation.path, _what(operation, folder)
         if what not in seen:
             seen.add(what)
             random_part = _OF_PROCESS.search(path)
@@ -175,9 +182,8 @@ def _contents(folder: str) -> Dict[str, str]:
     return hashes
 
 
-def row(name: str, results: List[Dict[str, Any]], operations: int,
-        power_losses: int) -> Dict[str, str]:
-    return {"command": name, "operations": str(operations), "cases": str(len(results)),
+def row(name: str, results: List[Dict[str, Any]], power_losses: int) -> Dict[str, str]:
+    return {"command": name, "cases": str(len(results)),
             **{ended: str(sum(result.get("ended") == ended for result in results))
                for ended in (KILLED, REFUSED, SUCCEEDED)},
             "wrong": str(sum(bool(result["wrong"]) for result in results)),
@@ -202,7 +208,7 @@ def main() -> None:
         trial = Trial(scene, work_dir, ctypes.CDLL(path))
         results = campaign.results_of(work_dir, scene.name.replace(" ", "-"),
                                       len(trial.targets) + RANDOM_CASES, trial.case)
-        rows.append(row(scene.name, results, trial.operations, len(trial.power_losses)))
+        rows.append(row(scene.name, results, len(trial.power_losses)))
         print(trial.power_losses, flush=True)
         lost = lost or bool(trial.power_losses) or any(result["wrong"] for result in results)
     report.append(

@@ -20,7 +20,6 @@ number of processes.
 import contextlib
 import functools
 import os
-import tempfile
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import numpy as np
@@ -28,7 +27,7 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 from encoder import vocabulary
-from engine import checkpoint_files, command, cores, files, log
+from engine import checkpoint_files, command, cores, files, log, scratch
 from engine.data import store
 from engine.errors import UserError
 from engine.progress import Counter
@@ -147,7 +146,7 @@ def create(paths: List[str], outputs: List[str], settings: Settings, tokenizer: 
     """Writes the files `outputs`, and `facts` in a .json file beside each."""
     directory = os.path.dirname(outputs[0]) or "."
     segmenter = chinese_words.load_segmenter() if settings.chinese_whole_words else None
-    with tempfile.TemporaryDirectory(dir=directory, prefix=".create_data-") as work_dir:
+    with scratch.folder(directory, "create_data") as work_dir:
         corpus = tokenize(texts.read_sentences(paths, settings.input_format), work_dir, tokenizer,
                           segmenter=segmenter, num_processes=num_processes)
         if settings.objective == "mlm_nsp" and len(corpus.documents) < 2:

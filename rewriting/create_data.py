@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import os
 import re
-import tempfile
 from typing import Dict, IO, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ from absl import flags
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from engine import command, files, log, settings
+from engine import command, files, log, scratch, settings
 from engine.data import store
 from engine.data.chunks import in_chunks
 from engine.errors import UserError
@@ -93,7 +92,7 @@ def define_flags() -> flags.FlagValues:
 def main(values: flags.FlagValues) -> None:
     """Reads the texts twice: first collects their clauses, then writes their slots."""
     options = _options(values)
-    with tempfile.TemporaryDirectory(dir=options.output_dir, prefix=".clauses-") as folder:
+    with scratch.folder(options.output_dir, "clauses") as folder:
         clauses = _collect_clauses(options, folder)
         if not len(clauses):
             raise UserError(f"--input_file={','.join(options.input_files)}: no text has two "

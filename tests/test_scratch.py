@@ -1,0 +1,34 @@
+"""Folders that are needed on the way are removed, also those of killed processes."""
+
+import os
+import subprocess
+import sys
+
+from conftest import ROOT
+from engine import scratch
+
+HOLD = """
+import sys, time
+from engine import scratch
+with scratch.folder(sys.argv[1], "work") as folder:
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_is_not(tmp_path):
+    (tmp_path / ".work-without-lock").mkdir()
+    holders = [subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=ROOT,
+                                stdout=subprocess.PIPE, universal_newlines=True)
+               for _ in range(2)]
+    killed, used = [holder.stdout.readline().strip() for holder in holders]
+    holders[0].kill()
+    holders[0].wait()
+    assert os.path.isdir(killed) and os.path.isdir(used)
+    with scratch.folder(str(tmp_path), "work") as own:
+        assert sorted(os.path.join(str(tmp_path), name) for name in os.listdir(str(tmp_path))) == (
+            sorted([own, used, str(tmp_path / ".work-without-lock")]))
+    assert not os.path.exists(own)
+    for holder in holders:
+        holder.kill()
+        holder.communicate()
