@@ -6,36 +6,41 @@ import glob
 import os
 import shutil
 import tempfile
-from typing import IO, Iterator
-
-_LOCK = "lock"
+from typing import Iterator
 
 
 @contextlib.contextmanager
 def folder(directory: str, name: str) -> Iterator[str]:
     """Yields an empty folder, .NAME-*, in a directory; removed at the end.
 
-    Those that killed processes have left there are removed, too. A process locks its folder's file
-    while it lives, so that one that is in use, by whatever machine, is left alone.
+    Those that killed processes have left there are removed, too. A process locks its folder while
+    it lives, so that one that is in use is left alone; so is any on a disk that cannot lock folders.
     """
-    for leftover in glob.glob(os.path.join(glob.escape(directory), f".{name}-*", _LOCK)):
-        _remove_if_unused(leftover)
-    with tempfile.TemporaryDirectory(dir=directory, prefix=f".{name}-") as path:
-        with open(os.path.join(path, _LOCK), "w") as lock:
-            _is_free(lock)
-            yield path
+    for leftover in glob.glob(os.path.join(glob.escape(directory), f".{name}-*")):
+        with _locked(leftover) as is_unused:
+            if is_unused:
+                shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=directory, prefix=f".{name}-") as path, _locked(path):
+        yield path
 
 
-def _remove_if_unused(path: str) -> None:
-    with contextlib.suppress(OSError), open(path) as lock:
-        if _is_free(lock):
-            shutil.rmtree(os.path.dirname(path), ignore_errors=True)
-
-
-def _is_free(lock: IO[str]) -> bool:
-    """Locks a file; whether that was possible. Not on file systems without locks."""
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[bool]:
+    """Locks a folder until the end, or until the process ends; yields whether that was possible."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:  # it is gone, or belongs to another user
+        yield False
+        return
+    try:
+        yield _lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
