@@ -96,13 +96,15 @@ def check_config(config: BertConfig) -> None:
         if not isinstance(value, numbers.Real) or not 0.0 <= value < 1.0:
             raise ValueError(f"BERT config: {name} is {value!r}, must be in [0, 1).")
     deviation = config.initializer_range
-    if not isinstance(deviation, numbers.Real) or not 0.0 <= deviation < math.inf:
+    if (isinstance(deviation, bool) or not isinstance(deviation, numbers.Real)
+            or not 0.0 <= deviation < math.inf):
         raise ValueError(f"BERT config: initializer_range is {deviation!r}, must be a deviation of "
                          "0 or more.")
     _check_heads(config.hidden_size, config.num_attention_heads)
-    activation = get_activation(config.hidden_act)
-    if activation is not None and not callable(activation):
-        raise ValueError(f"BERT config: hidden_act is {config.hidden_act!r}, must be a name.")
+    activation = config.hidden_act
+    if not (activation is None or isinstance(activation, str) or callable(activation)):
+        raise ValueError(f"BERT config: hidden_act is {activation!r}, must be a name or null.")
+    get_activation(activation)
 
 
 def _check_heads(hidden_size: int, num_attention_heads: int) -> None:

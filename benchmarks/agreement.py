@@ -97,6 +97,9 @@ def main() -> None:
     parser.add_argument("--optimizers", nargs="*", choices=list(PEERS), default=list(PEERS),
                         help="of the peer")
     args = parser.parse_args()
+    if args.optimizers and not (args.huggingface_python and args.huggingface_model):
+        parser.error("the peer needs --huggingface_python and --huggingface_model; --optimizers "
+                     "without a value leaves it out")
     os.makedirs(args.work_dir, exist_ok=True)
 
     def path(name):

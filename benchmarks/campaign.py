@@ -2,35 +2,45 @@
 
 import json
 import os
-from typing import Any, Callable, Dict, List
+import sys
+from typing import Any, Callable, Dict, Iterable, List
 
 from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 import numpy as np
 
+from benchmarks import report
 from engine import checkpoints, files
 
 import tensorflow.compat.v1 as tf
 
 
-def results_of(work_dir: str, seed: object, runs: int,
+def results_of(work_dir: str, prefix: object, runs: int,
                run: Callable[[int], Dict[str, Any]]) -> List[Dict[str, Any]]:
     """What `run` returned for each number, of JSON's types.
 
-    Each result is printed without its "log", and kept in WORK_DIR/SEED-NUMBER.json: called again,
-    this goes on with the runs that have no file.
+    Each result is printed without its "log", and kept with the commit in a file,
+    WORK_DIR/PREFIX-NUMBER.json: called again, this goes on with the runs that have no file.
     """
     os.makedirs(work_dir, exist_ok=True)
     results = []
     for number in range(runs):
-        path = os.path.join(work_dir, f"{seed}-{number}.json")
+        path = os.path.join(work_dir, f"{prefix}-{number}.json")
         if not os.path.exists(path):
-            files.write_text(path, json.dumps(run(number), indent=1))
+            commit = report.commit()
+            files.write_text(path, json.dumps({**run(number), "commit": commit}, indent=1))
         with open(path) as file:
             results.append(json.load(file))
         print(number, {name: value for name, value in results[-1].items() if name != "log"},
               flush=True)
     return results
+
+
+def versions(results: Iterable[Dict[str, Any]]) -> Dict[str, str]:
+    """TensorFlow's, and the commits at which the results were found, for a table."""
+    commits = sorted({result.get("commit", "unknown") for result in results})
+    return {"TensorFlow": report.version_of(sys.executable, "tensorflow"),
+            "runs at": ", ".join(commits)}
 
 
 def values_of(output_dir: str) -> Dict[str, np.ndarray]:
@@ -42,9 +52,11 @@ def values_of(output_dir: str) -> Dict[str, np.ndarray]:
 def difference(output_dir: str, expected: Dict[str, np.ndarray]) -> float:
     """The largest one between the newest checkpoint's values and others.
 
-    Infinite if they have other variables.
+    Infinite if they have other variables, or values that are no numbers.
     """
     found = values_of(output_dir)
-    if sorted(found) != sorted(expected):
+    if sorted(found) != sorted(expected) or any(
+            np.isnan(value).any() for values in (found, expected) for value in values.values()
+            if value.dtype.kind == "f"):
         return float("inf")
     return max(float(np.max(np.abs(found[name] - value))) for name, value in expected.items())

@@ -3,22 +3,22 @@
   python -m benchmarks.disk_faults --work_dir=DIR
 
 A command (`benchmarks/fuzzing/scenes.py`) that reads and writes below a folder is run once and its
-operations there are logged: opening, creating, writing, syncing, renaming and removing. In each case one
-of them fails with ENOSPC or EIO, or the process is killed there: every kind of operation on every file
-once, the three faults in turn, and 30 operations at random. The command must
+operations there are logged: opening, creating, writing, syncing, renaming and removing. In each case
+one of them fails with ENOSPC or EIO, or the process is killed there: every kind on every file
+once, the three faults in turn, and 30 operations at random. The command must end with status 2 and
+one line, or succeed, if it can do without, unless it is killed.
 
-  end  killed, or with status 2 and one line; or succeed, if it can do without,
+The same command without a fault must then succeed and leave the files that an undisturbed run leaves,
+alike in every byte, unless two undisturbed runs already differ in them. (After a kill, and after an
+EIO, which also keeps files from being removed, some may be left under a temporary name.) And what
+could a power cut lose of files that are in place? The log of the undisturbed run tells.
 
-and the same command without a fault must then succeed and leave the files that an undisturbed run
-leaves, alike in every byte, unless two undisturbed runs already differ in them. (A process that is
-killed, or meets EIO when it removes a file, may leave it under a temporary name.) From the log of the undisturbed
-run: what could a power cut lose of files that are in place?
-
-Needs a C compiler. A case that has run has a file in DIR; called again, this goes on with the others.
-Each case is a fork of this process. Ends with status 1 if anything was lost.
+Needs a C compiler. A case that has run has a file in DIR; called again, this goes on with the
+others. Each case is a fork of this process. Ends with status 1 if anything was lost.
 """
 
 import argparse
+import contextlib
 import ctypes
 import errno
 import functools
@@ -27,7 +27,7 @@ import os
 import random
 import re
 import sys
-from typing import Any, Dict, List, NamedTuple, Set
+from typing import Any, Callable, Dict, List, NamedTuple, Set, Tuple
 
 from benchmarks import campaign, faulty_disk, report
 from benchmarks.fuzzing import commands, scenes
@@ -40,7 +40,7 @@ FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "kill": 0}
 _OF_PROCESS = re.compile(
     r"(\.tmp-|\.old-|_temp_?|\.tempstate|tfevents\.|\.part-|\.create_data-|\.clauses-)[^/]*")
 _CURVES = "tfevents"  # each process writes its own, as it goes on
-KILLED, REFUSED, SUCCEEDED = "killed", "one line", "did without"
+KILLED, REFUSED, SUCCEEDED, MISSED = "killed", "one line", "did without", "did not come to it"
 
 
 class Target(NamedTuple):
@@ -64,20 +64,16 @@ class Trial:
         self._scene = scene
         self._work_dir = work_dir
         self._library = library
-        log = os.path.join(work_dir, "operations")
         left = []
         for _ in range(2):
             scene.copy_to(self._folder)
-            if os.path.exists(log):
-                os.remove(log)
-            ended = self._run(functools.partial(self._arm, "", 0, 0, log))
+            ended, operations = self._run_logged(functools.partial(self._arm, "", 0, 0))
             if ended.status:
                 sys.exit(f"{scene.name}: {ended.said}")
             left.append(_contents(self._folder))
         self._expected = left[0]
         self._alike = {name for name in left[0] if left[0][name] == left[1].get(name)
                        and not name.endswith(_CURVES)}
-        operations = faulty_disk.read_log(log)
         self._whats = [_what(operation, self._folder) for operation in operations]
         self.power_losses = faulty_disk.lost_by_a_power_cut(operations)
         self.targets = _first_of_each_kind(operations, self._folder)
@@ -95,14 +91,15 @@ class Trial:
             {"ENOSPC"} if target.what.startswith(("open", "remove")) else set()))
         fault = faults[number % len(faults)]
         self._scene.copy_to(self._folder)
-        first = self._run(functools.partial(
-            self._arm, target.match, target.n, FAULTS[fault], ""))
+        first, operations = self._run_logged(functools.partial(
+            self._arm, target.match, target.n, FAULTS[fault]))
+        struck = sum(target.match in operation.path for operation in operations) >= target.n
         result = {"scene": self.name, "what": target.what, "fault": fault}
         wrong = self._wrong_end(first, fault)
         log = first.said
         if not wrong:
             result["ended"] = (KILLED if first.status < 0 else REFUSED if first.status
-                               else SUCCEEDED)
+                               else SUCCEEDED if struck else MISSED)
             again = self._run(lambda: None)
             log += f"\n--- again\n{again.said}"
             wrong = (f"again: status {again.status}" if again.status
@@ -113,13 +110,23 @@ class Trial:
     def _folder(self) -> str:
         return os.path.join(self._work_dir, "case")
 
-    def _run(self, before) -> commands.Ended:
+    def _run(self, before: Callable[[], None]) -> commands.Ended:
         return commands.run(self._scene.module, self._scene.arguments(self._folder),
-                            os.path.join(self._work_dir, "said.log"), before)
+                            os.path.join(self._work_dir, "said.log"), cwd=self._folder, before=before)
 
-    def _arm(self, match: str, n: int, error: int, log: str) -> None:
-        if log:
+    def _run_logged(self, arm: Callable[[], None]
+                    ) -> Tuple[commands.Ended, List[faulty_disk.Operation]]:
+        log = os.path.join(self._work_dir, "operations")
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(log)
+
+        def before() -> None:
             self._library.faults_log(log.encode())
+            arm()
+
+        return self._run(before), faulty_disk.read_log(log)
+
+    def _arm(self, match: str, n: int, error: int) -> None:
         self._library.faults_arm(self._folder.encode(), match.encode(), ctypes.c_long(n), error)
 
     def _wrong_end(self, ended: commands.Ended, fault: str) -> str:
@@ -166,7 +173,7 @@ def _first_of_each_kind(operations: List[faulty_disk.Operation], folder: str) ->
             match = path[:random_part.end(1)] if random_part else path
             n = sum(match in earlier.path for earlier in operations[:index + 1])
             targets.append(Target(what, match, n))
-    return targets
+    return sorted(targets)  # threads make the order differ from run to run
 
 
 def _contents(folder: str) -> Dict[str, str]:
@@ -185,7 +192,7 @@ def _contents(folder: str) -> Dict[str, str]:
 def row(name: str, results: List[Dict[str, Any]], power_losses: int) -> Dict[str, str]:
     return {"command": name, "cases": str(len(results)),
             **{ended: str(sum(result.get("ended") == ended for result in results))
-               for ended in (KILLED, REFUSED, SUCCEEDED)},
+               for ended in (KILLED, REFUSED, SUCCEEDED, MISSED)},
             "wrong": str(sum(bool(result["wrong"]) for result in results)),
             "lost by a power cut": str(power_losses)}
 
@@ -202,18 +209,19 @@ def main() -> None:
     if os.environ.get("LD_PRELOAD") != path:
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks.disk_faults", *sys.argv[1:]],
                   {**os.environ, "LD_PRELOAD": path})
-    rows, lost = [], False
+    rows, all_results, lost = [], [], False
     found = {scene.name: scene for scene in scenes.prepare(os.path.join(work_dir, "scenes"))}
     for scene in map(found.__getitem__, SCENES):
         trial = Trial(scene, work_dir, ctypes.CDLL(path))
         results = campaign.results_of(work_dir, scene.name.replace(" ", "-"),
                                       len(trial.targets) + RANDOM_CASES, trial.case)
+        all_results += results
         rows.append(row(scene.name, results, len(trial.power_losses)))
         print(trial.power_losses, flush=True)
         lost = lost or bool(trial.power_losses) or any(result["wrong"] for result in results)
     report.append(
         "Faults of the disk", rows, command="python -m benchmarks.disk_faults",
-        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+        versions=campaign.versions(all_results))
     sys.exit(lost)
 
 

@@ -2,7 +2,8 @@
 
   python -m benchmarks.evaluation_throughput --set=cola --model=MINILM_TF --data=SHARED_DATA
 
-CoLA's dev set, or as many of its sentences joined up so that each example fills all 128 tokens;
+CoLA's dev set (cola), or as many examples of its training set's sentences, joined up so that each
+fills all 128 tokens (full);
 --eval_batch_size at its default, 8, on one replica. The peer is Google's run_classifier on
 TensorFlow 1.15, or, with --peer=float32, ours in float32. Both after their first steps, from a model
 that was hardly trained.

@@ -6,7 +6,8 @@ Each run trains a toy with dropout, evaluates it on the way and at its end, pred
 it ends by itself, it is struck after a random time, again and again:
 
   kill   SIGKILL, and the same command is started again
-  end    SIGTERM, after which it must end with status 143, and is started again
+  end    SIGTERM, after which it must end with status 143, or of the signal if nothing has begun,
+         and is started again
   stop   SIGSTOP, and a second later SIGCONT
 
 Its directory must then hold what that of an undisturbed run holds: the same files, and the same
@@ -44,7 +45,10 @@ STRIKES = ("kill",) * 4 + ("end", "stop")  # as often as they stand here
 STOP_SECONDS = 1.0
 END_SECONDS = 60.0  # more than a command takes to end after SIGTERM
 HANG_SECONDS = 300.0  # more than any process takes
-ENDED = {"kill": -signal.SIGKILL, "end": 128 + signal.SIGTERM}
+MOST_STARTS = 1000  # of a run, which needs a few dozen
+# A command that has not yet loaded TensorFlow ends as any program does after SIGTERM.
+ENDED = {None: (0,), "kill": (0, -signal.SIGKILL),
+         "end": (0, 128 + signal.SIGTERM, -signal.SIGTERM)}
 
 
 def command(work_dir: str, output_dir: str, replicas: int) -> List[str]:
@@ -69,7 +73,7 @@ class Run:
     Attributes:
         strikes: how often it was struck, by kind.
         wrong: what should not have happened, a line each.
-        seconds: that its processes ran, but for those in which they were stopped.
+        seconds: that its processes ran, without those in which they were stopped.
     """
 
     def __init__(self, words: List[str], log_path: str):
@@ -81,8 +85,10 @@ class Run:
 
     def go(self, generator: random.Random, longest: float) -> None:
         """Starts it, and strikes after up to `longest` seconds, until it has ended by itself."""
-        while not self.wrong and not self._attempt(generator, longest):
-            pass
+        for _ in range(MOST_STARTS):
+            if self._attempt(generator, longest) or self.wrong:
+                return
+        self.wrong.append(f"it has not ended after {MOST_STARTS} starts")
 
     def go_undisturbed(self) -> float:
         """Runs it to its end; returns the seconds until the first step's line."""
@@ -126,7 +132,7 @@ class Run:
             self.seconds += time.time() - start
         if time.time() - start > HANG_SECONDS:
             self.wrong.append("it hung")
-        elif status not in (0, ENDED.get(kind)):
+        elif status not in ENDED[kind]:
             self.wrong.append(f"it ended with status {status} after {kind or 'no strike'}")
         return status == 0
 
@@ -147,11 +153,12 @@ class Run:
 
 def differences(output_dir: str, expected_dir: str) -> List[str]:
     """The files of a run that are not as another run's."""
-    found, expected = map(_names, (output_dir, expected_dir))
-    differing = sorted(found ^ expected)
-    compared = [name for name in found & expected
+    names, expected_names = map(_names, (output_dir, expected_dir))
+    if names != expected_names:
+        return sorted(names ^ expected_names)
+    compared = [name for name in sorted(names)
                 if name.endswith(("results.txt", "predict.txt", "results.tsv", "evaluations.json"))]
-    differing += [name for name in compared if not filecmp.cmp(
+    differing = [name for name in compared if not filecmp.cmp(
         os.path.join(output_dir, name), os.path.join(expected_dir, name), shallow=False)]
     if campaign.difference(output_dir, campaign.values_of(expected_dir)):
         differing.append("the newest checkpoint's values")
@@ -230,7 +237,7 @@ def main() -> None:
         [row(replicas, [result for result in results if result["replicas"] == replicas])
          for replicas in REPLICAS],
         command=f"python -m benchmarks.faults --runs={args.runs} --seed={args.seed}",
-        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+        versions=campaign.versions(results))
     sys.exit(any(result["wrong"] for result in results))
 
 

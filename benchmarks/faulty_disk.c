@@ -1,8 +1,9 @@
 /* Loaded before the C library (LD_PRELOAD): counts what a process does to the files below a
  * directory, makes the N-th of these operations fail or kills the process there, and logs them.
  *
- * A program arms it with faults_log and faults_arm; a command with the variables FAULTS_DIRECTORY, FAULTS_MATCH
- * (part of the path), FAULTS_N, FAULTS_ERROR (a number of errno; 0 kills) and FAULTS_LOG. */
+ * A program arms it with faults_log and faults_arm; a command with the variables FAULTS_DIRECTORY,
+ * FAULTS_MATCH (part of the path), FAULTS_N, FAULTS_ERROR (a number of errno; 0 kills) and
+ * FAULTS_LOG. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

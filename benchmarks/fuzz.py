@@ -2,17 +2,17 @@
 
   python -m benchmarks.fuzz --work_dir=DIR --cases=2500
 
-Each case copies the files of a command that succeeds (`benchmarks/fuzzing/scenes.py`), damages one of
-them at random, its bytes or what it holds by its format, or the value of a flag, and runs the command.
-It must end within 60 seconds and 2 GB of resident memory, leave no temporary file, and
+Each case copies the files of a command that succeeds (`benchmarks/fuzzing/scenes.py`), damages one
+of them at random, its bytes or what it holds by its format, or the value of a flag, and runs the
+command. It must end within 60 seconds and 2 GB of resident memory, leave no temporary file, and
 
   refuse   with status 2 and one line, or
   succeed  and, where the file has checksums or can be made again, with the results that the undamaged
            files give.
 
-A case that has run has a file in DIR; called again, the command goes on with the others. --only=N runs
-case N again and leaves its files in DIR/case. Ends with status 1 if a case did anything else. Each case is
-a fork of this process, which has TensorFlow loaded.
+A case that has run has a file in DIR; called again, the command goes on with the others. --only=N
+runs case N again and leaves its files in DIR/case. Ends with status 1 if a case did anything else.
+Each case is a fork of this process, which has TensorFlow loaded.
 """
 
 import argparse
@@ -20,17 +20,17 @@ import filecmp
 import functools
 import os
 import random
-import re
 import shutil
 import sys
 from typing import Any, Dict, List
 
-from benchmarks import campaign, report
+from benchmarks import campaign, faulty_disk, report
 from benchmarks.fuzzing import commands, mutations, scenes
 
 FLAG_SHARE = 0.06  # of the cases damage a flag
-FLAG_VALUES = ("", "-1", "0", "1e30", "nan", "inf", "w1", "/nowhere", "/", "true", "9" * 25, "\udcff",
-               "a,b", "../..", "--")
+# None leads to a folder that could be written outside of the case's own.
+FLAG_VALUES = ("", "-1", "0", "1e30", "nan", "inf", "w1", "/proc/none", "/dev/null/x", "true",
+               "9" * 25, "\udcff", "a,b", "./.", "--")
 OTHER_BEST = "it does not count as the best"  # said of a checkpoint that is damaged
 REFUSED, SAME, SUCCEEDED = "refused", "same results", "other input, succeeded"
 
@@ -47,11 +47,11 @@ class Fuzzer:
         """Runs a case. Its files are left in WORK_DIR/case if `keep`."""
         generator = random.Random(f"{seed}-{number}")
         scene = generator.choice(self._scenes)
-        if scene.name not in self._expected:
+        if scene.results and scene.name not in self._expected:
             self._expected[scene.name] = self._run_undamaged(scene)
         folder = self._copy(scene)
         damaged, what, arguments = self._damage(scene, folder, generator)
-        ended = commands.run(scene.module, arguments, f"{folder}.log")
+        ended = commands.run(scene.module, arguments, f"{folder}.log", cwd=folder)
         outcome = self._outcome(scene, folder, damaged, ended)
         result = {"scene": scene.name, "damaged": damaged, "what": what, "outcome": outcome,
                   "seconds": round(ended.seconds, 2), "peak": ended.peak}
@@ -62,6 +62,11 @@ class Fuzzer:
         else:
             shutil.rmtree(folder)
         return result
+
+    def check(self) -> None:
+        """Ends the process if a command does not succeed on files without damage."""
+        for scene in self._scenes:
+            self._expected[scene.name] = self._run_undamaged(scene)
 
     def _damage(self, scene: scenes.Scene, folder: str, generator: random.Random):
         """Damages a flag or a file; returns its name, what was done, and the arguments."""
@@ -82,7 +87,7 @@ class Fuzzer:
         lines = ended.said.splitlines()
         errors = [line for line in lines if line.startswith("error: ")]
         left = [name for _, folders, names in os.walk(folder) for name in folders + names
-                if re.search(r"\.tmp-\d+", name)]
+                if faulty_disk.TEMPORARY.search(name)]
         if ended.seconds > commands.SECONDS:
             return f"{commands.SECONDS:g} s"
         if ended.peak > commands.RESIDENT_BYTES:
@@ -93,11 +98,15 @@ class Fuzzer:
             return f"left {left[0]}"
         if ended.status == 2:
             return REFUSED if errors == lines[-1:] else "not one line at the end"
-        if not damaged.startswith(scene.checked or ("nothing",)) or OTHER_BEST in ended.said:
+        if not damaged.startswith(scene.checked) or OTHER_BEST in ended.said:
             return SUCCEEDED
-        differing = [name for name in self._expected[scene.name] if not filecmp.cmp(
-            os.path.join(folder, name), self._expected[scene.name][name], shallow=False)]
-        return f"other {differing[0]}" if differing else SAME
+        for name, expected in self._expected[scene.name].items():
+            path = os.path.join(folder, name)
+            if not os.path.exists(path):
+                return f"no {name}"
+            if not filecmp.cmp(path, expected, shallow=False):
+                return f"other {name}"
+        return SAME
 
     def _copy(self, scene: scenes.Scene) -> str:
         """The scene's files in a folder of always the same name, which is in some of them."""
@@ -106,7 +115,7 @@ class Fuzzer:
     def _run_undamaged(self, scene: scenes.Scene) -> Dict[str, str]:
         """Checks that the command succeeds; returns paths of copies of its results."""
         folder = self._copy(scene)
-        ended = commands.run(scene.module, scene.arguments(folder), f"{folder}.log")
+        ended = commands.run(scene.module, scene.arguments(folder), f"{folder}.log", cwd=folder)
         if ended.status:
             sys.exit(f"{scene.name}: {ended.said}")
         kept = {}
@@ -143,6 +152,7 @@ def main() -> None:
     if args.only is not None:
         print(fuzzer.case(args.only, args.seed, keep=True))
         return
+    fuzzer.check()
     results = campaign.results_of(work_dir, args.seed, args.cases,
                                   functools.partial(fuzzer.case, seed=args.seed))
     names = sorted({result["scene"] for result in results})
@@ -151,7 +161,7 @@ def main() -> None:
         [*(row(name, [result for result in results if result["scene"] == name]) for name in names),
          row("all", results)],
         command=f"python -m benchmarks.fuzz --cases={args.cases} --seed={args.seed}",
-        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+        versions=campaign.versions(results))
     sys.exit(any(map(is_wrong, results)))
 
 

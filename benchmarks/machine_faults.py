@@ -234,7 +234,7 @@ def main() -> None:
         [row(fault, [result for result in results if result["fault"] == fault])
          for fault in FAULTS],
         command=f"python -m benchmarks.machine_faults --runs={args.runs} --seed={args.seed}",
-        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+        versions=campaign.versions(results))
     sys.exit(not all(map(is_good, results)))
 
 

@@ -23,7 +23,7 @@ _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ERO
                    errno.EPERM)
 # What file systems answer that cannot sync a directory.
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
-# JSON's spelling of a surrogate, which may be one of a pair; one that is not.
+# A surrogate as JSON spells it, of a pair or alone; one that was read, and is alone.
 _MAYBE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF = re.compile("[\ud800-\udfff]")
 # Names that lead to open files of a process, where a shell has redirected them, too.

@@ -2,34 +2,48 @@
 
 import contextlib
 import fcntl
-import glob
 import os
+import re
 import shutil
+import socket
 import tempfile
 from typing import Iterator
 
 
 @contextlib.contextmanager
 def folder(directory: str, name: str) -> Iterator[str]:
-    """Yields an empty folder, .NAME-*, in a directory; removed at the end.
+    """Yields an empty folder, .NAME-HOST-*, in a directory; removed at the end.
 
-    Those that killed processes have left there are removed, too. A process locks its folder while
-    it lives, so that one that is in use is left alone; so is any on a disk that cannot lock folders.
+    Those that killed processes of this host have left there are removed, too. A process locks its
+    folder while it lives, so that one in use is left alone; so is any on a disk without locks.
     """
-    for leftover in glob.glob(os.path.join(glob.escape(directory), f".{name}-*")):
-        with _locked(leftover) as is_unused:
-            if is_unused:
-                shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=directory, prefix=f".{name}-") as path, _locked(path):
-        yield path
+    prefix = f".{name}-{re.sub('[^A-Za-z0-9]', '', socket.gethostname())}-"
+    for leftover in os.listdir(directory or "."):
+        if re.fullmatch(re.escape(prefix) + "[a-z0-9_]{8}", leftover):
+            _remove_if_unused(os.path.join(directory, leftover))
+    draft = tempfile.mkdtemp(dir=directory, prefix=f".new{prefix}")
+    path = os.path.join(directory, prefix + draft[-8:])
+    with _locked(draft):
+        try:
+            os.rename(draft, path)  # it is locked before others can take it for a leftover
+            yield path
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_if_unused(path: str) -> None:
+    with _locked(path) as is_unused:
+        if is_unused:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[bool]:
     """Locks a folder until the end, or until the process ends; yields whether that was possible."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:  # it is gone, or belongs to another user
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # it is gone, or not a folder of this user
         yield False
         return
     try:

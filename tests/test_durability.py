@@ -111,15 +111,17 @@ def test_a_command_told_to_end_while_it_predicts_leaves_no_predictions(
     process = start_command(*arguments(dict(
         task_name="cola", data_dir=data_dir, output_dir=tmp_path / "out", do_predict=True,
         store_dir=tmp_path / "store", num_cpu_replicas=1)))
-    while not list(tmp_path.glob("store/test-*/store.json")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    time.sleep(2)  # it has built the model and predicts
-    assert process.poll() is None, process.communicate()
+    said = ""
+    while "Predicting with" not in said:
+        line = process.stderr.readline()
+        assert line, said  # it has ended
+        said += line
+    time.sleep(1)  # of many in which it predicts
     process.terminate()
-    said = process.communicate()[1]
+    said += process.communicate()[1]
     assert process.returncode == 143, said
     assert said.splitlines()[-1].startswith("interrupted by SIGTERM") and "Traceback" not in said
+    assert "Predicted" not in said
     assert sorted(os.listdir(str(tmp_path / "out"))) == before
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from commands import arguments, run_command
-from conftest import cpu_devices, on_tensorflow_1, on_tensorflow_2, write_cola
+from conftest import cpu_devices, on_tensorflow_1, write_cola
 from engine import checkpoints, memory
 from engine.data.batches import Source
 from engine.errors import UserError
@@ -22,8 +22,7 @@ BATCH_SIZE, LENGTH = 256, 1024
 LONGEST = 16384
 ADDRESS_SPACE = 16 * 2**30
 NO_PADDING = "--dynamic_padding=false"
-# TensorFlow 2.15 has been seen to crash where two replicas on the CPU run out at the same moment.
-NUM_REPLICAS = 2 if tf.VERSION.startswith("1.") else 1
+NUM_REPLICAS = 2
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +55,7 @@ def the_error_of(process):
     return error
 
 
-@on_tensorflow_2
+@on_tensorflow_1
 def test_a_training_step_that_does_not_fit_is_one_line_and_keeps_the_earlier_checkpoint(
         long_model, tmp_path):
     data_dir = write_cola(tmp_path / "cola", train=NUM_REPLICAS * BATCH_SIZE)

@@ -17,7 +17,9 @@ with scratch.folder(sys.argv[1], "work") as folder:
 
 
 def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_is_not(tmp_path):
-    (tmp_path / "work-of-a-user").mkdir()
+    others = [tmp_path / ".work-notes", tmp_path / "work-of-a-user"]
+    for other in others:
+        other.mkdir()
     holders = [subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=ROOT,
                                 stdout=subprocess.PIPE, universal_newlines=True)
                for _ in range(2)]
@@ -27,7 +29,7 @@ def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_is_not(tmp_path)
     assert os.path.isdir(killed) and os.path.isdir(used)
     with scratch.folder(str(tmp_path), "work") as own:
         assert sorted(os.path.join(str(tmp_path), name) for name in os.listdir(str(tmp_path))) == (
-            sorted([own, used, str(tmp_path / "work-of-a-user")]))
+            sorted([own, used, *map(str, others)]))
     assert not os.path.exists(own)
     for holder in holders:
         holder.kill()

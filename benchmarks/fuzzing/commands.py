@@ -1,5 +1,6 @@
 """Commands as forks of this process, which has TensorFlow loaded."""
 
+import contextlib
 import importlib
 import os
 import resource
@@ -24,25 +25,29 @@ class Ended(NamedTuple):
     peak: float  # bytes
 
 
-def run(module: str, arguments: Sequence[str], log_path: str,
+def run(module: str, arguments: Sequence[str], log_path: str, *, cwd: str,
         before: Callable[[], object] = lambda: None) -> Ended:
-    """Runs a command, and kills it if it takes more than the time and memory above.
+    """Runs a command, and kills it and its processes if it takes more than the above.
 
     Args:
+        cwd: the folder it runs in, to which its relative paths belong.
         before: what the fork calls before the command.
     """
     start, peak = time.time(), 0.0
     sys.stdout.flush()
     process = os.fork()
     if not process:
-        _become(module, arguments, log_path, before)
+        os.setpgid(0, 0)
+        _become(module, arguments, log_path, cwd, before)
+    with contextlib.suppress(OSError):  # it has done so itself, and maybe ended
+        os.setpgid(process, process)
     while True:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:
             break
         peak = max(peak, _resident_bytes(process))
         if time.time() - start > SECONDS or peak > RESIDENT_BYTES:
-            os.kill(process, signal.SIGKILL)
+            os.killpg(process, signal.SIGKILL)
         time.sleep(0.01)
     with open(log_path, encoding="utf-8", errors="replace") as log:
         said = log.read()
@@ -50,7 +55,7 @@ def run(module: str, arguments: Sequence[str], log_path: str,
     return Ended(code, said, time.time() - start, peak)
 
 
-def _become(module: str, arguments: Sequence[str], log_path: str,
+def _become(module: str, arguments: Sequence[str], log_path: str, cwd: str,
             before: Callable[[], object]) -> None:
     """Runs a command in this process, and ends the process with its status."""
     status = 1
@@ -58,7 +63,8 @@ def _become(module: str, arguments: Sequence[str], log_path: str,
         log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         for stream in (1, 2):
             os.dup2(log, stream)
-        os.chdir(report.ROOT)
+        sys.path.insert(0, report.ROOT)
+        os.chdir(cwd)
         before()
         found = importlib.import_module(module)
         command.run(found.main, found.define_flags(), usage="", argv=[module, *arguments])

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import struct
+import tempfile
 from typing import Any, Callable, Dict, List
 
 import tensorflow.compat.v1 as tf
@@ -23,11 +24,12 @@ def mutate(path: str, generator: random.Random) -> str:
         kinds += [structured] * 2
     kind = generator.choice(kinds)
     with open(path, "rb") as file:
-        content = file.read()
-    try:
-        changed, what = kind(content, generator)
-    except (ValueError, IndexError, struct.error):  # it does not have that structure
-        changed, what = _change_bytes(content, generator)
+        changed = content = file.read()
+    while changed == content:
+        try:
+            changed, what = kind(content, generator)
+        except (ValueError, IndexError, struct.error):  # it does not have that structure
+            changed, what = _change_bytes(content, generator)
     with open(path, "wb") as file:
         file.write(changed)
     return what
@@ -93,7 +95,7 @@ def _change_table(content: bytes, generator: random.Random):
     cells = lines[number].split(separator)
     cell = generator.randrange(len(cells))
     what = generator.choice(("replaced", "replaced", "removed", "repeated", "line removed",
-                             "line repeated", "line swapped"))
+                             "line repeated", "line copied"))
     if what == "replaced":
         cells[cell] = generator.choice(_CELLS)
     elif what == "removed":
@@ -103,7 +105,7 @@ def _change_table(content: bytes, generator: random.Random):
     changed = [separator.join(cells)]
     if what.startswith("line"):
         changed = {"line removed": [], "line repeated": changed * 2,
-                   "line swapped": [changed[0], lines[generator.randrange(len(lines))]]}[what]
+                   "line copied": [changed[0], lines[generator.randrange(len(lines))]]}[what]
     return b"\n".join([*lines[:number], *changed, *lines[number + 1:]]), (
         f"line {number + 1}, cell {cell + 1}: {what}")
 
@@ -139,14 +141,11 @@ def _change_record(content: bytes, generator: random.Random):
 
 
 def _tfrecords(records: List[bytes]) -> bytes:
-    path = f"/tmp/mutated-{os.getpid()}.tfrecord"
-    with tf.python_io.TFRecordWriter(path) as writer:
-        for record in records:
-            writer.write(record)
-    with open(path, "rb") as file:
-        content = file.read()
-    os.remove(path)
-    return content
+    with tempfile.NamedTemporaryFile() as file:
+        with tf.python_io.TFRecordWriter(file.name) as writer:
+            for record in records:
+                writer.write(record)
+        return file.read()
 
 
 def _change_safetensors(content: bytes, generator: random.Random):

@@ -19,16 +19,18 @@ Flags = Dict[str, Any]
 
 
 class Scene(NamedTuple):
-    """A command that succeeds in about a second, as long as nobody damages its files.
+    """A command that succeeds in about a second, if its files are not damaged.
 
-    Its files are those of a folder, which stands in flags as {}.
+    They are those of a folder, which stands in flags as {}.
     """
     name: str
     module: str
     flags: Flags
     files: Tuple[str, ...]  # those to damage: paths in the folder, or beginnings of them
-    checked: Tuple[str, ...] = ()  # beginnings of those that can be damaged without a trace in none
-    results: Tuple[str, ...] = ()  # what is then as without the damage, if the command succeeds
+    # Beginnings of the names of files with checksums, or that are made again: if one is damaged and
+    # the command succeeds, the results are as without the damage.
+    checked: Tuple[str, ...] = ()
+    results: Tuple[str, ...] = ()
     folder: str = ""  # from which it is copied
 
     def arguments(self, folder: str) -> List[str]:
@@ -49,6 +51,10 @@ _TRAIN = dict(do_train=True, num_cpu_replicas=1, train_batch_size=8, max_seq_len
 _CLASSIFY = dict(_TRAIN, **_MODEL, task_name="cola", data_dir="{}/task", num_train_epochs=2,
                  save_checkpoints_steps=2, eval_every_steps=2, do_eval=True, do_predict=True,
                  output_dir="{}/out")
+_PRETRAIN = dict(
+    {name: value for name, value in _TRAIN.items() if name != "num_train_epochs"}, **_MODEL,
+    input_file="{}/data.tfrecord", do_eval=True, max_eval_steps=2, num_train_steps=2,
+    num_warmup_steps=1, max_predictions_per_seq=3)
 _CHECKED = ("out/model.ckpt-", "store/", "out/checkpoint")
 _RESULTS = ("out/eval_results.txt", "out/predict.txt", "out/test_results.tsv")
 
@@ -57,18 +63,22 @@ def prepare(folder: str) -> List[Scene]:
     """Makes the scenes' files in a folder, whatever was there, some of them by commands."""
     shutil.rmtree(folder, ignore_errors=True)
     scenes: List[Scene] = []
-    for make in (_classifier, _own_data, _conversion, _pretraining, _augmentation, _distillation,
-                 _reading, _tagging, _features, _rewriting):
+    for make in (_classifier, _own_data, _conversion, _distillation, _pretraining, _features,
+                 _augmentation, _reading, _tagging, _rewriting):
         base = os.path.join(folder, make.__name__.strip("_"))
-        os.makedirs(base)
         scenes += [scene._replace(folder=base) if not scene.folder else scene
                    for scene in make(base)]
     return scenes
 
 
+def _copy(made: str, base: str) -> None:
+    """Begins a folder with what another function has made in its own."""
+    shutil.copytree(os.path.join(os.path.dirname(base), made), base)
+
+
 def _run(module: str, flags: Flags, base: str) -> None:
     arguments = Scene("", module, flags, ()).arguments(base)
-    ended = commands.run(module, arguments, f"{base}.log")
+    ended = commands.run(module, arguments, f"{base}.log", cwd=base)
     if ended.status:
         sys.exit(f"{module}: {ended.said}")
 
@@ -108,8 +118,11 @@ def _classifier(base: str) -> List[Scene]:
               "out/evaluations.json", "out/vocab.txt", "out/bert_config.json")
     half = f"{base}_half"
     shutil.copytree(base, half)
-    for name in os.listdir(os.path.join(half, "out")):
-        if name.startswith(("model.ckpt-6", "eval_results", "predict", "test_results", "report")):
+    for name in os.listdir(os.path.join(base, "out")):
+        if name.startswith(("eval_results", "predict", "test_results", "report")):
+            os.remove(os.path.join(base, "out", name))
+            os.remove(os.path.join(half, "out", name))
+        elif name.startswith("model.ckpt-6"):
             os.remove(os.path.join(half, "out", name))
     _write(base, "texts.txt", _sentences(9))
     later = dict(output_dir="{}/out", store_dir="{}/store")
@@ -139,8 +152,7 @@ def _own_data(base: str) -> List[Scene]:
 
 
 def _conversion(base: str) -> List[Scene]:
-    _write_model(base)
-    _run("run_classifier", {**_CLASSIFY, "do_eval": False, "eval_every_steps": 0}, base)
+    _copy("classifier", base)
     _run("encoder.convert", dict(from_tensorflow="{}/out", output_dir="{}/hf"), base)
     return [
         Scene("from Hugging Face", "encoder.convert",
@@ -159,17 +171,34 @@ def _pretraining(base: str) -> List[Scene]:
                 vocab_file=_MODEL["vocab_file"], max_seq_length=LENGTH, dupe_factor=1,
                 max_predictions_per_seq=3)
     _run("pretraining.create_data", {**data, "output_file": "{}/data.tfrecord"}, base)
-    flags = dict(_TRAIN, **_MODEL, input_file="{}/data.tfrecord", do_eval=True, max_eval_steps=2,
-                 num_train_steps=2, num_warmup_steps=1, max_predictions_per_seq=3)
-    flags.pop("num_train_epochs")
     return [Scene("creating data", "pretraining.create_data", data, ("text.txt", "task/vocab.txt")),
-            Scene("pretraining", "pretraining.run", flags,
+            Scene("pretraining", "pretraining.run", _PRETRAIN,
                   ("data.tfrecord", "data.tfrecord", "task/bert_config.json"))]
 
 
+def _distillation(base: str) -> List[Scene]:
+    _copy("classifier", base)
+    flags = dict(_TRAIN, stage="prediction", teacher="{}/out", student="1,16,1,32", do_eval=True,
+                 task_name="cola", data_dir="{}/task")
+    return [Scene("distilling", "distillation.run", flags,
+                  ("out/model.ckpt-6", "out/checkpoint", "out/task.json", "out/vocab.txt",
+                   "out/bert_config.json", "task/"))]
+
+
+def _features(base: str) -> List[Scene]:
+    _copy("pretraining", base)
+    _run("pretraining.run", _PRETRAIN, base)
+    _write(base, "texts.txt", _sentences(9))
+    return [Scene("features", "extract_features",
+                  dict(init_checkpoint="{}/new", input_file="{}/texts.txt", layers="-1",
+                       vocab_file="{}/new/vocab.txt", bert_config_file="{}/new/bert_config.json",
+                       output_file="{}/features.jsonl", max_seq_length=LENGTH, num_cpu_replicas=1),
+                  ("texts.txt", "new/model.ckpt", "new/vocab.txt", "new/bert_config.json",
+                   "new/checkpoint"))]
+
+
 def _augmentation(base: str) -> List[Scene]:
-    scenes = _pretraining(base)
-    _run(scenes[1].module, scenes[1].flags, base)
+    _copy("features", base)
     _write(base, "glove.txt", [f"{word} {number / 7} 1 0" for number, word in enumerate(_WORDS)])
     _write(base, "task/train.tsv", [f"x\t{number % 2}\t\tbbb {text} ddd"
                                     for number, text in enumerate(_sentences(EXAMPLES))])
@@ -178,16 +207,6 @@ def _augmentation(base: str) -> List[Scene]:
                        glove_embs="{}/glove.txt", output_dir="{}/augmented", num_cpu_replicas=1),
                   ("glove.txt", "glove.txt", "task/train.tsv", "new/model.ckpt", "new/vocab.txt",
                    "new/bert_config.json"))]
-
-
-def _distillation(base: str) -> List[Scene]:
-    _write_model(base)
-    _run("run_classifier", _CLASSIFY, base)
-    flags = dict(_TRAIN, stage="prediction", teacher="{}/out", student="1,16,1,32", do_eval=True,
-                 task_name="cola", data_dir="{}/task")
-    return [Scene("distilling", "distillation.run", flags,
-                  ("out/model.ckpt-6", "out/checkpoint", "out/task.json", "out/vocab.txt",
-                   "out/bert_config.json", "task/"))]
 
 
 def _reading(base: str) -> List[Scene]:
@@ -216,27 +235,15 @@ def _tagging(base: str) -> List[Scene]:
     for text in _sentences(12):
         word = text.split()[0]
         lines.append({"text": text, "label": {"X": {word: [[0, len(word) - 1]]}}})
-    _write(base, "lines.json", lines)
+    _write(base, "lines.jsonl", lines)
     flags = dict(_TRAIN, **_MODEL, do_eval=True, do_predict=True)
     return [
         Scene("tagging", "tagging.run",
               dict(flags, train_file="{}/train.conll", dev_file="{}/dev.conll",
                    test_file="{}/test.conll"), ("train.conll", "dev.conll", "test.conll")),
         Scene("tagging lines", "tagging.run",
-              dict(flags, train_file="{}/lines.json", dev_file="{}/dev.conll", do_predict=False),
-              ("lines.json",))]
-
-
-def _features(base: str) -> List[Scene]:
-    scenes = _pretraining(base)
-    _run(scenes[1].module, scenes[1].flags, base)
-    _write(base, "texts.txt", _sentences(9))
-    return [Scene("features", "extract_features",
-                  dict(init_checkpoint="{}/new", input_file="{}/texts.txt", layers="-1",
-                       vocab_file="{}/new/vocab.txt", bert_config_file="{}/new/bert_config.json",
-                       output_file="{}/features.jsonl", max_seq_length=LENGTH, num_cpu_replicas=1),
-                  ("texts.txt", "new/model.ckpt", "new/vocab.txt", "new/bert_config.json",
-                   "new/checkpoint"))]
+              dict(flags, train_file="{}/lines.jsonl", dev_file="{}/dev.conll", do_predict=False),
+              ("lines.jsonl",))]
 
 
 def _rewriting(base: str) -> List[Scene]:
