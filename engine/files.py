@@ -71,9 +71,9 @@ def atomic_folder(path: str) -> Iterator[str]:
     moved = [remnant for remnant in remnants(path) if ".old-" in os.path.basename(remnant)]
     if moved and not os.path.lexists(path):
         os.rename(moved[0], path)
-    os.makedirs(temporary)
     surplus = [temporary, replaced]
     try:
+        os.makedirs(temporary)  # here: a signal may end this as soon as it exists
         with naming(path, temporary):
             yield temporary
             sync_folder(temporary)

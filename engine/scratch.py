@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import socket
-import tempfile
+import uuid
 from typing import Iterator
 
 
@@ -19,17 +19,19 @@ def folder(directory: str, name: str) -> Iterator[str]:
     """
     prefix = f".{name}-{re.sub('[^A-Za-z0-9]', '', socket.gethostname())}-"
     for leftover in os.listdir(directory or "."):
-        if re.fullmatch(re.escape(prefix) + "[a-z0-9_]{8}", leftover):
+        if re.fullmatch(re.escape(prefix) + "[0-9a-f]{8}", leftover):
             _remove_if_unused(os.path.join(directory, leftover))
-    draft = tempfile.mkdtemp(dir=directory, prefix=f".new{prefix}")
-    path = os.path.join(directory, prefix + draft[-8:])
-    with _locked(draft):
-        try:
+    name = f"{prefix}{uuid.uuid4().hex[:8]}"
+    draft, path = os.path.join(directory, f".new{name}"), os.path.join(directory, name)
+    try:
+        os.mkdir(draft)
+        with _locked(draft):
             os.rename(draft, path)  # it is locked before others can take it for a leftover
             yield path
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
             shutil.rmtree(path, ignore_errors=True)
+    finally:
+        for own in (draft, path):
+            shutil.rmtree(own, ignore_errors=True)
 
 
 def _remove_if_unused(path: str) -> None:
