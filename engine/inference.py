@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import functools
 from concurrent import futures
-from typing import Callable, ContextManager, Dict, Iterator, List, Tuple
+from typing import Callable, ContextManager, Dict, Iterator, List, Sequence, Set, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -100,8 +100,9 @@ class Predictor:
             len(self._devices.names))
         self._session.run(self._start_feed)
         results: Dict[int, List[Features]] = {}
+        run = functools.partial(self._run, source, plan, set())
         with futures.ThreadPoolExecutor(self._devices.concurrent_steps) as threads:
-            for step, predictions in threads.map(functools.partial(self._run, source), plan):
+            for step, predictions in threads.map(run, range(len(plan))):
                 results[step] = predictions
                 advance(len(plan[step].indices))
         return _in_order(plan, [results[step] for step in range(len(plan))], len(source.lengths))
@@ -110,10 +111,20 @@ class Predictor:
         tokens = per_replica_batch_size * source.max_length
         return min(tokens, self._devices.max_step_tokens or tokens)
 
-    def _run(self, source: batches.Source, batch: InferenceBatch) -> Tuple[int, List[Features]]:
-        """Runs the next step, which is about as large as `batch`: its number and predictions."""
-        with memory.explained(lambda: _describe_step(batch, source)):
+    def _run(self, source: batches.Source, plan: Sequence[InferenceBatch], running: Set[int],
+             number: int) -> Tuple[int, List[Features]]:
+        """Runs one of the steps that are not yet done: its number and predictions.
+
+        Args:
+            running: the numbers of the steps that have begun. Which thread has which of them,
+                TensorFlow decides.
+            number: of the step that begins now.
+        """
+        running.add(number)
+        with memory.explained(lambda: _describe_largest_step(
+                [plan[step] for step in list(running)], source)):
             step, predictions = self._session.run(self._fetches)
+        running.discard(step)
         if self._devices.dtype == tf.float16:
             _check_finite(predictions)
         return step, predictions
@@ -178,8 +189,9 @@ def _predictions(forward: Forward, features_of_replicas, devices: Devices):
             for replica in range(len(devices.names))]
 
 
-def _describe_step(batch: InferenceBatch, source: batches.Source) -> str:
-    size, length = max(batch.sizes), source.padded_length(batch.indices)
+def _describe_largest_step(steps: Sequence[InferenceBatch], source: batches.Source) -> str:
+    size, length = max(((max(batch.sizes), source.padded_length(batch.indices)) for batch in steps),
+                       key=lambda shape: shape[0] * shape[1])
     if size == 1:
         return f"in a step of 1 example per replica x {length} tokens; lower --max_seq_length"
     return (f"in a step of {size} examples per replica x {length} tokens; lower "

@@ -137,7 +137,8 @@ def test_a_run_says_its_operations_and_memory_in_its_lines_and_curves(
     assert any(re.search(r"examples/s, [\d.e+]+ TFLOP/s, 00:00:0\d left", line) for line in lines)
     memory, = [line for line in lines if line.startswith("Peak memory: ")]
     history = summaries.read_history(str(tmp_path))
-    assert f"{history['peak_memory_gb'][-1][1]:,.1f} GB" in memory
+    # The process may have grown in between.
+    assert history["peak_memory_gb"][-1][1] == pytest.approx(float(memory.split()[2]), abs=0.11)
     assert "peak_share" not in history
     plan = TrainingPlan(source.lengths, 16, seed=7)
     for (step, teraflops), (_, rate) in zip(history["model_tflops"],
