@@ -1,5 +1,6 @@
 """What campaigns of random faults share: runs that are not repeated, and weights to compare."""
 
+import argparse
 import json
 import os
 import sys
@@ -34,6 +35,29 @@ def results_of(work_dir: str, prefix: object, runs: int,
         print(number, {name: value for name, value in results[-1].items() if name != "log"},
               flush=True)
     return results
+
+
+def conduct(name: str, description: str, runs: int, run: Callable[[str, int, int], Dict[str, Any]],
+            title: str, rows_of: Callable[[List[Dict[str, Any]]], List[Dict[str, str]]],
+            is_wrong: Callable[[Dict[str, Any]], bool]) -> None:
+    """The command `benchmarks.NAME`, which ends the process with status 1 if a run was wrong.
+
+    Args:
+        runs: how many by default.
+        run: (work_dir, number, seed) -> the result of a run.
+        rows_of: makes the table.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--work_dir", required=True)
+    parser.add_argument("--runs", type=int, default=runs)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    work_dir = os.path.abspath(args.work_dir)
+    results = results_of(work_dir, args.seed, args.runs,
+                         lambda number: run(work_dir, number, args.seed))
+    report.append(title, rows_of(results), versions=versions(results),
+                  command=f"python -m benchmarks.{name} --runs={args.runs} --seed={args.seed}")
+    sys.exit(any(map(is_wrong, results)))
 
 
 def versions(results: Iterable[Dict[str, Any]]) -> Dict[str, str]:

@@ -16,7 +16,6 @@ replicas take turns. A run that is measured has a file in DIR; called again, the
 the others. Ends with status 1 if anything was lost.
 """
 
-import argparse
 import collections
 import filecmp
 import json
@@ -223,23 +222,13 @@ def row(replicas: int, results: List[Dict[str, Any]]) -> Dict[str, str]:
             "half an interval + start, s": f"{np.mean([r['expected'] for r in results]):.1f}"}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work_dir", required=True)
-    parser.add_argument("--runs", type=int, default=12)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    work_dir = os.path.abspath(args.work_dir)
-    results = campaign.results_of(work_dir, args.seed, args.runs,
-                                  lambda number: strike_until_done(work_dir, number, args.seed))
-    report.append(
-        f"Faults at random moments, a checkpoint every {SAVE_STEPS} of {STEPS} steps",
-        [row(replicas, [result for result in results if result["replicas"] == replicas])
-         for replicas in REPLICAS],
-        command=f"python -m benchmarks.faults --runs={args.runs} --seed={args.seed}",
-        versions=campaign.versions(results))
-    sys.exit(any(result["wrong"] for result in results))
+def rows(results: List[Dict[str, Any]]) -> List[Dict[str, str]]:
+    return [row(replicas, [result for result in results if result["replicas"] == replicas])
+            for replicas in REPLICAS]
 
 
 if __name__ == "__main__":
-    main()
+    campaign.conduct(
+        "faults", __doc__, 12, strike_until_done,
+        f"Faults at random moments, a checkpoint every {SAVE_STEPS} of {STEPS} steps", rows,
+        lambda result: bool(result["wrong"]))

@@ -84,20 +84,12 @@ class Fuzzer:
         return os.path.relpath(path, folder), mutations.mutate(path, generator), arguments
 
     def _outcome(self, scene: scenes.Scene, folder: str, damaged: str, ended: commands.Ended) -> str:
-        lines = ended.said.splitlines()
-        errors = [line for line in lines if line.startswith("error: ")]
         left = [name for _, folders, names in os.walk(folder) for name in folders + names
                 if faulty_disk.TEMPORARY.search(name)]
-        if ended.seconds > commands.SECONDS:
-            return f"{commands.SECONDS:g} s"
-        if ended.peak > commands.RESIDENT_BYTES:
-            return f"{ended.peak / 1e9:.1f} GB"
-        if "Traceback" in ended.said or ended.status not in (0, 2):
-            return f"status {ended.status}, a traceback or a crash"
-        if left:
-            return f"left {left[0]}"
-        if ended.status == 2:
-            return REFUSED if errors == lines[-1:] else "not one line at the end"
+        if ended.wrong() or left:
+            return ended.wrong() or f"left {left[0]}"
+        if ended.status:
+            return REFUSED
         if not damaged.startswith(scene.checked) or OTHER_BEST in ended.said:
             return SUCCEEDED
         for name, expected in self._expected[scene.name].items():

@@ -16,7 +16,6 @@ that is measured has a file in DIR; called again, the command goes on with the o
 status 1 if a run hung, failed, or ended with other weights. Needs Linux and root.
 """
 
-import argparse
 import json
 import os
 import random
@@ -217,26 +216,15 @@ def row(fault: str, results: List[Dict[str, Any]]) -> Dict[str, str]:
         "to notice, s (most)": median("noticed"), "restart to next step, s (most)": median("resumed")}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work_dir", required=True)
-    parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    reason = hosts.why_not()
-    if reason:
-        sys.exit(reason)
-    work_dir = os.path.abspath(args.work_dir)
-    results = campaign.results_of(work_dir, args.seed, args.runs,
-                                  lambda number: run(work_dir, number, args.seed))
-    report.append(
-        f"Faults on several hosts, heartbeat timeout {HEARTBEAT_SECONDS} s",
-        [row(fault, [result for result in results if result["fault"] == fault])
-         for fault in FAULTS],
-        command=f"python -m benchmarks.machine_faults --runs={args.runs} --seed={args.seed}",
-        versions=campaign.versions(results))
-    sys.exit(not all(map(is_good, results)))
+def rows(results: List[Dict[str, Any]]) -> List[Dict[str, str]]:
+    return [row(fault, [result for result in results if result["fault"] == fault])
+            for fault in FAULTS]
 
 
 if __name__ == "__main__":
-    main()
+    if hosts.why_not():
+        sys.exit(hosts.why_not())
+    campaign.conduct(
+        "machine_faults", __doc__, 50, run,
+        f"Faults on several hosts, heartbeat timeout {HEARTBEAT_SECONDS} s", rows,
+        lambda result: not is_good(result))

@@ -23,9 +23,8 @@ _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ERO
                    errno.EPERM)
 # What file systems answer that cannot sync a directory.
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
-# A surrogate as JSON spells it, of a pair or alone; one that was read, and is alone.
-_MAYBE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
-_HALF = re.compile("[\ud800-\udfff]")
+# A half of a surrogate pair: JSON can spell one alone, and UTF-8 cannot hold it.
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 # Names that lead to open files of a process, where a shell has redirected them, too.
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
@@ -219,9 +218,8 @@ def read_json(path: str, what: str) -> Any:
     """The JSON value of a file; raises a UserError that begins with `what` if it has none."""
     try:
         with open(path, encoding="utf-8") as file:
-            content = file.read()
-        value = json.loads(content)
-        if _MAYBE_HALF.search(content) and _HALF.search(json.dumps(value, ensure_ascii=False)):
+            value = json.load(file)
+        if HALF_CHARACTER.search(json.dumps(value, ensure_ascii=False)):
             raise ValueError("it spells half a character, which UTF-8 cannot hold")
         return value
     except OSError as error:

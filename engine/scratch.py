@@ -1,4 +1,4 @@
-"""Folders for what a command writes on its way and nobody needs after it."""
+"""Temporary working folders, which are removed even if an earlier process could not do it."""
 
 import contextlib
 import fcntl
@@ -18,20 +18,19 @@ def folder(directory: str, name: str) -> Iterator[str]:
     folder while it lives, so that one in use is left alone; so is any on a disk without locks.
     """
     prefix = f".{name}-{re.sub('[^A-Za-z0-9]', '', socket.gethostname())}-"
-    for leftover in os.listdir(directory or "."):
+    for leftover in os.listdir(directory):
         if re.fullmatch(re.escape(prefix) + "[0-9a-f]{8}", leftover):
             _remove_if_unused(os.path.join(directory, leftover))
-    name = f"{prefix}{uuid.uuid4().hex[:8]}"
-    draft, path = os.path.join(directory, f".new{name}"), os.path.join(directory, name)
+    own = f"{prefix}{uuid.uuid4().hex[:8]}"
+    draft, path = os.path.join(directory, f".new{own}"), os.path.join(directory, own)
     try:
         os.mkdir(draft)
         with _locked(draft):
             os.rename(draft, path)  # it is locked before others can take it for a leftover
             yield path
-            shutil.rmtree(path, ignore_errors=True)
     finally:
-        for own in (draft, path):
-            shutil.rmtree(own, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove_if_unused(path: str) -> None:

@@ -1,4 +1,4 @@
-"""Folders that are needed on the way are removed, also those of killed processes."""
+"""Temporary working folders are removed, also those of killed processes."""
 
 import os
 import subprocess

@@ -12,6 +12,7 @@ from typing import Callable, NamedTuple, Sequence
 
 from benchmarks import report
 from engine import command
+from engine.errors import USER_ERROR_STATUS
 
 SECONDS = 60.0
 RESIDENT_BYTES = 2e9
@@ -23,6 +24,18 @@ class Ended(NamedTuple):
     said: str
     seconds: float
     peak: float  # bytes
+
+    def wrong(self) -> str:
+        """What no command may do, whatever its files hold; "" if it has done none of it."""
+        if self.seconds > SECONDS:
+            return f"{SECONDS:g} s"
+        if self.peak > RESIDENT_BYTES:
+            return f"{self.peak / 1e9:.1f} GB"
+        if "Traceback" in self.said or self.status not in (0, USER_ERROR_STATUS):
+            return f"status {self.status}, a traceback or a crash"
+        lines = self.said.splitlines()
+        errors = [line for line in lines if line.startswith("error: ")]
+        return "not one line at the end" if self.status and errors != lines[-1:] else ""
 
 
 def run(module: str, arguments: Sequence[str], log_path: str, *, cwd: str,

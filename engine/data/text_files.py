@@ -6,18 +6,16 @@ Every row comes with the number of its line, from 1. What a row means is up to t
 import csv
 import json
 import os
-import re
 import sys
 from typing import Any, BinaryIO, Iterator, List, Optional, Sequence, Tuple
 
+from engine import files
 from engine.errors import UserError
 
 Row = Tuple[int, List[str]]
 
 # Extension of the file's name → format.
 FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
-# Halves of surrogate pairs: JSON can spell them, and UTF-8 cannot hold them.
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def output_format(path: Optional[str], given: Optional[str]) -> str:
@@ -92,7 +90,7 @@ def json_objects(path: str) -> Iterator[Tuple[int, dict]]:
 
 def whole_characters(text: str) -> str:
     """The text with U+FFFD instead of each unpaired surrogate, which UTF-8 cannot hold."""
-    return _SURROGATE.sub("\ufffd", text)
+    return files.HALF_CHARACTER.sub("\ufffd", text)
 
 
 def _as_text(path: str, line_number: int, name: str, value: Any, may_be_list: bool) -> Any:
