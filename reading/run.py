@@ -106,7 +106,7 @@ def _job(values: flags.FlagValues) -> Job:
             settings.required(values, name)
     metrics = evaluation.metrics(spans.version_2_with_negative)
     return Job(config, encoding, devices, run_settings(values, EpochSchedule, metrics, loss=None),
-               spans, answers, values.measure)
+               spans, answers, _measure(values))
 
 
 def _settings(values: flags.FlagValues, cls: Type[settings.Settings]) -> settings.Settings:
@@ -118,6 +118,19 @@ def _settings(values: flags.FlagValues, cls: Type[settings.Settings]) -> setting
         training.described(cls, os.path.join(trained, label_config.FILE)),
         **{field.name: getattr(given, field.name) for field in dataclasses.fields(cls)
            if values[field.name].present})
+
+
+def _measure(values: flags.FlagValues) -> str:
+    """What the flag gives, and that of the trained model where it gives none."""
+    trained = _trained_model(values)
+    if not trained or values["measure"].present:
+        return values.measure
+    description = label_config.read(trained) or {}
+    measure = description.get("measure", values.measure)  # older models do not have it
+    if measure not in list(evaluation.MEASURES):
+        raise UserError(f"{os.path.join(trained, label_config.FILE)} is damaged: measure is "
+                        f"{measure!r}")
+    return measure
 
 
 def _trained_model(values: flags.FlagValues) -> Optional[str]:

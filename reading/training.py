@@ -57,7 +57,8 @@ class Job(NamedTuple):
         model_files.save(folder, self.config, encoding.vocab_file, encoding.do_lower_case)
         files.write_json(os.path.join(folder, label_config.FILE), {
             "kind": kinds.ANSWERS, "do_lower_case": encoding.do_lower_case,
-            "max_seq_length": encoding.max_seq_length, **dataclasses.asdict(self.windows),
+            "max_seq_length": encoding.max_seq_length, "measure": self.measure,
+            **dataclasses.asdict(self.windows),
             **dataclasses.asdict(self.answers)})
 
 

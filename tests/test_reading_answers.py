@@ -1,16 +1,17 @@
 """Answers come from logits as in Google's run_squad.py, and are written as its files are."""
 
 import json
+import os
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from conftest import googles
+from conftest import SHARED_DATA, TinyModel, googles
 from reading import answers, evaluation, final_text, reader, training, windows
 from reading.answers import AnswerSettings
 from reading.data import WindowSettings
-from reading_files import write_made_up
+from reading_files import write, write_made_up
 from test_reading_data import features, googles_features, load
 from tokenization import BasicTokenizer
 
@@ -72,11 +73,38 @@ def write_ours(tmp_path, questions, logits, **settings):
 @pytest.mark.parametrize("v2", [False, True])
 def test_files_of_predictions_are_those_of_googles_code_byte_for_byte(
         v2, tiny_model, tmp_path, monkeypatch):
-    google = googles("run_squad")
     path = write_made_up(tmp_path / "q.json", unanswerable=0.3 if v2 else 0.0)
-    questions = load(path, tiny_model, tmp_path, False, version_2_with_negative=v2)
+    assert_predictions_are_googles(path, tiny_model, v2, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name, vocab, v2", [
+    ("qa_en/squad2_dev.json", "uncased_en", True),
+    ("qa_zh/cmrc2018_trial_as_dev.json", "chinese", False)])
+def test_real_questions_have_the_windows_and_predictions_of_googles_code(
+        name, vocab, v2, tiny_model, tmp_path, monkeypatch):
+    path = os.path.join(SHARED_DATA, name)
+    if not os.path.exists(path):
+        pytest.skip(f"needs {path}")
+    with open(path, encoding="utf-8") as file:
+        articles = json.load(file)["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]][::17]
+    path = write(tmp_path / "q.json", *(
+        (paragraph["context"], paragraph["qas"]) for paragraph in paragraphs))
+    vocab_file = os.path.join(SHARED_DATA, "vocab", vocab, "vocab.txt")
+    with open(vocab_file, encoding="utf-8") as file:
+        config = tiny_model.config(vocab_size=len(file.readlines())).to_dict()
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = TinyModel(vocab_file, str(tmp_path / "config.json"), "")
+    assert_predictions_are_googles(path, model, v2, tmp_path, monkeypatch)
+
+
+def assert_predictions_are_googles(path, model, v2, tmp_path, monkeypatch):
+    google = googles("run_squad")
+    questions = load(path, model, tmp_path, False, version_2_with_negative=v2)
     logits = made_up_logits(questions)
-    theirs = googles_features(google, path, tiny_model, False, v2, monkeypatch)
+    theirs = googles_features(google, path, model, False, v2, monkeypatch)
+    assert features(questions, False)["input_ids"].tolist() == [
+        feature.input_ids for feature in theirs]
     google.FLAGS.null_score_diff_threshold = 0.5
     results = [google.RawResult(window.unique_id, *(logits[name][number].tolist() for name in (
         "start_logits", "end_logits"))) for number, window in enumerate(theirs)]

@@ -175,6 +175,30 @@ def test_a_later_command_has_the_windows_and_the_answers_of_the_training(trained
     assert not any(json.loads((tmp_path / "other" / "predictions.json").read_text()).values())
 
 
+def test_a_later_command_compares_answers_as_the_training_does(trained, files, tmp_path, capsys):
+    """Folders of earlier commits do not say how; then it is as the flag's default says."""
+    shutil.copytree(str(trained), str(tmp_path / "model"))
+    given = dict(init_checkpoint=tmp_path / "model", predict_file=files["predict_file"],
+                 output_dir=tmp_path / "out", do_eval=True, num_cpu_replicas=1)
+    task = json.loads((trained / "task.json").read_text())
+    assert task.pop("measure") == "squad"
+
+    def describe(**changes):
+        (tmp_path / "model" / "task.json").write_text(json.dumps({**task, **changes}))
+
+    def scores(**changes):
+        run_here({**given, **changes}, run_squad)
+        return json.loads((tmp_path / "out" / "eval_results.json").read_text())
+
+    describe()
+    by_flag = scores(measure="cmrc")
+    assert scores() == json.loads((trained / "eval_results.json").read_text()) != by_flag
+    describe(measure="cmrc")
+    assert scores() == by_flag
+    describe(measure=["bleu"])
+    ends_in_an_error(given, "task.json is damaged: measure is ['bleu']", capsys)
+
+
 def test_the_export_has_the_logits_of_the_model(trained, tiny_model, files, tmp_path):
     run_here(dict(output_dir=trained, do_export=True, export_frozen_graph="float32"), run_squad)
     assert "frozen_graph.pb" in (trained / "export" / "README.md").read_text()

@@ -1,0 +1,147 @@
+"""The peer on PyTorch: a Hugging Face encoder fine-tuned to answer questions, as `run_qa` does it.
+
+Runs in an environment of its own (`torch`, `transformers`): overlapping windows, dynamic padding,
+linear warm-up and decay, AdamW with clipping; the best valid span over the windows of a question, or no
+answer where that scores better. Writes {id: answer}; prints one JSON line: windows/s.
+
+  python -m benchmarks.peers.huggingface_qa --model_dir=DIR --train_file=FILE --dev_file=FILE \\
+    --output_file=predictions.json --num_steps=100
+"""
+
+import argparse
+import collections
+import json
+import time
+
+import torch
+from transformers import (AutoModelForQuestionAnswering, AutoTokenizer,
+                          get_linear_schedule_with_warmup)
+
+from benchmarks.peers.huggingface import optimizer_of
+
+WARM_UP_STEPS = 10
+N_BEST, MAX_ANSWER_LENGTH = 20, 30
+BATCH_KEYS = ("input_ids", "token_type_ids", "attention_mask")
+
+Question = collections.namedtuple("Question", "id text context answer start")
+# offsets: where each token of the context stands in it; None for other tokens.
+Window = collections.namedtuple("Window", "question inputs offsets")
+
+
+def read(path):
+    """The questions of a file of SQuAD's layout with their first answers, "" where there is none."""
+    with open(path, encoding="utf-8") as file:
+        for article in json.load(file)["data"]:
+            for paragraph in article["paragraphs"]:
+                for question in paragraph["qas"]:
+                    answer = (question["answers"] or [{"text": "", "answer_start": 0}])[0]
+                    yield Question(question["id"], question["question"].lstrip(),
+                                   paragraph["context"], answer["text"], answer["answer_start"])
+
+
+def windows_of(tokenizer, questions, args):
+    encoded = tokenizer([question.text for question in questions],
+                        [question.context for question in questions], truncation="only_second",
+                        max_length=args.max_seq_length, stride=args.doc_stride,
+                        return_overflowing_tokens=True, return_offsets_mapping=True)
+    for row, index in enumerate(encoded["overflow_to_sample_mapping"]):
+        offsets = [offset if sequence == 1 else None for offset, sequence in
+                   zip(encoded["offset_mapping"][row], encoded.sequence_ids(row))]
+        yield Window(questions[index], {key: encoded[key][row] for key in BATCH_KEYS}, offsets)
+
+
+def target_of(window):
+    """The first and last token of the answer; [CLS] twice if it is not in the window."""
+    question = window.question
+    end = question.start + len(question.answer)
+    inside = [position for position, offset in enumerate(window.offsets)
+              if offset and offset[0] < end and offset[1] > question.start]
+    whole = [offset for offset in window.offsets if offset]
+    if not inside or whole[0][0] > question.start or whole[-1][1] < end:
+        return 0, 0
+    return inside[0], inside[-1]
+
+
+def batch_of(tokenizer, windows):
+    return tokenizer.pad([window.inputs for window in windows], return_tensors="pt")
+
+
+def train(model, tokenizer, windows, args):
+    """Returns windows/s, without the first steps."""
+    optimizer = optimizer_of(model, "adamw", args.learning_rate)
+    schedule = get_linear_schedule_with_warmup(optimizer, int(args.num_steps * 0.1), args.num_steps)
+    model.train()
+    step, start = 0, None
+    while step < args.num_steps:
+        order = torch.randperm(len(windows)).tolist()
+        for first in range(0, len(order) - args.batch_size + 1, args.batch_size):
+            some = [windows[index] for index in order[first:first + args.batch_size]]
+            starts, ends = map(torch.tensor, zip(*map(target_of, some)))
+            loss = model(**batch_of(tokenizer, some), start_positions=starts,
+                         end_positions=ends).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            step += 1
+            if step == WARM_UP_STEPS:
+                start = time.time()
+            if step == args.num_steps:
+                break
+    return (args.num_steps - WARM_UP_STEPS) * args.batch_size / (time.time() - start)
+
+
+def spans_of(window, starts, ends):
+    """(score, text) of the valid spans among the best starts and ends of a window."""
+    for first in starts.topk(min(N_BEST, len(starts))).indices.tolist():
+        for last in ends.topk(min(N_BEST, len(ends))).indices.tolist():
+            if (first <= last < first + MAX_ANSWER_LENGTH
+                    and window.offsets[first] and window.offsets[last]):
+                yield (float(starts[first] + ends[last]), window.question.context[
+                    window.offsets[first][0]:window.offsets[last][1]])
+
+
+@torch.no_grad()
+def predict(model, tokenizer, windows, args):
+    """{id: answer}."""
+    model.eval()
+    best, null = {}, {}
+    for first in range(0, len(windows), 32):
+        some = windows[first:first + 32]
+        outputs = model(**batch_of(tokenizer, some))
+        for window, starts, ends in zip(some, outputs.start_logits, outputs.end_logits):
+            name, size = window.question.id, len(window.offsets)
+            none = float(starts[0] + ends[0])
+            null[name] = min(none, null.get(name, none))
+            best[name] = max([best.get(name, (float("-inf"), "")),
+                              *spans_of(window, starts[:size], ends[:size])])
+    return {name: "" if args.version_2_with_negative and null[name] > score else text
+            for name, (score, text) in best.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("model_dir", "train_file", "dev_file", "output_file"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--batch_size", type=int, default=16)
+    parser.add_argument("--num_steps", type=int, required=True)
+    parser.add_argument("--learning_rate", type=float, default=2e-4)
+    parser.add_argument("--max_seq_length", type=int, default=384)
+    parser.add_argument("--doc_stride", type=int, default=128, help="tokens that two windows share")
+    parser.add_argument("--version_2_with_negative", action="store_true")
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    tokenizer = AutoTokenizer.from_pretrained(args.model_dir)
+    model = AutoModelForQuestionAnswering.from_pretrained(args.model_dir)
+    training, dev = (list(windows_of(tokenizer, list(read(path)), args))
+                     for path in (args.train_file, args.dev_file))
+    rate = train(model, tokenizer, training, args)
+    with open(args.output_file, "w", encoding="utf-8") as file:
+        json.dump(predict(model, tokenizer, dev, args), file)
+    print(json.dumps({"rate": rate}))
+
+
+if __name__ == "__main__":
+    main()
