@@ -19,12 +19,12 @@ def load_config(path: str) -> modeling.BertConfig:
         modeling.check_config(config)
     except (TypeError, ValueError) as error:  # a value of the wrong type; one out of range
         raise UserError(f"--bert_config_file={path}: {error}") from error
-    _check_memory(config, path)
+    check_size(config, f"--bert_config_file={path}")
     return config
 
 
-def _check_memory(config: modeling.BertConfig, path: str) -> None:
-    """Refuses a model whose weights alone are larger than the machine's memory."""
+def check_size(config: modeling.BertConfig, where: str) -> None:
+    """Raises a UserError if the weights alone are larger than the machine's memory."""
     hidden = config.hidden_size
     rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
     layer = hidden * (4 * hidden + 2 * config.intermediate_size)
@@ -32,6 +32,6 @@ def _check_memory(config: modeling.BertConfig, path: str) -> None:
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there or config.num_hidden_layers > _MAX_LAYERS:
         raise UserError(
-            f"--bert_config_file={path}: {config.num_hidden_layers:,} layers of {hidden:,} and "
+            f"{where}: {config.num_hidden_layers:,} layers of {hidden:,} and "
             f"{rows:,} embeddings take {needed / 2**30:,.0f} GB, and this machine has "
             f"{there / 2**30:,.0f}; is a number wrong?")

@@ -22,7 +22,7 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 
 import modeling
 from encoder import huggingface, label_config, model_files, variables, vocabulary
-from encoder.config import load_config
+from encoder.config import check_size, load_config
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
 from engine import checkpoints, command, files, log
@@ -227,7 +227,9 @@ def _common_entries(config: Mapping[str, Any], path: str) -> Dict[str, Any]:
     for key in RATES:
         if type(config.get(key)) not in (int, float):
             raise UserError(f"{path}: {key} is {config.get(key)!r}, must be a number")
-    return {key: config[key] for key in SIZES + RATES}
+    entries = {key: config[key] for key in SIZES + RATES}
+    check_size(modeling.BertConfig.from_dict(entries), path)
+    return entries
 
 
 def _look_up(names: Mapping[str, str], name: Any, path: str) -> str:

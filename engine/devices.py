@@ -1,5 +1,6 @@
 """Which devices, how many replicas, which strategy. The only file that makes a strategy."""
 
+import math
 import os
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -15,6 +16,9 @@ _USABLE_SHARE_OF_GPU_MEMORY = 0.9
 # The activations of a larger inference step do not stay in a core's caches. A step of this size is
 # too small to be divided among several cores.
 _CPU_STEP_TOKENS = 512
+
+# On one device: the graph has the model once for each.
+_MOST_REPLICAS = 64
 
 # In inference, a card has the next step at hand when one ends.
 _GPU_CONCURRENT_STEPS = 2
@@ -190,11 +194,14 @@ def why_no_gpu() -> str:
 
 
 def _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas) -> None:
-    for flag, value, least in (("num_gpus", num_gpus, 0),
-                               ("replicas_per_gpu", replicas_per_gpu, 1),
-                               ("num_cpu_replicas", num_cpu_replicas, 1)):
+    for flag, value, least, most in (
+            ("num_gpus", num_gpus, 0, math.inf),  # compared with those there are
+            ("replicas_per_gpu", replicas_per_gpu, 1, _MOST_REPLICAS),
+            ("num_cpu_replicas", num_cpu_replicas, 1, _MOST_REPLICAS)):
         if value is not None and value < least:
             raise UserError(f"--{flag}={value}: must be at least {least}")
+        if value is not None and value > most:
+            raise UserError(f"--{flag}={value}: must be at most {most}")
     if num_gpus and num_cpu_replicas:
         raise UserError(
             f"--num_gpus={num_gpus} and --num_cpu_replicas={num_cpu_replicas} exclude each other")

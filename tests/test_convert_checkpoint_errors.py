@@ -87,6 +87,7 @@ def only_a_pickle(folder):
     (set_config(initializer_range="x"), "initializer_range is 'x'"),
     (set_config(intermediate_size=21), "intermediate.dense.weight has the shape .20, 12."),
     (set_config(num_hidden_layers=3), "lacks 16 of the 53 variables of a BERT's encoder"),
+    (set_config(num_hidden_layers=10**19), "config.json: 10,0.* layers of 12 .* is a number wrong"),
     (set_config(num_hidden_layers=1), "holds bert.encoder.layer.1.*different models"),
     (set_tensors(lambda tensors: tensors.pop("pooler.dense.bias")), "lacks 1 of the 2 .* pooler"),
     (set_tensors(lambda tensors: tensors.update(
@@ -108,6 +109,7 @@ def test_a_bad_hugging_face_folder_is_one_clear_line(bare_encoder, tmp_path, dam
     (remove("vocab.txt"), "vocab.txt: No such file"),
     (set_config("bert_config.json", vocab_size=31), "word_embeddings has the shape .30, 12."),
     (set_config("bert_config.json", hidden_act="swish"), "hidden_act is 'swish'.*gelu_erf"),
+    (set_config("bert_config.json", num_hidden_layers=10**19), "_config.json: 10,.*number wrong"),
 ])
 def test_a_bad_tensorflow_folder_is_one_clear_line(bare_encoder, tmp_path, damage, message):
     convert_from_huggingface(bare_encoder, str(tmp_path / "tensorflow"))

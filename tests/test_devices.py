@@ -35,6 +35,13 @@ def test_without_a_gpu_a_run_is_on_one_cpu_and_asking_for_gpus_is_an_error(monke
         devices.find_devices(num_gpus=2)
 
 
+@pytest.mark.parametrize("flag", ["num_cpu_replicas", "replicas_per_gpu"])
+def test_a_number_of_replicas_that_no_graph_could_have_is_refused(flag):
+    for value, message in ((0, "at least 1"), (65, "at most 64"), (10**25, "at most 64")):
+        with pytest.raises(UserError, match=f"--{flag}={value}: must be {message}"):
+            devices.find_devices(**{flag: value})
+
+
 def test_hierarchical_copy_of_an_odd_number_of_replicas_is_refused():
     """TensorFlow's would leave one of them out."""
     with pytest.raises(UserError, match="even number of replicas"):
