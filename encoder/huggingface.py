@@ -73,12 +73,13 @@ def check_type(config: Mapping[str, Any], path: str, names: Iterable[str] = ()) 
         path: its path.
         names: those of the weights, of which a config may say nothing.
     """
-    found = [config.get("model_type"), *(name.split(".")[0] for name in names)]
+    model_type = str(config.get("model_type") or "bert")  # it could be anything
+    found = [model_type, *(name.split(".")[0] for name in names)]
     other = next((name for name in found if name in _OTHER_TYPES), None)
     if other:
         raise UserError(f"{path}: model_type is {other!r}: {_OTHER_TYPES[other]}; only BERT's "
                         "own encoder can be converted")
-    if (config.get("model_type") or "bert") not in _TYPES:
+    if model_type not in _TYPES:
         raise UserError(f"{path}: model_type is {config['model_type']!r}; only BERT encoders "
                         "(model_type 'bert') can be converted")
     for key, plain in (("position_embedding_type", "absolute"), ("is_decoder", False),

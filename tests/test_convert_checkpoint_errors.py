@@ -75,6 +75,7 @@ def only_a_pickle(folder):
     (set_config(model_type="distilbert"), "'distilbert': it has neither segments nor a pooler"),
     (set_config(model_type="electra"), "'electra': it has no pooler"),
     (set_config(model_type="t5"), "model_type is 't5'; only BERT encoders"),
+    (set_config(model_type=["bert"]), r"model_type is \['bert'\]; only BERT encoders"),
     (set_config(model_type="ernie", use_task_id=True), "use_task_id is True"),
     (in_turn(set_config(model_type=None), set_tensors(lambda tensors: tensors.update(
         {"deberta.embeddings.x": np.zeros(1, np.float32)}))), "model_type is 'deberta'"),
