@@ -199,7 +199,8 @@ def _linear_layer(weights: Weights, names: List[str], *, is_stated: bool) -> Opt
 
 def _says_classifier(config: Mapping[str, Any]) -> Optional[bool]:
     """Whether the names of its classes say that the model classifies texts; None: they do not."""
-    classes = [str(name) for name in config.get("architectures") or ()]
+    names = config.get("architectures")
+    classes = [str(name) for name in names] if isinstance(names, list) else []
     if any(map(_CLASSIFIER_CLASS.fullmatch, classes)):
         return True
     return False if any(map(_OTHER_CLASS.fullmatch, classes)) else None

@@ -153,11 +153,11 @@ def check_labels(labels: Sequence[str], where: str) -> None:
         raise UserError(f"{where} has the same label twice: {', '.join(labels[:20])}")
 
 
-def _kind(problem: Optional[str], num_labels: int, path: str) -> str:
+def _kind(problem: Any, num_labels: int, path: str) -> str:
     if problem is None:  # transformers' default
         return "regression" if num_labels == 1 else "classes"
     kinds = {theirs: ours for ours, theirs in _PROBLEMS.items()}
-    if problem not in kinds:
+    if problem not in list(kinds):
         raise UserError(f"{path}: problem_type is {problem!r}; can be converted: {sorted(kinds)}")
     kind = kinds[problem]
     if kind == "regression" and num_labels != 1:

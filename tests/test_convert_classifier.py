@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from commands import arguments, run_here
-from conftest import checkpoint_values, sentences
+from conftest import checkpoint_values, on_tensorflow_2, sentences
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine import command
 from engine.errors import UserError
@@ -221,6 +221,29 @@ def test_labels_that_make_no_sense_are_one_clear_line(tmp_path, changes, message
     with pytest.raises(UserError, match=message):
         convert_from_huggingface(source, str(tmp_path / "out"))
     assert os.listdir(str(tmp_path)) == ["source"]
+
+
+@on_tensorflow_2
+@pytest.mark.parametrize("value", [None, 5, "x", True, [], [[]], {"a": []}, 10**19], ids=str)
+def test_an_entry_of_any_type_is_converted_or_a_clear_line(tmp_path, value):
+    source = write_huggingface(
+        tmp_path / "source", classifier_tensors(3), config=config_entries("classes"),
+        tokenizer_config={"do_lower_case": True, "model_max_length": 12})
+    refused = []
+    for name in ("config.json", "tokenizer_config.json"):
+        path = os.path.join(source, name)
+        with open(path) as file:
+            content = json.load(file)
+        for key in (*content, "layer_norm_eps", "position_embedding_type", "is_decoder"):
+            with open(path, "w") as file:
+                json.dump({**content, key: value}, file)
+            try:
+                convert_from_huggingface(source, str(tmp_path / name / key))
+            except UserError:
+                refused.append(key)
+        with open(path, "w") as file:
+            json.dump(content, file)
+    assert "hidden_size" in refused
 
 
 @pytest.mark.parametrize("text, message", [
