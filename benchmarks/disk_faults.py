@@ -35,7 +35,7 @@ from benchmarks import campaign, faulty_disk, report
 from benchmarks.fuzzing import commands, scenes
 
 SCENES = ("creating data", "making slots", "exporting", "augmenting", "own data", "pretraining",
-          "distilling", "ranking")
+          "distilling", "ranking", "rewriting")
 RANDOM_CASES = 30
 FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "kill": 0}
 # The end of a name that is another one in each process.

@@ -253,6 +253,15 @@ def _rewriting(base: str) -> List[Scene]:
     slots = dict(input_file="{}/texts.txt", output_dir="{}/slots", num_negatives=1)
     _run("rewriting.create_data", slots, base)
     flags = dict(_TRAIN, **_MODEL, data_dir="{}/slots", do_eval=True)
+    _run("rewriting.run", dict(flags, output_dir="{}/ranker"), base)
+    _write(base, "pool.txt", _sentences(20, seed=2))
+    _write(base, "inputs.txt", [f"{one}, {other}." for one, other in zip(
+        _sentences(70, seed=3), _sentences(70, seed=4))])  # more than are rewritten at a time
     return [Scene("making slots", "rewriting.create_data", {**slots, "output_dir": "{}/new"},
                   ("texts.txt",)),
-            Scene("ranking", "rewriting.run", flags, ("slots/",))]
+            Scene("ranking", "rewriting.run", flags, ("slots/",)),
+            Scene("rewriting", "rewriting.rewrite",
+                  dict(output_dir="{}/ranker", pool_file="{}/pool.txt", input_file="{}/inputs.txt",
+                       output_file="{}/rewrites.tsv", num_candidates=4, num_cpu_replicas=1),
+                  ("pool.txt", "inputs.txt", "ranker/model.ckpt", "ranker/task.json",
+                   "ranker/bert_config.json", "ranker/vocab.txt", "ranker/checkpoint"))]
