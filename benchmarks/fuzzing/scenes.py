@@ -253,7 +253,7 @@ def _rewriting(base: str) -> List[Scene]:
     slots = dict(input_file="{}/texts.txt", output_dir="{}/slots", num_negatives=1)
     _run("rewriting.create_data", slots, base)
     flags = dict(_TRAIN, **_MODEL, data_dir="{}/slots", do_eval=True)
-    _run("rewriting.run", dict(flags, output_dir="{}/ranker"), base)
+    _run("rewriting.run", dict(flags, output_dir="{}/ranker", store_dir="{}/ranker/store"), base)
     _write(base, "pool.txt", _sentences(20, seed=2))
     _write(base, "inputs.txt", [f"{one}, {other}." for one, other in zip(
         _sentences(70, seed=3), _sentences(70, seed=4))])  # more than are rewritten at a time
