@@ -11,9 +11,10 @@ it ends by itself, it is struck after a random time, again and again:
   stop   SIGSTOP, and a second later SIGCONT
 
 Its directory must then hold what that of an undisturbed run holds: the same files, and the same
-weights, evaluations, results, predictions and exported weights, bit for bit. Runs on one and on two
-replicas take turns. A run that is measured has a file in DIR; called again, the command goes on with
-the others. Ends with status 1 if anything was lost.
+weights, evaluations, results, predictions and exported weights, bit for bit. (Which of the earlier
+checkpoints are kept may differ, as SIGTERM saves one more.) Runs on one and on two replicas take turns.
+A run that is measured has a file in DIR; called again, the command goes on with the others. Ends with
+status 1 if anything was lost.
 """
 
 import collections
@@ -170,9 +171,10 @@ def differences(output_dir: str, expected_dir: str) -> List[str]:
 
 
 def _names(folder: str) -> set:
-    """Of all files below a folder but those of curves, one for each process."""
+    """Of all files below a folder but checkpoints, and curves, one for each process."""
     return {os.path.relpath(os.path.join(parent, name), folder)
-            for parent, _, names in os.walk(folder) for name in names if "tfevents" not in name}
+            for parent, _, names in os.walk(folder) for name in names
+            if "tfevents" not in name and not name.startswith("model.ckpt-")}
 
 
 def train_undisturbed(work_dir: str, replicas: int) -> Dict[str, float]:
