@@ -9,6 +9,7 @@ Adam's bias correction. Prints one JSON line: the task's metrics, examples/s.
 """
 
 import argparse
+import itertools
 import json
 import os
 import time
@@ -20,6 +21,7 @@ from transformers import (AutoModelForSequenceClassification, AutoTokenizer,
                           get_linear_schedule_with_warmup)
 
 UNDECAYED = ("bias", "LayerNorm.weight")
+WARM_UP_STEPS = 10  # which are not timed
 
 
 # Columns of the texts and of the label, lines of header, labels (1: a regression), metrics.
@@ -91,30 +93,49 @@ def optimizer_of(model, kind, learning_rate):
                             {"lr": learning_rate, "eps": 1e-6})
 
 
-def train(model, tokenizer, texts, labels, args):
-    """Returns examples/s, without the first 10 steps."""
-    num_steps = int(args.max_steps or len(texts) * args.epochs / args.batch_size)
-    optimizer = optimizer_of(model, args.optimizer, args.learning_rate)
-    schedule = get_linear_schedule_with_warmup(optimizer, int(num_steps * 0.1), num_steps)
+def train_on(batches, model, num_steps, batch_size, learning_rate, optimizer="adamw",
+             autocast=False):
+    """Trains on some of an endless number of batches, each the arguments of the model.
+
+    Returns examples/s, without the first steps.
+    """
+    update = optimizer_of(model, optimizer, learning_rate)
+    schedule = get_linear_schedule_with_warmup(update, int(num_steps * 0.1), num_steps)
     model.train()
+    for step, batch in enumerate(itertools.islice(batches, num_steps), start=1):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        update.step()
+        schedule.step()
+        update.zero_grad()
+        if step == WARM_UP_STEPS:
+            start = time.time()
+    return (num_steps - WARM_UP_STEPS) * batch_size / (time.time() - start)
+
+
+def shuffled(examples, batch_size):
+    """Lists of so many examples, in a new order in each of endlessly many epochs."""
+    while True:
+        order = torch.randperm(len(examples)).tolist()
+        for first in range(0, len(order) - batch_size + 1, batch_size):
+            yield [examples[index] for index in order[first:first + batch_size]]
+
+
+def train(model, tokenizer, texts, labels, args):
+    """Returns examples/s, without the first steps."""
+    num_steps = int(args.max_steps or len(texts) * args.epochs / args.batch_size)
     lengths = [len(ids) for ids in tokenizer(*map(list, zip(*texts)))["input_ids"]]
-    step, start = 0, None
-    while step < num_steps:
-        for batch, targets in batches_of(tokenizer, texts, labels, args.batch_size,
-                                         order_of(lengths, args)):
-            with torch.autocast("cpu", torch.bfloat16, enabled=args.autocast):
-                loss = model(**batch, labels=targets).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            step += 1
-            if step == 10:
-                start = time.time()
-            if step == num_steps:
-                break
-    return (num_steps - 10) * args.batch_size / (time.time() - start)
+
+    def batches():
+        while True:
+            for batch, targets in batches_of(tokenizer, texts, labels, args.batch_size,
+                                             order_of(lengths, args)):
+                yield {**batch, "labels": targets}
+
+    return train_on(batches(), model, num_steps, args.batch_size, args.learning_rate,
+                    args.optimizer, args.autocast)
 
 
 @torch.no_grad()

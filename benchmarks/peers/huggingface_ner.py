@@ -9,17 +9,14 @@ lines character by character. Prints one JSON line: F1 by entity on the dev set,
 
 import argparse
 import json
-import time
 
 import torch
 from conlleval import evaluate
-from transformers import (AutoModelForTokenClassification, AutoTokenizer,
-                          get_linear_schedule_with_warmup)
+from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-from benchmarks.peers.huggingface import optimizer_of
+from benchmarks.peers.huggingface import shuffled, train_on
 
 IGNORED = -100  # the label that PyTorch's loss leaves out
-WARM_UP_STEPS = 10
 
 
 def read(path):
@@ -71,28 +68,13 @@ def batch_of(tokenizer, sentences, labels):
 
 def train(model, tokenizer, sentences, labels, args):
     """Returns sentences/s, without the first steps."""
-    num_steps = int(len(sentences) * args.epochs / args.batch_size)
-    optimizer = optimizer_of(model, "adamw", args.learning_rate)
-    schedule = get_linear_schedule_with_warmup(optimizer, int(num_steps * 0.1), num_steps)
-    model.train()
-    step, start = 0, None
-    while step < num_steps:
-        order = torch.randperm(len(sentences)).tolist()
-        for first in range(0, len(order) - args.batch_size + 1, args.batch_size):
-            some = [sentences[index] for index in order[first:first + args.batch_size]]
+    def batches():
+        for some in shuffled(sentences, args.batch_size):
             batch, targets = batch_of(tokenizer, some, labels)
-            loss = model(**batch, labels=targets).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            step += 1
-            if step == WARM_UP_STEPS:
-                start = time.time()
-            if step == num_steps:
-                break
-    return (num_steps - WARM_UP_STEPS) * args.batch_size / (time.time() - start)
+            yield {**batch, "labels": targets}
+
+    num_steps = int(len(sentences) * args.epochs / args.batch_size)
+    return train_on(batches(), model, num_steps, args.batch_size, args.learning_rate)
 
 
 @torch.no_grad()

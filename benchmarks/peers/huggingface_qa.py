@@ -11,15 +11,12 @@ answer where that scores better. Writes {id: answer}; prints one JSON line: wind
 import argparse
 import collections
 import json
-import time
 
 import torch
-from transformers import (AutoModelForQuestionAnswering, AutoTokenizer,
-                          get_linear_schedule_with_warmup)
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from benchmarks.peers.huggingface import optimizer_of
+from benchmarks.peers.huggingface import shuffled, train_on
 
-WARM_UP_STEPS = 10
 N_BEST, MAX_ANSWER_LENGTH = 20, 30
 BATCH_KEYS = ("input_ids", "token_type_ids", "attention_mask")
 
@@ -68,28 +65,12 @@ def batch_of(tokenizer, windows):
 
 def train(model, tokenizer, windows, args):
     """Returns windows/s, without the first steps."""
-    optimizer = optimizer_of(model, "adamw", args.learning_rate)
-    schedule = get_linear_schedule_with_warmup(optimizer, int(args.num_steps * 0.1), args.num_steps)
-    model.train()
-    step, start = 0, None
-    while step < args.num_steps:
-        order = torch.randperm(len(windows)).tolist()
-        for first in range(0, len(order) - args.batch_size + 1, args.batch_size):
-            some = [windows[index] for index in order[first:first + args.batch_size]]
+    def batches():
+        for some in shuffled(windows, args.batch_size):
             starts, ends = map(torch.tensor, zip(*map(target_of, some)))
-            loss = model(**batch_of(tokenizer, some), start_positions=starts,
-                         end_positions=ends).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            step += 1
-            if step == WARM_UP_STEPS:
-                start = time.time()
-            if step == args.num_steps:
-                break
-    return (args.num_steps - WARM_UP_STEPS) * args.batch_size / (time.time() - start)
+            yield {**batch_of(tokenizer, some), "start_positions": starts, "end_positions": ends}
+
+    return train_on(batches(), model, args.num_steps, args.batch_size, args.learning_rate)
 
 
 def spans_of(window, starts, ends):
