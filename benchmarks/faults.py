@@ -171,7 +171,7 @@ def differences(output_dir: str, expected_dir: str) -> List[str]:
 
 
 def _names(folder: str) -> set:
-    """Of all files below a folder but checkpoints, and curves, one for each process."""
+    """Paths of all files below a folder but checkpoints and curves, whose names may differ."""
     return {os.path.relpath(os.path.join(parent, name), folder)
             for parent, _, names in os.walk(folder) for name in names
             if "tfevents" not in name and not name.startswith("model.ckpt-")}

@@ -17,7 +17,7 @@ _USABLE_SHARE_OF_GPU_MEMORY = 0.9
 # too small to be divided among several cores.
 _CPU_STEP_TOKENS = 512
 
-# On one device: the graph has the model once for each.
+# Replicas on a card, or on the CPU: the graph has the model once for each of them.
 _MOST_REPLICAS = 64
 
 # In inference, a card has the next step at hand when one ends.
@@ -195,7 +195,7 @@ def why_no_gpu() -> str:
 
 def _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas) -> None:
     for flag, value, least, most in (
-            ("num_gpus", num_gpus, 0, math.inf),  # compared with those there are
+            ("num_gpus", num_gpus, 0, math.inf),  # `_find_own` knows how many there are
             ("replicas_per_gpu", replicas_per_gpu, 1, _MOST_REPLICAS),
             ("num_cpu_replicas", num_cpu_replicas, 1, _MOST_REPLICAS)):
         if value is not None and value < least:

@@ -1,4 +1,4 @@
-"""Temporary working folders, which are removed even if an earlier process could not do it."""
+"""Temporary working folders, which are removed even if the process that made them was killed."""
 
 import contextlib
 import fcntl
