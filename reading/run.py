@@ -134,12 +134,23 @@ def _measure(values: flags.FlagValues) -> str:
 
 
 def _trained_model(values: flags.FlagValues) -> Optional[str]:
-    """The folder of the model that answers without being trained; None if there is none."""
+    """The folder of the model that answers without being trained; None if there is none.
+
+    Raises:
+        UserError: the folder's model does something else.
+    """
     if values.do_train:
         return None
-    folders = map(model_files.folder_of, filter(None, (values.output_dir, values.init_checkpoint)))
-    return next((folder for folder in folders
-                 if (label_config.read(folder) or {}).get("kind") == kinds.ANSWERS), None)
+    for flag in ("output_dir", "init_checkpoint"):
+        path = values[flag].value
+        folder = path and model_files.folder_of(path)
+        kind = folder and (label_config.read(folder) or {}).get("kind")
+        if kind == kinds.ANSWERS:
+            return folder
+        if kind:
+            raise UserError(f"--{flag}={path} does not answer questions: its {label_config.FILE} "
+                            f"names the kind {kind!r}; train it first (--do_train)")
+    return None
 
 
 def _load_train(values: flags.FlagValues, job: Job) -> Optional[QuestionSet]:

@@ -23,6 +23,7 @@ class TagSet(NamedTuple):
     """What a model can predict."""
     types: Tuple[str, ...]  # of entities
     scheme: str  # of the files
+    lists_mentions: bool = False  # whether they are JSON lines that have entities as CLUENER's do
 
     @property
     def labels(self) -> Tuple[str, ...]:
@@ -46,7 +47,8 @@ def find_tags(file: TaggedFile) -> TagSet:
         evidence.add(sentence.tags, sentence.lines)
         missed.update(sentence.missed)
     given = file.layout.scheme if file.has_scheme else None
-    found = TagSet(tuple(sorted(missed.union(evidence.types))), evidence.scheme(given))
+    found = TagSet(tuple(sorted(missed.union(evidence.types))), evidence.scheme(given),
+                   file.lists_mentions)
     shown = ", ".join(found.types[:10]) + (", ..." if len(found.types) > 10 else "")
     log.info(f"{file.path}: tags in the scheme {found.scheme}; {len(found.types):,} types of "
              f"entities ({shown})")
@@ -161,7 +163,7 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
     """
     content = [files.content_hash(file.path, os.path.join(store_dir, "hashes.json")),
                type(file).__name__, file.layout, file.has_tags]
-    key = {"content": content, "tags": tags, "vocab": encoding.vocab_hash,
+    key = {"content": content, "tags": [tags.types, tags.scheme], "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length}
 
     def chunks() -> Iterator[store.Chunk]:

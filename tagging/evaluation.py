@@ -217,7 +217,8 @@ def _write_predictions(job: Job, file: TaggedFile, tagged: Tagged) -> None:
 
     path = os.path.join(job.settings.output_dir, f"predict{os.path.splitext(file.path)[1]}")
     with files.output(path) as output:
-        output.writelines(f"{line}\n" for line in file.with_predictions(spelled()))
+        output.writelines(f"{line}\n" for line in file.with_predictions(
+            spelled(), lists_mentions=tags.lists_mentions))
     log.info(f"Tagged {len(tagged.labels):,} sentences: {path}")
 
 

@@ -46,8 +46,10 @@ class TaggedFile(abc.ABC):
         has_tags: whether the tags are read, too.
         layout: what the user says about it.
         has_scheme: whether its tags are in a scheme; spans are read as IOB2.
+        lists_mentions: whether its entities are listed by type and mention, as CLUENER's are.
     """
     has_scheme = True
+    lists_mentions = False
 
     def __init__(self, path: str, layout: Layout, has_tags: bool):
         self.path = path
@@ -59,11 +61,13 @@ class TaggedFile(abc.ABC):
         """The sentences with words, one after the other; raises a UserError with file and line."""
 
     @abc.abstractmethod
-    def with_predictions(self, tags: Iterable[List[str]]) -> Iterator[str]:
+    def with_predictions(self, tags: Iterable[List[str]], *,
+                         lists_mentions: bool = False) -> Iterator[str]:
         """Every line of the file, with what is predicted.
 
         Args:
             tags: of the words of each of `sentences`.
+            lists_mentions: the form for lines without entities, whose own form cannot be seen.
         """
 
 
@@ -143,7 +147,8 @@ class Columns(TaggedFile):
         if words:
             yield Sentence(words, lines, tags if self.has_tags else None)
 
-    def with_predictions(self, tags: Iterable[List[str]]) -> Iterator[str]:
+    def with_predictions(self, tags: Iterable[List[str]], *,
+                         lists_mentions: bool = False) -> Iterator[str]:
         """See `TaggedFile`."""
         flat = (tag for some in tags for tag in some)
         for _, line, fields in self._rows():
@@ -166,8 +171,10 @@ class JsonLines(TaggedFile):
 
     def __init__(self, path: str, layout: Layout, has_tags: bool):
         super().__init__(path, layout, has_tags)
-        if next(text_files.json_objects(path), None) is None:
+        first = next((value for _, value in text_files.json_objects(path)), None)
+        if first is None:
             raise UserError(f"{path} holds no sentences")
+        self.lists_mentions = isinstance(first.get(_entities_key(first)), dict)
 
     def sentences(self) -> Iterator[Sentence]:
         """See `TaggedFile`."""
@@ -182,7 +189,8 @@ class JsonLines(TaggedFile):
                 yield Sentence([text[start:end] for start, end in units], [number] * len(units),
                                tags, missed)
 
-    def with_predictions(self, tags: Iterable[List[str]]) -> Iterator[str]:
+    def with_predictions(self, tags: Iterable[List[str]], *,
+                         lists_mentions: bool = False) -> Iterator[str]:
         """See `TaggedFile`."""
         tags = iter(tags)
         for number, line in text_files.lines(self.path):
@@ -195,8 +203,9 @@ class JsonLines(TaggedFile):
             found = schemes.entities(next(tags)) if units else []
             spans = [(units[entity.first][0], units[entity.last][1], entity.type)
                      for entity in found]
-            is_clueners = isinstance(value.get("label"), dict)
-            shown = _as_clueners(spans, text) if is_clueners else [
+            key = _entities_key(value)
+            as_mentions = isinstance(value[key], dict) if key else lists_mentions
+            shown = _as_clueners(spans, text) if as_mentions else [
                 {"start": start, "end": end, "label": name} for start, end, name in spans]
             yield text_files.whole_characters(
                 json.dumps({**value, PREDICTED: shown}, ensure_ascii=False))
@@ -208,7 +217,7 @@ class JsonLines(TaggedFile):
         return text_files.whole_characters(value["text"])
 
     def _spans(self, number: int, value: Dict[str, Any], text: str) -> List["Span"]:
-        key = next((key for key in ("entities", "spans", "label") if key in value), None)
+        key = _entities_key(value)
         if key is None:
             raise UserError(f"{self.path}, line {number}: the object has no \"label\", "
                             "\"entities\" or \"spans\"")
@@ -243,6 +252,11 @@ class JsonLines(TaggedFile):
 
 
 Span = Tuple[int, int, str]  # first character, the one after the last, type
+
+
+def _entities_key(value: Dict[str, Any]) -> Optional[str]:
+    """The key of an object's entities; None if it has none."""
+    return next((key for key in ("entities", "spans", "label") if key in value), None)
 
 
 def _clueners(label: Dict[str, Dict[str, List[List[int]]]]) -> List[Span]:

@@ -100,7 +100,8 @@ def save_description(job: Job) -> None:
     output_dir, encoding = job.settings.output_dir, job.encoding
     model_files.save(output_dir, job.config, encoding.vocab_file, encoding.do_lower_case)
     files.write_json(os.path.join(output_dir, label_config.FILE), {
-        **description_of(job.tagger), "do_lower_case": encoding.do_lower_case,
+        **description_of(job.tagger), "lists_mentions": job.tagger.tags.lists_mentions,
+        "do_lower_case": encoding.do_lower_case,
         "max_seq_length": encoding.max_seq_length})
 
 
@@ -119,4 +120,7 @@ def described(folder: str) -> Tagger:
             isinstance(name, str) for name in record["types"]):
         raise UserError(f"{path} is damaged: it has the scheme {record['scheme'][:20]!r} and the "
                         f"types {str(record['types'])[:40]}")
-    return Tagger(TagSet(tuple(record["types"]), record["scheme"]), record["crf"])
+    lists_mentions = record.get("lists_mentions", False)  # older models do not have it
+    if not isinstance(lists_mentions, bool):
+        raise UserError(f"{path} is damaged: lists_mentions is {str(lists_mentions)[:20]!r}")
+    return Tagger(TagSet(tuple(record["types"]), record["scheme"], lists_mentions), record["crf"])

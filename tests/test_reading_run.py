@@ -247,6 +247,15 @@ def test_the_command_that_predicts_with_any_model_gives_the_same_answers(trained
     assert [float(row[2]) for row in rows] == pytest.approx(odds, abs=1e-4)
 
 
+def test_contexts_without_words_have_no_answers(trained, tmp_path):
+    (tmp_path / "pairs.jsonl").write_text('{"question": "who", "context": " "}\n' * 2)
+    run_here(dict(output_dir=trained, input_file=tmp_path / "pairs.jsonl",
+                  text_pair_column="context", output_file=tmp_path / "answers.jsonl",
+                  num_cpu_replicas=1), predict)
+    found = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert [entry["answer"] for entry in found] == ["", ""]
+
+
 @pytest.mark.parametrize("entry, message", [
     ({"kind": "poems"}, "task.json names the kind 'poems'"),
     ({"doc_stride": 0}, "doc_stride is 0"), ({"n_best_size": None}, "'n_best_size' is null"),
@@ -282,6 +291,15 @@ def ends_in_an_error(given, message, capsys):
         run_here(given, run_squad)
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert ending.value.code == 2 and len(said) == 1 and message in said[0]
+
+
+def test_a_model_that_does_something_else_is_told_first(trained, files, tmp_path, capsys):
+    shutil.copytree(str(trained), str(tmp_path / "tagger"))
+    task = tmp_path / "tagger" / "task.json"
+    task.write_text(json.dumps({**json.loads(task.read_text()), "kind": "tags"}))
+    ends_in_an_error(dict(output_dir=tmp_path / "tagger", predict_file=files["predict_file"],
+                          do_predict=True, max_seq_length=20),
+                     "does not answer questions: its task.json names the kind 'tags'", capsys)
 
 
 @pytest.mark.parametrize("changes, message", [

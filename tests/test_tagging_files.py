@@ -113,6 +113,15 @@ def test_clueners_lines_are_read_and_written(tmp_path):
     assert json.loads(line) == {**value, "predicted": {"name": {"我在": [[0, 1]]}}}
 
 
+def test_lines_without_entities_get_the_form_that_is_asked_for(tmp_path):
+    file = read(tmp_path / "a.json", '{"id": 3, "text": "see New York."}\n')
+    tags = [["O", "B-LOC", "I-LOC", "O"]]
+    for form, expected in ((True, {"LOC": {"New York": [[4, 11]]}}),
+                           (False, [{"start": 4, "end": 12, "label": "LOC"}])):
+        (line,) = file.with_predictions(tags, lists_mentions=form)
+        assert json.loads(line) == {"id": 3, "text": "see New York.", "predicted": expected}
+
+
 @pytest.mark.parametrize("key, span", [
     ("entities", {"start": 4, "end": 12, "label": "LOC"}), ("spans", [4, 12, "LOC"]),
     ("label", [4, 12, "LOC"])])

@@ -208,6 +208,31 @@ def test_a_run_learns_is_scored_by_entity_and_keeps_every_line(flags, folder, tm
     assert_tags_texts(tmp_path, lines)
 
 
+def test_a_test_file_without_entities_gets_the_form_of_the_training_file(flags, tmp_path):
+    line = json.dumps({"text": "old cat", "label": {"ANIMAL": {"old cat": [[0, 6]]}}})
+    (tmp_path / "train.json").write_text(f"{line}\n" * 8)
+    (tmp_path / "test.json").write_text('{"id": 0, "text": "the old cat"}\n')
+    flags.update(test_file=tmp_path / "test.json", do_eval=False)
+
+    def predicted():
+        return json.loads((tmp_path / "out" / "predict.json").read_text())["predicted"]
+
+    run_here({**flags, "train_file": tmp_path / "train.json"}, run)
+    first = predicted()
+    assert isinstance(first, dict)
+    later = {**flags, "do_train": False, "init_checkpoint": None}
+    run_here(later, run)
+    assert predicted() == first
+    task = json.loads((tmp_path / "out" / "task.json").read_text())
+    assert task.pop("lists_mentions") is True  # which folders of earlier commits do not say
+    (tmp_path / "out" / "task.json").write_text(json.dumps(task))
+    run_here(later, run)
+    assert isinstance(predicted(), list)
+    (tmp_path / "out" / "task.json").write_text(json.dumps({**task, "lists_mentions": "no"}))
+    with pytest.raises(UserError, match="task.json is damaged: lists_mentions is 'no'"):
+        kinds.open_model(str(tmp_path / "out"))
+
+
 def assert_tags_texts(folder, lines):
     """`tasks.predict` finds in running texts what the lines of columns have."""
     sentences = [[line.split()[0] for line in sentence.strip().split("\n")]

@@ -157,7 +157,7 @@ class InferenceFeed:
         another replica's, and the prediction is dropped.
         """
         names, dtypes, shapes = _signature(
-            self.source.fetch(np.zeros(1, np.int64), self.source.max_length))
+            self.source.fetch(np.zeros(0, np.int64), self.source.max_length))
 
         def fetch(step: np.ndarray) -> List[np.ndarray]:
             indices, sizes = self.batches[int(step)]
