@@ -102,14 +102,20 @@ def load_model(values: flags.FlagValues,
         model_files.check_layers(model.checkpoint, config, model.flag)
     found = find_file(values, "vocab_file", vocabulary.FILE)
     vocab_file = found or required(values, "vocab_file")
-    do_lower_case = _casing(values, os.path.dirname(vocab_file))
+    recorded = _recorded_casing(values, os.path.dirname(vocab_file))
+    do_lower_case = _casing(values, recorded)
     encoding = load_encoding(
         vocab_file, do_lower_case=do_lower_case, vocab_size=config.vocab_size,
         max_seq_length=_longest_input(values) or config.max_position_embeddings)
     try:
-        tokenization.validate_case_matches_checkpoint(do_lower_case, values.init_checkpoint)
+        tokenization.validate_case_matches_checkpoint(
+            do_lower_case, model and model.checkpoint.path)
     except ValueError as error:
         raise UserError(str(error)) from error
+    if recorded is None and do_lower_case and not values["do_lower_case"].present and (
+            vocabulary.has_capitals(encoding.tokenizer.vocab)):
+        log.warn(f"{vocab_file} has words with capital letters, which are never found, since texts "
+                 "are lower-cased by default: give --do_lower_case=false if the model is cased")
     return config, encoding._replace(long_texts=_long_texts(values, encoding.max_seq_length))
 
 
@@ -141,10 +147,14 @@ def _used_classifier(values: flags.FlagValues) -> Optional[Dict[str, Any]]:
     return label_config.read(folder) if folder else None
 
 
-def _casing(values: flags.FlagValues, vocab_folder: str) -> bool:
-    """--do_lower_case, or else what the model's folder says, or else true, as in Google's code."""
+def _recorded_casing(values: flags.FlagValues, vocab_folder: str) -> Optional[bool]:
+    """`do_lower_case` as the model's folder says; None if it does not."""
     recorded = [vocabulary.recorded_casing(folder) for folder in (*_folders(values), vocab_folder)]
-    known = next((casing for casing in recorded if casing is not None), None)
+    return next((casing for casing in recorded if casing is not None), None)
+
+
+def _casing(values: flags.FlagValues, known: Optional[bool]) -> bool:
+    """--do_lower_case, or else what the model's folder says, or else true, as in Google's code."""
     if known is None:
         return values.do_lower_case
     if not values["do_lower_case"].present:

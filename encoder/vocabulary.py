@@ -1,7 +1,7 @@
 """The vocabulary of a model: its tokens, its tokenizer, its hash, and whether it is cased."""
 
 import os
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from encoder import label_config
 from engine import files
@@ -116,12 +116,17 @@ def read_casing(folder: str, tokens: List[str]) -> Tuple[bool, List[str]]:
     config = _tokenizer_config(path)
     do_lower_case = recorded_casing(folder)
     if do_lower_case is None:
-        do_lower_case = not any(token != token.lower() for token in tokens
-                                if token[:1] not in ("[", "<"))  # [CLS], <S>
+        do_lower_case = not has_capitals(tokens)
     ours = {"strip_accents": do_lower_case, "tokenize_chinese_chars": True}
     return do_lower_case, [
         f"{path}: {key} is {config[key]}, here it is always {value}: some texts get other ids"
         for key, value in ours.items() if config.get(key) not in (None, value)]
+
+
+def has_capitals(tokens: Iterable[str]) -> bool:
+    """Whether a vocabulary has words with capital letters."""
+    return any(token != token.lower() for token in tokens
+               if token[:1] not in ("[", "<"))  # [CLS], <S>
 
 
 def longest_input(folder: str, num_positions: int) -> int:

@@ -105,6 +105,28 @@ def test_the_model_to_start_from_brings_its_config_vocabulary_and_casing(release
         loaded()
 
 
+def test_a_cased_model_is_not_lower_cased_in_silence(released, capsys):
+    """Google's releases do not say that they are cased; their names and vocabularies do."""
+    def loaded(folder, **given):
+        values = values_of(score, dict(given, init_checkpoint=folder, max_seq_length=16))
+        return model_flags.load_model(values)[1].do_lower_case
+
+    vocab_file = released / "vocab.txt"
+    vocab_file.write_text(vocab_file.read_text().replace("\ncat\n", "\nCat\n"))
+    warning = "vocab.txt has words with capital letters, which are never found"
+    assert loaded(released) and warning in capsys.readouterr().err
+    for given in (True, False):
+        assert loaded(released, do_lower_case=given) is given
+    vocabulary.write_casing(str(released), True)
+    assert loaded(released) and warning not in capsys.readouterr().err
+    os.remove(str(released / "tokenizer_config.json"))
+    cased = released.parent / "cased_L-12_H-768_A-12"
+    released.rename(cased)
+    with pytest.raises(UserError, match="give --do_lower_case=False"):
+        loaded(cased)
+    assert not loaded(cased, do_lower_case=False)
+
+
 def test_a_checkpoint_that_is_no_bert_or_several_are_one_clear_line(released):
     for name in os.listdir(str(released)):
         if name.startswith("bert_model.ckpt"):
