@@ -135,7 +135,7 @@ def _long_texts(values: flags.FlagValues, max_seq_length: int) -> LongTexts:
     names = [field.name for field in dataclasses.fields(LongTexts)]
     description = _used_classifier(values)
     if description and not any(values[name].present for name in names):
-        return long_texts.of_description(description)
+        return long_texts.of_description(description).check(max_seq_length)
     return settings.from_flags(values, LongTexts).check(max_seq_length)
 
 

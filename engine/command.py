@@ -4,6 +4,7 @@ A command defines its flags in a `FlagValues` of its own when it runs, not at im
 module can be imported by programs with other flags.
 """
 
+import io
 import os
 import signal
 import sys
@@ -32,6 +33,8 @@ def run(main: Callable[[flags.FlagValues], None],
     if not sys.warnoptions:
         # Libraries' warnings are for programmers, and would bury the command's own messages.
         warnings.simplefilter("ignore")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # as what is read is, whatever the locale says
     try:
         if any(argument in ("--help", "-help", "-h", "--helpfull") for argument in argv[1:]):
             print("{}\n\nFlags:\n{}".format(usage, flag_values.get_help()), flush=True)

@@ -42,6 +42,8 @@ class ResumableFile:
         if files.is_special(path):
             raise UserError(f"{path} is no regular file, and this output is resumed after an "
                             "interruption: name another file")
+        if os.path.islink(path):
+            path = os.path.realpath(path)  # a link stays one
         self.path = path
         self.partial_path = f"{path}.part"
         self.num_rows, self.digest = 0, ""

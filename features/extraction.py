@@ -11,6 +11,7 @@ from encoder.encoding import Encoding
 from engine import checkpoints, files, interruption, log
 from engine.data.chunks import in_chunks
 from engine.devices import Devices
+from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
 from engine.resumable_file import ResumableFile
@@ -71,7 +72,8 @@ def extract(job: Job) -> None:
     """Writes the features of all texts, in their order; goes on where an interrupted run was.
 
     Raises:
-        UserError: the input cannot be read; out of memory; a value that a type cannot hold.
+        UserError: the input cannot be read, or changes; out of memory; a value that a type cannot
+            hold.
         Interrupted: SIGTERM or Ctrl-C.
     """
     total = sum(1 for _ in read_texts(job.input_file))
@@ -89,6 +91,9 @@ def extract(job: Job) -> None:
         interrupted.said = (f"{file.num_rows:,} of {total:,} texts are done; the same command goes "
                             "on from there")
         raise
+    if file.num_rows != total:
+        raise UserError(f"--input_file={job.input_file} has changed while it was read: it had {total:,} "
+                        f"texts, and then {file.num_rows:,}; start again")
     file.finish()
 
 
@@ -114,8 +119,8 @@ def _append_all(job: Job, output_format: formats.Format, file: ResumableFile, to
             states = formats.as_type(states, job.output_dtype)
             _append(job, output_format, file, texts, states, num_done)
             num_done = 0
-    log.info(job.encoding.long_texts.describe(
-        num_cut, total - first, job.encoding.max_seq_length))
+    said = job.encoding.long_texts.describe(num_cut, total - first, job.encoding.max_seq_length)
+    log.info(f"Of the texts that were left, {said}" if first else said)
 
 
 def _append(job: Job, output_format: formats.Format, file: ResumableFile, texts: Texts,

@@ -17,6 +17,7 @@ from tagging import schemes, windows
 from tagging.formats import Sentence, TaggedFile
 
 _SENTENCES_AT_A_TIME = 4096
+_WORDS_VERSION = 2  # of how files are cut into words: stores of another one are prepared anew
 
 
 class TagSet(NamedTuple):
@@ -163,7 +164,7 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
     """
     content = [files.content_hash(file.path, os.path.join(store_dir, "hashes.json")),
                type(file).__name__, file.layout, file.has_tags]
-    key = {"content": content, "tags": [tags.types, tags.scheme], "vocab": encoding.vocab_hash,
+    key = {"content": content, "words": _WORDS_VERSION, "tags": [tags.types, tags.scheme], "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length}
 
     def chunks() -> Iterator[store.Chunk]:

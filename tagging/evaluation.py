@@ -3,7 +3,7 @@
 import contextlib
 import os
 from typing import (
-    Any, ContextManager, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple)
+    Any, Callable, ContextManager, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple)
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from tagging.schemes import Entity
 from tagging.training import Job
 from tasks.evaluation import write_results
 
-_SENTENCES_AT_A_TIME = 4096
+_WINDOWS_AT_A_TIME = 4096
 
 
 class Evaluation(NamedTuple):
@@ -68,24 +68,27 @@ def score(job: Job, sets: Sets, test_file: Optional[TaggedFile],
         predictor.restore(checkpoint)
         evaluation = None
         if sets.dev:
-            found = _tag(job, predictor, sets.dev, job.settings.evaluation.eval_batch_size)
+            found = _tag_visibly(predictor, sets.dev, job.settings.evaluation.eval_batch_size)
             evaluation = evaluate(job, sets.dev, found)
             details = {"num_sentences": len(evaluation.true), "per_type": evaluation.per_type}
             write_results(job.settings.output_dir, evaluation.results, details,
                           checkpoint.global_step)
             _log_types(evaluation.per_type)
         if sets.test:
-            _write_predictions(job, test_file, _tag(job, predictor, sets.test, predict_batch_size))
+            _write_predictions(job, test_file,
+                               _tag_visibly(predictor, sets.test, predict_batch_size))
         return evaluation
 
 
 def evaluator(job: Job, dev: Optional[SentenceSet]) -> ContextManager[Evaluate]:
     """A function that evaluates checkpoints on the dev set."""
-    return inference.evaluator(
+    def results_of(predictor: Predictor, advance: Callable[[int], None]) -> Dict[str, float]:
+        return evaluate(job, dev, _tag(
+            predictor, dev, job.settings.evaluation.eval_batch_size, advance)).results
+
+    return inference.scorer(
         lambda checkpoint: job.forward(gives_scores=dev.has_long_sentences), lambda: dev.source(),
-        job.devices, job.settings.evaluation.eval_batch_size,
-        lambda predictions: evaluate(job, dev, decoded(dev, dev.sentences(), predictions)
-                                     ).results)
+        job.devices, results_of)
 
 
 def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
@@ -137,15 +140,20 @@ def true_labels(sentences: SentenceSet) -> Iterator[np.ndarray]:
         yield labels
 
 
-def _tag(job: Job, predictor: Predictor, sentences: SentenceSet, batch_size: int) -> Tagged:
+def _tag_visibly(predictor: Predictor, sentences: SentenceSet, batch_size: int) -> Tagged:
+    with Counter("Tagging", unit="windows", total=len(sentences)) as counter:
+        return _tag(predictor, sentences, batch_size, counter.advance)
+
+
+def _tag(predictor: Predictor, sentences: SentenceSet, batch_size: int,
+         advance: Callable[[int], None]) -> Tagged:
     """Tags a set, some sentences at a time, so that predictions take bounded memory."""
     source, parts = sentences.source(), []
-    with Counter("Tagging", unit="windows", total=len(sentences)) as counter:
-        for some in in_chunks(sentences.sentences(), _SENTENCES_AT_A_TIME):
-            windows_of_some = slice(some[0][0], some[-1][1])
-            predictions = predictor.predict(_part(source, windows_of_some), batch_size,
-                                            counter.advance)
-            parts.append(decoded(sentences, some, predictions))
+    for some in in_chunks(sentences.sentences(), _WINDOWS_AT_A_TIME,
+                          lambda sentence: sentence[1] - sentence[0]):
+        predictions = predictor.predict(_part(source, slice(some[0][0], some[-1][1])), batch_size,
+                                        advance)
+        parts.append(decoded(sentences, some, predictions))
     return Tagged([labels for part in parts for labels in part.labels],
                   sum(part.loss for part in parts))
 

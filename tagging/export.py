@@ -84,7 +84,9 @@ def _signature(config: modeling.BertConfig, on_encoder: Tagger) -> saved_model.S
     whole = tf.ones_like(inputs["num_words"], tf.float32)
     words, trained = model.words_of(
         config, on_encoder, {**inputs, "opens": whole, "closes": whole}, mode)
-    outputs = {"label_index": model.best_labels(on_encoder, words, trained),
+    # Decoding goes from word to word, and needs two: one more is added, which is in no sentence.
+    padded = words._replace(emissions=tf.pad(words.emissions, [[0, 0], [0, 1], [0, 0]]))
+    outputs = {"label_index": model.best_labels(on_encoder, padded, trained)[:, :-1],
                "scores": words.emissions}
     return saved_model.Signature(
         inputs, {name: tf.identity(tensor, name=name) for name, tensor in outputs.items()})

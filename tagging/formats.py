@@ -22,6 +22,7 @@ PREDICTED = "predicted"  # the key that is added to JSON lines
 
 _DOCUMENT = "-DOCSTART-"  # CoNLL-2003's line between documents
 _JSON = (".json", ".jsonl")
+_SPACES = " \t"  # between columns; other spaces of Unicode may be words
 
 
 class Sentence(NamedTuple):
@@ -93,12 +94,12 @@ class Columns(TaggedFile):
 
     def __init__(self, path: str, layout: Layout, has_tags: bool):
         super().__init__(path, layout, has_tags)
-        first = next(((number, line) for number, line in text_files.lines(path) if line.strip()),
-                     None)
+        first = next(((number, line) for number, line in text_files.lines(path)
+                      if line.strip(_SPACES)), None)
         if first is None:
             raise UserError(f"{path} holds no sentences")
         number, line = first
-        self._separator = "\t" if "\t" in line else None  # None: any spaces
+        self._separator = "\t" if "\t" in line else None  # None: any number of spaces
         self._num_columns = len(self._fields(line))
         self._word = self._index(layout.word_column, "--word_column", number)
         self._tag = None
@@ -110,7 +111,8 @@ class Columns(TaggedFile):
                                 "--tag_column")
 
     def _fields(self, line: str) -> List[str]:
-        return line.split(self._separator)
+        return (line.split(self._separator) if self._separator else
+                [field for field in line.split(" ") if field])
 
     def _index(self, column: int, flag: str, line: int) -> int:
         """The position of a column from 0."""
@@ -123,7 +125,7 @@ class Columns(TaggedFile):
     def _rows(self) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
         """Number, text and columns of each line; None for one that has no word."""
         for number, line in text_files.lines(self.path):
-            if not line.strip():
+            if not line.strip(_SPACES):
                 yield number, line, None
                 continue
             fields = self._fields(line)
@@ -152,11 +154,11 @@ class Columns(TaggedFile):
         """See `TaggedFile`."""
         flat = (tag for some in tags for tag in some)
         for _, line, fields in self._rows():
-            if not line.strip():
+            if not line.strip(_SPACES):
                 yield line
             else:
                 tag = next(flat) if fields else schemes.OUTSIDE
-                yield f"{line if self._separator else line.rstrip()}{self._separator or ' '}{tag}"
+                yield f"{line if self._separator else line.rstrip(_SPACES)}{self._separator or ' '}{tag}"
 
 
 class JsonLines(TaggedFile):
@@ -269,7 +271,7 @@ def _span(item: Any) -> Span:
         item, dict) else item
     if type(start) is not int or type(end) is not int or not isinstance(name, str) or not name:
         raise ValueError
-    return start, end, name
+    return start, end, text_files.whole_characters(name)
 
 
 def _as_clueners(spans: Sequence[Span], text: str) -> Dict[str, Dict[str, List[List[int]]]]:
@@ -284,12 +286,15 @@ def units_of(text: str) -> List[Tuple[int, int]]:
     """The words of a running text: the first character of each, and the one after its last.
 
     A word is as many letters as follow each other, or digits; an ideograph or any other sign but a
-    space is one on its own, as in BERT's tokenizer.
+    space is one on its own, as in BERT's tokenizer. A combining mark belongs to what it follows.
     """
     units: List[Tuple[int, int]] = []
     kind_before = None
     for position, char in enumerate(text):
         kind = _kind_of(char)
+        if kind == "mark" and units and units[-1][1] == position:
+            units[-1] = (units[-1][0], position + 1)
+            continue
         if kind == kind_before and kind in ("letter", "digit"):
             units[-1] = (units[-1][0], position + 1)
         elif kind:
@@ -306,12 +311,9 @@ def _kind_of(char: str) -> Optional[str]:
         return "sign"
     if char.isdigit():
         return "digit"
-    # A combining mark belongs to its letter.
-    return "letter" if char.isalpha() or _is_mark(char) else "sign"
-
-
-def _is_mark(char: str) -> bool:
-    return unicodedata.category(char).startswith("M")
+    if unicodedata.category(char).startswith("M"):
+        return "mark"
+    return "letter" if char.isalpha() else "sign"
 
 
 def tags_of_spans(spans: Sequence[Span],

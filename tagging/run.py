@@ -17,7 +17,7 @@ from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, run_settings
 from tagging import data, evaluation, export, formats, report, schemes, tagger, training
 from tagging.evaluation import Sets
-from tagging.formats import Layout, TaggedFile
+from tagging.formats import Columns, Layout, TaggedFile
 from tagging.model import Tagger
 from tagging.training import Job
 from tasks import export as task_export, kinds, training as task_training
@@ -84,6 +84,7 @@ def _run(values: flags.FlagValues, wanted: Sequence[str]) -> None:
     layout = Layout(values.word_column, values.tag_column, values.scheme)
     found = {name: formats.open_file(_find(values, name), layout, has_tags=name != "test")
              for name in wanted}
+    _check_layout(values, list(found.values()))
     prediction = settings.from_flags(values, PredictionSettings)
     job = _job(values, found.get("train"))
     if not values.do_train:
@@ -99,6 +100,14 @@ def _run(values: flags.FlagValues, wanted: Sequence[str]) -> None:
         result = evaluation.score(job, sets, found.get("test"), prediction.predict_batch_size)
     if sets.train or sets.dev:
         report.write(job, found.get("dev"), result)
+
+
+def _check_layout(values: flags.FlagValues, found: Sequence[TaggedFile]) -> None:
+    """Raises a UserError if flags for columns are given, and there are none."""
+    given = [name for name in Layout._fields if values[name].present]
+    if given and not any(isinstance(file, Columns) for file in found):
+        raise UserError(f"--{given[0]}={values[given[0]].value} is for files in columns, and "
+                        f"{found[0].path} has JSON lines; leave it out")
 
 
 def _find(values: flags.FlagValues, name: str) -> str:
@@ -150,6 +159,9 @@ def _saved_tagger(values: flags.FlagValues) -> Tagger:
     if values.crf and not saved.crf:
         raise UserError(f"--crf: {trained.checkpoint.path} was trained without a CRF; leave the flag "
                         "out, or train a model with it (--do_train)")
+    if values.scheme not in (None, saved.tags.scheme):
+        raise UserError(f"--scheme={values.scheme}: {trained.checkpoint.path} was trained with "
+                        f"{saved.tags.scheme}, and predicts that; leave the flag out")
     return saved
 
 

@@ -18,7 +18,7 @@ from tasks import label_types
 from tasks.examples import AnySplit, Example, content_hash, read_examples
 from tasks.table import Task
 
-CHUNK_EXAMPLES = 8192
+_CHUNK_EXAMPLES = 8192
 
 
 class TrainingSet(abc.ABC):
@@ -153,7 +153,7 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
         description = f"Preparing {os.path.join(data_dir, split.file)}"
         num_texts = 0
         with Counter(description, unit="examples") as counter:
-            for examples in in_chunks(read_examples(task, split, data_dir), CHUNK_EXAMPLES):
+            for examples in in_chunks(read_examples(task, split, data_dir), _CHUNK_EXAMPLES):
                 chunk = _encode(examples, encoding, kind)
                 yield {**chunk, "text": chunk["text"] + num_texts}
                 num_texts += len(examples)

@@ -21,7 +21,7 @@ from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
-from tasks import columns, data, kinds
+from tasks import columns, kinds
 from tasks.examples import Example, read_split
 from tasks.kinds import Encoded, Model, Result
 
@@ -36,6 +36,11 @@ to answer questions, the question and the context.
 Input files are .tsv, .txt (tab-separated), .csv or .jsonl; --text_column names their column of
 texts. The output has a line for each text, in the order of the input: TSV with a header line
 (the label, then the probability of each label; the answer and its probability), or JSON lines."""
+
+
+# Texts are not counted but measured, since what is predicted for a long one is long, too.
+_CHUNK_CHARACTERS = 1 << 20  # taken at a time
+_LEAST_CHARACTERS = 512  # that a text counts for
 
 
 def define_flags() -> flags.FlagValues:
@@ -69,7 +74,7 @@ def main(values: flags.FlagValues) -> None:
     devices = device_flags.find_devices(values, training=False)
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
-    chunks = in_chunks(_examples(values, model), data.CHUNK_EXAMPLES)
+    chunks = in_chunks(_examples(values, model), _CHUNK_CHARACTERS, _size_of)
     first = next(chunks, None)
     with files.output(values.output_file) as file:
         write = _writer(form, model.columns, file)
@@ -110,6 +115,10 @@ def _examples(values: flags.FlagValues, model: Model) -> Iterator[Example]:
             raise UserError(f"--{name} needs --input_file; on standard input each line is a text")
     for line_number, line in text_files.lines_of(sys.stdin.buffer, "standard input"):
         yield _example_of_line(line_number, line, model.takes_pairs)
+
+
+def _size_of(example: Example) -> int:
+    return max(_LEAST_CHARACTERS, len(example.text_a) + len(example.text_b or ""))
 
 
 def _input_file(path: str) -> str:

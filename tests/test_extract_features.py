@@ -254,6 +254,27 @@ def test_wrong_input_is_one_line(changes, words, flags, capsys):
     assert not os.path.exists(str(flags["output_file"]))
 
 
+def test_a_pipe_cannot_be_read_twice(flags, tmp_path, capsys):
+    os.mkfifo(str(tmp_path / "pipe"))
+    with pytest.raises(SystemExit):
+        run_here({**flags, "input_file": tmp_path / "pipe"}, extract_features)
+    assert "pipe is no regular file, and the texts are read several" in capsys.readouterr().err
+    assert not os.path.exists(str(flags["output_file"]))
+
+
+def test_texts_that_are_gone_when_they_are_read_again_are_said(flags, tmp_path, monkeypatch, capsys):
+    def read_texts(path):
+        left.append(path)
+        return iter([("the cat", "")] * (3 - len(left)))
+
+    left = []
+    monkeypatch.setattr(extraction, "read_texts", read_texts)
+    with pytest.raises(SystemExit):
+        run_here(flags, extract_features)
+    assert "has changed while it was read: it had 2 texts, and then 1" in capsys.readouterr().err
+    assert not os.path.exists(str(flags["output_file"]))
+
+
 def test_a_line_that_is_not_utf8_is_named(flags, tmp_path, capsys):
     (tmp_path / "texts.txt").write_bytes(b"a\n\xff\n")
     with pytest.raises(SystemExit):

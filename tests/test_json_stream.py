@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 
 import pytest
 
@@ -48,3 +49,9 @@ def test_an_error_names_line_and_column(part, text, where, monkeypatch):
     with pytest.raises(UserError) as error:
         read(text)
     assert str(error.value).startswith(f"file, {where}")
+
+
+@pytest.mark.skipif(not hasattr(sys, "set_int_max_str_digits"), reason="this Python reads all numbers")
+def test_a_number_that_python_refuses_is_named():
+    with pytest.raises(UserError, match="file, line 1, column 7: Exceeds the limit"):
+        read(f'{{"a": {"1" * 5000}}}')

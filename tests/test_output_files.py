@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+import processes
 from engine import files
 from engine.errors import UserError
 
@@ -13,6 +14,14 @@ from engine.errors import UserError
 def write(path):
     with files.output(str(path)) as file:
         file.write("answers\n")
+
+
+def test_standard_output_is_utf8_in_every_locale():
+    code = ("from absl import flags; from engine import command; "
+            "command.run(lambda values: print('\u6211'), flags.FlagValues(), usage='')")
+    process = processes.run(["-c", code], env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+                            encoding="utf-8")
+    assert (process.returncode, process.stdout) == (0, "\u6211\n"), process.stderr
 
 
 def test_a_file_gets_its_name_when_it_is_complete(tmp_path):

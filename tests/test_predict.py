@@ -9,7 +9,7 @@ import processes
 from commands import arguments, run_here
 from conftest import sentences, write_cola
 from engine import command
-from tasks import data, predict
+from tasks import predict
 
 NUM_TEXTS = 23
 
@@ -59,7 +59,7 @@ def test_a_file_of_any_format_gets_the_numbers_of_do_predict(
 
 def test_texts_are_taken_some_at_a_time_and_answered_in_order(
         trained, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "CHUNK_EXAMPLES", 5)
+    monkeypatch.setattr(predict, "_CHUNK_CHARACTERS", 5 * 512)
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     predict_here(trained, input_file=tmp_path / "texts.txt",
                  output_file=tmp_path / "answers.jsonl")

@@ -115,6 +115,12 @@ def test_what_is_no_regular_file_cannot_be_resumed(tmp_path):
     assert os.listdir(str(tmp_path)) == ["pipe"]
 
 
+def test_a_link_stays_one(tmp_path, path):
+    os.symlink(path, str(tmp_path / "link"))
+    write(str(tmp_path / "link"), ["a\n"]).finish()
+    assert os.path.islink(str(tmp_path / "link")) and content(path) == "a\n"
+
+
 def test_the_header_is_written_once_and_to_an_empty_file_too(path):
     write(path, ["a\n"], header="name\n")
     file = write(path, ["b\n"], header="name\n")

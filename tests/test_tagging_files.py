@@ -134,6 +134,27 @@ def test_spans_are_read_and_written(tmp_path, key, span):
     assert json.loads(line)["predicted"] == [{"start": 4, "end": 12, "label": "LOC"}]
 
 
+def test_only_spaces_and_tabs_stand_between_columns(tmp_path):
+    text = "10\u00a0000 O\n\u3000 O\nParis  B-X \n \u2003 I-X\n"
+    file = read(tmp_path / "a.txt", text)
+    (sentence,) = file.sentences()
+    assert sentence.words == ["10\u00a0000", "\u3000", "Paris", "\u2003"]
+    assert sentence.tags == ["O", "O", "B-X", "I-X"]
+    assert list(file.with_predictions([["A", "B", "C", "D"]])) == [
+        "10\u00a0000 O A", "\u3000 O B", "Paris  B-X C", " \u2003 I-X D"]
+
+
+def test_a_combining_mark_belongs_to_what_it_follows():
+    text = "I \u2764\ufe0fAnna 1\ufe0f\u20e3Bob e\u0301t \u0301x"
+    assert [text[start:end] for start, end in formats.units_of(text)] == [
+        "I", "\u2764\ufe0f", "Anna", "1\ufe0f\u20e3", "Bob", "e\u0301t", "\u0301", "x"]
+
+
+def test_half_a_character_in_a_type_is_replaced(tmp_path):
+    file = read(tmp_path / "a.jsonl", '{"text": "a b", "entities": [[0, 1, "\\ud83d"]]}\n')
+    assert next(file.sentences()).tags == ["B-\ufffd", "O"]
+
+
 def test_spans_that_no_tags_can_spell_are_told():
     units = formats.units_of("New York3 x")
     assert units == [(0, 3), (4, 8), (8, 9), (10, 11)]

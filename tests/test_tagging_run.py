@@ -283,6 +283,7 @@ FILES = {  # what a user may have, and what is said of it
     "mixed.txt": "the _ I-ANIMAL\ncat _ O\n\nthe _ B-ANIMAL\n",
     "empty.txt": "",
     "blank.jsonl": "\n",
+    "spans.jsonl": '{"text": "the", "label": {}}\n',
     "spaces.jsonl": '{"text": " ", "label": {}}\n'}
 
 
@@ -307,12 +308,19 @@ def test_the_export_has_the_tags_of_the_model(crf, tiny_model, tmp_path):
     tags, generator = data.TagSet(("A",), "iob2"), random.Random(7)
     found = data.encode_words([generator.choices("cat dog the old".split(), k=generator.randint(1, 9))
                                for _ in range(20)], tags, encoding_of(tiny_model, 16))
+    words = data.encode_words([[word] for word in "cat dog the old house".split()], tags,
+                              encoding_of(tiny_model, 16))
     forward = model.forward_of(tiny_model.config(), Tagger(tags, crf), 16, gives_scores=True)
     with Predictor(forward, found.source(), cpu_devices(1)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(str(tmp_path)))
         expected = predictor.predict(found.source(), 20)
+        of_words = predictor.predict(words.source(), 5)["labels"][:, :1]
     features = found.source().fetch(np.arange(20), 14)
+    features_of_words = words.source().fetch(np.arange(5), 3)
+    features_of_words["first_pieces"] = features_of_words["first_pieces"][:, :1]
     for folder in (tmp_path / "export", tmp_path / "export" / "frozen_graph.pb"):
+        np.testing.assert_array_equal(
+            outputs_of(str(folder), features_of_words)["label_index"], of_words)
         outputs = outputs_of(str(folder), features)
         for sentence, count in enumerate(features["num_words"]):
             np.testing.assert_array_equal(outputs["label_index"][sentence, :count],
@@ -347,6 +355,9 @@ def test_what_a_model_was_not_trained_with_is_said(flags, tiny_model, tmp_path, 
     with pytest.raises(SystemExit):
         run_here({**given, "do_train": False, "crf": True}, run)
     assert "trained without a CRF; leave the flag out" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run_here({**given, "do_train": False, "scheme": "bioes"}, run)
+    assert "was trained with iob2, and predicts that; leave" in capsys.readouterr().err
     (tmp_path / "train.txt").write_text("old B-ANIMAL\ncat I-ANIMAL\nsees O\n\n" * 8)
     run_here({**given, "train_file": tmp_path / "train.txt", "num_train_epochs": 1,
               "do_eval": False, "do_predict": False}, run)
@@ -383,7 +394,9 @@ def test_a_tagger_is_no_classifier_and_a_text_without_words_has_no_entities(tiny
     ({"class_weights": "PLANET=2"}, "'PLANET=2' is not label=weight, with one of the labels O, A"),
     ({"class_weights": "balanced", "crf": True}, "weighs the loss of each word, and the loss of"),
     ({"word_column": 4}, "--word_column=4: "),
-    ({"scheme": "bmes"}, "a tag with I-, which the scheme bmes does not have")])
+    ({"scheme": "bmes"}, "a tag with I-, which the scheme bmes does not have"),
+    ({"train_file": "spans.jsonl", "dev_file": "spans.jsonl", "test_file": "spans.jsonl",
+      "tag_column": 2}, "--tag_column=2 is for files in columns, and ")])
 def test_bad_input_is_one_line_and_leaves_nothing(changes, message, flags, tmp_path, capsys):
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)

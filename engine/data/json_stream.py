@@ -73,6 +73,8 @@ class JsonStream:
                     self._fail(error.msg, error.pos)
             except RecursionError:
                 self._fail("lists within lists, too many")
+            except ValueError as error:  # a number with more digits than Python reads
+                self._fail(str(error))
             self._more()
 
     def end(self) -> None:
