@@ -156,8 +156,8 @@ class InferenceFeed:
         A replica cannot run without examples. If there are too few in a step, it gets one of
         another replica's, and the prediction is dropped.
         """
-        names, dtypes, shapes = _signature(
-            self.source.fetch(np.zeros(0, np.int64), self.source.max_length))
+        first = np.arange(min(1, len(self.source.lengths)))  # none, if there is none
+        names, dtypes, shapes = _signature(self.source.fetch(first, self.source.max_length))
 
         def fetch(step: np.ndarray) -> List[np.ndarray]:
             indices, sizes = self.batches[int(step)]
