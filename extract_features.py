@@ -73,8 +73,8 @@ def main(values: flags.FlagValues) -> None:
 def _job(values: flags.FlagValues) -> Job:
     input_file = settings.required(values, "input_file")
     if files.is_special(input_file):
-        raise UserError(f"--input_file={input_file} is no regular file, and the texts are read several "
-                        "times: write them to one first")
+        raise UserError(f"--input_file={input_file} is no regular file, and the texts are read "
+                        "several times: write them to one first")
     files.require_file(input_file, "--input_file")
     output_file = settings.required(values, "output_file")
     if values.output_format == formats.NPY and not values.pooling:

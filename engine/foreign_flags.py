@@ -19,7 +19,7 @@ class Program(NamedTuple):
 
 _ONE_PROCESS = "leave it out: one process drives all cards; --num_gpus limits them"
 _CHECKPOINT = "--vocab_file, --bert_config_file, --init_checkpoint: the files in that folder"
-_FLOAT16 = "--precision=float16; if it is false, leave it out"
+_FLOAT16 = "--precision=float16; leave it out if theirs is off"
 _DECAY = "leave it out: it is always 0.01, as in BERT"
 _NO_LOGS = "leave it out: report.html and tensorboard show the training"
 _CPU = "--num_gpus=0"

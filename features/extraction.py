@@ -92,8 +92,8 @@ def extract(job: Job) -> None:
                             "on from there")
         raise
     if file.num_rows != total:
-        raise UserError(f"--input_file={job.input_file} has changed while it was read: it had {total:,} "
-                        f"texts, and then {file.num_rows:,}; start again")
+        raise UserError(f"--input_file={job.input_file} has changed while it was read: it had "
+                        f"{total:,} texts, and then {file.num_rows:,}; start again")
     file.finish()
 
 

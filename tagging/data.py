@@ -164,8 +164,9 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
     """
     content = [files.content_hash(file.path, os.path.join(store_dir, "hashes.json")),
                type(file).__name__, file.layout, file.has_tags]
-    key = {"content": content, "words": _WORDS_VERSION, "tags": [tags.types, tags.scheme], "vocab": encoding.vocab_hash,
-           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length}
+    key = {"content": content, "words": _WORDS_VERSION, "tags": [tags.types, tags.scheme],
+           "vocab": encoding.vocab_hash, "do_lower_case": encoding.do_lower_case,
+           "max_seq_length": encoding.max_seq_length}
 
     def chunks() -> Iterator[store.Chunk]:
         with Counter(f"Preparing {file.path}", unit="sentences") as counter:

@@ -158,7 +158,8 @@ class Columns(TaggedFile):
                 yield line
             else:
                 tag = next(flat) if fields else schemes.OUTSIDE
-                yield f"{line if self._separator else line.rstrip(_SPACES)}{self._separator or ' '}{tag}"
+                row = line if self._separator else line.rstrip(_SPACES)
+                yield f"{row}{self._separator or ' '}{tag}"
 
 
 class JsonLines(TaggedFile):

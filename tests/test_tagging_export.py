@@ -1,0 +1,94 @@
+"""An exported tagger has the tags and the scores of the model, also of sentences of one word."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from commands import run_here
+from conftest import cpu_devices, plain_session
+from engine import checkpoints
+from engine.inference import Predictor
+from engine.model import INFERENCE
+from tagging import data, model, run
+from tagging.model import Tagger
+from test_rewriting_pairs import encoding_of
+
+import tensorflow.compat.v1 as tf
+
+
+def write_random(forward, source, path):
+    """A checkpoint of a model with random variables, those of the CRF included."""
+    with tf.Graph().as_default():
+        features = {name: tf.constant(value)
+                    for name, value in source.fetch(np.arange(2), 16).items()}
+        forward(features, INFERENCE)
+        shapes = {variable.op.name: variable.shape.as_list()
+                  for variable in tf.global_variables()}
+    generator = np.random.RandomState(2)
+    checkpoints.write_checkpoint(path, {
+        name: generator.normal(float(name.endswith("gamma")), 0.3, shape).astype(np.float32)
+        for name, shape in sorted(shapes.items())})
+    return checkpoints.open_checkpoint(path)
+
+
+def write_random_tagger(folder, tiny_model, crf):
+    """Makes a folder that of a tagger of one type, A; returns its description."""
+    tags = data.TagSet(("A",), "iob2")
+    forward = model.forward_of(tiny_model.config(), Tagger(tags, crf), 16)
+    sentences = data.encode_words([["cat"], ["dog"]], tags, encoding_of(tiny_model, 16))
+    write_random(forward, sentences.source(), str(folder / "model.ckpt"))
+    for name in ("bert_config_file", "vocab_file"):
+        shutil.copy(getattr(tiny_model, name), folder)
+    description = {"kind": "tags", "types": ["A"], "scheme": "iob2", "crf": crf,
+                   "do_lower_case": True, "max_seq_length": 16}
+    (folder / "task.json").write_text(json.dumps(description))
+    return description
+
+
+@pytest.mark.parametrize("crf", (False, True))
+def test_the_export_has_the_tags_of_the_model(crf, tiny_model, tmp_path):
+    write_random_tagger(tmp_path, tiny_model, crf)
+    run_here(dict(output_dir=tmp_path, do_export=True, export_frozen_graph="float32"), run)
+    tags, generator = data.TagSet(("A",), "iob2"), random.Random(7)
+    found = data.encode_words([generator.choices("cat dog the old".split(), k=generator.randint(1, 9))
+                               for _ in range(20)], tags, encoding_of(tiny_model, 16))
+    words = data.encode_words([[word] for word in "cat dog the old house".split()], tags,
+                              encoding_of(tiny_model, 16))
+    forward = model.forward_of(tiny_model.config(), Tagger(tags, crf), 16, gives_scores=True)
+    with Predictor(forward, found.source(), cpu_devices(1)) as predictor:
+        predictor.restore(checkpoints.open_checkpoint(str(tmp_path)))
+        expected = predictor.predict(found.source(), 20)
+        of_words = predictor.predict(words.source(), 5)["labels"][:, :1]
+    features = found.source().fetch(np.arange(20), 14)
+    features_of_words = words.source().fetch(np.arange(5), 3)
+    features_of_words["first_pieces"] = features_of_words["first_pieces"][:, :1]
+    for folder in (tmp_path / "export", tmp_path / "export" / "frozen_graph.pb"):
+        np.testing.assert_array_equal(
+            outputs_of(str(folder), features_of_words)["label_index"], of_words)
+        outputs = outputs_of(str(folder), features)
+        for sentence, count in enumerate(features["num_words"]):
+            np.testing.assert_array_equal(outputs["label_index"][sentence, :count],
+                                          expected["labels"][sentence, :count])
+            np.testing.assert_allclose(outputs["scores"][sentence, :count],
+                                       expected["emissions"][sentence, :count], atol=1e-4)
+    assert len(np.unique(expected["labels"])) > 1
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert "1. `B-A`" in card and "frozen_graph.pb" in card and "This checkpoint was not evaluated." in card
+
+
+def outputs_of(path, features):
+    """The outputs of an export, or of a frozen graph."""
+    names = ("input_ids", "input_mask", "segment_ids", "first_pieces", "num_words")
+    with tf.Graph().as_default(), plain_session() as session:
+        if path.endswith(".pb"):
+            graph_def = tf.GraphDef()
+            with open(path, "rb") as file:
+                graph_def.ParseFromString(file.read())
+            tf.import_graph_def(graph_def, name="")
+        else:
+            tf.saved_model.loader.load(session, ["serve"], path)
+        return session.run({name: f"{name}:0" for name in ("label_index", "scores")},
+                           {f"{name}:0": features[name] for name in names})
