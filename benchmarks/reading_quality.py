@@ -3,8 +3,8 @@
   python -m benchmarks.reading_quality --model=MINILM_TF --huggingface_model=MINILM_HF \\
     --huggingface_python=PYTHON --train_file=train.json --dev_file=dev.json --work_dir=DIR
 
-In turn, with the same questions, weights, batch of 16, steps, learning rate and schedule, and windows
-of 192 tokens that advance by about 96. The answers of both are scored as the official scripts do. A
+In turn, with the same questions (32 tokens at most), weights, batch of 16, steps, learning rate and
+schedule, and windows of 192 tokens that advance by about 96. The answers of both are scored as the official scripts do. A
 training that has ended in the work directory is not repeated, so that this can be interrupted.
 """
 

@@ -17,7 +17,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from benchmarks.peers.huggingface import shuffled, train_on
 
-N_BEST, MAX_ANSWER_LENGTH = 20, 30
+N_BEST, MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH = 20, 30, 32
 BATCH_KEYS = ("input_ids", "token_type_ids", "attention_mask")
 
 Question = collections.namedtuple("Question", "id text context answer start")
@@ -36,8 +36,15 @@ def read(path):
                                    paragraph["context"], answer["text"], answer["answer_start"])
 
 
+def cut(tokenizer, text):
+    """The question in MAX_QUERY_LENGTH tokens: longer ones leave no room that windows could advance in."""
+    encoded = tokenizer(text, add_special_tokens=False, truncation=True, max_length=MAX_QUERY_LENGTH,
+                        return_offsets_mapping=True)
+    return text[:encoded["offset_mapping"][-1][1]]
+
+
 def windows_of(tokenizer, questions, args):
-    encoded = tokenizer([question.text for question in questions],
+    encoded = tokenizer([cut(tokenizer, question.text) for question in questions],
                         [question.context for question in questions], truncation="only_second",
                         max_length=args.max_seq_length, stride=args.doc_stride,
                         return_overflowing_tokens=True, return_offsets_mapping=True)
