@@ -4,8 +4,9 @@
     --huggingface_python=PYTHON --train_file=train.json --dev_file=dev.json --work_dir=DIR
 
 In turn, with the same questions (32 tokens at most), weights, batch of 16, steps, learning rate and
-schedule, and windows of 192 tokens that advance by about 96. The answers of both are scored as the official scripts do. A
-training that has ended in the work directory is not repeated, so that this can be interrupted.
+schedule, and windows of 192 tokens that advance by about 96. The answers of both are scored as the
+official scripts do. A training that has ended in the work directory is not repeated, so that this can
+be interrupted.
 """
 
 import argparse
