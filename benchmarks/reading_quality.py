@@ -42,14 +42,15 @@ def run_ours(args: argparse.Namespace, seed: int, output_dir: str) -> three_seed
             "rate": float(rate.replace(",", "")), "steps": int(steps.replace(",", ""))}
 
 
-def run_huggingface(args: argparse.Namespace, seed: int, ours: three_seeds.Result
+def run_huggingface(args: argparse.Namespace, seed: int, ours: three_seeds.Result, optimizer: str
                     ) -> three_seeds.Result:
-    predictions = os.path.join(args.work_dir, f"huggingface-{seed}-predictions.json")
+    predictions = os.path.join(args.work_dir, f"huggingface-{optimizer}-{seed}-predictions.json")
     answer = subprocess.run(
         [args.huggingface_python, "-m", "benchmarks.peers.huggingface_qa",
          f"--model_dir={args.huggingface_model}", f"--train_file={args.train_file}",
          f"--dev_file={args.dev_file}", f"--seed={seed}", f"--num_steps={ours['steps']}",
-         f"--learning_rate={args.learning_rate}", f"--batch_size={BATCH_SIZE}",
+         f"--learning_rate={args.learning_rate}", f"--optimizer={optimizer}",
+         f"--batch_size={BATCH_SIZE}",
          f"--max_seq_length={LENGTH}", f"--doc_stride={OVERLAP}", f"--output_file={predictions}",
          *(["--version_2_with_negative"] if args.version_2_with_negative else [])],
         cwd=report.ROOT, check=True, stdout=subprocess.PIPE, universal_newlines=True)

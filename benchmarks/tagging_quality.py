@@ -35,12 +35,13 @@ def run_ours(args: argparse.Namespace, seed: int, output_dir: str) -> three_seed
     return {"f1": f1, "rate": float(rate.replace(",", ""))}
 
 
-def run_huggingface(args: argparse.Namespace, seed: int, _) -> three_seeds.Result:
+def run_huggingface(args: argparse.Namespace, seed: int, _, optimizer: str) -> three_seeds.Result:
     answer = subprocess.run(
         [args.huggingface_python, "-m", "benchmarks.peers.huggingface_ner",
          f"--model_dir={args.huggingface_model}", f"--train_file={args.train_file}",
          f"--dev_file={args.dev_file}", f"--seed={seed}", f"--epochs={args.epochs}",
-         f"--learning_rate={args.learning_rate}", f"--batch_size={BATCH_SIZE}"],
+         f"--learning_rate={args.learning_rate}", f"--optimizer={optimizer}",
+         f"--batch_size={BATCH_SIZE}"],
         cwd=report.ROOT, check=True, stdout=subprocess.PIPE, universal_newlines=True)
     return json.loads(answer.stdout.splitlines()[-1])
 

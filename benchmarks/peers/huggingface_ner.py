@@ -14,7 +14,7 @@ import torch
 from conlleval import evaluate
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-from benchmarks.peers.huggingface import shuffled, train_on
+from benchmarks.peers.huggingface import OPTIMIZERS, shuffled, train_on
 
 IGNORED = -100  # the label that PyTorch's loss leaves out
 
@@ -74,7 +74,8 @@ def train(model, tokenizer, sentences, labels, args):
             yield {**batch, "labels": targets}
 
     num_steps = int(len(sentences) * args.epochs / args.batch_size)
-    return train_on(batches(), model, num_steps, args.batch_size, args.learning_rate)
+    return train_on(batches(), model, num_steps, args.batch_size, args.learning_rate,
+                    args.optimizer)
 
 
 @torch.no_grad()
@@ -100,6 +101,7 @@ def main():
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--epochs", type=float, default=1)
     parser.add_argument("--learning_rate", type=float, default=2e-4)
+    parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     training, dev = read(args.train_file), read(args.dev_file)

@@ -15,7 +15,7 @@ import json
 import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from benchmarks.peers.huggingface import shuffled, train_on
+from benchmarks.peers.huggingface import OPTIMIZERS, shuffled, train_on
 
 N_BEST, MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH = 20, 30, 32
 BATCH_KEYS = ("input_ids", "token_type_ids", "attention_mask")
@@ -77,7 +77,8 @@ def train(model, tokenizer, windows, args):
             starts, ends = map(torch.tensor, zip(*map(target_of, some)))
             yield {**batch_of(tokenizer, some), "start_positions": starts, "end_positions": ends}
 
-    return train_on(batches(), model, args.num_steps, args.batch_size, args.learning_rate)
+    return train_on(batches(), model, args.num_steps, args.batch_size, args.learning_rate,
+                    args.optimizer)
 
 
 def spans_of(window, starts, ends):
@@ -116,6 +117,7 @@ def main():
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--num_steps", type=int, required=True)
     parser.add_argument("--learning_rate", type=float, default=2e-4)
+    parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
     parser.add_argument("--max_seq_length", type=int, default=384)
     parser.add_argument("--doc_stride", type=int, default=128, help="tokens that two windows share")
     parser.add_argument("--version_2_with_negative", action="store_true")
