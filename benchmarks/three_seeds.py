@@ -21,7 +21,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     for name in (*PATHS, "huggingface_python"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--epochs", type=float, default=1)
-    parser.add_argument("--learning_rate", type=float, default=2e-4)
+    parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--optimizers", nargs="+", choices=list(PEERS), default=list(PEERS),
                         help="of the peer")
     return parser
