@@ -13,7 +13,7 @@ from google.protobuf import message
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine import files
+from engine import files, runtime
 from engine.data import store
 from engine.errors import UserError
 from engine.progress import Counter
@@ -216,7 +216,8 @@ def _parsed(path: str, specification) -> Iterator[Dict[str, np.ndarray]]:
     with graph.as_default():
         dataset = tf.data.TFRecordDataset(path).batch(_CHUNK_RECORDS)
         dataset = dataset.map(lambda records: tf.io.parse_example(records, specification))
-        batch = tf.data.make_one_shot_iterator(dataset.prefetch(2)).get_next()
+        dataset = runtime.without_autotuning(dataset.prefetch(2))
+        batch = tf.data.make_one_shot_iterator(dataset).get_next()
     # A session on the GPUs would take their memory before the training's session does.
     session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0}))
     with contextlib.closing(session), _damage_as_user_error(path):

@@ -222,6 +222,21 @@ def _set_logical_devices(kind: str, memory_limits_mb: Sequence[Sequence[int]]) -
              for limit in limits])
 
 
+def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same elements, from a pipeline whose parallelism and buffers stay as they are written.
+
+    TensorFlow 2.15 tunes pipelines in a thread that looks at them ever less often, at last once a
+    minute. A session that is closed meanwhile waits for it, idle: up to a minute after each training
+    and each evaluation.
+    """
+    options = tf.data.Options()
+    if IS_TENSORFLOW_1:
+        options.experimental_optimization.autotune = False
+    else:
+        options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 def run_on_replicas(strategy: tf.distribute.Strategy, function):
     """Calls `function()` once in each replica of `strategy`; returns its per-replica result."""
     run = strategy.experimental_run_v2 if IS_TENSORFLOW_1 else strategy.run

@@ -15,6 +15,7 @@ import modeling
 import optimization
 from encoder import classifier
 from encoder.encoding import truncated_lengths
+from engine import runtime
 from engine.errors import UserError
 from engine.model import Mode
 from tasks.processors import DataProcessor, InputExample
@@ -225,7 +226,7 @@ def _batches(examples: tf.data.Dataset, params: Dict[str, Any], is_training: boo
              drop_remainder: bool) -> tf.data.Dataset:
     if is_training:
         examples = examples.repeat().shuffle(100)
-    return examples.batch(params["batch_size"], drop_remainder)
+    return runtime.without_autotuning(examples.batch(params["batch_size"], drop_remainder))
 
 
 def create_model(bert_config: modeling.BertConfig, is_training: bool, input_ids: tf.Tensor,

@@ -11,6 +11,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from engine import runtime
 from engine.data.plan import InferenceBatch, TrainingPlan
 from engine.data.store import Records
 
@@ -114,7 +115,8 @@ def training_dataset(source: Source, plan: TrainingPlan, *, replicas: range,
         return dict(zip(names, values)), element // len(replicas)
 
     elements = tf.data.Dataset.range(first_step * len(replicas), last_step * len(replicas))
-    return elements.map(to_features, num_parallel_calls=2).prefetch(2 * len(replicas))
+    return runtime.without_autotuning(
+        elements.map(to_features, num_parallel_calls=2).prefetch(2 * len(replicas)))
 
 
 def _fetch_share(source: Source, plan: TrainingPlan, share: slice) -> Callable[[int], Features]:
@@ -176,7 +178,8 @@ class InferenceFeed:
 
         num_steps = tf.numpy_function(lambda: np.int64(len(self.batches)), [], tf.int64)
         steps = tf.data.Dataset.range(tf.ensure_shape(num_steps, []))
-        return steps.map(to_features, num_parallel_calls=2).prefetch(self._num_ready)
+        return runtime.without_autotuning(
+            steps.map(to_features, num_parallel_calls=2).prefetch(self._num_ready))
 
 
 def _signature(example: Features):
