@@ -13,6 +13,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import cross_device_ops, input_lib, mirrored_strategy
 from tensorflow.python.framework import kernels
 from tensorflow.python.platform import build_info
@@ -235,6 +236,20 @@ def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     else:
         options.autotune.enabled = False
     return dataset.with_options(options)
+
+
+def _leave_device_buffers_untuned() -> None:
+    """The same for the buffer on each device that a strategy puts behind the pipeline.
+
+    It makes them without the pipeline's options, and has no option for theirs.
+    """
+    make = multi_device_iterator_ops._create_device_dataset
+    multi_device_iterator_ops._create_device_dataset = (
+        lambda *arguments: without_autotuning(make(*arguments)))
+
+
+if not IS_TENSORFLOW_1:
+    _leave_device_buffers_untuned()
 
 
 def run_on_replicas(strategy: tf.distribute.Strategy, function):

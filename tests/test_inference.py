@@ -6,9 +6,8 @@ import pytest
 from conftest import cpu_devices, plain_session, write_cola
 from encoder import classifier
 from encoder.encoding import load_encoding
-from engine import checkpoints, runtime
-from engine.data import batches
-from engine.data.plan import TrainingPlan, inference_plan
+from engine import checkpoints
+from engine.data.plan import inference_plan
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import INFERENCE
@@ -115,15 +114,3 @@ def test_the_plan_fills_a_step_with_tokens_and_spreads_what_is_left_evenly(size,
 def test_an_example_longer_than_a_step_has_tokens_has_a_step_of_its_own():
     plan = inference_plan(np.array([4, 40, 4]), 8, 1)
     assert [batch.indices.tolist() for batch in plan] == [[1], [0, 2]]
-
-
-def test_no_pipeline_is_tuned_by_a_thread_that_the_end_of_a_session_would_wait_for(sources):
-    source = sources[44]
-    feed = batches.InferenceFeed(source, num_replicas=1, num_ready=1)
-    plan = TrainingPlan(source.lengths, 4, seed=7)
-    for dataset in (feed.dataset(), batches.training_dataset(
-            source, plan, replicas=range(1), per_replica_batch_size=4, first_step=0, last_step=1)):
-        options = dataset.options()
-        tuned = (options.experimental_optimization.autotune if runtime.IS_TENSORFLOW_1
-                 else options.autotune.enabled)
-        assert tuned is False
