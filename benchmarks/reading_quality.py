@@ -75,7 +75,8 @@ def main() -> None:
     parser = three_seeds.parser_of(__doc__)
     parser.add_argument("--version_2_with_negative", action="store_true")
     args = parser.parse_args()
-    three_seeds.compare("reading_quality", "Reading comprehension", args, run_ours, run_huggingface,
+    own = " --version_2_with_negative" * args.version_2_with_negative
+    three_seeds.compare(f"reading_quality{own}", "Reading comprehension", args, run_ours, run_huggingface,
                         "windows", {"training": "answering nothing", "F1": f"{mean_f1(args, {}):.3f}"})
 
 

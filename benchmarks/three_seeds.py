@@ -38,6 +38,7 @@ def compare(benchmark: str, title: str, args: argparse.Namespace,
     """Trains in turn and appends the table; what has ended in the work directory is not repeated.
 
     Args:
+        benchmark: its name, and the flags of its own.
         run_ours: (args, seed, output directory).
         run_theirs: (args, seed, our result, optimizer).
         examples: what the rate counts, "sentences" for example.
@@ -72,7 +73,7 @@ def compare(benchmark: str, title: str, args: argparse.Namespace,
         f"{title}, {os.path.basename(args.train_file)}, dev set after {args.epochs:g} epochs, MiniLM "
         "encoder, three seeds (mean ± deviation)",
         rows, command=f"python -m benchmarks.{benchmark} --epochs={args.epochs:g} "
-                      f"--learning_rate={args.learning_rate:g}",
+                      f"--learning_rate={args.learning_rate:g} --optimizers {' '.join(args.optimizers)}",
         versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"),
                   "PyTorch": report.version_of(args.huggingface_python, "torch"),
                   "transformers": report.version_of(args.huggingface_python, "transformers")})

@@ -227,8 +227,8 @@ def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """The same elements, from a pipeline whose parallelism and buffers stay as they are written.
 
     TensorFlow 2.15 tunes pipelines in a thread that looks at them ever less often, at last once a
-    minute. A session that is closed meanwhile waits for it, idle: up to a minute after each training
-    and each evaluation.
+    minute. A session that is closed meanwhile waits for it, idle, after each training and each
+    evaluation.
     """
     options = tf.data.Options()
     if IS_TENSORFLOW_1:
