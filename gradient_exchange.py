@@ -186,14 +186,24 @@ def _buckets(pairs: Sequence[Tuple[tf.Tensor, tf.Variable]],
     """
     buckets, num_bytes, operation = [], BUCKET_BYTES, None
     for gradient, variable in reversed(pairs):
-        if num_bytes >= BUCKET_BYTES and gradient.op is not operation:
+        source = _before_widening(gradient)
+        if num_bytes >= BUCKET_BYTES and source.op is not operation:
             buckets.append([])
             num_bytes = 0
-        buckets[-1].append((tf.cast(gradient, dtype), variable))
+        buckets[-1].append((source if source.dtype == dtype else tf.cast(gradient, dtype),
+                            variable))
         num_bytes += variable.shape.num_elements() * dtype.size
-        operation = gradient.op
+        operation = source.op
     # Forwards, a head's small bias ends its bucket: a pack with aligned parts is split uncopied.
     return [bucket[::-1] for bucket in buckets]
+
+
+def _before_widening(gradient: tf.Tensor) -> tf.Tensor:
+    """The gradient in the type of the products, if each weight is cast to it in the forward pass."""
+    op = gradient.op
+    if op.type == "Cast" and op.inputs[0].dtype.size < gradient.dtype.size:
+        return op.inputs[0]
+    return gradient
 
 
 def _in_turn(buckets):

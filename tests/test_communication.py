@@ -148,6 +148,27 @@ def test_cards_exchange_each_dense_gradient_once_and_the_rows_of_the_embeddings(
         assert received == sorted([(rows,), (rows, HIDDEN)] * (num_replicas - 1))
 
 
+@on_tensorflow_2
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_products_of_sixteen_bits_have_the_buckets_of_float32(dtype, monkeypatch):
+    monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1000)
+
+    def found(**computation):
+        with tf.Graph().as_default():
+            by_card = all_reduces(step_of(2, "gpu", "nccl", **computation))
+        return {card: sizes(buckets) for card, buckets in by_card.items()}
+
+    assert found(dtype=dtype) == found()
+
+
+def test_a_gradient_of_sixteen_bits_crosses_without_being_widened():
+    step = step_of(2, "gpu", "nccl", transfer_dtype=tf.float16, dtype=tf.float16)
+    sent = ancestors(op for found in all_reduces(step).values() for op in found)
+    narrowed = [op for op in sent if op.type == "Cast" and op.outputs[0].dtype == tf.float16]
+    assert narrowed  # the gradients of layer normalization, for instance
+    assert not [op for op in narrowed if op.inputs[0].op.type == "Cast"]
+
+
 def test_small_gradients_share_a_bucket_and_functions_that_replicas_share_name_no_card():
     by_card = all_reduces(step_of(2, "gpu", "nccl"))
     assert [sizes(buckets) for buckets in by_card.values()] == [[num_dense_values()]] * 2
