@@ -1,0 +1,205 @@
+"""Graph functions that layers and replicas share, and that keep little for the backward pass.
+
+A model calls the same function for each layer, on each replica, with the layer's weights as
+arguments. TensorFlow builds its graph once. Between the two passes it keeps what the gradient
+reads; or only its inputs, from which the gradient computes it again. Knows no BERT.
+"""
+
+import threading
+from typing import Any, Callable, Container, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+
+import tensorflow.compat.v1 as tf
+
+_tracing = threading.Lock()
+_traced: Dict[tuple, Callable[..., Any]] = {}
+
+
+def call_shared(function: Callable[..., Any], settings: Any,
+                inputs: Sequence[Tuple[tf.Tensor, Sequence[Optional[int]]]],
+                weights: Any) -> Any:
+    """Calls function(*inputs, weights, settings) as a graph function.
+
+    The function is traced once in a process for each combination of settings and shapes: twelve
+    layers on eight replicas are 96 calls, not 96 copies of two hundred nodes.
+
+    Args:
+      settings: hashable.
+      inputs: tensors, each with the shape to trace for, None for sizes that differ between calls.
+      weights: nested tuples of tensors.
+    """
+    flat_weights = tf.nest.flatten(weights)
+    tensors = [tensor for tensor, _ in inputs] + flat_weights
+    shapes = [shape for _, shape in inputs] + [weight.shape.as_list() for weight in flat_weights]
+    specs = tuple((tuple(shape), tensor.dtype.base_dtype)
+                  for shape, tensor in zip(shapes, tensors))
+    key = (function, settings, specs)
+    with _tracing:
+        if key not in _traced:
+            structure = tf.nest.map_structure(lambda weight: None, weights)
+            _traced[key] = _trace(function, settings, structure, specs)
+    return _traced[key](*tensors)
+
+
+def recomputed(compute: Callable[..., List[tf.Tensor]], inputs: Sequence[tf.Tensor]
+               ) -> List[tf.Tensor]:
+    """compute(*inputs), whose gradient keeps only the inputs and computes the results again."""
+    @tf.custom_gradient
+    def function(*own_inputs):
+        def gradient(*d_outputs):
+            # Compute again only when the gradient is needed. The gradient of a graph function is
+            # a function, which waits for its arguments anyway; what is inlined would not wait.
+            with tf.control_dependencies(d_outputs):
+                again = [tf.identity(tensor) for tensor in own_inputs]
+            return tf.gradients(compute(*again), again, list(d_outputs))
+        return compute(*own_inputs), gradient
+
+    return function(*inputs)
+
+
+def _trace(function: Callable[..., Any], settings: Any, structure: Any,
+           specs: Sequence[Tuple[Sequence[Optional[int]], tf.DType]]) -> Callable[..., Any]:
+    """Traces a graph function. It refers to nothing in the caller's graph, which may be deleted."""
+    num_inputs = len(specs) - len(tf.nest.flatten(structure))
+
+    def arguments_of_function() -> List[tf.Tensor]:
+        return [tf.placeholder(dtype, shape) for shape, dtype in specs]
+
+    # A new graph has no device scope, no seed and no control dependencies, so what is traced in
+    # it runs on the device of each caller. The gradient, too, is traced here. TensorFlow traces
+    # it on first use; that would be in the first replica, whose device it would keep, and all
+    # replicas would compute their gradients on the first one's card.
+    with tf.Graph().as_default():
+        arguments = arguments_of_function()
+        weights = tf.nest.pack_sequence_as(structure, arguments[num_inputs:])
+        flat_function = _with_lean_gradient(
+            arguments, function(*arguments[:num_inputs], weights, settings))
+    flat_function.__name__ = function.__name__  # what profiles show
+    with tf.Graph().as_default():
+        shared = _noinline_function(flat_function, [tf.TensorSpec(*spec) for spec in specs])
+        arguments = arguments_of_function()
+        tf.gradients(shared(*arguments), [x for x in arguments if x.dtype.is_floating])
+        return shared
+
+
+def _with_lean_gradient(arguments: Sequence[tf.Tensor], result: Any) -> Callable[..., Any]:
+    """A function of the arguments for `result`, which the current graph computes from them.
+
+    Between the two passes it keeps what its gradient reads, and no more. The gradient that
+    TensorFlow makes of a function also keeps what is read by operations whose results nobody
+    uses: 409 MB instead of 245 MB for a layer of BERT-base with 32 x 128 tokens.
+    """
+    outputs = tf.nest.flatten(result)
+    forward_operations = set(tf.get_default_graph().get_operations())
+    d_outputs = [tf.placeholder(output.dtype, output.shape) for output in outputs]
+    inputs = [x for x in arguments if x.dtype.is_floating]
+    gradients = {x.name: gradient for x, gradient in zip(
+        inputs, tf.gradients(outputs, inputs, d_outputs)) if gradient is not None}
+    kept = _read_by(gradients.values(), forward_operations)
+    forward = _copier("forward", arguments, outputs + kept)
+    backward = _copier("backward", kept + d_outputs, list(gradients.values()))
+
+    def function(*own_arguments):
+        # Of the floats alone: seeds would be copied to the card, since its outputs are there.
+        @tf.custom_gradient
+        def compute(*own_inputs):
+            floats = iter(own_inputs)
+            tensors = forward([next(floats) if x.dtype.is_floating else x for x in own_arguments])
+            own_outputs, own_kept = tensors[:len(outputs)], tensors[len(outputs):]
+
+            def gradient(*own_d_outputs):
+                # The gradient is a function, too: another graph, which takes these for arguments.
+                # (tf.identity would, but 1.15 copies a bool to the host's memory for it.)
+                captured = map(tf.get_default_graph().capture, (*own_kept, *own_d_outputs))
+                found = dict(zip(gradients, backward(list(captured))))
+                return [found.get(x.name) for x in inputs]
+            return own_outputs, gradient
+
+        own_inputs = [x for x in own_arguments if x.dtype.is_floating]
+        return tf.nest.pack_sequence_as(result, tf.nest.flatten(compute(*own_inputs)))
+    return function
+
+
+def _read_by(gradients: Iterable[tf.Tensor], forward_operations: Set[tf.Operation]
+             ) -> List[tf.Tensor]:
+    """The results of the forward pass from which the gradients are computed."""
+    read: Dict[str, tf.Tensor] = {}
+    seen, waiting = set(), [x.op for x in gradients]
+    while waiting:
+        op = waiting.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        for x in op.inputs:
+            if x.op not in forward_operations and not _is_shape_of(x, forward_operations):
+                waiting.append(x.op)
+            elif x.op.type != "Const":
+                read[x.name] = x
+    return list(read.values())
+
+
+def _is_shape_of(x: tf.Tensor, operations: Set[tf.Operation]) -> bool:
+    """Whether `x` is the shape of a result of theirs, which need not be kept for it."""
+    return x.op.type in ("Shape", "ShapeN", "Size") and all(y.op in operations for y in x.op.inputs)
+
+
+def _copier(scope: str, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]
+            ) -> Callable[[Sequence[tf.Tensor]], List[tf.Tensor]]:
+    """A function that computes the outputs from other inputs, in its caller's graph.
+
+    It copies the operations between the two into the name scope.
+    """
+    names = {x.name: f"input_{index}" for index, x in enumerate(inputs)}
+    computed = [x for x in outputs if x.name not in names]
+    part = tf.GraphDef(versions=outputs[0].graph.graph_def_versions)
+    part.node.extend(_copied_node(op, names) for op in _operations_between(names, computed))
+    used = {name for node in part.node for name in node.input}
+
+    def copy_of(own_inputs: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        own = {x.name: own_x for x, own_x in zip(inputs, own_inputs)}
+        results = tf.import_graph_def(
+            part, {names[name]: x for name, x in own.items() if names[name] in used},
+            [x.name for x in computed], name=scope)
+        own.update((x.name, own_x) for x, own_x in zip(computed, results))
+        return [own[x.name] for x in outputs]
+    return copy_of
+
+
+def _operations_between(inputs: Container[str], outputs: Iterable[tf.Tensor]
+                        ) -> List[tf.Operation]:
+    """Those that compute the outputs from tensors with the names `inputs`, in one order always."""
+    operations, waiting = set(), [x.op for x in outputs]
+    while waiting:
+        op = waiting.pop()
+        if op not in operations:
+            operations.add(op)
+            waiting += [x.op for x in op.inputs if x.name not in inputs]
+    return sorted(operations, key=lambda op: op.name)
+
+
+def _copied_node(op: tf.Operation, names: Dict[str, str]) -> Any:
+    """The operation's NodeDef, which reads `names[x.name]` in the place of x."""
+    node = tf.NodeDef()
+    node.CopyFrom(op.node_def)
+    # Without control dependencies: a graph function waits for all of its arguments anyway.
+    node.input[:] = [names.get(x.name, x.name) for x in op.inputs]
+    # This would name a gradient of `tf.custom_gradient`, which holds tensors of op's graph.
+    node.attr.pop("_gradient_op_type", None)
+    return node
+
+
+def _noinline_function(python_function: Callable[..., tf.Tensor],
+                       signature: List[tf.TensorSpec]) -> Any:
+    """A traced `tf.function` that the graph optimizer does not inline into its callers.
+
+    TensorFlow 1.15 and 2.15 differ here.
+    """
+    attributes = {"_noinline": True}
+    try:
+        from tensorflow.python.eager.function import defun_with_attributes
+    except ImportError:
+        function = tf.function(python_function, input_signature=signature, autograph=False,
+                               experimental_attributes=attributes)
+    else:
+        function = defun_with_attributes(python_function, signature, attributes,
+                                         autograph=False)
+    return function.get_concrete_function()
