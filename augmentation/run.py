@@ -214,8 +214,7 @@ def _facts(job: Job) -> Dict[str, Any]:
         "word vectors": files.content_hash(job.glove_embs, memory) if job.glove_embs else None,
         "N": job.settings.num_rounds, "M": job.settings.num_candidates,
         "p": job.settings.probability, "seed": job.settings.seed,
-        # Not in the records of earlier versions, which computed in float32.
-        **({"--precision": job.precision} if job.precision != FLOAT32 else {})}
+        "--precision": job.precision}
 
 
 def _job(values: flags.FlagValues) -> Job:

@@ -69,7 +69,6 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_enum("student_init", "teacher", ["teacher", "random"], "Initial values of a "
                       "student given as a shape: the teacher's for variables of the same shape, or "
                       "random ones.", flag_values=values)
-    flags.DEFINE_alias("first_values", "student_init", flag_values=values)
     flags.DEFINE_string("layer_map", None, "For each layer of the student, the layer of the "
                         "teacher that it learns from, counted from 1, such as 3,6,9,12; by "
                         "default spread evenly.", flag_values=values)

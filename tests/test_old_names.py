@@ -1,4 +1,4 @@
-"""Commands that have moved still run under their old names, and say the new one."""
+"""A command that has moved still runs under its old name, and says the new one."""
 
 import importlib
 import subprocess
@@ -10,9 +10,7 @@ from conftest import ROOT, on_tensorflow_1
 
 
 @on_tensorflow_1
-@pytest.mark.parametrize("old, new", [
-    ("engine.convert_checkpoint", "encoder.convert"),
-    ("distillation.augment", "augmentation.run")])
+@pytest.mark.parametrize("old, new", [("engine.convert_checkpoint", "encoder.convert")])
 def test_an_old_name_runs_the_command_after_one_line_that_says_the_new_one(old, new):
     explained = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", old, "--help"], cwd=ROOT, stdout=subprocess.PIPE,

@@ -10,7 +10,7 @@ from absl import flags
 import run_classifier
 from commands import run_here
 from conftest import ROOT, write_cola
-from engine import command, files, settings
+from engine import command, settings
 from engine.errors import UserError
 from engine.settings import setting
 from engine.training import run_record, settings as run_settings
@@ -100,15 +100,6 @@ def test_fp16_is_the_old_name_of_a_precision(tiny_model, tmp_path, capsys):
     values(["command", "--precision=float32"])
     with pytest.raises(UserError, match="--fp16 is the old name of --precision=float16"):
         run_settings.run_settings(values, run_settings.EpochSchedule)
-
-
-def test_records_of_earlier_versions_are_read_with_the_settings_of_today(tmp_path):
-    earlier = {"--eval_every_steps": "each epoch", "--fp16": True, "--xla": None, "--seed": 1}
-    files.write_json(str(tmp_path / "run.json"), {"facts": {}, "settings": earlier})
-    found = run_record.load(str(tmp_path)).settings
-    assert found == {
-        **settings.recorded(run_settings.TrainingSettings(seed=1, precision="float16")),
-        **settings.recorded(run_settings.EvaluationSettings(eval_each_epoch=True))}
 
 
 def test_the_page_of_flags_is_that_of_the_definitions():

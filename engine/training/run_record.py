@@ -5,7 +5,7 @@ import json
 import os
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 
-from engine import checkpoint_files, checkpoints, files, log, peers, precision, worker_folders
+from engine import checkpoint_files, checkpoints, files, log, peers, worker_folders
 from engine.errors import UserError
 from engine.settings import recorded
 from engine.training import settings as run_settings
@@ -23,15 +23,14 @@ class Record(NamedTuple):
 
 
 def load(output_dir: str) -> Optional[Record]:
-    """The record in a directory; None if there is none.
-
-    Settings that did not exist when the record was written have their defaults.
-    """
+    """The record in a directory; None if there is none. Settings that it lacks have their defaults."""
     path = os.path.join(output_dir, _FILE)
     if not os.path.exists(path):
         return None
     record = files.read_record(path, "the run's record", {"facts": dict, "settings": dict})
-    return Record(record["facts"], _complete(record["settings"]))
+    return Record(record["facts"], {**recorded(run_settings.TrainingSettings()),
+                                    **recorded(run_settings.EvaluationSettings()),
+                                    **record["settings"]})
 
 
 def check(output_dir: str, facts: Mapping[str, Any]) -> None:
@@ -119,29 +118,6 @@ def _difference(earlier: Any, now: Any) -> str:
         key = next(key for key in sorted({*earlier, *now}) if earlier.get(key) != now.get(key))
         return f"{key} {_brief(earlier.get(key))} there, {_brief(now.get(key))} now"
     return f"{_brief(earlier)} there, {_brief(now)} now"
-
-
-def _complete(settings: Mapping[str, Any]) -> Dict[str, Any]:
-    """The settings of a record in today's form.
-
-    Earlier versions wrote None for some defaults, "each epoch" as the value of
-    --eval_every_steps, --fp16 instead of --precision, and, in pretraining, all evaluation
-    settings as one entry.
-    """
-    settings = dict(settings)
-    if settings.pop("--fp16", None):
-        settings["--precision"] = precision.FLOAT16
-    evaluation = settings.pop("evaluation", None)
-    if isinstance(evaluation, list) and len(evaluation) == 4:
-        every_steps, metric, _, patience = evaluation
-        settings.update({"--eval_every_steps": every_steps or "each epoch",
-                         "--metric_for_best": metric, "--early_stopping_patience": patience})
-    if settings.get("--eval_every_steps") == "each epoch":
-        settings.update({"--eval_every_steps": None, "--eval_each_epoch": True})
-    defaults = {**recorded(run_settings.TrainingSettings()),
-                **recorded(run_settings.EvaluationSettings())}
-    return {**settings, **{name: default for name, default in defaults.items()
-                           if settings.get(name) is None}}
 
 
 def _brief(value: Any) -> str:
