@@ -273,8 +273,8 @@ UNANSWERED = text_of(("the cat", [{"id": "7", "question": "the"}]))
 
 
 @pytest.mark.parametrize("flag, content, message", [
-    ("train_file", "", "line 1, column 1: a file in SQuAD's format must be a JSON object"),
-    ("train_file", "{\"data\": [{\"paragraphs\":\n []} 2]}", "line 2, column 6: expecting ',' or ']'"),
+    ("train_file", "", "line 1, column 1: Expecting value"),
+    ("train_file", "{\"data\": [{\"paragraphs\":\n []} 2]}", "line 2, column 6: Expecting ',' delimiter"),
     ("predict_file", "{\"data\": []}", "no paragraphs"),
     ("train_file", MISPLACED, "of its 1 questions none can be used"),
     ("predict_file", UNANSWERED, "does not have the answers of all questions")])
