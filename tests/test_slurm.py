@@ -134,8 +134,8 @@ exit "$status"
     (directory / "worker.py").write_text(f"""
 import os, sys
 from engine import machines
-cluster = machines.from_environment()
-name = f"{{cluster.index}}.starts"
+worker = machines.from_environment()
+name = f"{{worker.index}}.starts"
 starts = os.path.getsize(name) if os.path.exists(name) else 0
 open(name, "a").write("x")
 {program}""")
@@ -148,7 +148,7 @@ open(name, "a").write("x")
 
 def test_the_script_starts_the_processes_of_a_step(tmp_path):
     result = run_script(
-        tmp_path, "sys.stdout.write(f'{cluster.addresses} {cluster.index} {sys.argv[1:]}\\n')")
+        tmp_path, "sys.stdout.write(f'{worker.addresses} {worker.index} {sys.argv[1:]}\\n')")
     assert result.returncode == 0, result.stderr
     # 16384 + 7 * 64, by hand
     assert sorted(result.stdout.splitlines()) == [
@@ -158,7 +158,7 @@ def test_the_script_starts_the_processes_of_a_step(tmp_path):
 @pytest.mark.parametrize("statuses, ended, starts", [
     ((193, 137), 0, 2), ((2, 2), 2, 1), ((1, 0), 1, 1), ((143, 143), 143, 1)])
 def test_the_script_starts_all_again_after_a_loss_alone(statuses, ended, starts, tmp_path):
-    result = run_script(tmp_path, f"sys.exit(0 if starts else {statuses}[cluster.index])")
+    result = run_script(tmp_path, f"sys.exit(0 if starts else {statuses}[worker.index])")
     assert result.returncode == ended, result.stderr
     assert [(tmp_path / f"{index}.starts").read_text() for index in (0, 1)] == ["x" * starts] * 2
 
