@@ -116,7 +116,7 @@ def test_the_tree_names_files_that_are_there():
     room, missing = "", []
     for line in tree.split("\n"):
         if not line.startswith(" "):
-            room = line.strip() if line.endswith("/") else ""
+            room = next(iter(re.findall(r"^\S+/(?=\s|$)", line)), "")
         missing += [room + name for name in re.findall(r"[\w.]+\.(?:py|j2)", line)
                     if not os.path.exists(os.path.join(ROOT, room, name))]
     assert missing == []
