@@ -15,7 +15,7 @@ PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
 
 HEADING = """## Flag by flag
 
-Generated from [`engine/foreign_flags.py`](../engine/foreign_flags.py) by
+Generated from [`engine/foreign_flags.txt`](../engine/foreign_flags.txt) by
 `python -m scripts.foreign_flags_page`. Flags that are not listed are the same, or have a default here
 that needs no change.
 """
