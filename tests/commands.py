@@ -1,10 +1,13 @@
 """How tests call the command: in a process of its own or, where many are needed, in this one."""
 
+import contextlib
 import os
 import resource
 import subprocess
 from types import ModuleType
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, Iterator, List, Optional
+
+import pytest
 
 import processes
 import run_classifier
@@ -22,6 +25,20 @@ def run_here(flags: Flags, module: ModuleType = run_classifier) -> None:
     """Runs a command in this process; raises SystemExit where it ends with an error."""
     command.run(module.main, module.define_flags(), usage="",
                 argv=[f"{module.__name__}.py", *arguments(flags)])
+
+
+@contextlib.contextmanager
+def ends_with_error(capsys, *parts: str) -> Iterator[None]:
+    """What runs in it ends with status 2 and one line, the last one, which has all the parts."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        yield
+    lines = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2
+    assert [line for line in lines if line.startswith("error: ")] == lines[-1:], lines
+    assert "Traceback" not in "".join(lines) and len(lines[-1]) < 1000
+    for part in parts:
+        assert part in lines[-1]
 
 
 def run_command(*args: str, cards: str = "", address_space: Optional[int] = None,

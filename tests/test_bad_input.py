@@ -9,7 +9,7 @@ from typing import Callable, NamedTuple, Tuple
 
 import pytest
 
-from commands import Flags, run_here
+from commands import Flags, ends_with_error, run_here
 from conftest import SHARED_DATA, TinyModel, write_cola
 
 import tensorflow.compat.v1 as tf
@@ -251,14 +251,8 @@ def assert_nothing_half_written(folder: pathlib.Path) -> None:
 def test_bad_input_is_one_line_and_status_2(name, command_line, capsys):
     folder, flags = command_line
     CASES[name].damage(folder, flags)
-    with pytest.raises(SystemExit) as exit_status:
+    with ends_with_error(capsys, *CASES[name].mentions):
         run_here(flags)
-    assert exit_status.value.code == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if line.startswith("error:")] == lines[-1:], lines
-    assert "Traceback" not in "".join(lines) and "user code" not in lines[-1]
-    for part in CASES[name].mentions:
-        assert part in lines[-1]
     if (folder / "out").is_dir():
         assert_nothing_half_written(folder / "out")
 
@@ -276,7 +270,7 @@ def test_the_command_that_the_cases_damage_is_a_good_one(command_line, capsys):
 def test_a_file_in_the_place_of_the_output_directory_is_left_as_it_is(command_line, capsys):
     folder, flags = command_line
     (folder / "out").write_text("important")
-    with pytest.raises(SystemExit):
+    with ends_with_error(capsys):
         run_here(flags)
     assert (folder / "out").read_text() == "important"
 
@@ -289,10 +283,8 @@ def test_a_published_vocabulary_cut_in_half_is_refused(command_line, capsys):
     shutil.copy(vocab, str(folder / "vocab.txt"))
     config(vocab_size=30522)(folder, flags)
     cut("vocab.txt", 0.5)(folder, flags)
-    with pytest.raises(SystemExit):
+    with ends_with_error(capsys, "--vocab_file=", " 30,522: it is cut short"):
         run_here(flags)
-    assert re.search(r"^error: --vocab_file=.* 30,522: it is cut short",
-                     capsys.readouterr().err, re.MULTILINE)
 
 
 def test_a_vocabulary_that_is_padded_in_the_config_is_taken_with_a_warning(command_line, capsys):

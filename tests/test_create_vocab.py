@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from commands import ends_with_error
 from conftest import checkpoint_values
 from engine import checkpoints, command
 from pretraining import create_vocab
@@ -142,10 +143,9 @@ def test_flags_that_do_not_go_together_are_refused(tmp_path, text_file, capsys, 
 def test_a_folder_that_is_not_empty_is_refused_before_the_text_is_read(
         tmp_path, text_file, model, capsys, monkeypatch, kind):
     monkeypatch.setattr(create_vocab, "_lines", lambda path: pytest.fail("the text was read"))
-    with pytest.raises(SystemExit) as ending:
+    with ends_with_error(capsys, "is not empty"):
         run(tmp_path, input_file=text_file, **(model if kind == "extended" else {}),
             output_dir=tmp_path)
-    assert ending.value.code == 2 and "is not empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("tokens, mentions", [

@@ -8,7 +8,7 @@ import pytest
 
 import run_squad
 from bert_reference import random_values
-from commands import run_here
+from commands import ends_with_error, run_here
 from conftest import (assert_same_training, checkpoint_values, googles, on_tensorflow_2,
                       plain_session)
 from engine import checkpoints
@@ -196,7 +196,8 @@ def test_a_later_command_compares_answers_as_the_training_does(trained, files, t
     describe(measure="cmrc")
     assert scores() == by_flag
     describe(measure=["bleu"])
-    ends_in_an_error(given, "task.json is damaged: measure is ['bleu']", capsys)
+    with ends_with_error(capsys, "task.json is damaged: measure is ['bleu']"):
+        run_here(given, run_squad)
 
 
 def test_the_export_has_the_logits_of_the_model(trained, tiny_model, files, tmp_path):
@@ -281,25 +282,19 @@ UNANSWERED = text_of(("the cat", [{"id": "7", "question": "the"}]))
 def test_a_bad_file_is_an_error_of_one_line_and_nothing_is_trained(
         flag, content, message, tiny_model, files, tmp_path, capsys):
     (tmp_path / "bad.json").write_text(content)
-    ends_in_an_error(flags(tiny_model, files, tmp_path / "out", do_train=True, do_eval=True,
-                           **{flag: tmp_path / "bad.json"}), message, capsys)
+    with ends_with_error(capsys, message):
+        run_here(flags(tiny_model, files, tmp_path / "out", do_train=True, do_eval=True,
+                           **{flag: tmp_path / "bad.json"}), run_squad)
     assert not list((tmp_path / "out").glob("*.*"))
-
-
-def ends_in_an_error(given, message, capsys):
-    with pytest.raises(SystemExit) as ending:
-        run_here(given, run_squad)
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert ending.value.code == 2 and len(said) == 1 and message in said[0]
 
 
 def test_a_model_that_does_something_else_is_told_first(trained, files, tmp_path, capsys):
     shutil.copytree(str(trained), str(tmp_path / "tagger"))
     task = tmp_path / "tagger" / "task.json"
     task.write_text(json.dumps({**json.loads(task.read_text()), "kind": "tags"}))
-    ends_in_an_error(dict(output_dir=tmp_path / "tagger", predict_file=files["predict_file"],
-                          do_predict=True, max_seq_length=20),
-                     "does not answer questions: its task.json names the kind 'tags'", capsys)
+    with ends_with_error(capsys, "does not answer questions: its task.json names the kind 'tags'"):
+        run_here(dict(output_dir=tmp_path / "tagger", predict_file=files["predict_file"],
+                          do_predict=True, max_seq_length=20), run_squad)
 
 
 @pytest.mark.parametrize("changes, message", [
@@ -309,5 +304,5 @@ def test_a_model_that_does_something_else_is_told_first(trained, files, tmp_path
     (dict(doc_stride=0), "--doc_stride=0"),
     (dict(do_train=False, do_predict=True), "does not answer questions")])
 def test_bad_flags_are_an_error_of_one_line(changes, message, tiny_model, files, tmp_path, capsys):
-    ends_in_an_error({**flags(tiny_model, files, tmp_path / "out", do_train=True), **changes},
-                     message, capsys)
+    with ends_with_error(capsys, message):
+        run_here({**flags(tiny_model, files, tmp_path / "out", do_train=True), **changes}, run_squad)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands import arguments
+from commands import arguments, ends_with_error
 from conftest import WORDS
 from engine import command
 from engine.errors import UserError
@@ -208,12 +208,8 @@ def test_wrong_input_is_one_line_and_leaves_nothing(flags, content, words, tmp_p
                                                     capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.txt").write_text(content)
-    with pytest.raises(SystemExit) as stopped:
+    with ends_with_error(capsys, *words):
         create_here(**{"input_file": "texts.txt", "output_dir": "out", **flags})
-    message = capsys.readouterr().err.strip().splitlines()[-1]
-    assert stopped.value.code == 2 and message.startswith("error: ")
-    for word in words:
-        assert word in message
     assert not list((tmp_path / "out").glob("*")) and not list((tmp_path / "out").glob(".*"))
 
 
