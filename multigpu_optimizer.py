@@ -7,6 +7,7 @@ a step of one replica with N * B. Knows nothing of schedules or losses.
 
 import functools
 import re
+import warnings
 from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import tensorflow.compat.v1 as tf
@@ -66,6 +67,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             Decides, across machines, whether rows are exchanged or their sum.
     """
 
+    ADVANCES_GLOBAL_STEP = True  # False: its callers do, as Google's
+
     def __init__(self,
                  learning_rate: Union[float, tf.Tensor],
                  weight_decay_rate: float = 0.0,
@@ -120,16 +123,22 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         Call it in a replica (a `model_fn` under a strategy, or no strategy at all) with
         the gradients of that replica's mean loss, as `compute_gradients` and `tf.gradients`
         give them; they are averaged here. A variable whose gradient is None is left alone.
+        Without `global_step`, a warning says that nothing advances.
 
         Raises:
-            ValueError: no variable has a gradient; the call is outside of the replicas, or
-                there are several and it is inside `tf.cond` or `tf.while_loop`.
+            ValueError: no variable has a gradient; the call is in eager code or outside of the
+                replicas, or there are several and it is inside `tf.cond` or `tf.while_loop`.
         """
+        if global_step is None and self.ADVANCES_GLOBAL_STEP:
+            warnings.warn("apply_gradients without global_step: no step is counted, so a schedule "
+                          "and max_steps stand still. Give it "
+                          "global_step=tf.train.get_or_create_global_step(), and delete a line of "
+                          "your own that adds 1", stacklevel=2)
         pairs = [(gradient, variable) for gradient, variable in grads_and_vars
                  if gradient is not None]
         if not pairs:
             raise ValueError("No variable has a gradient: does the loss depend on any of them?")
-        _check_is_in_replica()
+        _check_context()
         exchange = gradient_exchange.prepare(pairs, self.transfer_dtype, self.most_rows)
         return tf.distribute.get_replica_context().merge_call(
             self._apply_to_all_replicas, args=(exchange, global_step, name))
@@ -326,8 +335,15 @@ def _slot(name: str, parameter: tf.Variable, initial_value: tf.Tensor) -> tf.Var
     return slot
 
 
-def _check_is_in_replica() -> None:
+def _check_context() -> None:
     """Raises a ValueError in a context from which the replicas cannot update together."""
+    with tf.init_scope():
+        is_eager = tf.executing_eagerly()
+    if is_eager:
+        raise ValueError("apply_gradients is called in eager code or a tf.function of it, and this "
+                         "optimizer works in graphs alone: train with a tf.estimator.Estimator, as "
+                         "docs/optimizer.md shows, or build the step in tf.Graph().as_default() "
+                         "and run it in a tf.Session")
     if not tf.distribute.get_replica_context():
         raise ValueError("apply_gradients is called outside of the replicas: call it in a model_fn "
                          "or in the function given to strategy.run (experimental_run_v2 in "

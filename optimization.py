@@ -242,6 +242,7 @@ def _mean(total: Union[tf.Tensor, _Rows], first: multigpu_optimizer.Gradient,
 
 class AdamWeightDecayOptimizer(multigpu_optimizer.AdamWeightDecayOptimizer):
     """The optimizer for Google's callers, which advance `global_step` themselves."""
+    ADVANCES_GLOBAL_STEP = False
 
     def apply_gradients(self,
                         grads_and_vars: Iterable[Tuple[tf.Tensor, tf.Variable]],

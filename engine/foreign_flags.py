@@ -17,6 +17,10 @@ class Program(NamedTuple):
     flags: Mapping[str, str]  # their flag → what to type instead, or why nothing
 
 
+# Tasks of other projects that are commands of their own here.
+TASKS = {"ad": "python -m rewriting.run", "ner": "python -m tagging.run",
+         "squad": "python run_squad.py"}
+
 # A flag on a command line, as absl and argparse take it.
 _FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 

@@ -1,13 +1,10 @@
 """Raw texts from a user's files: lines, or a column of a table."""
 
-import os
 from typing import Iterator, Optional, Tuple
 
 from absl import flags
 
 from engine import files
-from engine.data import text_files
-from engine.errors import UserError
 from tasks import columns
 from tasks.examples import Example, read_split
 
@@ -55,9 +52,6 @@ def read_with_categories(path: str, what: str, column: Optional[str], header: Op
 def _examples(path: str, what: str, given: columns.Roles, header: Optional[bool],
               role: str) -> Iterator[Example]:
     """Examples whose second text is the category, if there is a column of it."""
-    if os.path.splitext(path)[1].lower() not in text_files.FORMATS:
-        raise UserError(f"{what}={path}: its name must end in one of "
-                        f"{', '.join(text_files.FORMATS)}")
     table = columns.read_head(files.require_file(path, what), header)
     for column, its_role in ((given.text, role), (given.text_pair, "category")):
         if column is not None:

@@ -5,7 +5,6 @@ Detection goes by the names of the columns, then by the values in the first rows
 
 import itertools
 import math
-import os
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from engine import log
@@ -77,7 +76,7 @@ def read_head(path: str, header: Optional[bool]) -> Table:
     Raises:
         UserError: the file cannot be read, or is empty.
     """
-    kind = text_files.FORMATS[os.path.splitext(path)[1].lower()]
+    kind = text_files.input_format(path)
     if kind == "jsonl":
         objects = [value for _, value in _first(text_files.json_objects(path))]
         if not objects:
@@ -92,7 +91,7 @@ def read_head(path: str, header: Optional[bool]) -> Table:
     _check_line_ends(path, rows)
     if header is None:
         # The first line of a plain text file is a text, even if it is a word like "text".
-        is_plain_text = path.lower().endswith(".txt") and len(rows[0]) == 1
+        is_plain_text = not path.lower().endswith((".tsv", ".csv")) and len(rows[0]) == 1
         header = not is_plain_text and _is_header(rows[0], rows[1:])
     names = tuple(name.strip() for name in rows[0]) if header else ()
     return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows)

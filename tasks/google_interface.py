@@ -21,7 +21,7 @@ from engine.model import Mode
 from tasks.processors import DataProcessor, InputExample
 from tasks.table import TASKS, Split, Task
 
-InputFn = Callable[[Dict[str, Any]], tf.data.Dataset]
+InputFn = Callable[..., tf.data.Dataset]
 
 
 class PaddingInputExample:
@@ -187,10 +187,11 @@ def _record(features: InputFeatures) -> bytes:
 
 
 def file_based_input_fn_builder(input_file: str, seq_length: int, is_training: bool,
-                                drop_remainder: bool) -> InputFn:
+                                drop_remainder: bool, batch_size: Optional[int] = None) -> InputFn:
     """An `input_fn` that reads a file of `file_based_convert_examples_to_features`.
 
-    Its batches have params["batch_size"] examples; under a strategy, that is for each replica.
+    Its batches have `batch_size` examples, or else params["batch_size"], as the original's; under a
+    strategy, that is for each replica.
     """
     form = {name: tf.FixedLenFeature(shape, tf.int64) for name, shape in (
         ("input_ids", [seq_length]), ("input_mask", [seq_length]), ("segment_ids", [seq_length]),
@@ -200,14 +201,12 @@ def file_based_input_fn_builder(input_file: str, seq_length: int, is_training: b
         return {name: tf.cast(value, tf.int32)
                 for name, value in tf.parse_single_example(record, form).items()}
 
-    def input_fn(params: Dict[str, Any]) -> tf.data.Dataset:
-        return _batches(tf.data.TFRecordDataset(input_file).map(parse), params, is_training,
-                        drop_remainder)
-    return input_fn
+    return _input_fn(lambda: tf.data.TFRecordDataset(input_file).map(parse), is_training,
+                     drop_remainder, batch_size)
 
 
 def input_fn_builder(features: Sequence[InputFeatures], seq_length: int, is_training: bool,
-                     drop_remainder: bool) -> InputFn:
+                     drop_remainder: bool, batch_size: Optional[int] = None) -> InputFn:
     """An `input_fn` of features in memory; see `file_based_input_fn_builder`."""
     names = {"input_ids": "input_ids", "input_mask": "input_mask", "segment_ids": "segment_ids",
              "label_ids": "label_id"}
@@ -216,17 +215,19 @@ def input_fn_builder(features: Sequence[InputFeatures], seq_length: int, is_trai
     if arrays["input_ids"].shape[1:] != (seq_length,):
         raise ValueError(f"the features do not have seq_length={seq_length} tokens")
 
-    def input_fn(params: Dict[str, Any]) -> tf.data.Dataset:
-        return _batches(tf.data.Dataset.from_tensor_slices(arrays), params, is_training,
-                        drop_remainder)
+    return _input_fn(lambda: tf.data.Dataset.from_tensor_slices(arrays), is_training,
+                     drop_remainder, batch_size)
+
+
+def _input_fn(examples_of: Callable[[], tf.data.Dataset], is_training: bool, drop_remainder: bool,
+              batch_size: Optional[int]) -> InputFn:
+    def input_fn(params: Optional[Dict[str, Any]] = None) -> tf.data.Dataset:
+        examples = examples_of()
+        if is_training:
+            examples = examples.repeat().shuffle(100)
+        size = params["batch_size"] if batch_size is None else batch_size
+        return runtime.without_autotuning(examples.batch(size, drop_remainder))
     return input_fn
-
-
-def _batches(examples: tf.data.Dataset, params: Dict[str, Any], is_training: bool,
-             drop_remainder: bool) -> tf.data.Dataset:
-    if is_training:
-        examples = examples.repeat().shuffle(100)
-    return runtime.without_autotuning(examples.batch(params["batch_size"], drop_remainder))
 
 
 def create_model(bert_config: modeling.BertConfig, is_training: bool, input_ids: tf.Tensor,

@@ -5,7 +5,6 @@
 
 import itertools
 import json
-import os
 import sys
 from typing import Callable, IO, Iterable, Iterator, Sequence
 
@@ -103,7 +102,8 @@ def _predict(model: Model, encoded: Iterator[Encoded], devices: Devices,
 
 def _examples(values: flags.FlagValues, model: Model) -> Iterator[Example]:
     if values.input_file:
-        table = columns.read_head(_input_file(values.input_file), values.header)
+        table = columns.read_head(
+            files.require_file(values.input_file, "--input_file"), values.header)
         given = columns.Roles(values.text_column, values.text_pair_column, None)
         roles = columns.complete_texts(given, table, model.takes_pairs)
         columns.report(table, roles, given)
@@ -119,13 +119,6 @@ def _examples(values: flags.FlagValues, model: Model) -> Iterator[Example]:
 
 def _size_of(example: Example) -> int:
     return max(_LEAST_CHARACTERS, len(example.text_a) + len(example.text_b or ""))
-
-
-def _input_file(path: str) -> str:
-    if os.path.splitext(path)[1].lower() not in text_files.FORMATS:
-        raise UserError(f"--input_file={path}: its name must end in one of "
-                        f"{', '.join(text_files.FORMATS)}")
-    return files.require_file(path, "--input_file")
 
 
 def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:

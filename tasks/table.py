@@ -6,6 +6,7 @@ A row has a task's files, their columns, the labels and the metrics. To add a ta
 from typing import NamedTuple, Optional, Tuple
 
 from engine.errors import UserError
+from engine.foreign_flags import TASKS as TASKS_OF_OTHERS
 from tasks import label_types, metrics as scores
 
 # The --task_name of a task made from a user's own files.
@@ -135,5 +136,7 @@ def find_task(name: str) -> Tuple[str, Task]:
     for own_name, task in TASKS.items():
         if plain(own_name) == plain(name):
             return own_name, task
+    if plain(name) in TASKS_OF_OTHERS:
+        raise UserError(f"--task_name={name}: here, {TASKS_OF_OTHERS[plain(name)]} does that task")
     raise UserError(f"--task_name={name}: unknown; choose from {', '.join(sorted(TASKS))}, or "
                     f"{OWN_DATA} for files of your own")

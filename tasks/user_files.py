@@ -125,9 +125,6 @@ def _check_kind(options: Options, trained_kind: Optional[label_types.Kind]) -> N
 def _find_file(options: Options, name: str) -> str:
     given = getattr(options, f"{name}_file")
     if given:
-        if os.path.splitext(given)[1].lower() not in text_files.FORMATS:
-            raise UserError(f"--{name}_file={given}: its name must end in one of "
-                            f"{', '.join(text_files.FORMATS)}")
         return files.require_file(os.path.abspath(given), f"--{name}_file")
     if not options.data_dir:
         raise UserError(f"--task_name=file needs --data_dir or --{name}_file")

@@ -13,11 +13,14 @@ import shutil
 import numpy as np
 import pytest
 
-from conftest import ROOT, checkpoint_values, on_tensorflow_1, sentences
+from conftest import ROOT, WORDS, checkpoint_values, on_tensorflow_1, on_tensorflow_2, sentences
 from engine import checkpoints, command, foreign_flags
+from masked_lm import write_tiny_masked_lm
+from pretraining_files import write_frozen
 from reading_files import write_made_up
 from scripts import foreign_flags_page
 from scripts.flags_page import COMMANDS
+from test_rewriting_data import made_up_texts
 from test_tasks import MRPC_HEADER, write_rows
 
 with open(foreign_flags_page.PAGE, encoding="utf-8") as page:
@@ -76,8 +79,11 @@ def test_answers_name_flags_that_exist():
     (["--local-rank=1"], "--local-rank (leave it out: one process"),
     (["--gpu_ids=0,1", "--save_steps", "-1"], "--gpu_ids (here: --num_gpus, and "
      "CUDA_VISIBLE_DEVICES for which cards); --save_steps (here: --save_checkpoints_steps)"),
-    (["--data_dir=x", "--task_name=ad"], "unknown; choose from cola"),
-    (["--task_name=ad"], "or file for files of your own; or, in its place, --processor=FILE"),
+    (["--data_dir=x", "--task_name=abuse"], "unknown; choose from cola"),
+    (["--task_name=ad"], "--task_name=ad: here, python -m rewriting.run does that task; or, in its "
+     "place, --processor=FILE"),
+    (["--task_name=NER"], "here, python -m tagging.run does that task"),
+    (["--task_name=abuse"], "or file for files of your own; or, in its place, --processor=FILE"),
     (["--misspelt", "--train_batch_siz=3"], "Unknown command line flag 'misspelt'"),
 ], ids=lambda value: value[0] if isinstance(value, list) else "")
 def test_run_classifier_names_what_to_type(arguments, expected, capsys):
@@ -145,8 +151,11 @@ def test_documented_commands_give_their_results(folder):
     assert len((folder / "tmp" / "mrpc_output" / "test_results.tsv").read_text().split("\n")) == 81
 
 
-EXAMPLE, *OURS = [line for block in re.findall(r"```shell\n(.*?)```", PAGE, re.DOTALL)
-                  for line in block.replace("\\\n", "").split("\n") if "python" in line]
+# The commands in each section, in order; the first section has an example of a refusal.
+(_, (EXAMPLE,)), *OURS = [
+    (section.split("\n")[0].lstrip("# "), re.findall("^.*python.*$", "\n".join(found), re.MULTILINE))
+    for section in re.split("^## ", PAGE.replace("\\\n", ""), flags=re.MULTILINE)
+    for found in [re.findall(r"```shell\n(.*?)```", section, re.DOTALL)] if found]
 
 
 def test_the_pages_example_says_what_follows_it(capsys):
@@ -154,11 +163,91 @@ def test_the_pages_example_says_what_follows_it(capsys):
     assert refusal(module_of("distillation.run"), EXAMPLE.split()[3:], capsys) == said
 
 
-@pytest.mark.parametrize("line", OURS, ids=lambda line: " ".join(line.split()[:4]))
-def test_our_commands_beside_theirs_are_parsed(line):
+# What our commands get in place of what the page says: paths, weights, cards, batches and steps.
+TOYS = {r"\$BERT": "released", r"--n(um)?_gpus=\d+": "--num_cpu_replicas=2",
+        r"_batch_size=\d+": "_batch_size=8", r"_epochs=[\d.]+": "_epochs=1",
+        r"(_accumulation|_train|_warmup|_checkpoints|_every)_steps=\d+": r"\1_steps=2"}
+
+
+def type_ours(line):
+    for real, toy in TOYS.items():
+        line = re.sub(real, toy, line)
     program, _, arguments = line.partition("python ")[2].partition(" --")
-    values = module_of(f"`{program}`").define_flags()
-    assert values(["command", *shlex.split(f"--{arguments}")])[1:] == []
+    type_in(module_of(f"`{program}`"), shlex.split(f"--{arguments}"))
+
+
+@pytest.fixture(scope="module")
+def workplace(tiny_model, tmp_path_factory):
+    """What our commands read, under the names that the page gives them."""
+    directory = tmp_path_factory.mktemp("workplace")
+    # As many layers and heads as a teacher of the page's students has to have.
+    write_tiny_masked_lm(tiny_model, directory / "released", num_hidden_layers=4, hidden_size=24,
+                         num_attention_heads=12, max_position_embeddings=512)
+    texts, rows = sentences(24, seed=11), made_up_texts(40)
+    for name in ("train", "dev", "test"):
+        write_rows(directory, f"glue/QQP/{name}.tsv", [["id"] * 6] + [
+            ["1", "2", "3", text, texts[-1 - i], str(i % 2)] for i, text in enumerate(texts)])
+        write_rows(directory, f"glue/MRPC/{name}.tsv", [MRPC_HEADER] + [
+            [str(i % 2), "1", "2", text, texts[-1 - i]] for i, text in enumerate(texts)])
+        write_rows(directory, f"glue/SST-2/{name}.tsv", [["sentence", "label"]] + [
+            [text, str(i % 2)] for i, text in enumerate(texts[:6])])
+        write_rows(directory, f"google-bert/CoLA/{name}.tsv", [
+            ["x", str(i % 2), "", text] for i, text in enumerate(texts)])
+        write_rows(directory, f"high_level/{name}.tsv", [
+            ["x", "y", ("zero", "one", "two")[i % 3], text] for i, text in enumerate(texts)])
+    for name, lines in (("corpus.txt", [*texts[:12], "", *texts[12:]]), ("texts.txt", rows),
+                        ("ins.all", rows), ("new.txt", rows[:3]), ("sentences.txt", texts[:5]),
+                        ("glove.6B.300d.txt", [f"{word} {' '.join(['0.1'] * 300)}"
+                                               for word in WORDS])):
+        (directory / name).write_text("".join(f"{line}\n" for line in lines))
+    for name in ("training", "test"):
+        (directory / name).mkdir()
+        write_frozen(directory / name / "part.tfrecord", 8, length=128, predictions=20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        type_ours("python run_classifier.py --task_name=sst-2 --data_dir=glue/SST-2 --do_train "
+                  "--init_checkpoint=$BERT --train_batch_size=32 --output_dir=finetuned")
+        type_ours("python -m encoder.convert --from_tensorflow=$BERT --output_dir=bert-base-cased")
+    return directory
+
+
+def outputs_of(line):
+    """The files and folders that a command of ours writes."""
+    return re.findall(r"--output_(?:dir|file)=(\S+)", line)
+
+
+@on_tensorflow_2
+@pytest.mark.parametrize("section, lines", OURS, ids=[section for section, _ in OURS])
+def test_the_commands_of_a_section_run_one_after_another(section, lines, workplace, tmp_path,
+                                                         monkeypatch, capsys):
+    monkeypatch.chdir(shutil.copytree(str(workplace), str(tmp_path / "workplace")))
+    for line in lines:
+        type_ours(line)
+        assert all(os.path.getsize(path) for path in outputs_of(line)), line
+    errors = capsys.readouterr().err
+    if section == "bert-ad":
+        check_files_of_bert_ad()
+    if section == "TinyBERT and fast_td":
+        # Both stages have learned from these, which were prepared for the first one.
+        assert len(re.findall(r"Preparing \S*augmented/train\.tsv: \d+ examples in", errors)) == 1
+        assert os.listdir("prepared") and not os.path.exists("student/store")
+
+
+def check_files_of_bert_ad():
+    """Scores and predictions are those that the page puts beside bert-ad's."""
+    def lines(path):
+        with open(path, encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    scored = [json.loads(line) for line in lines("scores.jsonl")]
+    assert [set(each) for each in scored] == [{"perplexity", "tokens"}] * len(
+        lines("sentences.txt"))
+    assert {key for each in scored for token in each["tokens"] for key in token} == {
+        "token", "probability"}
+    rows, predicted = lines("slots/test.tsv"), lines("scorer/predict.txt")
+    assert len(lines("scorer/test_results.tsv")) == len(rows) == len(predicted)
+    assert set(predicted) <= {"0", "1"}
+    assert os.path.exists("scorer/export/frozen_graph.pb")
 
 
 def test_the_page_ends_with_the_flags_of_the_code():

@@ -170,6 +170,24 @@ def test_evaluation_and_prediction_read_a_file_of_features(tiny_model, trained, 
         -np.log(probabilities[np.arange(11), labels]).mean(), rel=1e-4)
 
 
+@pytest.mark.parametrize("name", ["input_fn_builder", "file_based_input_fn_builder"])
+def test_a_batch_size_may_be_given_in_place_of_params(name, tiny_model, tmp_path):
+    path, features = str(tmp_path / "dev.tf_record"), many_features(tiny_model)
+    run_classifier.file_based_convert_examples_to_features(
+        [run_classifier.InputExample("", "a cat", label="0")] * 7, ["0"], LENGTH,
+        tokenization.FullTokenizer(tiny_model.vocab_file), path)
+    examples = path if name.startswith("file") else features
+    input_fn = getattr(run_classifier, name)(
+        examples, LENGTH, is_training=True, drop_remainder=True, batch_size=3)
+    # The `model_fn` and the `input_fn` of the tutorial know no params.
+    seen = tf.estimator.Estimator(lambda features, labels, mode: tf.estimator.EstimatorSpec(
+        mode, loss=tf.cast(tf.shape(features["input_ids"])[0], tf.float32),
+        train_op=tf.train.get_global_step().assign_add(1).op), model_dir=str(tmp_path / "out"))
+    seen.train(input_fn, max_steps=2)
+    assert checkpoint_values(str(tmp_path / "out"))["global_step"] == 2
+    assert tf.data.get_output_shapes(input_fn())["input_ids"].as_list() == [3, LENGTH]
+
+
 def test_the_model_gives_googles_values(tiny_model, trained):
     theirs = googles("run_classifier")
     features, alone = trained

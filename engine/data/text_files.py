@@ -18,6 +18,23 @@ Row = Tuple[int, List[str]]
 FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
 
 
+def input_format(path: str) -> str:
+    """The format of a file by its name; under any other name, text with tabs.
+
+    Raises:
+        UserError: under another name there is something else.
+    """
+    form = FORMATS.get(os.path.splitext(path)[1].lower())
+    if form:
+        return form
+    with open(path, "rb") as file:
+        start = file.read(1024)
+    if b"\0" in start or start.lstrip()[:1] in (b"{", b"["):
+        raise UserError(f"{path} does not hold lines of text; if it holds one of these formats, "
+                        f"its name must end in {', '.join(FORMATS)}")
+    return "tsv"
+
+
 def output_format(path: Optional[str], given: Optional[str]) -> str:
     """The format of an output: the one given, else that of the file's extension, else tsv.
 
