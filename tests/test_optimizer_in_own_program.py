@@ -59,6 +59,17 @@ def by_two_micro_batches(loss_of, made):
     return made.apply_gradients(means, tf.train.get_global_step())
 
 
+def by_googles_clipping(loss_of, made):
+    variables = tf.trainable_variables()
+    clipped, _ = tf.clip_by_global_norm(tf.gradients(loss_of(slice(None)), variables), 1.0)
+    return made.apply_gradients(zip(clipped, variables), tf.train.get_global_step())
+
+
+def by_tf_gradients_and_googles_step(loss_of, made):
+    with tf.control_dependencies([by_tf_gradients(loss_of, made)]):
+        return tf.train.get_global_step().assign_add(1).op
+
+
 def by_create_optimizer(loss_of, _):
     # So long a schedule that the learning rate stays as it is.
     return optimization.create_optimizer(loss_of(slice(None)), 1e-3, 10**7, 0)
@@ -170,6 +181,23 @@ def test_without_clipping_minimize_steps_like_one_replica(of_one_replica, tmp_pa
     assert_same_training(one, two)
     clipped = of_one_replica[CLIPPED].values[by_tf_gradients.__name__]
     assert np.abs(one["dense/kernel/adam_m"] - clipped["dense/kernel/adam_m"]).max() > 0.01
+
+
+def test_googles_clipping_makes_the_weights_depend_on_the_number_of_replicas(
+        of_one_replica, tmp_path):
+    kernels = [train(tmp_path / str(replicas), [by_googles_clipping], num_replicas=replicas,
+                     clip_norm=None).values[by_googles_clipping.__name__]["dense/kernel/adam_m"]
+               for replicas in (1, 2, 4)]
+    same = of_one_replica[CLIPPED].values[by_tf_gradients.__name__]["dense/kernel/adam_m"]
+    np.testing.assert_allclose(kernels[0], same, atol=1e-6)
+    for one, other in ((0, 1), (1, 2), (0, 2)):
+        assert np.abs(kernels[one] - kernels[other]).max() > 1e-3
+
+
+@on_tensorflow_2
+def test_googles_line_that_adds_one_counts_every_step_twice(tmp_path):
+    actual = train(tmp_path, [by_tf_gradients_and_googles_step])
+    assert actual.global_step == 2 * STEPS
 
 
 def test_minimize_in_a_function_that_a_strategy_runs_is_the_same(of_one_replica):

@@ -195,7 +195,6 @@ def test_a_line_that_is_not_a_slot_is_named(name, content, words, tmp_path):
 
 @pytest.mark.parametrize("flags, content, words", [
     ({"input_file": "none.txt"}, "a b, c d\n", ("none.txt", "No such file")),
-    ({"input_file": "texts.doc"}, "a b, c d\n", ("texts.doc", ".csv")),
     ({"input_file": None}, "", ("--input_file is required",)),
     ({}, "", ("texts.txt holds no examples",)),
     ({}, "no second clause\nhere either\n", ("texts.txt", "two clauses")),
@@ -211,6 +210,25 @@ def test_wrong_input_is_one_line_and_leaves_nothing(flags, content, words, tmp_p
     with ends_with_error(capsys, *words):
         create_here(**{"input_file": "texts.txt", "output_dir": "out", **flags})
     assert not list((tmp_path / "out").glob("*")) and not list((tmp_path / "out").glob(".*"))
+
+
+@pytest.mark.parametrize("content", [b'{"text": "a b, c d"}\n', b' [["a b, c d"]]', b"PK\3\4\0\0"])
+def test_what_is_not_lines_of_text_is_refused_under_an_unknown_name(content, tmp_path, capsys):
+    (tmp_path / "texts.json").write_bytes(content)
+    with pytest.raises(SystemExit):
+        create_here(input_file=tmp_path / "texts.json", output_dir=tmp_path / "out")
+    assert "does not hold lines of text" in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("*"))
+
+
+@pytest.mark.parametrize("column", [None, 2])
+def test_a_file_with_another_name_is_read_as_text_with_tabs(column, texts_file, tmp_path):
+    texts = texts_file.read_text().splitlines()
+    rows = texts if column is None else [f"{i}\t{text}\tx" for i, text in enumerate(texts)]
+    (tmp_path / "ins.all").write_text("".join(f"{row}\n" for row in rows))
+    create_here(input_file=texts_file, output_dir=tmp_path / "expected")
+    create_here(input_file=tmp_path / "ins.all", output_dir=tmp_path / "out", text_column=column)
+    assert read_sets(tmp_path / "out") == read_sets(tmp_path / "expected")
 
 
 def test_too_few_clauses_for_the_negatives_asked_for_are_said(tmp_path, capsys):
