@@ -83,7 +83,7 @@ def test_standard_input_is_a_text_a_line_and_empty_lines_keep_their_place(traine
 @pytest.mark.parametrize("flags, file, words", [
     ({"input_file": "texts.csv", "text_column": "title"}, "sentence,id\na,1\n",
      ("no column 'title'", "sentence, id")),
-    ({"input_file": "texts.doc"}, "", ("texts.doc", ".csv")),
+    ({"input_file": "texts.json"}, '[{"text": "a"}]', ("texts.json does not hold lines", ".jsonl")),
     ({"input_file": "missing.txt"}, "", ("missing.txt", "No such file")),
     ({"input_file": "texts.txt"}, "", ("texts.txt", "holds no examples")),
     ({"input_file": "texts.txt", "text_pair_column": "2"}, "a\tb\n", ("single texts",)),
@@ -96,7 +96,7 @@ def test_standard_input_is_a_text_a_line_and_empty_lines_keep_their_place(traine
 def test_wrong_input_is_one_line_and_leaves_no_answers(
         flags, file, words, trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for name in ("texts.csv", "texts.txt"):
+    for name in ("texts.csv", "texts.txt", "texts.json"):
         (tmp_path / name).write_text(file)
     with ends_with_error(capsys, *words):
         predict_here(trained, **{"output_file": "answers.tsv", **flags})
