@@ -16,8 +16,7 @@ Memory does not grow with the text.
 import contextlib
 import json
 import math
-import sys
-from typing import Iterator, List, NamedTuple, Optional
+from typing import Iterator, List, NamedTuple
 
 import numpy as np
 from absl import flags
@@ -28,6 +27,7 @@ from encoder import model_files, model_flags, vocabulary
 from encoder.encoding import Encoding
 from engine import checkpoints, command, device_flags, files, settings
 from engine.data import store, text_files
+from engine.data.arriving_lines import ArrivingLines
 from engine.data.batches import Features, Source
 from engine.data.chunks import in_chunks
 from engine.inference import PredictionSettings, Predictor
@@ -152,17 +152,14 @@ def main(values: flags.FlagValues) -> None:
                 predictors[0].restore(checkpoint)
             return predictors[0].predict(source, batch_size, counter.advance)["masked_lm_loss"]
 
-        for lines in in_chunks(_lines(values.input_file), _CHUNK_CHARACTERS,
-                               lambda line: len(line) + 1):
+        arriving = None if values.input_file else ArrivingLines()
+        read = (text_files.lines_of(arriving, "standard input") if arriving
+                else text_files.lines(values.input_file))
+        for lines in in_chunks((line for _, line in read), _CHUNK_CHARACTERS,
+                               lambda line: len(line) + 1, arriving):
             text = Text.of(lines, encoding, whole_words=values.do_whole_word_mask)
             file.writelines(line.json() + "\n" for line in text.lines(losses_of(text), encoding))
             file.flush()
-
-
-def _lines(path: Optional[str]) -> Iterator[str]:
-    numbered = (text_files.lines(path) if path
-                else text_files.lines_of(sys.stdin.buffer, "standard input"))
-    return (line for _, line in numbered)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ import hashlib
 import itertools
 import json
 import os
-import sys
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, Optional
 
 from absl import flags
 
@@ -16,6 +15,7 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 
 from engine import command, device_flags, files, interruption, log, settings
 from engine.data import text_files
+from engine.data.arriving_lines import ArrivingLines
 from engine.data.chunks import in_chunks
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
@@ -86,7 +86,8 @@ def main(values: flags.FlagValues) -> None:
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
     devices = device_flags.find_devices(values, training=False)
-    read = _texts(values)
+    arriving = None if values.input_file else ArrivingLines()
+    read = _texts(values, arriving)
     store_dir = files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
     phrases = pool.load_pool(settings.required(values, "pool_file"), values.pool_column,
@@ -101,7 +102,8 @@ def main(values: flags.FlagValues) -> None:
         with Counter("Scoring", unit="pairs") as counter:
             predict = rewriter.predict_with(predictor, batch_size, counter.advance)
             try:
-                _rewrite_all(read, rewrites, predict, rewrite_files.FORMATS[form], output)
+                _rewrite_all(read, arriving, rewrites, predict, rewrite_files.FORMATS[form],
+                             output)
             except interruption.Interrupted as interrupted:
                 if values.output_file and output.num_rows:
                     interrupted.said = (f"{output.num_rows:,} texts are done; the same command "
@@ -109,10 +111,11 @@ def main(values: flags.FlagValues) -> None:
                 raise
 
 
-def _rewrite_all(read: Iterator[str], rewrites: rewriter.Rewriter, predict: rewriter.Predict,
+def _rewrite_all(read: Iterator[str], arriving: Optional[ArrivingLines],
+                 rewrites: rewriter.Rewriter, predict: rewriter.Predict,
                  formatted: rewrite_files.Formatter, output: rewrite_files.Output) -> None:
     digest, num_without = _skip_done(read, output), 0
-    for some in in_chunks(read, _TEXTS_AT_A_TIME):
+    for some in in_chunks(read, _TEXTS_AT_A_TIME, arriving=arriving):
         found = rewrites.rewrite(some, predict)
         lines = []
         for number, (text, of_text) in enumerate(zip(some, found), start=output.num_rows + 1):
@@ -159,14 +162,14 @@ def _constraints(values: flags.FlagValues) -> constraints.Constraints:
     return constraints.make_constraints(longest, values.keep_words, values.forbidden_words)
 
 
-def _texts(values: flags.FlagValues) -> Iterator[str]:
-    if values.input_file:
+def _texts(values: flags.FlagValues, arriving: Optional[ArrivingLines]) -> Iterator[str]:
+    if not arriving:
         return texts.read_texts(values.input_file, "--input_file", values.text_column,
                                 values.header)
     for name in ("text_column", "header"):
         if values[name].present:
             raise UserError(f"--{name} is for an --input_file; on standard input a line is a text")
-    return (line for _, line in text_files.lines_of(sys.stdin.buffer, "standard input"))
+    return (line for _, line in text_files.lines_of(arriving, "standard input"))
 
 
 def _facts(values: flags.FlagValues, checkpoint: str, pool_hash: str,

@@ -1,22 +1,25 @@
 """A stream in chunks of bounded size, to be processed in bounded memory."""
 
-from typing import Callable, Iterable, Iterator, List, TypeVar
+from typing import Callable, Iterable, Iterator, List, Optional, TypeVar
+
+from engine.data.arriving_lines import ArrivingLines
 
 Item = TypeVar("Item")
 
 
 def in_chunks(items: Iterable[Item], size: int,
-              size_of: Callable[[Item], int] = lambda item: 1) -> Iterator[List[Item]]:
+              size_of: Callable[[Item], int] = lambda item: 1,
+              arriving: Optional[ArrivingLines] = None) -> Iterator[List[Item]]:
     """All items in order, in lists that are complete once their sizes add up to `size`.
 
-    The size of an item is 1, or what `size_of` returns. The last list may be smaller; none
-    is empty.
+    The size of an item is 1, or what `size_of` returns. The last list may be smaller, and so may
+    one before an item that has not arrived yet; none is empty.
     """
     chunk, total = [], 0
     for item in items:
         chunk.append(item)
         total += size_of(item)
-        if total >= size:
+        if total >= size or arriving and arriving.must_wait():
             yield chunk
             chunk, total = [], 0
     if chunk:
