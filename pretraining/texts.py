@@ -11,6 +11,7 @@ import zlib
 from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
 from engine.data import text_files
+from engine.data.odd_rows import OddRows
 from engine.errors import UserError
 
 _PAIR_FIELDS = 4
@@ -65,16 +66,20 @@ def _paragraphs(path: str, document: int) -> Iterator[Sentence]:
 
 
 def _pairs(path: str, document: int) -> Iterator[Sentence]:
+    odd, count = OddRows("lines are left out"), 0
     for line_number, line in read_lines(path):
         if not line.strip():
             continue
+        count += 1
         fields = line.split("\t", _PAIR_FIELDS - 1)
         if len(fields) < _PAIR_FIELDS or fields[0].strip() not in ("0", "1"):
-            raise UserError(f"{path}, line {line_number}: not a labelled pair: it must be 0 or 1, "
-                            "anything, a text and a text, with tabs between them")
+            odd.add(f"{path}, line {line_number}: not a labelled pair: it must be 0 or 1, "
+                    "anything, a text and a text, with tabs between them")
+            continue
         for text in fields[2:]:
             yield Sentence(document, text.strip(), int(fields[0]))
         document += 1
+    odd.report(count)
 
 
 FORMATS: Mapping[str, Callable[[str, int], Iterator[Sentence]]] = {

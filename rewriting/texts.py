@@ -5,8 +5,9 @@ from typing import Iterator, Optional, Tuple
 from absl import flags
 
 from engine import files
+from engine.data.odd_rows import OddRows
 from tasks import columns
-from tasks.examples import Example, read_split
+from tasks.examples import UNREAD, Example, read_split
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -27,7 +28,7 @@ def read_texts(path: str, what: str, column: Optional[str] = None,
         role: of the column, for errors: its flag is --<role>_column.
 
     Raises:
-        UserError: the file cannot be read, or a row is unlike the first ones.
+        UserError: the file cannot be read, or no row has a text.
     """
     for example in _examples(path, what, columns.Roles(column, None, None), header, role):
         yield example.text_a
@@ -58,4 +59,8 @@ def _examples(path: str, what: str, given: columns.Roles, header: Optional[bool]
             table.position(column, its_role)
     roles = columns.complete_texts(given, table, takes_pairs=given.text_pair is not None)
     columns.report(table, roles._replace(text_pair=None), given._replace(text_pair=None))
-    yield from read_split(columns.split_of(table, roles, table, labelled=False), "")
+    odd, count = OddRows("rows are read as empty texts"), 0
+    for example in read_split(columns.split_of(table, roles, table, labelled=False), "", odd=odd):
+        yield Example("", None, None) if example is UNREAD else example
+        count += 1
+    odd.report(count)

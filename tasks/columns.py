@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 from engine import log
 from engine.data import text_files
+from engine.data.odd_rows import OddRows
 from engine.errors import UserError
 from tasks.table import Columns, Split
 
@@ -78,9 +79,11 @@ def read_head(path: str, header: Optional[bool]) -> Table:
     """
     kind = text_files.input_format(path)
     if kind == "jsonl":
-        objects = [value for _, value in _first(text_files.json_objects(path))]
+        odd = OddRows("")  # whoever reads the whole file tells of them
+        objects = [value for _, value in _first(text_files.json_objects(path, odd))
+                   if value is not None]
         if not objects:
-            raise UserError(f"{path} holds no examples")
+            raise UserError(odd.first or f"{path} holds no examples")
         names = tuple(objects[0])
         return Table(path, kind, names, len(names),
                      [[value.get(name, "") for name in names] for value in objects])

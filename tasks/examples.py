@@ -5,6 +5,7 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from engine import files, log
 from engine.data import text_files
+from engine.data.odd_rows import OddRows, attempt
 from engine.errors import UserError
 from tasks import processors
 from tasks.label_types import Kind
@@ -21,6 +22,9 @@ class Example(NamedTuple):
     label: Any
 
 
+# In the place of a row that cannot be read; every model reads it.
+UNREAD = Example("?", "?", None)
+
 # Line number, from 1; fields (in JSON only those that the task reads); example.
 ParsedRow = Tuple[int, List[str], Example]
 
@@ -31,10 +35,11 @@ def read_examples(task: Task, split: AnySplit, data_dir: str) -> Iterator[Exampl
 
 
 def read_split(split: AnySplit, data_dir: str, kind: Optional[Kind] = None, *,
-               is_first_look: bool = False) -> Iterator[Example]:
+               is_first_look: bool = False, odd: Optional[OddRows] = None) -> Iterator[Example]:
     """Streams the examples of a file.
 
     Args:
+        odd: counts the rows that are not as the split says, which come as UNREAD.
         kind: what the labels are; not needed for a file without labels.
         is_first_look: the file will be read again. Warnings about odd rows are left for then.
 
@@ -48,7 +53,7 @@ def read_split(split: AnySplit, data_dir: str, kind: Optional[Kind] = None, *,
     path = os.path.join(data_dir, split.file)
     parser = _Parser(kind, split, path)
     count = 0
-    for _, _, example in _parsed(parser, split, path):
+    for _, _, example in _parsed(parser, split, path, odd):
         count += 1
         yield example
     if not is_first_look:
@@ -93,18 +98,21 @@ def _text(split: processors.ProcessorSplit, example: Any, text: Any) -> str:
     return text_files.whole_characters(text)
 
 
-def _parsed(parser: "_Parser", split: Split, path: str) -> Iterator[ParsedRow]:
-    for line_number, fields in _rows(parser.kind, split, path):
-        example = parser.parse(line_number, fields)
+def _parsed(parser: "_Parser", split: Split, path: str,
+            odd: Optional[OddRows] = None) -> Iterator[ParsedRow]:
+    for line_number, fields in _rows(parser.kind, split, path, odd):
+        example = UNREAD if fields is None else attempt(
+            odd, UNREAD, parser.parse, line_number, fields)
         if example:
             yield line_number, fields, example
 
 
-def _rows(kind: Optional[Kind], split: Split, path: str) -> Iterator[text_files.Row]:
+def _rows(kind: Optional[Kind], split: Split, path: str,
+          odd: Optional[OddRows]) -> Iterator[text_files.Row]:
     label = split.columns.label
     if split.format == "jsonl":
         list_key = split.keys[label] if label is not None and kind.separator else None
-        yield from text_files.json_rows(path, split.keys, list_key)
+        yield from text_files.json_rows(path, split.keys, list_key, odd)
         return
     rows = text_files.csv_rows(path) if split.format == "csv" else text_files.tsv_rows(path)
     for index, row in enumerate(rows):

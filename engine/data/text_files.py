@@ -7,9 +7,10 @@ import csv
 import json
 import os
 import sys
-from typing import Any, BinaryIO, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from engine import files
+from engine.data.odd_rows import OddRows, attempt
 from engine.errors import UserError
 
 Row = Tuple[int, List[str]]
@@ -76,33 +77,48 @@ def csv_rows(path: str) -> Iterator[Row]:
         first_line = reader.line_num + 1
 
 
-def json_rows(path: str, names: Sequence[str], list_name: Optional[str] = None) -> Iterator[Row]:
+def json_rows(path: str, names: Sequence[str], list_name: Optional[str] = None,
+              odd: Optional[OddRows] = None) -> Iterator[Tuple[int, Optional[List[str]]]]:
     """The values of these keys in the object of each line; only `list_name` may be a list."""
-    for line_number, value in json_objects(path):
+    def values_in(line_number: int, value: dict) -> List[str]:
         missing = next((name for name in names if name not in value), None)
         if missing is not None:
             raise UserError(f"{path}, line {line_number}: the object has no {missing!r}; it has "
                             f"{', '.join(map(repr, value)) or 'no keys'}")
-        yield line_number, [_as_text(path, line_number, name, value[name], name == list_name)
-                            for name in names]
+        return [_as_text(path, line_number, name, value[name], name == list_name)
+                for name in names]
+
+    return json_objects(path, odd, values_in)
 
 
-def json_objects(path: str) -> Iterator[Tuple[int, dict]]:
-    """The object of each line that is not blank."""
+def json_objects(path: str, odd: Optional[OddRows] = None, read: Callable[[int, dict], Any]
+                 = lambda line_number, value: value) -> Iterator[Tuple[int, Any]]:
+    """What `read` makes of the object of each line that is not blank.
+
+    Args:
+        odd: counts the lines that have no such object, and come as None.
+    """
+    def of_line(line_number: int, line: str) -> Any:
+        return read(line_number, json_object(path, line_number, line))
+
     for line_number, line in lines(path):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = (f"{error.msg}, character {error.pos + 1}"
-                      if isinstance(error, json.JSONDecodeError) else error)
-            raise UserError(f"{path}, line {line_number}: not JSON ({reason}); each line must "
-                            "be one object") from error
-        if not isinstance(value, dict):
-            raise UserError(f"{path}, line {line_number}: a JSON {type(value).__name__}, and "
-                            "each line must be one object")
-        yield line_number, value
+        if line.strip():
+            yield line_number, attempt(odd, None, of_line, line_number, line)
+
+
+def json_object(path: str, line_number: int, line: str) -> dict:
+    """The object that a line holds; raises a UserError if it is none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = (f"{error.msg}, character {error.pos + 1}"
+                  if isinstance(error, json.JSONDecodeError) else error)
+        raise UserError(f"{path}, line {line_number}: not JSON ({reason}); each line must "
+                        "be one object") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}, line {line_number}: a JSON {type(value).__name__}, and "
+                        "each line must be one object")
+    return value
 
 
 def whole_characters(text: str) -> str:
@@ -130,8 +146,8 @@ def lines(path: str) -> Iterator[Tuple[int, str]]:
         raise UserError(f"{path}: {error.strerror}") from error
 
 
-def lines_of(file: BinaryIO, name: str) -> Iterator[Tuple[int, str]]:
-    """`lines` of an open file."""
+def lines_of(file: Iterable[bytes], name: str) -> Iterator[Tuple[int, str]]:
+    """`lines` of an open file, or of lines that arrive."""
     # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
     for line_number, line in enumerate(file, start=1):
         yield line_number, _decode(name, line_number, line)
