@@ -1,7 +1,7 @@
 """Splits texts into clauses, the slots in which a text can take another phrase."""
 
 import re
-from typing import Iterator, List, NamedTuple, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 _IDEOGRAPH = "[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]"
 # A letter or digit of any other script.
@@ -31,15 +31,19 @@ class Slot(NamedTuple):
         return self.before + phrase + self.after
 
 
-def slots(text: str, min_words: int = 2) -> List[Slot]:
+def slots(text: str, min_words: int = 2, max_words: Optional[int] = None) -> List[Slot]:
     """A slot for each clause of a text; none for a text with fewer than two clauses.
 
     Args:
-        min_words: the fewest words (or ideographs) of a clause that becomes a slot.
+        min_words: the fewest words (or ideographs) of a clause that counts.
+        max_words: the most of a clause that becomes a slot; None: any number.
     """
-    found = [Slot(text[:start], text[start:end], text[end:]) for start, end in _spans(text)]
-    found = [slot for slot in found if count_words(slot.clause) >= min_words]
-    return found if len(found) > 1 else []
+    found = [(Slot(text[:start], text[start:end], text[end:]), count_words(text[start:end]))
+             for start, end in _spans(text)]
+    found = [(slot, count) for slot, count in found if count >= min_words]
+    if len(found) < 2:
+        return []
+    return [slot for slot, count in found if max_words is None or count <= max_words]
 
 
 def clauses(text: str) -> List[str]:

@@ -55,6 +55,7 @@ class Options(NamedTuple):
     dev_fraction: float
     test_fraction: float
     min_words: int
+    max_words: int
     seed: int
 
 
@@ -85,6 +86,9 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("min_clause_words", 2, "Fewest words (ideographs) of a clause that "
                          "becomes a slot.",
                          flag_values=values)
+    flags.DEFINE_integer("max_clause_words", 10_000, "Most words (ideographs) of a clause that "
+                         "becomes a slot; a model reads phrases of half its --max_seq_length in "
+                         "tokens.", flag_values=values)
     flags.DEFINE_integer("seed", 42, "Seed of the split and the negatives.", flag_values=values)
     return values
 
@@ -119,6 +123,7 @@ def _options(values: flags.FlagValues) -> Options:
         {TRAIN: settings.in_range(values, "num_negatives", 0, 10_000),
          DEV: held_out, TEST: held_out},
         dev, test, settings.positive(values, "min_clause_words"),
+        settings.in_range(values, "max_clause_words", values.min_clause_words, 10_000),
         settings.in_range(values, "seed", 0, 2**31 - 1))
 
 
@@ -145,8 +150,8 @@ def _texts_with_slots(options: Options, description: str) -> Iterator[List[_Text
         for path in options.input_files)
     with Counter(description, unit="texts") as counter:
         for some in in_chunks(read, _TEXTS_AT_A_TIME):
-            yield [_Text(split_of(text, options), category, slots(text, options.min_words))
-                   for text, category in some]
+            yield [_Text(split_of(text, options), category,
+                         slots(text, options.min_words, options.max_words)) for text, category in some]
             counter.advance(len(some))
 
 
