@@ -14,6 +14,7 @@ PROJECTION = "projection"  # scope of the variables that only the intermediate s
 
 _OUTPUT_LOSSES = {
     label_types.SingleLabel.name: losses.soft_cross_entropy,
+    label_types.Scorer.name: losses.soft_cross_entropy,
     label_types.MultiLabel.name: losses.soft_sigmoid_cross_entropy,
     label_types.Regression.name:
         lambda student, teacher, temperature: losses.output_error(student, teacher),

@@ -134,8 +134,8 @@ def _check_flags(values: flags.FlagValues) -> None:
                 raise UserError(f"--{name} needs a classifier, which --stage={values.stage} does "
                                 "not make yet: evaluate after --stage=prediction")
     if values.test_file:
-        raise UserError("--test_file: this command does not predict; give the file to "
-                        "run_classifier.py or tasks.predict, with the student's directory")
+        raise UserError("--test_file: this command does not predict; the student does with python "
+                        f"-m tasks.predict --input_file={values.test_file} --output_dir=STUDENT")
     if values.input_file and values.stage != GENERAL:
         raise UserError("--input_file is for --stage=general; a task's texts are in --data_dir")
     without_effect = (("attention_loss",) if values.stage == PREDICTION
@@ -220,7 +220,7 @@ def _task(values: flags.FlagValues, the_teacher: Teacher) -> Tuple[str, Task]:
     capability = capabilities.of_model(kind)
     if capability:
         _check_flags_of(capability, values)
-        return capability.task_name, Task(Target(kind.labels, metrics=()))
+        return capability.task_name, Task(Target(kind.labels, metrics=(), kind_of_labels=kind))
     wanted = {"train": values.do_train, "dev": values.do_eval}
     sets = [name for name in wanted if wanted[name]]
     task_name, task = task_flags.find(values, sets, (kind, the_teacher.takes_pairs))

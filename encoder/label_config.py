@@ -18,6 +18,8 @@ _PROBLEMS = {"classes": "single_label_classification",
              "multi_label": "multi_label_classification",
              "regression": "regression"}
 KINDS = tuple(_PROBLEMS)
+SCORER = "scorer"  # a classifier with two classes: whether a phrase fits a slot of a text
+CLASSIFIERS = (*KINDS, SCORER)
 _ENTRIES = {"kind": str, "do_lower_case": bool, "max_seq_length": int}  # of any model
 _LABEL_ENTRIES = {"labels": list, "label_separator": str, "takes_pairs": bool}
 _ANY_LABEL = re.compile(r"LABEL_\d+")  # what transformers calls a label that it has no name for
@@ -35,7 +37,7 @@ def read(folder: str) -> Optional[Dict[str, Any]]:
     if not os.path.exists(path):
         return None
     description = files.read_record(path, "the model's description", _ENTRIES)
-    if description["kind"] in KINDS:
+    if description["kind"] in CLASSIFIERS:
         _check_labels_of(files.read_record(path, "the classifier's description", _LABEL_ENTRIES),
                          path)
     return description
@@ -51,14 +53,15 @@ def _check_labels_of(description: Mapping[str, Any], path: str) -> None:
 
 
 def require_classifier(description: Mapping[str, Any], where: str) -> None:
-    """Raises a UserError if the description is not that of a classifier of texts.
+    """Raises a UserError if the description is not that of a classifier.
 
     Args:
         where: the model that it describes, for the message.
     """
-    if description["kind"] not in KINDS:
+    if description["kind"] not in CLASSIFIERS:
         raise UserError(f"{where} is no classifier of texts: its {FILE} names the kind "
-                        f"{description['kind']!r}, and classifiers are of one of {', '.join(KINDS)}")
+                        f"{description['kind']!r}, and classifiers are of one of "
+                        f"{', '.join(CLASSIFIERS)}")
 
 
 def names_labels(description: Mapping[str, Any]) -> bool:
@@ -69,14 +72,17 @@ def names_labels(description: Mapping[str, Any]) -> bool:
 
 def num_outputs(description: Mapping[str, Any]) -> Optional[int]:
     """The number of a classifier's outputs: its classes, or 1 for a regression; else None."""
-    return (len(description["labels"]) or 1) if description["kind"] in KINDS else None
+    return (len(description["labels"]) or 1) if description["kind"] in CLASSIFIERS else None
 
 
 def to_huggingface(description: Mapping[str, Any], where: str) -> Dict[str, Any]:
     """The entries of a Hugging Face config that describe the labels of the model in `where`."""
     require_classifier(description, where)
     labels = description["labels"] or ["LABEL_0"]  # a regression's, as transformers has it
-    return {"problem_type": _PROBLEMS[description["kind"]],
+    kind = description["kind"]
+    # transformers has no name for a scorer: an entry of our own keeps the kind.
+    return {**({"kind": kind} if kind == SCORER else {}),
+            "problem_type": _PROBLEMS["classes" if kind == SCORER else kind],
             "id2label": {str(index): label for index, label in enumerate(labels)},
             "label2id": {label: index for index, label in enumerate(labels)}}
 
@@ -94,7 +100,8 @@ def from_huggingface(config: Mapping[str, Any], path: str, num_outputs: int, *, 
     """
     names = config.get("id2label", {str(i): f"LABEL_{i}" for i in range(num_outputs)})
     labels = _labels(names, path)
-    kind = _kind(config.get("problem_type"), len(labels), path)
+    kind = (SCORER if config.get("kind") == SCORER
+            else _kind(config.get("problem_type"), len(labels), path))
     return _description(kind, labels, path, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
                         max_seq_length=max_seq_length)
 

@@ -10,15 +10,15 @@ from engine import files, log
 from engine.data import store
 from engine.data.batches import Source
 from engine.data.chunks import in_chunks
+from engine.data.odd_rows import OddRows
 from engine.errors import UserError
 from engine.progress import Counter
 from rewriting import pairs, phrases, ranking, slot_files
 from rewriting.slot_files import SlotExample
-from tasks import capabilities, label_types
+from tasks import label_types
 from tasks.data import TrainingSet
 
-LABELS = capabilities.SCORER_LABELS
-KIND = label_types.SingleLabel(LABELS)
+KIND = label_types.Scorer(("does not fit", "fits"))
 _SLOTS_AT_A_TIME = 4096
 
 
@@ -36,7 +36,7 @@ class SlotSet(NamedTuple):
 
     @property
     def labels(self) -> np.ndarray:
-        """The label of each pair, an index of LABELS, int32 [pairs]."""
+        """The label of each pair, an index of KIND.labels, int32 [pairs]."""
         labels = np.zeros(len(self.pairs), np.int32)
         labels[self.starts[self.num_fitting > 0]] = 1
         return labels
@@ -45,6 +45,11 @@ class SlotSet(NamedTuple):
     def categories(self) -> List[str]:
         """The category of each slot, "" if it has none, [slots]."""
         return [text for _, text in phrases.decode_all(self.pairs.contexts, "category")]
+
+    @property
+    def is_readable(self) -> np.ndarray:
+        """Whether the model can read the phrase of each pair, bool [pairs]."""
+        return self.pairs.candidates.lengths("ids") > 0
 
     @property
     def is_ranked(self) -> np.ndarray:
@@ -156,11 +161,11 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
 
     Args:
         unlabelled: for predictions: the pairs are all phrases of the file, in its order, whether
-            they fit or not; one that the model cannot read is an error.
+            they fit or not, and whether the model can read them or not.
 
     Raises:
         UserError: the file is not in a format of `slot_files.read_slots`, or if unlabelled of
-            `slot_files.read_lines`.
+            `slot_files.read_lines`, or the model can read none of its phrases.
     """
     files.require_file(path, "the set")
     content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
@@ -173,14 +178,17 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
                "num_fitting": store.Column("uint8", ragged=False),
                "category": phrases.COLUMN}
 
+    malformed = OddRows("")  # lines, when they are prepared
+
     def chunks() -> Iterator[store.Chunk]:
-        read = (slot_files.read_lines if unlabelled else slot_files.read_slots)(path)
+        read = (slot_files.read_lines(path, malformed) if unlabelled
+                else slot_files.read_slots(path))
         num_unreadable = num_lost_slots = 0
         with Counter(f"Preparing {path}", unit="slots") as counter:
             for some in in_chunks(read, _SLOTS_AT_A_TIME):
                 found = _readable(some, encoding)
                 if unlabelled:
-                    _require_readable(path, some, found, encoding)
+                    found = _with_all(found)
                 num_unreadable += int((~found.is_readable).sum())
                 num_lost_slots += int((~found.slot_kept).sum())
                 if found.slot_kept.any():
@@ -197,7 +205,20 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
     if not len(records):
         raise UserError(f"{path}: no phrase is short enough for "
                         f"--max_seq_length={encoding.max_seq_length}")
-    return _slot_set(records, content, encoding, dynamic_padding)
+    found = _slot_set(records, content, encoding, dynamic_padding)
+    if unlabelled:
+        odd = OddRows("phrases have no score, and empty lines in the predictions")
+        for number in np.flatnonzero(~found.is_readable) + 1:
+            odd.add(f"{path}, phrase {number:,}: {unread(encoding)}, or its line is no slot"
+                    + (f": {malformed.first}" if malformed.first else ""))
+        odd.report(len(found.pairs))
+    return found
+
+
+def encode_slots(some: Sequence[SlotExample], encoding: Encoding) -> SlotSet:
+    """Slots in memory, with all their phrases, as of `load_slots` unlabelled."""
+    chunk = _encode(some, _with_all(_readable(some, encoding)), encoding)
+    return _slot_set(store.Records.of_chunk(chunk), "", encoding, dynamic_padding=True)
 
 
 class _Readable(NamedTuple):
@@ -222,16 +243,19 @@ def _readable(some: Sequence[SlotExample], encoding: Encoding) -> _Readable:
                      is_readable & np.repeat(slot_kept, num_phrases), slot_kept)
 
 
-def _require_readable(path: str, some: Sequence[SlotExample], found: _Readable,
-                      encoding: Encoding) -> None:
-    """Every phrase gets a prediction, so that their lines and the phrases' correspond."""
-    if not found.is_readable.all():
-        number = int(np.argmin(found.is_readable))
-        phrase = [phrase for slot in some for phrase in slot.phrases][number]
-        raise UserError(f"{path}: the phrase {phrase[:40]!r} has {found.lengths[number]} tokens, "
-                        "and must have from 1 to "
-                        f"{pairs.longest_phrase(encoding.max_seq_length)} for a prediction with "
-                        f"--max_seq_length={encoding.max_seq_length}: remove or shorten it")
+def _with_all(found: _Readable) -> _Readable:
+    """All slots and phrases are kept, those that the model cannot read without tokens."""
+    return found._replace(
+        ids=found.ids[np.repeat(found.is_readable, found.lengths)],
+        lengths=np.where(found.is_readable, found.lengths, 0),
+        is_readable=np.ones_like(found.is_readable),
+        phrase_kept=np.ones_like(found.phrase_kept), slot_kept=np.ones_like(found.slot_kept))
+
+
+def unread(encoding: Encoding) -> str:
+    """What is wrong with a phrase that the model cannot read."""
+    return (f"it has no tokens, or more than {pairs.longest_phrase(encoding.max_seq_length)} with "
+            f"--max_seq_length={encoding.max_seq_length}")
 
 
 def readable_slots(some: Sequence[SlotExample], encoding: Encoding) -> List[SlotExample]:

@@ -44,7 +44,8 @@ def score(job: Job, sets: Sets, objective: str, predict_batch_size: int,
         if sets.unlabelled:
             _warn_of_labels(job.settings.output_dir)
             logits = _logits(predictor, sets.unlabelled.pairs.source(), predict_batch_size, "texts")
-            write_predictions(job, logits, predict_labels=predict_labels)
+            write_predictions(job, logits, predict_labels=predict_labels,
+                              is_read=sets.unlabelled.is_readable)
 
 
 def _warn_of_labels(output_dir: str) -> None:

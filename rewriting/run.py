@@ -100,7 +100,7 @@ def _job(values: flags.FlagValues) -> Job:
     config, encoding = model_flags.load_model(values)
     pairs.check_vocabulary(encoding)
     devices = device_flags.find_devices(values, training=values.do_train)
-    task = Task(Target(KIND.labels))
+    task = Task(Target(KIND.labels, kind_of_labels=KIND))
     return Job(scorer.TASK_NAME, task, config, encoding, devices,
                run_settings(values, EpochSchedule, ranking.METRICS))
 

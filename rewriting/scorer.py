@@ -1,28 +1,55 @@
-"""The scorer as other commands see it: its card, and its sets to distil and to compare with."""
+"""The scorer as other commands see it: to predict, to distil and to compare with, its card."""
 
-from typing import Optional
+from typing import Dict, Iterator, List, Optional
+
+import numpy as np
 
 from encoder.encoding import Encoding
 from engine.errors import UserError
-from rewriting import evaluation, pairs, slot_files
+from rewriting import data, evaluation, pairs, slot_files
 from rewriting.data import KIND, PairwiseSet, load_slots
+from rewriting.model import pairwise
 from rewriting.training import PAIRWISE
-from tasks import model_folder
+from tasks import classification, kinds, model_folder
 from tasks.capabilities import Capability, DevSet
+from tasks.examples import Example
 from tasks.model_card import Reading
 from tasks.training import Job
 
 TASK_NAME = "rewriting"
+_NO_SLOT = ("the text has no slot, or several: it is [MASK], or as many "
+            f"{slot_files.BERT_AD_MARK} as the phrase has characters")
 
 
 def load(model_dir: str) -> model_folder.TrainedModel:
     """The scorer in an output directory or an export; raises a UserError if there is none."""
     model = model_folder.load(model_dir)
-    if model.kind.labels != KIND.labels:
-        raise UserError(f"--output_dir={model_dir} holds another kind of classifier; it must be "
-                        "the output of python -m rewriting.run")
+    if model.kind.name != KIND.name:
+        raise UserError(f"--output_dir={model_dir} holds another kind of classifier (task.json has "
+                        f'"kind": "{model.kind.name}", not "{KIND.name}"); it must be the output '
+                        "of python -m rewriting.run")
     pairs.check_vocabulary(model.encoding)
     return model
+
+
+def open_model(model_dir: str) -> kinds.Model:
+    """See `tasks.kinds`. Of a pair of texts, the first is a phrase, the second has a slot for it."""
+    model = load(model_dir)
+    config, encoding = model.config, model.encoding
+
+    def encode(examples: List[Example]) -> kinds.Encoded:
+        some = [slot_files.slot_of(example.text_a, example.text_b) for example in examples]
+        slots = data.encode_slots([slot or slot_files.UNREAD for slot in some], encoding)
+
+        def decode(predictions: Dict[str, np.ndarray]) -> Iterator[kinds.AnyResult]:
+            found = classification.results(model.kind, predictions["logits"])
+            for result, is_read, slot, example in zip(found, slots.is_readable, some, examples):
+                yield result if is_read else (f"the phrase {example.text_a[:40]!r}: "
+                                              f"{data.unread(encoding) if slot else _NO_SLOT}")
+
+        return kinds.Encoded(slots.pairs.source(), decode)
+
+    return kinds.Model(pairwise(config), encode, True, ["label", *model.kind.labels])
 
 
 def _load_training_set(job: Job, data_dir: Optional[str], train_file: Optional[str]) -> PairwiseSet:

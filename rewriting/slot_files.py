@@ -7,7 +7,8 @@ in the text, the slot is a sequence of “ as long as the phrase. The whole text
 Either may have a category: "category", or a sixth column.
 
 To be scored, phrases need no labels: {"before": ..., "after": ..., "phrases": [...]}, or lines of
-bert-ad's without the first column.
+bert-ad's without the first column; for `tasks.predict`, a phrase and a text whose slot is [MASK] or
+bert-ad's sequence.
 """
 
 import json
@@ -18,13 +19,17 @@ from typing import (
 
 from engine import files
 from engine.data import text_files
+from engine.data.odd_rows import OddRows, attempt
 from engine.errors import UserError
 from rewriting.clauses import Slot
 
 BERT_AD_MARK = "“"
 _RUN = re.compile(f"{BERT_AD_MARK}+")
+_MASKS = re.compile(r"\[MASK\](?:\s*\[MASK\])*")
 _BERT_AD_BREAK = re.compile("[。！!？，：]")
 EXTENSIONS = {"jsonl": ".jsonl", "bert-ad": ".tsv"}
+_FIVE_COLUMNS = ("; of bert_worker_mask_lm_validset.py's five columns the last two are scored: "
+                 "cut -f4,5 FILE | python -m tasks.predict --output_dir=MODEL")
 
 
 class SlotExample(NamedTuple):
@@ -63,6 +68,7 @@ def find_set(name: str, data_dir: Optional[str], given: Optional[str]) -> str:
     return found[0]
 
 
+UNREAD = SlotExample("", "", ("",), 0)  # in the place of a line to be scored that is no slot
 _Reader = Callable[[str], Iterator[SlotExample]]
 
 
@@ -76,14 +82,16 @@ def read_slots(path: str) -> Iterator[SlotExample]:
     yield from _read(path, _ours, lambda path: _merged(_bert_ads(path)))
 
 
-def read_lines(path: str) -> Iterator[SlotExample]:
+def read_lines(path: str, odd: Optional[OddRows] = None) -> Iterator[SlotExample]:
     """Streams the lines of a file to be scored: their phrases, as they stand, without labels.
+
+    Lines that are no slot are counted by `odd`, and come as UNREAD; without it, they are errors.
 
     Raises:
         UserError: as `read_slots`.
     """
-    yield from _read(path, lambda path: _ours(path, labelled=False),
-                     lambda path: _bert_ads(path, labelled=False))
+    yield from _read(path, lambda path: _ours(path, labelled=False, odd=odd),
+                     lambda path: _bert_ads(path, labelled=False, odd=odd))
 
 
 def _read(path: str, ours: _Reader, bert_ads: _Reader) -> Iterator[SlotExample]:
@@ -99,18 +107,25 @@ def _read(path: str, ours: _Reader, bert_ads: _Reader) -> Iterator[SlotExample]:
         raise UserError(f"{path} holds no slots")
 
 
-def _ours(path: str, *, labelled: bool = True) -> Iterator[SlotExample]:
-    for line_number, value in text_files.json_objects(path):
-        phrases = _phrases_of(value, labelled)
-        texts = [value.get("before"), value.get("after"), value.get("category", ""), *phrases]
-        if not phrases or not all(isinstance(text, str) for text in texts):
-            others = "" if labelled else ", or instead of these two \"phrases\", a list of texts"
-            raise UserError(f"{path}, line {line_number}: not a slot with \"before\", \"clause\" "
-                            f"and \"after\", texts, and \"negatives\", a list of texts{others}; "
-                            "a \"category\" is a text")
-        before, after, category, *phrases = map(text_files.whole_characters, texts)
-        _check_phrases(path, line_number, phrases)
-        yield SlotExample(before, after, tuple(phrases), int(labelled), category)
+def _ours(path: str, *, labelled: bool = True,
+          odd: Optional[OddRows] = None) -> Iterator[SlotExample]:
+    for _, slot in text_files.json_objects(path, odd, lambda line_number, value: _our_slot(
+            f"{path}, line {line_number}", value, labelled)):
+        yield slot or UNREAD
+
+
+def _our_slot(where: str, value: Dict[str, Any], labelled: bool) -> SlotExample:
+    phrases = _phrases_of(value, labelled)
+    texts = [value.get("before"), value.get("after"), value.get("category", ""), *phrases]
+    if not phrases or not all(isinstance(text, str) for text in texts):
+        others = "" if labelled else ", or instead of these two \"phrases\", a list of texts"
+        raise UserError(f"{where}: not a slot with \"before\", \"clause\" "
+                        f"and \"after\", texts, and \"negatives\", a list of texts{others}; "
+                        "a \"category\" is a text")
+    before, after, category, *phrases = map(text_files.whole_characters, texts)
+    if labelled:
+        _check_phrases(where, phrases)
+    return SlotExample(before, after, tuple(phrases), int(labelled), category)
 
 
 def _phrases_of(value: Dict[str, Any], labelled: bool) -> List[Any]:
@@ -140,39 +155,48 @@ def _merged(lines: Iterator[SlotExample]) -> Iterator[SlotExample]:
         yield slot
 
 
-def _bert_ads(path: str, *, labelled: bool = True) -> Iterator[SlotExample]:
+def _bert_ads(path: str, *, labelled: bool = True,
+              odd: Optional[OddRows] = None) -> Iterator[SlotExample]:
     """A slot with one phrase for each line."""
     for line_number, line in text_files.lines(path):
         fields = line.split("\t")
         if not labelled and len(fields) == 3:
             fields = ["0", *fields]
-        slot = _parse_bert_ad(path, line_number, fields)
+        slot = attempt(odd, UNREAD, _parse_bert_ad, f"{path}, line {line_number}", fields)
         yield slot if labelled else slot._replace(num_fitting=0)
 
 
-def _parse_bert_ad(path: str, line_number: int, fields: List[str]) -> SlotExample:
-    where = f"{path}, line {line_number}"
+def _parse_bert_ad(where: str, fields: List[str]) -> SlotExample:
     if not 4 <= len(fields) <= 6:  # the fifth is the whole text
         raise UserError(f"{where}: {len(fields)} columns, and bert-ad's lines have label, number "
                         "of the clause, phrase and text with the slot, separated by tabs")
     label, clause_number, phrase, text = fields[:4]
     if label not in ("0", "1") or not clause_number.isdecimal():
         raise UserError(f"{where}: label {label[:40]!r} and clause {clause_number[:40]!r}; they "
-                        "must be 0 or 1, and a number from 0")
-    _check_phrases(path, line_number, (phrase,))
-    span = _find_slot(text, int(clause_number), len(phrase))
+                        "must be 0 or 1, and a number from 0"
+                        + (_FIVE_COLUMNS if len(fields) == 5 else ""))
+    _check_phrases(where, (phrase,))
+    span = _find_slot(text, len(phrase), int(clause_number))
     if not span:
         raise UserError(f"{where}: the text has no slot in clause {clause_number}, a run of "
                         f"{BERT_AD_MARK} as long as the phrase")
     return SlotExample(text[:span[0]], text[span[1]:], (phrase,), int(label), "".join(fields[5:]))
 
 
-def _check_phrases(path: str, line_number: int, phrases: Sequence[str]) -> None:
+def _check_phrases(where: str, phrases: Sequence[str]) -> None:
     if not all(phrase.strip() for phrase in phrases):
-        raise UserError(f"{path}, line {line_number}: a phrase is empty; remove it")
+        raise UserError(f"{where}: a phrase is empty; remove it")
 
 
-def _find_slot(text: str, clause_number: int, length: int) -> Optional[Tuple[int, int]]:
+def slot_of(phrase: str, text: str) -> Optional[SlotExample]:
+    """A phrase in the slot of a text: its [MASK], or else its sequence of “; None without one."""
+    masks = [match.span() for match in _MASKS.finditer(text)]
+    span = _find_slot(text, len(phrase)) if not masks else masks[0] if len(masks) == 1 else None
+    return SlotExample(text[:span[0]], text[span[1]:], (phrase,), 0) if span else None
+
+
+def _find_slot(text: str, length: int,
+               clause_number: Optional[int] = None) -> Optional[Tuple[int, int]]:
     """The start and end of the slot: the longest run of marks in that clause, or the only one.
 
     The text itself may have a quotation mark before the slot: only the last `length` marks are
@@ -180,7 +204,7 @@ def _find_slot(text: str, clause_number: int, length: int) -> Optional[Tuple[int
     """
     bounds = [0, *(match.end() for match in _BERT_AD_BREAK.finditer(text)), len(text) + 1]
     runs = [match.span() for match in _RUN.finditer(text)]
-    if clause_number < len(bounds) - 1:
+    if clause_number is not None and clause_number < len(bounds) - 1:
         first, last = bounds[clause_number:clause_number + 2]
         within = [run for run in runs if first <= run[0] < last]
         runs = within or runs

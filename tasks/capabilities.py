@@ -10,11 +10,6 @@ from tasks import kinds, label_types, model_card
 from tasks.data import TrainingSet
 from tasks.training import Job
 
-SCORER_LABELS = ("does not fit", "fits")
-
-# The labels of a capability's models → their kind, whose module has its `CAPABILITY`.
-_KINDS = {SCORER_LABELS: kinds.SCORER}
-
 
 class DevSet(NamedTuple):
     """Held-out examples, and the metrics of a model's logits for them, [n, outputs]."""
@@ -34,6 +29,5 @@ class Capability(NamedTuple):
 
 
 def of_model(kind: label_types.Kind) -> Optional[Capability]:
-    """The capability that a trained model with these labels belongs to; None for one of texts."""
-    found = _KINDS.get(tuple(kind.labels))
-    return kinds.module_of(found).CAPABILITY if found else None
+    """The capability that a trained model of this kind belongs to; None for one of texts."""
+    return getattr(kinds.module_of(kind.name), "CAPABILITY", None)

@@ -5,8 +5,7 @@ from typing import Dict, Iterator, List
 import numpy as np
 
 from encoder import classifier
-from engine.errors import UserError
-from tasks import capabilities, model_folder
+from tasks import model_folder
 from tasks.data import encode_texts
 from tasks.examples import Example
 from tasks.kinds import Encoded, Model, Result
@@ -16,15 +15,14 @@ from tasks.label_types import Kind
 def open_model(model_dir: str) -> Model:
     """See `kinds`."""
     model = model_folder.load(model_dir)
-    check_reads_texts(model_dir, model)
     kind = model.kind
 
     def encode(examples: List[Example]) -> Encoded:
         texts = encode_texts(examples, kind, model.encoding)
         return Encoded(
             texts.source(with_labels=False),
-            lambda predictions: _results(kind, texts.combined(predictions["logits"])),
-            texts.num_texts, texts.num_cut)
+            lambda predictions: results(kind, texts.combined(predictions["logits"])),
+            texts.num_cut)
 
     def describe_cut(num_cut: int, num_texts: int) -> str:
         encoding = model.encoding
@@ -34,16 +32,8 @@ def open_model(model_dir: str) -> Model:
                  ["label", *kind.labels], describe_cut)
 
 
-def check_reads_texts(model_dir: str, model: model_folder.TrainedModel) -> None:
-    """Raises a UserError if the model in `model_dir` classifies something else than texts."""
-    capability = capabilities.of_model(model.kind)
-    if capability:
-        raise UserError(f"--output_dir={model_dir} reads {capability.reading.examples}, not plain "
-                        f"texts: predict with {capability.command} --do_predict")
-
-
-def _results(kind: Kind, logits: np.ndarray) -> Iterator[Result]:
-    """The results for texts, from their logits, [n, outputs]."""
+def results(kind: Kind, logits: np.ndarray) -> Iterator[Result]:
+    """What is predicted, from the logits, [n, outputs]."""
     scores = kind.scores(logits)
     for row, label in zip(scores, map(kind.format_label, kind.predicted_labels(scores))):
         shown = [f"{score:.9g}" for score in row] if kind.labels else []

@@ -159,7 +159,7 @@ def _evaluation(task: Task, texts: TextSet, logits: np.ndarray) -> Evaluation:
 
 
 def write_predictions(job: Job, logits: np.ndarray, suffix: str = "",
-                      predict_labels: str = NAME) -> None:
+                      predict_labels: str = NAME, is_read: Optional[np.ndarray] = None) -> None:
     """Writes a line for each example, in the order of the input.
 
     test_results.tsv has the probabilities of the classes (or the number), predict.txt the
@@ -169,13 +169,18 @@ def write_predictions(job: Job, logits: np.ndarray, suffix: str = "",
         logits: [n, outputs].
         suffix: of the files' names.
         predict_labels: one of LABEL_FORMS.
+        is_read: whether an example has a prediction, or else empty fields, bool [n]; default: all.
     """
     kind = job.task.kind
     scores = kind.scores(logits)
+    is_read = np.ones(len(scores), bool) if is_read is None else is_read
     _write(job, f"test_results{suffix}.tsv",
-           ("\t".join(f"{value:.9g}" for value in row) for row in scores))
+           ("\t".join(f"{value:.9g}" if read else "" for value in row)
+            for read, row in zip(is_read, scores)))
     shown = kind.format_index if predict_labels == INDEX else kind.format_label
-    _write(job, f"predict{suffix}.txt", map(shown, kind.predicted_labels(scores)))
+    _write(job, f"predict{suffix}.txt", (
+        shown(label) if read else "" for read, label in zip(
+            is_read, kind.predicted_labels(scores))))
     log.info(f"Predicted {len(logits):,} examples: {job.settings.output_dir}/predict{suffix}.txt")
 
 

@@ -1,8 +1,7 @@
 """The kinds of trained models, and the module that serves each: only this table names capabilities.
 
 The file `task.json` of a model folder names the kind of its model. A module is loaded on use, so that
-a command which takes any trained model serves it without importing the others. For a kind that
-`python -m tasks.predict` serves, it has the function
+a command which takes any trained model serves it without importing the others. It has a function
 
     open_model(model_dir: str) -> Model
 
@@ -13,7 +12,7 @@ A new kind is a row of the table and such a function; `save_description` of its 
 
 import importlib
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from tasks.examples import Example
 
 ANSWERS = "answers"
 TAGS = "tags"  # of words
-SCORER = "scorer"  # whose task.json names the kind of its labels; see `capabilities`
 
 _MODULES = {
     label_types.SingleLabel.name: "tasks.classification",
@@ -34,7 +32,7 @@ _MODULES = {
     label_types.Regression.name: "tasks.classification",
     ANSWERS: "reading.reader",
     TAGS: "tagging.tagger",
-    SCORER: "rewriting.scorer",
+    label_types.Scorer.name: "rewriting.scorer",
 }
 
 
@@ -44,12 +42,14 @@ class Result(NamedTuple):
     entry: Dict[str, Any]  # the same as a JSON object
 
 
+AnyResult = Union[Result, str]  # or why the model cannot read the text
+
+
 class Encoded(NamedTuple):
     """Some texts as the model reads them: any number of records for each text."""
     source: Source
     # (predictions for all records, each [n, ...]) → a result for each text, in order.
-    decode: Callable[[Dict[str, np.ndarray]], Iterable[Result]]
-    num_texts: int = 0  # these two for `Model.describe_cut`
+    decode: Callable[[Dict[str, np.ndarray]], Iterable[AnyResult]]
     num_cut: int = 0  # the texts that are longer than the model's input
 
 

@@ -99,6 +99,11 @@ class SingleLabel(Kind):
         return str(int(label))
 
 
+class Scorer(SingleLabel):
+    """Whether a phrase fits a slot of a text: the second label is that it does."""
+    name = label_config.SCORER
+
+
 class MultiLabel(Kind):
     """Any number of labels for each example, also none; trained with sigmoid cross-entropy."""
     name = "multi_label"
@@ -192,7 +197,7 @@ def to_json(kind: Kind) -> Dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any], where: str) -> Kind:
-    """The kind that `to_json` described; raises a UserError if it is none of texts.
+    """The kind that `to_json` described; raises a UserError if it is none of labels.
 
     Args:
         where: the model that it describes, for the message.
@@ -202,7 +207,8 @@ def from_json(values: Mapping[str, Any], where: str) -> Kind:
         return Regression()
     if values["kind"] == MultiLabel.name:
         return MultiLabel(values["labels"], values["label_separator"])
-    return SingleLabel(values["labels"])
+    cls = Scorer if values["kind"] == Scorer.name else SingleLabel
+    return cls(values["labels"])
 
 
 def split_labels(text: Union[str, List[str]], separator: str) -> List[str]:

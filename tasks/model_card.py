@@ -20,6 +20,8 @@ _TABLES = ("per_class", "per_category", "per_category_test", "per_type")  # in e
 _OUTPUTS = {
     "classes": "`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
                "`label_index`, int64 `[batch]`, the index of the likeliest label, from 0",
+    "scorer": "`probabilities`, float32 `[batch, 2]`, of the labels in the order above; "
+              "`label_index`, int64 `[batch]`, the index of the likelier label, from 0",
     "multi_label": "`probabilities`, float32 `[batch, {count}]`, an independent one for each "
                    "label, in the order above; predicted are the labels with at least 0.5",
     "regression": "`value`, float32 `[batch]`"}
@@ -108,6 +110,7 @@ def _of_window(model: TrainedModel) -> str:
 
 def _describe(kind: Kind) -> str:
     return {"classes": f"One of {len(kind.labels):,} labels",
+            "scorer": "Whether a phrase fits a slot of a text",
             "multi_label": f"Any number of {len(kind.labels):,} labels",
             "regression": "A number"}[kind.name]
 

@@ -5,8 +5,7 @@
 
 import itertools
 import json
-import sys
-from typing import Callable, IO, Iterable, Iterator, Sequence
+from typing import Callable, IO, Iterable, Iterator, List, Optional, Sequence
 
 from absl import flags
 
@@ -15,14 +14,16 @@ from engine import runtime  # noqa: F401 (before anything that imports TensorFlo
 from encoder import model_files
 from engine import checkpoints, command, device_flags, files, log, settings
 from engine.data import text_files
+from engine.data.arriving_lines import ArrivingLines
 from engine.data.chunks import in_chunks
+from engine.data.odd_rows import OddRows, attempt
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from tasks import columns, kinds
-from tasks.examples import Example, read_split
-from tasks.kinds import Encoded, Model, Result
+from tasks.examples import UNREAD, Example, read_split
+from tasks.kinds import AnyResult, Model, Result
 
 USAGE = """Predicts with a trained model that reads texts, on every GPU that
 CUDA_VISIBLE_DEVICES shows.
@@ -31,10 +32,12 @@ CUDA_VISIBLE_DEVICES shows.
   python -m tasks.predict --output_dir=out --input_file=texts.csv --output_file=predictions.jsonl
 
 On standard input, each line is a text, or two texts separated by a tab if the model takes pairs:
-to answer questions, the question and the context.
+to answer questions, the question and the context; to score phrases, the phrase and a text with
+[MASK] in its place. A line that arrives alone on a pipe is answered at once.
 Input files are .tsv, .txt (tab-separated), .csv or .jsonl; --text_column names their column of
 texts. The output has a line for each text, in the order of the input: TSV with a header line
-(the label, then the probability of each label; the answer and its probability), or JSON lines."""
+(the label, then the probability of each label; the answer and its probability), or JSON lines.
+A text that cannot be read has a line of empty columns, or {}."""
 
 
 # Texts are not counted but measured, since what is predicted for a long one is long, too.
@@ -73,48 +76,55 @@ def main(values: flags.FlagValues) -> None:
     devices = device_flags.find_devices(values, training=False)
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
-    chunks = in_chunks(_examples(values, model), _CHUNK_CHARACTERS, _size_of)
+    arriving, odd = None if values.input_file else ArrivingLines(), OddRows("have no prediction")
+    chunks = in_chunks(_examples(values, model, arriving, odd), _CHUNK_CHARACTERS, _size_of,
+                       arriving)
     first = next(chunks, None)
     with files.output(values.output_file) as file:
-        write = _writer(form, model.columns, file)
+        write = _writer(form, model.columns, file, odd)
         if first is None:
             log.warn("the input has no texts")
             return
-        encoded = (model.encode(examples) for examples in itertools.chain([first], chunks))
-        _predict(model, encoded, devices, checkpoint, batch_size, write)
+        _predict(model, itertools.chain([first], chunks), devices, checkpoint, batch_size, write,
+                 odd)
 
 
-def _predict(model: Model, encoded: Iterator[Encoded], devices: Devices,
+def _predict(model: Model, chunks: Iterator[List[Example]], devices: Devices,
              checkpoint: checkpoints.Checkpoint, batch_size: int,
-             write: Callable[[Iterable[Result]], None]) -> None:
-    first, num_texts, num_cut = next(encoded), 0, 0
-    with Predictor(model.forward, first.source, devices) as predictor:
+             write: Callable[[Iterable[AnyResult]], None], odd: OddRows) -> None:
+    num_texts = num_cut = 0
+    with Predictor(model.forward, model.encode([UNREAD]).source, devices) as predictor:
         predictor.restore(checkpoint)
         with Counter("Predicting", unit="texts") as counter:
-            for some in itertools.chain([first], encoded):
+            for examples in chunks:
+                some = model.encode(examples)
                 predictions = predictor.predict(some.source, batch_size, counter.advance)
-                write(some.decode(predictions))
-                num_texts += some.num_texts
+                results = zip(examples, some.decode(predictions))
+                # Odd rows were counted where they were read.
+                write("" if example is UNREAD else result for example, result in results)
+                num_texts += len(examples)
                 num_cut += some.num_cut
     if model.describe_cut:
         log.info(model.describe_cut(num_cut, num_texts))
+    odd.report(num_texts)
 
 
-def _examples(values: flags.FlagValues, model: Model) -> Iterator[Example]:
-    if values.input_file:
+def _examples(values: flags.FlagValues, model: Model, arriving: Optional[ArrivingLines],
+              odd: OddRows) -> Iterator[Example]:
+    if not arriving:
         table = columns.read_head(
             files.require_file(values.input_file, "--input_file"), values.header)
         given = columns.Roles(values.text_column, values.text_pair_column, None)
         roles = columns.complete_texts(given, table, model.takes_pairs)
         columns.report(table, roles, given)
         split = columns.split_of(table, roles, table, labelled=False)
-        yield from read_split(split, "")
+        yield from read_split(split, "", odd=odd)
         return
     for name in ("text_column", "text_pair_column", "header"):
         if values[name].present:
             raise UserError(f"--{name} needs --input_file; on standard input each line is a text")
-    for line_number, line in text_files.lines_of(sys.stdin.buffer, "standard input"):
-        yield _example_of_line(line_number, line, model.takes_pairs)
+    for line_number, line in text_files.lines_of(arriving, "standard input"):
+        yield attempt(odd, UNREAD, _example_of_line, line_number, line, model.takes_pairs)
 
 
 def _size_of(example: Example) -> int:
@@ -131,15 +141,21 @@ def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
     return Example(text_a, text_b, None)
 
 
-def _writer(form: str, names: Sequence[str], file: IO[str]) -> Callable[[Iterable[Result]], None]:
+def _writer(form: str, names: Sequence[str], file: IO[str],
+            odd: OddRows) -> Callable[[Iterable[AnyResult]], None]:
     """A function that writes the results for some texts; `names` are those of their fields."""
     if form == "tsv":
         file.write("\t".join(names) + "\n")
 
-    def write(results: Iterable[Result]) -> None:
+    def write(results: Iterable[AnyResult]) -> None:
         for result in results:
-            file.write("\t".join(result.fields) if form == "tsv" else
-                       json.dumps(result.entry, ensure_ascii=False))
+            if isinstance(result, str):
+                if result:
+                    odd.add(result)
+                result = Result([""] * len(names), {})
+            fields, entry = result
+            file.write("\t".join(fields) if form == "tsv" else
+                       json.dumps(entry, ensure_ascii=False))
             file.write("\n")
         file.flush()
 

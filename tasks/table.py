@@ -39,10 +39,13 @@ class Target(NamedTuple):
     metrics: Tuple[scores.Metric, ...] = (scores.accuracy,)
     # Other names that a file may give a label.
     label_aliases: Tuple[Tuple[str, str], ...] = ()
+    kind_of_labels: Optional[label_types.Kind] = None  # where the others do not tell it
 
     @property
     def kind(self) -> label_types.Kind:
         """What a label is."""
+        if self.kind_of_labels:
+            return self.kind_of_labels
         if self.label_separator:
             return label_types.MultiLabel(self.labels, self.label_separator)
         if self.labels:

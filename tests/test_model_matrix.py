@@ -14,7 +14,7 @@ import run_classifier
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2, sentences
 from distillation import compare, run as distillation, teacher
-from encoder import huggingface, model_files, vocabulary
+from encoder import huggingface, label_config, model_files, vocabulary
 from encoder.model_files import CLASSIFIER, ENCODER, MASKED_LM
 from engine import files
 from engine.errors import UserError
@@ -140,15 +140,13 @@ OF_TEXTS = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS,
 OF_SLOTS = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, classifier=OTHER_LABELS, export=OTHER_LABELS)
 NO_SCORER = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, classifier="another kind of classifier",
                  export="another kind of classifier", foreign=UNKNOWN)
-NOT_TEXTS = "not plain texts: predict with python -m rewriting.run"
 ARE_EXPORTS = dict.fromkeys(
     ("export", "scorer's export", "reader's export", "tagger's export"), "is an export")
 TAKERS = {
     "run_classifier --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "run_classifier --do_eval": (evaluates(COLA), OF_TEXTS),
     "run_classifier --do_export --task_name": (exports, {**OF_TEXTS, **ARE_EXPORTS}),
-    "tasks.predict": (kinds.open_model, {
-        **NOT_TRAINED, "foreign": UNKNOWN, "scorer": NOT_TEXTS, "scorer's export": NOT_TEXTS}),
+    "tasks.predict": (kinds.open_model, {**NOT_TRAINED, "foreign": UNKNOWN}),
     "distillation.compare": (compares, dict(OF_TEXTS, foreign=UNKNOWN)),
     "distillation.run --teacher --task_name": (teaches, OF_TEXTS),
     "distillation.run --teacher of slots": (teaches_slots, dict(OF_SLOTS, foreign=UNKNOWN)),
@@ -184,6 +182,7 @@ TAKERS = {
 # Pairs that tests run, beside those that make the models.
 ALSO_RUN = [
     ("run_classifier --do_train", "tasks.predict"),
+    ("rewriting.run --do_export", "tasks.predict"),
     ("encoder.convert --from_huggingface", "tasks.predict"),
     ("encoder.convert --from_checkpoint", "tasks.predict"),
     ("tagging.run --do_export", "tagging.run --do_predict"),
@@ -225,6 +224,16 @@ def test_each_pair_is_taken_or_refused_for_its_reason(made, writer, taker, monke
         assert not error
     else:
         assert expected in error and made.at[writer] in error and "\n" not in error
+
+
+@pytest.mark.parametrize("kind", kinds._MODULES)
+def test_every_kind_of_the_table_can_be_opened(kind, made):
+    assert callable(kinds.module_of(kind).open_model)
+    of_kind = [path for writer, path in made.at.items() if not refusal("tasks.predict", writer) and
+               label_config.read(model_files.folder_of(path))["kind"] == kind]
+    assert of_kind or kind in ("multi_label", "regression")  # of the module of "classes"
+    for path in of_kind:
+        assert kinds.open_model(path).columns
 
 
 def test_what_the_commands_take_where_they_run_is_what_the_table_says(made):

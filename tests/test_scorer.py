@@ -11,6 +11,7 @@ import run_classifier
 from commands import ends_with_error, run_here
 from conftest import cpu_devices, on_tensorflow_2
 from distillation import compare, run as distillation_run, teacher
+from encoder import convert
 from rewriting import data, evaluation, rewrite, run, slot_files
 from rewriting.slot_files import SlotExample
 from tasks import predict
@@ -172,8 +173,10 @@ def test_json_lines_to_score_have_phrases_with_or_without_labels(tmp_path):
 
 
 @pytest.mark.parametrize("content, changes, words", [
-    ("0\tcat\ta “““.\n0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".\n", {},
-     ("lines.tsv", "'dog dog", "40 tokens", "14")),
+    ("0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".\n", {},
+     ("lines.tsv", "phrase 1", "more than 14")),
+    ("main\t9\tother\tcat\ta “““.\n", {"do_predict": None, "do_test": True},
+     ("cut -f4,5 FILE | python -m tasks.predict",)),
     ("0\tcat\ta “““.\n", {"do_test": True}, ("line 1", "3 columns")),
     ("0\tcat\ta cat.\n", {}, ("line 1", "no slot in clause 0")),
     ("", {}, ("lines.tsv", "no slots")),
@@ -191,9 +194,128 @@ def test_lines_that_cannot_be_scored_are_refused(content, changes, words, flags,
     assert (scorer / "predict.txt").read_text() == before
 
 
-def test_plain_texts_are_not_for_a_scorer(scorer, capsys):
-    message = refused(capsys, {"output_dir": scorer}, predict)
-    assert "phrases in slots of texts" in message and "rewriting.run --do_predict" in message
+ODD = ["0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".", "0\tcat\ta cat.", "0\t \ta “.", "cat"]
+
+
+def test_an_odd_line_has_an_empty_score_and_the_others_theirs(scorer, expected, flags, folder,
+                                                              tmp_path, capsys):
+    lines = [f"0\t{phrase}\t{slot.before}{slot_files.BERT_AD_MARK * len(phrase)}{slot.after}"
+             for slot in slots_in(folder / "test.jsonl") for phrase in slot.phrases]
+    lines[2:2] = ODD
+    (tmp_path / "lines.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for _ in range(2):  # the second time from the store
+        run_here({**flags, "test_file": tmp_path / "lines.tsv", "do_predict": True}, run)
+        warnings = [line for line in capsys.readouterr().err.splitlines() if "no score" in line]
+        assert len(warnings) == 1 and f"4 of {len(lines)} phrases" in warnings[0]
+        assert "phrase 3: it has no tokens, or more than 14" in warnings[0]
+    rows = (scorer / "test_results.tsv").read_text().splitlines()
+    assert rows[2:6] == ["\t"] * 4
+    np.testing.assert_allclose(np.loadtxt(rows[:2] + rows[6:]), expected, atol=1e-6)
+    labels = (scorer / "predict.txt").read_text().splitlines()
+    assert len(labels) == len(lines) and labels[2:6] == [""] * 4
+
+
+def test_a_long_phrase_leaves_the_ranking_of_the_others(scorer, flags, folder, tmp_path):
+    slots = slots_in(folder / "test.jsonl")
+    write_slots(tmp_path / "test.jsonl", [
+        *slots, slots[0]._replace(phrases=("cat " * 40, "dog"))])
+    results = []
+    for output_dir, test_file in (("a", folder / "test.jsonl"), ("b", tmp_path / "test.jsonl")):
+        run_here({**flags, "output_dir": tmp_path / output_dir, "init_checkpoint": scorer / "export",
+                  "test_file": test_file, "do_test": True, "do_predict": True}, run)
+        results.append(json.loads((tmp_path / output_dir / "eval_results.json").read_text()))
+    assert results[0] == results[1]
+    assert (tmp_path / "b" / "predict.txt").read_text().splitlines()[-2] == ""
+
+
+@pytest.mark.parametrize("which", ["", "export"])
+@pytest.mark.parametrize("name, row", [
+    ("pairs.tsv", "{phrase}\t{before}[MASK]{after}\n"),
+    ("pairs.tsv", "{phrase}\t{before}{marks}{after}\n"),
+    ("pairs.jsonl", '{{"text": "{phrase}", "text_pair": "{before}[MASK] [MASK]{after}"}}\n')])
+def test_predict_scores_phrases_in_texts_with_a_slot(which, name, row, scorer, expected, folder,
+                                                     tmp_path, capsys):
+    rows = [row.format(phrase=phrase, before=slot.before, after=slot.after,
+                       marks=slot_files.BERT_AD_MARK * len(phrase))
+            for slot in slots_in(folder / "test.jsonl") for phrase in slot.phrases]
+    rows[1:1] = [rows[0].replace("[MASK]", "").replace(slot_files.BERT_AD_MARK, ""),
+                 row.format(phrase="dog " * 40, before="a ", after="", marks="“" * 160)]
+    (tmp_path / name).write_text("".join(rows), encoding="utf-8")
+    run_here({"output_dir": scorer / which, "input_file": tmp_path / name, "num_cpu_replicas": 1,
+              "output_file": tmp_path / "scores.tsv"}, predict)
+    header, *found = (tmp_path / "scores.tsv").read_text().splitlines()
+    assert header == "label\tdoes not fit\tfits" and found[1:3] == ["\t\t"] * 2
+    scores = np.array([line.split("\t")[1:] for line in found[:1] + found[3:]], float)
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    warning, = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
+    assert f"2 of {len(rows)} have no prediction; the first: the phrase '" in warning
+
+
+# --- A classifier with a scorer's labels -----------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def own_classifier(two_layers, tmp_path_factory):
+    """A classifier of a user's own texts, whose labels are those words."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "train.tsv").write_text("".join(
+        f"{label}\tthe {noun} sees {end}\n" for noun in NOUNS
+        for label, end in (("fits", "a cat"), ("does not fit", "the river"))))
+    run_here({**two_layers._asdict(), "task_name": "file", "train_file": folder / "train.tsv",
+              "output_dir": folder / "out", "do_train": True, "do_export": True,
+              "max_seq_length": 16, "num_cpu_replicas": 1, "train_batch_size": 4,
+              "num_train_epochs": 1})
+    return folder
+
+
+def test_a_users_own_classifier_with_these_labels_is_one_of_texts(own_classifier, tmp_path, capsys):
+    trained, train_file = own_classifier / "out", own_classifier / "train.tsv"
+    (tmp_path / "texts.txt").write_text("the cat sees a cat\n")
+    for folder in (trained, trained / "export"):
+        run_here({"output_dir": folder, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 1,
+                  "output_file": tmp_path / "out.tsv"}, predict)
+        header, row = (tmp_path / "out.tsv").read_text().splitlines()
+        assert header.split("\t")[0] == "label" and row.split("\t")[0] in ("fits", "does not fit")
+    assert "tasks.predict" in (trained / "export" / "README.md").read_text()
+    run_here({"teacher": trained, "task_name": "file", "train_file": train_file, "do_train": True,
+              "stage": "prediction", "student": "1,16,2,32", "num_cpu_replicas": 1,
+              "train_batch_size": 4, "num_train_epochs": 1, "output_dir": tmp_path / "student"},
+             distillation_run)
+    run_here({"models": f"{trained},{tmp_path / 'student'}", "task_name": "file",
+              "dev_file": train_file, "num_cpu_replicas": 1}, compare)
+    assert "| student |" in capsys.readouterr().out
+    message = refused(capsys, {"output_dir": trained, "do_export": True}, run)
+    assert '"kind": "classes", not "scorer"' in message
+    message = refused(capsys, {"output_dir": tmp_path, "init_checkpoint": trained / "export",
+                               "do_eval": True, "num_cpu_replicas": 1, "dev_file": write_slots(
+                                   tmp_path / "dev.jsonl", [
+                                       SlotExample("a ", ".", ("cat", "dog"), 1)])}, run)
+    assert 'its task.json has "kind": "classes", and the task is "scorer"' in message
+
+
+def test_a_scorer_stays_one_when_it_comes_back_from_hugging_face(scorer, tmp_path):
+    run_here({"from_tensorflow": scorer, "output_dir": tmp_path / "there"}, convert)
+    run_here({"from_huggingface": tmp_path / "there", "output_dir": tmp_path / "back"}, convert)
+    for name in ("kind", "labels", "max_seq_length"):
+        descriptions = [json.loads((folder / "task.json").read_text())[name]
+                        for folder in (scorer, tmp_path / "back")]
+        assert descriptions[0] == descriptions[1]
+
+
+def test_create_data_makes_no_slot_of_a_longer_clause(tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("".join(
+        f"{text}, {'and so on ' * 9}, the end is near .\n" for text in made_up_texts(40)))
+    flags = {"input_file": tmp_path / "texts.txt", "output_dir": tmp_path}
+    create_here(**flags)
+    assert any("and so on" in slot.phrases[0] for slot in slots_in(tmp_path / "train.jsonl"))
+    create_here(max_clause_words=8, **flags)
+    found = [slot for name in ("train", "dev", "test") for slot in slots_in(
+        tmp_path / f"{name}.jsonl")]
+    assert found and max(len(phrase.split()) for slot in found for phrase in slot.phrases) <= 8
+    assert "and so on" not in (tmp_path / "pool.txt").read_text()
+    with pytest.raises(SystemExit):
+        create_here(max_clause_words=1, **flags)
+    assert "--max_clause_words=1" in capsys.readouterr().err
 
 
 # --- Categories ----------------------------------------------------------------------------
