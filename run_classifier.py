@@ -3,7 +3,6 @@
 Its flags are those of google-research/bert's run_classifier.py and more; see README.md.
 """
 
-import os
 from typing import Optional, Tuple
 
 from absl import flags
@@ -17,7 +16,8 @@ from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, run_settings
 from tasks import (
-    class_weights, evaluation, export, label_types, model_folder, report, task_flags, training)
+    capabilities, class_weights, evaluation, export, label_types, model_folder, report, task_flags,
+    training)
 from tasks.class_weights import ClassSettings
 from tasks.google_interface import (  # noqa: F401 (for programs that import them from here)
     ColaProcessor, InputFeatures, MnliProcessor, MrpcProcessor, PaddingInputExample, XnliProcessor,
@@ -128,10 +128,18 @@ def _task(values: flags.FlagValues) -> Tuple[str, Task]:
 
 
 def _saved_labels(values: flags.FlagValues) -> Optional[Tuple[label_types.Kind, bool]]:
-    """`model_folder.saved_labels` of the model to evaluate; None if it has no description."""
-    checkpoint = values.init_checkpoint or ""
-    for folder in filter(None, (values.output_dir, checkpoint, os.path.dirname(checkpoint))):
-        labels = model_folder.saved_labels(folder)
+    """`model_folder.saved_labels` of the model to evaluate; None if it has no description.
+
+    Raises a UserError if the model reads something else than texts.
+    """
+    for flag in ("output_dir", "init_checkpoint"):
+        path = values[flag].value
+        labels = model_folder.saved_labels(path) if path else None
+        capability = capabilities.of_model(labels[0]) if labels else None
+        if capability:
+            raise UserError(f"--{flag}={path} reads {capability.reading.examples}, not texts: "
+                            f"its command is {capability.command}, with --{flag}={path} and "
+                            "--do_eval or --do_predict")
         if labels:
             return labels
     return None

@@ -30,6 +30,7 @@ def _single_label_outputs(logits: tf.Tensor) -> Dict[str, tf.Tensor]:
 # Name of a label kind → a function from logits, [batch, num_outputs], to the export's outputs.
 _OUTPUTS: Dict[str, Callable[[tf.Tensor], Dict[str, tf.Tensor]]] = {
     label_types.SingleLabel.name: _single_label_outputs,
+    label_types.Scorer.name: _single_label_outputs,
     label_types.MultiLabel.name: lambda logits: {"probabilities": tf.sigmoid(logits)},
     label_types.Regression.name: lambda logits: {"value": tf.squeeze(logits, -1)},
 }
@@ -52,11 +53,15 @@ def check_flags(values: flags.FlagValues) -> None:
 
 
 def check_output(values: flags.FlagValues) -> None:
-    """Raises a UserError if the flags cannot be met, whatever kind of model is trained."""
+    """Raises a UserError for an output that cannot be written, whatever kind of model it is."""
     if values.export_frozen_graph and not values.do_export:
         raise UserError("--export_frozen_graph needs --do_export; set both or neither")
     if values.do_export:
         export_folder(settings.required(values, "output_dir"))
+    elif values.output_dir and saved_model.is_there(values.output_dir):
+        raise UserError(f"--output_dir={values.output_dir} is an export, in which nothing is "
+                        f"written: give it as --init_checkpoint={values.output_dir}, and another "
+                        "--output_dir")
 
 
 def export_folder(output_dir: str) -> str:

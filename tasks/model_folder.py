@@ -115,12 +115,17 @@ def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Che
     return model_files.open_model(model_dir, flag, model_files.CLASSIFIER).checkpoint
 
 
-def saved_labels(directory: str) -> Optional[Labels]:
-    """The labels of a trained model and whether it takes pairs; None if there is no model."""
-    if not checkpoints.latest(directory):
+def saved_labels(path: str) -> Optional[Labels]:
+    """The labels of a trained model and whether it takes pairs; None if they are not known.
+
+    Args:
+        path: the output directory of a training, an export, or the prefix of a checkpoint.
+    """
+    folder = model_files.folder_of(path)
+    if folder == path and not checkpoints.latest(path):
         return None
-    description = label_config.read(directory)
-    return _labels(description, directory) if description else None
+    description = label_config.read(folder)
+    return _labels(description, path) if description else None
 
 
 def labels_beside(checkpoint: checkpoints.Checkpoint, flag: str) -> Optional[label_types.Kind]:
@@ -138,7 +143,10 @@ def labels_beside(checkpoint: checkpoints.Checkpoint, flag: str) -> Optional[lab
 
 def check_labels(kind: label_types.Kind, task_kind: label_types.Kind, path: str, flag: str) -> None:
     """Raises a UserError if a classifier in `path` predicts other labels than the task's."""
-    if (kind.name, kind.labels) != (task_kind.name, task_kind.labels):
+    if kind.labels == task_kind.labels and kind.name != task_kind.name:
+        raise UserError(f"{flag}={path} predicts the task's labels in another way: its {_TASK} has "
+                        f'"kind": "{kind.name}", and the task is "{task_kind.name}"')
+    if kind.labels != task_kind.labels:
         raise UserError(f"{flag}={path} predicts {_brief(kind)}, and the task has "
                         f"{_brief(task_kind)}; they must be of the same task")
 

@@ -1,0 +1,140 @@
+"""Lines of standard input are answered as they arrive, and batched when many are there."""
+
+import json
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import processes
+from commands import run_here
+from conftest import sentences
+from engine.data.arriving_lines import ArrivingLines
+from engine.data.chunks import in_chunks
+from rewriting import run
+from test_rewriting_data import made_up_texts
+from test_rewriting_pairs import write_slots
+from rewriting.slot_files import SlotExample
+
+
+@pytest.fixture
+def pipe():
+    """The end of a pipe that is read, and the one that is written to."""
+    reading, writing = os.pipe()
+    yield reading, writing
+    os.close(reading)
+
+
+def chunks_of(lines, size=100):
+    return in_chunks(lines, size, arriving=lines)
+
+
+def test_a_chunk_is_what_has_arrived_and_a_line_ends_where_its_end_arrives(pipe):
+    reading, writing = pipe
+    chunks = chunks_of(ArrivingLines(reading))
+    os.write(writing, "alone\n".encode())
+    assert next(chunks) == [b"alone"]
+    whole = "二つ\n\nthree\nbeg".encode()
+    os.write(writing, whole[:2])  # within a character
+    threading.Timer(0.2, os.write, (writing, whole[2:])).start()
+    assert next(chunks) == ["二つ".encode(), b"", b"three"]
+    os.write(writing, b"un")
+    os.close(writing)
+    assert next(chunks) == [b"begun"]
+    assert list(chunks) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"a", b"a\n", b"a\n\n", b"\n\na\r\nb" * 700000])
+def test_lines_of_a_file_are_those_of_python_in_full_chunks(content, tmp_path):
+    (tmp_path / "lines").write_bytes(content)
+    with open(str(tmp_path / "lines"), "rb") as file:
+        expected = [line.rstrip(b"\n") for line in file]
+        file.seek(0)
+        found = list(chunks_of(ArrivingLines(file.fileno())))
+    assert [line for chunk in found for line in chunk] == expected
+    assert [len(chunk) for chunk in found[:-1]] == [100] * max(len(found) - 1, 0)
+
+
+@pytest.mark.parametrize("stop", [b"", b"end"])
+def test_what_is_cut_anywhere_on_its_way_is_whole_again(stop, pipe):
+    reading, writing = pipe
+    content = "".join(f"{text} 一 \U0001f600\n" for text in sentences(500)).encode() + stop
+    generator = np.random.RandomState(0)
+
+    def write():
+        start = 0
+        while start < len(content):
+            end = start + generator.randint(1, 4000)
+            os.write(writing, content[start:end])
+            start = end
+        os.close(writing)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    found = [line for chunk in chunks_of(ArrivingLines(reading)) for line in chunk]
+    thread.join()
+    assert found == content.splitlines()
+
+
+# --- Commands ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scorer(tiny_model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scorer")
+    write_slots(folder / "train.jsonl", [SlotExample("the cat ", " .", ("sees", "tree"), 1)] * 4)
+    (folder / "pool.txt").write_text("the dog sees a bird\na bird likes the tree\n")
+    run_here({**tiny_model._asdict(), "train_file": folder / "train.jsonl", "do_train": True,
+              "output_dir": folder / "out", "max_seq_length": 32, "num_cpu_replicas": 1,
+              "train_batch_size": 4, "num_train_epochs": 1}, run)
+    return folder
+
+
+def asked_one_by_one(arguments, lines):
+    """What a command answers to each line, of which it gets the next when it has answered."""
+    process = processes.start(arguments, stdin=-1)
+    answers = []
+    for line in lines:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        answers.append(process.stdout.readline())
+    process.stdin.close()
+    process.stdin = None
+    rest, errors = process.communicate(timeout=600)
+    assert process.returncode == 0 and not rest, errors
+    return [json.loads(answer) for answer in answers], errors
+
+
+def test_predict_answers_a_line_before_it_gets_the_next_one(tiny_classifier):
+    texts = ["the cat sees a bird", "", "das Öl", "a dog"]
+    answers, _ = asked_one_by_one(
+        ["-m", "tasks.predict", f"--output_dir={tiny_classifier}", "--format=jsonl",
+         "--num_gpus=0"], texts)
+    assert [set(answer) for answer in answers] == [{"label", "probabilities"}] * 4
+
+
+def test_a_worker_for_pairs_lives_on_after_an_odd_line(scorer):
+    answers, errors = asked_one_by_one(
+        ["-m", "tasks.predict", f"--output_dir={scorer / 'out'}", "--format=jsonl",
+         "--num_gpus=0"], ["no tab", "sees\tthe cat [MASK] .", "sees\tthe cat .", "tree\ta “““““.",
+                           "tree\ta ““““."])
+    assert [bool(answer) for answer in answers] == [False, True, False, True, True]
+    warning, = [line for line in errors.splitlines() if line.startswith("WARNING")]
+    assert "2 of 5 have no prediction; the first: standard input, line 1" in warning
+
+
+def test_rewrite_answers_a_line_before_it_gets_the_next_one(scorer):
+    texts = [f"{text}" for text in made_up_texts(3)]
+    answers, _ = asked_one_by_one(
+        ["-m", "rewriting.rewrite", f"--output_dir={scorer / 'out'}", "--format=jsonl",
+         f"--pool_file={scorer / 'pool.txt'}", "--num_gpus=0"], texts)
+    assert [answer["text"] for answer in answers] == texts
+
+
+def test_input_of_which_no_line_can_be_read_is_an_error(scorer):
+    process = processes.run(
+        ["-m", "tasks.predict", f"--output_dir={scorer / 'out'}", "--num_gpus=0"],
+        input="no tab\nnone either\n")
+    assert process.returncode == 2
+    assert "error: standard input, line 1: the model takes pairs" in process.stderr

@@ -1,0 +1,190 @@
+"""What an error names as the way out is followed, and works."""
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import run_classifier
+import run_squad
+from commands import run_here
+from conftest import ROOT, on_tensorflow_2, sentences
+from distillation import compare, run as distillation
+from models_of_commands import make_all
+from pretraining import run as pretraining, score
+from pretraining_files import LENGTH, PREDICTIONS
+from rewriting import rewrite, run as rewriting
+from rewriting.slot_files import BERT_AD_MARK
+from tagging import run as tagging
+from tasks import predict
+
+pytestmark = on_tensorflow_2  # the hints depend on no runtime
+
+CPU = dict(num_cpu_replicas=1)
+TRAINS = dict(CPU, do_train=True, train_batch_size=8, num_train_epochs=1, max_seq_length=LENGTH)
+
+
+@pytest.fixture(scope="module")
+def made(tiny_model, tiny_classifier, tmp_path_factory):
+    return make_all(tiny_model, tiny_classifier, tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def places(made, tmp_path):
+    """What "{...}" stands for in the flags of the tables: models, files, and new folders."""
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(3)))
+    (tmp_path / "pairs.txt").write_text("sees\tthe cat [MASK] .\n")
+    (tmp_path / "pool.txt").write_text("a bird\nthe dog\n")
+    cola = str(made.flags["data_dir"])
+    return {**{writer: path for writer, path in made.at.items()},
+            **{name: str(made.folder / name) for name in (
+                "train.jsonl", "questions.json", "tags.txt", "examples.tfrecord")},
+            "model": made.at["Google's release, without heads"], "cola": cola, "dev": cola + "/dev.tsv",
+            **{name: str(tmp_path / name) for name in (
+                "texts.txt", "pairs.txt", "pool.txt", "new", "other", "tf_examples.tfrecord")}}
+
+
+def filled(flags, places):
+    return {name: re.sub(r"\{(.+?)\}", lambda match: places[match.group(1)], value)
+            if isinstance(value, str) else value for name, value in flags.items()}
+
+
+def error_of(capsys, flags, module):
+    with pytest.raises(SystemExit) as stopped:
+        run_here(flags, module)
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert stopped.value.code == 2 and message.startswith("error: ")
+    return message
+
+
+def command_in(message):
+    """The module that a message names, and the flags that it gives to it; those left open not."""
+    module, flags = re.search(r"python\s+-m ([\w.]+?)((?:\.?,? (?:with |and )?--[\w=/.,-]+)*)[.;,]?(?: |$)",
+                              message).groups()
+    given = dict(flag.partition("=")[::2] for flag in re.findall(r"--([\w=/.-]+)", flags))
+    return importlib.import_module(module), {
+        name: value or True for name, value in given.items() if value not in ("...", "STUDENT")}
+
+
+# Command and flags that are refused; what is added to the flags of the command that the error names;
+# what to change in the refused flags so that they work then, None if they need not be run again.
+NAMED = {
+    "a folder of Hugging Face": (
+        predict, dict(CPU, output_dir="{encoder.convert --from_tensorflow}",
+                      input_file="{texts.txt}", output_file="{other}"),
+        dict(output_dir="{new}"), dict(output_dir="{new}")),
+    "a classifier of Google's code": (
+        predict, dict(CPU, output_dir="{Google's run_classifier}", input_file="{texts.txt}",
+                      output_file="{other}"),
+        dict(labels="0,1", output_dir="{new}"), dict(output_dir="{new}")),
+    "a classifier that shall rewrite": (
+        rewrite, dict(CPU, output_dir="{run_classifier --do_train}", pool_file="{pool.txt}",
+                      input_file="{texts.txt}", output_file="{other}"),
+        dict(TRAINS, train_file="{train.jsonl}", init_checkpoint="{model}", output_dir="{new}",
+             vocab_file="{model}/vocab.txt", bert_config_file="{model}/bert_config.json"),
+        dict(output_dir="{new}")),
+    "a scorer that shall be evaluated on texts": (
+        run_classifier, dict(CPU, init_checkpoint="{rewriting.run}", output_dir="{new}",
+                             task_name="cola", data_dir="{cola}", do_eval=True),
+        dict(CPU, output_dir="{new}", dev_file="{train.jsonl}"), None),
+    "a scorer's student that shall be evaluated": (
+        distillation, dict(TRAINS, teacher="{rewriting.run}", train_file="{train.jsonl}",
+                           stage="prediction", student="1,16,2,32", do_eval=True,
+                           output_dir="{new}"),
+        dict(CPU, init_checkpoint="{rewriting.run}", output_dir="{new}", dev_file="{train.jsonl}"),
+        dict(do_eval=None)),
+    "a student that shall predict": (
+        distillation, dict(TRAINS, teacher="{run_classifier --do_train}", task_name="cola",
+                           data_dir="{cola}", stage="prediction", student="1,16,2,32",
+                           test_file="{texts.txt}", output_dir="{new}"),
+        dict(CPU, output_dir="{distillation.run --stage=prediction}", output_file="{other}"), None),
+    "a classifier that shall predict words": (
+        score, dict(CPU, init_checkpoint="{run_classifier --do_train}", input_file="{texts.txt}",
+                    max_seq_length=LENGTH, output_file="{other}"),
+        dict(TRAINS, num_train_epochs=None, num_train_steps=1, num_warmup_steps=0,
+             input_file="{examples.tfrecord}", max_predictions_per_seq=PREDICTIONS,
+             init_checkpoint="{model}", output_dir="{new}"),
+        dict(init_checkpoint="{new}")),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_the_command_that_an_error_names_works(case, places, capsys):
+    module, refused, more, changes = NAMED[case]
+    message = error_of(capsys, filled(refused, places), module)
+    named, flags = command_in(message)
+    flags = {name: value for name, value in flags.items() if name != "do_predict"}
+    run_here({**flags, **filled(more, places)}, named)
+    if changes is not None:
+        run_here(filled({**refused, **changes}, places), module)
+
+
+# Command, its export, and its flags but --output_dir.
+EVALUATED = [
+    (run_classifier, "run_classifier", dict(task_name="cola", data_dir="{cola}", do_eval=True)),
+    (run_classifier, "run_classifier", dict(
+        task_name="file", test_file="{texts.txt}", header=False, do_predict=True)),
+    (rewriting, "rewriting.run", dict(test_file="{train.jsonl}", do_test=True, do_predict=True)),
+    (run_squad, "run_squad", dict(predict_file="{questions.json}", do_predict=True)),
+    (tagging, "tagging.run", dict(dev_file="{tags.txt}", do_eval=True)),
+]
+
+
+@pytest.mark.parametrize("module, command, flags", EVALUATED)
+def test_an_export_is_evaluated_with_the_flag_that_the_error_names(
+        module, command, flags, places, capsys):
+    flags, export = filled({**CPU, **flags}, places), places[f"{command} --do_export"]
+    before = sorted(os.listdir(export))
+    message = error_of(capsys, {**flags, "output_dir": export}, module)
+    checkpoint, = re.findall(r"give it as --init_checkpoint=(\S+), and another --output_dir", message)
+    run_here({**flags, "init_checkpoint": checkpoint, "output_dir": places["new"]}, module)
+    assert os.listdir(places["new"]) and sorted(os.listdir(export)) == before
+
+
+@pytest.mark.parametrize("module, command, _", EVALUATED)
+def test_an_export_is_made_of_the_folder_that_the_error_asks_for(module, command, _, places, capsys):
+    export = places[f"{command} --do_export"]
+    message = error_of(capsys, {"output_dir": export, "do_export": True}, module)
+    assert "--do_export needs the output directory of the training" in message
+    run_here({"output_dir": os.path.dirname(export), "do_export": True}, module)
+
+
+@pytest.mark.parametrize("module, flag, flags", [
+    (compare, "models", dict(CPU, task_name="cola", data_dir="{cola}")),
+    (distillation, "teacher", dict(TRAINS, task_name="cola", data_dir="{cola}", stage="prediction",
+                                   student="1,16,2,32", output_dir="{new}")),
+    (distillation, "student", dict(
+        TRAINS, task_name="cola", data_dir="{cola}", stage="prediction", output_dir="{new}",
+        teacher="{run_classifier --do_train}")),
+    (pretraining, "init_checkpoint", dict(
+        TRAINS, num_train_epochs=None, num_train_steps=1, num_warmup_steps=0, output_dir="{new}",
+        input_file="{examples.tfrecord}", max_predictions_per_seq=PREDICTIONS))])
+def test_commands_take_an_export_in_the_place_of_a_folder(module, flag, flags, places):
+    run_here({**filled(flags, places), flag: places["run_classifier --do_export"]}, module)
+
+
+@pytest.mark.parametrize("command", ["run_classifier", "rewriting.run", "run_squad", "tagging.run"])
+def test_a_model_of_any_kind_goes_on_after_an_odd_row(command, places, tmp_path):
+    good = '{"text": "cat", "text_pair": "the [MASK] sees ."}'
+    (tmp_path / "rows.jsonl").write_text("\n".join(['{"text": "cat"', good, '{"text": []}', good]))
+    run_here(dict(CPU, output_dir=places[f"{command} --do_export"], text_column="text",
+                  input_file=tmp_path / "rows.jsonl", output_file=tmp_path / "out.jsonl"), predict)
+    answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [bool(answer) for answer in answers] == [False, True, False, True]
+    assert answers[1] == answers[3]
+
+
+def test_the_columns_that_the_error_names_are_scored(places, capsys, tmp_path):
+    row = f"main\tx\tkept\tcat\tthe {BERT_AD_MARK * 3} sees .\n"
+    (tmp_path / "rows.tsv").write_text(row, encoding="utf-8")
+    message = error_of(capsys, dict(CPU, init_checkpoint=places["rewriting.run"], do_test=True,
+                                    output_dir=places["new"], test_file=tmp_path / "rows.tsv"),
+                       rewriting)
+    command = message[message.index("cut "):].replace("FILE", str(tmp_path / "rows.tsv")).replace(
+        "MODEL", places["rewriting.run"]).replace("python", sys.executable)
+    done = subprocess.run(f"{command} --num_gpus=0", shell=True, cwd=ROOT, stdout=subprocess.PIPE)
+    assert done.returncode == 0 and len(done.stdout.decode().splitlines()) == 2

@@ -1,0 +1,97 @@
+"""One odd row does not stop a batch: it keeps its line, is counted, and the first one is named."""
+
+import json
+
+import numpy as np
+import pytest
+
+from commands import run_here
+from conftest import on_tensorflow_2, sentences
+from pretraining import texts as pretraining_texts
+from rewriting import rewrite, run as rewriting
+from rewriting.slot_files import SlotExample
+from tasks import predict
+from test_rewriting_pairs import write_slots
+
+GOOD = sentences(6)
+# File → its rows, with two odd ones as the third and the fifth, and what is said of the first.
+FILES = {
+    "texts.csv": ("sentence,id\n", ['"{text}",1\n'] * 6, ["a,b,c\n", "alone\n"],
+                  "line 4: 3 columns, and the file's first line has 2"),
+    "texts.tsv": ("sentence\tid\n", ["{text}\t1\n"] * 6, ["alone\n", "a\tb\tc\n"],
+                  "line 4: 1 columns"),
+    "texts.jsonl": ("", ['{{"text": "{text}"}}\n'] * 6, ['{"text": null}\n', "no JSON\n"],
+                    "line 3: 'text' is null"),
+}
+
+
+def rows_of(name):
+    header, rows, odd, said = FILES[name]
+    rows = [row.format(text=text) for row, text in zip(rows, GOOD)]
+    return header, [*rows[:2], odd[0], rows[2], odd[1], *rows[3:]], said
+
+
+def warning_in(capsys):
+    warning, = [line for line in capsys.readouterr().err.splitlines() if line.startswith("WARNING")]
+    return warning
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl"])
+@pytest.mark.parametrize("name", FILES)
+def test_predict_answers_the_others_and_keeps_the_line(name, form, tiny_classifier, tmp_path, capsys):
+    header, rows, said = rows_of(name)
+    (tmp_path / name).write_text(header + "".join(rows))
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in GOOD))
+    found = []
+    for source in (name, "texts.txt"):
+        run_here({"output_dir": tiny_classifier, "input_file": tmp_path / source, "header":
+                  source.endswith((".csv", ".tsv")) or None, "num_cpu_replicas": 1,
+                  "output_file": tmp_path / f"out.{form}"}, predict)
+        found.append((tmp_path / f"out.{form}").read_text().splitlines()[form == "tsv":])
+        if source == name:
+            assert f"2 of 8 have no prediction; the first: {tmp_path / name}, {said}" in (
+                warning_in(capsys))
+    empty = {"tsv": "\t\t", "jsonl": "{}"}[form]
+    assert [found[0][2], found[0][4]] == [empty] * 2
+    del found[0][4], found[0][2]
+    assert [len(lines) for lines in found] == [6, 6]
+    scores = [[line.split("\t")[1:] if form == "tsv" else list(
+        json.loads(line)["probabilities"].values()) for line in lines] for lines in found]
+    np.testing.assert_allclose(*np.array(scores, float), atol=1e-6)
+
+
+def test_a_file_of_odd_rows_alone_is_an_error_and_leaves_nothing(tiny_classifier, tmp_path, capsys):
+    (tmp_path / "texts.jsonl").write_text('{"text": null}\n' * 3)
+    with pytest.raises(SystemExit) as stopped:
+        run_here({"output_dir": tiny_classifier, "input_file": tmp_path / "texts.jsonl",
+                  "num_cpu_replicas": 1, "output_file": tmp_path / "out.tsv"}, predict)
+    assert stopped.value.code == 2 and not (tmp_path / "out.tsv").exists()
+    assert "line 1: 'text' is null" in capsys.readouterr().err.splitlines()[-1]
+
+
+@on_tensorflow_2
+def test_rewrite_goes_on_after_an_odd_row_and_in_a_pool_with_one(tiny_model, tmp_path, capsys):
+    write_slots(tmp_path / "train.jsonl", [SlotExample("the cat ", " .", ("sees", "tree"), 1)] * 4)
+    run_here({**tiny_model._asdict(), "train_file": tmp_path / "train.jsonl", "do_train": True,
+              "output_dir": tmp_path / "out", "max_seq_length": 32, "num_cpu_replicas": 1,
+              "train_batch_size": 4, "num_train_epochs": 1}, rewriting)
+    (tmp_path / "pool.csv").write_text("text,id\nthe dog sees a bird,1\nx,y,z\na bird likes it,2\n")
+    lines = [json.dumps({"text": f"{text}, the cat sees a tree"}) for text in GOOD[:3]]
+    (tmp_path / "texts.jsonl").write_text("\n".join([lines[0], '{"text": 5.5e', *lines[1:]]) + "\n")
+    capsys.readouterr()
+    run_here({"output_dir": tmp_path / "out", "pool_file": tmp_path / "pool.csv", "num_gpus": 0,
+              "input_file": tmp_path / "texts.jsonl", "output_file": tmp_path / "new.jsonl"}, rewrite)
+    said = capsys.readouterr().err
+    assert "pool.csv, line 3: 3 columns" in said and "texts.jsonl, line 2: not JSON" in said
+    found = [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()]
+    assert [bool(entry["rewrites"]) for entry in found] == [True, False, True, True]
+    assert [entry["text"] for entry in found] == [
+        json.loads(line)["text"] for line in lines[:1]] + [""] + [
+        json.loads(line)["text"] for line in lines[1:]]
+
+
+def test_a_line_that_is_no_pair_is_left_out_of_pretraining_examples(tmp_path, capsys):
+    (tmp_path / "pairs.tsv").write_text("1\t0\ta b\tc a b\nno pair\n0\t0\td\te f\n")
+    found = list(pretraining_texts.read_sentences([str(tmp_path / "pairs.tsv")], "pairs"))
+    assert [sentence.text for sentence in found] == ["a b", "c a b", "d", "e f"]
+    assert "1 of 3 lines are left out; the first" in warning_in(capsys)
