@@ -40,7 +40,7 @@ RANDOM_CASES = 30
 FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "kill": 0}
 # The end of a name that is another one in each process.
 _OF_PROCESS = re.compile(
-    r"(\.tmp-|\.old-|_temp_?|\.tempstate|tfevents\.|\.part-|\.create_data-|\.clauses-)[^/]*")
+    r"(\.bert-tmp-|_temp_?|\.tempstate|tfevents\.|\.part-)[^/]*")
 _CURVES = "tfevents"  # each process writes its own, as it goes on
 _HASHES = "hashes.json"  # of the files that were read since it could be read itself
 KILLED, REFUSED, SUCCEEDED, MISSED = "killed", "one line", "did without", "did not come to it"

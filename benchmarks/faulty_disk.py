@@ -6,12 +6,12 @@ import shutil
 import subprocess
 from typing import Dict, Iterable, List, NamedTuple, Optional
 
+from engine import scratch
+
 # Names of what nobody needs when a command has ended.
-TEMPORARY = re.compile(r"\.(tmp|old)-\d+|_temp(/|$|_)|\.tempstate\d+|\.(create_data|clauses)-")
+TEMPORARY = re.compile(re.escape(scratch.PREFIX))
 # Of what is not put in place: these, and what is written as it grows.
 _NOT_PUT = re.compile(TEMPORARY.pattern + r"|tfevents|\.part$")
-# TensorFlow renames the parts of a checkpoint; the file `checkpoint` puts it in place.
-_CHECKPOINT = re.compile(r"model\.ckpt-\d+\.(index|data-\d{5}-of-\d{5})$")
 
 
 class Operation(NamedTuple):
@@ -62,10 +62,9 @@ def lost_by_a_power_cut(operations: Iterable[Operation]) -> List[str]:
         elif operation == "rename":
             inside = {name for name in unsynced if name == path or name.startswith(f"{path}/")}
             unsynced = unsynced - inside | {other + name[len(path):] for name in inside}
-            unsynced_names.add(os.path.dirname(other))
-            if not _NOT_PUT.search(other) and not _CHECKPOINT.search(other):
+            if not _NOT_PUT.search(other):
+                unsynced_names.add(os.path.dirname(other))
                 lost += [f"{name}, when {other} was named" for name in unsynced
                          if not _NOT_PUT.search(name)
                          and os.path.dirname(name).startswith(os.path.dirname(other))]
-    return lost + [f"the names in {name}" for name in unsynced_names
-                   if not _NOT_PUT.search(name)]
+    return lost + [f"the names in {name}" for name in unsynced_names]

@@ -48,9 +48,9 @@ def names(directory: str) -> List[str]:
 
 def _listed(path: str) -> List[str]:
     """The names in a file `checkpoint`, the newest last; empty if the file is damaged."""
+    content = files.read_whole(path, "list of checkpoints")
     try:
-        with open(path, encoding="utf-8") as file:
-            state = text_format.Parse(file.read(), CheckpointState())
+        state = text_format.Parse(content.decode("utf-8"), CheckpointState())
     except (ValueError, text_format.ParseError):  # the former: not UTF-8
         return []
     paths = [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
@@ -82,11 +82,12 @@ def save(saver: tf.train.Saver, session, prefix: str, earlier: Sequence[str]) ->
         earlier: the names of the directory's other checkpoints, oldest first.
     """
     directory, name = os.path.split(prefix)
-    with writing(prefix):
-        saver.save(session, prefix, write_meta_graph=False, write_state=False)
-    for path in _files_of(prefix):
-        files.sync(path)
-    files.sync(directory)
+    with files.beside(prefix) as own:
+        draft = os.path.join(own, name)
+        with writing(prefix):
+            saver.save(session, draft, write_meta_graph=False, write_state=False)
+        for path in _files_of(draft):  # the index last
+            files.put(path, os.path.join(directory, os.path.basename(path)))
     _found[_state_of(prefix)] = ""
     write_list(directory, [*(other for other in earlier if other != name), name])
 
@@ -98,12 +99,22 @@ def remove(directory: str, surplus: Sequence[str], kept: Sequence[str]) -> None:
     """
     for name in surplus:
         prefix = os.path.join(directory, name)
-        # Without an index the rest is a leftover: see `checkpoint_hook.remove_leftovers`.
+        # Without an index the rest is a leftover: see `remove_leftovers`.
         meta_graph = glob.glob(f"{glob.escape(prefix)}.meta")  # of other programs
         for path in sorted(_files_of(prefix) + meta_graph, reverse=True):
             os.remove(path)
     files.sync(directory)
     write_list(directory, kept)
+
+
+def remove_leftovers(directory: str) -> None:
+    """Finishes a removal that was interrupted: of listed checkpoints that have no index any more."""
+    path = os.path.join(directory, _STATE)
+    for name in _listed(path) if os.path.isfile(path) else []:
+        prefix = os.path.join(directory, name)
+        if name.startswith(f"{PREFIX}-") and not exists(prefix):
+            for leftover in _files_of(prefix):
+                os.remove(leftover)
 
 
 @contextlib.contextmanager

@@ -9,15 +9,20 @@ import errno
 import glob
 import hashlib
 import json
+import math
 import os
 import re
-import shutil
+import stat
 import sys
 from typing import Any, Dict, IO, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
+from engine import scratch
 from engine.errors import UserError
 
 _READ_BYTES = 1 << 20
+# The largest file of each kind that is read as a whole. JSON takes up to 100 times its size in memory.
+_RECORD_BYTES = 1 << 24
+VOCABULARY_BYTES = 1 << 26
 # Errors of the disk, not of the program: what it holds, whether it can be written, its faults.
 _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES,
                    errno.EPERM)
@@ -30,71 +35,49 @@ _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
 Types = Union[Type, Tuple[Type, ...]]
 
-_worker = 0
-
-
 def set_worker(index: int) -> None:
-    """Makes temporary names differ from those of the other workers of a run, on any machine."""
-    global _worker
-    _worker = index
-
-
-def process_number() -> int:
-    """For temporary names: the process's id, which another machine's may have, too."""
-    return os.getpid() + (_worker << 32)
+    """Does nothing any more: temporary names are random."""
 
 
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
-    """Yields a temporary path beside `path`; renamed to it on success, removed on failure."""
-    temporary = f"{path}.tmp-{process_number()}"
-    with naming(path, temporary):
-        try:
-            yield temporary
-            put(temporary, path)
-        finally:
-            if os.path.exists(temporary):
-                os.remove(temporary)
+    """Yields a temporary path; what is there replaces `path` on success, also one that is a link."""
+    with beside(path) as own:
+        temporary = os.path.join(own, os.path.basename(path))
+        yield temporary
+        put(temporary, path)
 
 
 @contextlib.contextmanager
-def atomic_folder(path: str) -> Iterator[str]:
-    """Yields an empty folder beside `path`; it replaces `path`, or is removed on failure.
+def atomic_folder(path: str, *, replaces: bool = True) -> Iterator[str]:
+    """Yields an empty folder; it replaces `path`, or is removed on failure.
 
-    A folder that a killed process had moved away, and not replaced, gets its name back. The rest
-    that killed processes left behind is removed after success.
+    Args:
+        replaces: False: a folder that another process has put there meanwhile stays.
     """
     path = os.path.abspath(path)
-    temporary, replaced = (f"{path}.{state}-{process_number()}" for state in ("tmp", "old"))
-    shutil.rmtree(temporary, ignore_errors=True)  # process ids are reused
-    moved = [remnant for remnant in remnants(path) if ".old-" in os.path.basename(remnant)]
-    if moved and not os.path.lexists(path):
-        os.rename(moved[0], path)
-    surplus = [temporary, replaced]
-    try:
-        os.makedirs(temporary)  # here: a signal may end this as soon as it exists
-        with naming(path, temporary):
-            yield temporary
-            sync_folder(temporary)
-        if os.path.isdir(path):
-            shutil.rmtree(replaced, ignore_errors=True)
-            os.rename(path, replaced)
-        os.rename(temporary, path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with beside(path) as own:
+        temporary = os.path.join(own, os.path.basename(path))
+        os.mkdir(temporary)
+        yield temporary
+        sync_folder(temporary)
+        if replaces and os.path.isdir(path):
+            scratch.move_into(path, own)
+        try:
+            os.rename(temporary, path)
+        except OSError:
+            if replaces or not os.path.isdir(path):
+                raise
         sync(os.path.dirname(path))
-        surplus += remnants(path)
-    finally:
-        if os.path.isdir(replaced) and not os.path.lexists(path):
-            os.rename(replaced, path)  # interrupted between the two renames
-        for folder in surplus:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
-def remnants(path: str) -> List[str]:
-    """The temporary folders of `path` that killed processes left behind, and running ones use."""
-    parent, name = os.path.split(path)
-    pattern = re.compile(re.escape(name) + r"\.(tmp|old)-\d+")
-    return [os.path.join(parent, entry) for entry in sorted(os.listdir(parent))
-            if pattern.fullmatch(entry)]
+@contextlib.contextmanager
+def beside(path: str) -> Iterator[str]:
+    """A temporary folder in the directory of `path`, which errors of the disk name instead of it."""
+    directory = os.path.dirname(path) or "."
+    with naming(path, os.path.join(directory, scratch.PREFIX)), scratch.folder(directory) as own:
+        yield own
 
 
 def put(temporary: str, path: str) -> None:
@@ -135,7 +118,7 @@ def naming(path: str, temporary: Optional[str] = None) -> Iterator[None]:
     except OSError as error:
         if is_storage_error(error):
             names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-            if not names or temporary and names[-1].startswith(temporary):
+            if not names or temporary and any(name.startswith(temporary) for name in names):
                 error.filename = path
         raise
 
@@ -216,14 +199,12 @@ def write_json(path: str, value: Any) -> None:
 
 def read_json(path: str, what: str) -> Any:
     """The JSON value of a file; raises a UserError that begins with `what` if it has none."""
+    content = read_whole(path, what)
     try:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
+        value = json.loads(content.decode("utf-8"))
         if HALF_CHARACTER.search(json.dumps(value, ensure_ascii=False)):
             raise ValueError("it spells half a character, which UTF-8 cannot hold")
         return value
-    except OSError as error:
-        raise UserError(f"{what} {path}: {error.strerror}") from error
     # JSONDecodeError, UnicodeDecodeError; lists within lists
     except (ValueError, RecursionError) as error:
         raise UserError(f"{what} {path} is not valid JSON: {error}") from error
@@ -279,25 +260,40 @@ def _files_at(path: str) -> List[str]:
     return found
 
 
-def require_file(path: str, what: str) -> str:
-    """Returns `path`; raises a UserError unless it is a file that can be read."""
+def require_file(path: str, what: str, max_bytes: float = math.inf) -> str:
+    """Returns `path`; raises a UserError unless it is a regular file of that size that can be read."""
     if not path:
         raise UserError(f"{what} is not given")
+    with _open_regular(path, what, max_bytes):
+        return path
+
+
+def read_whole(path: str, what: str, max_bytes: int = _RECORD_BYTES) -> bytes:
+    """The content of a file; raises a UserError as `require_file` does."""
+    with _open_regular(path, what, max_bytes) as file:
+        return file.read(max_bytes)
+
+
+def _open_regular(path: str, what: str, max_bytes: float) -> IO[bytes]:
+    """Opens no pipe, which would wait for a writer, and no device, which may have no end."""
     try:
-        with open(path, "rb"):
-            return path
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+        status = os.fstat(file.fileno())
     except OSError as error:
         raise UserError(f"{what} {path}: {error.strerror}") from error
+    if stat.S_ISREG(status.st_mode) and status.st_size <= max_bytes:
+        return file
+    file.close()
+    raise UserError(f"{what} {path} has {status.st_size:,} bytes, and may have {max_bytes:,}"
+                    if stat.S_ISREG(status.st_mode) else f"{what} {path} is no regular file")
 
 
 def make_directory(path: str, what: str) -> str:
     """Creates `path` if it does not exist; raises a UserError if it is not writable."""
-    probe = os.path.join(path, f".tmp-{process_number()}")
     try:
         os.makedirs(path, exist_ok=True)
-        with open(probe, "w"):
+        with scratch.folder(path):
             pass
-        os.remove(probe)
     except FileExistsError as error:
         raise UserError(f"{what}={path} is a file, not a folder") from error
     except OSError as error:
@@ -329,7 +325,7 @@ def hash_of(content: bytes) -> str:
 def hash_of_file(path: str) -> str:
     """SHA-256 of a file's content, in hex."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with _open_regular(path, "file", math.inf) as file:
         for block in iter(lambda: file.read(_READ_BYTES), b""):
             digest.update(block)
     return digest.hexdigest()

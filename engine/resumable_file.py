@@ -5,7 +5,6 @@ done. A process may be killed at any moment: the next one resumes after the last
 that was recorded.
 """
 
-import glob
 import json
 import os
 from typing import Any, Mapping, Optional, Union
@@ -53,8 +52,6 @@ class ResumableFile:
         self._keep_record = keep_record
         self._header = _encoded(header)
         self._record_path = f"{path}.json" if keep_record else f"{self.partial_path}.json"
-        for leftover in glob.glob(f"{glob.escape(self._record_path)}.tmp-*"):  # of a killed process
-            os.remove(leftover)
         if os.path.exists(self._record_path):
             self._resume(files.read_json(self._record_path, "the record"))
         elif keep_record and os.path.exists(path):
@@ -100,7 +97,9 @@ class ResumableFile:
 
     def _write(self, content: bytes) -> None:
         with files.naming(self.path):
-            with open(self.partial_path, "r+b" if self._num_bytes else "wb") as file:
+            if not self._num_bytes and os.path.lexists(self.partial_path):
+                os.remove(self.partial_path)
+            with open(self.partial_path, "r+b" if self._num_bytes else "xb") as file:
                 file.truncate(self._num_bytes)  # what a killed process had not recorded yet
                 file.seek(self._num_bytes)
                 file.write(content)
@@ -139,8 +138,8 @@ def _is_record(record: Any) -> bool:
 
 
 def _size_of(path: str) -> int:
-    """In bytes; -1 if there is no such file."""
-    return os.path.getsize(path) if os.path.exists(path) else -1
+    """In bytes; -1 if there is no such file, or a link in its place, which nobody made here."""
+    return os.path.getsize(path) if os.path.exists(path) and not os.path.islink(path) else -1
 
 
 def _brief(value: Any) -> str:

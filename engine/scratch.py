@@ -1,42 +1,70 @@
-"""Temporary working folders, which are removed even if the process that made them was killed."""
+"""Temporary folders: whatever is written is written in one, and moved out when it is complete.
+
+Their names are random and only their owner may enter them, so that nobody can put a link where a file
+will be opened. A process locks its folders while it lives: those of killed ones are removed.
+"""
 
 import contextlib
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import socket
-import uuid
 from typing import Iterator
+
+PREFIX = ".bert-tmp-"  # of their names; the host's name and random digits follow
+_REPLACED = "replaced"
 
 
 @contextlib.contextmanager
-def folder(directory: str, name: str) -> Iterator[str]:
-    """Yields an empty folder, .NAME-HOST-*, in a directory; removed at the end.
+def folder(directory: str) -> Iterator[str]:
+    """Yields an empty folder in a directory; removed at the end.
 
-    Those that killed processes of this host have left there are removed, too. A process locks its
-    folder while it lives, so that one in use is left alone; so is any on a disk without locks.
+    Those that killed processes of this host have left there are removed, too. One in use is
+    locked and left alone; so is any on a disk without locks.
     """
-    prefix = f".{name}-{re.sub('[^A-Za-z0-9]', '', socket.gethostname())}-"
+    prefix = f"{PREFIX}{re.sub('[^A-Za-z0-9]', '', socket.gethostname())}-"
     for leftover in os.listdir(directory):
-        if re.fullmatch(re.escape(prefix) + "[0-9a-f]{8}", leftover):
+        if re.fullmatch(re.escape(prefix) + "[0-9a-f]{16}", leftover):
             _remove_if_unused(os.path.join(directory, leftover))
-    own = f"{prefix}{uuid.uuid4().hex[:8]}"
-    draft, path = os.path.join(directory, f".new{own}"), os.path.join(directory, own)
+    path = os.path.join(directory, f"{prefix}{secrets.token_hex(8)}")
+    draft = f"{path}.new"
     try:
-        os.mkdir(draft)
+        os.mkdir(draft, 0o700)
         with _locked(draft):
-            os.rename(draft, path)  # it is locked before others can take it for a leftover
-            yield path
+            try:
+                os.rename(draft, path)  # it is locked before others can take it for a leftover
+                yield path
+            finally:
+                _remove(path)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(path, ignore_errors=True)
+
+
+def move_into(path: str, own: str) -> None:
+    """Moves a folder, which is to be replaced, from beside a temporary folder into it.
+
+    If nothing has taken its place when the temporary folder is removed, it is moved back.
+    """
+    os.mkdir(os.path.join(own, _REPLACED))
+    os.rename(path, os.path.join(own, _REPLACED, os.path.basename(path)))
 
 
 def _remove_if_unused(path: str) -> None:
     with _locked(path) as is_unused:
         if is_unused:
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
+
+
+def _remove(path: str) -> None:
+    replaced = os.path.join(path, _REPLACED)
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(replaced):
+            original = os.path.join(os.path.dirname(path), name)
+            if not os.path.lexists(original):
+                os.rename(os.path.join(replaced, name), original)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager

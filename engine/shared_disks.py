@@ -51,7 +51,7 @@ def token(directory: str) -> Iterator[str]:
     """A file in a directory, for a while; its name is new."""
     name = f".worker-{uuid.uuid4().hex}"
     path = os.path.join(directory, name)
-    with open(path, "w"):
+    with open(path, "x"):
         pass
     try:
         yield name

@@ -146,7 +146,7 @@ def create(paths: List[str], outputs: List[str], settings: Settings, tokenizer: 
     """Writes the files `outputs`, and `facts` in a .json file beside each."""
     directory = os.path.dirname(outputs[0]) or "."
     segmenter = chinese_words.load_segmenter() if settings.chinese_whole_words else None
-    with scratch.folder(directory, "create_data") as work_dir:
+    with scratch.folder(directory) as work_dir:
         corpus = tokenize(texts.read_sentences(paths, settings.input_format), work_dir, tokenizer,
                           segmenter=segmenter, num_processes=num_processes)
         if settings.objective == "mlm_nsp" and len(corpus.documents) < 2:

@@ -96,7 +96,7 @@ def define_flags() -> flags.FlagValues:
 def main(values: flags.FlagValues) -> None:
     """Reads the texts twice: first collects their clauses, then writes their slots."""
     options = _options(values)
-    with scratch.folder(options.output_dir, "clauses") as folder:
+    with scratch.folder(options.output_dir) as folder:
         clauses = _collect_clauses(options, folder)
         if not len(clauses):
             raise UserError(f"--input_file={','.join(options.input_files)}: no text has two "

@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from engine import files  # noqa: E402
+from engine import files, scratch  # noqa: E402
 from engine.data.store import Column, open_or_build  # noqa: E402
 from engine.resumable_file import ResumableFile  # noqa: E402
 
@@ -63,7 +63,7 @@ def content(folder: str) -> Dict[str, str]:
         for name in names:
             path = os.path.join(parent, name)
             relative = os.path.relpath(path, folder)
-            if not any(mark in relative for mark in (".tmp-", ".old-", ".part")):
+            if not any(mark in relative for mark in (scratch.PREFIX, ".part")):
                 with open(path, "rb") as file:
                     found[relative] = file.read().decode("latin-1")
     return found
@@ -107,7 +107,7 @@ def wrong_afterwards(folder: str, ended: str, whole: Dict[str, str]) -> str:
             # The record of a file that grows says how far it is.
             if name != "rows.txt.json":
                 return f"{name} is {found.get(name)!r}"
-    left = [name for name in os.listdir(folder) if ".tmp-" in name]
+    left = [name for name in os.listdir(folder) if name.startswith(scratch.PREFIX)]
     return f"left {left}" if ended == "one line" and len(left) > 1 else ""
 
 

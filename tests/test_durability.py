@@ -77,8 +77,8 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_and_syncs_what_it_
 
 
 @pytest.mark.parametrize("draft, flags_of_phase", [
-    ("store/train-*.tmp-*", dict(do_eval=None, do_export=None)),
-    ("out/export.tmp-*", dict(do_train=None, do_eval=None))])
+    ("store/.bert-tmp-*/train-*", dict(do_eval=None, do_export=None)),
+    ("out/.bert-tmp-*/export", dict(do_train=None, do_eval=None))])
 def test_a_command_told_to_end_while_it_writes_leaves_nothing_half_written(
         draft, flags_of_phase, flags, tiny_classifier, tmp_path):
     if "do_train" in flags_of_phase:
@@ -127,8 +127,9 @@ def test_a_command_told_to_end_while_it_predicts_leaves_no_predictions(
 
 def test_what_is_renamed_before_it_is_synced_would_be_noticed(tmp_path):
     log = tmp_path / "log"
-    log.write_text("write\t/a/x.tmp-1\t\nrename\t/a/x.tmp-1\t/a/x\n")
+    written = "write\t/a/.bert-tmp-1/x\t\n"
+    log.write_text(f"{written}rename\t/a/.bert-tmp-1/x\t/a/x\n")
     assert lost_by_a_power_cut(read_log(str(log))) == ["/a/x, when /a/x was named", "the names in /a"]
-    log.write_text("write\t/a/x.tmp-1\t\nsync\t/a/x.tmp-1\t\nrename\t/a/x.tmp-1\t/a/x\n"
+    log.write_text(f"{written}sync\t/a/.bert-tmp-1/x\t\nrename\t/a/.bert-tmp-1/x\t/a/x\n"
                    "sync\t/a\t\n")
     assert lost_by_a_power_cut(read_log(str(log))) == []

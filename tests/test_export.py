@@ -20,7 +20,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 import processes
 from commands import arguments, ends_with_error, run_here
 from conftest import ROOT, checkpoint_values, sentences, write_cola
-from engine import checkpoints, command, files, runtime, saved_model
+from engine import checkpoints, command, files, runtime, saved_model, scratch
 from engine.errors import UserError
 from tasks import model_folder, predict
 from tasks.data import encode_texts
@@ -329,18 +329,26 @@ def test_what_is_no_export_is_not_replaced(finished, capsys):
 
 
 def test_what_a_killed_export_left_goes_with_the_next_one_and_what_it_moved_away_is_back(tmp_path):
-    """In containers a process may well have the number of the one before."""
-    left = [f"export.tmp-{os.getpid()}", "export.tmp-7", "export.old-7"]
-    kept = ["export.old", "my_export.tmp-7"]
-    for name in left + kept:
+    kept = ["export.old-7", "mine.tmp-2"]
+    for name in [*kept, "export"]:
         (tmp_path / name).mkdir()
         (tmp_path / name / "saved_model.pb").write_text("")
+    process = os.fork()
+    if not process:
+        with files.atomic_folder(str(tmp_path / "export")) as draft:
+            scratch.move_into(str(tmp_path / "export"), os.path.dirname(draft))
+            os._exit(0)
+    os.waitpid(process, 0)
+    left, *others = sorted(os.listdir(str(tmp_path)))
+    assert left.startswith(scratch.PREFIX) and others == kept
     with pytest.raises(ValueError), files.atomic_folder(str(tmp_path / "export")):
         raise ValueError
-    assert sorted(os.listdir(str(tmp_path))) == sorted(["export.tmp-7", "export"] + kept)
+    assert sorted(os.listdir(str(tmp_path))) == ["export", *kept]
+    assert os.listdir(str(tmp_path / "export")) == ["saved_model.pb"]
     with files.atomic_folder(str(tmp_path / "export")) as draft:
         assert os.listdir(draft) == []
-    assert sorted(os.listdir(str(tmp_path))) == sorted(["export"] + kept)
+    assert sorted(os.listdir(str(tmp_path))) == ["export", *kept]
+    assert os.listdir(str(tmp_path / "export")) == []
 
 
 @of_one_kind

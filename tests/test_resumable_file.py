@@ -45,8 +45,6 @@ def test_another_run_goes_on_after_the_last_chunk_that_was_recorded(path):
     write(path, ["a\nб\n"])
     with open(f"{path}.part", "a") as file:
         file.write("half a li")  # a process was killed here
-    with open(f"{path}.json.tmp-4194305", "w") as file:  # or here
-        file.write("{")
     file = open_file(path)
     assert file.num_rows == 2
     file.append("c\n", 1)

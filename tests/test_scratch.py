@@ -10,14 +10,14 @@ from engine import scratch
 HOLD = """
 import sys, time
 from engine import scratch
-with scratch.folder(sys.argv[1], "work") as folder:
+with scratch.folder(sys.argv[1]) as folder:
     print(folder, flush=True)
     time.sleep(600)
 """
 
 
 def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_is_not(tmp_path):
-    others = [tmp_path / ".work-notes", tmp_path / "work-of-a-user"]
+    others = [tmp_path / name for name in (".bert-tmp-notes", "mine.tmp-2", "notes.tmp-20240101")]
     for other in others:
         other.mkdir()
     holders = [subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=ROOT,
@@ -27,7 +27,7 @@ def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_is_not(tmp_path)
     holders[0].kill()
     holders[0].wait()
     assert os.path.isdir(killed) and os.path.isdir(used)
-    with scratch.folder(str(tmp_path), "work") as own:
+    with scratch.folder(str(tmp_path)) as own:
         assert sorted(os.path.join(str(tmp_path), name) for name in os.listdir(str(tmp_path))) == (
             sorted([own, used, *map(str, others)]))
     assert not os.path.exists(own)

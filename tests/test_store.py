@@ -1,11 +1,12 @@
 """Stores: what is written comes back, and one is whole or not there."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
 
-from engine import files
+from engine import files, scratch
 from engine.data.store import Column, open_or_build
 from engine.errors import UserError
 
@@ -51,11 +52,15 @@ def test_a_build_that_fails_leaves_nothing(tmp_path):
 
 def test_what_a_killed_builder_left_is_cleared_and_a_running_one_is_not_disturbed(tmp_path):
     name = os.path.basename(open_or_build(str(tmp_path), "s", {"k": 1}, COLUMNS, chunks).directory)
-    os.rename(tmp_path / name, tmp_path / "elsewhere")
-    dead, alive = tmp_path / f"{name}.tmp-4194305", tmp_path / f"{name}.tmp-1"  # beyond pid_max
-    dead.mkdir(), alive.mkdir()
-    open_or_build(str(tmp_path), "s", {"k": 1}, COLUMNS, chunks)
-    assert not dead.exists() and alive.exists()
+    shutil.rmtree(str(tmp_path / name))
+    process = os.fork()
+    if not process:
+        open_or_build(str(tmp_path), "s", {"k": 1}, COLUMNS, lambda: os._exit(0))
+    os.waitpid(process, 0)
+    assert len(os.listdir(str(tmp_path))) == 1
+    with scratch.folder(str(tmp_path)) as alive:
+        open_or_build(str(tmp_path), "s", {"k": 1}, COLUMNS, chunks)
+        assert sorted(os.listdir(str(tmp_path))) == [os.path.basename(alive), name]
 
 
 def test_a_store_without_records_can_be_opened(tmp_path):

@@ -137,7 +137,7 @@ def test_a_file_gets_its_name_in_the_file_layer_alone():
     renaming = {name for name in python_files() if room_of(name) in ROOMS
                 for node in ast.walk(syntax_of(name)) if renames(node)}
     temporary = "engine/scratch.py"  # its folders are not kept
-    assert renaming == {"engine/files.py", "engine/data/store.py", temporary}
+    assert renaming == {"engine/files.py", temporary}
 
 
 def test_the_root_holds_what_the_design_names_and_no_more():

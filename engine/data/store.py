@@ -10,7 +10,6 @@ the caller.
 import hashlib
 import json
 import os
-import shutil
 import threading
 import weakref
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
@@ -238,36 +237,9 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
 
 
 def _build(directory: str, columns, chunks, facts) -> None:
-    """Builds a store; replaces one that is damaged, but not one that is whole."""
-    temporary, replaced = (f"{directory}.{state}-{files.process_number()}" for state in ("tmp", "old"))
-    replaces = os.path.exists(directory)
-    for leftover in files.remnants(directory):
-        if not _is_running(int(leftover.rsplit("-", 1)[1])):
-            shutil.rmtree(leftover, ignore_errors=True)
-    try:
-        with files.naming(directory, temporary):
-            os.makedirs(temporary)
-            store_files.write(temporary, columns, chunks(), facts)
-            files.sync_folder(temporary)
-        if replaces:
-            os.rename(directory, replaced)
-        try:
-            os.rename(temporary, directory)
-        except OSError:
-            # Another process has built the same store in the meantime: same key, same bytes.
-            if not os.path.exists(directory):
-                raise
-        files.sync(os.path.dirname(directory))
-    finally:
-        for folder in (temporary, replaced):
-            shutil.rmtree(folder, ignore_errors=True)
+    """Builds a store; replaces one that is damaged, but not one that is whole.
 
-
-def _is_running(process_id: int) -> bool:
-    try:
-        os.kill(process_id, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
+    Another process may build the same store in the meantime: same key, same bytes.
+    """
+    with files.atomic_folder(directory, replaces=os.path.exists(directory)) as draft:
+        store_files.write(draft, columns, chunks(), facts)

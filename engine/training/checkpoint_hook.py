@@ -1,32 +1,12 @@
 """Saves and evaluates the checkpoints of a training, and removes old ones."""
 
 import os
-import re
-import shutil
 from typing import Callable, List, Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from engine import checkpoint_files, checkpoints, interruption, peers
 from engine.training.evaluations import Evaluations
-
-
-# Temporary names: those of files.atomic_path, and TensorFlow's for its state file and checkpoints.
-_TEMPORARY = re.compile(r".*\.tmp-\d+|checkpoint\.tmp[0-9a-f]+|.*\.tempstate\d+"
-                        r"|model\.ckpt-\d+_temp(_[0-9a-f]+)?")
-_DATA = re.compile(r"(model\.ckpt-\d+)\.data-\d{5}-of-\d{5}")
-
-
-def remove_leftovers(output_dir: str) -> None:
-    """Removes the temporary and partial files that a killed training left behind."""
-    names = set(os.listdir(output_dir))
-    for name in names:
-        # A checkpoint's data is written before its index and removed after it: without an index,
-        # it is not a checkpoint.
-        data = _DATA.fullmatch(name)
-        if _TEMPORARY.fullmatch(name) or (data and data.group(1) + ".index" not in names):
-            path = os.path.join(output_dir, name)
-            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
 def settle(output_dir: str) -> None:

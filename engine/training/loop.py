@@ -13,7 +13,8 @@ import tensorflow.compat.v1 as tf
 import modeling
 import optimization
 from engine import (
-    checkpoints, interruption, log, memory, peers, precision, runtime, worker_folders)
+    checkpoint_files, checkpoints, interruption, log, memory, peers, precision, runtime,
+    worker_folders)
 from engine.data import batches, store
 from engine.data.plan import TrainingPlan
 from engine.devices import Devices
@@ -105,7 +106,7 @@ def _with_optional(hooks: List[tf.train.SessionRunHook], settings: TrainingSetti
 def _settled(output_dir: str) -> Optional[checkpoints.Checkpoint]:
     """The newest checkpoint, after what an interrupted run has left was put in order."""
     os.makedirs(output_dir, exist_ok=True)
-    checkpoint_hook.remove_leftovers(output_dir)
+    checkpoint_files.remove_leftovers(output_dir)
     checkpoint_hook.settle(output_dir)
     return checkpoints.latest(output_dir)
 
