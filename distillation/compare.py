@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from encoder import classifier
 from encoder.encoding import Encoding
-from engine import checkpoints, command, device_flags, settings
+from engine import checkpoints, command, device_flags, log, settings
 from engine.data.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
@@ -80,8 +80,8 @@ def main(values: flags.FlagValues) -> None:
     measurements = [_measure(model, model_folder.checkpoint_of(folder, "--models"), load_dev_set,
                              devices, batch_size)
                     for folder, model in zip(folders, models)]
-    print("\n".join(table([os.path.basename(os.path.abspath(folder)) for folder in folders],
-                          measurements, devices)))
+    names = [log.visible(os.path.basename(os.path.abspath(folder))) for folder in folders]
+    print("\n".join(table(names, measurements, devices)))
 
 
 def _dev_sets(values: flags.FlagValues, first: model_folder.TrainedModel) -> LoadDevSet:

@@ -306,7 +306,7 @@ def main(values: flags.FlagValues) -> None:
     conversion = _convert(values)
     for warning in conversion.warnings:
         log.warn(warning)
-    print(f"wrote {conversion.output} (--do_lower_case={str(conversion.do_lower_case).lower()})")
+    print(f"wrote {log.visible(conversion.output)} (--do_lower_case={str(conversion.do_lower_case).lower()})")
 
 
 # The flags that go with each source, beside --output_dir.

@@ -153,6 +153,7 @@ def _check_lengths(path: str, num_records: int = sys.maxsize) -> None:
 
     TensorFlow allocates as much as such a length says, before it reads the record.
     """
+    files.require_file(path, "file")
     try:
         size = os.path.getsize(path)
         start = number = 0

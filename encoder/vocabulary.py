@@ -23,7 +23,7 @@ def load_tokenizer(vocab_file: str, do_lower_case: bool, *,
     Raises:
         UserError: the file is missing, or is not a vocabulary.
     """
-    files.require_file(vocab_file, "--vocab_file")
+    files.require_file(vocab_file, "--vocab_file", files.VOCABULARY_BYTES)
     try:
         tokenizer = BatchTokenizer(vocab_file, do_lower_case)
     except ValueError as error:
@@ -46,7 +46,7 @@ def content_hash(vocab_file: str, what: str = "--vocab_file") -> str:
     Args:
         what: the name of the file in messages, such as its flag.
     """
-    return files.hash_of_file(files.require_file(vocab_file, what))
+    return files.hash_of_file(files.require_file(vocab_file, what, files.VOCABULARY_BYTES))
 
 
 def is_lower_cased(folder: str) -> bool:
@@ -81,12 +81,10 @@ def _tokens(path: str) -> List[str]:
     vocab_file = os.path.join(path, FILE) if os.path.isdir(path) else path
     if os.path.exists(tokenizer) and not os.path.exists(vocab_file):
         return _tokens_of_tokenizer(tokenizer)
+    content = files.read_whole(vocab_file, "vocabulary", files.VOCABULARY_BYTES)
     try:
         # Only \n ends a line: some vocabularies hold other line ends of Unicode as tokens.
-        with open(vocab_file, encoding="utf-8", newline="\n") as file:
-            tokens = file.read().rstrip("\n").split("\n")
-    except OSError as error:
-        raise UserError(f"vocabulary {vocab_file}: {error.strerror}") from error
+        tokens = content.decode("utf-8").rstrip("\n").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(f"vocabulary {vocab_file} is not UTF-8: {error}") from error
     if tokens == [""]:

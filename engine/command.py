@@ -13,7 +13,7 @@ from typing import Callable, List, Optional, Union
 
 from absl import flags
 
-from engine import files, foreign_flags, interruption, machines, peers
+from engine import files, foreign_flags, interruption, log, machines, peers
 from engine.errors import USER_ERROR_STATUS, UserError
 
 
@@ -62,7 +62,7 @@ def run(main: Callable[[flags.FlagValues], None],
         sys.exit(128 + signal.SIGPIPE)
     except interruption.Interrupted as interrupted:
         peers.current().leave(128 + interrupted.signal_number, str(interrupted))
-        sys.stderr.write(f"{interrupted}\n")
+        sys.stderr.write(f"{log.visible(str(interrupted))}\n")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         # Threads may still be building the graph; shutting the interpreter down would crash.
@@ -92,7 +92,7 @@ def _is_divided(values: flags.FlagValues) -> bool:
 
 def exit_with(error: Union[Exception, str], status: int = USER_ERROR_STATUS) -> None:
     """Says what is wrong, in one line whatever the message holds, and exits."""
-    line = " ".join(str(error).split())
+    line = log.visible(" ".join(str(error).split()))
     peers.current().leave(status, line)
     sys.stderr.write(f"error: {line}\n")
     sys.exit(status)

@@ -264,18 +264,18 @@ def require_file(path: str, what: str, max_bytes: float = math.inf) -> str:
     """Returns `path`; raises a UserError unless it is a regular file of that size that can be read."""
     if not path:
         raise UserError(f"{what} is not given")
-    with _open_regular(path, what, max_bytes):
+    with open_regular(path, what, max_bytes):
         return path
 
 
 def read_whole(path: str, what: str, max_bytes: int = _RECORD_BYTES) -> bytes:
     """The content of a file; raises a UserError as `require_file` does."""
-    with _open_regular(path, what, max_bytes) as file:
+    with open_regular(path, what, max_bytes) as file:
         return file.read(max_bytes)
 
 
-def _open_regular(path: str, what: str, max_bytes: float) -> IO[bytes]:
-    """Opens no pipe, which would wait for a writer, and no device, which may have no end."""
+def open_regular(path: str, what: str, max_bytes: float = math.inf) -> IO[bytes]:
+    """Opens a file, but no pipe, which would wait for a writer, and no device, which may never end."""
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
         status = os.fstat(file.fileno())
@@ -325,7 +325,7 @@ def hash_of(content: bytes) -> str:
 def hash_of_file(path: str) -> str:
     """SHA-256 of a file's content, in hex."""
     digest = hashlib.sha256()
-    with _open_regular(path, "file", math.inf) as file:
+    with open_regular(path, "file") as file:
         for block in iter(lambda: file.read(_READ_BYTES), b""):
             digest.update(block)
     return digest.hexdigest()

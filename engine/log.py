@@ -1,11 +1,19 @@
 """Messages for people: plain lines on standard error, above the progress bar if there is one."""
 
+import re
 import sys
 
 from tqdm import tqdm
 
+# What a terminal obeys instead of showing it, and what turns the direction of the text around it.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 _is_quiet = False
+
+
+def visible(text: str) -> str:
+    """The text in one line, with control characters as escapes, such as \\x1b."""
+    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)
 
 
 def quiet() -> None:
@@ -31,5 +39,5 @@ def warn(line: str) -> None:
 
 
 def _print(line: str) -> None:
-    tqdm.write(line, file=sys.stderr)  # hides the progress bar while it writes
+    tqdm.write(visible(line), file=sys.stderr)  # hides the progress bar while it writes
     sys.stderr.flush()

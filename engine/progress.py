@@ -32,7 +32,7 @@ class Counter:
 
     def __enter__(self) -> "Counter":
         self._start = self._last_line_time = time.time()
-        self._bar = bar(desc=self._description, total=self._total, unit=f" {self._unit}")
+        self._bar = bar(desc=log.visible(self._description), total=self._total, unit=f" {self._unit}")
         return self
 
     def advance(self, count: int) -> None:

@@ -88,7 +88,7 @@ def _receive(directory: str, us: Peers) -> str:
 
 def _send_file(path: str, index: int, us: Peers) -> None:
     """Sends a file in parts, each when the one before has been written; the last one is empty."""
-    with open(path, "rb") as file:
+    with files.open_regular(path, "file") as file:
         part = None
         while part != b"":
             part = file.read(_CHUNK_BYTES)

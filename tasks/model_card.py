@@ -6,7 +6,7 @@ import re
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from encoder.long_texts import WINDOWS
-from engine import files
+from engine import files, log
 from engine.errors import UserError
 from engine.training import run_record
 from tasks import report_facts
@@ -176,6 +176,7 @@ def _rows_of(values: Sequence[Mapping[str, Any]]) -> List[str]:
 
 def _code(label: str) -> str:
     """A label in a code span, with more backticks around it than are in it."""
+    label = log.visible(label)
     fence = "`" * (1 + max(map(len, re.findall("`+", label)), default=0))
     space = " " if label.startswith("`") or label.endswith("`") else ""
     return f"{fence}{space}{label}{space}{fence}"
@@ -193,4 +194,5 @@ def _row(cells: Iterable[Any]) -> str:
 def _cell(value: Any) -> str:
     shown = f"{value:.5g}" if isinstance(value, float) else str(value)
     # Labels and settings are text, whatever Markdown or HTML they look like.
-    return " ".join(_MARKUP.sub(r"\\\g<0>", html.escape(shown, quote=False)).split())
+    shown = log.visible(" ".join(html.escape(shown, quote=False).split()))
+    return _MARKUP.sub(r"\\\g<0>", shown)

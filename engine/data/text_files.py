@@ -4,6 +4,7 @@ Every row comes with the number of its line, from 1. What a row means is up to t
 """
 
 import csv
+import functools
 import json
 import os
 import sys
@@ -14,6 +15,8 @@ from engine.data.odd_rows import OddRows, attempt
 from engine.errors import UserError
 
 Row = Tuple[int, List[str]]
+
+_LONGEST_LINE = 1 << 28  # in bytes; a file without line ends, such as /dev/zero, would fill the memory
 
 # Extension of the file's name → format.
 FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
@@ -149,7 +152,11 @@ def lines(path: str) -> Iterator[Tuple[int, str]]:
 def lines_of(file: Iterable[bytes], name: str) -> Iterator[Tuple[int, str]]:
     """`lines` of an open file, or of lines that arrive."""
     # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
-    for line_number, line in enumerate(file, start=1):
+    read_line = functools.partial(file.readline, _LONGEST_LINE)
+    for line_number, line in enumerate(iter(read_line, b""), start=1):
+        if len(line) == _LONGEST_LINE:
+            raise UserError(f"{name}, line {line_number}: is longer than {_LONGEST_LINE:,} bytes; "
+                            "each line must be a text, or a row of them")
         yield line_number, _decode(name, line_number, line)
 
 
