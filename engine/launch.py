@@ -11,7 +11,7 @@ import contextlib
 import functools
 import json
 import os
-import shlex
+import secrets
 import socket
 import subprocess
 import sys
@@ -22,7 +22,7 @@ from typing import IO, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 from absl import flags
 
-from engine import command, launched, log
+from engine import command, launched, log, remote
 from engine.errors import UserError
 
 USAGE = """Starts a command on several machines, or in several processes on this one.
@@ -40,11 +40,6 @@ LOST_STATUS = 128  # and more: killed by a signal, or a peer or the way to it wa
 PORT = 29400
 SSH_STATUS = 255
 _LOOPBACK = ("localhost", "127.0.0.1")
-# It gives a machine up after 2 minutes: workers, which notice a loss themselves, come first.
-_SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "-o",
-        "ServerAliveCountMax=8")
-# What a worker over ssh has of this environment: the names that begin like this.
-_CARRIED = ("CUDA_", "GRPC_", "LD_LIBRARY_PATH", "NCCL_", "OMP_", "PATH", "PYTHON", "TF_", "XLA_")
 _POLL_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 6.0  # for the others to notice, too, and to say so
 _REST_SECONDS = 10.0  # for the others to end, once the first worker has ended well
@@ -73,10 +68,11 @@ class Worker:
         place: where it runs.
         arguments: starts `engine.launched`, here or over ssh.
         environment: of that process; None for this process's own.
+        first_input: what its standard input begins with; signals follow.
     """
 
     def __init__(self, place: Place, arguments: Sequence[str],
-                 environment: Optional[Mapping[str, str]] = None):
+                 environment: Optional[Mapping[str, str]] = None, first_input: bytes = b""):
         self.place = place
         is_chief = place.index == 0
         pipe = None if is_chief else subprocess.PIPE
@@ -87,6 +83,7 @@ class Worker:
         self._relays = [] if is_chief else [
             self._relay(self._process.stdout, sys.stdout),
             self._relay(self._process.stderr, sys.stderr)]
+        self._write(first_input)
 
     @property
     def status(self) -> Optional[int]:
@@ -96,10 +93,7 @@ class Worker:
 
     def send(self, number: int) -> None:
         """Sends it a signal, unless it has ended."""
-        try:
-            os.write(self._process.stdin.fileno(), bytes([number]))
-        except BrokenPipeError:
-            pass
+        self._write(bytes([number]))
 
     def close(self) -> None:
         """Passes on what it said last, and frees what it needed."""
@@ -108,6 +102,11 @@ class Worker:
         self._process.stdin.close()
         for relay in self._relays:
             relay.join(_LAST_WORDS_SECONDS)
+
+    def _write(self, content: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            while content:
+                content = content[os.write(self._process.stdin.fileno(), content):]
 
     def _relay(self, source: IO[bytes], target: IO[str]) -> threading.Thread:
         def pass_on() -> None:
@@ -121,12 +120,20 @@ class Worker:
 
 
 class Launcher:
-    """Starts the workers of a run, as often as it takes."""
+    """Starts the workers of a run, as often as it takes.
 
-    def __init__(self, words: Sequence[str], places: List[Place], port: Optional[int]):
+    Args:
+        words: the command.
+        port: of the first worker on each machine; None for free ones.
+        forwarded: the variables that workers on other machines have of this environment.
+    """
+
+    def __init__(self, words: Sequence[str], places: List[Place], port: Optional[int],
+                 forwarded: Mapping[str, str]):
         self._words = words
         self._places = places
         self._port = port
+        self._forwarded = forwarded
 
     def run(self, max_restarts: int) -> int:
         """Runs all workers to their end, from the start again where one is lost.
@@ -144,13 +151,14 @@ class Launcher:
 
     def check_hosts(self) -> None:
         """Raises a UserError if a machine cannot be reached, or lacks what a worker needs."""
-        probe = _remote_line([sys.executable, "-c", "import engine.launched"])
+        probe = [sys.executable, "-c", "import engine.launched"]
         for host in dict.fromkeys(place.host for place in self._places if not place.is_here):
             answer = subprocess.run(
-                [*_SSH, host, probe], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE, universal_newlines=True, start_new_session=True)
+                remote.arguments(host, probe), input=remote.as_input(self._forwarded),
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
             if answer.returncode:
-                said = (answer.stderr.strip() or "ssh gave no reason").splitlines()[-1]
+                said = (answer.stderr.decode(errors="replace").strip()
+                        or "ssh gave no reason").splitlines()[-1]
                 raise UserError(
                     f"no worker can be started on {host}: {said}; ssh must reach it without a "
                     f"password, and find {os.getcwd()} and {sys.executable} there")
@@ -171,9 +179,9 @@ class Launcher:
     def _run_once(self) -> int:
         workers: List[Worker] = []
         try:
-            addresses = self._addresses()
+            addresses, secret = self._addresses(), secrets.token_hex()
             for place in self._places:
-                workers.append(self._start(place, addresses))
+                workers.append(self._start(place, addresses, secret))
             _wait_until(lambda: _is_over(workers))
             _wait_until(lambda: any(worker.status for worker in workers) or _ended(workers),
                         _REST_SECONDS)
@@ -194,14 +202,16 @@ class Launcher:
                  else [self._port + place.local_index for place in self._places])
         return [f"{_machine(place.host)}:{port}" for place, port in zip(self._places, ports)]
 
-    def _start(self, place: Place, addresses: List[str]) -> Worker:
+    def _start(self, place: Place, addresses: List[str], secret: str) -> Worker:
         config = {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses},
-                                           "task": {"type": "worker", "index": place.index}})}
+                                           "task": {"type": "worker", "index": place.index}}),
+                  "CLUSTER_SECRET": secret}
         words = [sys.executable, "-m", "engine.launched", str(place.local_index),
                  str(place.local_processes), *self._words]
         if place.is_here:
             return Worker(place, words, {**os.environ, **config})
-        return Worker(place, [*_SSH, place.host, _remote_line(words, **config)])
+        return Worker(place, remote.arguments(place.host, words),
+                      first_input=remote.as_input({**self._forwarded, **config}))
 
 
 def _decisive(first: Worker, workers: List[Worker]) -> Worker:
@@ -252,14 +262,6 @@ def _end(workers: List[Worker]) -> None:
         worker.close()
 
 
-def _remote_line(words: Sequence[str], **variables: str) -> str:
-    """What a shell on another machine runs: the words, in this directory and environment."""
-    carried = {name: value for name, value in os.environ.items() if name.startswith(_CARRIED)}
-    assigned = [f"{name}={value}" for name, value in {**carried, **variables}.items()]
-    return " ".join(["cd", shlex.quote(os.getcwd()), "&&", "exec", "env",
-                     *map(shlex.quote, [*assigned, *words])])
-
-
 def _free_ports(count: int) -> List[int]:
     """Ports of this machine that nothing uses now."""
     with contextlib.ExitStack() as stack:
@@ -290,8 +292,9 @@ def _is_here(host: str) -> bool:
 
 def _places(hosts: List[str], processes: int) -> List[Place]:
     names = [_machine(host) for host in hosts]
-    if not names or not all(names):
-        raise UserError(f"--hosts={','.join(hosts)}: names of machines, separated by commas")
+    if not names or not all(names) or any(part.startswith("-") for part in hosts + names):
+        raise UserError(f"--hosts={','.join(hosts)}: names of machines, separated by commas; none "
+                        "begins with -")
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise UserError(f"--hosts names {repeated[0]} more than once; several workers on each "
@@ -312,7 +315,7 @@ def main(words: Sequence[str], values: flags.FlagValues) -> None:
     port = values.port
     if port is None and not all(place.is_here for place in places):
         port = PORT
-    launcher = Launcher(words, places, port)
+    launcher = Launcher(words, places, port, remote.variables(values.forward_env))
     launcher.check_hosts()
     sys.exit(launcher.run(values.max_restarts))
 
@@ -330,6 +333,10 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer(
         "max_restarts", 3, "How often all workers are started again after one was lost.",
         lower_bound=0, flag_values=values)
+    flags.DEFINE_list(
+        "forward_env", [], "Variables of this environment that workers on other machines get, too, "
+        "beside the known ones of TensorFlow, CUDA, NCCL and Python; their names, separated by "
+        "commas.", flag_values=values)
     flags.DEFINE_integer(
         "port", None, "The port of the first worker on each machine; the others have those that "
         f"follow. By default {PORT}, or free ones where all workers are on this machine.",

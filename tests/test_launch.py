@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import subprocess
 import time
 
 import pytest
 
 import processes
 from conftest import ROOT
+from engine import remote
 
 OTHER_HOST = "198.51.100.1"  # an address for documentation, which no machine has
 
@@ -198,7 +200,9 @@ def ssh(tmp_path, monkeypatch):
         folder = tmp_path / "bin"
         folder.mkdir()
         (folder / "ssh").write_text(f"""#!/bin/sh
+echo "$*" >> {tmp_path}/command_lines
 while [ "$1" = -T -o "$1" = -o ]; do [ "$1" = -o ] && shift; shift; done
+[ "$1" = -- ] && shift
 echo "$1" >> {tmp_path}/reached
 if [ "$1" != {reaches} ]; then echo "ssh: connect to host $1: No route to host" >&2; exit 255; fi
 exec env -i sh -c "$2"
@@ -214,14 +218,48 @@ def test_workers_on_other_machines_have_the_directory_and_the_variables_that_the
     status, output, errors = ended(launch("""
 if index: say(json.dumps(sorted(os.environ)), os.getcwd(), sys.argv[1:],
               json.loads(os.environ["TF_CONFIG"])["cluster"], os.environ["NCCL_DEBUG"])""",
-        f"--hosts=127.0.0.2,{OTHER_HOST}", NCCL_DEBUG="IN FO", SECRET="kept here"))
+        f"--hosts=127.0.0.2,{OTHER_HOST}", "--forward_env=MINE", NCCL_DEBUG="IN FO", MINE="'1' = $2",
+        TF_TOKEN_EXAMPLE="kept here", PATH_TO_KEY="kept here"))
     assert status == 0, errors
-    assert output.startswith(f"[{OTHER_HOST}:1] [") and "SECRET" not in output
+    assert output.startswith(f"[{OTHER_HOST}:1] [") and '"MINE"' in output
+    assert "TF_TOKEN_EXAMPLE" not in output and "PATH_TO_KEY" not in output
     assert all(name in output for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
                if name in os.environ)
     assert output.rstrip().endswith(
         f"{tmp_path} ['--flag=a b'] "
         f"{{'worker': ['127.0.0.2:29400', '{OTHER_HOST}:29400']}} IN FO")
+
+
+def test_all_workers_of_a_start_have_its_secret_and_no_command_line_shows_it_or_the_environment(
+        launch, ssh, tmp_path):
+    ssh()
+    status, _, errors = ended(launch("""
+with open("/proc/self/cmdline") as line, open(f"/proc/{os.getppid()}/cmdline") as parent_s:
+    lines = line.read() + parent_s.read()
+with open("told", "a") as file:
+    file.write(json.dumps([index, os.environ["CLUSTER_SECRET"], os.environ["MINE"], lines]) + "\\n")
+if starts == 0: os.kill(os.getpid(), signal.SIGKILL) if index == 0 else time.sleep(100)
+""", f"--hosts=127.0.0.2,{OTHER_HOST}", "--forward_env=MINE", MINE="my value"))
+    assert status == 0, errors
+    told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+    secrets = {secret for _, secret, _, _ in told}
+    # A worker may have been ended before it could tell.
+    assert len(secrets) == 2 and all(len(secret) == 64 for secret in secrets)
+    assert len({secret for _, secret, _, _ in told[-2:]}) == 1
+    shown = (tmp_path / "command_lines").read_text() + "".join(lines for *_, lines in told)
+    for hidden in ("my value", "MINE", "TF_CONFIG", "29400", *secrets):
+        assert hidden not in shown.replace("--forward_env=MINE", "")
+
+
+def test_a_program_whose_path_looks_like_an_assignment_runs_on_another_machine(ssh, tmp_path):
+    ssh()
+    program = tmp_path / "a=b c"
+    program.write_text('#!/bin/sh\nread line; echo "$1" "$MINE" "$line"\n')
+    program.chmod(0o755)
+    answer = subprocess.run(
+        remote.arguments(OTHER_HOST, [str(program), "it's"]), stdout=subprocess.PIPE,
+        input=remote.as_input({"MINE": "a 'b' $c \\d", "EMPTY": ""}) + b"the rest\n")
+    assert answer.stdout == b"it's a 'b' $c \\d the rest\n"
 
 
 def test_a_worker_on_another_machine_ends_with_the_launcher(launch, ssh, tmp_path):
@@ -248,6 +286,9 @@ def test_a_machine_that_cannot_be_reached_is_named_before_any_worker_starts(laun
 @pytest.mark.parametrize("flags, words, said", [
     (["--hosts="], ["x.py"], "--hosts=: names"), (["--hosts=a,,b"], ["x.py"], "--hosts=a,,b: names"),
     (["--hosts=a b"], ["x.py"], "--hosts: a b: "),
+    (["--hosts=-oProxyCommand=touch x;@127.0.0.2"], ["x.py"], "none begins with -"),
+    (["--hosts=me@-v"], ["x.py"], "none begins with -"),
+    (["--forward_env=NOT_THERE"], ["x.py"], "no variable 'NOT_THERE'"),
     (["--hosts=no-such-host.invalid"], ["x.py"], "--hosts: no-such-host.invalid: "),
     (["--hosts=localhost,127.0.0.2"], ["x.py"], "cannot reach this machine as localhost"),
     (["--hosts=127.0.0.2,127.0.0.2"], ["x.py"], "127.0.0.2 more than once"),
