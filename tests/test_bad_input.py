@@ -61,6 +61,14 @@ def content(name: str, text) -> Callable:
     return damage
 
 
+def special(name: str, make: Callable[[str], None]) -> Callable:
+    """Puts something that is no regular file in the place of a file."""
+    def damage(folder, flags):
+        (folder / name).unlink()
+        make(str(folder / name))
+    return damage
+
+
 def directory(name: str) -> Callable:
     def damage(folder, flags):
         (folder / name).unlink()
@@ -114,6 +122,11 @@ CASES = {
         content("vocab.txt", b"[PAD]\n\xff\xfe\n"), ("--vocab_file", "UTF-8")),
     "a vocabulary larger than the config's": Case(
         config(vocab_size=20), ("--vocab_file", "--bert_config_file", "33", "20")),
+    "a pipe in the place of the vocabulary": Case(
+        special("vocab.txt", os.mkfifo), ("--vocab_file", "no regular file")),
+    "a device in the place of the config": Case(
+        special("bert_config.json", lambda path: os.symlink("/dev/zero", path)),
+        ("--bert_config_file", "no regular file")),
     # The checkpoint.
     "no checkpoint": Case(
         flags_set(init_checkpoint="{}/other.ckpt"), ("--init_checkpoint", "other.ckpt")),

@@ -1,0 +1,201 @@
+"""Links, pipes, devices, endless files and control characters where a command reads, writes and shows."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from commands import run_command, arguments
+from encoder import huggingface, label_config, pretraining_tfrecords, vocabulary
+from encoder.config import load_config
+from engine import checkpoint_files, checkpoints, command, files, log
+from engine.data import text_files
+from engine.data.store import Column, open_or_build
+from engine.errors import UserError
+from engine.resumable_file import ResumableFile
+from engine.training import run_record
+from tasks import model_card
+
+ESCAPE = "\x1b[31m"  # makes a terminal's text red
+MINE = {"mine.tmp-2/kept", "notes.tmp-20240101", ".bert-tmp-notes"}
+
+
+# --- A training whose output directory and data somebody else has prepared ------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model, tmp_path_factory):
+    """The folder of a training, and what it said."""
+    folder = tmp_path_factory.mktemp("hostile")
+    data, out = folder / f"data{ESCAPE}", folder / "out"
+    data.mkdir()
+    rows = f"yes{ESCAPE}\tthe cat\nno\ta dog\n" * 6
+    for name, text in (("train", f"label\ttext\n{rows}"), ("dev", f"label\ttext\n{rows}"),
+                       ("test", "text\ncat\ndog\n")):
+        (data / f"{name}.tsv").write_text(text)
+    out.mkdir()
+    for name in ("model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001"):
+        (folder / name).write_text("not to be changed")
+        os.symlink(str(folder / name), str(out / name))
+    os.symlink(str(folder / "not-to-be-made"), str(out / "run.json"))
+    for name in MINE:
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text("")
+    process = run_command(*arguments(dict(
+        tiny_model._asdict(), task_name="file", data_dir=data, output_dir=out, max_seq_length=16,
+        train_batch_size=4, num_train_epochs=1, num_cpu_replicas=1, do_train=True, do_eval=True,
+        do_predict=True, do_export=True)))
+    assert process.returncode == 0, process.stderr
+    return folder, process.stderr
+
+
+def test_no_link_in_the_output_directory_is_written_through(trained):
+    folder, _ = trained
+    names = ["model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001"]
+    for name in names:
+        assert (folder / name).read_text() == "not to be changed"
+    assert not (folder / "not-to-be-made").exists()
+    for name in names + ["run.json"]:
+        assert not os.path.islink(str(folder / "out" / name))
+    assert checkpoints.latest(str(folder / "out")).global_step == 3
+
+
+def test_what_others_have_put_there_stays_and_nothing_temporary_does(trained):
+    folder, _ = trained
+    for name in MINE:
+        assert (folder / "out" / name).exists()
+    left = {name for name in os.listdir(str(folder / "out")) if "tmp" in name}
+    assert left == {name.split("/")[0] for name in MINE}
+
+
+def test_control_characters_are_escaped_for_people_and_stay_in_predictions(trained):
+    folder, said = trained
+    assert ESCAPE not in said and f"data{log.visible(ESCAPE)}" in said
+    card = (folder / "out" / "export" / "README.md").read_text(encoding="utf-8")
+    assert ESCAPE not in card and r"yes\x1b[31m" in card
+    assert set((folder / "out" / "predict.txt").read_text().splitlines()) <= {f"yes{ESCAPE}", "no"}
+
+
+# --- What is written ------------------------------------------------------------------------
+
+
+def test_a_file_and_a_folder_are_written_where_nobody_else_can_enter(tmp_path):
+    for writing in (files.atomic_path, files.atomic_folder):
+        with writing(str(tmp_path / "name")) as temporary:
+            parent = os.path.dirname(temporary)
+            assert os.stat(parent).st_mode & 0o777 == 0o700
+            assert os.path.dirname(parent) == str(tmp_path)
+            if writing is files.atomic_path:
+                with open(temporary, "w"):
+                    pass
+        mask = os.umask(0)
+        os.umask(mask)
+        mode = 0o666 if writing is files.atomic_path else 0o777
+        assert os.stat(str(tmp_path / "name")).st_mode & 0o777 == mode & ~mask
+        assert os.listdir(str(tmp_path)) == ["name"]
+        (tmp_path / "name").unlink() if writing is files.atomic_path else None
+
+
+def test_a_link_in_the_place_of_an_unfinished_file_is_replaced(tmp_path):
+    (tmp_path / "victim").write_text("not to be changed")
+    os.symlink(str(tmp_path / "victim"), str(tmp_path / "rows.part"))
+    ResumableFile(str(tmp_path / "rows"), {}, keep_record=False).append("a\n", 1)
+    os.remove(str(tmp_path / "rows.part"))
+    os.symlink(str(tmp_path / "victim"), str(tmp_path / "rows.part"))
+    file = ResumableFile(str(tmp_path / "rows"), {}, keep_record=False)
+    assert file.num_rows == 0
+    file.finish()
+    assert (tmp_path / "victim").read_text() == "not to be changed"
+
+
+# --- What is read ---------------------------------------------------------------------------
+
+
+def sparse(path):
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+
+
+PLACE = {"pipe": os.mkfifo, "device": lambda path: os.symlink("/dev/zero", path), "sparse": sparse}
+# What is in the way, and how it is read.
+READERS = {
+    "vocab.txt": [lambda path: vocabulary.load_tokenizer(path, True),
+                  lambda path: vocabulary.read_tokens(path, 10), vocabulary.content_hash],
+    "bert_config.json": [load_config],
+    "task.json": [lambda path: label_config.read(os.path.dirname(path))],
+    "run.json": [lambda path: run_record.load(os.path.dirname(path))],
+    "evaluations.json": [lambda path: checkpoints.read_evaluations(os.path.dirname(path))],
+    "model.safetensors": [lambda path: huggingface.open_weights(os.path.dirname(path))],
+    "tokenizer.json": [lambda path: vocabulary.read_tokens(os.path.dirname(path), 10)],
+    "rows.json": [lambda path: ResumableFile(path[:-len(".json")], {}, keep_record=True)],
+    "train.tsv": [lambda path: list(text_files.lines(path))]}
+
+
+@pytest.fixture
+def alarm():
+    """What hangs fails."""
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("kind", PLACE)
+def test_a_file_that_is_read_whole_is_regular_and_of_bounded_size(kind, name, tmp_path, alarm):
+    if (kind, name) == ("pipe", "train.tsv"):
+        pytest.skip("lines may come through a pipe")
+    path = str(tmp_path / name)
+    PLACE[kind](path)
+    for read in READERS[name]:
+        with pytest.raises(UserError) as error:
+            read(path)
+        assert name in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", PLACE)
+def test_what_only_saves_time_is_made_anew(kind, tmp_path, alarm):
+    (tmp_path / "train.tsv").write_text("text")
+    memory = tmp_path / "hashes.json"
+    PLACE[kind](str(memory))
+    digest = files.content_hash(str(tmp_path / "train.tsv"), str(memory))
+    assert digest == files.hash_of(b"text") and digest in memory.read_text()
+    columns = {"ids": Column("uint16", ragged=False)}
+
+    def build():
+        return open_or_build(str(tmp_path), "s", {}, columns, lambda: [{"ids": np.arange(3)}])
+    description = os.path.join(build().directory, "store.json")
+    os.remove(description)
+    PLACE[kind](description)
+    assert build().flat("ids").tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_regular_file_is_neither_hashed_nor_a_set_of_records(kind, tmp_path, alarm):
+    path = str(tmp_path / "records")
+    PLACE[kind](path)
+    for read in (lambda: files.content_hash(path, str(tmp_path / "hashes.json")),
+                 lambda: pretraining_tfrecords._check_lengths(path)):
+        with pytest.raises(UserError, match="records is no regular file"):
+            read()
+
+
+def test_a_list_of_checkpoints_without_end_is_one_line(tmp_path):
+    sparse(str(tmp_path / "checkpoint"))
+    with pytest.raises(UserError, match="checkpoint has 1,099,511,627,776 bytes"):
+        checkpoint_files.names(str(tmp_path))
+
+
+# --- What is shown --------------------------------------------------------------------------
+
+
+def test_a_message_is_one_line_that_a_terminal_shows_and_does_not_obey(capsys):
+    hostile = "a\x1b]0;title\x07\x9b31m\u202etxt.exe\r\nerror: forged \u6211\U0001f600 b"
+    shown = r"a\x1b]0;title\x07\x9b31m\u202etxt.exe\r\nerror: forged " + "\u6211\U0001f600 b"
+    log.warn(hostile)
+    assert capsys.readouterr().err == f"WARNING: {shown}\n"
+    with pytest.raises(SystemExit):
+        command.exit_with(hostile)
+    assert capsys.readouterr().err == f"error: {shown}\n".replace(r"\r\n", " ")
+    assert model_card.labels([hostile])[1] == f"0. `{shown}`"
