@@ -35,6 +35,7 @@ _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
 Types = Union[Type, Tuple[Type, ...]]
 
+
 def set_worker(index: int) -> None:
     """Does nothing any more: temporary names are random."""
 
@@ -284,7 +285,7 @@ def open_regular(path: str, what: str, max_bytes: float = math.inf) -> IO[bytes]
     if stat.S_ISREG(status.st_mode) and status.st_size <= max_bytes:
         return file
     file.close()
-    raise UserError(f"{what} {path} has {status.st_size:,} bytes, and may have {max_bytes:,}"
+    raise UserError(f"{what} {path} has {status.st_size:,} bytes, and may have at most {max_bytes:,}"
                     if stat.S_ISREG(status.st_mode) else f"{what} {path} is no regular file")
 
 

@@ -11,10 +11,11 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 from typing import Iterator
 
 PREFIX = ".bert-tmp-"  # of their names; the host's name and random digits follow
-_REPLACED = "replaced"
+_REPLACED = f"{PREFIX}replaced"
 
 
 @contextlib.contextmanager
@@ -59,8 +60,9 @@ def _remove_if_unused(path: str) -> None:
 
 def _remove(path: str) -> None:
     replaced = os.path.join(path, _REPLACED)
+    # A fault of the disk, other than that there is no such folder, must not look like one.
     with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(replaced):
+        for name in os.listdir(replaced) if stat.S_ISDIR(os.lstat(replaced).st_mode) else []:
             original = os.path.join(os.path.dirname(path), name)
             if not os.path.lexists(original):
                 os.rename(os.path.join(replaced, name), original)
@@ -76,7 +78,7 @@ def _locked(path: str) -> Iterator[bool]:
         yield False
         return
     try:
-        yield _lock(descriptor)
+        yield os.fstat(descriptor).st_uid == os.geteuid() and _lock(descriptor)
     finally:
         os.close(descriptor)
 

@@ -16,6 +16,34 @@ with scratch.folder(sys.argv[1]) as folder:
 """
 
 
+def leave(directory):
+    """The temporary folder of a process that has ended without removing it."""
+    process = os.fork()
+    if not process:
+        scratch.folder(str(directory)).__enter__()
+        os._exit(0)
+    os.waitpid(process, 0)
+    name, = [name for name in os.listdir(str(directory)) if name.startswith(scratch.PREFIX)]
+    return directory / name
+
+
+def test_what_was_to_be_replaced_is_put_back_but_not_through_a_link(tmp_path):
+    """Whoever makes such a folder could else have files moved out of places of others."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "key").write_text("")
+    left = leave(tmp_path)
+    os.symlink(str(tmp_path / "elsewhere"), str(left / f"{scratch.PREFIX}replaced"))
+    with scratch.folder(str(tmp_path)):
+        assert not left.exists()
+    assert os.listdir(str(tmp_path)) == ["elsewhere"]
+    left = leave(tmp_path)
+    scratch.move_into(str(tmp_path / "elsewhere"), str(left))
+    with scratch.folder(str(tmp_path)):
+        assert not left.exists()
+    assert os.listdir(str(tmp_path)) == ["elsewhere"]
+    assert os.listdir(str(tmp_path / "elsewhere")) == ["key"]
+
+
 def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_is_not(tmp_path):
     others = [tmp_path / name for name in (".bert-tmp-notes", "mine.tmp-2", "notes.tmp-20240101")]
     for other in others:
