@@ -20,8 +20,8 @@ def leave(directory):
     """The temporary folder of a process that has ended without removing it."""
     process = os.fork()
     if not process:
-        scratch.folder(str(directory)).__enter__()
-        os._exit(0)
+        with scratch.folder(str(directory)):
+            os._exit(0)
     os.waitpid(process, 0)
     name, = [name for name in os.listdir(str(directory)) if name.startswith(scratch.PREFIX)]
     return directory / name
