@@ -15,12 +15,12 @@ import stat
 from typing import Iterator
 
 PREFIX = ".bert-tmp-"  # of their names; the host's name and random digits follow
-_REPLACED = f"{PREFIX}replaced"
+_REPLACED, _LOCK = f"{PREFIX}replaced", f"{PREFIX}lock"
 
 
 @contextlib.contextmanager
 def folder(directory: str) -> Iterator[str]:
-    """Yields an empty folder in a directory; removed at the end.
+    """Yields a new folder in a directory; removed at the end.
 
     Those that killed processes of this host have left there are removed, too. One in use is
     locked and left alone; so is any on a disk without locks.
@@ -34,13 +34,11 @@ def folder(directory: str) -> Iterator[str]:
     try:
         os.mkdir(draft, 0o700)
         with _locked(draft):
-            try:
-                os.rename(draft, path)  # it is locked before others can take it for a leftover
-                yield path
-            finally:
-                _remove(path)
+            os.rename(draft, path)  # it is locked before others can take it for a leftover
+            yield path
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        _remove(path)
+        _remove(draft)
 
 
 def move_into(path: str, own: str) -> None:
@@ -53,9 +51,16 @@ def move_into(path: str, own: str) -> None:
 
 
 def _remove_if_unused(path: str) -> None:
-    with _locked(path) as is_unused:
-        if is_unused:
-            _remove(path)
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            return
+        with _locked(path) as is_unused:
+            pass  # no name is used twice; and NFS removes no folder with an open file
+    except OSError:  # it is gone
+        return
+    if is_unused:
+        _remove(path)
 
 
 def _remove(path: str) -> None:
@@ -72,13 +77,10 @@ def _remove(path: str) -> None:
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[bool]:
     """Locks a folder until the end, or until the process ends; yields whether that was possible."""
+    # By a file in it: NFS locks no folders.
+    descriptor = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # it is gone, or not a folder of this user
-        yield False
-        return
-    try:
-        yield os.fstat(descriptor).st_uid == os.geteuid() and _lock(descriptor)
+        yield _lock(descriptor)
     finally:
         os.close(descriptor)
 
