@@ -1,12 +1,16 @@
 """Links, pipes, devices, endless files and control characters where a command reads, writes and shows."""
 
+import contextlib
 import os
+import pathlib
 import signal
+import socket
+import time
 
 import numpy as np
 import pytest
 
-from commands import run_command, arguments
+from commands import arguments, start_command
 from encoder import huggingface, label_config, pretraining_tfrecords, vocabulary
 from encoder.config import load_config
 from engine import checkpoint_files, checkpoints, command, files, log
@@ -26,7 +30,7 @@ MINE = {"mine.tmp-2/kept", "notes.tmp-20240101", ".bert-tmp-notes"}
 
 @pytest.fixture(scope="module")
 def trained(tiny_model, tmp_path_factory):
-    """The folder of a training, and what it said."""
+    """The folder of a training, what it said, and the ports that it had open."""
     folder = tmp_path_factory.mktemp("hostile")
     data, out = folder / f"data{ESCAPE}", folder / "out"
     data.mkdir()
@@ -42,16 +46,40 @@ def trained(tiny_model, tmp_path_factory):
     for name in MINE:
         (out / name).parent.mkdir(exist_ok=True)
         (out / name).write_text("")
-    process = run_command(*arguments(dict(
+    process, ports = start_command(*arguments(dict(
         tiny_model._asdict(), task_name="file", data_dir=data, output_dir=out, max_seq_length=16,
-        train_batch_size=4, num_train_epochs=1, num_cpu_replicas=1, do_train=True, do_eval=True,
-        do_predict=True, do_export=True)))
-    assert process.returncode == 0, process.stderr
-    return folder, process.stderr
+        train_batch_size=2, num_train_epochs=1, num_cpu_replicas=2, do_train=True, do_eval=True,
+        do_predict=True, do_export=True))), set()
+    while process.poll() is None:
+        ports |= ports_of(process.pid)
+        time.sleep(0.05)
+    said = process.communicate()[1]
+    assert process.returncode == 0, said
+    return folder, said, ports
+
+
+def ports_of(process_id):
+    """The addresses of a process's sockets, but not those within the machine, which have paths."""
+    with contextlib.suppress(OSError):  # it has ended
+        files_of_process = f"/proc/{process_id}/fd"
+        inodes = {os.readlink(os.path.join(files_of_process, number))
+                  for number in os.listdir(files_of_process)}
+        lines = [line.split() for name in ("tcp", "tcp6", "udp", "udp6")
+                 for line in (pathlib.Path("/proc/net") / name).read_text().splitlines()[1:]]
+        return {words[1] for words in lines if f"socket:[{words[9]}]" in inodes}
+    return set()
+
+
+def test_a_training_in_one_process_opens_no_port(trained):
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        own.listen(1)
+        assert len(ports_of(os.getpid())) == 1
+    assert trained[2] == set()
 
 
 def test_no_link_in_the_output_directory_is_written_through(trained):
-    folder, _ = trained
+    folder, _, _ = trained
     names = ["model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001"]
     for name in names:
         assert (folder / name).read_text() == "not to be changed"
@@ -62,7 +90,7 @@ def test_no_link_in_the_output_directory_is_written_through(trained):
 
 
 def test_what_others_have_put_there_stays_and_nothing_temporary_does(trained):
-    folder, _ = trained
+    folder, _, _ = trained
     for name in MINE:
         assert (folder / "out" / name).exists()
     left = {name for name in os.listdir(str(folder / "out")) if "tmp" in name}
@@ -70,7 +98,7 @@ def test_what_others_have_put_there_stays_and_nothing_temporary_does(trained):
 
 
 def test_control_characters_are_escaped_for_people_and_stay_in_predictions(trained):
-    folder, said = trained
+    folder, said, _ = trained
     assert ESCAPE not in said and f"data{log.visible(ESCAPE)}" in said
     card = (folder / "out" / "export" / "README.md").read_text(encoding="utf-8")
     assert ESCAPE not in card and r"yes\x1b[31m" in card
@@ -95,6 +123,17 @@ def test_a_file_and_a_folder_are_written_where_nobody_else_can_enter(tmp_path):
         assert os.stat(str(tmp_path / "name")).st_mode & 0o777 == mode & ~mask
         assert os.listdir(str(tmp_path)) == ["name"]
         (tmp_path / "name").unlink() if writing is files.atomic_path else None
+
+
+def test_a_link_in_the_place_of_a_folder_is_replaced(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine").write_text("")
+    os.symlink("elsewhere", str(tmp_path / "export"))
+    with files.atomic_folder(str(tmp_path / "export")) as draft:
+        files.write_text(os.path.join(draft, "new"), "")
+    assert not os.path.islink(str(tmp_path / "export"))
+    assert os.listdir(str(tmp_path / "export")) == ["new"]
+    assert os.listdir(str(tmp_path / "elsewhere")) == ["mine"]
 
 
 def test_a_link_in_the_place_of_an_unfinished_file_is_replaced(tmp_path):
