@@ -1,6 +1,7 @@
 """Links, pipes, devices, endless files and control characters where a command reads, writes and shows."""
 
 import contextlib
+import glob
 import os
 import pathlib
 import signal
@@ -60,14 +61,13 @@ def trained(tiny_model, tmp_path_factory):
 
 def ports_of(process_id):
     """The addresses of a process's sockets, but not those within the machine, which have paths."""
-    with contextlib.suppress(OSError):  # it has ended
-        files_of_process = f"/proc/{process_id}/fd"
-        inodes = {os.readlink(os.path.join(files_of_process, number))
-                  for number in os.listdir(files_of_process)}
-        lines = [line.split() for name in ("tcp", "tcp6", "udp", "udp6")
-                 for line in (pathlib.Path("/proc/net") / name).read_text().splitlines()[1:]]
-        return {words[1] for words in lines if f"socket:[{words[9]}]" in inodes}
-    return set()
+    inodes = set()
+    for path in glob.glob(f"/proc/{process_id}/fd/*"):
+        with contextlib.suppress(FileNotFoundError):  # it is closed by now
+            inodes.add(os.readlink(path))
+    lines = [line.split() for name in ("tcp", "tcp6", "udp", "udp6")
+             for line in (pathlib.Path("/proc/net") / name).read_text().splitlines()[1:]]
+    return {words[1] for words in lines if f"socket:[{words[9]}]" in inodes}
 
 
 def test_a_training_in_one_process_opens_no_port(trained):
