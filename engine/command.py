@@ -67,7 +67,7 @@ def run(main: Callable[[flags.FlagValues], None],
             stream.flush()
         # Threads may still be building the graph; shutting the interpreter down would crash.
         os._exit(128 + interrupted.signal_number)
-    except machines.Lost as error:
+    except machines.PeerLost as error:
         exit_with(error, error.status)
     except Exception as error:
         if not files.is_storage_error(error):

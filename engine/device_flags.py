@@ -35,6 +35,9 @@ class DeviceSettings:
     heartbeat_timeout: float = setting(
         60.0, "With several machines: seconds without a sign of life after which another worker "
         "is lost, and the run ends.", positive=True, recorded=False)
+    cluster_secret_file: Optional[str] = setting(
+        None, "With several machines: a file with the run's secret, the same on all of them; who "
+        "does not know it cannot take a worker's place.", recorded=False)
 
 
 def define(values: flags.FlagValues) -> None:
@@ -61,8 +64,9 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     """
     asked = settings.from_flags(values, DeviceSettings)
     if training and "heartbeat_timeout" in values:
-        # First of all: what is wrong with one worker's devices, the others are told.
-        peers.join(machines.from_environment(), asked.peer_timeout, asked.heartbeat_timeout)
+        # Join first, so that device errors reach the other workers.
+        cluster = machines.from_environment(secret_file=asked.cluster_secret_file)
+        peers.join(cluster, asked.peer_timeout, asked.heartbeat_timeout)
     if "xla" in values and values.xla:
         runtime.prepare_xla()
     chosen = precision.chosen_precision(values)

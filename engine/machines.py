@@ -4,12 +4,14 @@ A run has one worker on each machine, or several: a worker is a process with som
 The first one is the chief, which alone writes the results.
 """
 
+import collections
 import json
 import os
+import re
 import sys
-from typing import Any, Mapping, MutableMapping, NamedTuple, Tuple
+from typing import Any, Mapping, MutableMapping, NamedTuple, Optional, Tuple
 
-from engine import card_shares, slurm
+from engine import card_shares, messages, slurm
 from engine.errors import UserError
 
 # The exit status of a worker that ends because it has lost another one, or cannot reach it: what a
@@ -18,10 +20,12 @@ from engine.errors import UserError
 PEER_LOST_STATUS = 193
 
 _VARIABLE = "TF_CONFIG"
+_SECRET_VARIABLE = "CLUSTER_SECRET"
+_SHORTEST_SECRET, _LONGEST_SECRET = 16, 4096
 _JOBS = ("chief", "master", "worker")  # in the order of their workers; "master" is an old name
 
 
-class Lost(Exception):
+class PeerLost(Exception):
     """Another worker is lost, cannot be reached, or has ended; the message is one line.
 
     A command prints the line and exits with `status`.
@@ -36,6 +40,10 @@ class Cluster(NamedTuple):
     """The workers of a run, and which of them this process is."""
     addresses: Tuple[str, ...]  # "host:port" of each worker; that of the chief first
     index: int
+    secret: str = ""  # of the run; empty if it has none
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.addresses}, {self.index})"
 
     @property
     def is_chief(self) -> bool:
@@ -50,23 +58,48 @@ class Cluster(NamedTuple):
 ALONE = Cluster(("localhost:0",), 0)
 
 
-def from_environment(environment: MutableMapping[str, str] = os.environ) -> Cluster:
+def from_environment(environment: MutableMapping[str, str] = os.environ,
+                     secret_file: Optional[str] = None) -> Cluster:
     """The cluster that the environment names; ALONE if there is none, or one of one worker.
 
     Takes TF_CONFIG out of the environment: TensorFlow reads it, too, and would take over the
-    training, in a way that neither restores nor waits on every worker. Under SLURM, several
-    processes on a machine share its cards.
+    training, in a way that neither restores nor waits on every worker. Takes out the run's secret,
+    too, which is for this process alone. Under SLURM, several processes on a machine share its
+    cards.
+
+    Args:
+        secret_file: --cluster_secret_file, in the place of the environment's secret.
 
     Raises:
         UserError: TF_CONFIG is not of its format, or SLURM's variables do not fit together.
     """
-    text = environment.pop(_VARIABLE, None)
-    if text is None:
-        return _of_slurm(environment)
+    secret, text = environment.pop(_SECRET_VARIABLE, ""), environment.pop(_VARIABLE, None)
+    if secret_file:
+        secret = _read_secret(secret_file)
+    cluster = _of_slurm(environment) if text is None else _of_tf_config(environment, text)
+    return cluster if cluster == ALONE else cluster._replace(secret=secret)
+
+
+def _read_secret(path: str) -> str:
+    try:
+        if not os.path.isfile(path):  # a pipe or a device may have no end
+            raise ValueError("it is no regular file")
+        with open(path, encoding="utf-8") as file:
+            secret = file.read(_LONGEST_SECRET).strip()
+        if len(secret) < _SHORTEST_SECRET:
+            raise ValueError(f"it has fewer than {_SHORTEST_SECRET} characters")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"--cluster_secret_file={path}: {reason}; write a random text into it, "
+                        "such as `openssl rand -hex 32` prints") from error
+    return secret
+
+
+def _of_tf_config(environment: MutableMapping[str, str], text: str) -> Cluster:
     environment.pop(slurm.NODES, None)
     try:
         return _parsed(json.loads(text or "{}"))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise UserError(f"{_VARIABLE} in the environment is not the JSON of a cluster "
                         f"({error or type(error).__name__}): {str(text)[:60]!r}; unset it to train "
                         "on this machine") from error
@@ -98,22 +131,32 @@ def _parsed(config: Mapping[str, Any]) -> Cluster:
         raise UserError(f"{_VARIABLE} in the environment has the job {others[0]!r}; the workers of "
                         "a run are of the jobs 'worker' and, if there is one, 'chief'")
     addresses = tuple(address for name in _JOBS for address in jobs.get(name, ()))
-    for address in addresses:
-        _check_address(address)
-    if len(addresses) < 2:
-        return ALONE
-    return Cluster(addresses, _index(jobs, config.get("task") or {}))
+    _check_addresses(addresses)
+    task = dict(config.get("task") or {})
+    if len(addresses) > 1:
+        return Cluster(addresses, _index(jobs, task))
+    if addresses and task or task.get("type") == "evaluator":
+        _index(jobs, task)  # an evaluator beside a chief would train into the same folder
+    return ALONE
 
 
 def _index(jobs: Mapping[str, Any], task: Mapping[str, Any]) -> int:
-    kind, index = task["type"], int(task["index"])
-    if kind not in _JOBS or not 0 <= index < len(jobs.get(kind, ())):
-        raise UserError(f"{_VARIABLE} in the environment says that this process is {kind} {index}, "
+    kind, index = task["type"], str(task["index"])
+    if kind not in _JOBS or not re.fullmatch("[0-9]{1,9}", index) or (
+            int(index) >= len(jobs.get(kind, ()))):
+        process = messages.printable(f"{kind} {index}")[:60]
+        raise UserError(f"{_VARIABLE} in the environment says that this process is {process}, "
                         "which its cluster does not have")
-    return sum(len(jobs.get(name, ())) for name in _JOBS[:_JOBS.index(kind)]) + index
+    return sum(len(jobs.get(name, ())) for name in _JOBS[:_JOBS.index(kind)]) + int(index)
 
 
-def _check_address(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
-        raise UserError(f"{_VARIABLE} in the environment: {address!r} is no HOST:PORT")
+def _check_addresses(addresses: Tuple[str, ...]) -> None:
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not re.fullmatch(r"[\w.\[\]:%-]{1,255}", host) or not port.isdigit() or not (
+                0 < int(port) < 2**16):
+            raise UserError(f"{_VARIABLE} in the environment: {address[:300]!r} is no HOST:PORT")
+    for address, count in collections.Counter(map(str.lower, addresses)).most_common(1):
+        if count > 1:
+            raise UserError(f"{_VARIABLE} in the environment names {address} {count} times; each "
+                            "worker has an address of its own")

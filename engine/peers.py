@@ -4,25 +4,29 @@ TensorFlow waits for a lost worker for ever, in a call that nothing interrupts. 
 sends each other one a sign of life at intervals. Who hears none for --heartbeat_timeout seconds,
 or finds a connection closed, ends its process and tells the others why.
 
-Nor do two workers wait for each other at different places of the program: what one has said the
-others hear in the same order, and who hears of another place than its own says so and ends.
+A worker that is at another step than its peer reports it and exits: what one says, the others hear
+in the same order.
 """
 
 import collections
+import contextlib
 import json
 import os
 import selectors
 import sys
 import threading
 import time
+import traceback
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple, TypeVar
 
-from engine import files, links, log
+from engine import files, links, log, messages
 from engine.errors import UserError
 from engine.machines import ALONE, PEER_LOST_STATUS, Cluster
+from engine.sockets import Link
 
 _BEATS = 10  # signs of life in --heartbeat_timeout
 _GRACE_SECONDS = 2.0  # for a worker to end by itself after another one has ended with an error
+_MOST_UNHEARD = 1000  # messages of a worker; more would only fill the memory
 _END = "the end"  # the key of what a worker says, or is heard to say, when it has done its work
 _ADVICE = "start the same command, of the same version, on the same data everywhere"
 
@@ -64,7 +68,7 @@ class Peers:
     def say(self, key: str, value: Any, to: Optional[int] = None) -> None:
         """Sends a value, of JSON's types, to a worker, or to all others."""
         for index in self.others if to is None else [to]:
-            self._send(index, {"key": key, "value": value})
+            self._send(index, {"key": messages.printable(key), "value": value})
 
     def hear(self, index: int, key: str) -> Any:
         """The next value that a worker has sent, or will send; of this key.
@@ -78,7 +82,7 @@ class Peers:
             while not said:
                 self._news.wait(0.1)
             found, value = said.popleft()
-        if found != key:
+        if found != messages.printable(key):
             raise UserError(
                 f"the workers do not do the same: {self.cluster.name(index)} is at {found!r}, "
                 f"{self.cluster.name(self.cluster.index)} at {key!r}; {_ADVICE}")
@@ -119,8 +123,8 @@ class Peers:
     def open_port(self) -> None:
         """Frees this worker's port for TensorFlow's server, when all others do the same."""
         self.wait("port")
-        if self._links.listener:
-            self._links.listener.close()
+        for listener in self._links.listeners:
+            listener.close()
 
     def at_end(self, action: Callable[[], None]) -> None:
         """Has `action` called when this worker ends, however it does unless it is killed."""
@@ -133,7 +137,7 @@ class Peers:
         """
         self._is_leaving = True
         for index in self.others:
-            self._links.to[index].send_if_free({"status": status, "why": why})
+            self._links.to[index].send_if_free(messages.last_words(status, why))
         self._clean()
 
     def finish(self) -> None:
@@ -161,11 +165,23 @@ class Peers:
 
     def _watch(self) -> None:
         """Takes what the others send, and ends the process when one of them is lost."""
+        try:
+            self._keep_watch()
+        except Exception as error:  # a bug: a later loss would not be noticed
+            traceback.print_exc()
+            line = f"the other workers are not watched any more: {type(error).__name__}: {error}"
+            with contextlib.suppress(Exception):
+                self.leave(PEER_LOST_STATUS, line)
+            sys.stderr.write(f"error: {messages.printable(line)}\n")
+            _exit(PEER_LOST_STATUS)
+
+    def _keep_watch(self) -> None:
         interval, last_beat = self._timeout / _BEATS, 0.0
         with selectors.DefaultSelector() as selector:
             for group in (self._links.to, self._links.by):
                 for index, link in group.items():
-                    selector.register(link, selectors.EVENT_READ, index)
+                    if not link.has_lines or self._take(index, link):
+                        selector.register(link, selectors.EVENT_READ, index)
             while True:
                 closed = {index: why for index, why in self._closed.items()
                           if index not in self._left}
@@ -192,16 +208,18 @@ class Peers:
             elif now - self._heard[index] > self._timeout:
                 self._lose(index, f"it gave no sign of life for {self._timeout:g} s")
 
-    def _take(self, index: int, link: links.Link) -> bool:
+    def _take(self, index: int, link: Link) -> bool:
         """Takes what a worker has sent; whether its connection is still open."""
         try:
-            messages = link.receive()
+            received = link.receive(*messages.JOINED)
+            if len(self._said[index]) > _MOST_UNHEARD:
+                raise ValueError(f"it has said {_MOST_UNHEARD} things that nothing waits for")
         except (OSError, ValueError) as error:
             self._closed[index] = str(error)
             return False
         self._heard[index] = time.monotonic()
         with self._news:
-            for message in messages:
+            for message in received:
                 if "key" in message:
                     self._said[index].append((message["key"], message["value"]))
                 elif "status" in message:
@@ -261,7 +279,7 @@ def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Optional[Tu
 
 
 def _brief(value: Any) -> str:
-    text = str(value)
+    text = messages.printable(str(value))
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -277,7 +295,7 @@ def join(cluster: Cluster, peer_timeout: float, heartbeat_timeout: float) -> Non
     """Meets the other workers, if there are any. From here on this one ends if another is lost.
 
     Raises:
-        UserError, Lost: see `links.connect`.
+        UserError, PeerLost: see `links.connect`.
     """
     global _current
     if cluster == ALONE:

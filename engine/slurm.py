@@ -17,7 +17,9 @@ _FIRST_PORT, _JOBS, _PORTS_OF_A_JOB = 16384, 256, 64
 # With one of these, srun shares out a machine's cards among the processes.
 _BINDINGS = ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GPU_BIND")
 
-_RANGE = r"\d+(?:-\d+)?"
+_MOST_PROCESSES = 4096
+
+_RANGE = r"\d{1,9}(?:-\d{1,9})?"
 _BRACKETS = rf"\[{_RANGE}(?:,{_RANGE})*\]"
 _NAME = rf"(?:[^\[\],\s]|{_BRACKETS})+"
 
@@ -47,8 +49,8 @@ def current_step(environment: Mapping[str, str]) -> Optional[Step]:
         return _step(environment, expand_hosts(nodes), int(index), int(count))
     except (ValueError, IndexError) as error:
         raise UserError(
-            f"SLURM's variables do not fit together: {NODES}={nodes}, SLURM_PROCID={index}, {count} "
-            f"processes ({error}); set TF_CONFIG instead") from error
+            f"SLURM's variables do not fit together: {NODES}={nodes[:60]!r}, SLURM_PROCID={index!r}, "
+            f"{count!r} processes ({error}); set TF_CONFIG instead") from error
 
 
 def expand_hosts(text: str) -> List[str]:
@@ -58,11 +60,13 @@ def expand_hosts(text: str) -> List[str]:
         ValueError: the text is not of that form.
     """
     if not re.fullmatch(f"{_NAME}(?:,{_NAME})*", text):
-        raise ValueError(f"{text!r} is not a list of hosts such as n[01-03,07],x5")
-    hosts = []
+        raise ValueError(f"{text[:60]!r} is not a list of hosts such as n[01-03,07],x5")
+    hosts: List[str] = []
     for name in re.findall(_NAME, text):
         parts = re.findall(rf"{_BRACKETS}|[^\[\]]+", name)
-        hosts += map("".join, itertools.product(*map(_alternatives, parts)))
+        names = map("".join, itertools.product(*map(_alternatives, parts)))
+        hosts += itertools.islice(names, _MOST_PROCESSES + 1)
+        _check_number(len(hosts))
     return hosts
 
 
@@ -76,7 +80,8 @@ def expand_counts(text: str) -> List[int]:
     for part in text.split(","):
         found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
         if not found:
-            raise ValueError(f"{text!r} is not a list of numbers such as 2(x3),1")
+            raise ValueError(f"{text[:60]!r} is not a list of numbers such as 2(x3),1")
+        _check_number(len(counts) + int(found.group(2) or 1))
         counts += [int(found.group(1))] * int(found.group(2) or 1)
     return counts
 
@@ -87,16 +92,27 @@ def _alternatives(part: str) -> List[str]:
         return [part]
     numbers = []
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", part):
-        numbers += [str(number).zfill(len(first))
-                    for number in range(int(first), int(last or first) + 1)]
+        size = int(last or first) - int(first) + 1
+        if size < 1:
+            raise ValueError(f"{first}-{last} is no range")
+        _check_number(len(numbers) + size)
+        numbers += [str(int(first) + number).zfill(len(first)) for number in range(size)]
     return numbers
 
 
+def _check_number(count: int) -> None:
+    if count > _MOST_PROCESSES:
+        raise ValueError(f"more than {_MOST_PROCESSES} processes")
+
+
 def _step(environment: Mapping[str, str], hosts: List[str], index: int, count: int) -> Step:
+    _check_number(count)
     counts = expand_counts(environment.get("SLURM_STEP_TASKS_PER_NODE")
                            or f"{count // len(hosts)}(x{len(hosts)})")
     if len(counts) != len(hosts) or sum(counts) != count:
-        raise ValueError(f"on {len(hosts)} machines there are {counts}")
+        raise ValueError(f"on {len(hosts)} machines there are {str(counts)[:60]}")
+    if len(set(hosts)) < len(hosts) or index < 0:
+        raise ValueError("a machine is named twice, or the number is less than 0")
     places = [(machine, local) for machine, number in enumerate(counts) for local in range(number)]
     machine, local = places[index]
     if environment.get("SLURM_LOCALID", str(local)) != str(local):

@@ -5,7 +5,7 @@ from typing import Optional
 import tensorflow.compat.v1 as tf
 
 from engine import interruption, peers
-from engine.machines import Lost
+from engine.machines import PeerLost
 
 # What TensorFlow raises when it loses another worker, if it notices; and on other occasions.
 ERRORS_OF_LOSS = (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError,
@@ -39,12 +39,12 @@ def explain(error: Optional[Exception]) -> None:
     """Ends the process with the name of the worker that is lost. Returns if there is no other one.
 
     Raises:
-        Lost: it cannot be told which one is.
+        PeerLost: it cannot be told which one is.
     """
     if peers.current().others:
         peers.current().wait_for_notice()
         reason = "" if error is None else f" ({str(error).splitlines()[0][:200]})"
-        raise Lost(f"TensorFlow has lost the connection to another worker{reason}; started again, "
+        raise PeerLost(f"TensorFlow has lost the connection to another worker{reason}; started again, "
                    "the same command goes on from the last checkpoint") from error
 
 
