@@ -50,7 +50,7 @@ class Peers:
         self._heard = dict.fromkeys(found.to, time.monotonic())
         self._left: Dict[int, Mapping[str, Any]] = {}  # the last words of workers that have left
         self._closed: Dict[int, str] = {}  # who has closed a connection, and with which error
-        self._is_leaving = False
+        self._ending = threading.RLock()  # of the thread that ends the process; never released
         self._at_end: List[Callable[[], None]] = []
         if found.to:
             threading.Thread(target=self._watch, daemon=True).start()
@@ -135,7 +135,8 @@ class Peers:
 
         After a status other than 0 they end, too.
         """
-        self._is_leaving = True
+        if self.others:
+            self._ending.acquire()
         for index in self.others:
             self._links.to[index].send_if_free(messages.last_words(status, why))
         self._clean()
@@ -243,7 +244,7 @@ class Peers:
                   f"{self.cluster.name(index)} has ended: {why}")
 
     def _end(self, status: int, line: str) -> None:
-        if not self._is_leaving:
+        if self._ending.acquire(blocking=False):
             self.leave(status, line)
             sys.stderr.write(f"error: {line}\n")
             _exit(status)

@@ -51,6 +51,15 @@ def test_the_chief_is_the_first_worker():
     (json.dumps({**THREE, "task": {}}), "not the JSON of a cluster"),
     (json.dumps({**THREE, "task": {"type": "worker", "index": 2}}), "this process is worker 2"),
     (json.dumps({**THREE, "task": {"type": "evaluator", "index": 0}}), "is evaluator 0"),
+    # It would train alone, into the folder of the chief.
+    ('{"cluster": {"chief": ["a:1"], "evaluator": ["b:1"]}, "task": {"type": "evaluator", '
+     '"index": 0}}', "is evaluator 0"),
+    *((json.dumps(THREE).replace('"index": 1', f'"index": {index}'), f"this process is worker {said}")
+      for index, said in (("1e999", "inf"), ("1.5", "1.5"), ("true", "True"), ("-1", "-1"))),
+    ("[" * 100000, "not the JSON of a cluster"),
+    ('{"cluster": {"worker": ["a:1", "b:1", "A:1"]}, "task": {"type": "worker", "index": 0}}',
+     "names a:1 2 times"),
+    ('{"cluster": {"worker": ["a:1", "b\\u001b[2J:1"]}}', r"'b\x1b[2J:1' is no HOST:PORT"),
     ('{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}}', "the job 'ps'"),
     ('{"cluster": {"worker": ["a", "b:1"]}}', "'a' is no HOST:PORT")])
 def test_what_is_no_cluster_of_workers_is_refused(value, said):

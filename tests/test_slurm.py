@@ -80,6 +80,13 @@ def test_a_process_that_is_alone_has_no_step(environment):
     ({"SLURM_STEP_TASKS_PER_NODE": "two"}, "not a list of numbers"),
     ({"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, r"on 2 machines there are [2, 2]"),
     ({"SLURM_PROCID": "2"}, "out of range"), ({"SLURM_PROCID": "x"}, "invalid literal"),
+    ({"SLURM_PROCID": "-1"}, "less than 0"), ({"SLURM_STEP_NODELIST": "n1,n1"}, "named twice"),
+    ({"SLURM_STEP_NODELIST": "n[5-1]"}, "5-1 is no range"),
+    *(({"SLURM_STEP_NODELIST": nodes}, "more than 4096 processes")
+      for nodes in ("n[0-99999999]", "n[1-999][1-999][1-999]")),
+    ({"SLURM_STEP_TASKS_PER_NODE": "1(x999999999)"}, "more than 4096 processes"),
+    ({"SLURM_STEP_NODELIST": "a", "SLURM_STEP_NUM_TASKS": "999999999",
+      "SLURM_STEP_TASKS_PER_NODE": "999999999"}, "more than 4096 processes"),
     # srun --distribution=cyclic: 0 and 2 on the first machine, 1 and 3 on the second.
     ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_LOCALID": "0"},
      "srun --distribution=block")])

@@ -1,0 +1,263 @@
+"""What arrives on a worker's connections can close that connection, and nothing else.
+
+Workers are threads of this process where they meet, and forks or programs where they end.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import workers
+from commands import arguments
+from conftest import ROOT
+from engine import links, machines, messages, sockets
+from engine.errors import UserError
+from engine.machines import Cluster, PeerLost
+
+SECRET = "of the run, and of nobody else"
+
+
+class Meeting(threading.Thread):
+    """A worker that meets the others in a thread."""
+
+    def __init__(self, cluster, seconds=30.0):
+        super().__init__(daemon=True)
+        self._cluster, self._seconds = cluster, seconds
+        self.links = self.error = None
+        self.start()
+
+    def run(self):
+        try:
+            self.links = links.connect(self._cluster, self._seconds)
+        except (PeerLost, UserError) as error:
+            self.error = error
+
+    def end(self):
+        self.join(60)
+        assert not self.is_alive(), "it hangs"
+        return self.links or self.error
+
+
+@pytest.fixture(params=["", SECRET], ids=["without a secret", "with a secret"])
+def cluster(request):
+    return Cluster(tuple(workers.free_addresses(2)), 0, request.param)
+
+
+@pytest.fixture
+def connect():
+    """Connects to a worker as soon as it listens."""
+    with contextlib.ExitStack() as stack:
+        def reach(address):
+            end = time.monotonic() + 30
+            while True:
+                try:
+                    host, port = address.rsplit(":", 1)
+                    connection = socket.create_connection((host, int(port)), 30)
+                    break
+                except ConnectionRefusedError:
+                    assert time.monotonic() < end
+                    time.sleep(0.01)
+            return stack.enter_context(connection)
+        yield reach
+
+
+def answers(connection, *lines):
+    """What a worker says to some lines before it closes the connection, without its challenge."""
+    with contextlib.suppress(OSError):
+        connection.sendall(b"".join(lines))
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        for received in iter(lambda: connection.recv(4096), b""):
+            said += received
+    found = [json.loads(line.decode()) for line in said.splitlines()]
+    return [message for message in found if "challenge" not in message]
+
+
+def hello_of(cluster, index, challenge, **more):
+    hello = {"from": index, "to": 1 - index, "nonce": messages.nonce(),
+             "cluster": messages.digest(cluster.addresses), **more}
+    return {**hello, "proof": messages.proof(cluster.secret, ["hello", challenge, hello])}
+
+
+def assert_meets(first, cluster):
+    """The other worker comes, and both have met."""
+    second = Meeting(cluster._replace(index=1))
+    for found, other in ((first.end(), 1), (second.end(), 0)):
+        assert list(found.to) == list(found.by) == [other]
+    return second
+
+
+@pytest.mark.parametrize("line", [
+    b"[" * 100000 + b"\n", b'{"a":' * 50000, b"x" * 10**7, b"\xff\n", b"5\n", b"null\n", b"{}\n",
+    b'{"status": 0}\n', b'{"cluster": []}\n', b"\n"], ids=lambda line: repr(line[:16]))
+def test_what_is_no_hello_is_answered_by_closing_the_connection(line, cluster, connect):
+    waiting = Meeting(cluster)
+    assert answers(connect(cluster.addresses[0]), line) == []
+    assert_meets(waiting, cluster)
+
+
+@pytest.mark.parametrize("more", [
+    {"status": 0, "why": ""}, {"status": 256, "why": ""}, {"status": True, "why": ""},
+    {"status": "x", "why": ""}, {"status": 3}, {"status": 3, "why": "\x1b[2J"},
+    {"status": 3, "why": "x" * 5000}, {"from": 1e999}, {"from": True}, {"more": 1}])
+def test_a_hello_with_other_keys_or_values_is_none(more, cluster, connect):
+    waiting = Meeting(cluster)
+    connection = connect(cluster.addresses[0])
+    challenge = json.loads(connection.recv(4096).decode())["challenge"]
+    assert not answers(connection, messages.encode(hello_of(cluster, 1, challenge, **more)))
+    assert_meets(waiting, cluster)
+
+
+def test_a_refusal_names_no_address(cluster, connect):
+    waiting = Meeting(cluster)
+    others = cluster._replace(addresses=("a:1", "b:1"))
+    for stranger in (hello_of(others, 1, "0" * 64), hello_of(cluster, 0, "0" * 64)):
+        refused, = answers(connect(cluster.addresses[0]), messages.encode(stranger))
+        assert "127.0.0.1" not in refused["refused"]
+    assert_meets(waiting, cluster)
+
+
+def test_a_connection_that_says_a_byte_at_a_time_holds_nobody_up(cluster, connect):
+    waiting = Meeting(cluster, seconds=0.5)
+    connection, sent = connect(cluster.addresses[0]), 0
+    while waiting.is_alive() and sent < 600:
+        with contextlib.suppress(OSError):
+            connection.sendall(b"{")
+        sent += 1
+        waiting.join(0.1)
+    assert sent < 600 and "could not be reached for 0.5 s" in str(waiting.end())
+
+
+def test_silent_connections_hold_nobody_up(cluster, connect):
+    waiting = Meeting(cluster)
+    silent = [connect(cluster.addresses[0]) for _ in range(20)]
+    assert_meets(waiting, cluster)
+    assert silent
+
+
+def say_hello(connection, cluster):
+    """Says what worker 1 says to worker 0; returns the answer."""
+    challenge = json.loads(connection.recv(4096).decode())["challenge"]
+    connection.sendall(messages.encode(hello_of(cluster, 1, challenge)))
+    return json.loads(connection.recv(4096).decode())
+
+
+def test_a_hello_that_its_sender_has_given_up_does_not_count(cluster, connect):
+    waiting = Meeting(cluster)
+    connection = connect(cluster.addresses[0])
+    assert "welcome" in say_hello(connection, cluster)
+    connection.close()
+    second = assert_meets(waiting, cluster)
+    second.links.to[0].send({"key": "a", "value": 1})
+    assert waiting.links.by[1].receive(*messages.JOINED) == [{"key": "a", "value": 1}]
+
+
+def test_a_hello_for_a_connected_worker_is_refused_until_it_has_gone(cluster, connect):
+    waiting = Meeting(cluster)
+    connection = connect(cluster.addresses[0])
+    assert "welcome" in say_hello(connection, cluster)
+    connection.sendall(b"{}\n")
+    assert say_hello(connect(cluster.addresses[0]), cluster) == {
+        "refused": "worker 1 is connected already"}
+    connection.close()
+    assert_meets(waiting, cluster)
+
+
+def test_a_worker_with_another_secret_is_refused(cluster):
+    waiting = Meeting(cluster._replace(secret=SECRET), seconds=2)
+    other = Meeting(cluster._replace(index=1, secret="another one"), seconds=2)
+    for each in (waiting, other):
+        assert "there is another secret" in str(each.end())
+
+
+def test_what_one_hello_proves_another_connection_does_not(connect):
+    cluster = Cluster(tuple(workers.free_addresses(2)), 0, SECRET)
+    waiting = Meeting(cluster)
+    replayed = messages.encode(hello_of(cluster, 1, messages.nonce()))
+    assert answers(connect(cluster.addresses[0]), replayed) == [
+        {"refused": "there is another secret of the run"}]
+    assert_meets(waiting, cluster)
+
+
+def test_who_listens_must_know_the_secret_too():
+    cluster = Cluster(tuple(workers.free_addresses(2)), 0, SECRET)
+    listener, = sockets.listen(cluster.addresses[1])
+    listener.settimeout(30)
+    waiting = Meeting(cluster, seconds=0.5)
+    link = sockets.accept(listener)
+    link.send({"challenge": "0" * 64})
+    link.wait_for(time.monotonic() + 30, messages.HELLO)
+    link.send({"welcome": "0" * 64})
+    assert "does not know the run's secret" in str(waiting.end())
+    listener.close()
+
+
+def test_the_secret_is_nowhere_to_be_seen(cluster):
+    environment = {"TF_CONFIG": workers.tf_config(cluster.addresses, 0), "CLUSTER_SECRET": SECRET}
+    found = machines.from_environment(environment)
+    assert found.secret == SECRET and not environment and SECRET not in f"{found!r} {found}"
+
+
+@pytest.mark.parametrize("content, said", [
+    (None, "regular file"), (b"too short\n\n", "fewer than 16"), (b"\xff" * 20, "decode")])
+def test_a_file_without_a_secret_is_refused(content, said, tmp_path, cluster):
+    path = tmp_path / "secret"
+    if content:
+        path.write_bytes(content)
+    else:
+        os.mkfifo(str(path))
+    with pytest.raises(UserError, match=f"--cluster_secret_file={path}: .*{said}"):
+        machines.from_environment({}, str(path))
+    path.unlink()
+    path.write_text(f" {SECRET}\n")
+    config = {"TF_CONFIG": workers.tf_config(cluster.addresses, 0)}
+    assert machines.from_environment(config, str(path)).secret == SECRET
+
+
+@pytest.mark.parametrize("line, said", [
+    ('{"key": "a"}', "lost: it sent what is no message"), ('{"status": "x"}', "lost: it sent"),
+    ("[" * 100000, "lost: it sent a message that is too large"),
+    ('{"status": 3, "why": "\x1b[2J"}', "lost: it sent what is no message"),
+    ('{"key": "a", "value": 1}', "do not do the same"), ("{}", "lost: the connection was closed"),
+    ('{"status": 3, "why": "so"}', "has ended: so")])
+def test_whatever_a_joined_worker_says_its_end_is_noticed(line, said):
+    found = subprocess.run(
+        [sys.executable, "-c", "from benchmarks import connection_fuzz as fuzz; import sys\n"
+         "fuzz.peers._GRACE_SECONDS = 0\nprint(fuzz.Joined().end_after(sys.stdin.buffer.read()))"],
+        input=f"{line}\n".encode(), stdout=subprocess.PIPE, cwd=ROOT, check=True)
+    assert said in found.stdout.decode()
+
+
+def test_the_end_of_the_watch_ends_the_process(tmp_path):
+    """A bug in it: otherwise a later loss would not be noticed."""
+    code = ("from engine import peers\n"
+            "peers.Peers._find_lost = lambda *_: 1 / 0\n"
+            "from tests import toy_worker\n"
+            "toy_worker.command.run(toy_worker.main, toy_worker.define_flags(), usage='')")
+    flags = arguments(dict(call="hang", arguments=json.dumps([str(tmp_path)])))
+    ended = [workers.Worker(tmp_path, ["-c", code, *flags], addresses, index)
+             for addresses in [workers.free_addresses(2)] for index in range(2)]
+    said = [worker.end() for worker in ended]
+    assert all(each.status == machines.PEER_LOST_STATUS for each in said)
+    assert any("not watched any more: ZeroDivisionError" in each.said for each in said)
+
+
+@pytest.mark.parametrize("address, hosts", [
+    ("127.0.0.1:0", {"127.0.0.1"}), ("198.51.100.1:0", {"::", "0.0.0.0"}),
+    ("no-such-host.invalid:0", {"::", "0.0.0.0"})])
+def test_a_worker_listens_at_its_own_address_alone(address, hosts):
+    for listener in sockets.listen(address):
+        assert listener.getsockname()[0] in hosts
+        listener.close()
+
+
+def test_random_messages_end_nothing():
+    subprocess.run([sys.executable, "-m", "benchmarks.connection_fuzz", "--cases=100"], cwd=ROOT,
+                   check=True)
