@@ -65,9 +65,9 @@ def random_message(generator: random.Random, seen: Sequence[Dict[str, Any]]) -> 
 def samples(cluster: Cluster, index: int) -> List[Dict[str, Any]]:
     """What the worker at `index` may say, with the proofs of somebody who does not know the secret."""
     hello = {"from": index, "to": 1 - index, "nonce": messages.nonce(),
-             "cluster": messages.digest(cluster.addresses)}
+             "cluster": messages.proof("", cluster.addresses)}
     proof = messages.proof("guessed", hello)
-    replayed = messages.proof(SECRET, ["hello", messages.nonce(), hello])
+    replayed = messages.proof(SECRET, "hello", messages.nonce(), hello)
     return [{**hello, "proof": replayed}, {**hello, "proof": proof}, {**hello, "proof": proof, "status": 7, "why": "so"}, {},
             {"welcome": proof}, {"refused": "so"}, {"challenge": messages.nonce()},
             {"key": "all", "value": {"a": [1, "b"]}}, {"status": 0, "why": ""},
@@ -223,7 +223,8 @@ def main() -> None:
     start = time.monotonic()
     for worker, outcome, line in outcomes(args.cases, args.seed):
         counts[worker, outcome.split(":")[0]] += 1
-        memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+        memory.append(max(resource.getrusage(who).ru_maxrss << 10 for who in (
+            resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
         if outcome.startswith("wrong"):
             print(worker, outcome, line[:300], flush=True)
     for (worker, outcome), count in sorted(counts.items()):

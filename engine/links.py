@@ -7,11 +7,12 @@ Whatever arrives on a connection (`engine.messages`) can close that connection a
 """
 
 import contextlib
+import hmac
 import socket
 import threading
 import time
 from multiprocessing.connection import wait
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from engine import messages, sockets
 from engine.errors import USER_ERROR_STATUS, UserError
@@ -51,12 +52,6 @@ def connect(cluster: Cluster, timeout: float) -> Links:
     return _Handshake(cluster, timeout).run()
 
 
-class _Stranger(NamedTuple):
-    """Who has connected, and not said so far who it is."""
-    challenge: str
-    deadline: float
-
-
 class _Handshake:
     """The connections while they are made.
 
@@ -69,11 +64,13 @@ class _Handshake:
         self._cluster = cluster
         self._timeout = timeout
         self._end = time.monotonic() + timeout
+        self._cluster_hash = messages.proof("", cluster.addresses)
         self._others = [i for i in range(len(cluster.addresses)) if i != cluster.index]
-        self._strangers: Dict[Link, _Stranger] = {}  # the oldest first
+        # Who has not said who it is: the challenge and the deadline; the oldest first.
+        self._strangers: Dict[Link, Tuple[str, float]] = {}
         self._to: Dict[int, Link] = {}
         self._by: Dict[int, Link] = {}
-        self._joined: List[int] = []  # of those in `_by`: who has confirmed
+        self._joined: Set[int] = set()  # of those in `_by`: who has confirmed
         self._errors: Dict[int, Exception] = {}  # why a worker has not been reached so far
         self._failure: Optional[PeerLost] = None  # of another worker, which has ended
 
@@ -127,12 +124,13 @@ class _Handshake:
         secret, deadline = self._cluster.secret, time.monotonic() + _ANSWER_SECONDS
         challenge = link.wait_for(deadline, messages.CHALLENGE)["challenge"]
         hello = {"from": self._cluster.index, "to": index, "nonce": messages.nonce(),
-                 "cluster": messages.digest(self._cluster.addresses), **more}
-        link.send({**hello, "proof": messages.proof(secret, ["hello", challenge, hello])})
+                 "cluster": self._cluster_hash, **more}
+        link.send({**hello, "proof": messages.proof(secret, "hello", challenge, hello)})
         answer = link.wait_for(deadline, messages.WELCOME, messages.REFUSAL)
         if "refused" in answer:
             raise ValueError(answer["refused"])
-        if not messages.is_proof(answer["welcome"], secret, ["welcome", challenge, hello]):
+        if not hmac.compare_digest(
+                answer["welcome"], messages.proof(secret, "welcome", challenge, hello)):
             raise ValueError("who listens there does not know the run's secret")
         link.trust()
         if not more:
@@ -164,7 +162,7 @@ class _Handshake:
             link, challenge = sockets.accept(listener), messages.nonce()
             with _closed_on_error(link):
                 link.send({"challenge": challenge})
-            self._strangers[link] = _Stranger(challenge, time.monotonic() + _ANSWER_SECONDS)
+            self._strangers[link] = challenge, time.monotonic() + _ANSWER_SECONDS
 
     def _hear_hello(self, link: Link) -> None:
         """Welcomes or refuses a worker. Rejects what is none of this run."""
@@ -172,55 +170,51 @@ class _Handshake:
             hello = link.receive_one(messages.HELLO, messages.FAREWELL)
             if hello is None:
                 return
-            challenge, found = self._strangers.pop(link).challenge, hello.pop("proof")
-            secret, index = self._cluster.secret, hello["from"]
-            refused = self._refused(hello) or (
-                "" if messages.is_proof(found, secret, ["hello", challenge, hello])
-                else "there is another secret of the run") or self._refused_again(hello)
+            (challenge, _), found = self._strangers.pop(link), hello.pop("proof")
+            refused = self._refused(hello, found, challenge)
             if refused:
                 link.send({"refused": refused})
                 raise ValueError(refused)
-            link.send({"welcome": messages.proof(secret, ["welcome", challenge, hello])})
+            link.send({"welcome": messages.proof(
+                self._cluster.secret, "welcome", challenge, hello)})
             if "status" in hello:
-                self._note_end(index, hello)
+                self._note_end(hello["from"], hello)
             else:
                 link.trust()
-                self._by[index] = link
+                self._forget(hello["from"])
+                self._by[hello["from"]] = link
 
-    def _refused(self, hello: Message) -> str:
-        if hello["cluster"] != messages.digest(self._cluster.addresses):
+    def _refused(self, hello: Message, proof: str, challenge: str) -> str:
+        index = hello["from"]
+        if hello["cluster"] != self._cluster_hash:
             return "there is a worker of another cluster"
-        if hello["to"] != self._cluster.index or hello["from"] not in self._others:
+        if hello["to"] != self._cluster.index or index not in self._others:
             return f"there is worker {self._cluster.index}"
-        return ""
-
-    def _refused_again(self, hello: Message) -> str:
-        earlier = self._by.get(hello["from"])
-        if "status" in hello or earlier is None:
-            return ""
-        if not earlier.is_closed():
-            return f"worker {hello['from']} is connected already"
-        self._forget(hello["from"])
+        if not hmac.compare_digest(
+                proof, messages.proof(self._cluster.secret, "hello", challenge, hello)):
+            return "there is another secret of the run"
+        if "status" not in hello and index in self._by and not self._by[index].is_closed():
+            return f"worker {index} is connected already"
         return ""
 
     def _join(self, index: int) -> None:
         """Takes a worker's confirmation; or its silence, after which it may try again."""
         try:
             if self._by[index].receive_one(messages.HEARTBEAT) is not None:
-                self._joined.append(index)
+                self._joined.add(index)
         except (OSError, ValueError):
             self._forget(index)
 
     def _forget(self, index: int) -> None:
-        self._by.pop(index).close()
-        if index in self._joined:
-            self._joined.remove(index)
+        if index in self._by:
+            self._by.pop(index).close()
+            self._joined.discard(index)
 
     def _drop_strangers(self) -> None:
         """Closes connections that were silent for too long, and the oldest of too many."""
         now = time.monotonic()
-        for number, (link, stranger) in enumerate(reversed(list(self._strangers.items()))):
-            if number >= _MOST_STRANGERS or now > stranger.deadline:
+        for number, (link, (_, deadline)) in enumerate(reversed(list(self._strangers.items()))):
+            if number >= _MOST_STRANGERS or now > deadline:
                 self._strangers.pop(link)
                 link.close()
 
@@ -275,12 +269,8 @@ def _closed_on_error(link: Link, *registers: Dict[Link, Any]) -> Iterator[None]:
 
 def _last_words(link: Optional[Link]) -> Message:
     """The exit message of a peer, or {}."""
-    if link is None:
-        return {}
-    deadline = time.monotonic() + _LAST_WORDS_SECONDS
+    deadline, message = time.monotonic() + _LAST_WORDS_SECONDS, {}
     with contextlib.suppress(OSError, ValueError):
-        while True:
+        while link and "status" not in message:
             message = link.wait_for(deadline, *messages.JOINED)
-            if "status" in message:
-                return message
-    return {}
+    return message

@@ -82,8 +82,8 @@ def answers(connection, *lines):
 
 def hello_of(cluster, index, challenge, **more):
     hello = {"from": index, "to": 1 - index, "nonce": messages.nonce(),
-             "cluster": messages.digest(cluster.addresses), **more}
-    return {**hello, "proof": messages.proof(cluster.secret, ["hello", challenge, hello])}
+             "cluster": messages.proof("", cluster.addresses), **more}
+    return {**hello, "proof": messages.proof(cluster.secret, "hello", challenge, hello)}
 
 
 def assert_meets(first, cluster):
@@ -223,7 +223,7 @@ def test_a_file_without_a_secret_is_refused(content, said, tmp_path, cluster):
 
 @pytest.mark.parametrize("line, said", [
     ('{"key": "a"}', "lost: it sent what is no message"), ('{"status": "x"}', "lost: it sent"),
-    ("[" * 100000, "lost: it sent a message that is too large"),
+    ("[" * 200000, "lost: it sent a message that is too large"),
     ('{"status": 3, "why": "\x1b[2J"}', "lost: it sent what is no message"),
     ('{"key": "a", "value": 1}', "do not do the same"), ("{}", "lost: the connection was closed"),
     ('{"status": 3, "why": "so"}', "has ended: so")])
