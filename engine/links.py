@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from multiprocessing.connection import wait
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from engine import messages, sockets
 from engine.errors import USER_ERROR_STATUS, UserError
@@ -108,13 +108,15 @@ class _Handshake:
     def _reach(self, index: int, more: Message) -> None:
         """Says hello to a worker, as often as it takes; to be called in a thread of its own."""
         while True:
+            link = None
             try:
                 link = sockets.connect(self._cluster.addresses[index], _ANSWER_SECONDS)
-                with _closed_on_error(link):
-                    self._say_hello(link, index, more)
+                self._say_hello(link, index, more)
                 self._to[index] = link
                 return
             except (OSError, ValueError) as error:
+                if link:
+                    link.close()
                 if more and isinstance(error, (BrokenPipeError, ConnectionResetError)):
                     return  # it has ended itself
                 self._errors[index] = error
@@ -160,13 +162,12 @@ class _Handshake:
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
             link, challenge = sockets.accept(listener), messages.nonce()
-            with _closed_on_error(link):
-                link.send({"challenge": challenge})
+            link.send({"challenge": challenge})
             self._strangers[link] = challenge, time.monotonic() + _ANSWER_SECONDS
 
     def _hear_hello(self, link: Link) -> None:
         """Welcomes or refuses a worker. Rejects what is none of this run."""
-        with contextlib.suppress(OSError, ValueError), _closed_on_error(link, self._strangers):
+        try:
             hello = link.receive_one(messages.HELLO, messages.FAREWELL)
             if hello is None:
                 return
@@ -183,6 +184,9 @@ class _Handshake:
                 link.trust()
                 self._forget(hello["from"])
                 self._by[hello["from"]] = link
+        except (OSError, ValueError):
+            self._strangers.pop(link, None)
+            link.close()
 
     def _refused(self, hello: Message, proof: str, challenge: str) -> str:
         index = hello["from"]
@@ -253,18 +257,6 @@ class _Handshake:
         for teller in tellers:
             teller.join(max(0.0, end - time.monotonic()))
         raise error
-
-
-@contextlib.contextmanager
-def _closed_on_error(link: Link, *registers: Dict[Link, Any]) -> Iterator[None]:
-    """Closes a connection, and removes it from registers, if an error ends the block."""
-    try:
-        yield
-    except BaseException:
-        link.close()
-        for register in registers:
-            register.pop(link, None)
-        raise
 
 
 def _last_words(link: Optional[Link]) -> Message:
