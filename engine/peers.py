@@ -216,7 +216,7 @@ class Peers:
             if len(self._said[index]) > _MOST_UNHEARD:
                 raise ValueError(f"it has said {_MOST_UNHEARD} things that nothing waits for")
         except (OSError, ValueError) as error:
-            self._closed[index] = str(error)
+            self._closed.setdefault(index, str(error))
             return False
         self._heard[index] = time.monotonic()
         with self._news:
