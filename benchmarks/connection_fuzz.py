@@ -145,7 +145,7 @@ class Joined:
         self._listener, = sockets.listen("127.0.0.1:0")
 
     def attack(self, line: bytes) -> str:
-        """Sends a line to a fork, and then ends the connections; returns what happened."""
+        """Sends a line to a fork, and then ends the connection; returns what happened."""
         status, said = self.end_after(line)
         if not _LINE.fullmatch(said) or status in (0, 1):
             return f"wrong: status {status}, {said[-300:]!r}"
@@ -166,10 +166,10 @@ class Joined:
         os.close(writing)
         with contextlib.suppress(OSError):
             ours[0].sendall(line)
-        for each in ours:
-            each.close()
+        ours[0].close()
         with open(reading, errors="replace") as file:
             said = file.read()
+        ours[1].close()
         return os.WEXITSTATUS(os.waitpid(process_id, 0)[1]), said
 
     def _connection(self) -> Tuple[socket.socket, Link]:

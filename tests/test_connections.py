@@ -223,7 +223,7 @@ def test_a_file_without_a_secret_is_refused(content, said, tmp_path, cluster):
 
 @pytest.mark.parametrize("line, said", [
     ('{"key": "a"}', "lost: it sent what is no message"), ('{"status": "x"}', "lost: it sent"),
-    ("[" * 200000, "is lost: "),
+    ("[" * 200000, "lost: it sent a message that is too large"),
     ('{"status": 3, "why": "\x1b[2J"}', "lost: it sent what is no message"),
     ('{"key": "a", "value": 1}', "worker 1 (127.0.0.1:2) is "), ("{}", "lost: the connection was closed"),
     ('{"status": 3, "why": "so"}', "has ended: so")], ids=lambda text: repr(text[:24]))
