@@ -1,10 +1,13 @@
 """SIGTERM and Ctrl-C: an exception at once, or a little later if work would be lost."""
 
+import os
 import signal
+import sys
 import threading
 import weakref
 from typing import Callable, Optional
 
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _CHECK_SECONDS = 0.1
 
@@ -25,6 +28,25 @@ class Interrupted(KeyboardInterrupt):
     def __str__(self) -> str:
         name = signal.Signals(self.signal_number).name
         return f"interrupted by {name}" + (f": {self.said}" if self.said else "")
+
+
+def end_while_loading() -> None:
+    """Lets a signal end a command with a line and its status while it loads TensorFlow, say.
+
+    `Raised` follows. The handlers of other programs that import this project stay as they are.
+    """
+    program = sys.argv[0]  # "-m" while the package of a module that is run is imported
+    is_command = program == "-m" or (
+        program != "-c" and os.path.dirname(os.path.abspath(program)) == _ROOT)
+    if is_command and threading.current_thread() is threading.main_thread():
+        for number, usual in zip(_SIGNALS, (signal.SIG_DFL, signal.default_int_handler)):
+            if signal.getsignal(number) == usual:
+                signal.signal(number, _end)
+
+
+def _end(number: int, frame) -> None:
+    os.write(sys.stderr.fileno(), f"{Interrupted(number, 'run the same command again')}\n".encode())
+    os._exit(128 + number)
 
 
 class _Handled:

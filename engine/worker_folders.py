@@ -6,12 +6,12 @@ else copies.
 """
 
 import base64
+import contextlib
 import os
-import shutil
 import tempfile
 from typing import Dict, List
 
-from engine import checkpoint_files, checkpoints, files, peers, shared_disks
+from engine import checkpoint_files, checkpoints, files, peers, scratch, shared_disks
 from engine.peers import Peers
 
 RUN_RECORD = "run.json"  # of a training, in its output directory
@@ -69,9 +69,10 @@ def _hand_out(directory: str, us: Peers) -> None:
 
 
 def _receive(directory: str, us: Peers) -> str:
-    folder = tempfile.mkdtemp(prefix="worker-")
+    at_end = contextlib.ExitStack()
+    folder = at_end.enter_context(scratch.folder(tempfile.gettempdir(), "worker"))
     _runs[folder] = directory
-    us.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
+    us.at_end(at_end.close)
     state = us.hear(0, "state")
     is_shared = os.path.exists(os.path.join(directory, state["token"]))
     us.say("sees state", is_shared, to=0)

@@ -5,15 +5,18 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import time
 
 import numpy as np
 import pytest
 
+import processes
 from commands import arguments, run_command, start_command
-from conftest import checkpoint_values, on_tensorflow_2, write_cola
+from conftest import ROOT, checkpoint_values, on_tensorflow_2, write_cola
 from engine import checkpoint_files, interruption
+from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 
 STEPS = 30
 
@@ -130,6 +133,56 @@ def test_before_the_first_step_a_signal_ends_the_command_at_once_and_leaves_no_c
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 143 and "interrupted by SIGTERM" in said.splitlines()
     assert not (tmp_path / "out" / "run.json").exists() and not step_of(tmp_path / "out")
+
+
+# As sitecustomize.py: sends the process a signal when it begins to load TensorFlow.
+SIGNAL_WHEN_LOADED = """
+import os, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tensorflow":
+            os.kill(os.getpid(), {number})
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize("program", [["run_classifier.py"], ["-m", "tagging.run"]])
+@pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_while_tensorflow_loads_a_signal_ends_the_command_with_a_line(
+        number, status, program, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(SIGNAL_WHEN_LOADED.format(number=int(number)))
+    process = subprocess.run([sys.executable, *program], cwd=ROOT, stderr=subprocess.PIPE,
+                             env={**os.environ, "PYTHONPATH": str(tmp_path)},
+                             universal_newlines=True)
+    assert process.returncode == status
+    assert process.stderr == f"interrupted by {number.name}: run the same command again\n"
+
+
+def test_the_handlers_of_a_program_that_imports_ours_stay_as_they_are():
+    code = ("import signal, run_classifier; print(signal.getsignal(signal.SIGTERM) == "
+            "signal.SIG_DFL, signal.getsignal(signal.SIGINT) == signal.default_int_handler)")
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE,
+                             universal_newlines=True)
+    assert process.stdout == "True True\n"
+
+
+@pytest.mark.parametrize("module", ["run_classifier", "pretraining.run"])
+def test_an_interrupted_command_leaves_no_temporary_file(module, flags, whole, tmp_path):
+    """TensorFlow's autograph removes those that it makes when a process ends in the usual way."""
+    if module == "pretraining.run":
+        given = dict(do_train=True, input_file=write_frozen(tmp_path / "examples.tfrecord", 8),
+                     bert_config_file=flags["bert_config_file"], max_seq_length=LENGTH,
+                     max_predictions_per_seq=PREDICTIONS, num_train_steps=1, num_warmup_steps=0,
+                     train_batch_size=4, do_eval=True, output_dir=tmp_path / "out")
+    else:
+        given = {**flags, "do_train": False, "output_dir": whole[1]}
+    (tmp_path / "temporary").mkdir()
+    code = ("import importlib, os, sys, tempfile; from engine import command; "
+            f"tempfile.tempdir = sys.argv.pop(); module = importlib.import_module('{module}'); "
+            "command.run(module.main, module.define_flags(), usage=''); os._exit(0)")
+    process = processes.run(["-c", code, *arguments(given), str(tmp_path / "temporary")])
+    assert process.returncode == 0, process.stderr
+    assert os.listdir(str(tmp_path / "temporary")) == []
 
 
 class _SignalledInItsDestructor:

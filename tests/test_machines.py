@@ -206,6 +206,21 @@ def test_all_begin_with_the_chiefs_checkpoint_and_only_the_chief_writes(tiny_cla
     assert not other.exists() and not (chief / "by_1").exists()
 
 
+def test_folders_of_killed_workers_are_removed_at_the_next_start(tmp_path):
+    temporary, output_dir = tmp_path / "temporary", str(tmp_path / "out")
+    temporary.mkdir()
+    for _ in range(2):
+        started = start(tmp_path, "hang_with_a_folder", str(tmp_path), str(temporary), output_dir)
+        for index in range(3):
+            workers.wait_for(str(tmp_path / f"here{index}"), started)
+            (tmp_path / f"here{index}").unlink()
+        assert len(os.listdir(str(temporary))) == 2, "of the workers that live"
+        for worker in started:
+            worker.kill()
+        for worker in started:
+            assert worker.end().status == -signal.SIGKILL
+
+
 def test_that_the_chief_removes_the_checkpoint_of_the_start_is_no_damage(tiny_classifier, tmp_path):
     directory = tmp_path / "out"
     shutil.copytree(str(tiny_classifier), str(directory))

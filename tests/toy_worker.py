@@ -6,6 +6,7 @@
 import atexit
 import json
 import os
+import tempfile
 import time
 
 from absl import flags
@@ -110,6 +111,17 @@ def begin(report, directories):
     files.write_json(os.path.join(report, f"{index}.json"), [
         found, checkpoint_files.names(own), own, worker_folders.of_run(own)])
     files.write_text(os.path.join(own, f"by_{index}"), "")
+
+
+def hang_with_a_folder(report, temporary, directory):
+    """Makes this worker's folder, in the place for temporary files, and waits for ever."""
+    from engine import worker_folders
+    tempfile.tempdir = temporary
+    us = peers.current()
+    worker_folders.output_directory(directory)
+    us.wait("all have folders")
+    open(os.path.join(report, f"here{us.cluster.index}"), "w").close()
+    us.hear(us.others[0], "never")
 
 
 def resume(directory):

@@ -169,6 +169,7 @@ class InferenceFeed:
                        for part in parts]
             return [features[name] for features in fetched for name in names]
 
+        @tf.autograph.experimental.do_not_convert  # it would write a temporary file
         def to_features(step: tf.Tensor) -> tuple:
             values = tf.numpy_function(fetch, [step], dtypes * self._num_replicas)
             for value, shape in zip(values, shapes * self._num_replicas):
