@@ -7,15 +7,13 @@ from typing import List
 
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
-import modeling
 from encoder import model_flags
 from engine import checkpoints, command, device_flags, files, log, settings, tpu_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from features import formats, model
 from features.extraction import Job, extract
+from modeling import BertConfig
 
 USAGE = """Writes the features that a BERT has of texts, on every GPU that CUDA_VISIBLE_DEVICES
 shows.
@@ -91,7 +89,7 @@ def _job(values: flags.FlagValues) -> Job:
                batch_size, layers, values.pooling, values.output_format, values.output_dtype)
 
 
-def _layers(values: flags.FlagValues, config: modeling.BertConfig) -> List[int]:
+def _layers(values: flags.FlagValues, config: BertConfig) -> List[int]:
     text = values.layers or (_LAYERS_OF_VECTORS if values.pooling else _LAYERS_OF_TOKENS)
     count = config.num_hidden_layers
     try:

@@ -10,8 +10,6 @@ from typing import Callable, Dict, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
-from engine import runtime  # noqa: F401 (before TensorFlow)
-
 import modeling
 import tensorflow.compat.v1 as tf
 from encoder import bert, pretraining_heads

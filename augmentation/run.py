@@ -14,8 +14,6 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 import modeling
 from augmentation import masked_lm, word_vectors
 from augmentation.candidates import Candidates, Neighbours, Parser, Text, open_neighbours

@@ -18,8 +18,6 @@ from absl import flags
 import numpy as np
 from safetensors.numpy import save_file
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 import modeling
 from encoder import huggingface, label_config, model_files, variables, vocabulary
 from encoder.config import check_size, load_config

@@ -1,6 +1,6 @@
 """Where TensorFlow 1.15 and 2.15 differ. Only this module and `graph_functions` ask for it.
 
-Must be imported before anything that uses TensorFlow: it makes 2.15 behave like 1.15 (graphs,
+Every room imports it before anything that uses TensorFlow: it makes 2.15 behave like 1.15 (graphs,
 sessions, Estimator), and Python's garbage collector leave graphs alone.
 """
 

@@ -25,7 +25,6 @@ from typing import Any, Dict, List, NamedTuple, Optional
 import numpy as np
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 from encoder import vocabulary
 from engine import checkpoint_files, command, cores, files, log, scratch
 from engine.data import store

@@ -20,7 +20,6 @@ from typing import Iterator, List
 import numpy as np
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
 from encoder import model_files, vocabulary
 from encoder.encoding import check_vocab_size
 from engine import checkpoints, command, files, log

@@ -16,8 +16,6 @@ from typing import List, Optional, Tuple
 
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 from encoder import model_files, model_flags, vocabulary
 from encoder.pretraining_tfrecords import Sizes
 from engine import command, device_flags, log, tpu_flags

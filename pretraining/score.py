@@ -21,8 +21,6 @@ from typing import Iterator, List, NamedTuple
 import numpy as np
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 from encoder import model_files, model_flags, vocabulary
 from encoder.encoding import Encoding
 from engine import checkpoints, command, device_flags, files, settings

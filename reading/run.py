@@ -9,8 +9,6 @@ from typing import Optional, Type
 
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 from encoder import label_config, model_files, model_flags
 from engine import device_flags, settings, tpu_flags
 from engine.errors import UserError

@@ -13,8 +13,6 @@ from typing import Dict, IO, Iterator, List, NamedTuple, Optional, Sequence
 import numpy as np
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 from engine import command, files, log, scratch, settings
 from engine.data import store
 from engine.data.chunks import in_chunks

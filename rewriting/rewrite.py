@@ -11,8 +11,6 @@ from typing import Any, Dict, Iterator, Optional
 
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 from engine import command, device_flags, files, interruption, log, settings
 from engine.data import text_files
 from engine.data.arriving_lines import ArrivingLines

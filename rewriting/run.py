@@ -7,8 +7,6 @@ from typing import Mapping
 
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 from encoder import model_flags
 from engine import command, device_flags, settings
 from engine.errors import UserError

@@ -99,8 +99,11 @@ export_student() {
 }
 
 compare() {
+  local -a devices=()
+  if [[ ${on_all_replicas[0]} == --num_cpu_replicas=* ]]; then devices=(--num_gpus=0); fi
   "$python" -m distillation.compare --models="$results/teacher,$results/student" \
-    --task_name="$task" --data_dir="$data_dir" >"$results/comparison.tmp"
+    --task_name="$task" --data_dir="$data_dir" ${devices[@]+"${devices[@]}"} \
+    >"$results/comparison.tmp"
   mv "$results/comparison.tmp" "$results/comparison.md"
 }
 

@@ -148,8 +148,8 @@ bring_python() {
   local what_to_do="install Python 3.11 (or 3.10, 3.9; 3.7 for TensorFlow 1.15) with its venv \
 module, or name an interpreter with PYTHON=..."
   if ! compgen -G "$folder/python/cpython-3.11.*/bin/python3.11"; then
-    uv=$(find_uv "$folder") || fail "there is no Python here that TensorFlow supports, nor uv, nor" \
-      "a pip that could install uv: $what_to_do"
+    uv=$(find_uv "$folder") ||
+      fail "there is no Python here that TensorFlow supports, nor uv, $uv: $what_to_do"
     if ! reason=$(UV_PYTHON_INSTALL_DIR=$folder/python UV_PYTHON_INSTALL_BIN=0 \
         "$uv" python install 3.11 2>&1); then
       reason=${reason##*cause: } # the last of its lines is the reason of those before
@@ -161,17 +161,24 @@ module, or name an interpreter with PYTHON=..."
   fi
 }
 
-# find_uv FOLDER: prints the uv on the PATH, or one that pip installs into the folder.
+# find_uv FOLDER: prints the uv on the PATH, or one that pip installs into the folder; or why not.
 find_uv() {
-  local candidate
+  local candidate reason failure="nor a pip that could install uv"
   if type -P uv; then return; fi
   for candidate in python3 python; do
-    if "$candidate" -m pip install --quiet --disable-pip-version-check --target "$1" uv==0.13.9 \
-        >/dev/null 2>&1; then
+    if reason=$("$candidate" -m pip install --quiet --disable-pip-version-check --target "$1" \
+        uv==0.13.9 2>&1); then
       printf '%s\n' "$1/bin/uv"
       return
+    elif "$candidate" -m pip --version >/dev/null 2>&1; then
+      case $reason in # pip's last line does not say that there is no network
+        *Errno*) reason=${reason##*Errno *] } && reason=${reason%%[\'\)]*} ;;
+        *) reason=${reason##*$'\n'} ;;
+      esac
+      failure="and pip could not install uv ($reason)"
     fi
   done
+  printf '%s\n' "$failure"
   return 1
 }
 

@@ -9,8 +9,6 @@ from typing import Any, Container, Iterable, List, NamedTuple, Tuple
 
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 from engine import device_flags, settings
 from engine.training import settings as run_settings
 

@@ -102,6 +102,11 @@ is_lower_cased() {
 print(str(vocabulary.is_lower_cased(model_files.folder_of(sys.argv[1]))).lower())" "$1"
 }
 
+# print_metrics: prints lines of eval_results.txt with as many digits as people read.
+print_metrics() {
+  LC_ALL=C awk '{ printf "  %s = %s\n", $1, $3 ~ /^[0-9]+$/ ? $3 : sprintf("%.5g", $3) }'
+}
+
 # find_replicas [FLAG...]: sets the array $on_all_replicas, the flags of a training on every card,
 # or on two replicas on the CPU; fails where TensorFlow sees none of the machine's cards.
 find_replicas() {

@@ -79,7 +79,7 @@ has_test_set() { compgen -G "$data_dir/*test*.tsv" >/dev/null; }
 
 report() {
   printf '\nEvaluation:\n'
-  sed 's/^/  /' "$results/eval_results.txt"
+  print_metrics <"$results/eval_results.txt"
   if [[ $task == squad ]]; then
     printf '\nThe first answers:\n'
     sed -n '2,4s/^ */  /p' "$results/predictions.json"

@@ -76,7 +76,7 @@ report() {
   fi
   printf '\nMetrics of the fine-tuned model on the test set:\n'
   grep -E '^(mean_reciprocal_rank|pair_accuracy|recall_at_[0-9]+)_test' \
-    "$work/scorer/eval_results.txt" | sed 's/^/  /'
+    "$work/scorer/eval_results.txt" | print_metrics
   printf '\nMetrics of the baselines:\n'
   "$python" -m rewriting.baselines --slots_file="$work/slots/test.jsonl" \
     ${masked_lm[@]+"${masked_lm[@]}"} ${replicas[@]+"${replicas[@]}"} | sed 's/^/  /'
@@ -91,7 +91,6 @@ report() {
 
 has_masked_lm() {
   "$python" -c "import sys
-from engine import runtime
 from encoder import pretraining_heads
 from engine import checkpoints
 checkpoint = checkpoints.open_checkpoint(sys.argv[1])

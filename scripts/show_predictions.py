@@ -28,7 +28,7 @@ def predictions(output_dir: str) -> Iterator[Tuple[str, str]]:
 def describe(labels: Sequence[str], row: str, prediction: str) -> str:
     """One line: the probability of each label and the prediction, or a regression's number."""
     if not labels:
-        return prediction
+        return f"{float(prediction):.5g}"
     probabilities = (f"{label} {float(probability):.3f}"
                      for label, probability in zip(labels, row.split("\t")))
     return f"{', '.join(probabilities)} -> {prediction}"

@@ -8,8 +8,6 @@ from typing import Optional, Sequence
 
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 from encoder import label_config, model_files, model_flags
 from engine import checkpoints, command, device_flags, files, settings
 from engine.errors import UserError

@@ -9,8 +9,6 @@ from typing import Callable, IO, Iterable, Iterator, List, Optional, Sequence
 
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 from encoder import model_files
 from engine import checkpoints, command, device_flags, files, log, settings
 from engine.data import text_files

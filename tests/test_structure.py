@@ -3,6 +3,7 @@
 import ast
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -102,6 +103,38 @@ def test_only_the_runtime_and_the_graph_functions_ask_which_tensorflow_runs():
     asking = {name for name in python_files() if room_of(name) in ROOMS
               for node in ast.walk(syntax_of(name)) if asks(node)}
     assert asking == {"engine/runtime.py", "graph_functions.py"}
+
+
+# Imports each module in a process of its own, as far as the first import of TensorFlow.
+IMPORT_EACH = """
+import importlib, os, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tensorflow":
+            if "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
+                print(module, flush=True)
+            os._exit(0)
+sys.meta_path.insert(0, Finder())
+for module in sys.argv[1:]:
+    if not os.fork():
+        importlib.import_module(module)
+        os._exit(0)
+    _, status = os.wait()
+    if status:
+        print(module, "cannot be imported", flush=True)
+"""
+
+
+def test_no_module_loads_tensorflow_before_its_notices_are_silenced():
+    """Those of the root's modules are the business of the programs that import them."""
+    modules = [name[:-len(".py")].replace("/", ".").replace(".__init__", "")
+               for name in python_files()
+               if room_of(name) in {*ROOMS, "scripts"} - set(ROOT_MODULES)]
+    environment = {name: value for name, value in os.environ.items()
+                   if name != "TF_CPP_MIN_LOG_LEVEL"}
+    too_early = subprocess.run([sys.executable, "-c", IMPORT_EACH, *modules], cwd=ROOT,
+                               env=environment, stdout=subprocess.PIPE, universal_newlines=True)
+    assert (too_early.returncode, too_early.stdout) == (0, "") and len(modules) > 100
 
 
 def test_no_file_can_run_code():
