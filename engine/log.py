@@ -1,7 +1,9 @@
 """Messages for people: plain lines on standard error, above the progress bar if there is one."""
 
+import numbers
 import re
 import sys
+from typing import Mapping
 
 from tqdm import tqdm
 
@@ -36,6 +38,13 @@ def info(line: str) -> None:
 def warn(line: str) -> None:
     """Prints a line that must not be overlooked."""
     _print(f"WARNING: {line}")
+
+
+def results(metrics: Mapping[str, float]) -> None:
+    """Prints the metrics of a model, with as many digits as people read; a file has them all."""
+    info("***** Eval results *****")
+    for name, value in metrics.items():
+        info(f"  {name} = {value if isinstance(value, numbers.Integral) else format(value, '.5g')}")
 
 
 def _print(line: str) -> None:

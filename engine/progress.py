@@ -11,6 +11,7 @@ from engine import log
 
 LINE_SECONDS = 10.0  # between log lines
 BAR_SECONDS = 0.5  # between changes of the text beside a bar
+_SHORTEST_SECONDS = 0.1  # that are told, with a rate
 
 
 class Counter:
@@ -45,21 +46,28 @@ class Counter:
     def __exit__(self, kind, error, traceback) -> None:
         self._bar.close()
         if error is None:
-            seconds = time.time() - self._start
-            log.info(f"{self._description}: {self._count:,} {self._unit} in {seconds:.1f} s, "
-                     f"{self._rate():,.1f} {self._unit}/s")
+            seconds = self._seconds()
+            took = f" in {seconds:.1f} s, {self._rate()}" if seconds >= _SHORTEST_SECONDS else ""
+            log.info(f"{self._description}: {self._count:,} {self._unit}{took}")
 
     def _log_line(self) -> None:
         done, left = f"{self._count:,}", ""
         if self._total:
             done += f"/{self._total:,}"
-            left = f", {clock((self._total - self._count) / max(self._rate(), 1e-9))} left"
-        log.info(f"{self._description}: {done} {self._unit}, "
-                 f"{self._rate():,.1f} {self._unit}/s{left}")
+            left = f", {clock(self._seconds() * (self._total / max(self._count, 1) - 1))} left"
+        log.info(f"{self._description}: {done} {self._unit}, {self._rate()}{left}")
         self._last_line_time = time.time()
 
-    def _rate(self) -> float:
-        return self._count / max(time.time() - self._start, 1e-9)
+    def _seconds(self) -> float:
+        return max(time.time() - self._start, 1e-9)
+
+    def _rate(self) -> str:
+        return rate(self._count / self._seconds(), self._unit)
+
+
+def rate(per_second: float, unit: str) -> str:
+    """A rate, such as "1,234 examples/s" or "12.3 examples/s"."""
+    return f"{per_second:,.{0 if per_second >= 100 else 1}f} {unit}/s"
 
 
 def bar(**arguments) -> tqdm:

@@ -85,14 +85,11 @@ def evaluate_and_write(job: Job, records: RecordSet, evaluate: Evaluate) -> None
     total = _num_examples(job, records)
     with Counter("Evaluating", unit="examples", total=total) as counter:
         metrics = evaluate(checkpoint, counter.advance)
-    results = {"global_step": checkpoint.global_step, **metrics}
-    lines = [f"{name} = {results[name]}" for name in sorted(results)]
+    results = dict(sorted({**metrics, "global_step": checkpoint.global_step}.items()))
     files.write_text(os.path.join(job.settings.output_dir, RESULTS),
-                     "".join(f"{line}\n" for line in lines))
+                     "".join(f"{name} = {value}\n" for name, value in results.items()))
     summaries.write_evaluation(job.settings.output_dir, metrics, checkpoint.global_step)
-    log.info("***** Eval results *****")
-    for line in lines:
-        log.info(f"  {line}")
+    log.results(results)
 
 
 def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:

@@ -147,12 +147,10 @@ def trained_checkpoint(job: Job) -> checkpoints.Checkpoint:
 def _write_results(job: Job, results: Dict[str, float], global_step: int) -> None:
     """Writes and logs the scores, as lines `name = value` and as JSON."""
     output_dir = job.settings.output_dir
-    lines = [f"{name} = {value}" for name, value in {**results, "global_step": global_step}.items()]
-    files.write_text(os.path.join(output_dir, RESULTS[0]), "".join(f"{line}\n" for line in lines))
+    written = {**results, "global_step": global_step}
+    files.write_text(os.path.join(output_dir, RESULTS[0]),
+                     "".join(f"{name} = {value}\n" for name, value in written.items()))
     files.write_json(os.path.join(output_dir, RESULTS[1]), {
-        **{name: value if math.isfinite(value) else None for name, value in results.items()},
-        "global_step": global_step})
+        name: value if math.isfinite(value) else None for name, value in written.items()})
     summaries.write_evaluation(output_dir, results, global_step)
-    log.info("***** Eval results *****")
-    for line in lines:
-        log.info(f"  {line}")
+    log.results(written)

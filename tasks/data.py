@@ -163,7 +163,8 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
     records = store.open_or_build(store_dir, name, key, columns, chunks, settles_later=True)
     digest = files.hash_of(json.dumps(content).encode("utf-8"))
     texts = TextSet(records, task.kind, digest, encoding, dynamic_padding)
-    log.info(f"{split.file}: {texts.describe_cut()}")
+    if texts.num_cut:
+        log.info(f"{split.file}: {texts.describe_cut()}")
     return texts
 
 

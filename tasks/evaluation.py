@@ -134,16 +134,13 @@ def write_results(output_dir: str, scores: Mapping[str, float], details: Mapping
     results = dict(scores, global_step=global_step, loss=scores["eval_loss"])
     names = [name for name in _ORIGINAL_KEYS if name in results]
     results = {name: results[name] for name in names + sorted(set(results) - set(names))}
-    lines = [f"{name} = {value}" for name, value in results.items()]
     files.write_text(os.path.join(output_dir, "eval_results.txt"),
-                     "".join(f"{line}\n" for line in lines))
+                     "".join(f"{name} = {value}\n" for name, value in results.items()))
     # A correlation can be NaN, which JSON does not have.
     figures = {name: value if math.isfinite(value) else None for name, value in results.items()}
     files.write_json(os.path.join(output_dir, "eval_results.json"), {**figures, **details})
     summaries.write_evaluation(output_dir, results, global_step)
-    log.info("***** Eval results *****")
-    for line in lines:
-        log.info(f"  {line}")
+    log.results(results)
     return results
 
 

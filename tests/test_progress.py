@@ -1,6 +1,7 @@
 """What a person sees of a long work: a bar on a terminal, and lines where there is none."""
 
 import fcntl
+import math
 import os
 import re
 import struct
@@ -8,6 +9,7 @@ import sys
 import termios
 import threading
 
+import numpy as np
 import pytest
 
 from engine import log, progress
@@ -59,17 +61,18 @@ def source(tiny_model, tmp_path_factory):
 def test_without_a_terminal_a_work_has_lines_at_intervals_and_a_closing_one(
         monkeypatch, capsys):
     monkeypatch.setattr(progress, "LINE_SECONDS", -1)
+    monkeypatch.setattr(progress, "_SHORTEST_SECONDS", 0)
     with progress.Counter("Preparing train.tsv", unit="examples") as count:
         count.advance(1500)
     with progress.Counter("Scoring", unit="examples", total=2000) as count:
         count.advance(1000)
         count.advance(1000)
     patterns = [
-        r"Preparing train\.tsv: 1,500 examples, [\d,]+\.\d examples/s",
-        r"Preparing train\.tsv: 1,500 examples in \d+\.\d s, [\d,]+\.\d examples/s",
-        r"Scoring: 1,000/2,000 examples, [\d,]+\.\d examples/s, \d\d:\d\d:\d\d left",
-        r"Scoring: 2,000/2,000 examples, [\d,]+\.\d examples/s, 00:00:00 left",
-        r"Scoring: 2,000 examples in \d+\.\d s, [\d,]+\.\d examples/s"]
+        r"Preparing train\.tsv: 1,500 examples, [\d,]+ examples/s",
+        r"Preparing train\.tsv: 1,500 examples in \d+\.\d s, [\d,]+ examples/s",
+        r"Scoring: 1,000/2,000 examples, [\d,]+ examples/s, \d\d:\d\d:\d\d left",
+        r"Scoring: 2,000/2,000 examples, [\d,]+ examples/s, 00:00:00 left",
+        r"Scoring: 2,000 examples in \d+\.\d s, [\d,]+ examples/s"]
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(patterns)
     for line, pattern in zip(lines, patterns):
@@ -82,7 +85,20 @@ def test_a_short_work_has_the_closing_line_alone_and_one_that_fails_has_none(cap
     with pytest.raises(ValueError), progress.Counter("Scoring", unit="examples") as count:
         count.advance(1)
         raise ValueError()
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert capsys.readouterr().err == "Scoring: 1 examples\n", "it took no time to speak of"
+
+
+def test_a_rate_has_the_digits_that_people_read():
+    assert [progress.rate(value, "examples") for value in (8188.04, 100, 99.96, 1)] == [
+        "8,188 examples/s", "100 examples/s", "100.0 examples/s", "1.0 examples/s"]
+
+
+def test_metrics_have_the_digits_that_people_read(capsys):
+    log.results({"eval_accuracy": 0.7261904761904762, "f1": np.float32(1 / 3), "pearson": math.nan,
+                 "global_step": 1234567})
+    assert capsys.readouterr().err.splitlines() == [
+        "***** Eval results *****", "  eval_accuracy = 0.72619", "  f1 = 0.33333",
+        "  pearson = nan", "  global_step = 1234567"]
 
 
 def test_on_a_terminal_a_bar_moves_lines_stand_above_it_and_it_goes_in_the_end(monkeypatch):
@@ -95,7 +111,7 @@ def test_on_a_terminal_a_bar_moves_lines_stand_above_it_and_it_goes_in_the_end(m
     assert re.search(r"Scoring:  75%\|\S+ *\| 3/4 \[.* examples/s\]", text)
     *lines, closing, rest = screen(text)
     assert lines == ["line 0", "line 1", "line 2", "line 3"] and not rest
-    assert re.fullmatch(r"Scoring: 4 examples in \d+\.\d s, [\d,]+\.\d examples/s", closing)
+    assert re.fullmatch(r"Scoring: 4 examples( in \d+\.\d s, [\d,.]+ examples/s)?", closing)
 
 
 def test_a_terminal_without_a_width_has_lines(monkeypatch):
@@ -117,7 +133,7 @@ def test_a_training_says_its_state_in_lines_where_there_is_no_terminal(
     assert len(others) == 2
     for step, line in zip((2, 3), others):
         assert re.fullmatch(rf"step {step}/3: loss \d\.\d{{4}}, lr \d\.\d\de-05, "
-                            r"[\d,]+\.\d examples/s, 00:00:0\d left", line)
+                            r"[\d,.]+ examples/s, 00:00:0\d left", line)
 
 
 def test_a_training_says_its_state_beside_a_bar_on_a_terminal(
@@ -126,7 +142,7 @@ def test_a_training_says_its_state_beside_a_bar_on_a_terminal(
     monkeypatch.setattr(progress, "BAR_SECONDS", -1)
     train(tiny_model, source, 1, settings(tmp_path, 8, num_train_steps=3))
     text = terminal.close()
-    assert re.search(r"step 2/3 \|.*\| loss \d\.\d{4}, lr \d\.\d\de-05, [\d,]+\.\d examples/s, "
+    assert re.search(r"step 2/3 \|.*\| loss \d\.\d{4}, lr \d\.\d\de-05, [\d,.]+ examples/s, "
                      r"00:00:0\d left", text)
     lines = screen(text)
     assert [line.split(":")[0] for line in lines if line.startswith("step")] == ["step 3/3"]

@@ -130,7 +130,7 @@ def test_one_replica_without_a_card_says_so_loudly_and_gives_the_numbers_of_two(
     assert process.returncode == 0, process.stderr
     assert re.search(r"^WARNING: no GPU is visible to TensorFlow .*\(CUDA_VISIBLE_DEVICES=''\): "
                      "running on the CPU", process.stderr, re.M)
-    assert "Training on CPU:0: 1 replicas x 8 = 8 examples per step" in process.stderr
+    assert "Training on CPU:0: 1 replica x 8 = 8 examples per step" in process.stderr
     assert_same_training(checkpoint_values(str(finished[0])), checkpoint_values(str(tmp_path)))
     assert evaluation(tmp_path) == pytest.approx(evaluation(finished[0]), abs=1e-5)
     np.testing.assert_allclose(

@@ -110,7 +110,8 @@ class TrainingProgress(tf.train.SessionRunHook):
             self._start, self._start_step = time.time(), self._step
             return ""
         seconds = max(time.time() - self._start, 1e-9)
-        rate = (self._step - self._start_step) / seconds
-        left = progress.clock((self._num_train_steps - self._step) / rate)
+        steps_per_second = (self._step - self._start_step) / seconds
+        left = progress.clock((self._num_train_steps - self._step) / steps_per_second)
         reached = self._throughput.describe(self._operations / seconds)
-        return f", {rate * self._global_batch_size:,.1f} examples/s{reached}, {left} left"
+        rate = progress.rate(steps_per_second * self._global_batch_size, "examples")
+        return f", {rate}{reached}, {left} left"

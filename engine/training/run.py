@@ -117,14 +117,13 @@ def _evaluate_newest(evaluations: Optional[Evaluations], output_dir: str) -> Non
 
 def _announce(run: Run) -> None:
     settings, devices = run.settings, run.devices
-    if not settings.init_checkpoint and not checkpoints.latest(settings.output_dir):
-        log.warn("no --init_checkpoint: the whole model starts from random values")
     if settings.training.gradient_transfer == precision.FLOAT16 and devices.num_replicas == 1:
         log.warn("--gradient_transfer=float16 changes nothing: there is one replica")
     micro_batches = settings.training.gradient_accumulation_steps
     accumulated = f" x {micro_batches} accumulated" if micro_batches > 1 else ""
     global_batch_size = settings.global_batch_size(devices.num_replicas)
-    log.info(f"Training on {devices.describe()}: {devices.num_replicas} replicas x "
+    replicas = "1 replica" if devices.num_replicas == 1 else f"{devices.num_replicas} replicas"
+    log.info(f"Training on {devices.describe()}: {replicas} x "
              f"{settings.training.train_batch_size}{accumulated} = {global_batch_size} examples "
              f"per step; {settings.length.describe(run.num_examples, global_batch_size)}")
     if peers.current().others:
