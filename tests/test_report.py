@@ -36,6 +36,8 @@ FULL = Report(
     confusion=Confusion(LABELS, COUNTS),
     per_class=[ClassScores(label, 0.875, 0.75, 0.8077, 1234) for label in LABELS],
     mistakes=MISTAKES)
+LONG = FULL._replace(per_class=[
+    ClassScores("international_entertainment_news", 0.875, 0.75, 0.8077, 1234567)])
 MANY = FULL._replace(per_class=(), confusion=Confusion(
     [f"a_long_name_of_an_intent_{index}" for index in range(21)], np.eye(21, dtype=int) * 777))
 NUMBERS = Report("STS-B", {}, {}, [("pearson", 0.88)],
@@ -99,6 +101,8 @@ def measured(path, *flags: str) -> dict:
 document.querySelector("iframe").onload = event => {{
   const page = event.target.contentDocument, style = getComputedStyle(page.body);
   document.body.dataset.measured = JSON.stringify({{
+    hidden: [...page.querySelectorAll(".classes")].map(
+      table => table.parentNode.scrollWidth - table.parentNode.clientWidth),
     width: page.documentElement.scrollWidth, paper: style.backgroundColor, ink: style.color}});
 }};
 </script>""", encoding="utf-8")
@@ -141,10 +145,12 @@ def test_a_page_needs_no_network(tmp_path):
 
 
 @on_tensorflow_2
-@pytest.mark.parametrize("content", (FULL, MANY, NUMBERS), ids=("full", "many", "numbers"))
+@pytest.mark.parametrize("content", (FULL, LONG, MANY, NUMBERS),
+                         ids=("full", "long", "many", "numbers"))
 def test_a_page_is_no_wider_than_a_phone(content, tmp_path):
     path = written(tmp_path, content)
-    assert measured(path)["width"] == 390
+    found = measured(path)
+    assert found["width"] == 390 and not any(found["hidden"])
     path.write_text(path.read_text(encoding="utf-8").replace(
         "</body>", '<div style="width: 500px">too wide</div></body>'), encoding="utf-8")
     assert measured(path)["width"] > 390, "the measurement does not see what is too wide"
