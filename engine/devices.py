@@ -176,11 +176,11 @@ def _find_own(num_gpus: Optional[int], replicas_per_gpu: int, num_cpu_replicas: 
     if num_gpus is None:
         num_gpus = visible
     if num_gpus > visible:
-        raise UserError(
-            f"--num_gpus={num_gpus}, but {_number(visible, 'GPU')} visible to TensorFlow "
-            f"({_cuda_visible_devices()}); ask for at most {visible}, or show it more cards; for "
-            "more replicas than cards there are --replicas_per_gpu and, on the CPU, "
-            "--num_cpu_replicas")
+        remedy = (f"ask for at most {visible}, or show it more cards; for more replicas than cards "
+                  "there is --replicas_per_gpu" if visible else "show it cards, or use the CPU: "
+                  f"--num_cpu_replicas={num_gpus}")
+        raise UserError(f"--num_gpus={num_gpus}, but {_number(visible, 'GPU')} visible to "
+                        f"TensorFlow ({_cuda_visible_devices()}); {remedy}")
     if not num_gpus:
         if replicas_per_gpu > 1:
             raise UserError(f"--replicas_per_gpu={replicas_per_gpu}, but {why_no_gpu()}")

@@ -10,7 +10,7 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Type, Union
 from absl import flags
 
 import optimization
-from engine import checkpoints, files, shared_disks, worker_folders
+from engine import checkpoints, files, log, shared_disks, worker_folders
 from engine.errors import UserError
 from engine.precision import FLOAT16, FLOAT32, PRECISIONS, TF32, chosen_precision
 from engine.settings import MAX_SEED, define_flags, from_flags, recorded, required, setting
@@ -193,13 +193,17 @@ def run_settings(values: flags.FlagValues, length: Type[Union[EpochSchedule, Ste
     Raises:
         UserError: a flag is missing or has a bad value.
     """
-    return RunSettings(
+    found = RunSettings(
         training=_training_settings(values),
         evaluation=_evaluation_settings(values, metrics, loss),
         length=from_flags(values, length),
         init_checkpoint=_init_checkpoint(values),
         output_dir=worker_folders.output_directory(required(values, "output_dir")),
         store_dir=make_store_dir(values))
+    if "init_checkpoint" in values and values.do_train and not (
+            found.init_checkpoint or checkpoints.latest(found.output_dir)):
+        log.warn("no --init_checkpoint: the whole model starts from random values")
+    return found
 
 
 def make_store_dir(values: flags.FlagValues) -> str:
