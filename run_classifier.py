@@ -7,8 +7,6 @@ from typing import Optional, Tuple
 
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 from encoder import model_files, model_flags
 from encoder.long_texts import LongTexts
 from engine import command, device_flags, settings, tpu_flags
@@ -16,8 +14,7 @@ from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, run_settings
 from tasks import (
-    capabilities, class_weights, evaluation, export, label_types, model_folder, report, task_flags,
-    training)
+    capabilities, class_weights, evaluation, export, model_folder, report, task_flags, training)
 from tasks.class_weights import ClassSettings
 from tasks.google_interface import (  # noqa: F401 (for programs that import them from here)
     ColaProcessor, InputFeatures, MnliProcessor, MrpcProcessor, PaddingInputExample, XnliProcessor,
@@ -82,12 +79,11 @@ def _describe(values: flags.FlagValues) -> None:
     labels = task_flags.fixed_labels(values)
     if not labels:
         return
-    kind, _ = labels
     known = model_folder.labels_beside(model.checkpoint, "--output_dir")
     if known:
-        model_folder.check_labels(known, kind, output_dir, "--output_dir")
+        model_folder.check_labels(known, labels.kind, output_dir, "--output_dir")
     if not model.description():
-        model_files.check_outputs(model.checkpoint, kind.num_outputs, "--output_dir")
+        model_files.check_outputs(model.checkpoint, labels.kind.num_outputs, "--output_dir")
         model_folder.write(output_dir, labels, *model_flags.load_model(values))
 
 
@@ -127,7 +123,7 @@ def _task(values: flags.FlagValues) -> Tuple[str, Task]:
     return task_flags.find(values, sets, None if values.do_train else _saved_labels(values))
 
 
-def _saved_labels(values: flags.FlagValues) -> Optional[Tuple[label_types.Kind, bool]]:
+def _saved_labels(values: flags.FlagValues) -> Optional[model_folder.Labels]:
     """`model_folder.saved_labels` of the model to evaluate; None if it has no description.
 
     Raises a UserError if the model reads something else than texts.
@@ -135,7 +131,7 @@ def _saved_labels(values: flags.FlagValues) -> Optional[Tuple[label_types.Kind, 
     for flag in ("output_dir", "init_checkpoint"):
         path = values[flag].value
         labels = model_folder.saved_labels(path) if path else None
-        capability = capabilities.of_model(labels[0]) if labels else None
+        capability = capabilities.of_model(labels.kind) if labels else None
         if capability:
             raise UserError(f"--{flag}={path} reads {capability.reading.examples}, not texts: "
                             f"its command is {capability.command}, with --{flag}={path} and "

@@ -11,13 +11,11 @@ from typing import Callable, Dict, List, NamedTuple, Tuple
 from absl import flags
 import numpy as np
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 import tensorflow.compat.v1 as tf
 
 from encoder import classifier
 from encoder.encoding import Encoding
-from engine import checkpoints, command, device_flags, log, settings
+from engine import checkpoints, command, device_flags, log, scratch, settings
 from engine.data.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
@@ -25,7 +23,7 @@ from engine.inference import Predictor, mode_on
 from engine.model import Forward
 from engine.training.settings import EvaluationSettings
 from tasks import capabilities, metrics, model_folder, task_flags
-from tasks.data import load_texts
+from tasks.data import TextSet, load_texts
 from tasks.table import Task
 
 USAGE = """Compares trained classifiers on a task's dev set: a table in Markdown.
@@ -77,9 +75,10 @@ def main(values: flags.FlagValues) -> None:
     for folder, model in zip(folders[1:], models[1:]):
         model_folder.check_labels(model.kind, models[0].kind, folder, "--models")
     devices = device_flags.find_devices(values, training=True)
-    measurements = [_measure(model, model_folder.checkpoint_of(folder, "--models"), load_dev_set,
-                             devices, batch_size)
-                    for folder, model in zip(folders, models)]
+    with scratch.folder(tempfile.gettempdir()) as store_dir:
+        measurements = [_measure(model, model_folder.checkpoint_of(folder, "--models"),
+                                 load_dev_set(model.encoding, store_dir), devices, batch_size)
+                        for folder, model in zip(folders, models)]
     names = [log.visible(os.path.basename(os.path.abspath(folder))) for folder in folders]
     print("\n".join(table(names, measurements, devices)))
 
@@ -92,15 +91,31 @@ def _dev_sets(values: flags.FlagValues, first: model_folder.TrainedModel) -> Loa
                                          f"--models={values.models[0]}", "dev")
         return lambda encoding, store_dir: capability.load_dev_set(
             encoding, store_dir, values.data_dir, values.dev_file)
-    _, task = task_flags.find(values, ["dev"], (first.kind, first.takes_pairs))
+    _, task = task_flags.find(values, ["dev"], first.labels)
     model_folder.check_labels(first.kind, task.kind, values.models[0], "--models")
     data_dir = task_flags.data_dir(values)
-    return lambda encoding, store_dir: _dev_set_of_task(task, data_dir, encoding, store_dir)
+    prepared: List[TextSet] = []
+
+    def load(encoding: Encoding, store_dir: str) -> capabilities.DevSet:
+        texts = next((texts for texts in prepared if _is_read_alike(texts, encoding)), None)
+        if not texts:
+            texts = load_texts(task, task.dev, data_dir, encoding, store_dir, dynamic_padding=True)
+            prepared.append(texts)
+        return _dev_set_of_task(task, texts, encoding.max_seq_length)
+
+    return load
 
 
-def _dev_set_of_task(task: Task, data_dir: str, encoding: Encoding,
-                     store_dir: str) -> capabilities.DevSet:
-    texts = load_texts(task, task.dev, data_dir, encoding, store_dir, dynamic_padding=True)
+def _is_read_alike(texts: TextSet, encoding: Encoding) -> bool:
+    """Whether an encoding would give the same ids: that of the set, or one that cuts no text."""
+    first, second = (each._replace(tokenizer=None, vocab_file="")  # its content has a hash
+                     for each in (texts.encoding, encoding))
+    if not texts.num_cut and texts.records.lengths("input_ids").max() <= second.max_seq_length:
+        second = second._replace(max_seq_length=first.max_seq_length, long_texts=first.long_texts)
+    return first == second
+
+
+def _dev_set_of_task(task: Task, texts: TextSet, max_length: int) -> capabilities.DevSet:
     kind, labels = task.kind, texts.labels
 
     def evaluate(logits: np.ndarray) -> Dict[str, float]:
@@ -108,19 +123,17 @@ def _dev_set_of_task(task: Task, data_dir: str, encoding: Encoding,
         return metrics.evaluate(task.metrics, labels, kind.predicted_labels(kind.scores(logits)),
                                 kind.losses(logits, labels))
 
-    return capabilities.DevSet(texts.source(with_labels=False), evaluate)
+    source = texts.source(with_labels=False)._replace(max_length=max_length)
+    return capabilities.DevSet(source, evaluate)
 
 
 def _measure(model: model_folder.TrainedModel, checkpoint: checkpoints.Checkpoint,
-             load_dev_set: LoadDevSet, devices: Devices, batch_size: int) -> Measurement:
+             dev_set: capabilities.DevSet, devices: Devices, batch_size: int) -> Measurement:
     forward = classifier.forward_of(model.config, model.kind.num_outputs)
-    with tempfile.TemporaryDirectory() as store_dir:
-        dev_set = load_dev_set(model.encoding, store_dir)
-        logits, seconds = _predict(forward, checkpoint, dev_set.source, devices, batch_size)
-        latency, num_parameters = _latency(forward, checkpoint, dev_set.source, devices)
-        scores = dev_set.evaluate(logits)
+    logits, seconds = _predict(forward, checkpoint, dev_set.source, devices, batch_size)
+    latency, num_parameters = _latency(forward, checkpoint, dev_set.source, devices)
     return Measurement(model.config.num_hidden_layers, model.config.hidden_size, num_parameters,
-                       latency, len(dev_set.source.lengths) / seconds, scores)
+                       latency, len(dev_set.source.lengths) / seconds, dev_set.evaluate(logits))
 
 
 def _predict(forward: Forward, checkpoint: checkpoints.Checkpoint, source: Source,

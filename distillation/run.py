@@ -9,8 +9,6 @@ from typing import Optional, Sequence, Tuple
 
 from absl import flags
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
-
 from distillation import data, student, teacher
 from distillation.student import Student
 from distillation.teacher import Teacher
@@ -223,7 +221,8 @@ def _task(values: flags.FlagValues, the_teacher: Teacher) -> Tuple[str, Task]:
         return capability.task_name, Task(Target(kind.labels, metrics=(), kind_of_labels=kind))
     wanted = {"train": values.do_train, "dev": values.do_eval}
     sets = [name for name in wanted if wanted[name]]
-    task_name, task = task_flags.find(values, sets, (kind, the_teacher.takes_pairs))
+    task_name, task = task_flags.find(values, sets, model_folder.Labels(
+        kind, the_teacher.takes_pairs, the_teacher.trained_columns))
     model_folder.check_labels(kind, task.kind, values.teacher, "--teacher")
     return task_name, task
 
@@ -257,6 +256,10 @@ def _encoding(values: flags.FlagValues, the_teacher: Teacher, the_student: Stude
     if not 3 <= length <= limit:
         raise UserError(f"--max_seq_length={length}: must be between 3 and {limit}, the number of "
                         "positions that both models have")
+    ways = the_teacher.encoding.long_texts.facts()
+    if ways:
+        log.info("Long texts are read as by the teacher: "
+                 f"{' '.join(f'--{name}={value}' for name, value in ways.items())}")
     return the_teacher.encoding._replace(max_seq_length=length)
 
 

@@ -18,7 +18,7 @@ from engine.devices import Devices
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from engine.progress import Counter
-from tasks import label_types, model_folder
+from tasks import columns, label_types, model_folder
 from tasks.data import TrainingSet
 
 SCOPE = "teacher"  # of the teacher's variables in the student's graph
@@ -31,9 +31,10 @@ class Teacher(NamedTuple):
     config: modeling.BertConfig
     checkpoint: checkpoints.Checkpoint
     encoding: Encoding
-    # Only of a classifier: its labels, and whether it takes pairs of texts.
+    # Only of a classifier: its labels, whether it takes pairs of texts, and a user's columns.
     kind: Optional[label_types.Kind] = None
     takes_pairs: bool = False
+    trained_columns: Optional[columns.Trained] = None
 
     @property
     def digest(self) -> str:
@@ -52,7 +53,7 @@ def load(directory: str, labels: Optional[model_folder.Labels] = None) -> Teache
     """
     model = model_folder.load(directory, "--teacher", labels)
     return Teacher(model.config, model_folder.checkpoint_of(directory, "--teacher"), model.encoding,
-                   model.kind, model.takes_pairs)
+                   *model.labels)
 
 
 def load_encoder(directory: str, max_seq_length: int) -> Teacher:

@@ -32,6 +32,33 @@ class Roles(NamedTuple):
     label: Optional[str]
 
 
+class Trained(NamedTuple):
+    """The columns that a model was trained with, which its description remembers."""
+    text: str
+    text_pair: Optional[str]
+    label: str
+    header: Optional[bool]  # --header, if it was given
+    width: int  # the number of columns
+
+    def roles_in(self, table: "Table") -> Roles:
+        """Those that a file has: of this name or, if it has as many columns, this number."""
+        def is_in(column: str) -> bool:
+            return column in table.names or column.isdecimal() and table.width == self.width
+
+        return Roles(*(column if column and is_in(column) else None
+                       for column in (self.text, self.text_pair, self.label)))
+
+
+def of_description(entry: Any, where: str) -> Trained:
+    """The columns that the description of the model in `where` has; raises a UserError."""
+    kinds = dict(text=str, text_pair=(str, type(None)), label=str, header=(bool, type(None)),
+                 width=int)
+    if not isinstance(entry, dict) or entry.keys() != kinds.keys() or not all(
+            isinstance(entry[name], kind) for name, kind in kinds.items()):
+        raise UserError(f"{where}: task.json is damaged: its columns are {str(entry)[:80]}")
+    return Trained(**entry)
+
+
 class Table(NamedTuple):
     """The first rows of a file. Made by `read_head`."""
     path: str
@@ -180,12 +207,13 @@ def complete_texts(roles: Roles, table: Table, takes_pairs: bool) -> Roles:
     return _roles(found, roles, table)
 
 
-def report(table: Table, roles: Roles, given: Roles) -> None:
-    """Logs the detected columns, unless the file has only one."""
+def report(table: Table, roles: Roles, given: Roles, trained: Optional[Roles] = None) -> None:
+    """Logs the columns that are detected or as in training, unless the file has only one."""
     if roles == given or (table.width == 1 and not table.names):
         return
     parts = [f"{role.replace('_', ' ')} in column {column}"
-             + ("" if column == getattr(given, role) else " (detected)")
+             + ("" if column == getattr(given, role) else
+                " (as in training)" if column == getattr(trained, role, None) else " (detected)")
              for role, column in roles._asdict().items() if column is not None]
     if table.format == "jsonl":
         log.info(f"{table.path}: {', '.join(parts)}; to change that, set --..._column")

@@ -5,7 +5,7 @@ and the settings of tokenization), `vocab.txt` and `bert_config.json`.
 """
 
 import os
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from encoder import label_config, long_texts, model_files, vocabulary
 from encoder.encoding import Encoding
@@ -13,7 +13,7 @@ from engine import checkpoints, files
 from engine.errors import UserError
 from engine.training import run_record
 from modeling import BertConfig
-from tasks import label_types
+from tasks import columns, label_types
 from tasks.data import TrainingSet
 
 FILES = _TASK, _VOCAB, _CONFIG = label_config.FILE, vocabulary.FILE, model_files.CONFIG
@@ -21,8 +21,14 @@ FILES = _TASK, _VOCAB, _CONFIG = label_config.FILE, vocabulary.FILE, model_files
 # The name of the labels in a run's record.
 LABEL_SET = "label set"
 
-# What a label is, and whether a text has a second one.
-Labels = Tuple[label_types.Kind, bool]
+_COLUMNS = "columns"
+
+
+class Labels(NamedTuple):
+    """The labels of a classifier, and where they and the texts were in its training file."""
+    kind: label_types.Kind
+    takes_pairs: bool  # whether a text has a second one
+    trained_columns: Optional[columns.Trained] = None  # of a user's file
 
 
 class TrainedModel(NamedTuple):
@@ -31,25 +37,32 @@ class TrainedModel(NamedTuple):
     takes_pairs: bool
     config: BertConfig
     encoding: Encoding
+    trained_columns: Optional[columns.Trained] = None  # of a user's file that it was trained on
+
+    @property
+    def labels(self) -> Labels:
+        """Its labels, for the task that it is used on."""
+        return Labels(self.kind, self.takes_pairs, self.trained_columns)
 
 
-def save(output_dir: str, training_set: TrainingSet, config: BertConfig,
-         encoding: Encoding) -> None:
+def save(output_dir: str, training_set: TrainingSet, config: BertConfig, encoding: Encoding,
+         trained_columns: Optional[columns.Trained] = None) -> None:
     """Writes the description of a model into its directory, before it is trained on this set."""
-    write(output_dir, (training_set.kind, training_set.has_pairs), config, encoding)
+    write(output_dir, Labels(training_set.kind, training_set.has_pairs, trained_columns), config,
+          encoding)
 
 
 def write(output_dir: str, labels: Labels, config: BertConfig, encoding: Encoding) -> None:
     """Writes the description of a classifier beside its checkpoints."""
-    kind, takes_pairs = labels
     model_files.save(output_dir, config, encoding.vocab_file, encoding.do_lower_case)
     cut = encoding.long_texts.facts()
     files.write_json(os.path.join(output_dir, _TASK), {
-        **label_types.to_json(kind),
-        "takes_pairs": takes_pairs,
+        **label_types.to_json(labels.kind),
+        "takes_pairs": labels.takes_pairs,
         "do_lower_case": encoding.do_lower_case,
         "max_seq_length": encoding.max_seq_length,
-        **({long_texts.ENTRY: cut} if cut else {})})
+        **({long_texts.ENTRY: cut} if cut else {}),
+        **({_COLUMNS: labels.trained_columns._asdict()} if labels.trained_columns else {})})
 
 
 def load(model_dir: str, flag: str = "--output_dir",
@@ -67,18 +80,18 @@ def load(model_dir: str, flag: str = "--output_dir",
     model = model_files.open_model(model_dir, flag, model_files.CLASSIFIER)
     description = model.description()
     if description:
-        kind, takes_pairs = _labels(description, f"{flag}={model_dir}")
-        _check_record(kind, model)
+        labels = _labels(description, f"{flag}={model_dir}")
+        _check_record(labels.kind, model)
         _check_length(description["max_seq_length"], model)
         encoding = model.encoding(description["max_seq_length"])._replace(
             long_texts=long_texts.of_description(description))
     elif labels:
-        kind, takes_pairs = labels
         encoding = model.encoding(model.config().max_position_embeddings)
     else:
         raise model_files.unknown_labels(model)
-    model_files.check_outputs(model.checkpoint, kind.num_outputs, flag)
-    return TrainedModel(kind, takes_pairs, model.config(), encoding)
+    model_files.check_outputs(model.checkpoint, labels.kind.num_outputs, flag)
+    return TrainedModel(labels.kind, labels.takes_pairs, model.config(), encoding,
+                        labels.trained_columns)
 
 
 def label_set(kind: label_types.Kind) -> Sequence[str]:
@@ -116,7 +129,7 @@ def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Che
 
 
 def saved_labels(path: str) -> Optional[Labels]:
-    """The labels of a trained model and whether it takes pairs; None if they are not known.
+    """What a trained model says of its labels; None if they are not known.
 
     Args:
         path: the output directory of a training, an export, or the prefix of a checkpoint.
@@ -156,4 +169,6 @@ def _brief(kind: label_types.Kind) -> str:
 
 
 def _labels(description: Mapping[str, Any], where: str) -> Labels:
-    return label_types.from_json(description, where), description["takes_pairs"]
+    kind = label_types.from_json(description, where)
+    entry = description.get(_COLUMNS)
+    return Labels(kind, description["takes_pairs"], entry and columns.of_description(entry, where))

@@ -3,7 +3,7 @@
 A row has a task's files, their columns, the labels and the metrics. To add a task, add a row.
 """
 
-from typing import NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 from engine.errors import UserError
 from engine.foreign_flags import TASKS as TASKS_OF_OTHERS
@@ -62,6 +62,7 @@ class Task(NamedTuple):
     # A second dev and test set, scored beside the first if their files exist.
     mismatched_dev: Optional[Split] = None
     mismatched_test: Optional[Split] = None
+    trained_columns: Any = None  # of a user's files: `columns.Trained`, for the model's description
 
     @property
     def kind(self) -> label_types.Kind:

@@ -7,7 +7,7 @@ from absl import flags
 
 from engine import files, settings
 from engine.errors import UserError
-from tasks import label_types, processors, user_files
+from tasks import model_folder, processors, user_files
 from tasks.table import OWN_DATA, TASKS, Task, find_task
 
 
@@ -28,13 +28,13 @@ def define_named(values: flags.FlagValues) -> None:
 
 
 def find(values: flags.FlagValues, sets: Sequence[str],
-         saved_labels: Optional[Tuple[label_types.Kind, bool]] = None) -> Tuple[str, Task]:
+         saved_labels: Optional[model_folder.Labels] = None) -> Tuple[str, Task]:
     """The task's name and the task that the flags choose.
 
     Args:
         sets: the sets that the run needs, of "train", "dev" and "test", in this order.
-        saved_labels: the labels of a trained model and whether it takes pairs; without them,
-            the labels are those of the training file.
+        saved_labels: those of a trained model; without them, the labels are those of the training
+            file.
 
     Raises:
         UserError: there is no such task, or one of its files is missing or malformed.
@@ -61,7 +61,7 @@ def find(values: flags.FlagValues, sets: Sequence[str],
     return name, task
 
 
-def fixed_labels(values: flags.FlagValues) -> Optional[Tuple[label_types.Kind, bool]]:
+def fixed_labels(values: flags.FlagValues) -> Optional[model_folder.Labels]:
     """The labels of the flags' task and whether it has pairs; None if its files determine them.
 
     Only a task of the table determines both: the labels of files are those of a training file,
@@ -70,7 +70,7 @@ def fixed_labels(values: flags.FlagValues) -> Optional[Tuple[label_types.Kind, b
     if not values.task_name or values.task_name == OWN_DATA:
         return None
     _, task = find_task(values.task_name)
-    return task.kind, task.train.columns.text_b is not None
+    return model_folder.Labels(task.kind, task.train.columns.text_b is not None)
 
 
 def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> None:

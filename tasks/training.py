@@ -136,7 +136,8 @@ def train(job: Job, texts: TrainingSet, evaluate: Evaluate,
         make_source=make_source or (lambda: _source(job, texts)),
         operations=operations or throughput.classifier(job.config),
         evaluate=evaluate,
-        save_description=lambda: model_folder.save(output_dir, texts, job.config, job.encoding),
+        save_description=lambda: model_folder.save(output_dir, texts, job.config, job.encoding,
+                                                   job.task.trained_columns),
         result_files=RESULT_FILES))
 
 

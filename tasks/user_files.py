@@ -68,7 +68,8 @@ class Options(NamedTuple):
 
 def make_task(options: Options, sets: Sequence[str],
               trained_kind: Optional[label_types.Kind] = None,
-              takes_pairs: Optional[bool] = None) -> Task:
+              takes_pairs: Optional[bool] = None,
+              trained: Optional[columns.Trained] = None) -> Task:
     """The task of a user's files.
 
     Args:
@@ -77,6 +78,7 @@ def make_task(options: Options, sets: Sequence[str],
         trained_kind: the labels of a trained model; without it, the labels are those of the
             training file.
         takes_pairs: whether the trained model takes pairs of texts.
+        trained: the columns that it was trained with; those of the flags come first.
 
     Raises:
         UserError: a file or a column is missing, or the labels cannot be learned.
@@ -85,16 +87,19 @@ def make_task(options: Options, sets: Sequence[str],
     if trained_kind is None and "train" not in sets:
         raise UserError("the labels are unknown: --output_dir has no trained model, and this "
                         "run has no training file; train first (--do_train)")
-    tables = {name: columns.read_head(_find_file(options, name), options.header) for name in sets}
+    header = trained.header if trained and options.header is None else options.header
+    tables = {name: columns.read_head(_find_file(options, name), header) for name in sets}
     first = next(iter(tables.values()))
     given = columns.Roles(options.text_column, options.text_pair_column, options.label_column)
-    roles = given
+    remembered = trained.roles_in(first) if trained else None
+    roles = columns.Roles(*(flag or column for flag, column in zip(given, remembered or given)))
     if list(sets) == ["test"]:
-        roles = columns.complete_texts(given, first, bool(takes_pairs))
-    elif None in (given.text, given.label):
-        roles = columns.complete(given, first, takes_pairs)
+        roles = columns.complete_texts(roles._replace(label=given.label), first,
+                                       bool(takes_pairs))
+    elif None in (roles.text, roles.label):
+        roles = columns.complete(roles, first, takes_pairs)
     if roles != given:
-        columns.report(first, roles, given)
+        columns.report(first, roles, given, remembered)
     if takes_pairs not in (None, roles.text_pair is not None):
         raise UserError(f"{first.path}: the trained model takes "
                         f"{'pairs of texts' if takes_pairs else 'single texts'}; give its columns "
@@ -102,7 +107,9 @@ def make_task(options: Options, sets: Sequence[str],
     splits = {name: columns.split_of(table, roles, first, labelled=name != "test")
               for name, table in tables.items()}
     kind = trained_kind or _infer_kind(options, tables["train"], splits["train"])
-    return Task(Target(kind.labels, kind.separator, _METRICS[kind.name]), **splits)
+    own = columns.Trained(*roles, options.header, first.width) if "train" in sets else None
+    return Task(Target(kind.labels, kind.separator, _METRICS[kind.name]), **splits,
+                trained_columns=own)
 
 
 def _check_kind(options: Options, trained_kind: Optional[label_types.Kind]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import tensorflow.compat.v1 as tf
 import modeling
 from commands import ends_with_error, run_here
 from conftest import checkpoint_values, cpu_devices, sentences, write_cola
-from distillation import data, model, run, student, teacher
+from distillation import compare, data, model, run, student, teacher
 from encoder import convert
 from engine import checkpoints
 from engine.model import INFERENCE, Mode
@@ -46,6 +47,47 @@ def first_stage(flags, tmp_path_factory):
     run_here({**flags, **ON_TWO, "stage": "intermediate", "student": SHAPE,
               "output_dir": output_dir}, run)
     return output_dir
+
+
+def test_a_student_of_another_width_is_told_of_its_random_values_once_and_in_its_own_flags(
+        flags, tmp_path, capsys):
+    run_here({**flags, "stage": "intermediate", "student": SHAPE, "output_dir": tmp_path}, run)
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
+    assert warnings == ["WARNING: --student=1,8,2,12 has another hidden size than the teacher (16): "
+                        "it starts from random values"]
+
+
+def test_how_the_teacher_reads_long_texts_is_taken_over_and_said(flags, tmp_path, capsys):
+    teacher = tmp_path / "teacher"
+    shutil.copytree(str(flags["teacher"]), str(teacher))
+    description = json.loads((teacher / "task.json").read_text())
+    description["long_texts"] = {"long_texts": "head_tail", "head_tokens": 5}
+    (teacher / "task.json").write_text(json.dumps(description))
+    run_here({**flags, "stage": "intermediate", "student": SHAPE, "teacher": teacher,
+              "store_dir": tmp_path / "store", "max_seq_length": 12, "output_dir": tmp_path / "out"},
+             run)
+    said = capsys.readouterr().err
+    assert "as by the teacher: --long_texts=head_tail --head_tokens=5" in said
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["facts"]["--long_texts"] == (
+        {**description["long_texts"], "window_scores": "mean"})
+
+
+def test_a_dev_set_that_all_models_read_alike_is_prepared_once(flags, tmp_path, capsys):
+    def compared(length):
+        other = tmp_path / f"{length}"
+        shutil.copytree(str(flags["teacher"]), str(other))
+        description = json.loads((other / "task.json").read_text())
+        (other / "task.json").write_text(json.dumps({**description, "max_seq_length": length}))
+        run_here(dict(models=f"{flags['teacher']},{other}", task_name="cola",
+                      data_dir=flags["data_dir"], num_cpu_replicas=1), compare)
+        said = capsys.readouterr()
+        metrics = [row.split("|")[-3:] for row in said.out.splitlines()[2:]]
+        return said.err.count("Preparing"), metrics
+
+    for length in (LONGEST, 40, 22):  # a sentence has 20 words at most
+        prepared, (first, second) = compared(length)
+        assert prepared == 1 and first == second
+    assert compared(8)[0] == 2, "it cuts texts"
 
 
 @pytest.fixture(scope="module")

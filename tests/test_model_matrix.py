@@ -53,6 +53,7 @@ WRITERS = {
     "encoder.convert --from_checkpoint": "classifier",
 }
 COLA = TASKS["cola"].kind
+LABELS = model_folder.Labels(COLA, takes_pairs=False)
 
 
 def opens(flag, needs):
@@ -61,7 +62,7 @@ def opens(flag, needs):
 
 def exports(path):
     export.export_folder(path)
-    model_folder.check_labels(model_folder.load(path, labels=(COLA, False)).kind, COLA, path,
+    model_folder.check_labels(model_folder.load(path, labels=LABELS).kind, COLA, path,
                               "--output_dir")
 
 
@@ -70,7 +71,7 @@ def teaches_slots(path):
 
 
 def teaches(path):
-    model_folder.check_labels(teacher.load(path, (COLA, False)).kind, COLA, path, "--teacher")
+    model_folder.check_labels(teacher.load(path, LABELS).kind, COLA, path, "--teacher")
 
 
 def compares(path):

@@ -9,6 +9,8 @@ from scipy import stats
 
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_1, sentences
+from engine.errors import UserError
+from tasks import columns
 
 
 @pytest.fixture
@@ -101,3 +103,59 @@ def test_thousands_of_classes_are_trained_and_scored(flags, tmp_path):
     assert len(results["per_class"]) == 2000 and results["confusion_matrix"] == []
     assert sum(row["num_examples"] for row in results["per_class"]) == 9
     assert results["global_step"] == 3
+
+
+@pytest.fixture(scope="module")
+def with_many_columns(tiny_model, tmp_path_factory):
+    """The flags and folder of a model whose columns are not those that would be detected."""
+    folder = tmp_path_factory.mktemp("columns")
+    for name, count, seed in (("train", 32, 7), ("dev", 12, 8), ("test", 12, 9)):
+        rows = [f"{index % 2}\t{text}\t{'cat' if 'cat' in text else 'none'}\tthe same page: {text}\n"
+                for index, text in enumerate(sentences(count, seed))]
+        (folder / f"{name}.tsv").write_text("".join(["grade\tremark\tanimal\tsource\n", *rows]))
+    flags = dict(tiny_model._asdict(), task_name="file", data_dir=folder, max_seq_length=16,
+                 output_dir=folder / "out", train_batch_size=16, num_cpu_replicas=1,
+                 num_train_epochs=1, learning_rate=1e-3)
+    run_here({**flags, "do_train": True, "do_eval": True, "do_predict": True,
+              "text_column": "remark", "label_column": "3"})
+    return flags
+
+
+def test_a_model_remembers_its_columns(with_many_columns, capsys):
+    trained = results_of(with_many_columns)
+    probabilities = probabilities_of(with_many_columns)
+    run_here({**with_many_columns, "do_eval": True})
+    assert "text in column remark (as in training), label in column 3 (as in training)" in (
+        capsys.readouterr().err)
+    assert results_of(with_many_columns) == trained
+    run_here({**with_many_columns, "do_predict": True})
+    np.testing.assert_array_equal(probabilities_of(with_many_columns), probabilities)
+
+
+def test_a_column_that_a_flag_gives_overrules_the_one_that_a_model_remembers(
+        with_many_columns, tmp_path, capsys):
+    trained = results_of(with_many_columns)
+    elsewhere = {**with_many_columns, "output_dir": tmp_path, "do_eval": True,
+                 "init_checkpoint": with_many_columns["output_dir"]}
+    run_here({**elsewhere, "text_column": "source"})
+    assert "text in column source, label in column 3 (as in training)" in capsys.readouterr().err
+    assert results_of(elsewhere)["eval_loss"] != trained["eval_loss"]
+
+
+def test_columns_that_a_file_does_not_have_are_detected(with_many_columns, tmp_path, capsys):
+    rows = [f"{'cat' if 'cat' in text else 'none'}\t{text}\n" for text in sentences(12, 8)]
+    (tmp_path / "other.tsv").write_text("".join(rows))
+    elsewhere = {**with_many_columns, "output_dir": tmp_path, "do_eval": True,
+                 "init_checkpoint": with_many_columns["output_dir"],
+                 "dev_file": tmp_path / "other.tsv"}
+    run_here(elsewhere)
+    assert "text in column 2 (detected), label in column 1 (detected)" in capsys.readouterr().err
+    assert results_of(elsewhere)["eval_loss"] == pytest.approx(
+        results_of(with_many_columns)["eval_loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize("entry", [[], "remark", {"text": "remark"}, {
+    "text": 1, "text_pair": None, "label": "3", "header": None, "width": 4}])
+def test_a_description_with_damaged_columns_is_refused(entry):
+    with pytest.raises(UserError, match="--output_dir=out: task.json is damaged: its columns are"):
+        columns.of_description(entry, "--output_dir=out")
