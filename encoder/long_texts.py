@@ -76,9 +76,8 @@ class LongTexts:
 
     def describe(self, num_cut: int, num_texts: int, max_seq_length: int) -> str:
         """For a log line: how many of the texts do not fit, and what becomes of them."""
-        said = (f"{num_cut:,} of {num_texts:,} texts are longer than "
-                f"--max_seq_length={max_seq_length}")
-        return f"{said}: {_DESCRIPTIONS[self.long_texts]}" if num_cut else said
+        return (f"{num_cut:,} of {num_texts:,} texts are longer than "
+                f"--max_seq_length={max_seq_length}: {_DESCRIPTIONS[self.long_texts]}")
 
     def num_head(self, lengths: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """How many of the `kept` tokens of texts of these lengths are of the beginning, [n]."""

@@ -119,8 +119,9 @@ def _append_all(job: Job, output_format: formats.Format, file: ResumableFile, to
             states = formats.as_type(states, job.output_dtype)
             _append(job, output_format, file, texts, states, num_done)
             num_done = 0
-    said = job.encoding.long_texts.describe(num_cut, total - first, job.encoding.max_seq_length)
-    log.info(f"Of the texts that were left, {said}" if first else said)
+    if num_cut:
+        said = job.encoding.long_texts.describe(num_cut, total - first, job.encoding.max_seq_length)
+        log.info(f"Of the texts that were left, {said}" if first else said)
 
 
 def _append(job: Job, output_format: formats.Format, file: ResumableFile, texts: Texts,

@@ -102,7 +102,7 @@ def _predict(model: Model, chunks: Iterator[List[Example]], devices: Devices,
                 write("" if example is UNREAD else result for example, result in results)
                 num_texts += len(examples)
                 num_cut += some.num_cut
-    if model.describe_cut:
+    if num_cut and model.describe_cut:
         log.info(model.describe_cut(num_cut, num_texts))
     odd.report(num_texts)
 

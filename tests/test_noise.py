@@ -4,6 +4,7 @@ The log's lines are marked where it writes them; a line without a mark is anothe
 """
 
 import os
+import re
 import subprocess
 import sys
 
@@ -54,9 +55,14 @@ COMMANDS = (
 USES_NO_FLAGS = ("engine.count_gpus",)
 
 
+# In a line of ours: what tells nobody anything.
+EMPTY = re.compile(r"\b0 of [\d,]+ |\b1 replicas|in 0\.0 s|\.\d{7}")
+
+
 def noise(said, *allowed):
-    """The lines that are neither marked nor begin in an allowed way."""
-    return [line for line in said.splitlines() if not line.startswith((MARK, *allowed))]
+    """The lines that are neither marked nor begin in an allowed way, and those that say nothing."""
+    return [line for line in said.splitlines()
+            if not line.startswith((MARK, *allowed)) or EMPTY.search(line)]
 
 
 class Folder:
