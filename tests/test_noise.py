@@ -110,7 +110,7 @@ def classify_distil_and_augment(of: Folder, model, masked_lm):
 def pretrain_rewrite_read_and_tag(of: Folder, model, masked_lm):
     (of.folder / "books.txt").write_text("\n".join(
         line + "\n" * (number % 8 == 0) for number, line in enumerate(sentences(80))) + "\n")
-    of.run("pretraining.create_vocab", input_file=of.folder / "books.txt", vocab_size=60,
+    of.run("pretraining.create_vocab", input_file=of.folder / "books.txt", vocab_size=130,
            output_dir=of.folder / "vocabulary")
     of.run("pretraining.create_data", input_file=of.folder / "books.txt", max_seq_length=24,
            vocab_file=model.vocab_file, output_file=of.folder / "examples.tfrecord",
