@@ -70,7 +70,7 @@ def _hand_out(directory: str, us: Peers) -> None:
 
 def _receive(directory: str, us: Peers) -> str:
     at_end = contextlib.ExitStack()
-    folder = at_end.enter_context(scratch.folder(tempfile.gettempdir(), "worker"))
+    folder = at_end.enter_context(scratch.folder(tempfile.gettempdir()))
     _runs[folder] = directory
     us.at_end(at_end.close)
     state = us.hear(0, "state")
