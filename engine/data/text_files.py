@@ -8,7 +8,7 @@ import functools
 import json
 import os
 import sys
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, BinaryIO, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from engine import files
 from engine.data.odd_rows import OddRows, attempt
@@ -16,7 +16,7 @@ from engine.errors import UserError
 
 Row = Tuple[int, List[str]]
 
-_LONGEST_LINE = 1 << 28  # in bytes; a file without line ends, such as /dev/zero, would fill the memory
+LONGEST_LINE = 1 << 28  # in bytes; a file without line ends, such as /dev/zero, would fill the memory
 
 # Extension of the file's name → format.
 FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
@@ -144,18 +144,22 @@ def lines(path: str) -> Iterator[Tuple[int, str]]:
     """The number and the text of each line, without line ends and byte order marks."""
     try:
         with open(path, "rb") as file:
-            yield from lines_of(file, path)
+            yield from lines_of(bounded_lines(file), path)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
 
 
-def lines_of(file: Iterable[bytes], name: str) -> Iterator[Tuple[int, str]]:
-    """`lines` of an open file, or of lines that arrive."""
+def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of an open file; of one that is too long, the first LONGEST_LINE bytes."""
     # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
-    read_line = functools.partial(file.readline, _LONGEST_LINE)
-    for line_number, line in enumerate(iter(read_line, b""), start=1):
-        if len(line) == _LONGEST_LINE:
-            raise UserError(f"{name}, line {line_number}: is longer than {_LONGEST_LINE:,} bytes; "
+    return iter(functools.partial(file.readline, LONGEST_LINE), b"")
+
+
+def lines_of(read: Iterable[bytes], name: str) -> Iterator[Tuple[int, str]]:
+    """`lines`, of those of an open file (`bounded_lines`) or of `ArrivingLines`."""
+    for line_number, line in enumerate(read, start=1):
+        if len(line) >= LONGEST_LINE:
+            raise UserError(f"{name}, line {line_number}: is longer than {LONGEST_LINE:,} bytes; "
                             "each line must be a text, or a row of them")
         yield line_number, _decode(name, line_number, line)
 
