@@ -11,7 +11,7 @@ import modeling
 import run_classifier
 from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments, run_command, run_here
-from conftest import checkpoint_values, cpu_devices, sentences, write_cola
+from conftest import cpu_devices, sentences, write_cola
 from encoder import classifier
 from engine import checkpoints, device_flags, precision, runtime
 from engine.cards import Card
@@ -21,7 +21,8 @@ from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs
 from tasks import predict
-from test_replica_equivalence import STEPS, recorded, settings, train, training_source
+from test_mixed_precision import assert_alike, plain_and_narrow
+from test_replica_equivalence import recorded, settings, train, training_source
 
 import tensorflow.compat.v1 as tf
 
@@ -88,14 +89,8 @@ def test_a_weight_is_cast_once_and_what_a_layer_normalizes_is_in_float32(recompu
 @on_2
 def test_a_training_is_that_of_float32_but_for_rounding(
         tiny_model, source, tmp_path, monkeypatch):
-    losses, _ = recorded(monkeypatch)
-    plain, narrow = (train(tiny_model, source, 1, settings(
-        tmp_path / name, 16, learning_rate=1e-3, precision=name)) for name in ("tf32", "bfloat16"))
-    assert losses[STEPS - 1] < losses[0] - 0.05, "a training that learns nothing proves nothing"
-    np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=0.05)
-    assert np.abs(np.subtract(losses[STEPS:], losses[:STEPS])).max() > 1e-5
+    plain, narrow = plain_and_narrow("bfloat16", 0.05, tiny_model, source, tmp_path, monkeypatch)
     assert sorted(narrow) == sorted(plain), "no loss scale, no second copy of a weight"
-    assert all(narrow[name].dtype == value.dtype for name, value in plain.items())
 
 
 @on_2
@@ -105,16 +100,7 @@ def test_1x16_and_2x4x2_step_alike(tiny_model, source, tmp_path, monkeypatch):
     runs = [train(tiny_model, source, replicas, settings(
         tmp_path / str(index), batch, gradient_accumulation_steps=times, precision="bfloat16"))
         for index, (replicas, batch, times) in enumerate(((1, 16, 1), (2, 4, 2)))]
-    initial = checkpoint_values(tiny_model.init_checkpoint)
-    for index, run in enumerate(runs[1:], 1):
-        part = slice(index * STEPS, (index + 1) * STEPS)
-        np.testing.assert_allclose(losses[part], losses[:STEPS], rtol=2 * ROUNDING)
-        np.testing.assert_allclose(norms[part], norms[:STEPS], rtol=10 * ROUNDING)
-        for name in initial:
-            if "key/bias" in name:
-                continue  # it has only noise for a gradient
-            difference = np.linalg.norm(run[name] - runs[0][name])
-            assert difference < 20 * ROUNDING * np.linalg.norm(runs[0][name] - initial[name]), name
+    assert_alike(runs, losses, norms, tiny_model, ROUNDING, times=2)
 
 
 # --- Which machines have it --------------------------------------------------------------

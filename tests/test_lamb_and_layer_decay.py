@@ -71,18 +71,25 @@ def test_a_parameter_of_zeros_still_moves(monkeypatch):
     assert np.abs(actual["dense/kernel"]).max() > 1e-3
 
 
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
 @pytest.mark.parametrize("use_resource", (True, False))
 @pytest.mark.parametrize("bad", (np.nan, np.inf))
-def test_lamb_leaves_everything_but_the_step_where_a_gradient_is_not_finite(use_resource, bad):
-    steps = gradients_of_steps(2)
-    poisoned = {name: value.copy() for name, value in steps[1].items()}
-    poisoned["dense/kernel"][0, 1] = bad
-    before = run_optimizer(steps, optimizer("lamb"), use_resource=use_resource)
-    after, count = run_optimizer(steps + [poisoned], optimizer("lamb"),
-                                 use_resource=use_resource, global_step=True)
+def test_a_gradient_that_is_not_finite_leaves_everything_but_the_step(kind, use_resource, bad):
+    def run(steps):
+        return run_optimizer(steps, optimizer(kind), use_resource=use_resource,
+                             global_step=True)
+
+    steps = gradients_of_steps(3)
+    poisoned = {name: value.copy() for name, value in steps[2].items()}
+    poisoned["dense/bias"][1] = poisoned["dense/kernel"][0, 1] = bad
+    before, _ = run(steps[:2])
+    after, count = run(steps[:2] + [poisoned])
     assert count == 3
-    for name, value in before.items():
-        np.testing.assert_array_equal(value, after[name], err_msg=name)
+    recovered, _ = run(steps[:2] + [poisoned, steps[2]])
+    whole, _ = run(steps)
+    for expected, found in ((before, after), (whole, recovered)):
+        for name, value in expected.items():
+            np.testing.assert_array_equal(value, found[name], err_msg=name)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])

@@ -135,16 +135,22 @@ def test_the_gradients_of_a_scaled_loss_make_the_update_of_the_loss_bit_for_bit(
 
 def test_a_training_is_that_of_float32_but_for_rounding(
         tiny_model, source, tmp_path, monkeypatch):
-    losses, _ = recorded(monkeypatch)
-    plain, narrow = (train(tiny_model, source, 1, settings(
-        tmp_path / precision, 16, learning_rate=1e-3, precision=precision)) for precision in ("tf32", "float16"))
-    assert losses[STEPS - 1] < losses[0] - 0.05, "a training that learns nothing proves nothing"
-    np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=0.01)
-    assert np.abs(np.subtract(losses[STEPS:], losses[:STEPS])).max() > 1e-6
+    plain, narrow = plain_and_narrow("float16", 0.01, tiny_model, source, tmp_path, monkeypatch)
     # A checkpoint has the state of the loss scale more, and all the rest in float32.
     assert sorted(set(narrow) - set(plain)) == sorted(LossScale.NAMES)
-    assert all(narrow[name].dtype == value.dtype for name, value in plain.items())
     assert (narrow["loss_scale/value"], narrow["loss_scale/good_steps"]) == (2 ** 15, STEPS)
+
+
+def plain_and_narrow(precision, tolerance, model, source, tmp_path, monkeypatch):
+    """What two trainings end with, which are alike but for the rounding of their products."""
+    losses, _ = recorded(monkeypatch)
+    plain, narrow = (train(model, source, 1, settings(
+        tmp_path / name, 16, learning_rate=1e-3, precision=name)) for name in ("tf32", precision))
+    assert losses[STEPS - 1] < losses[0] - 0.05, "a training that learns nothing proves nothing"
+    np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=tolerance)
+    assert np.abs(np.subtract(losses[STEPS:], losses[:STEPS])).max() > 1e-6
+    assert all(narrow[name].dtype == value.dtype for name, value in plain.items())
+    return plain, narrow
 
 
 @pytest.mark.parametrize("optimizer, parts", [
@@ -155,17 +161,22 @@ def test_1x16_2x8_and_2x4x2_step_alike(
     runs = [train(tiny_model, source, replicas, mixed(
         tmp_path / str(index), batch, gradient_accumulation_steps=times, optimizer=optimizer))
         for index, (replicas, batch, times) in enumerate(((1, 16, 1), *parts))]
-    initial = checkpoint_values(tiny_model.init_checkpoint)
+    assert_alike(runs, losses, norms, tiny_model, FLOAT16_ROUNDING)
+
+
+def assert_alike(runs, losses, norms, model, rounding, times=1):
+    """Each run is like the first, but for so many roundings: its losses, and how values move."""
+    initial = checkpoint_values(model.init_checkpoint)
     for index, run in enumerate(runs[1:], 1):
         part = slice(index * STEPS, (index + 1) * STEPS)
-        np.testing.assert_allclose(losses[part], losses[:STEPS], rtol=FLOAT16_ROUNDING)
-        np.testing.assert_allclose(norms[part], norms[:STEPS], rtol=10 * FLOAT16_ROUNDING)
+        np.testing.assert_allclose(losses[part], losses[:STEPS], rtol=times * rounding)
+        np.testing.assert_allclose(norms[part], norms[:STEPS], rtol=10 * rounding)
         for name in initial:
             if "key/bias" in name:
                 continue  # it has only noise for a gradient
             difference = np.linalg.norm(run[name] - runs[0][name])
             moved = np.linalg.norm(runs[0][name] - initial[name])
-            assert 0 <= difference < 10 * FLOAT16_ROUNDING * moved, name
+            assert difference < 10 * times * rounding * moved, name
 
 
 def overflowing(model, *, step: int):

@@ -212,14 +212,19 @@ def test_a_recipe_refuses_bad_settings_in_one_line(bare_machine, tmp_path, recip
 
 
 @on_tensorflow_1
-@pytest.mark.parametrize("variables, part", [
-    ({"STUDENT": "4,312"}, "STUDENT=4,312 is neither layers,hidden,heads,intermediate nor a"),
-    ({"STUDENT": "no/where"}, "STUDENT=no/where is neither"),
-    ({"MASKED_LM": "no/where"}, "MASKED_LM=no/where is not a folder"),
-    ({"GLOVE": "docs"}, "GLOVE=docs is not a file"),
+@pytest.mark.parametrize("recipe, variables, part", [
+    ("distill", {"STUDENT": "4,312"}, "STUDENT=4,312 is neither layers,hidden,heads,intermediate nor a"),
+    ("distill", {"STUDENT": "no/where"}, "STUDENT=no/where is neither"),
+    ("distill", {"MASKED_LM": "no/where"}, "MASKED_LM=no/where is not a folder"),
+    ("distill", {"GLOVE": "docs"}, "GLOVE=docs is not a file"),
+    ("rewrite", {}, "TEXTS and MODEL are required"),
+    ("rewrite", {"TEXTS": "/no/where.txt", "MODEL": "/"}, "there is no file /no/where.txt"),
+    ("rewrite", {"TEXTS": "README.md", "MODEL": "/no/where"}, "MODEL=/no/where is not a folder"),
+    ("rewrite", {"TEXTS": "README.md", "MODEL": "/", "POOL": "no.txt"}, "POOL=no.txt is not a file"),
 ])
-def test_distilling_refuses_bad_settings_in_one_line(bare_machine, tmp_path, variables, part):
-    result = run(bare_machine, "scripts/distill.sh", OUTPUT_DIR=str(tmp_path / "out"), **variables)
+def test_distilling_and_rewriting_refuse_bad_settings_in_one_line(
+        bare_machine, tmp_path, recipe, variables, part):
+    result = run(bare_machine, f"scripts/{recipe}.sh", OUTPUT_DIR=str(tmp_path / "out"), **variables)
     assert_one_error_line(result, part)
     assert not (tmp_path / "out").exists()
 
@@ -278,16 +283,3 @@ def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_pa
     assert of_teacher == 32 and of_first_stage == of_second_stage > 64, "it is augmented"
     again = run(os.environ, command, **settings)
     assert again.stdout == whole.stdout and "step" not in again.stderr
-
-
-@on_tensorflow_1
-@pytest.mark.parametrize("variables, part", [
-    ({}, "TEXTS and MODEL are required"),
-    ({"TEXTS": "/no/where.txt", "MODEL": "/"}, "there is no file /no/where.txt"),
-    ({"TEXTS": "README.md", "MODEL": "/no/where"}, "MODEL=/no/where is not a folder"),
-    ({"TEXTS": "README.md", "MODEL": "/", "POOL": "no.txt"}, "POOL=no.txt is not a file"),
-])
-def test_rewrite_refuses_bad_settings_in_one_line(bare_machine, tmp_path, variables, part):
-    result = run(bare_machine, "scripts/rewrite.sh", OUTPUT_DIR=str(tmp_path / "out"), **variables)
-    assert_one_error_line(result, part)
-    assert not (tmp_path / "out").exists()
