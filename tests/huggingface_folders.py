@@ -1,8 +1,14 @@
 """A small BERT in a Hugging Face folder, for the tests of the conversion."""
 
 import json
+import math
+import os
+import shutil
+import subprocess
+import textwrap
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 
 HIDDEN, INTERMEDIATE, LAYERS, VOCAB, POSITIONS = 12, 20, 2, 30, 16
@@ -67,3 +73,73 @@ def write_bare_encoder(folder):
     tensors = random_tensors({**ENCODER, **POOLER})
     tensors["embeddings.position_ids"] = np.arange(POSITIONS, dtype=np.int64)[None]
     return write_huggingface(folder, tensors)
+
+
+def numpy_bert(tensors, gelu, ids, mask, segments):
+    """Hidden states [layers + 1] of [batch, length, hidden], and the pooled output."""
+    def norm(name, x):
+        x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x ** 2).mean(-1, keepdims=True) + 1e-12)
+        return x * tensors[name + ".weight"] + tensors[name + ".bias"]
+
+    def dense(name, x):
+        return x @ tensors[name + ".weight"].T + tensors[name + ".bias"]
+
+    def heads(x):  # [batch, heads, length, size]
+        return x.reshape(*x.shape[:2], CONFIG["num_attention_heads"], -1).transpose(0, 2, 1, 3)
+
+    x = norm("embeddings.LayerNorm",
+             tensors["embeddings.word_embeddings.weight"][ids]
+             + tensors["embeddings.position_embeddings.weight"][:ids.shape[1]]
+             + tensors["embeddings.token_type_embeddings.weight"][segments])
+    states = [x]
+    for layer in ("encoder.layer.0.", "encoder.layer.1."):
+        query, key, value = (heads(dense(f"{layer}attention.self.{name}", x))
+                             for name in ("query", "key", "value"))
+        scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(query.shape[-1])
+        weights = np.exp(scores) * mask[:, None, None]
+        weights /= weights.sum(-1, keepdims=True)
+        context = (weights @ value).transpose(0, 2, 1, 3).reshape(x.shape)
+        x = norm(layer + "attention.output.LayerNorm",
+                 x + dense(layer + "attention.output.dense", context))
+        x = norm(layer + "output.LayerNorm", x + dense(
+            layer + "output.dense", gelu(dense(layer + "intermediate.dense", x))))
+        states.append(x)
+    return states, np.tanh(dense("pooler.dense", x[:, 0]))
+
+
+erf_gelu = np.vectorize(lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))))
+
+
+def run_transformers(script, *arguments):
+    python = os.environ.get("HF_PYTHON")
+    if not python:
+        pytest.skip("HF_PYTHON names no interpreter with transformers and PyTorch")
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    result = subprocess.run(
+        [shutil.which(python), "-c", textwrap.dedent(script), *map(str, arguments)],
+        env=environment, encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert result.returncode == 0, result.stdout
+
+
+# Kind of the labels → Hugging Face's problem type, labels, what logits [n, labels] mean.
+KINDS = {
+    "classes": ("single_label_classification", ("good, very", "bad", "neither"),
+                lambda x: np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)),
+    "multi_label": ("multi_label_classification", ("red", "green"), lambda x: 1 / (1 + np.exp(-x))),
+    "regression": ("regression", ("LABEL_0",), lambda x: x),
+}
+
+
+def config_entries(kind):
+    problem, labels, _ = KINDS[kind]
+    return {"architectures": ["BertForSequenceClassification"], "problem_type": problem,
+            "id2label": {str(index): label for index, label in enumerate(labels)},
+            "label2id": {label: index for index, label in enumerate(labels)}}
+
+
+def classifier_tensors(num_labels):
+    return random_tensors({**{name if name.startswith("classifier") else "bert." + name: shape
+                              for name, shape in {**ENCODER, **POOLER}.items()},
+                           "classifier.weight": (num_labels, HIDDEN),
+                           "classifier.bias": (num_labels,)})

@@ -14,8 +14,8 @@ from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from reading_files import write_made_up
 from rewriting import run as rewriting
 from rewriting.slot_files import SlotExample
+from rewriting_files import write_slots
 from tagging import run as tagging
-from test_rewriting_pairs import write_slots
 
 
 class Made:

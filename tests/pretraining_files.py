@@ -3,8 +3,11 @@
 import json
 
 import numpy as np
+import pytest
 
-from conftest import TinyModel
+import modeling
+from conftest import TinyModel, plain_session
+from encoder import pretraining_heads
 from engine import files
 
 import tensorflow.compat.v1 as tf
@@ -67,3 +70,19 @@ def write_unmasked(path, model: TinyModel, count: int, seed: int = 0) -> str:
         json.dump({"vocab_sha256": digest, "do_lower_case": True, "mask_shape": "words",
                    "masked_lm_prob": 0.15, "max_predictions_per_seq": PREDICTIONS}, file)
     return str(path)
+
+
+@pytest.fixture(name="pretrained", scope="module")
+def pretrained_fixture(tiny_model, tmp_path_factory):
+    """A checkpoint with all of Google's variables."""
+    prefix = str(tmp_path_factory.mktemp("pretrained") / "model.ckpt")
+    config = tiny_model.config()
+    with tf.Graph().as_default(), plain_session() as session:
+        model = modeling.BertModel(config, False, tf.zeros([1, 4], tf.int32))
+        pretraining_heads.masked_lm_logits(
+            model.get_sequence_output()[0], model.get_embedding_table(), config)
+        pretraining_heads.next_sentence_logits(model.get_pooled_output(), config)
+        tf.set_random_seed(3)
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, prefix, write_meta_graph=False)
+    return prefix

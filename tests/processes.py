@@ -3,6 +3,7 @@
 import ctypes
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from multiprocessing import reduction
@@ -95,3 +96,12 @@ class _Fork(subprocess.Popen):
             if -1 not in (theirs, ours):
                 os.close(theirs)
         self._closed_child_pipe_fds = True
+
+
+def step_of(output_dir) -> int:
+    """The newest checkpoint's, by its name: another process may be removing its files."""
+    try:
+        with open(os.path.join(str(output_dir), "checkpoint")) as file:
+            return int(re.match(r'model_checkpoint_path: "model\.ckpt-(\d+)"', file.read()).group(1))
+    except FileNotFoundError:
+        return 0

@@ -3,8 +3,12 @@
 import json
 import random
 
+import numpy as np
+
 from conftest import WORDS
 from encoder.encoding import load_encoding
+from reading import data
+from reading.data import WindowSettings
 
 PLAIN = [word for word in WORDS if word.isalpha()]
 # Words that the tiny model's vocabulary cuts, drops or does not know.
@@ -54,3 +58,28 @@ def write_made_up(path, *, contexts=8, per_context=3, seed=0, unanswerable=0.0):
 def encoding_of(tiny_model, max_seq_length=32):
     return load_encoding(tiny_model.vocab_file, do_lower_case=True, max_seq_length=max_seq_length,
                          vocab_size=tiny_model.config().vocab_size)
+
+
+def load(path, tiny_model, tmp_path, is_training=True, **settings):
+    return data.load(path, encoding_of(tiny_model), WindowSettings(**{
+        "doc_stride": 10, "max_query_length": 8, **settings}), str(tmp_path / "store"),
+        is_training=is_training)
+
+
+def features(questions, is_training):
+    source = (questions.training_source() if is_training else
+              questions.source(slice(0, questions.num_questions)))
+    return source.fetch(np.arange(len(questions)), 32)
+
+
+def googles_features(google, path, tiny_model, is_training, v2, monkeypatch):
+    """The windows that Google's code makes; it logs each of the first ones."""
+    flags = type("Flags", (), {"version_2_with_negative": v2, "verbose_logging": False})
+    monkeypatch.setattr(google, "FLAGS", flags)
+    monkeypatch.setattr(google.tf.logging, "info", lambda *args: None)
+    found = []
+    google.convert_examples_to_features(
+        google.read_squad_examples(path, is_training),
+        google.tokenization.FullTokenizer(tiny_model.vocab_file), 32, 10, 8, is_training,
+        found.append)
+    return found

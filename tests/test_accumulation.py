@@ -10,8 +10,7 @@ from encoder import classifier
 from engine import checkpoints
 from engine.data import batches
 from engine.model import Outputs
-from test_replica_equivalence import (STEPS, Crash, crash_after, recorded, settings, train,
-                                      training_source)
+from trainings import STEPS, Crash, crash_after, recorded, settings, train, training_source
 
 import tensorflow.compat.v1 as tf
 

@@ -13,9 +13,8 @@ from conftest import sentences
 from engine.data.arriving_lines import ArrivingLines
 from engine.data.chunks import in_chunks
 from rewriting import run
-from test_rewriting_data import made_up_texts
-from test_rewriting_pairs import write_slots
 from rewriting.slot_files import SlotExample
+from rewriting_files import made_up_texts, write_slots
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import processes
+from augmentation import run
+from augmentations import SETTINGS, augment_here, write_cola
 from commands import arguments, ends_with_error, run_here
 from conftest import on_tensorflow_1, sentences
-from augmentation import run
 from engine.resumable_file import ResumableFile
 from masked_lm import write_tiny_masked_lm
-from test_augmentation import SETTINGS, augment_here, write_cola
 
 NUM_ROWS = 400
 

@@ -6,12 +6,13 @@ import os
 import numpy as np
 import pytest
 
-from conftest import cpu_devices
 from augmentation import masked_lm, run
 from augmentation.masked_lm import MaskedLanguageModel, WordPositions
-from engine import checkpoints, command
-from masked_lm import OneAtATime, write_tiny_masked_lm
+from augmentations import SETTINGS, augment_here, write_cola
+from conftest import cpu_devices
 from encoder.encoding import load_encoding
+from engine import checkpoints
+from masked_lm import OneAtATime, write_tiny_masked_lm
 from tasks.examples import read_examples
 from tasks.table import TASKS
 from tokenization import FullTokenizer
@@ -21,9 +22,6 @@ TEXTS = ["The cat sees old trees .", "Cats likes the small green house ,", "cat"
          "Birds slowly finds a river today , the unlike dogs !", "zebra finds Tree", "the and or",
          "old old old old small", "\"Dog\" sees \" river"]
 KEPT = ("the", "a", "and", "or", "not")
-SETTINGS = {"N": 6, "M": 4, "p": 0.5, "seed": 7}
-
-
 @pytest.fixture(scope="module")
 def model(tiny_model, tmp_path_factory):
     return write_tiny_masked_lm(tiny_model, tmp_path_factory.mktemp("lm") / "model")
@@ -37,25 +35,6 @@ def glove(tmp_path_factory):
     path.write_text("".join(f"{word} {' '.join(map(str, vector))}\n" for word, vector in zip(
         "cats trees birds unlike kittens parrots zebra forests dislike".split(), values)))
     return str(path)
-
-
-def write_cola(directory, texts):
-    os.makedirs(str(directory))
-    lines = [f"x\t{index % 2}\t*\t{text}\n" for index, text in enumerate(texts)]
-    (directory / "train.tsv").write_text("".join(lines), encoding="utf-8")
-    return directory
-
-
-def augment_here(model, directory, **flags):
-    """Runs the command in this process; returns the lines of the augmented training set."""
-    values = {**model._asdict(), "output_dir": directory, "num_cpu_replicas": 1, **SETTINGS,
-              **flags}
-    command.run(run.main, run.define_flags(), usage="", argv=["augment", *(
-        f"--{name}={value}" for name, value in values.items() if value is not None)])
-    files = [name for name in os.listdir(str(directory)) if name.startswith("train.")
-             and not name.endswith(".json")]
-    assert len(files) == 1, files
-    return (directory / files[0]).read_text(encoding="utf-8").splitlines()
 
 
 class Plain:

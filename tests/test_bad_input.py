@@ -3,22 +3,17 @@
 import json
 import os
 import pathlib
-import re
 import shutil
-from typing import Callable, NamedTuple, Tuple
+from bad_files import (Case, assert_nothing_half_written, content, directory, flags_set, in_turn,
+                       missing)
+from typing import Callable
 
 import pytest
 
-from commands import Flags, ends_with_error, run_here
+from commands import ends_with_error, run_here
 from conftest import SHARED_DATA, TinyModel, write_cola
 
 import tensorflow.compat.v1 as tf
-
-
-class Case(NamedTuple):
-    """What is done to a good command and its files, and what the line must then say."""
-    damage: Callable[[pathlib.Path, Flags], None]
-    mentions: Tuple[str, ...]
 
 
 @pytest.fixture
@@ -35,18 +30,6 @@ def command_line(tiny_model: TinyModel, tmp_path):
     return tmp_path, flags
 
 
-def flags_set(**changes) -> Callable:
-    """Sets flags, or leaves those out that are None; {} in a value is the command's folder."""
-    def damage(folder, flags):
-        for name, value in changes.items():
-            flags[name] = value.format(folder) if isinstance(value, str) else value
-    return damage
-
-
-def missing(name: str) -> Callable:
-    return lambda folder, flags: (folder / name).unlink()
-
-
 def cut(name: str, share: float) -> Callable:
     """Leaves the first part of a file, as a copy that broke off."""
     def damage(folder, flags):
@@ -55,24 +38,11 @@ def cut(name: str, share: float) -> Callable:
     return damage
 
 
-def content(name: str, text) -> Callable:
-    def damage(folder, flags):
-        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
-    return damage
-
-
 def special(name: str, make: Callable[[str], None]) -> Callable:
     """Puts something that is no regular file in the place of a file."""
     def damage(folder, flags):
         (folder / name).unlink()
         make(str(folder / name))
-    return damage
-
-
-def directory(name: str) -> Callable:
-    def damage(folder, flags):
-        (folder / name).unlink()
-        (folder / name).mkdir()
     return damage
 
 
@@ -94,13 +64,6 @@ def variables(**shapes) -> Callable:
             session.run(tf.global_variables_initializer())
             tf.train.Saver().save(session, str(folder / "bert_model.ckpt"), write_state=False,
                                   write_meta_graph=False)
-    return damage
-
-
-def in_turn(*damages: Callable) -> Callable:
-    def damage(folder, flags):
-        for each in damages:
-            each(folder, flags)
     return damage
 
 
@@ -250,14 +213,6 @@ CASES = {
     "a file in the place of the store": Case(
         in_turn(content("store", ""), flags_set(store_dir="{}/store")), ("--store_dir", "store")),
 }
-
-
-def assert_nothing_half_written(folder: pathlib.Path) -> None:
-    left = [os.path.join(parent, name) for parent, folders, names in os.walk(str(folder))
-            for name in folders + names]
-    bad = [path for path in left
-           if re.search(r"tmp-|run\.json|model\.ckpt|checkpoint$|results|predict", path)]
-    assert not bad
 
 
 @pytest.mark.parametrize("name", CASES)

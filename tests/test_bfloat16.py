@@ -20,9 +20,9 @@ from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs
+from optimizer_runs import assert_alike, plain_and_narrow
 from tasks import predict
-from test_mixed_precision import assert_alike, plain_and_narrow
-from test_replica_equivalence import recorded, settings, train, training_source
+from trainings import recorded, settings, train, training_source
 
 import tensorflow.compat.v1 as tf
 

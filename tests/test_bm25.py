@@ -1,14 +1,13 @@
 """BM25 finds what its formula says, however large the pool, however it is cut for memory."""
 
-import math
 import random
-from collections import Counter
 
 import numpy as np
 import pytest
 
 from engine.data.store import Records
 from rewriting import bm25
+from rewriting_files import score
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -17,18 +16,6 @@ def made_up(count, seed):
     generator = random.Random(seed)
     return [" ".join(generator.choice(WORDS[:5] if generator.random() < 0.5 else WORDS)
                      for _ in range(generator.randint(0, 8))) for _ in range(count)]
-
-
-def score(query, phrase, phrases):
-    """The formula, word for word."""
-    mean = sum(len(text.split()) for text in phrases) / len(phrases)
-    counts, total = Counter(phrase.split()), 0.0
-    for word in query.split():
-        having = sum(word in text.split() for text in phrases)
-        idf = math.log(1 + (len(phrases) - having + 0.5) / (having + 0.5))
-        damping = 1.2 * (1 - 0.75 + 0.75 * len(phrase.split()) / mean)
-        total += idf * counts[word] * 2.2 / (counts[word] + damping)
-    return total
 
 
 def index_of(phrases):

@@ -12,7 +12,7 @@ from engine.errors import UserError
 from engine.model import INFERENCE
 from tasks import class_weights
 from tasks.label_types import MultiLabel, Regression, SingleLabel
-from test_replica_equivalence import settings, train, training_source
+from trainings import settings, train, training_source
 
 import tensorflow.compat.v1 as tf
 

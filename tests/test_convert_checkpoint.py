@@ -8,9 +8,6 @@ interpreter with transformers, transformers itself is the reference.
 import json
 import math
 import os
-import shutil
-import subprocess
-import textwrap
 
 import numpy as np
 import pytest
@@ -21,9 +18,9 @@ import modeling
 from conftest import plain_session
 from encoder import vocabulary
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
-from huggingface_folders import (
-    CONFIG, ENCODER, HEADS, HIDDEN, POOLER, TOKENS, VOCAB, prefixed, random_tensors,
-    write_bare_encoder, write_huggingface)
+from huggingface_folders import (CONFIG, ENCODER, HEADS, HIDDEN, POOLER, TOKENS, VOCAB, erf_gelu,
+                                 numpy_bert, prefixed, random_tensors, run_transformers,
+                                 write_bare_encoder, write_huggingface)
 
 
 def read_checkpoint(prefix):
@@ -39,42 +36,6 @@ def assert_same(actual, expected):
 
 
 # --- What the weights mean ---------------------------------------------------------------
-
-
-def numpy_bert(tensors, gelu, ids, mask, segments):
-    """Hidden states [layers + 1] of [batch, length, hidden], and the pooled output."""
-    def norm(name, x):
-        x = x - x.mean(-1, keepdims=True)
-        x = x / np.sqrt((x ** 2).mean(-1, keepdims=True) + 1e-12)
-        return x * tensors[name + ".weight"] + tensors[name + ".bias"]
-
-    def dense(name, x):
-        return x @ tensors[name + ".weight"].T + tensors[name + ".bias"]
-
-    def heads(x):  # [batch, heads, length, size]
-        return x.reshape(*x.shape[:2], CONFIG["num_attention_heads"], -1).transpose(0, 2, 1, 3)
-
-    x = norm("embeddings.LayerNorm",
-             tensors["embeddings.word_embeddings.weight"][ids]
-             + tensors["embeddings.position_embeddings.weight"][:ids.shape[1]]
-             + tensors["embeddings.token_type_embeddings.weight"][segments])
-    states = [x]
-    for layer in ("encoder.layer.0.", "encoder.layer.1."):
-        query, key, value = (heads(dense(f"{layer}attention.self.{name}", x))
-                             for name in ("query", "key", "value"))
-        scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(query.shape[-1])
-        weights = np.exp(scores) * mask[:, None, None]
-        weights /= weights.sum(-1, keepdims=True)
-        context = (weights @ value).transpose(0, 2, 1, 3).reshape(x.shape)
-        x = norm(layer + "attention.output.LayerNorm",
-                 x + dense(layer + "attention.output.dense", context))
-        x = norm(layer + "output.LayerNorm", x + dense(
-            layer + "output.dense", gelu(dense(layer + "intermediate.dense", x))))
-        states.append(x)
-    return states, np.tanh(dense("pooler.dense", x[:, 0]))
-
-
-erf_gelu = np.vectorize(lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))))
 
 
 def tanh_gelu(x):
@@ -267,17 +228,6 @@ TRANSFORMERS_RUNS = """
             torch.tensor(batch["segments"]), output_hidden_states=True)
     numpy.savez(sys.argv[3], states=numpy.stack(out.hidden_states), pooled=out.pooler_output)
 """
-
-
-def run_transformers(script, *arguments):
-    python = os.environ.get("HF_PYTHON")
-    if not python:
-        pytest.skip("HF_PYTHON names no interpreter with transformers and PyTorch")
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    result = subprocess.run(
-        [shutil.which(python), "-c", textwrap.dedent(script), *map(str, arguments)],
-        env=environment, encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert result.returncode == 0, result.stdout
 
 
 def run_transformers_on(folder, batch, tmp_path):

@@ -17,37 +17,13 @@ from conftest import checkpoint_values, on_tensorflow_2, sentences
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine import command
 from engine.errors import UserError
-from huggingface_folders import (
-    ENCODER, HIDDEN, POOLER, TOKENS, random_tensors, write_huggingface)
+from huggingface_folders import (KINDS, TOKENS, classifier_tensors,
+                                 config_entries, erf_gelu, numpy_bert, run_transformers, write_huggingface)
 from tasks import predict
-from test_convert_checkpoint import erf_gelu, numpy_bert, run_transformers
 
 TEXTS = ["word", "words word", "words words words"]
 # WordPiece by hand: [CLS] 2, [SEP] 3, word 5, ##s 6.
 IDS = [[2, 5, 3], [2, 5, 6, 5, 3], [2, 5, 6, 5, 6, 5, 6, 3]]
-
-# Kind of the labels → Hugging Face's problem type, labels, what logits [n, labels] mean.
-KINDS = {
-    "classes": ("single_label_classification", ("good, very", "bad", "neither"),
-                lambda x: np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)),
-    "multi_label": ("multi_label_classification", ("red", "green"), lambda x: 1 / (1 + np.exp(-x))),
-    "regression": ("regression", ("LABEL_0",), lambda x: x),
-}
-
-
-def config_entries(kind):
-    problem, labels, _ = KINDS[kind]
-    return {"architectures": ["BertForSequenceClassification"], "problem_type": problem,
-            "id2label": {str(index): label for index, label in enumerate(labels)},
-            "label2id": {label: index for index, label in enumerate(labels)}}
-
-
-def classifier_tensors(num_labels):
-    return random_tensors({**{name if name.startswith("classifier") else "bert." + name: shape
-                              for name, shape in {**ENCODER, **POOLER}.items()},
-                           "classifier.weight": (num_labels, HIDDEN),
-                           "classifier.bias": (num_labels,)})
-
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
 def kind(request):

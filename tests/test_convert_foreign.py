@@ -11,13 +11,12 @@ from safetensors.numpy import load_file, save_file
 from commands import run_here
 from conftest import checkpoint_values
 from encoder import convert, model_files
-from encoder.convert import (
-    convert_from_checkpoint, convert_from_huggingface, convert_from_tensorflow)
+from encoder.convert import (convert_from_checkpoint, convert_from_huggingface,
+                             convert_from_tensorflow)
 from engine import checkpoints
 from engine.errors import UserError
-from huggingface_folders import (
-    ENCODER, HEADS, HIDDEN, POOLER, prefixed, random_tensors, write_huggingface)
-from test_convert_classifier import classifier_tensors, config_entries
+from huggingface_folders import (ENCODER, HEADS, HIDDEN, POOLER, classifier_tensors,
+                                 config_entries, prefixed, random_tensors, write_huggingface)
 
 
 def values_in(folder):

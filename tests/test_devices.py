@@ -100,7 +100,7 @@ def test_gradients_of_replicas_are_averaged(num_replicas, all_reduce):
 def test_a_session_has_the_devices_of_the_run_and_a_step_runs_on_all_of_them(
         tiny_model, tmp_path, monkeypatch):
     """TensorFlow would run the replicas of devices that are not there on the first one."""
-    from test_replica_equivalence import settings, train, training_source
+    from trainings import settings, train, training_source
     names, nodes = set(), collections.Counter()
 
     def after_create_session(self, session, coord):

@@ -8,7 +8,7 @@ from conftest import assert_same_training, checkpoint_values, plain_session
 from distillation import model, teacher
 from engine.model import INFERENCE
 from engine.training import checkpoint_hook
-from test_replica_equivalence import settings, train, train_in_two_parts, training_source
+from trainings import settings, train, train_in_two_parts, training_source
 
 STEPS = 6
 

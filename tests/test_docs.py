@@ -14,6 +14,7 @@ from absl import flags
 from conftest import ROOT
 from engine import command, runtime
 from engine.foreign_flags import PROGRAMS
+from pages import blocks, text_of
 from pretraining import run
 from tasks import processors
 from tasks.examples import read_examples
@@ -23,16 +24,6 @@ PAGES = ["README.md"] + sorted(os.path.join("docs", name)
                                if name.endswith(".md"))
 # absl's, TensorBoard's, Docker's, SLURM's (as far as the first hyphen)
 OTHER_FLAGS = {"help", "logdir", "gpus", "shm", "ulimit", "nodes", "ntasks"}
-
-
-def text_of(page):
-    with open(os.path.join(ROOT, page), encoding="utf-8") as file:
-        return file.read()
-
-
-def blocks(page, language):
-    """The page's code blocks in a language, in order."""
-    return re.findall(rf"```{language}\n(.*?)```", text_of(page), re.DOTALL)
 
 
 def anchors(page):

@@ -19,9 +19,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import processes
 from commands import arguments, ends_with_error, run_here
-from conftest import ROOT, checkpoint_values, sentences, write_cola
+from conftest import ROOT, checkpoint_values, sentences
 from engine import checkpoints, command, files, runtime, saved_model, scratch
 from engine.errors import UserError
+from exports import INPUTS, read_graph, run_frozen_graph, run_saved_model, train
 from tasks import model_folder, predict
 from tasks.data import encode_texts
 from tasks.examples import Example
@@ -35,15 +36,8 @@ KINDS = {
         animal for animal in ("cat", "dog", "bird") if animal in text), {}),
     "regression": (lambda text: str(len(text) / 50), {}),
 }
-INPUTS = ("input_ids", "input_mask", "segment_ids")
 # Of a test of which the kind of the labels is not the point.
 of_one_kind = pytest.mark.parametrize("exported", ["classes"], indirect=True)
-
-
-def train(tiny_model, output_dir, **flags):
-    run_here({**tiny_model._asdict(), "output_dir": output_dir, "max_seq_length": 24,
-              "train_batch_size": 4, "num_cpu_replicas": 2, "num_train_epochs": 1,
-              "learning_rate": 1e-3, **flags})
 
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
@@ -59,11 +53,6 @@ def exported(request, tiny_model, tmp_path_factory):
           export_frozen_graph="float32", num_cpu_replicas=2 if request.param == "classes" else 1,
           **flags)
     return output_dir
-
-
-def cola_flags(directory):
-    """The flags of a run on CoLA with a dev set."""
-    return {"task_name": "cola", "data_dir": write_cola(directory, train=16, dev=9)}
 
 
 def features_of(export_dir):
@@ -83,33 +72,6 @@ def scores_of(outputs):
     if "value" in outputs:
         return outputs["value"][:, np.newaxis]
     return outputs["probabilities"]
-
-
-def run_saved_model(export_dir, features):
-    with tf.Graph().as_default(), tf.Session() as session:
-        meta_graph = tf.saved_model.load(session, ["serve"], str(export_dir))
-        signature = meta_graph.signature_def["serving_default"]
-        assert signature.method_name == "tensorflow/serving/predict"
-        assert sorted(signature.inputs) == sorted(INPUTS)
-        for entry in signature.inputs.values():
-            assert entry.dtype == tf.int32 and [
-                axis.size for axis in entry.tensor_shape.dim] == [-1, -1]
-        return session.run(
-            {name: entry.name for name, entry in signature.outputs.items()},
-            {signature.inputs[name].name: features[name] for name in INPUTS})
-
-
-def run_frozen_graph(path, features, outputs):
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.import_graph_def(read_graph(path), name="")
-        return session.run({name: f"{name}:0" for name in outputs},
-                           {f"{name}:0": features[name] for name in INPUTS})
-
-
-def read_graph(path):
-    graph_def = tf.GraphDef()
-    graph_def.ParseFromString(path.read_bytes())
-    return graph_def
 
 
 def read_saved_model(export_dir):

@@ -10,8 +10,8 @@ import tensorflow.compat.v1 as tf
 
 from commands import run_here
 from conftest import checkpoint_values, on_tensorflow_1
+from exports import cola_flags, train
 from tasks import model_card
-from test_export import cola_flags, train
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,10 @@ from engine import checkpoints, command, foreign_flags
 from masked_lm import write_tiny_masked_lm
 from pretraining_files import write_frozen
 from reading_files import write_made_up
+from rewriting_files import made_up_texts
 from scripts import foreign_flags_page
 from scripts.flags_page import COMMANDS
-from test_rewriting_data import made_up_texts
-from test_tasks import MRPC_HEADER, write_rows
+from task_files import MRPC_HEADER, write_rows
 
 with open(foreign_flags_page.PAGE, encoding="utf-8") as page:
     PAGE = page.read()

@@ -7,7 +7,6 @@ its own part of it:
   WRITE_GOLDEN_LOSSES=1 scripts/test.sh tests/test_golden_losses.py
 """
 
-import glob
 import json
 import os
 from typing import Dict, List
@@ -17,40 +16,21 @@ import pytest
 
 import run_squad
 from commands import run_here
-from conftest import TinyModel, write_cola
+from conftest import TinyModel
 from distillation import run as distillation_run
 from engine import runtime
+from golden import GOLDEN, RUNTIME, SHARED, STEPS, losses_of, on_cola, read_golden
 from pretraining import run as pretraining_run
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from reading_files import write_made_up
 from reproducible_model import write_model
 from rewriting import create_data, run as rewriting_run
+from rewriting_files import made_up_texts
 from tagging import run as tagging_run
-from test_rewriting_data import made_up_texts
-from test_tagging_run import columns, made_up
+from tagging_files import columns, made_up
 
-import tensorflow.compat.v1 as tf
 
-GOLDEN = os.path.join(os.path.dirname(__file__), "golden_losses.json")
-RUNTIME = ".".join(tf.__version__.split(".")[:2])
-STEPS = 20
 STAGES = ("general", "intermediate", "prediction")
-
-
-def losses_of(output_dir) -> List[float]:
-    """The first losses in the event file of a run."""
-    path, = glob.glob(os.path.join(str(output_dir), "events.out.tfevents.*"))
-    losses = {event.step: value.simple_value for event in tf.train.summary_iterator(path)
-              for value in event.summary.value if value.tag == "loss"}
-    return [losses[step] for step in range(1, STEPS + 1)]
-
-
-SHARED = dict(do_train=True, train_batch_size=4, num_cpu_replicas=2, learning_rate=1e-3)
-
-
-def on_cola(folder):
-    return dict(SHARED, task_name="cola", data_dir=write_cola(folder / "cola", train=80),
-                num_train_epochs=2, max_seq_length=LENGTH)
 
 
 def classify_and_pretrain(model: TinyModel, folder) -> Dict[str, List[float]]:
@@ -110,11 +90,6 @@ def first(tmp_path_factory):
     if os.environ.get("WRITE_GOLDEN_LOSSES"):
         write_golden(found)
     return found
-
-
-def read_golden():
-    with open(GOLDEN, encoding="utf-8") as file:
-        return json.load(file)
 
 
 def write_golden(losses: Dict[str, List[float]]) -> None:

@@ -13,7 +13,7 @@ from conftest import (assert_same_training, checkpoint_values, cpu_devices, goog
                       on_tensorflow_2, sentences)
 from engine import checkpoints
 from engine.errors import UserError
-from test_tasks import NASTY, our_examples, write_fixtures, write_rows
+from task_files import NASTY, our_examples, write_fixtures, write_rows
 
 import tensorflow.compat.v1 as tf
 

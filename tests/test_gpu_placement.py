@@ -25,7 +25,7 @@ from tagging import model as tagging_model, schemes
 from tagging.data import TagSet
 from tagging.model import Tagger
 from tasks import label_types
-from test_replica_equivalence import settings
+from trainings import settings
 
 import tensorflow.compat.v1 as tf
 

@@ -5,8 +5,8 @@ import pytest
 
 from conftest import checkpoint_values
 from optimization import LossScale
-from test_mixed_precision import FLOAT16_ROUNDING, overflowing
-from test_replica_equivalence import STEPS, recorded, settings, train, training_source
+from optimizer_runs import FLOAT16_ROUNDING, overflowing
+from trainings import STEPS, recorded, settings, train, training_source
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from benchmarks import hosts
 from commands import arguments, run_here
 from conftest import (ROOT, assert_same_training, checkpoint_values, on_tensorflow_1,
                       on_tensorflow_2, write_cola)
-from test_interruption import step_of
+from processes import step_of
 from workers import Worker, wait_for
 
 WHY_NOT = hosts.why_not()

@@ -15,7 +15,7 @@ from encoder import classifier
 from engine import checkpoints
 from engine.data.plan import TrainingPlan
 from engine.model import INFERENCE
-from test_replica_equivalence import Crash, crash_after, run_loop, settings, training_source
+from trainings import Crash, crash_after, run_loop, settings, training_source
 
 import tensorflow.compat.v1 as tf
 

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from commands import arguments, run_command, start_command
 from conftest import ROOT, checkpoint_values, on_tensorflow_2, write_cola
 from engine import checkpoint_files, interruption
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
+from processes import step_of
 
 STEPS = 30
 
@@ -42,15 +42,6 @@ def whole(flags, tmp_path_factory):
     process = run_command(*arguments({**flags, "output_dir": output_dir}))
     assert process.returncode == 0, process.stderr
     return checkpoint_values(str(output_dir)), output_dir
-
-
-def step_of(output_dir) -> int:
-    """The newest checkpoint's, by its name: another process may be removing its files."""
-    try:
-        with open(os.path.join(str(output_dir), "checkpoint")) as file:
-            return int(re.match(r'model_checkpoint_path: "model\.ckpt-(\d+)"', file.read()).group(1))
-    except FileNotFoundError:
-        return 0
 
 
 def wait_for_step(process, output_dir, step: int) -> None:

@@ -5,11 +5,8 @@ import pytest
 
 import optimization
 from conftest import assert_same_training, checkpoint_values
-from test_optimizer import INITIAL, gradients_of_steps, run_optimizer
-from test_replica_equivalence import settings, train, training_source
-
-DECAY, EPSILON = 0.1, 1e-6
-
+from optimizer_runs import DECAY, EPSILON, INITIAL, gradients_of_steps, optimizer, run_optimizer
+from trainings import settings, train, training_source
 
 @pytest.fixture(scope="module")
 def source(tiny_model, tmp_path_factory):
@@ -36,12 +33,6 @@ def in_numpy(steps, learning_rate, *, lamb, factor=lambda name: 1.0, clip_norm=1
             w[name] = w[name] - learning_rate * factor(name) * ratio * u
     return {**w, **{f"{name}/adam_m": value for name, value in m.items()},
             **{f"{name}/adam_v": value for name, value in v.items()}}
-
-
-def optimizer(kind, **options):
-    return lambda: optimization.OPTIMIZERS[kind](
-        0.01, weight_decay_rate=DECAY, exclude_from_weight_decay=["LayerNorm", "bias"],
-        clip_norm=1.0, **options)
 
 
 def assert_close(expected, actual):

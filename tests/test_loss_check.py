@@ -12,7 +12,7 @@ from engine.errors import UserError
 from engine.machines import Cluster
 from engine.model import Outputs
 from engine.training import summaries
-from test_replica_equivalence import recorded, settings, train, training_source
+from trainings import recorded, settings, train, training_source
 
 import tensorflow.compat.v1 as tf
 

@@ -12,12 +12,12 @@ from conftest import assert_same_training, checkpoint_values, write_cola
 from distillation import run as distillation_run
 from engine import runtime
 from engine.machines import PEER_LOST_STATUS
+from golden import RUNTIME, SHARED, STEPS, losses_of, on_cola, read_golden
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
+from processes import step_of
 from reproducible_model import write_model
 from rewriting import create_data
-from test_golden_losses import RUNTIME, SHARED, STEPS, losses_of, on_cola, read_golden
-from test_interruption import step_of
-from test_rewriting_data import made_up_texts
+from rewriting_files import made_up_texts
 
 
 @pytest.fixture(scope="module")

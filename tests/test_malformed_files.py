@@ -9,10 +9,10 @@ from typing import Callable
 
 import pytest
 
+from bad_files import (Case, assert_nothing_half_written, content, directory, flags_set, in_turn,
+                       missing)
 from commands import arguments, ends_with_error, run_command, run_here
 from conftest import TinyModel
-from test_bad_input import (Case, assert_nothing_half_written, content, directory, flags_set,
-                            in_turn, missing)
 from engine import runtime
 
 HEADER = "label\ttext\n"

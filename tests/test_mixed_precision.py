@@ -11,20 +11,14 @@ import modeling
 from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments, run_command
 from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
-from encoder import classifier
 from engine import checkpoints
-from engine.model import Outputs
 from engine.training import summaries
 from optimization import LossScale
-from test_lamb_and_layer_decay import optimizer
-from test_optimizer import INITIAL, gradients_of_steps, run_optimizer
-from test_replica_equivalence import (STEPS, Crash, crash_after, recorded, settings, train,
-                                      training_source)
+from optimizer_runs import (FLOAT16_ROUNDING, INITIAL, assert_alike, gradients_of_steps,
+                            optimizer, overflowing, plain_and_narrow, run_optimizer)
+from trainings import STEPS, Crash, crash_after, recorded, settings, train, training_source
 
 import tensorflow.compat.v1 as tf
-
-FLOAT16_ROUNDING = 2.0 ** -11  # relative
-
 
 @pytest.fixture(scope="module")
 def source(tiny_model, tmp_path_factory):
@@ -141,18 +135,6 @@ def test_a_training_is_that_of_float32_but_for_rounding(
     assert (narrow["loss_scale/value"], narrow["loss_scale/good_steps"]) == (2 ** 15, STEPS)
 
 
-def plain_and_narrow(precision, tolerance, model, source, tmp_path, monkeypatch):
-    """What two trainings end with, which are alike but for the rounding of their products."""
-    losses, _ = recorded(monkeypatch)
-    plain, narrow = (train(model, source, 1, settings(
-        tmp_path / name, 16, learning_rate=1e-3, precision=name)) for name in ("tf32", precision))
-    assert losses[STEPS - 1] < losses[0] - 0.05, "a training that learns nothing proves nothing"
-    np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=tolerance)
-    assert np.abs(np.subtract(losses[STEPS:], losses[:STEPS])).max() > 1e-6
-    assert all(narrow[name].dtype == value.dtype for name, value in plain.items())
-    return plain, narrow
-
-
 @pytest.mark.parametrize("optimizer, parts", [
     ("adamw", ((2, 8, 1), (2, 4, 2))), pytest.param("lamb", ((2, 4, 2),), marks=on_tensorflow_1)])
 def test_1x16_2x8_and_2x4x2_step_alike(
@@ -162,42 +144,6 @@ def test_1x16_2x8_and_2x4x2_step_alike(
         tmp_path / str(index), batch, gradient_accumulation_steps=times, optimizer=optimizer))
         for index, (replicas, batch, times) in enumerate(((1, 16, 1), *parts))]
     assert_alike(runs, losses, norms, tiny_model, FLOAT16_ROUNDING)
-
-
-def assert_alike(runs, losses, norms, model, rounding, times=1):
-    """Each run is like the first, but for so many roundings: its losses, and how values move."""
-    initial = checkpoint_values(model.init_checkpoint)
-    for index, run in enumerate(runs[1:], 1):
-        part = slice(index * STEPS, (index + 1) * STEPS)
-        np.testing.assert_allclose(losses[part], losses[:STEPS], rtol=times * rounding)
-        np.testing.assert_allclose(norms[part], norms[:STEPS], rtol=10 * rounding)
-        for name in initial:
-            if "key/bias" in name:
-                continue  # it has only noise for a gradient
-            difference = np.linalg.norm(run[name] - runs[0][name])
-            moved = np.linalg.norm(runs[0][name] - initial[name])
-            assert difference < 10 * times * rounding * moved, name
-
-
-def overflowing(model, *, step: int):
-    """A model whose second replica's loss has a huge gradient in one step, counted from 0.
-
-    Its product with the loss scale is finite in float32, and more than float16 holds.
-    """
-    forward = classifier.forward_of(model.config(), 2)
-
-    def overflow(features, mode):
-        outputs = forward(features, mode)
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        is_bad = tf.logical_and(tf.equal(tf.cast(replica, tf.int32), 1),
-                                tf.equal(tf.train.get_global_step(), step))
-        factor = tf.where(is_bad, 1e7, 1.0)
-
-        @tf.custom_gradient
-        def steepened(loss):
-            return tf.identity(loss), lambda gradient: gradient * factor
-        return Outputs(steepened(outputs.loss), outputs.predictions)
-    return overflow
 
 
 def test_a_step_that_overflows_on_one_replica_changes_nothing_but_the_scale_on_any(

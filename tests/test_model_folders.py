@@ -10,14 +10,15 @@ import pytest
 import run_classifier
 from commands import arguments, ends_with_error, run_here
 from conftest import on_tensorflow_2, write_cola
-from encoder import model_flags, model_files, vocabulary
+from encoder import model_files, model_flags, vocabulary
 from engine import files
 from engine.errors import UserError
 from masked_lm import write_tiny_masked_lm
 from pretraining import run as pretraining, score
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
+from shell_scripts import assert_one_error_line, run
 from tasks import model_folder
-from test_scripts import assert_one_error_line, bare_machine, run  # noqa: F401 (a fixture)
+from shell_scripts import bare_machine_fixture  # noqa: F401 (a fixture)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ The log's lines are marked where it writes them; a line without a mark is anothe
 """
 
 import os
-import re
 import subprocess
 import sys
 
@@ -14,16 +13,11 @@ import processes
 from commands import arguments
 from conftest import ROOT, on_tensorflow_2, sentences, write_cola
 from masked_lm import write_tiny_masked_lm
+from noise_of_commands import MARK, MARK_LINES, marked_lines, noise
 from reading_files import write_made_up
-from test_rewriting_data import made_up_texts
-from test_tagging_run import columns, made_up
+from rewriting_files import made_up_texts
+from tagging_files import columns, made_up
 
-MARK = "log: "
-MARK_LINES = f"""
-def mark(log):
-    write = log._print
-    log._print = lambda text: [write("{MARK}" + line) for line in text.split(chr(10))]
-"""
 RUN_MARKED = MARK_LINES + """
 import runpy, sys
 from engine import log
@@ -31,19 +25,6 @@ mark(log)
 sys.argv.pop(0)
 sys.modules.pop(sys.argv[0], None)
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-"""
-# As sitecustomize.py, for programs of scripts.
-MARK_WHEN_LOADED = MARK_LINES + """
-import importlib.machinery, sys
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name != "engine.log":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        load = spec.loader.exec_module
-        spec.loader.exec_module = lambda module: (load(module), mark(module))
-        return spec
-sys.meta_path.insert(0, Finder())
 """
 COMMANDS = (
     "run_classifier", "run_squad", "extract_features", "tasks.predict", "tagging.run",
@@ -53,16 +34,6 @@ COMMANDS = (
     "engine.launch", "engine.count_gpus", "scripts.make_demonstration_data",
     "scripts.show_predictions")
 USES_NO_FLAGS = ("engine.count_gpus",)
-
-
-# In a line of ours: what tells nobody anything.
-EMPTY = re.compile(r"\b0 of [\d,]+ |\b1 replicas|in 0\.0 s|\.\d{7}")
-
-
-def noise(said, *allowed):
-    """The lines that are neither marked nor begin in an allowed way, and those that say nothing."""
-    return [line for line in said.splitlines()
-            if not line.startswith((MARK, *allowed)) or EMPTY.search(line)]
 
 
 class Folder:
@@ -163,13 +134,6 @@ def test_a_new_process_says_no_more_than_one_that_had_loaded_everything(tmp_path
     wrong = subprocess.run([sys.executable, "run_classifier.py", "--version"], cwd=ROOT,
                            env=marked_lines(tmp_path), stderr=subprocess.PIPE, universal_newlines=True)
     assert wrong.stderr == "error: Unknown command line flag 'version'\n"
-
-
-def marked_lines(folder):
-    """The environment variables with which every new process marks the lines of our log."""
-    (folder / "sitecustomize.py").write_text(MARK_WHEN_LOADED)
-    return {**{name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"},
-            "PYTHONPATH": str(folder), "CUDA_VISIBLE_DEVICES": ""}
 
 
 @on_tensorflow_2

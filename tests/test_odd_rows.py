@@ -10,8 +10,8 @@ from conftest import on_tensorflow_2, sentences
 from pretraining import texts as pretraining_texts
 from rewriting import rewrite, run as rewriting
 from rewriting.slot_files import SlotExample
+from rewriting_files import write_slots
 from tasks import predict
-from test_rewriting_pairs import write_slots
 
 GOOD = sentences(6)
 # File → its rows, with two odd ones as the third and the fifth, and what is said of the first.

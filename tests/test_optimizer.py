@@ -9,19 +9,9 @@ import pytest
 import multigpu_optimizer
 import optimization
 from conftest import ROOT, assert_same_training
+from optimizer_runs import INITIAL, gradients_of_steps, run_optimizer
 
 import tensorflow.compat.v1 as tf
-
-INITIAL = {"dense/kernel": np.array([[0.5, -1.0], [2.0, 0.1]], np.float32),
-           "dense/bias": np.array([0.3, -0.2], np.float32),
-           "LayerNorm/gamma": np.array([1.0, 1.5], np.float32)}
-
-
-def gradients_of_steps(steps: int, scale: float = 1.0):
-    random = np.random.RandomState(0)
-    return [{name: (scale * random.randn(*value.shape)).astype(np.float32)
-             for name, value in INITIAL.items()} for _ in range(steps)]
-
 
 def adam_w_in_numpy(steps, learning_rate, *, weight_decay_rate, clip_norm=None, beta_1=0.9,
                     beta_2=0.999, epsilon=1e-6):
@@ -41,23 +31,6 @@ def adam_w_in_numpy(steps, learning_rate, *, weight_decay_rate, clip_norm=None, 
                 m[name] / (np.sqrt(v[name]) + epsilon) + decay * weights[name])
     return {**weights, **{f"{name}/adam_m": value for name, value in m.items()},
             **{f"{name}/adam_v": value for name, value in v.items()}}
-
-
-def run_optimizer(steps, make_optimizer, *, use_resource=True, global_step=False):
-    with tf.Graph().as_default(), tf.Session() as session:
-        variables = [tf.get_variable(name, initializer=tf.constant(value),
-                                     use_resource=use_resource)
-                     for name, value in INITIAL.items()]
-        fed = [tf.placeholder(tf.float32, value.shape) for value in INITIAL.values()]
-        step = tf.train.get_or_create_global_step()
-        train_op = make_optimizer().apply_gradients(
-            list(zip(fed, variables)), global_step=step)
-        session.run(tf.global_variables_initializer())
-        for gradients in steps:
-            session.run(train_op, dict(zip(fed, gradients.values())))
-        values = {variable.op.name: session.run(variable) for variable in tf.global_variables()}
-        count = values.pop("global_step")
-        return (values, count) if global_step else values
 
 
 @pytest.mark.parametrize("use_resource", (True, False))

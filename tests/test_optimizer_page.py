@@ -10,7 +10,7 @@ import pytest
 import multigpu_optimizer
 import optimization
 from conftest import ROOT, checkpoint_values
-from test_docs import blocks
+from pages import blocks
 
 import tensorflow.compat.v1 as tf
 

@@ -11,7 +11,7 @@ from engine.data.plan import TrainingPlan
 from pretraining import model
 from pretraining.data import load_records
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen, write_unmasked
-from test_replica_equivalence import Crash, crash_after, recorded, run_loop, settings
+from trainings import Crash, crash_after, recorded, run_loop, settings
 
 import tensorflow.compat.v1 as tf
 

@@ -9,15 +9,13 @@ import pytest
 
 from commands import arguments, ends_with_error, run_here
 from conftest import (assert_same_training, checkpoint_values, on_tensorflow_1, on_tensorflow_2,
-                      plain_session, write_cola)
-from encoder import pretraining_heads
+                      write_cola)
 from engine import command
 from pretraining import run
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen, write_unmasked
-from test_replica_equivalence import Crash, crash_after
+from trainings import Crash, crash_after
+from pretraining_files import pretrained_fixture  # noqa: F401 (a fixture)
 
-import modeling
-import tensorflow.compat.v1 as tf
 
 GOOGLES_KEYS = ["global_step", "loss", "masked_lm_accuracy", "masked_lm_loss",
                 "next_sentence_accuracy", "next_sentence_loss"]
@@ -43,22 +41,6 @@ def flags(tiny_model, tmp_path):
         output_dir=tmp_path / "out", max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS,
         train_batch_size=4, num_train_steps=6, num_warmup_steps=2, learning_rate=1e-3,
         num_cpu_replicas=2, do_train=True, do_eval=True)
-
-
-@pytest.fixture(scope="module")
-def pretrained(tiny_model, tmp_path_factory):
-    """A checkpoint with all of Google's variables."""
-    prefix = str(tmp_path_factory.mktemp("pretrained") / "model.ckpt")
-    config = tiny_model.config()
-    with tf.Graph().as_default(), plain_session() as session:
-        model = modeling.BertModel(config, False, tf.zeros([1, 4], tf.int32))
-        pretraining_heads.masked_lm_logits(
-            model.get_sequence_output()[0], model.get_embedding_table(), config)
-        pretraining_heads.next_sentence_logits(model.get_pooled_output(), config)
-        tf.set_random_seed(3)
-        session.run(tf.global_variables_initializer())
-        tf.train.Saver().save(session, prefix, write_meta_graph=False)
-    return prefix
 
 
 @on_tensorflow_1

@@ -12,7 +12,7 @@ from conftest import plain_session, sentences
 from encoder import pretraining_heads
 from engine import command
 from pretraining import score
-from test_pretraining_run import pretrained  # noqa: F401 (a fixture)
+from pretraining_files import pretrained_fixture  # noqa: F401 (a fixture)
 from tokenization import FullTokenizer
 
 import tensorflow.compat.v1 as tf

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from engine import log, progress
-from test_replica_equivalence import settings, train, training_source
+from trainings import settings, train, training_source
 
 
 class Terminal:

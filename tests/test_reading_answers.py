@@ -11,8 +11,7 @@ from conftest import SHARED_DATA, TinyModel, googles
 from reading import answers, evaluation, final_text, reader, training, windows
 from reading.answers import AnswerSettings
 from reading.data import WindowSettings
-from reading_files import write, write_made_up
-from test_reading_data import features, googles_features, load
+from reading_files import features, googles_features, load, write, write_made_up
 from tokenization import BasicTokenizer
 
 LENGTH = 32

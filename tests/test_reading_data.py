@@ -2,26 +2,13 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from conftest import googles
 from engine.errors import UserError
-from reading import data, windows
-from reading.data import WindowSettings
-from reading_files import encoding_of, question, write, write_made_up
-
-
-def load(path, tiny_model, tmp_path, is_training=True, **settings):
-    return data.load(path, encoding_of(tiny_model), WindowSettings(**{
-        "doc_stride": 10, "max_query_length": 8, **settings}), str(tmp_path / "store"),
-        is_training=is_training)
-
-
-def features(questions, is_training):
-    source = (questions.training_source() if is_training else
-              questions.source(slice(0, questions.num_questions)))
-    return source.fetch(np.arange(len(questions)), 32)
+from reading import windows
+from reading_files import (encoding_of, features, googles_features, load, question, write,
+                           write_made_up)
 
 
 @pytest.mark.parametrize("tokens, room, stride, starts, lengths", [
@@ -138,16 +125,3 @@ def test_windows_are_those_of_googles_code(is_training, unanswerable, tiny_model
     assert len(theirs) == len(questions) > questions.num_questions
     for ours, name in names.items():
         assert found[ours].tolist() == [getattr(feature, name) for feature in theirs]
-
-
-def googles_features(google, path, tiny_model, is_training, v2, monkeypatch):
-    """The windows that Google's code makes; it logs each of the first ones."""
-    flags = type("Flags", (), {"version_2_with_negative": v2, "verbose_logging": False})
-    monkeypatch.setattr(google, "FLAGS", flags)
-    monkeypatch.setattr(google.tf.logging, "info", lambda *args: None)
-    found = []
-    google.convert_examples_to_features(
-        google.read_squad_examples(path, is_training),
-        google.tokenization.FullTokenizer(tiny_model.vocab_file), 32, 10, 8, is_training,
-        found.append)
-    return found

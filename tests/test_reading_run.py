@@ -15,10 +15,9 @@ from engine import checkpoints
 from engine.errors import UserError
 from engine.model import INFERENCE
 from reading import model
-from reading_files import question, text_of, write_made_up
+from reading_files import load, question, text_of, write_made_up
 from tasks import kinds, predict
-from test_reading_data import load
-from test_replica_equivalence import Crash, crash_after, recorded, run_loop, settings
+from trainings import Crash, crash_after, recorded, run_loop, settings
 
 import tensorflow.compat.v1 as tf
 

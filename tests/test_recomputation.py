@@ -6,7 +6,7 @@ import pytest
 import modeling
 from bert_reference import load, random_features, tiny_config, values_for
 from engine import runtime
-from test_replica_equivalence import recorded, settings, train, training_source
+from trainings import recorded, settings, train, training_source
 
 import tensorflow.compat.v1 as tf
 

@@ -1,27 +1,17 @@
 """N replicas x B examples step exactly like one replica x N * B: what the project is for."""
 
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from conftest import (TinyModel, assert_same_training, checkpoint_values, cpu_devices,
-                      write_cola)
+from conftest import assert_same_training, checkpoint_values
 from encoder import classifier
-from encoder.encoding import load_encoding
-from engine import checkpoints
 from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.model import Outputs
-from engine.training import checkpoint_hook, loop
-from engine.training.settings import Schedule, TrainingSettings
-from tasks.data import load_texts
-from tasks.table import TASKS
+from trainings import STEPS, recorded, settings, train, train_in_two_parts, training_source
 
 import tensorflow.compat.v1 as tf
-
-STEPS = 20
-
 
 @pytest.fixture(scope="module")
 def tiny_model(two_layers):
@@ -29,62 +19,9 @@ def tiny_model(two_layers):
     return two_layers
 
 
-def training_source(model: TinyModel, directory, *, examples: int = 200) -> batches.Source:
-    config = model.config()
-    encoding = load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=16,
-                             vocab_size=config.vocab_size)
-    data_dir = write_cola(directory, train=examples)
-    texts = load_texts(TASKS["cola"], TASKS["cola"].train, data_dir, encoding,
-                       str(directory / "store"), dynamic_padding=True)
-    return texts.source(with_labels=True)
-
-
-class LoopSettings(NamedTuple):
-    """How `run_loop` trains."""
-    output_dir: str
-    training: TrainingSettings
-    schedule: Schedule
-
-
-def settings(output_dir, train_batch_size: int, *, num_train_steps=STEPS, warmup_steps=4,
-             **changes) -> LoopSettings:
-    """A training of toy size; `changes` are fields of TrainingSettings."""
-    return LoopSettings(
-        str(output_dir),
-        TrainingSettings(train_batch_size=train_batch_size, **{"seed": 7, **changes}),
-        Schedule(num_train_steps, warmup_steps))
-
-
-def run_loop(forward, source, num_replicas, run_settings, init_checkpoint):
-    loop.train(forward, source, cpu_devices(num_replicas), run_settings.training,
-               run_settings.schedule, run_settings.output_dir, init_checkpoint)
-
-
-def train(model: TinyModel, source, num_replicas, run_settings, *, config_changes=None,
-          forward=None):
-    config = model.config(**(config_changes or {}))
-    run_loop(forward or classifier.forward_of(config, 2), source, num_replicas, run_settings,
-             checkpoints.open_checkpoint(model.init_checkpoint))
-    return checkpoint_values(run_settings.output_dir)
-
-
 @pytest.fixture(scope="module")
 def source(tiny_model, tmp_path_factory):
     return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
-
-
-def recorded(monkeypatch):
-    """Collects the loss and the gradient norm of every step, as the progress hook sees them."""
-    losses, norms = [], []
-    from engine.training.progress_hook import TrainingProgress
-    original = TrainingProgress.after_run
-
-    def after_run(self, run_context, run_values):
-        losses.append(run_values.results["loss"])
-        norms.append(run_values.results["gradient_norm"])
-        original(self, run_context, run_values)
-    monkeypatch.setattr(TrainingProgress, "after_run", after_run)
-    return losses, norms
 
 
 def test_1x16_2x8_and_4x4_end_with_the_same_variables_slots_step_and_loss(
@@ -129,32 +66,6 @@ def test_the_replicas_of_a_step_share_one_global_batch_and_length(source):
     for num_replicas in (2, 4):
         for one, several in zip(expected, batches_of(num_replicas)):
             np.testing.assert_array_equal(one, several)
-
-
-class Crash(Exception):
-    """The power goes off."""
-
-
-def crash_after(step: int, monkeypatch) -> None:
-    """Makes training die right after it has saved at `step`."""
-    original = checkpoint_hook.SaveHook._save
-
-    def save_and_die(self, session):
-        original(self, session)
-        if self.step == step:
-            raise Crash()
-    monkeypatch.setattr(checkpoint_hook.SaveHook, "_save", save_and_die)
-
-
-def train_in_two_parts(model, source, replicas, output_dir, *, crash_step, monkeypatch, **kwargs):
-    first, second = replicas
-    with monkeypatch.context() as patch:
-        crash_after(crash_step, patch)
-        with pytest.raises(Crash):
-            train(model, source, first,
-                  settings(output_dir, 16 // first, save_checkpoints_steps=crash_step), **kwargs)
-    assert checkpoints.latest(str(output_dir)).global_step == crash_step
-    return train(model, source, second, settings(output_dir, 16 // second), **kwargs)
 
 
 def test_what_4_replicas_began_one_replica_ends(tiny_model, source, tmp_path, monkeypatch):

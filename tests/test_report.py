@@ -5,12 +5,12 @@ import json
 import re
 import shutil
 import subprocess
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 from conftest import on_tensorflow_2
+from pages import Page
 from tasks import report_page
 from tasks.report_page import ClassScores, Confusion, Mistake, Report
 
@@ -42,32 +42,6 @@ MANY = FULL._replace(per_class=(), confusion=Confusion(
     [f"a_long_name_of_an_intent_{index}" for index in range(21)], np.eye(21, dtype=int) * 777))
 NUMBERS = Report("STS-B", {}, {}, [("pearson", 0.88)],
                  mistakes=[Mistake("A man plays.", "A man sings.", 4.5, 0.31023, None)])
-
-
-class Page(HTMLParser):
-    """A page's elements, as (tag, attributes), its text, and the text of its table cells."""
-
-    def __init__(self, source: str):
-        super().__init__()
-        self.elements, self.text, self.rows = [], "", []
-        self.feed(source)
-
-    def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_data(self, data):
-        tag = self.elements[-1][0] if self.elements else None
-        if tag != "style":
-            self.text += data
-        if tag in ("td", "th"):
-            self.rows[-1][-1] += data.strip()
-
-    def all(self, tag):
-        return [attributes for name, attributes in self.elements if name == tag]
 
 
 def written(tmp_path, content: Report):

@@ -15,9 +15,7 @@ from rewriting import constraints, data, pairs, rewrite, rewriter
 from rewriting.clauses import Slot, slots
 from rewriting.model import pairwise
 from rewriting.slot_files import BERT_AD_MARK
-from test_rewriting_data import create_here, made_up_texts
-from test_rewriting_pairs import encoding_of
-from test_rewriting_run import run_here as train_here
+from rewriting_files import create_here, encoding_of, made_up_texts, run_here as train_here
 
 import tensorflow.compat.v1 as tf
 

@@ -12,8 +12,7 @@ from engine import checkpoints, command
 from engine.inference import Predictor
 from rewriting import baselines, data, masked_lm, ranking
 from rewriting.slot_files import SlotExample
-from test_bm25 import score
-from test_rewriting_pairs import encoding_of, write_slots
+from rewriting_files import encoding_of, score, write_slots
 from tokenization import FullTokenizer
 
 import tensorflow.compat.v1 as tf

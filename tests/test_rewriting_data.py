@@ -1,36 +1,20 @@
 """`python -m rewriting.create_data`: every clause once, no text in two sets, always the same."""
 
 import json
-import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands import arguments, ends_with_error
-from conftest import WORDS
+from commands import ends_with_error
 from engine import command
 from engine.errors import UserError
 from rewriting import create_data, slot_files
 from rewriting.clauses import Slot, slots
 from rewriting.slot_files import SlotExample, read_slots
+from rewriting_files import create_here, made_up_texts
 
 SETS = ("train", "dev", "test")
-
-
-def made_up_texts(count: int, seed: int = 0):
-    generator = random.Random(seed)
-    words = [word for word in WORDS if word.isalpha()]
-
-    def clause():
-        return " ".join(generator.choice(words) for _ in range(generator.randint(2, 6)))
-    return [", ".join(clause() for _ in range(generator.randint(1, 4))) + "."
-            for _ in range(count)]
-
-
-def create_here(**flags):
-    command.run(create_data.main, create_data.define_flags(), usage="", argv=[
-        "create_data", *arguments(flags)])
 
 
 def read_sets(folder):

@@ -14,18 +14,14 @@ from engine.data import store
 from engine.errors import UserError
 from rewriting import data, pairs
 from rewriting.clauses import slots
-from rewriting.slot_files import SlotExample, write_slot
+from rewriting.slot_files import SlotExample
+from rewriting_files import encoding_of, write_slots
 from tokenization import FullTokenizer
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 PIECES = ("cat", "unlikes", "dogs and", " ", ".", ", ", "?!", "[MASK]", "[SEP]", "“", "很好", "😀",
           "e\u0301", "\u200d", "\n", "liked tree house", "x" * 210)
 texts = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
-
-
-def encoding_of(model, max_seq_length=24):
-    return load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=max_seq_length,
-                         vocab_size=model.config().vocab_size)
 
 
 def expected_tokens(tokenizer, before, phrase, after, max_seq_length):
@@ -69,13 +65,6 @@ def test_the_slot_is_whole_and_in_place_after_tokenization_and_truncation(
         first = len(tokenizer.tokenize(text)) + 2
         assert features["segment_ids"][row].tolist() == (
             [0] * first + [1] * (len(expected) - first) + [0] * len(padding))
-
-
-def write_slots(path, slots):
-    with open(str(path), "w", encoding="utf-8") as file:
-        for slot in slots:
-            assert write_slot(slot, "jsonl", file)
-    return str(path)
 
 
 SLOTS = [SlotExample("the ", " sees .", ("cat", "dog dog", "old bird"), 1),

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from bert_reference import load, random_values
-from commands import arguments, ends_with_error
+from commands import ends_with_error
 from conftest import assert_same_training, checkpoint_values, on_tensorflow_2, plain_session
-from engine import checkpoints, command
+from engine import checkpoints
 from engine.model import INFERENCE
-from rewriting import data, model, ranking, run
+from rewriting import data, model, ranking
 from rewriting.slot_files import SlotExample
-from test_replica_equivalence import recorded, run_loop, settings
-from test_rewriting_data import create_here, made_up_texts
-from test_rewriting_pairs import encoding_of, write_slots
+from rewriting_files import create_here, encoding_of, made_up_texts, run_here, write_slots
+from trainings import recorded, run_loop, settings
 
 import tensorflow.compat.v1 as tf
 
@@ -116,13 +115,6 @@ def test_scores_that_know_nothing_get_what_chance_gives():
     assert found == pytest.approx({
         "mean_reciprocal_rank": np.mean(1 / np.arange(1, 21)), "pair_accuracy": 0.5,
         "recall_at_1": 0.05, "recall_at_5": 0.25, "recall_at_10": 0.5})
-
-
-def run_here(model, slots_dir, output_dir, **flags):
-    command.run(run.main, run.define_flags(), usage="", argv=["run", *arguments({
-        **model._asdict(), "data_dir": slots_dir, "output_dir": output_dir, "max_seq_length": 32,
-        "train_batch_size": 4, "num_cpu_replicas": 2, "num_train_epochs": 1,
-        "learning_rate": 1e-3, **flags})])
 
 
 def results_in(folder):

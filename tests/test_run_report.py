@@ -6,7 +6,7 @@ import pytest
 
 from commands import run_here
 from conftest import sentences, write_cola
-from test_report import Page
+from pages import Page
 
 NUM_EXAMPLES = 40
 HOSTILE = "the cat <b>sees</b> & likes"

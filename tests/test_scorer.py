@@ -12,12 +12,11 @@ from commands import ends_with_error, run_here
 from conftest import cpu_devices, on_tensorflow_2
 from distillation import compare, run as distillation_run, teacher
 from encoder import convert
+from exports import run_frozen_graph, run_saved_model
 from rewriting import data, evaluation, rewrite, run, slot_files
 from rewriting.slot_files import SlotExample
+from rewriting_files import create_here, encoding_of, made_up_texts, write_slots
 from tasks import predict
-from test_export import run_frozen_graph, run_saved_model
-from test_rewriting_data import create_here, made_up_texts
-from test_rewriting_pairs import encoding_of, write_slots
 
 LONGEST = 32
 NOUNS = ("cat", "dog", "bird", "tree", "house", "river")

@@ -12,19 +12,12 @@ import zipfile
 import pytest
 from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
 from masked_lm import write_tiny_masked_lm
-from test_noise import marked_lines, noise
+from noise_of_commands import marked_lines, noise
+from shell_scripts import TOOLS, assert_one_error_line, run
+from shell_scripts import bare_machine_fixture  # noqa: F401 (a fixture)
 
-TOOLS = ("bash", "cat", "cksum", "dirname", "mkdir")
 RECIPES = ("scripts/quickstart.sh", "scripts/distill.sh")
 pytestmark = pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason="needs a POSIX shell")
-
-
-@pytest.fixture
-def bare_machine(tmp_path):
-    """The environment variables of a machine without any Python."""
-    for tool in TOOLS:
-        os.symlink(shutil.which(tool), tmp_path / tool)
-    return {"PATH": str(tmp_path), "HOME": str(tmp_path)}
 
 
 def install_python(machine, name, text):
@@ -32,19 +25,6 @@ def install_python(machine, name, text):
     with open(path, "w") as file:
         file.write(text)
     os.chmod(path, 0o755)
-
-
-def run(machine, command, **variables):
-    return subprocess.run(
-        ["bash", "-c", f"set -euo pipefail; {command}"], cwd=ROOT, encoding="utf-8",
-        env={**machine, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def assert_one_error_line(result, *parts):
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
-    for part in parts:
-        assert part in result.stderr
 
 
 def test_a_machine_without_python_gets_one_line_that_says_what_to_install(bare_machine):

@@ -15,7 +15,7 @@ from engine.data.plan import TrainingPlan
 from engine.training.evaluations import Evaluations
 from engine.training.settings import EvaluationSettings
 from tasks import predict
-from test_replica_equivalence import Crash
+from trainings import Crash
 
 STEPS = 12
 

@@ -16,7 +16,7 @@ from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.model import Outputs
 from engine.training import checkpoint_hook, summaries
-from test_replica_equivalence import Crash, recorded, run_loop, settings, train, training_source
+from trainings import Crash, recorded, run_loop, settings, train, training_source
 
 import tensorflow.compat.v1 as tf
 

@@ -1,8 +1,6 @@
 """An exported tagger has the tags and the scores of the model, also of sentences of one word."""
 
-import json
 import random
-import shutil
 
 import numpy as np
 import pytest
@@ -11,41 +9,12 @@ from commands import run_here
 from conftest import cpu_devices, plain_session
 from engine import checkpoints
 from engine.inference import Predictor
-from engine.model import INFERENCE
+from rewriting_files import encoding_of
 from tagging import data, model, run
 from tagging.model import Tagger
-from test_rewriting_pairs import encoding_of
+from tagging_files import write_random_tagger
 
 import tensorflow.compat.v1 as tf
-
-
-def write_random(forward, source, path):
-    """A checkpoint of a model with random variables, those of the CRF included."""
-    with tf.Graph().as_default():
-        features = {name: tf.constant(value)
-                    for name, value in source.fetch(np.arange(2), 16).items()}
-        forward(features, INFERENCE)
-        shapes = {variable.op.name: variable.shape.as_list()
-                  for variable in tf.global_variables()}
-    generator = np.random.RandomState(2)
-    checkpoints.write_checkpoint(path, {
-        name: generator.normal(float(name.endswith("gamma")), 0.3, shape).astype(np.float32)
-        for name, shape in sorted(shapes.items())})
-    return checkpoints.open_checkpoint(path)
-
-
-def write_random_tagger(folder, tiny_model, crf):
-    """Makes a folder that of a tagger of one type, A; returns its description."""
-    tags = data.TagSet(("A",), "iob2")
-    forward = model.forward_of(tiny_model.config(), Tagger(tags, crf), 16)
-    sentences = data.encode_words([["cat"], ["dog"]], tags, encoding_of(tiny_model, 16))
-    write_random(forward, sentences.source(), str(folder / "model.ckpt"))
-    for name in ("bert_config_file", "vocab_file"):
-        shutil.copy(getattr(tiny_model, name), folder)
-    description = {"kind": "tags", "types": ["A"], "scheme": "iob2", "crf": crf,
-                   "do_lower_case": True, "max_seq_length": 16}
-    (folder / "task.json").write_text(json.dumps(description))
-    return description
 
 
 @pytest.mark.parametrize("crf", (False, True))

@@ -1,57 +1,33 @@
 """`python -m tagging.run`: exact on any replicas, scored by entity, every line of a file kept."""
 
 import json
-import random
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from commands import ends_with_error, run_here
-from conftest import (WORDS, assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_2,
-                      plain_session)
+from conftest import (assert_same_training, checkpoint_values, cpu_devices,
+                      on_tensorflow_2, plain_session)
 from encoder import model_files
 from engine import checkpoints
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from reproducible_model import write_model
+from rewriting_files import encoding_of
 from tagging import data, evaluation, formats, model, run, schemes, scores, training, windows
 from tagging.formats import Layout
 from tagging.model import Tagger
-from tagging.schemes import Entity
+from tagging_files import columns, made_up, write_random, write_random_tagger
 from tasks import kinds, predict
 from tasks.class_weights import ClassSettings
 from tasks.examples import Example
-from test_replica_equivalence import Crash, crash_after, recorded, run_loop, settings
-from test_rewriting_pairs import encoding_of
-from test_tagging_export import write_random, write_random_tagger
+from trainings import Crash, crash_after, recorded, run_loop, settings
 
 import tensorflow.compat.v1 as tf
 
 STEPS, CRASH_STEP = 4, 2
-ANIMALS, PLACES, SIZES = ("cat", "dog", "bird"), ("house", "river"), ("old", "small")
-
-
-def made_up(count, seed, longest=20):
-    """Sentences, and their entities: animals with the size before them, and places."""
-    generator = random.Random(seed)
-    vocabulary = [word for word in WORDS if not word.startswith("##")]
-    for _ in range(count):
-        words = [generator.choice(vocabulary) for _ in range(generator.randint(1, longest))]
-        yield words, [
-            Entity("ANIMAL" if word in ANIMALS else "PLACE",
-                   place - (word in ANIMALS and place > 0 and words[place - 1] in SIZES), place)
-            for place, word in enumerate(words) if word in ANIMALS + PLACES]
-
-
-def columns(sentences, scheme):
-    """The content of a file: word, something else, tag."""
-    return "\n".join(
-        "".join(f"{word} _ {tag}\n" for word, tag in zip(
-            words, schemes.spell(found, len(words), scheme))) for words, found in sentences)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """train.txt, dev.txt, and test.txt with a sentence of 10,000 words, in IOB1."""

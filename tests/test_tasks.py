@@ -12,56 +12,11 @@ from hypothesis import given, settings, strategies
 from conftest import SHARED_DATA, TinyModel, sentences
 from encoder.encoding import load_encoding, truncated_lengths
 from engine.errors import UserError
+from task_files import MRPC_HEADER, NASTY, XNLI_HEADER, our_examples, write_fixtures, write_rows
 from tasks import metrics
 from tasks.data import TextSet, load_texts
 from tasks.examples import Example, read_examples
 from tasks.table import TASKS, Columns, Split, Target, Task, find_task
-
-# Quotes that do not pair, spaces at the ends, a line end that only Unicode knows, a byte
-# order's neighbour, an empty field: what csv readers and line splitters stumble over.
-NASTY = ('He said "no', "two  spaces and one at the end ", "a\u2028b\x85c\x0bd",
-         "caf\u00e9 \u732b \U0001f600", "")
-
-MNLI_HEADER = ("index promptID pairID genre sentence1_binary_parse sentence2_binary_parse "
-               "sentence1_parse sentence2_parse sentence1 sentence2 label1 gold_label").split()
-MNLI_TEST_HEADER = MNLI_HEADER[:10]
-XNLI_HEADER = ("language gold_label sentence1_binary_parse sentence2_binary_parse "
-               "sentence1_parse sentence2_parse sentence1 sentence2 promptID").split()
-MRPC_HEADER = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
-
-
-def write_rows(directory, name: str, rows, end: str = "\n") -> None:
-    path = os.path.join(str(directory), name)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as file:
-        file.write("".join("\t".join(row) + end for row in rows).encode("utf-8"))
-
-
-def write_fixtures(directory) -> None:
-    """The tasks of the original in their official layout, a folder each."""
-    nli_labels = ("contradiction", "entailment", "neutral")
-    write_rows(directory, "cola/train.tsv",
-               [["gj04", str(i % 2), "*", text] for i, text in enumerate(NASTY)])
-    write_rows(directory, "cola/dev.tsv", [["gj04", "1", "", text] for text in NASTY], "\r\n")
-    write_rows(directory, "cola/test.tsv", [["index", "sentence"]] + [
-        [str(i), text] for i, text in enumerate(NASTY)])
-    mnli = [["0", "0", "0n", "fiction", "( a )", "( b )", "(ROOT a)", "(ROOT b)", text,
-             NASTY[-1 - i], nli_labels[i % 3], nli_labels[i % 3]]
-            for i, text in enumerate(NASTY)]
-    for name in ("train", "dev_matched", "dev_mismatched"):
-        write_rows(directory, f"mnli/{name}.tsv", [MNLI_HEADER] + mnli)
-    write_rows(directory, "mnli/test_matched.tsv",
-               [MNLI_TEST_HEADER] + [row[:10] for row in mnli])
-    mrpc = [[str(i % 2), "702876", "702977", text, NASTY[-1 - i]] for i, text in enumerate(NASTY)]
-    for name in ("train", "dev", "test"):
-        write_rows(directory, f"mrpc/{name}.tsv", [MRPC_HEADER] + mrpc)
-    write_rows(directory, "xnli/multinli/multinli.train.zh.tsv", [["premise", "hypo", "label"]] + [
-        [text, NASTY[-1 - i], ("contradictory", "entailment", "neutral")[i % 3]]
-        for i, text in enumerate(NASTY)])
-    write_rows(directory, "xnli/xnli.dev.tsv", [XNLI_HEADER] + [
-        [language, nli_labels[i % 3], "", "", "", "", text, NASTY[-1 - i], "1"]
-        for i, text in enumerate(NASTY) for language in ("ar", "zh")])
-
 
 def google_examples(task_name: str, split_name: str, data_dir: str):
     run_classifier = pytest.importorskip(
@@ -75,11 +30,6 @@ def google_examples(task_name: str, split_name: str, data_dir: str):
     return [Example(example.text_a, example.text_b,
                     None if split_name == "test" else labels.index(example.label))
             for example in examples]
-
-
-def our_examples(task_name: str, split_name: str, data_dir: str):
-    task = TASKS[task_name]
-    return list(read_examples(task, getattr(task, split_name), data_dir))
 
 
 @pytest.mark.parametrize("task_name, split_name", [

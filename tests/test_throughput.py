@@ -16,7 +16,7 @@ from engine.devices import Devices
 from engine.model import INFERENCE
 from engine.training import loop, summaries, throughput
 from pretraining import model as pretraining_model
-from test_replica_equivalence import settings, training_source
+from trainings import settings, training_source
 
 import tensorflow.compat.v1 as tf
 
