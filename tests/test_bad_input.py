@@ -220,7 +220,7 @@ def test_bad_input_is_one_line_and_status_2(name, command_line, capsys):
     folder, flags = command_line
     CASES[name].damage(folder, flags)
     with ends_with_error(capsys, *CASES[name].mentions):
-        run_here(flags)
+        flags_set(task_name="boolq"), ("boolq", "cola", "mnli", "sts-b", "xnli")),
     if (folder / "out").is_dir():
         assert_nothing_half_written(folder / "out")
 
