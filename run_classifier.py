@@ -3,27 +3,25 @@
 Its flags are those of google-research/bert's run_classifier.py and more; see README.md.
 """
 
-from typing import Optional, Tuple
+from typing import Optional
 
 from absl import flags
 
 from encoder import model_files, model_flags
 from encoder.long_texts import LongTexts
-from engine import command, device_flags, settings, tpu_flags
+from engine import command, settings, tpu_flags
 from engine.errors import UserError
-from engine.inference import PredictionSettings
-from engine.training.settings import EpochSchedule, run_settings
-from tasks import (
-    capabilities, class_weights, evaluation, export, model_folder, report, task_flags, training)
-from tasks.class_weights import ClassSettings
+from runs import class_weights, command as runs, label_types, sets
+from runs.class_weights import ClassSettings
+from runs.head import Model
+from tasks import capabilities, head, model_folder, task_flags
 from tasks.google_interface import (  # noqa: F401 (for programs that import them from here)
     ColaProcessor, InputFeatures, MnliProcessor, MrpcProcessor, PaddingInputExample, XnliProcessor,
     convert_examples_to_features, convert_single_example, create_model,
     file_based_convert_examples_to_features, file_based_input_fn_builder, input_fn_builder,
     model_fn_builder)
 from tasks.processors import DataProcessor, InputExample  # noqa: F401 (the same)
-from tasks.table import Task
-from tasks.training import Job
+from tasks.model_folder import Classification
 
 USAGE = """Fine-tunes BERT on a task, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
@@ -42,31 +40,17 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
     flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
                       flag_values=values)
-    evaluation.define_flags(values)
-    export.define_flags(values)
-    training.define_flags(values)
-    settings.define_flags(values, ClassSettings)
-    settings.define_flags(values, LongTexts)
-    settings.define_flags(values, PredictionSettings)
-    device_flags.define_for_training(values)
+    head.define_flags(values)
+    runs.define_flags(values, ClassSettings, LongTexts)
     tpu_flags.define(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask."""
-    evaluates_or_predicts = values.do_eval or values.do_predict
-    if not (values.do_train or evaluates_or_predicts or values.do_export):
-        raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_predict, "
-                        "--do_export; --help explains all flags")
-    tpu_flags.check(values)
     if values.do_export and not values.do_train:
         _describe(values)
-    export.check_flags(values)
-    if values.do_train or evaluates_or_predicts:
-        _run(values)
-    if values.do_export:
-        export.write(values.output_dir, values.export_frozen_graph)
+    runs.run(values, head.HEAD, _classification)
 
 
 def _describe(values: flags.FlagValues) -> None:
@@ -84,43 +68,19 @@ def _describe(values: flags.FlagValues) -> None:
         model_folder.check_labels(known, labels.kind, output_dir, "--output_dir")
     if not model.description():
         model_files.check_outputs(model.checkpoint, labels.kind.num_outputs, "--output_dir")
-        model_folder.write(output_dir, labels, *model_flags.load_model(values))
+        runs.save_description(
+            output_dir, Model(None, *model_flags.load_model(values)),
+            {**label_types.to_json(labels.kind), **model_folder.entries(*labels[1:])})
 
 
-def _run(values: flags.FlagValues) -> None:
-    prediction = settings.from_flags(values, PredictionSettings)
-    job = _job(values)
-    training.check_checkpoints(job)
-    if not values.do_train:
-        evaluation.trained_checkpoint(job)  # before texts are tokenized for nothing
-    data = training.load_data(job, do_train=values.do_train, do_eval=values.do_eval,
-                              do_predict=values.do_predict)
-    if values.do_train:
-        with evaluation.evaluator(job, data.dev) as evaluate:
-            training.train(job, data.train, evaluate)
-    result = None
-    if values.do_eval or values.do_predict:
-        result = evaluation.score(job, data, prediction.predict_batch_size, values.predict_labels)
-    if values.do_train or values.do_eval:
-        report.write(job, result)
-
-
-def _job(values: flags.FlagValues) -> Job:
-    """Checks the flags; makes the output directory only if they are correct."""
-    task_name, task = _task(values)
-    own = settings.from_flags(values, ClassSettings)
-    class_weights.parse(own.class_weights, task.kind)
-    config, encoding = model_flags.load_model(values)
-    devices = device_flags.find_devices(values, training=values.do_train)
-    data_dir = task_flags.data_dir(values)
-    of_run = run_settings(values, EpochSchedule, [metric.name for metric in task.metrics])
-    return Job(task_name, task, config, encoding, devices, of_run._replace(own=own), data_dir)
-
-
-def _task(values: flags.FlagValues) -> Tuple[str, Task]:
-    sets = [name for name, wanted in (("train", values.do_train), ("dev", values.do_eval),
-                                      ("test", values.do_predict)) if wanted]
-    return task_flags.find(values, sets, None if values.do_train else _saved_labels(values))
+def _classification(values: flags.FlagValues) -> Classification:
+    """The task that the flags choose."""
+    name, task = task_flags.find(values, sets.wanted(values),
+                                 None if values.do_train else _saved_labels(values))
+    class_weights.parse(values.class_weights, task.kind)
+    return Classification(task.kind, trained_columns=task.trained_columns, task_name=name,
+                          task=task, data_dir=task_flags.data_dir(values),
+                          predict_labels=values.predict_labels)
 
 
 def _saved_labels(values: flags.FlagValues) -> Optional[model_folder.Labels]:

@@ -11,8 +11,9 @@ import os
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from engine.data import text_files
-from tasks.examples import Example, read_rows
-from tasks.table import Split, Task
+from runs.rows import Example, read_rows
+from runs.rows import Split
+from tasks.table import Task
 
 
 class Row(NamedTuple):
@@ -57,7 +58,7 @@ def header_of(split: Split, data_dir: str) -> str:
 
 def rows_of(task: Task, split: Split, data_dir: str) -> Iterator[Row]:
     """Streams the rows that hold an example."""
-    rows = read_rows(task, split, data_dir)
+    rows = read_rows(task.kind, split, data_dir)
     if split.format != "jsonl":
         for line_number, fields, example in rows:
             yield Row(line_number, example, fields, split)

@@ -28,7 +28,6 @@ from engine import files
 from engine.data import text_files
 from engine.training import summaries
 from pretraining.texts import split_paragraph
-from pretraining.training import RESULTS
 
 import tensorflow.compat.v1 as tf
 
@@ -159,7 +158,7 @@ class Run:
         steps = self._args.num_train_steps
         evaluate_every = max(1, steps // NUM_EVALUATIONS)
         self.command(
-            self.path("pretrained", RESULTS), "-m", "pretraining.run", *SIZES, *TRAINING,
+            self.path("pretrained", "eval_results.txt"), "-m", "pretraining.run", *SIZES, *TRAINING,
             f"--input_file={self.path('train.tfrecord')}",
             f"--eval_input_file={self.path('held_out.tfrecord')}",
             *self.model_flags, f"--output_dir={self.path('pretrained')}", "--do_train", "--do_eval",
@@ -169,7 +168,7 @@ class Run:
             "--eval_batch_size=32")
 
     def pretraining_row(self) -> Dict[str, str]:
-        with open(self.path("pretrained", RESULTS)) as file:
+        with open(self.path("pretrained", "eval_results.txt")) as file:
             results = {name: float(value) for name, value in
                        (line.split(" = ") for line in file.read().splitlines())}
         train, held_out = (files.read_json(self.path(f"{name}.tfrecord.json"), "facts")

@@ -24,11 +24,13 @@ import tensorflow.compat.v1 as tf
 import tokenization
 from benchmarks import report
 from benchmarks.large_set import AnonymousMemory
+from encoder import model_files
 from engine import devices
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from rewriting import constraints, data, pool, rewriter, texts
 from rewriting.model import pairwise
+from runs.head import Model
 from tasks import model_folder
 
 MAX_SEQ_LENGTH = 128
@@ -53,7 +55,7 @@ def train_one_step(model: str, texts_file: str, work_dir: str) -> None:
         f"--max_seq_length={MAX_SEQ_LENGTH}")
 
 
-def load_rewriter(model: model_folder.TrainedModel, pool_file: str, store_dir: str):
+def load_rewriter(model: Model, pool_file: str, store_dir: str):
     phrases = pool.load_pool(pool_file, None, model.encoding, store_dir)
     return rewriter.Rewriter(model.encoding, phrases, constraints.make_constraints(None, [], []),
                              rewriter.Limits(min_words=2, num_candidates=50, top_k=5))
@@ -62,7 +64,7 @@ def load_rewriter(model: model_folder.TrainedModel, pool_file: str, store_dir: s
 class OneAtATime:
     """The peer."""
 
-    def __init__(self, model: model_folder.TrainedModel, checkpoint_path: str):
+    def __init__(self, model: Model, checkpoint_path: str):
         self._tokenizer = tokenization.FullTokenizer(model.encoding.vocab_file)
         graph = tf.Graph()
         with graph.as_default():
@@ -91,7 +93,7 @@ _peer: List[OneAtATime] = []
 
 
 def make_peer(output_dir: str) -> None:
-    _peer.append(OneAtATime(model_folder.load(output_dir), model_folder.checkpoint_of(output_dir).path))
+    _peer.append(OneAtATime(model_folder.load(output_dir), model_files.open_model(output_dir, "--output_dir").checkpoint.path))
 
 
 def their_rate(pairs: List[Tuple[str, str, str]]) -> float:
@@ -103,7 +105,7 @@ def their_rate(pairs: List[Tuple[str, str, str]]) -> float:
 
 def compare(args, work_dir: str) -> None:
     train_one_step(args.model, args.texts, work_dir)
-    model, checkpoint = model_folder.load(f"{work_dir}/out"), model_folder.checkpoint_of(f"{work_dir}/out")
+    model, checkpoint = model_folder.load(f"{work_dir}/out"), model_files.open_model(f"{work_dir}/out", "--output_dir").checkpoint
     ours = load_rewriter(model, f"{work_dir}/slots/pool.txt", work_dir)
     lines = list(itertools.islice(texts.read_texts(args.texts, "--texts"), args.num_texts))
     found, tried = ours.candidates(lines)

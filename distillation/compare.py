@@ -13,7 +13,7 @@ import numpy as np
 
 import tensorflow.compat.v1 as tf
 
-from encoder import classifier
+from encoder import classifier, model_files
 from encoder.encoding import Encoding
 from engine import checkpoints, command, device_flags, log, scratch, settings
 from engine.data.batches import Source
@@ -22,6 +22,7 @@ from engine.errors import UserError
 from engine.inference import Predictor, mode_on
 from engine.model import Forward
 from engine.training.settings import EvaluationSettings
+from runs.head import Model
 from tasks import capabilities, metrics, model_folder, task_flags
 from tasks.data import TextSet, load_texts
 from tasks.table import Task
@@ -73,26 +74,26 @@ def main(values: flags.FlagValues) -> None:
     models = [model_folder.load(folder, "--models") for folder in folders]
     load_dev_set = _dev_sets(values, models[0])
     for folder, model in zip(folders[1:], models[1:]):
-        model_folder.check_labels(model.kind, models[0].kind, folder, "--models")
+        model_folder.check_labels(model.own.kind, models[0].own.kind, folder, "--models")
     devices = device_flags.find_devices(values, training=True)
     with scratch.folder(tempfile.gettempdir()) as store_dir:
-        measurements = [_measure(model, model_folder.checkpoint_of(folder, "--models"),
+        measurements = [_measure(model, model_files.open_model(folder, "--models").checkpoint,
                                  load_dev_set(model.encoding, store_dir), devices, batch_size)
                         for folder, model in zip(folders, models)]
     names = [log.visible(os.path.basename(os.path.abspath(folder))) for folder in folders]
     print("\n".join(table(names, measurements, devices)))
 
 
-def _dev_sets(values: flags.FlagValues, first: model_folder.TrainedModel) -> LoadDevSet:
+def _dev_sets(values: flags.FlagValues, first: Model) -> LoadDevSet:
     """The dev set of the models' task, as a function of a model's encoding and a store's folder."""
-    capability = capabilities.of_model(first.kind)
+    capability = capabilities.of_model(first.own.kind)
     if capability:
         task_flags.refuse_flags_of_texts(values, capability.command,
                                          f"--models={values.models[0]}", "dev")
         return lambda encoding, store_dir: capability.load_dev_set(
             encoding, store_dir, values.data_dir, values.dev_file)
-    _, task = task_flags.find(values, ["dev"], first.labels)
-    model_folder.check_labels(first.kind, task.kind, values.models[0], "--models")
+    _, task = task_flags.find(values, ["dev"], first.own.labels)
+    model_folder.check_labels(first.own.kind, task.kind, values.models[0], "--models")
     data_dir = task_flags.data_dir(values)
     prepared: List[TextSet] = []
 
@@ -127,9 +128,9 @@ def _dev_set_of_task(task: Task, texts: TextSet, max_length: int) -> capabilitie
     return capabilities.DevSet(source, evaluate)
 
 
-def _measure(model: model_folder.TrainedModel, checkpoint: checkpoints.Checkpoint,
-             dev_set: capabilities.DevSet, devices: Devices, batch_size: int) -> Measurement:
-    forward = classifier.forward_of(model.config, model.kind.num_outputs)
+def _measure(model: Model, checkpoint: checkpoints.Checkpoint, dev_set: capabilities.DevSet,
+             devices: Devices, batch_size: int) -> Measurement:
+    forward = classifier.forward_of(model.config, model.own.kind.num_outputs)
     logits, seconds = _predict(forward, checkpoint, dev_set.source, devices, batch_size)
     latency, num_parameters = _latency(forward, checkpoint, dev_set.source, devices)
     return Measurement(model.config.num_hidden_layers, model.config.hidden_size, num_parameters,

@@ -8,7 +8,7 @@ import modeling
 from distillation import losses, teacher as teachers
 from encoder import bert
 from engine.model import Forward, Mode, Outputs
-from tasks import label_types
+from runs import label_types
 
 PROJECTION = "projection"  # scope of the variables that only the intermediate stage has
 

@@ -13,7 +13,7 @@ from distillation import data, student, teacher
 from distillation.student import Student
 from distillation.teacher import Teacher
 from distillation.training import (
-    GENERAL, INTERMEDIATE, PREDICTION, STAGES, Distillation, train_in_general, train_on_task)
+    GENERAL, INTERMEDIATE, PREDICTION, STAGES, Distillation, train_in_general)
 from encoder.encoding import Encoding
 from engine import command, device_flags, log, settings
 from engine.checkpoints import Checkpoint
@@ -21,10 +21,11 @@ from engine.devices import Devices
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, RunSettings, define_run_flags, run_settings
-from tasks import capabilities, evaluation, model_folder, report, task_flags, user_files
+from runs import command as runs
+from runs.head import Job, Model, Sets
+from tasks import capabilities, head, model_folder, task_flags, user_files
 from tasks.capabilities import Capability
 from tasks.table import TASKS, Target, Task
-from tasks.training import Job, check_checkpoints, load_data
 
 USAGE = """Distils a fine-tuned big BERT into a small one, on every GPU that CUDA_VISIBLE_DEVICES
 shows.
@@ -107,18 +108,14 @@ def main(values: flags.FlagValues) -> None:
         return
     job, distillation = _job(values)
     if values.stage == PREDICTION:
-        check_checkpoints(job)
-    capability = capabilities.of_model(job.task.kind)
+        runs.check_start(job, is_training=values.do_train)
+    capability = capabilities.of_model(job.model.own.kind)
     if capability:
         examples = capability.load_training_set(job, values.data_dir, values.train_file)
-        train_on_task(job, distillation, examples, dev={})
-        report.write(job, None)
-        return
-    sets = load_data(job, do_train=values.do_train, do_eval=values.do_eval, do_predict=False)
-    if values.do_train:
-        train_on_task(job, distillation, sets.train, sets.dev)
-    result = evaluation.score(job, sets) if values.do_eval else None
-    report.write(job, result)
+        sets = Sets(distillation.training(job, examples))
+    else:
+        sets = head.load(job, values, distillation.training)
+    runs.carry_out(job, sets)
 
 
 def _check_flags(values: flags.FlagValues) -> None:
@@ -172,8 +169,9 @@ def _job(values: flags.FlagValues) -> Tuple[Job, Distillation]:
     devices, run = _devices_and_settings(
         values, the_student, distillation, _EPOCHS.get(task_name, 20),
         [metric.name for metric in task.metrics])
-    job = Job(task_name, task, the_student.config, encoding, devices, run, data_dir)
-    return job, distillation
+    own = model_folder.Classification(task.kind, the_teacher.takes_pairs, task.trained_columns,
+                                      task_name, task, data_dir)
+    return Job(head.HEAD, Model(own, the_student.config, encoding), devices, run), distillation
 
 
 def _student_and_distillation(values: flags.FlagValues,

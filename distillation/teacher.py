@@ -18,7 +18,8 @@ from engine.devices import Devices
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from engine.progress import Counter
-from tasks import columns, label_types, model_folder
+from runs import columns, label_types
+from tasks import model_folder
 from tasks.data import TrainingSet
 
 SCOPE = "teacher"  # of the teacher's variables in the student's graph
@@ -51,9 +52,9 @@ def load(directory: str, labels: Optional[model_folder.Labels] = None) -> Teache
     Raises:
         UserError: there is none.
     """
-    model = model_folder.load(directory, "--teacher", labels)
-    return Teacher(model.config, model_folder.checkpoint_of(directory, "--teacher"), model.encoding,
-                   *model.labels)
+    own, config, encoding = model_folder.load(directory, "--teacher", labels)
+    checkpoint = model_files.open_model(directory, "--teacher").checkpoint
+    return Teacher(config, checkpoint, encoding, *own.labels)
 
 
 def load_encoder(directory: str, max_seq_length: int) -> Teacher:
@@ -108,12 +109,6 @@ def _outputs(teacher: Teacher, examples: TrainingSet, devices: Devices,
                     total=len(examples)) as counter:
         predictor.restore(teacher.checkpoint)
         for start in range(0, len(examples), _CHUNK_EXAMPLES):
-            logits = predictor.predict(_part(source, start, start + _CHUNK_EXAMPLES),
+            logits = predictor.predict(source.part(start, start + _CHUNK_EXAMPLES),
                                        per_replica_batch_size, counter.advance)["logits"]
             yield {"logits": (logits.ravel(), np.full(len(logits), logits.shape[1]))}
-
-
-def _part(source: Source, start: int, end: int) -> Source:
-    return source._replace(
-        lengths=source.lengths[start:end],
-        fetch=lambda indices, length: source.fetch(indices + start, length))

@@ -1,7 +1,7 @@
 """The three stages of distillation as training runs: their models, features and facts."""
 
 import json
-from typing import Any, Dict, Mapping, NamedTuple
+from typing import Any, Dict, NamedTuple
 
 from distillation import data, model, teacher
 from distillation.student import LayerMap
@@ -15,9 +15,9 @@ from engine.model import Forward
 from engine.training import run, throughput
 from engine.training.settings import RunSettings
 from modeling import BertConfig
-from tasks import evaluation, training
-from tasks.data import TextSet, TrainingSet
-from tasks.training import Job
+from runs.head import Job, Training
+from tasks import head
+from tasks.data import TrainingSet
 
 GENERAL, INTERMEDIATE, PREDICTION = STAGES = ("general", "intermediate", "prediction")
 
@@ -45,12 +45,17 @@ class Distillation(NamedTuple):
         return model.intermediate(config, self.teacher, self.layer_map,
                                   attention=self.attention_loss)
 
-    def forward(self, job: Job) -> Forward:
-        """The student and its loss in a stage with a task."""
+    def training(self, job: Job, examples: TrainingSet) -> Training:
+        """The training of the student in a stage with a task."""
+        config, forward = job.model.config, head.forward_of(job.model)
         if self.stage == INTERMEDIATE:
-            return self.states_forward(job.config)
-        return model.prediction(job.forward, job.task.kind, temperature=self.temperature,
-                                 label_weight=self.label_weight)
+            forward = self.states_forward(config)
+        else:
+            forward = model.prediction(forward, job.model.own.kind, temperature=self.temperature,
+                                       label_weight=self.label_weight)
+        return head.training_of(job, examples)._replace(
+            forward=forward, make_source=lambda: self.source(job, examples), facts=self.facts(),
+            operations=self.operations(config))
 
     def operations(self, config: BertConfig) -> throughput.Operations:
         """Of a student's training; without labels, the teacher infers beside it."""
@@ -61,28 +66,12 @@ class Distillation(NamedTuple):
             + throughput.encoder_forward(self.teacher.config, lengths))
 
     def source(self, job: Job, examples: TrainingSet) -> Source:
-        """The features that `forward` needs."""
+        """The features that the stage's model needs."""
         if self.stage == INTERMEDIATE:
             return examples.source(with_labels=False)
         return teacher.with_outputs(
             self.teacher, examples, job.devices, store_dir=job.settings.store_dir,
             per_replica_batch_size=self.predict_batch_size)
-
-
-def train_on_task(job: Job, distillation: Distillation, examples: TrainingSet,
-                  dev: Mapping[str, TextSet]) -> None:
-    """Trains the student on a training set, with evaluations if the settings say so.
-
-    Args:
-        dev: see `tasks.training.Data`.
-
-    Raises:
-        UserError: the output directory belongs to another run, or the checkpoint to another model.
-    """
-    with evaluation.evaluator(job, dev) as evaluate:
-        training.train(job, examples, evaluate, distillation.forward(job),
-                       make_source=lambda: distillation.source(job, examples),
-                       facts=distillation.facts(), operations=distillation.operations(job.config))
 
 
 def train_in_general(distillation: Distillation, texts: pretraining_tfrecords.Opened,

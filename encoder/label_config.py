@@ -1,7 +1,7 @@
 """The description of a trained model, of a classifier its labels too, and these in Hugging Face's.
 
-`task.json` is plain JSON here; what the labels mean for training is in tasks/label_types.py. Models
-of other kinds than classifiers have other entries; which kinds there are is in tasks/kinds.py.
+`task.json` is plain JSON here; what the labels mean for training is in runs/label_types.py. Models
+of other kinds than classifiers have other entries; which kinds there are is in runs/kinds.py.
 """
 
 import os

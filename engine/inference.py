@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import functools
 from concurrent import futures
-from typing import Callable, ContextManager, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Sequence, Set, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -23,7 +23,6 @@ from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import INFERENCE, Forward, Mode
 from engine.settings import setting
-from engine.training.evaluations import Evaluate
 
 
 # The graph collection with the operations that cast the weights.
@@ -130,45 +129,41 @@ class Predictor:
         return step, predictions
 
 
-def evaluator(forward_of: Callable[[checkpoints.Checkpoint], Forward],
-              source: Callable[[], batches.Source], devices: Devices, per_replica_batch_size: int,
-              results_of: Callable[[Dict[str, np.ndarray]], Dict[str, float]]
-              ) -> ContextManager[Evaluate]:
-    """A function that evaluates the checkpoints of a running training.
-
-    Args:
-        forward_of: makes the model; called with the first checkpoint.
-        source: returns the examples to predict; called by each evaluation.
-        results_of: turns the predictions for all examples into results.
-    """
-    return scorer(forward_of, source, devices, lambda predictor, advance: results_of(
-        predictor.predict(source(), per_replica_batch_size, advance)))
+# (a checkpoint, per-replica batch size, `advance`) → a function from a source to `Predictor.predict`'s
+# predictions with that checkpoint.
+Predicting = Callable[[checkpoints.Checkpoint, int, Callable[[int], None]],
+                      Callable[[batches.Source], Dict[str, np.ndarray]]]
 
 
 @contextlib.contextmanager
-def scorer(forward_of: Callable[[checkpoints.Checkpoint], Forward],
-           source: Callable[[], batches.Source], devices: Devices,
-           results_of: Callable[[Predictor, Callable[[int], None]], Dict[str, float]]
-           ) -> Iterator[Evaluate]:
-    """`evaluator`, if `results_of` predicts itself, one part of the examples after the other.
+def predicting(forward_of: Callable[[checkpoints.Checkpoint], Forward],
+               devices: Devices) -> Iterator[Predicting]:
+    """Predictions of several checkpoints, such as those of a running training.
 
-    The first evaluation builds the graph and the session that all of them use.
+    The first prediction builds the graph and the session that all of them use.
 
     Args:
-        results_of: (a predictor with the values of a checkpoint, `advance` of `Evaluate`) → results.
+        forward_of: makes the model; called with the first checkpoint.
     """
     with contextlib.ExitStack() as stack:
         predictors: List[Predictor] = []
 
-        def evaluate(checkpoint: checkpoints.Checkpoint,
-                     advance: Callable[[int], None]) -> Dict[str, float]:
-            if not predictors:
-                predictors.append(stack.enter_context(
-                    Predictor(forward_of(checkpoint), source(), devices)))
-            predictors[0].restore(checkpoint)
-            return results_of(predictors[0], advance)
+        def with_checkpoint(checkpoint: checkpoints.Checkpoint, per_replica_batch_size: int,
+                            advance: Callable[[int], None]):
+            restored: List[Predictor] = []
 
-        yield evaluate
+            def predict(source: batches.Source) -> Dict[str, np.ndarray]:
+                if not predictors:
+                    predictors.append(stack.enter_context(
+                        Predictor(forward_of(checkpoint), source, devices)))
+                if not restored:
+                    predictors[0].restore(checkpoint)
+                    restored.append(predictors[0])
+                return predictors[0].predict(source, per_replica_batch_size, advance)
+
+            return predict
+
+        yield with_checkpoint
 
 
 def _predictions(forward: Forward, features_of_replicas, devices: Devices):

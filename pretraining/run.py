@@ -10,22 +10,21 @@ the number of steps is not divided by the number of replicas: with N replicas, a
 as many examples. run_classifier.py takes the resulting model as --init_checkpoint.
 """
 
-import contextlib
 import os
 from typing import List, Optional, Tuple
 
 from absl import flags
 
 from encoder import model_files, model_flags, vocabulary
-from encoder.pretraining_tfrecords import Sizes
+from encoder.encoding import Encoding
 from engine import command, device_flags, log, tpu_flags
 from engine.errors import UserError
 from engine.settings import positive, required
-from engine.training.settings import StepSchedule, define_run_flags, run_settings
+from engine.training.settings import StepSchedule, define_run_flags
 from modeling import BertConfig
-from pretraining import evaluation, training
-from pretraining.data import Origin, RecordSet, load_records, origin_of
-from pretraining.training import Job, Vocabulary
+from pretraining.data import Origin, origin_of
+from pretraining.head import HEAD, LOSS
+from runs import command as runs
 
 
 def define_flags() -> flags.FlagValues:
@@ -52,7 +51,7 @@ def define_flags() -> flags.FlagValues:
                          "examples per replica; by default all examples are evaluated.",
                          flag_values=values)
     define_run_flags(values, StepSchedule)
-    values.set_default("metric_for_best", evaluation.LOSS)
+    values.set_default("metric_for_best", LOSS)
     device_flags.define_for_training(values)
     tpu_flags.define(values)
     return values
@@ -60,55 +59,39 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains and evaluates, as the flags ask."""
-    if not (values.do_train or values.do_eval):
-        raise UserError("nothing to do: set at least one of --do_train and --do_eval; --help "
-                        "explains all flags")
-    tpu_flags.check(values)
-    job = _job(values)
-    if not values.do_train:
-        evaluation.trained_checkpoint(job)  # before examples are prepared for nothing
-    train_records, eval_records = _records(values, job)
-    with contextlib.ExitStack() as stack:
-        evaluate = None
-        if eval_records:
-            evaluate = stack.enter_context(evaluation.evaluator(job, eval_records))
-        if train_records:
-            training.train(job, train_records, evaluate)
-        if eval_records:
-            evaluation.evaluate_and_write(job, eval_records, evaluate)
+    runs.run(values, HEAD, _max_eval_steps, _load_model)
 
 
-def _job(values: flags.FlagValues) -> Job:
-    """Checks the flags; makes the output directory only if they are correct."""
+def _max_eval_steps(values: flags.FlagValues) -> Optional[int]:
+    return positive(values, "max_eval_steps") if values["max_eval_steps"].present else None
+
+
+def _load_model(values: flags.FlagValues) -> Tuple[BertConfig, Optional[Encoding]]:
+    """The model's config and, for a training, its vocabulary."""
     model = None
     if values.init_checkpoint:
         model = model_files.open_model(values.init_checkpoint, "--init_checkpoint")
     config = model_flags.load_config_of_flags(values, model)
-    vocabulary_of_model = _vocabulary(values, config) if values.do_train else None
-    devices = device_flags.find_devices(values, training=values.do_train)
-    max_eval_steps = None
-    if values["max_eval_steps"].present:
-        max_eval_steps = positive(values, "max_eval_steps")
-    return Job(config, vocabulary_of_model, devices,
-               run_settings(values, StepSchedule, evaluation.METRICS, evaluation.LOSS),
-               max_eval_steps)
+    return config, _vocabulary(values, config) if values.do_train else None
 
 
-def _vocabulary(values: flags.FlagValues, config: BertConfig) -> Optional[Vocabulary]:
+def _vocabulary(values: flags.FlagValues, config: BertConfig) -> Optional[Encoding]:
     """The model's vocabulary: --vocab_file, or one that is found and fits; None with a warning."""
     origin = origin_of(required(values, "input_file"), "--input_file")
     found = model_flags.find_file(values, "vocab_file", vocabulary.FILE) or os.path.join(
         os.path.dirname(values.bert_config_file or ""), vocabulary.FILE)
     try:
         tokens = _tokens(found, config, origin)
+        do_lower_case = (origin.do_lower_case if origin else
+                         vocabulary.read_casing(os.path.dirname(found), tokens)[0])
+        return Encoding(vocabulary.load_tokenizer(found, do_lower_case), found,
+                        vocabulary.content_hash(found), do_lower_case, values.max_seq_length)
     except UserError as error:
         if values.vocab_file:
             raise
         log.warn(f"--output_dir gets no {vocabulary.FILE}, which commands that read texts need: "
                  f"{error}; give --vocab_file")
         return None
-    return Vocabulary(found, origin.do_lower_case if origin else
-                      vocabulary.read_casing(os.path.dirname(found), tokens)[0])
 
 
 def _tokens(vocab_file: str, config: BertConfig, origin: Optional[Origin]) -> List[str]:
@@ -117,33 +100,6 @@ def _tokens(vocab_file: str, config: BertConfig, origin: Optional[Origin]) -> Li
         raise UserError(f"--vocab_file={vocab_file} is not the one that {origin.path} was made "
                         "with")
     return vocabulary.read_tokens(vocab_file, config.vocab_size)
-
-
-def _records(values: flags.FlagValues,
-             job: Job) -> Tuple[Optional[RecordSet], Optional[RecordSet]]:
-    """The examples to train and to evaluate on; all are read before the training starts."""
-    sizes = Sizes(values.max_seq_length, positive(values, "max_predictions_per_seq"),
-                  job.config.vocab_size)
-    vocab_file = job.vocabulary.file if job.vocabulary else values.vocab_file
-
-    def load(flag: str) -> RecordSet:
-        return load_records(required(values, flag), f"--{flag}", sizes, job.settings.store_dir,
-                            vocab_file=vocab_file, dynamic_padding=values.dynamic_padding)
-
-    train_records = load("input_file") if values.do_train else None
-    if not values.do_eval:
-        return train_records, None
-    if values.eval_input_file:
-        eval_records = load("eval_input_file")
-    else:
-        log.warn("no --eval_input_file: evaluating on --input_file, which is not held-out text")
-        eval_records = train_records or load("input_file")
-    chosen = job.settings.evaluation.metric_for_best
-    if chosen == evaluation.NEXT_SENTENCE_ACCURACY and not all(
-            records.has_next_sentences for records in (train_records, eval_records) if records):
-        raise UserError(f"--metric_for_best={chosen}: the examples have no next-sentence labels, "
-                        "or all of them are the same")
-    return train_records, eval_records
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ them.
 import collections
 import re
 import string
-from typing import Callable, List, NamedTuple, Sequence
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
@@ -107,3 +107,7 @@ def _longest_common_run(some: Sequence[str], others: Sequence[str]) -> int:
         lengths = [0] + [before[i] + 1 if one == other else 0 for i, other in enumerate(others)]
         longest, before = max(longest, *lengths), lengths
     return longest
+
+
+# --measure → how answers are compared, if all questions have one, and if some have none.
+MEASURES: Dict[str, Tuple[Measure, Measure]] = {"squad": (squad, squad_2), "cmrc": (cmrc, cmrc)}

@@ -1,7 +1,7 @@
 """Slots with candidate phrases, tokenized in a store, for training and ranking."""
 
 import os
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, List, NamedTuple, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from engine.errors import UserError
 from engine.progress import Counter
 from rewriting import pairs, phrases, ranking, slot_files
 from rewriting.slot_files import SlotExample
-from tasks import label_types
+from runs import label_types
 from tasks.data import TrainingSet
 
 KIND = label_types.Scorer(("does not fit", "fits"))
@@ -55,13 +55,6 @@ class SlotSet(NamedTuple):
     def is_ranked(self) -> np.ndarray:
         """See `ranking.is_ranked`, bool [slots]."""
         return ranking.is_ranked(self.num_phrases, self.num_fitting)
-
-
-class Sets(NamedTuple):
-    """The sets that a run needs."""
-    train: Optional[SlotSet] = None
-    held_out: Mapping[str, SlotSet] = {}  # to rank, by the suffix of the results' names
-    unlabelled: Optional[SlotSet] = None  # to predict
 
 
 class _SlotTrainingSet(TrainingSet):

@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterator, Optional
 
 from absl import flags
 
+from encoder import model_files
 from engine import command, device_flags, files, interruption, log, settings
 from engine.data import text_files
 from engine.data.arriving_lines import ArrivingLines
@@ -20,7 +21,6 @@ from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from rewriting import constraints, pool, rewrite_files, rewriter, scorer, texts
 from rewriting.model import pairwise
-from tasks import model_folder
 
 USAGE = """Rewrites texts: replaces one clause of a text by a phrase of a pool. BM25 finds the
 phrases that are nearest to the text, and the model predicts which of them fit, on every GPU
@@ -146,8 +146,9 @@ def _line(text: str) -> bytes:
 
 def _model(values: flags.FlagValues):
     """The trained scorer and its checkpoint."""
-    model_dir = settings.required(values, "output_dir")
-    return scorer.load(model_dir), model_folder.checkpoint_of(model_dir)
+    trained = model_files.open_model(settings.required(values, "output_dir"), "--output_dir",
+                                     model_files.CLASSIFIER)
+    return scorer.open_model(trained), trained.checkpoint
 
 
 def _constraints(values: flags.FlagValues) -> constraints.Constraints:

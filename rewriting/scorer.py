@@ -1,61 +1,114 @@
-"""The scorer as other commands see it: to predict, to distil and to compare with, its card."""
+"""The scorer as `runs` and other commands see it: see `runs.head` and `tasks.capabilities`."""
 
-from typing import Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
+from absl import flags
 
 from encoder.encoding import Encoding
+from encoder.model_files import ModelFiles
 from engine.errors import UserError
-from rewriting import data, evaluation, pairs, slot_files
-from rewriting.data import KIND, PairwiseSet, load_slots
+from engine.training import throughput
+from rewriting import data, evaluation, model, pairs, slot_files
+from rewriting.data import KIND, PairwiseSet, SlotSet, load_slots
 from rewriting.model import pairwise
-from rewriting.training import PAIRWISE
-from tasks import classification, kinds, model_folder
+from runs.head import AnyResult, Encoded, Job, Model, Reader, Sets, Training
+from runs.rows import Example
+from tasks import head, model_folder
 from tasks.capabilities import Capability, DevSet
-from tasks.examples import Example
-from tasks.model_card import Reading
-from tasks.training import Job
+from tasks.head import Reading
 
 TASK_NAME = "rewriting"
 _NO_SLOT = ("the text has no slot, or several: it is [MASK], or as many "
             f"{slot_files.BERT_AD_MARK} as the phrase has characters")
 
 
-def load(model_dir: str) -> model_folder.TrainedModel:
-    """The scorer in an output directory or an export; raises a UserError if there is none."""
-    model = model_folder.load(model_dir)
-    if model.kind.name != KIND.name:
-        raise UserError(f"--output_dir={model_dir} holds another kind of classifier (task.json has "
-                        f'"kind": "{model.kind.name}", not "{KIND.name}"); it must be the output '
-                        "of python -m rewriting.run")
-    pairs.check_vocabulary(model.encoding)
-    return model
+class Scoring(NamedTuple):
+    """How phrases are scored, with what `tasks.head` reads of a classifier."""
+    objective: str = evaluation.PAIRWISE  # of the training, one of OBJECTIVES
+    predict_labels: str = model_folder.NAME
+    kind: Any = KIND
+    task_name: str = TASK_NAME
+    takes_pairs: bool = True
+    trained_columns: None = None
 
 
-def open_model(model_dir: str) -> kinds.Model:
-    """See `tasks.kinds`. Of a pair of texts, the first is a phrase, the second has a slot for it."""
-    model = load(model_dir)
-    config, encoding = model.config, model.encoding
+def open_model(trained: ModelFiles) -> Model:
+    """See `Head.open`; raises a UserError if the model is no scorer."""
+    found = model_folder.load(trained.path, trained.flag)
+    if found.own.kind.name != KIND.name:
+        raise UserError(f"{trained.flag}={trained.path} holds another kind of classifier "
+                        f'(task.json has "kind": "{found.own.kind.name}", not "{KIND.name}"); it '
+                        "must be the output of python -m rewriting.run")
+    check(found)
+    return found._replace(own=Scoring())
 
-    def encode(examples: List[Example]) -> kinds.Encoded:
+
+def check(found: Model) -> None:
+    """Raises a UserError if the vocabulary lacks what slots need."""
+    pairs.check_vocabulary(found.encoding)
+
+
+def _load(job: Job, values: flags.FlagValues) -> Sets:
+    settings = job.settings
+
+    def load(name: str, unlabelled: bool = False) -> SlotSet:
+        return load_slots(find(values, name), job.model.encoding, settings.store_dir,
+                          unlabelled=unlabelled,
+                          dynamic_padding=settings.training.dynamic_padding)
+
+    train = _training(job, load("train")) if values.do_train else None
+    ranked = {suffix: name for suffix, name, wanted in (
+        ("", "dev", values.do_eval), ("_test", "test", values.do_test)) if wanted}
+    found = {suffix: load(name) for suffix, name in ranked.items()}
+    for suffix, name in ranked.items():
+        if not found[suffix].is_ranked.any():
+            raise UserError(f"{find(values, name)}: no slot has a phrase that fits and one that "
+                            "does not, so there is nothing to rank")
+    return Sets(train, found, {"": load("test", unlabelled=True)} if values.do_predict else {})
+
+
+def find(values: flags.FlagValues, name: str) -> str:
+    """The file of the train, dev or test set; raises a UserError if there is none, or several."""
+    return slot_files.find_set(name, values.data_dir, values[f"{name}_file"].value)
+
+
+def _training(job: Job, slots: SlotSet) -> Training:
+    config, objective = job.model.config, job.model.own.objective
+    operations = of_pairs = throughput.classifier(config)
+    examples, forward = PairwiseSet(slots), pairwise(config)
+    if objective == evaluation.LISTWISE:
+        examples, forward = data.listwise_set(slots), model.listwise(config)
+
+        def operations(lengths: np.ndarray) -> float:
+            return examples.mean_phrases * of_pairs(lengths)
+    return head.training_of(job, examples)._replace(
+        forward=forward, operations=operations, facts={"--objective": objective})
+
+
+def _reader(found: Model) -> Reader:
+    """Of a pair of texts, the first is a phrase, the second has a slot for it."""
+    encoding = found.encoding
+
+    def encode(examples: List[Example]) -> Encoded:
         some = [slot_files.slot_of(example.text_a, example.text_b) for example in examples]
         slots = data.encode_slots([slot or slot_files.UNREAD for slot in some], encoding)
 
-        def decode(predictions: Dict[str, np.ndarray]) -> Iterator[kinds.AnyResult]:
-            found = classification.results(model.kind, predictions["logits"])
-            for result, is_read, slot, example in zip(found, slots.is_readable, some, examples):
+        def decode(predictions: Dict[str, np.ndarray]) -> Iterator[AnyResult]:
+            results = head.results_of(KIND, predictions["logits"])
+            for result, is_read, slot, example in zip(results, slots.is_readable, some, examples):
                 yield result if is_read else (f"the phrase {example.text_a[:40]!r}: "
                                               f"{data.unread(encoding) if slot else _NO_SLOT}")
 
-        return kinds.Encoded(slots.pairs.source(), decode)
+        return Encoded(slots.pairs.source(), decode)
 
-    return kinds.Model(pairwise(config), encode, True, ["label", *model.kind.labels])
+    return Reader(pairwise(found.config), encode, True, ["label", *KIND.labels])
 
 
 def _load_training_set(job: Job, data_dir: Optional[str], train_file: Optional[str]) -> PairwiseSet:
-    pairs.check_vocabulary(job.encoding)
+    check(job.model)
     return PairwiseSet(load_slots(
-        slot_files.find_set("train", data_dir, train_file), job.encoding, job.settings.store_dir,
+        slot_files.find_set("train", data_dir, train_file), job.model.encoding, job.settings.store_dir,
         dynamic_padding=job.settings.training.dynamic_padding))
 
 
@@ -64,7 +117,7 @@ def _load_dev_set(encoding: Encoding, store_dir: str, data_dir: Optional[str],
     slots = load_slots(slot_files.find_set("dev", data_dir, dev_file), encoding, store_dir,
                        dynamic_padding=True)
     return DevSet(slots.pairs.source(),
-                  lambda logits: evaluation.results_of(slots, logits, PAIRWISE))
+                  lambda logits: evaluation.results_of(slots, logits, evaluation.PAIRWISE))
 
 
 CAPABILITY = Capability(
@@ -79,3 +132,9 @@ CAPABILITY = Capability(
         "`--objective=listwise`, the model only ranks the phrases of a slot",
         "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt"),
     _load_training_set, _load_dev_set)
+
+HEAD = head.HEAD._replace(
+    verb="Scoring", unit="pairs", load=_load, measure=evaluation.measure, write=evaluation.write,
+    open=open_model, reader=_reader, page=lambda job, measured: {},
+    card=lambda found: head.card(found, CAPABILITY.reading), check=check, settings=None,
+    metrics=lambda own: evaluation.METRICS)

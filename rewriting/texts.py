@@ -6,8 +6,8 @@ from absl import flags
 
 from engine import files
 from engine.data.odd_rows import OddRows
-from tasks import columns
-from tasks.examples import UNREAD, Example, read_split
+from runs import columns
+from runs.rows import UNREAD, Example, read_split
 
 
 def define_flags(values: flags.FlagValues) -> None:

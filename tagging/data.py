@@ -62,11 +62,13 @@ class SentenceSet:
     Attributes:
         records: the windows, with the columns of `_columns`.
         content_hash: identifies the file and what is read of it.
+        file: None for sentences in memory.
     """
 
     def __init__(self, records: store.Records, tags: TagSet, content_hash: str,
-                 max_seq_length: int, dynamic_padding: bool):
+                 max_seq_length: int, dynamic_padding: bool, file: Optional[TaggedFile] = None):
         self.records = records
+        self.file = file
         self.tags = tags
         self.content_hash = content_hash
         self.max_seq_length = max_seq_length
@@ -180,7 +182,7 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
     if not len(records):
         raise UserError(f"{file.path} holds no sentences")
     found = SentenceSet(records, tags, files.hash_of(json.dumps(content).encode("utf-8")),
-                        encoding.max_seq_length, dynamic_padding)
+                        encoding.max_seq_length, dynamic_padding, file)
     _report(found, file)
     return found
 

@@ -2,7 +2,6 @@
 
 from typing import Dict, NamedTuple, Optional, Tuple
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
@@ -19,14 +18,14 @@ class Tagger(NamedTuple):
     crf: bool  # trains the scores of transitions, and the likelihood of whole sequences
 
 
-def forward_of(config: modeling.BertConfig, tagger: Tagger, max_length: int, *,
+def forward_of(config: modeling.BertConfig, tagger: Tagger, *,
                gives_scores: bool = False) -> Forward:
     """The model and its loss. Its features are those of `data.SentenceSet.source`.
 
-    Its predictions, with n = `max_length` - 2, the most words that a window has: "labels", int32
-    [b, n], the best sequence that the scheme allows; "loss", float32 [b], the sum of the losses of
-    a window's words; and with `gives_scores`, what `decode_long` needs: "emissions", float32
-    [b, n, labels], and, of a CRF, "scores", float32 [b, labels + 2, labels].
+    Its predictions: "labels", int32 [b, t], the best sequence that the scheme allows; "loss",
+    float32 [b], the sum of the losses of a window's words; and with `gives_scores`, what
+    `decoding.best_labels_of_one` needs: "emissions", float32 [b, t, labels], and, of a CRF,
+    "scores", float32 [b, labels + 2, labels].
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         words, trained = words_of(config, tagger, features, mode)
@@ -34,10 +33,9 @@ def forward_of(config: modeling.BertConfig, tagger: Tagger, max_length: int, *,
         loss = tf.reduce_mean(losses * features["weights"])
         if mode.is_training:
             return Outputs(loss=loss, predictions={})
-        labels = best_labels(tagger, words, trained)
-        predictions = {"labels": _of_fixed_length(labels, max_length - 2), "loss": losses}
+        predictions = {"labels": best_labels(tagger, words, trained), "loss": losses}
         if gives_scores:
-            predictions["emissions"] = _of_fixed_length(words.emissions, max_length - 2)
+            predictions["emissions"] = words.emissions
         if gives_scores and trained:
             rows = tf.concat([trained.pairs, [trained.first], [trained.last]], axis=0)
             predictions["scores"] = tf.tile(rows[tf.newaxis], [tf.shape(losses)[0], 1, 1])
@@ -93,48 +91,3 @@ def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores],
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.reshape(label_ids, [-1]), logits=tf.reshape(words.emissions, [-1, num_labels]))
     return tf.reduce_sum(tf.reshape(losses, tf.shape(word_weights)) * word_weights, axis=1)
-
-
-def _of_fixed_length(values: tf.Tensor, length: int) -> tf.Tensor:
-    """Values [b, t, ...], cut or padded with zeros to [b, length, ...]."""
-    values = values[:, :length]
-    missing = [[0, 0], [0, length - tf.shape(values)[1]]] + [[0, 0]] * (values.shape.ndims - 2)
-    return tf.pad(values, missing)
-
-
-class LongDecoder:
-    """Decodes sentences that are longer than a window, one at a time, on the CPU.
-
-    Use it as a context manager: it holds a session.
-    """
-
-    def __init__(self, tags: TagSet):
-        labels = len(tags.labels)
-        with tf.Graph().as_default() as graph:
-            self._emissions = tf.placeholder(tf.float32, [1, None, labels])
-            self._scores = tf.placeholder_with_default(
-                np.zeros((labels + 2, labels), np.float32), [labels + 2, labels])
-            scores = Scores(self._scores[:labels], self._scores[labels], self._scores[labels + 1])
-            words = Words(self._emissions, tf.shape(self._emissions)[1:2], tf.ones([1]),
-                          tf.ones([1]))
-            self._labels = decoding.best_labels(
-                words, decoding.constrained(tags.transitions, scores))[0]
-        self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0}))
-
-    def __enter__(self) -> "LongDecoder":
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self._session.close()
-
-    def decode(self, emissions: np.ndarray, scores: Optional[np.ndarray]) -> np.ndarray:
-        """The best labels of a sentence, int32 [words].
-
-        Args:
-            emissions: [words, labels].
-            scores: "scores" of one window, if the model is a CRF.
-        """
-        feeds = {self._emissions: emissions[np.newaxis]}
-        if scores is not None:
-            feeds[self._scores] = scores
-        return self._session.run(self._labels, feeds)

@@ -1,60 +1,33 @@
-"""Writes the report of a tagging run: settings, curves, scores, and sentences with mistakes."""
+"""The report's sections on tagging: scores of each type of entities, and sentences with mistakes."""
 
-import os
-from typing import Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Sequence
 
-from engine import log
-from engine.training import run_record, summaries
-from tagging.evaluation import Evaluation
-from tagging.formats import TaggedFile
+from runs.head import Job, Measured
+from runs.report_page import ClassScores, Part, TaggedSentence
+from tagging.evaluation import Found
 from tagging.schemes import Entity
-from tagging.training import Job
-from tasks import report_facts, report_page
-from tasks.report_page import Part, TaggedSentence
 
-_FILE = "report.html"
 _MAX_SENTENCES = 20
 _MAX_WORDS = 200  # of a sentence on the page
 _FIRST_WIDE = 0x2E80  # from here on scripts are written without spaces
 
 
-def write(job: Job, dev: Optional[TaggedFile], evaluation: Optional[Evaluation]) -> None:
-    """Writes report.html into the output directory.
-
-    Args:
-        dev: the file that was evaluated on.
-        evaluation: None if none was.
-    """
-    output_dir = job.settings.output_dir
-    history = summaries.read_history(output_dir)
-    page = report_page.Report(
-        title=f"tagging: {os.path.basename(os.path.abspath(output_dir))}",
-        facts={"Settings": report_facts.settings("tagging", job.config, job.encoding,
-                                                 run_record.load(output_dir)),
-               "Environment": {"devices": job.devices.describe(),
-                               "replicas": job.devices.num_replicas,
-                               **report_facts.peak_memory(history),
-                               **report_facts.environment()}},
-        history=history, evaluation=list(evaluation.results.items()) if evaluation else [])
-    if dev and evaluation:
-        page = page._replace(
-            per_class=[report_page.ClassScores(row["type"], row["precision"], row["recall"],
-                                               row["f1"], row["num_true"])
-                       for row in evaluation.per_type],
-            tagged=_sentences(dev, evaluation))
-    path = os.path.join(output_dir, _FILE)
-    report_page.write_report(path, page)
-    log.info(f"Report: {path}")
+def page(job: Job, measured: Measured) -> Dict[str, Any]:
+    """See `Head.page`."""
+    del job
+    return {"per_class": [ClassScores(row["type"], row["precision"], row["recall"], row["f1"],
+                                      row["num_true"]) for row in measured.table],
+            "tagged": _sentences(measured.shown)}
 
 
-def _sentences(dev: TaggedFile, evaluation: Evaluation) -> List[TaggedSentence]:
+def _sentences(shown: Found) -> List[TaggedSentence]:
     """The sentences with most mistakes. They are read again: the store has only token ids."""
-    pairs = list(zip(evaluation.true, evaluation.predicted))
+    pairs = list(zip(shown.true, shown.predicted))
     mistakes = [len(set(true) ^ set(predicted)) for true, predicted in pairs]
     worst = sorted(range(len(pairs)), key=lambda index: -mistakes[index])[:_MAX_SENTENCES]
     wanted = {index for index in worst if mistakes[index]}
     found: Dict[int, TaggedSentence] = {}
-    for index, sentence in enumerate(dev.sentences() if wanted else ()):
+    for index, sentence in enumerate(shown.file.sentences() if wanted else ()):
         if index in wanted:
             true, predicted = pairs[index]
             found[index] = TaggedSentence(parts(sentence.words, true, predicted),

@@ -6,9 +6,10 @@ import numpy as np
 
 from encoder.encoding import Encoding
 from engine.data.batches import Source
-from tasks import kinds, label_types, model_card
+from runs import kinds, label_types
+from runs.head import Job
 from tasks.data import TrainingSet
-from tasks.training import Job
+from tasks.head import Reading
 
 
 class DevSet(NamedTuple):
@@ -21,7 +22,7 @@ class Capability(NamedTuple):
     """What other commands need of a capability whose models are classifiers."""
     task_name: str  # in the record of a run
     command: str  # that evaluates such a model and predicts with it
-    reading: model_card.Reading
+    reading: Reading
     # (job, --data_dir, --train_file) → the training set; raises a UserError if there is none.
     load_training_set: Callable[[Job, Optional[str], Optional[str]], TrainingSet]
     # (encoding, store_dir, --data_dir, --dev_file) → the dev set; raises a UserError likewise.

@@ -14,8 +14,9 @@ from engine.data import store
 from engine.data.batches import Source, token_features
 from engine.data.chunks import in_chunks
 from engine.progress import Counter
-from tasks import label_types
-from tasks.examples import AnySplit, Example, content_hash, read_examples
+from runs import label_types
+from runs.rows import Example
+from tasks.examples import AnySplit, content_hash, read_examples
 from tasks.table import Task
 
 _CHUNK_EXAMPLES = 8192

@@ -19,7 +19,8 @@ from engine import runtime
 from engine.errors import UserError
 from engine.model import Mode
 from tasks.processors import DataProcessor, InputExample
-from tasks.table import TASKS, Split, Task
+from runs.rows import Split
+from tasks.table import TASKS, Task
 
 InputFn = Callable[..., tf.data.Dataset]
 

@@ -1,27 +1,25 @@
-"""Saves and loads the description of a trained model, so that it can be used without its flags.
+"""Loads the description of a trained classifier, so that it can be used without its flags.
 
 The description is beside the checkpoints, or in the assets of an export: `task.json` (the labels
 and the settings of tokenization), `vocab.txt` and `bert_config.json`.
 """
 
-import os
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
-from encoder import label_config, long_texts, model_files, vocabulary
-from encoder.encoding import Encoding
-from engine import checkpoints, files
+from encoder import label_config, long_texts, model_files
+from engine import checkpoints
 from engine.errors import UserError
 from engine.training import run_record
-from modeling import BertConfig
-from tasks import columns, label_types
-from tasks.data import TrainingSet
-
-FILES = _TASK, _VOCAB, _CONFIG = label_config.FILE, vocabulary.FILE, model_files.CONFIG
+from runs import columns, label_types
+from runs.head import Model
+from tasks.table import Task
 
 # The name of the labels in a run's record.
 LABEL_SET = "label set"
 
 _COLUMNS = "columns"
+# What stands for a label in predict.txt.
+NAME, INDEX = LABEL_FORMS = ("name", "index")
 
 
 class Labels(NamedTuple):
@@ -31,43 +29,31 @@ class Labels(NamedTuple):
     trained_columns: Optional[columns.Trained] = None  # of a user's file
 
 
-class TrainedModel(NamedTuple):
-    """All that is needed to predict with a model, except its variables."""
-    kind: label_types.Kind  # of its labels
-    takes_pairs: bool
-    config: BertConfig
-    encoding: Encoding
-    trained_columns: Optional[columns.Trained] = None  # of a user's file that it was trained on
+class Classification(NamedTuple):
+    """What is classified: `own` of a `runs.head.Model`. A trained model has `Labels` alone."""
+    kind: label_types.Kind  # of the labels
+    takes_pairs: bool = False
+    trained_columns: Optional[columns.Trained] = None
+    task_name: str = ""
+    task: Optional[Task] = None
+    data_dir: str = ""  # the directory that the task's files are relative to
+    predict_labels: str = NAME
 
     @property
     def labels(self) -> Labels:
         """Its labels, for the task that it is used on."""
-        return Labels(self.kind, self.takes_pairs, self.trained_columns)
+        return Labels(*self[:3])
 
 
-def save(output_dir: str, training_set: TrainingSet, config: BertConfig, encoding: Encoding,
-         trained_columns: Optional[columns.Trained] = None) -> None:
-    """Writes the description of a model into its directory, before it is trained on this set."""
-    write(output_dir, Labels(training_set.kind, training_set.has_pairs, trained_columns), config,
-          encoding)
-
-
-def write(output_dir: str, labels: Labels, config: BertConfig, encoding: Encoding) -> None:
-    """Writes the description of a classifier beside its checkpoints."""
-    model_files.save(output_dir, config, encoding.vocab_file, encoding.do_lower_case)
-    cut = encoding.long_texts.facts()
-    files.write_json(os.path.join(output_dir, _TASK), {
-        **label_types.to_json(labels.kind),
-        "takes_pairs": labels.takes_pairs,
-        "do_lower_case": encoding.do_lower_case,
-        "max_seq_length": encoding.max_seq_length,
-        **({long_texts.ENTRY: cut} if cut else {}),
-        **({_COLUMNS: labels.trained_columns._asdict()} if labels.trained_columns else {})})
+def entries(takes_pairs: bool, trained_columns: Optional[columns.Trained]) -> Dict[str, Any]:
+    """What the description of a model says of its training set."""
+    found: Dict[str, Any] = {"takes_pairs": takes_pairs}
+    return {**found, _COLUMNS: trained_columns._asdict()} if trained_columns else found
 
 
 def load(model_dir: str, flag: str = "--output_dir",
-         labels: Optional[Labels] = None) -> TrainedModel:
-    """Reads what `save` wrote.
+         labels: Optional[Labels] = None) -> Model:
+    """The classifier in a folder, with a `Classification`.
 
     Args:
         model_dir: the output directory of a training, an export, or a converted classifier.
@@ -90,8 +76,7 @@ def load(model_dir: str, flag: str = "--output_dir",
     else:
         raise model_files.unknown_labels(model)
     model_files.check_outputs(model.checkpoint, labels.kind.num_outputs, flag)
-    return TrainedModel(labels.kind, labels.takes_pairs, model.config(), encoding,
-                        labels.trained_columns)
+    return Model(Classification(*labels), model.config(), encoding)
 
 
 def label_set(kind: label_types.Kind) -> Sequence[str]:
@@ -104,28 +89,16 @@ def _check_record(kind: label_types.Kind, model: model_files.ModelFiles) -> None
     record = run_record.load(model.folder)
     now, trained = list(label_set(kind)), record.facts.get(LABEL_SET) if record else None
     if isinstance(trained, list) and trained != now and sorted(map(str, trained)) == sorted(now):
-        raise UserError(f"{model.folder}: {_TASK} has the labels {', '.join(now[:20])}, and the "
-                        f"model was trained with {', '.join(trained[:20])} (run.json): their order "
+        raise UserError(f"{model.folder}: {label_config.FILE} has the labels {', '.join(now[:20])}, and "
+                        f"the model was trained with {', '.join(trained[:20])} (run.json): their order "
                         "is that of its outputs; put it right")
 
 
 def _check_length(max_seq_length: int, model: model_files.ModelFiles) -> None:
     positions = model.config().max_position_embeddings
     if not 3 <= max_seq_length <= positions:
-        raise UserError(f"{model.folder}: {_TASK} has max_seq_length {max_seq_length}, and the "
-                        f"model has {positions} positions: one of the files is not of this model")
-
-
-def checkpoint_of(model_dir: str, flag: str = "--output_dir") -> checkpoints.Checkpoint:
-    """The variables of an export, or the best or else the newest checkpoint of a training.
-
-    Args:
-        flag: the flag that `model_dir` comes from, for error messages.
-
-    Raises:
-        UserError: there is no checkpoint of a classifier.
-    """
-    return model_files.open_model(model_dir, flag, model_files.CLASSIFIER).checkpoint
+        raise UserError(f"{model.folder}: {label_config.FILE} has max_seq_length {max_seq_length}, and "
+                        f"the model has {positions} positions: one of the files is not of this model")
 
 
 def saved_labels(path: str) -> Optional[Labels]:
@@ -157,7 +130,7 @@ def labels_beside(checkpoint: checkpoints.Checkpoint, flag: str) -> Optional[lab
 def check_labels(kind: label_types.Kind, task_kind: label_types.Kind, path: str, flag: str) -> None:
     """Raises a UserError if a classifier in `path` predicts other labels than the task's."""
     if kind.labels == task_kind.labels and kind.name != task_kind.name:
-        raise UserError(f"{flag}={path} predicts the task's labels in another way: its {_TASK} has "
+        raise UserError(f"{flag}={path} predicts the task's labels in another way: its {label_config.FILE} has "
                         f'"kind": "{kind.name}", and the task is "{task_kind.name}"')
     if kind.labels != task_kind.labels:
         raise UserError(f"{flag}={path} predicts {_brief(kind)}, and the task has "

@@ -20,7 +20,8 @@ from engine import files
 from engine.data import text_files
 from engine.errors import UserError
 from tasks import metrics as scores
-from tasks.table import Columns, Target, Task
+from runs.rows import Columns
+from tasks.table import Target, Task
 
 
 class InputExample:

@@ -7,29 +7,12 @@ from typing import Any, NamedTuple, Optional, Tuple
 
 from engine.errors import UserError
 from engine.foreign_flags import TASKS as TASKS_OF_OTHERS
-from tasks import label_types, metrics as scores
+from runs import label_types
+from runs.rows import Columns, Split
+from tasks import metrics as scores
 
 # The --task_name of a task made from a user's own files.
 OWN_DATA = "file"
-
-
-class Columns(NamedTuple):
-    """The columns of an example; counted from 0, negative ones from the end."""
-    text_a: int
-    text_b: Optional[int] = None
-    label: Optional[int] = None
-    header: bool = True  # whether the first line names the columns
-    only: Optional[Tuple[int, str]] = None  # keep only rows with this value in this column
-    skip_short_rows: bool = False  # the published file has broken rows: skip them with a warning
-    width: Optional[int] = None  # number of columns that each row must have; None: any
-
-
-class Split(NamedTuple):
-    """One file of a task."""
-    file: str  # relative to --data_dir, or absolute
-    columns: Columns
-    format: str = "tsv"  # one of text_files.FORMATS
-    keys: Tuple[str, ...] = ()  # the keys of a JSON object that are its columns
 
 
 class Target(NamedTuple):

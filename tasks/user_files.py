@@ -12,9 +12,11 @@ from encoder import label_config
 from engine import files, log
 from engine.data import text_files
 from engine.errors import UserError
-from tasks import columns, label_types, metrics as scores
-from tasks.examples import read_split
-from tasks.table import Split, Target, Task
+from runs import columns, label_types
+from tasks import metrics as scores
+from runs.rows import read_split
+from runs.rows import Split
+from tasks.table import Target, Task
 
 _MAX_LABELS = 100_000  # with more, the column is not one of classes
 _DEFAULT_SEPARATOR = ","  # between the labels of an example

@@ -56,7 +56,7 @@ def write_random(forward, source, path):
 def write_random_tagger(folder, tiny_model, crf):
     """Makes a folder that of a tagger of one type, A; returns its description."""
     tags = data.TagSet(("A",), "iob2")
-    forward = model.forward_of(tiny_model.config(), Tagger(tags, crf), 16)
+    forward = model.forward_of(tiny_model.config(), Tagger(tags, crf))
     sentences = data.encode_words([["cat"], ["dog"]], tags, encoding_of(tiny_model, 16))
     write_random(forward, sentences.source(), str(folder / "model.ckpt"))
     for name in ("bert_config_file", "vocab_file"):

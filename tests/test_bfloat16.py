@@ -21,7 +21,7 @@ from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs
 from optimizer_runs import assert_alike, plain_and_narrow
-from tasks import predict
+from runs import predict
 from trainings import recorded, settings, train, training_source
 
 import tensorflow.compat.v1 as tf

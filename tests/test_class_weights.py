@@ -10,8 +10,8 @@ from encoder import classifier
 from engine.data.batches import Source
 from engine.errors import UserError
 from engine.model import INFERENCE
-from tasks import class_weights
-from tasks.label_types import MultiLabel, Regression, SingleLabel
+from runs import class_weights
+from runs.label_types import MultiLabel, Regression, SingleLabel
 from trainings import settings, train, training_source
 
 import tensorflow.compat.v1 as tf

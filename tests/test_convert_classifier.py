@@ -19,7 +19,7 @@ from engine import command
 from engine.errors import UserError
 from huggingface_folders import (KINDS, TOKENS, classifier_tensors,
                                  config_entries, erf_gelu, numpy_bert, run_transformers, write_huggingface)
-from tasks import predict
+from runs import predict
 
 TEXTS = ["word", "words word", "words words words"]
 # WordPiece by hand: [CLS] 2, [SEP] 3, word 5, ##s 6.

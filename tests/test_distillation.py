@@ -17,7 +17,8 @@ from engine import checkpoints
 from engine.model import INFERENCE, Mode
 from pretraining_files import LENGTH, features_of, write_frozen, write_unmasked
 from encoder import classifier
-from tasks import label_types, predict
+from runs import label_types
+from runs import predict
 from tasks.data import load_texts
 from tasks.table import TASKS
 

@@ -23,9 +23,10 @@ from conftest import ROOT, checkpoint_values, sentences
 from engine import checkpoints, command, files, runtime, saved_model, scratch
 from engine.errors import UserError
 from exports import INPUTS, read_graph, run_frozen_graph, run_saved_model, train
-from tasks import model_folder, predict
+from runs import predict
+from tasks import model_folder
 from tasks.data import encode_texts
-from tasks.examples import Example
+from runs.rows import Example
 
 NUM_TEXTS = 11
 TEXTS = sentences(NUM_TEXTS, 3)
@@ -58,7 +59,7 @@ def exported(request, tiny_model, tmp_path_factory):
 def features_of(export_dir):
     """The test set as the model's inputs, padded to one length."""
     model = model_folder.load(str(export_dir))
-    texts = encode_texts([Example(text, None, None) for text in TEXTS], model.kind,
+    texts = encode_texts([Example(text, None, None) for text in TEXTS], model.own.kind,
                          model.encoding)
     source = texts.source(with_labels=False)
     return source.fetch(np.arange(NUM_TEXTS), 24)
@@ -96,7 +97,7 @@ def test_it_has_the_numbers_of_do_predict_whatever_the_sizes_of_the_batch(export
     outputs = run_saved_model(exported / "export", features)
     np.testing.assert_allclose(scores_of(outputs), expected(exported), atol=1e-5)
     assert ("label_index" in outputs) == (
-        model_folder.load(str(exported)).kind.name == "classes")
+        model_folder.load(str(exported)).own.kind.name == "classes")
     if "label_index" in outputs:
         np.testing.assert_array_equal(outputs["label_index"], expected(exported).argmax(axis=1))
     one = {name: value[:1, :int(features["input_mask"][0].sum())]

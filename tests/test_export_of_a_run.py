@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from commands import run_here
 from conftest import checkpoint_values, on_tensorflow_1
 from exports import cola_flags, train
-from tasks import model_card
+from runs import model_card
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +59,14 @@ def test_the_model_card_says_what_the_run_s_files_say(run):
     for said in ("| num_examples | 9 |", "| --learning_rate | 0.001 |", "| global batch size | 8 |",
                  "| --optimizer | adamw |", "| --precision | tf32 |",
                  "1 layer, hidden size 16", f"| TensorFlow | {tf.VERSION} |",
-                 "python -m tasks.predict", "label_index"):
+                 "python -m runs.predict", "label_index"):
         assert said in card, said
     assert "frozen_graph" not in card
 
 
 def test_labels_are_text_on_the_card_whatever_they_look_like():
     hostile = "<script>alert(1)</script> `a` | [b](javascript:c)"
-    assert model_card.labels([hostile, "plain"])[1:3] == [
+    assert model_card._labels([hostile, "plain"])[1:3] == [
         f"0. ``{hostile}``", "1. `plain`"]
     row, = model_card._table(["label"], [[hostile]])[2:-1]
     assert row == (r"| &lt;script&gt;alert(1)&lt;/script&gt; \`a\` \| \[b\](javascript:c) |")

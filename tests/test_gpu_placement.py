@@ -24,7 +24,7 @@ from rewriting import model as rewriting_model
 from tagging import model as tagging_model, schemes
 from tagging.data import TagSet
 from tagging.model import Tagger
-from tasks import label_types
+from runs import label_types
 from trainings import settings
 
 import tensorflow.compat.v1 as tf
@@ -76,9 +76,9 @@ FORWARDS = {
         **dict.fromkeys(TOKENS, ((PHRASES, LENGTH), np.int32)), "num_phrases": ((), np.int32)}),
     "answers": (lambda: reading_model.forward_of(CONFIG, LENGTH), dict.fromkeys(
         ("start_positions", "end_positions"), ((), np.int32))),
-    "tags": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=False), LENGTH),
+    "tags": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=False)),
              {**WORDS, "word_weights": ((LENGTH,), np.float32)}),
-    "tags of a CRF": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=True), LENGTH),
+    "tags of a CRF": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=True)),
                       WORDS)}
 
 

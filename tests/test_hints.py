@@ -20,7 +20,7 @@ from pretraining_files import LENGTH, PREDICTIONS
 from rewriting import rewrite, run as rewriting
 from rewriting.slot_files import BERT_AD_MARK
 from tagging import run as tagging
-from tasks import predict
+from runs import predict
 
 pytestmark = on_tensorflow_2  # the hints depend on no runtime
 

@@ -20,7 +20,7 @@ from engine.data.store import Column, open_or_build
 from engine.errors import UserError
 from engine.resumable_file import ResumableFile
 from engine.training import run_record
-from tasks import model_card
+from runs import model_card
 
 ESCAPE = "\x1b[31m"  # makes a terminal's text red
 MINE = {"mine.tmp-2/kept", "notes.tmp-20240101", ".bert-tmp-notes"}

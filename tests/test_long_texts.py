@@ -11,10 +11,10 @@ from conftest import on_tensorflow_1, sentences
 from encoder.encoding import encode_texts_and_pairs, load_encoding
 from encoder.long_texts import LongTexts, of_description
 from engine.errors import UserError
-from tasks import predict
+from runs import predict
 from tasks.data import encode_texts
-from tasks.examples import Example
-from tasks.label_types import SingleLabel
+from runs.rows import Example
+from runs.label_types import SingleLabel
 
 LENGTH = 12
 TEXTS = ["", "the", *sentences(40, seed=5), "the cat " * 20]

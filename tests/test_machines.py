@@ -14,7 +14,7 @@ from commands import run_here
 from conftest import checkpoint_values, write_cola
 from engine import command, files, machines
 from engine.errors import UserError
-from tasks import predict
+from runs import predict
 
 ONE = {"cluster": {"worker": ["trainer-0.jobs.svc:2222"]}, "task": {"type": "worker", "index": 0}}
 THREE = {"cluster": {"worker": ["b:1", "c:1"], "chief": ["a:1"]},

@@ -23,8 +23,10 @@ from pretraining import score
 from pretraining_files import LENGTH
 from reading import model as reading_model
 from rewriting import data, rewrite, scorer
-from tagging import run as tagging, tagger
-from tasks import export, kinds, model_folder, predict
+from tagging import head as tagging_head, run as tagging
+from runs import kinds, predict
+from runs import export
+from tasks import model_folder
 from tasks.table import TASKS
 
 pytestmark = on_tensorflow_2  # the decisions depend on no runtime; the commands have tests on both
@@ -61,8 +63,8 @@ def opens(flag, needs):
 
 
 def exports(path):
-    export.export_folder(path)
-    model_folder.check_labels(model_folder.load(path, labels=LABELS).kind, COLA, path,
+    export._export_folder(path)
+    model_folder.check_labels(model_folder.load(path, labels=LABELS).own.kind, COLA, path,
                               "--output_dir")
 
 
@@ -75,7 +77,7 @@ def teaches(path):
 
 
 def compares(path):
-    model_folder.check_labels(model_folder.load(path, "--models").kind, COLA, path, "--models")
+    model_folder.check_labels(model_folder.load(path, "--models").own.kind, COLA, path, "--models")
 
 
 def evaluates(kind):
@@ -87,12 +89,12 @@ def evaluates(kind):
 
 
 def compares_slots(path):
-    model_folder.check_labels(model_folder.load(path, "--models").kind, data.KIND, path, "--models")
+    model_folder.check_labels(model_folder.load(path, "--models").own.kind, data.KIND, path, "--models")
 
 
 def exports_slots(path):
-    export.export_folder(path)
-    scorer.load(path)
+    export._export_folder(path)
+    scorer.open_model(model_files.open_model(path, "--output_dir"))
 
 
 def answers(path, flag="--init_checkpoint"):
@@ -101,13 +103,13 @@ def answers(path, flag="--init_checkpoint"):
 
 
 def exports_answers(path):
-    export.export_folder(path)
+    export._export_folder(path)
     answers(path, "--output_dir")
 
 
 def exports_tags(path):
-    export.export_folder(path)
-    tagger.open_files(path)
+    export._export_folder(path)
+    tagging_head.open_model(model_files.open_model(path, "--output_dir"))
 
 
 def tags(path):
@@ -147,7 +149,7 @@ TAKERS = {
     "run_classifier --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "run_classifier --do_eval": (evaluates(COLA), OF_TEXTS),
     "run_classifier --do_export --task_name": (exports, {**OF_TEXTS, **ARE_EXPORTS}),
-    "tasks.predict": (kinds.open_model, {**NOT_TRAINED, "foreign": UNKNOWN}),
+    "tasks.predict": (kinds.open_reader, {**NOT_TRAINED, "foreign": UNKNOWN}),
     "distillation.compare": (compares, dict(OF_TEXTS, foreign=UNKNOWN)),
     "distillation.run --teacher --task_name": (teaches, OF_TEXTS),
     "distillation.run --teacher of slots": (teaches_slots, dict(OF_SLOTS, foreign=UNKNOWN)),
@@ -317,7 +319,7 @@ def test_training_on_makes_a_folder_of_google_s_one_of_ours(made, tmp_path, epoc
     before = model_files.open_model(google, "").checkpoint.global_step
     run_here(dict(made.flags, output_dir=google, num_train_epochs=epochs))
     assert (model_files.open_model(google, "").checkpoint.global_step > before) == trains
-    assert model_folder.load(google).kind.labels == ("0", "1")
+    assert model_folder.load(google).own.kind.labels == ("0", "1")
 
 
 @pytest.mark.parametrize("module, flags", [

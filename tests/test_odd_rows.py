@@ -11,7 +11,7 @@ from pretraining import texts as pretraining_texts
 from rewriting import rewrite, run as rewriting
 from rewriting.slot_files import SlotExample
 from rewriting_files import write_slots
-from tasks import predict
+from runs import predict
 
 GOOD = sentences(6)
 # File → its rows, with two odd ones as the third and the fifth, and what is said of the first.

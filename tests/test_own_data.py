@@ -16,7 +16,8 @@ import sklearn.metrics
 from conftest import ROOT, TinyModel, sentences, write_cola
 from encoder.encoding import load_encoding
 from engine.errors import UserError
-from tasks import label_types, metrics, processors, user_files
+from runs import label_types
+from tasks import metrics, processors, user_files
 from tasks.data import TextSet, load_texts
 from tasks.examples import read_examples
 from tasks.table import Task

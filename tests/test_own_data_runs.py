@@ -10,7 +10,7 @@ from scipy import stats
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_1, sentences
 from engine.errors import UserError
-from tasks import columns
+from runs import columns
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import processes
 from commands import arguments, ends_with_error, run_here
 from conftest import sentences, write_cola
 from engine import command
-from tasks import predict
+from runs import predict
 
 NUM_TEXTS = 23
 

@@ -2,29 +2,17 @@
 
 import json
 import os
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from conftest import SHARED_DATA, TinyModel, googles
-from reading import answers, evaluation, final_text, reader, training, windows
+from reading import answers, evaluation, final_text, head, windows
 from reading.answers import AnswerSettings
-from reading.data import WindowSettings
 from reading_files import features, googles_features, load, write, write_made_up
 from tokenization import BasicTokenizer
 
 LENGTH = 32
-
-
-class Directory(NamedTuple):
-    output_dir: str
-
-
-class Job(NamedTuple):
-    """What `evaluation` needs of a job to write predictions."""
-    windows: WindowSettings
-    settings: Directory
 
 
 @pytest.mark.parametrize("predicted, words, expected", [
@@ -58,8 +46,8 @@ def write_ours(tmp_path, questions, logits, **settings):
     """The files of predictions, from parts of a few windows."""
     output_dir = tmp_path / "ours"
     output_dir.mkdir()
-    job = Job(questions.settings, Directory(str(output_dir)))
-    with evaluation._prediction_files(job) as write:
+    with evaluation.prediction_files(
+            str(output_dir), questions.settings.version_2_with_negative) as write:
         for part in questions.parts(4):
             first, last = questions.first_window[[part.start, part.stop]]
             for identity, _, found in answers.find_all(
@@ -107,11 +95,11 @@ def assert_predictions_are_googles(path, model, v2, tmp_path, monkeypatch):
     google.FLAGS.null_score_diff_threshold = 0.5
     results = [google.RawResult(window.unique_id, *(logits[name][number].tolist() for name in (
         "start_logits", "end_logits"))) for number, window in enumerate(theirs)]
-    names = [training.PREDICTIONS, training.N_BEST, training.NULL_ODDS][:3 if v2 else 2]
+    names = [evaluation.PREDICTIONS, evaluation.N_BEST, evaluation.NULL_ODDS][:3 if v2 else 2]
     google.write_predictions(
         google.read_squad_examples(path, False), theirs, results, 6, 5, True,
         *(str(tmp_path / name) for name in (
-            training.PREDICTIONS, training.N_BEST, training.NULL_ODDS)))
+            evaluation.PREDICTIONS, evaluation.N_BEST, evaluation.NULL_ODDS)))
     ours = write_ours(tmp_path, questions, logits, n_best_size=6, max_answer_length=5,
                       null_score_diff_threshold=0.5)
     for name in names:
@@ -128,8 +116,8 @@ def test_the_threshold_decides_between_the_best_answer_and_none(tiny_model, tmp_
         folder = tmp_path / str(threshold)
         folder.mkdir()
         ours = write_ours(folder, questions, logits, null_score_diff_threshold=threshold)
-        predicted[threshold] = json.loads((ours / training.PREDICTIONS).read_text())
-        odds = json.loads((ours / training.NULL_ODDS).read_text())
+        predicted[threshold] = json.loads((ours / evaluation.PREDICTIONS).read_text())
+        odds = json.loads((ours / evaluation.NULL_ODDS).read_text())
         for identity, text in predicted[threshold].items():
             assert (text == "") == (odds[identity] > threshold)
     assert not any(predicted[-1000.0].values()) and all(predicted[1000.0].values())
@@ -142,7 +130,7 @@ def test_a_window_without_room_for_an_answer_has_none():
     settings = AnswerSettings()
     found = answers.find(context, [], [], settings, None, may_have_none=False)
     assert found.text == "empty", "as in the files of Google's code"
-    assert reader._result(found).entry == {"answer": "", "probability": 0}
+    assert head.result(found).entry == {"answer": "", "probability": 0}
     found = answers.find(context, [], [], settings, None, may_have_none=True)
     assert found.text == "" and found.null_odds > 0
     assert [entry["probability"] for entry in found.n_best()] == [1.0]

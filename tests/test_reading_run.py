@@ -16,7 +16,7 @@ from engine.errors import UserError
 from engine.model import INFERENCE
 from reading import model
 from reading_files import load, question, text_of, write_made_up
-from tasks import kinds, predict
+from runs import kinds, predict
 from trainings import Crash, crash_after, recorded, run_loop, settings
 
 import tensorflow.compat.v1 as tf
@@ -265,7 +265,7 @@ def test_a_description_that_does_not_fit_is_an_error_of_one_line(entry, message,
     task = tmp_path / "copy" / "task.json"
     task.write_text(json.dumps({**json.loads(task.read_text()), **entry}))
     with pytest.raises(UserError, match=message):
-        kinds.open_model(str(tmp_path / "copy"))
+        kinds.open_reader(str(tmp_path / "copy"))
 
 
 MISPLACED = text_of(("the cat", [question("7", "the", [("cat", 5)])]))

@@ -11,8 +11,8 @@ import pytest
 
 from conftest import on_tensorflow_2
 from pages import Page
-from tasks import report_page
-from tasks.report_page import ClassScores, Confusion, Mistake, Report
+from runs import report_page
+from runs.report_page import ClassScores, Confusion, Mistake, Report
 
 LABELS = "财经 房产 家居 教育 科技 时尚 时政 体育 游戏 娱乐".split()
 HOSTILE = "<script>alert(1)</script> & \"quotes\""

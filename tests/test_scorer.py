@@ -16,7 +16,7 @@ from exports import run_frozen_graph, run_saved_model
 from rewriting import data, evaluation, rewrite, run, slot_files
 from rewriting.slot_files import SlotExample
 from rewriting_files import create_here, encoding_of, made_up_texts, write_slots
-from tasks import predict
+from runs import predict
 
 LONGEST = 32
 NOUNS = ("cat", "dog", "bird", "tree", "house", "river")
@@ -275,7 +275,7 @@ def test_a_users_own_classifier_with_these_labels_is_one_of_texts(own_classifier
                   "output_file": tmp_path / "out.tsv"}, predict)
         header, row = (tmp_path / "out.tsv").read_text().splitlines()
         assert header.split("\t")[0] == "label" and row.split("\t")[0] in ("fits", "does not fit")
-    assert "tasks.predict" in (trained / "export" / "README.md").read_text()
+    assert "runs.predict" in (trained / "export" / "README.md").read_text()
     run_here({"teacher": trained, "task_name": "file", "train_file": train_file, "do_train": True,
               "stage": "prediction", "student": "1,16,2,32", "num_cpu_replicas": 1,
               "train_batch_size": 4, "num_train_epochs": 1, "output_dir": tmp_path / "student"},

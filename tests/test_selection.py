@@ -14,7 +14,7 @@ from engine import checkpoints
 from engine.data.plan import TrainingPlan
 from engine.training.evaluations import Evaluations
 from engine.training.settings import EvaluationSettings
-from tasks import predict
+from runs import predict
 from trainings import Crash
 
 STEPS = 12

@@ -26,7 +26,7 @@ def test_the_export_has_the_tags_of_the_model(crf, tiny_model, tmp_path):
                                for _ in range(20)], tags, encoding_of(tiny_model, 16))
     words = data.encode_words([[word] for word in "cat dog the old house".split()], tags,
                               encoding_of(tiny_model, 16))
-    forward = model.forward_of(tiny_model.config(), Tagger(tags, crf), 16, gives_scores=True)
+    forward = model.forward_of(tiny_model.config(), Tagger(tags, crf), gives_scores=True)
     with Predictor(forward, found.source(), cpu_devices(1)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(str(tmp_path)))
         expected = predictor.predict(found.source(), 20)

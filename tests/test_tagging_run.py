@@ -1,7 +1,6 @@
 """`python -m tagging.run`: exact on any replicas, scored by entity, every line of a file kept."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,13 +15,12 @@ from engine.inference import Predictor
 from engine.model import INFERENCE
 from reproducible_model import write_model
 from rewriting_files import encoding_of
-from tagging import data, evaluation, formats, model, run, schemes, scores, training, windows
+from tagging import data, evaluation, formats, head, model, run, schemes, scores, windows
 from tagging.formats import Layout
 from tagging.model import Tagger
 from tagging_files import columns, made_up, write_random, write_random_tagger
-from tasks import kinds, predict
-from tasks.class_weights import ClassSettings
-from tasks.examples import Example
+from runs import kinds, predict
+from runs.rows import Example
 from trainings import Crash, crash_after, recorded, run_loop, settings
 
 import tensorflow.compat.v1 as tf
@@ -63,7 +61,7 @@ def train(tiny_model, folder, tmp_path):
     config = tiny_model.config(num_hidden_layers=1)
 
     def train(crf, num_replicas, micro_batches, name):
-        forward = model.forward_of(config, Tagger(found.tags, crf), 16)
+        forward = model.forward_of(config, Tagger(found.tags, crf))
         weights = None if crf else np.arange(1, len(found.tags.labels) + 1, dtype=np.float32)
         run_loop(forward, found.source(weights), num_replicas,
                  settings(tmp_path / name, 8 // num_replicas // micro_batches,
@@ -96,15 +94,14 @@ def test_replicas_and_micro_batches_end_with_the_same_variables_slots_and_loss(
 
 def test_a_loss_is_the_mean_over_the_weights_of_the_words(tiny_model, folder):
     found = open_set(folder / "train.txt", tiny_model)
-    job = SimpleNamespace(settings=SimpleNamespace(own=ClassSettings("balanced")))
-    weights = training._label_weights(job, found)
+    weights = head.label_weights("balanced", found)
     inside, place = (found.tags.labels.index(tag) for tag in ("I-ANIMAL", "B-PLACE"))
     labels = found.records.flat("labels")
     outside = (labels == 0).sum() / len(labels)
     assert weights[0] == pytest.approx(1 / (3 * outside), rel=1e-6)
     assert weights[place] == weights[place + 1] != weights[inside] == weights[inside - 1]
     source, forward = found.source(weights), model.forward_of(
-        tiny_model.config(num_hidden_layers=1), Tagger(found.tags, False), 16, gives_scores=True)
+        tiny_model.config(num_hidden_layers=1), Tagger(found.tags, False), gives_scores=True)
     features = source.fetch_for_step(np.arange(8), np.zeros(8, int), 16)
     with tf.Graph().as_default(), plain_session() as session:
         outputs = forward({name: tf.constant(value) for name, value in features.items()}, INFERENCE)
@@ -120,7 +117,7 @@ def test_a_loss_is_the_mean_over_the_weights_of_the_words(tiny_model, folder):
 def test_uneven_batches_on_replicas_predict_what_one_replica_does(
         tiny_model, folder, tmp_path):
     found = open_set(folder / "dev.txt", tiny_model)
-    forward = model.forward_of(tiny_model.config(num_hidden_layers=1), Tagger(found.tags, True), 16,
+    forward = model.forward_of(tiny_model.config(num_hidden_layers=1), Tagger(found.tags, True),
                                gives_scores=True)
     checkpoint = write_random(forward, found.source(), str(tmp_path / "model.ckpt"))
     predicted = []
@@ -191,7 +188,7 @@ def test_a_test_file_without_entities_gets_the_form_of_the_training_file(flags, 
     assert isinstance(predicted(), list)
     (tmp_path / "out" / "task.json").write_text(json.dumps({**task, "lists_mentions": "no"}))
     with pytest.raises(UserError, match="task.json is damaged: lists_mentions is 'no'"):
-        kinds.open_model(str(tmp_path / "out"))
+        kinds.open_reader(str(tmp_path / "out"))
 
 
 def assert_tags_texts(folder, lines):
@@ -265,7 +262,7 @@ def test_what_a_model_was_not_trained_with_is_said(flags, tiny_model, tmp_path, 
 
 def test_a_tagger_is_no_classifier_and_a_text_without_words_has_no_entities(tiny_model, tmp_path):
     description = write_random_tagger(tmp_path, tiny_model, crf=False)
-    opened = kinds.open_model(str(tmp_path))
+    _, opened = kinds.open_reader(str(tmp_path))
     encoded = opened.encode([Example(text, None, None) for text in ("", "the cat ", " ")])
     with Predictor(opened.forward, encoded.source, cpu_devices(1)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(str(tmp_path)))
@@ -276,7 +273,7 @@ def test_a_tagger_is_no_classifier_and_a_text_without_words_has_no_entities(tiny
         model_files.open_model(str(tmp_path), "--from_checkpoint", model_files.CLASSIFIER)
     (tmp_path / "task.json").write_text(json.dumps({**description, "scheme": "iob9"}))
     with pytest.raises(UserError, match="task.json is damaged: it has the scheme 'iob9'"):
-        kinds.open_model(str(tmp_path))
+        kinds.open_reader(str(tmp_path))
 
 
 @pytest.mark.parametrize("changes, message", [

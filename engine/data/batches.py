@@ -78,6 +78,12 @@ class Source(NamedTuple):
         multiples = -(-lengths // self.length_multiple) * self.length_multiple
         return np.minimum(multiples, self.max_length)
 
+    def part(self, start: int, stop: int) -> "Source":
+        """Some of the records, which follow each other, for inference."""
+        return self._replace(
+            lengths=self.lengths[start:stop],
+            fetch=lambda indices, length: self.fetch(indices + start, length))
+
     def bucketed(self) -> "Source":
         """The same records, in batches of at most _MAX_BUCKETS different lengths."""
         return self._replace(buckets=_bucket_lengths(self.max_length))

@@ -3,49 +3,22 @@
 import html
 import os
 import re
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
-from encoder.long_texts import WINDOWS
 from engine import files, log
 from engine.errors import UserError
 from engine.training import run_record
-from tasks import report_facts
-from tasks.label_types import Kind
-from tasks.model_folder import TrainedModel
+from runs import report
+from runs.head import Head, Model
+
+PREDICT = "python -m runs.predict --output_dir=export < {input}"  # `Card.command` of a `Reader`
 
 _MARKUP = re.compile(r"[|\[\]`]")
 _MAX_LABELS = 100  # on the page; task.json has all of them
 _TABLES = ("per_class", "per_category", "per_category_test", "per_type")  # in eval_results.json
 
-_OUTPUTS = {
-    "classes": "`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
-               "`label_index`, int64 `[batch]`, the index of the likeliest label, from 0",
-    "scorer": "`probabilities`, float32 `[batch, 2]`, of the labels in the order above; "
-              "`label_index`, int64 `[batch]`, the index of the likelier label, from 0",
-    "multi_label": "`probabilities`, float32 `[batch, {count}]`, an independent one for each "
-                   "label, in the order above; predicted are the labels with at least 0.5",
-    "regression": "`value`, float32 `[batch]`"}
-
-
-class Reading(NamedTuple):
-    """What a model reads, in words."""
-    examples: str
-    tokens: str
-    second_segment: str  # where segment_ids are 1
-    outputs: str  # what to say of them in addition, or ""
-    command: str  # of this project that reads the export
-
-
-_TEXTS = Reading(
-    "single texts", "`[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair,",
-    "the second text and its `[SEP]`", "",
-    "python -m tasks.predict --output_dir=export < texts.txt")
-_PAIRS = _TEXTS._replace(examples="pairs of texts")
-
 _USE = """\
-{tokens} as WordPiece ids of `assets.extra/vocab.txt`, at most {max_seq_length} of them, {casing}.
-Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
-padding; `segment_ids`, 1 on {second_segment}, else 0.
+{inputs}
 
 Outputs: {outputs}.
 
@@ -53,8 +26,7 @@ Outputs: {outputs}.
 import tensorflow as tf  # 2.x; 1.15 has tf.saved_model.load(session, ["serve"], folder)
 
 predict = tf.saved_model.load("export").signatures["serving_default"]
-outputs = predict(input_ids=tf.constant(input_ids), input_mask=tf.constant(input_mask),
-                  segment_ids=tf.constant(segment_ids))
+outputs = predict({call})
 ```
 
 The program that trained it reads the export, too:
@@ -70,52 +42,33 @@ inputs and outputs have the names above. It computes in float32.
 """
 
 
-def text(output_dir: str, model: TrainedModel, global_step: int, frozen_type: Optional[str],
-         reading: Optional[Reading] = None) -> str:
-    """The page, in Markdown, for the checkpoint at step `global_step` of a training.
-
-    Args:
-        reading: by default that of texts.
-    """
-    reading = reading or (_PAIRS if model.takes_pairs else _TEXTS)
-    record = run_record.load(output_dir)
+def text(output_dir: str, head: Head, model: Model, global_step: int,
+         frozen_type: Optional[str]) -> str:
+    """The page, in Markdown, for the checkpoint at step `global_step` of a training."""
+    card, record = head.card(model), run_record.load(output_dir)
     task_name = record.facts.get("task") if record else "unknown"
-    kind = model.kind
-    settings = report_facts.settings(task_name, model.config, model.encoding, record)
+    arguments = [f"{name}=tf.constant({name})" for name in head.inputs]
+    pairs = [", ".join(arguments[start:start + 2]) for start in range(0, len(arguments), 2)]
     return "\n".join([
         f"# {_cell(task_name)}: a fine-tuned BERT\n",
-        f"{_describe(kind)}, for {reading.examples}; the model after training step "
-        f"{global_step}.\n",
-        *labels(kind.labels),
-        *metrics(output_dir, global_step),
-        "## Settings\n", *_table(("setting", "value"), settings.items()),
-        "## Environment\n", *_table(("of the export", ""), report_facts.environment().items()),
+        f"{card.summary}; the model after training step {global_step}.\n",
+        *_labels(card.labels),
+        *_metrics(output_dir, global_step),
+        "## Settings\n",
+        *_table(("setting", "value"), report.settings(task_name, model, record).items()),
+        "## Environment\n", *_table(("of the export", ""), report.environment().items()),
         "## How to use it\n",
-        _USE.format(max_seq_length=model.encoding.max_seq_length,
-                    casing="lower-cased" if model.encoding.do_lower_case else "in their case",
-                    tokens=reading.tokens, second_segment=reading.second_segment,
-                    outputs=(_OUTPUTS[kind.name].format(count=kind.num_outputs) + reading.outputs
-                             + _of_window(model)),
-                    command=reading.command)
-        + frozen_graph(frozen_type)])
+        _USE.format(inputs=card.inputs, outputs=card.outputs, command=card.command,
+                    call=",\n                  ".join(pairs))
+        + (_FROZEN.format(float_type=frozen_type) if frozen_type else "")])
 
 
-def _of_window(model: TrainedModel) -> str:
-    ways = model.encoding.long_texts
-    if ways.long_texts != WINDOWS:
-        return ""
-    return (". They are those of one window: a text that is too long is several inputs, which the "
-            f"program below makes, combining their logits by their {ways.window_scores}")
+def casing(model: Model) -> str:
+    """How the model's texts are written, for `Card.inputs`."""
+    return "lower-cased" if model.encoding.do_lower_case else "in their case"
 
 
-def _describe(kind: Kind) -> str:
-    return {"classes": f"One of {len(kind.labels):,} labels",
-            "scorer": "Whether a phrase fits a slot of a text",
-            "multi_label": f"Any number of {len(kind.labels):,} labels",
-            "regression": "A number"}[kind.name]
-
-
-def labels(names: Sequence[str]) -> List[str]:
+def _labels(names: Sequence[str]) -> List[str]:
     """The section on the labels, in the order of the outputs; none if there are no labels."""
     if not names:
         return []
@@ -125,12 +78,7 @@ def labels(names: Sequence[str]) -> List[str]:
     return ["## Labels\n", *shown, *more, ""]
 
 
-def frozen_graph(frozen_type: Optional[str]) -> str:
-    """The paragraph on the frozen graph with weights of this type; none if there is none."""
-    return _FROZEN.format(float_type=frozen_type) if frozen_type else ""
-
-
-def metrics(output_dir: str, global_step: int) -> List[str]:
+def _metrics(output_dir: str, global_step: int) -> List[str]:
     """The section on the evaluation at this step, if there was one."""
     results = _results(os.path.join(output_dir, "eval_results.json"))
     if results.get("global_step") != global_step:

@@ -14,7 +14,7 @@ from engine import log
 from engine.data.batches import Features, Source
 from engine.errors import UserError
 from engine.settings import setting
-from tasks.label_types import Kind
+from runs.label_types import Kind
 
 BALANCED = "balanced"
 

@@ -192,7 +192,7 @@ class Regression(Kind):
 
 def to_json(kind: Kind) -> Dict[str, Any]:
     """The kind as JSON values, for `from_json`."""
-    return {"kind": kind.name, "labels": kind.labels,
+    return {"kind": kind.name, "labels": list(kind.labels),
             "label_separator": kind.separator}
 
 

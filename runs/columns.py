@@ -11,7 +11,7 @@ from engine import log
 from engine.data import text_files
 from engine.data.odd_rows import OddRows
 from engine.errors import UserError
-from tasks.table import Columns, Split
+from runs.rows import Columns, Split
 
 # Common names of columns, the likeliest first.
 _TEXT_NAMES = ("text", "text_a", "sentence", "sentence1", "question", "question1", "premise",

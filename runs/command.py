@@ -1,0 +1,199 @@
+"""A training command from its flags to its last file: train, evaluate, predict, export.
+
+`run` is the `main` of every command that trains a model; what it trains is a `Head`.
+"""
+
+import functools
+import os
+from typing import Any, Callable, Mapping, Optional, Tuple, Type
+
+from absl import flags
+
+from encoder import label_config, long_texts, model_files, model_flags
+from encoder.encoding import Encoding
+from engine import checkpoints, device_flags, files, inference, log, settings, tpu_flags
+from engine.checkpoints import Checkpoint
+from engine.errors import UserError
+from engine.inference import PredictionSettings
+from engine.progress import Counter
+from engine.training import run as training
+from engine.training.settings import EpochSchedule, define_run_flags, run_settings
+from modeling import BertConfig
+from runs import export, report, results
+from runs.head import Head, Job, Measured, Model, Sets, Training
+
+_WORK = ("do_train", "do_eval", "do_test", "do_predict")
+
+
+def define_flags(values: flags.FlagValues, *more: Type[settings.Settings]) -> None:
+    """Defines the flags of every command with a head; `more`: classes of settings of this one."""
+    export.define_flags(values)
+    model_flags.define(values, "the model to start from")
+    if "max_seq_length" not in values:
+        model_flags.define_max_seq_length(values)
+    define_run_flags(values, EpochSchedule)
+    for cls in (*more, PredictionSettings):
+        settings.define_flags(values, cls)
+    device_flags.define_for_training(values)
+
+
+LoadModel = Callable[[flags.FlagValues], Tuple[BertConfig, Optional[Encoding]]]
+
+
+def run(values: flags.FlagValues, head: Head, own_of: Callable[[flags.FlagValues], Any],
+        load_model: LoadModel = model_flags.load_model) -> None:
+    """Trains, evaluates, predicts and exports, as the flags ask.
+
+    Args:
+        own_of: makes `Model.own` of the flags; called before any file is written.
+        load_model: reads the config and the vocabulary that the flags name.
+
+    Raises:
+        UserError: there is nothing to do, or the flags do not fit together.
+    """
+    names = [name for name in (*_WORK, "do_export") if name in values]
+    if not any(values[name].value for name in names):
+        raise UserError(f"nothing to do: set at least one of {', '.join(f'--{name}' for name in names)}"
+                        "; --help explains all flags")
+    if "use_tpu" in values:
+        tpu_flags.check(values)
+    if "do_export" in values:
+        export.check_flags(values, head)
+    if any(values[name].value for name in names if name in _WORK):
+        job = job_of(values, head, own_of(values), load_model)
+        check_start(job, is_training=values.do_train)
+        carry_out(job, head.load(job, values))
+    if "do_export" in values and values.do_export:
+        export.write(values.output_dir, head, values.export_frozen_graph)
+
+
+def job_of(values: flags.FlagValues, head: Head, own: Any,
+           load_model: LoadModel = model_flags.load_model) -> Job:
+    """Checks the flags; makes the output directory only if they are correct."""
+    prediction = settings.from_flags(values, PredictionSettings)
+    recorded = settings.from_flags(values, head.settings) if head.settings else None
+    model = Model(own, *load_model(values))
+    head.check(model)
+    devices = device_flags.find_devices(values, training=values.do_train)
+    run_of = run_settings(values, head.length, head.metrics(own), head.loss)
+    return Job(head, model, devices, run_of._replace(own=recorded), prediction.predict_batch_size)
+
+
+def check_start(job: Job, *, is_training: bool) -> None:
+    """Raises a UserError if the model to start from does something else, before texts are read."""
+    head, (own, *_), output_dir = job.head, job.model, job.settings.output_dir
+    resumed, initial = checkpoints.latest(output_dir), job.settings.init_checkpoint
+    checkpoint, flag = (resumed, "--output_dir") if resumed else (initial, "--init_checkpoint")
+    num_outputs = head.num_outputs(own)
+    if checkpoint and num_outputs:
+        model_files.check_outputs(checkpoint, num_outputs, flag)
+        if is_training and not resumed:
+            model_files.warn_of_other_labels(initial, flag, head.describe(own))
+    if not is_training:
+        trained_checkpoint(job)
+
+
+def trained_checkpoint(job: Job) -> Checkpoint:
+    """The best or else the newest checkpoint of the output directory, or else --init_checkpoint.
+
+    Raises:
+        UserError: there is none, it belongs to another run, or it does not have the job's head.
+    """
+    checkpoint, flag = training.find_trained(job.settings, job.head.facts(job.model))
+    model_files.check_layers(checkpoint, job.model.config, flag)
+    job.head.require(job.model, checkpoint, flag)
+    return checkpoint
+
+
+def carry_out(job: Job, sets: Sets) -> None:
+    """Trains, measures, predicts and reports. All sets were loaded before the training, so that it
+    does not end in an error about a bad line."""
+    forward_of = functools.partial(job.head.forward, job.model, sets.held_out())
+    with inference.predicting(forward_of, job.devices) as predicting:
+        if sets.train:
+            train(job, sets.train, functools.partial(_evaluate, job, sets, predicting))
+        measured = _score(job, sets, predicting) if sets.held_out() else None
+    if sets.train or sets.dev:
+        report.write(job, measured)
+
+
+def train(job: Job, data: Training, evaluate: Callable) -> None:
+    """Trains to the end of the schedule; resumes an earlier run."""
+    training.train(training.Run(
+        facts={**job.head.facts(job.model), "training data": data.content_hash, **data.facts},
+        settings=job.settings,
+        devices=job.devices,
+        num_examples=data.num_examples,
+        forward=data.forward,
+        make_source=data.make_source,
+        operations=data.operations,
+        ties_embeddings=data.ties_embeddings,
+        evaluate=evaluate,
+        save_description=lambda: save_description(
+            job.settings.output_dir, job.model,
+            {**job.head.describe(job.model.own), **data.description}),
+        result_files=(*results.FILES, report.FILE, *job.head.prediction_files)))
+
+
+def save_description(folder: str, model: Model, entries: Mapping[str, Any]) -> None:
+    """Writes what describes a model beside its checkpoints, for `Head.open`.
+
+    Args:
+        entries: of task.json, beside those that every model has.
+    """
+    encoding = model.encoding
+    model_files.save(folder, model.config, encoding and encoding.vocab_file,
+                     encoding and encoding.do_lower_case)
+    if entries:
+        cut = encoding.long_texts.facts()
+        files.write_json(os.path.join(folder, label_config.FILE), {
+            **entries, "do_lower_case": encoding.do_lower_case,
+            "max_seq_length": encoding.max_seq_length,
+            **({long_texts.ENTRY: cut} if cut else {})})
+
+
+def _evaluate(job: Job, sets: Sets, predicting: inference.Predicting, checkpoint: Checkpoint,
+              advance: Callable[[int], None]) -> Mapping[str, float]:
+    """See `evaluations.Evaluate`."""
+    batch_size = job.settings.evaluation.eval_batch_size
+    return job.head.measure(job, sets.dev[""], predicting(checkpoint, batch_size, advance)).results
+
+
+def _score(job: Job, sets: Sets, predicting: inference.Predicting) -> Optional[Measured]:
+    """Measures the dev sets, and writes what is predicted for the test sets.
+
+    Returns:
+        What was measured of the first set.
+    """
+    head, checkpoint, first = job.head, trained_checkpoint(job), None
+    log.info(f"{head.verb} with {checkpoint.path} (step {checkpoint.global_step})")
+
+    def visibly(some: Any, batch_size: int, call: Callable, *arguments: Any) -> Optional[Measured]:
+        with Counter(head.verb, unit=head.unit, total=len(some)) as counter:
+            return call(job, some, *arguments, predicting(checkpoint, batch_size, counter.advance))
+
+    batch_size = job.settings.evaluation.eval_batch_size
+    # What is predicted for a set of both is measured on the way.
+    measured = {suffix: visibly(dev, batch_size, head.measure) for suffix, dev in sets.dev.items()
+                if dev is not sets.test.get(suffix)}
+    if measured:
+        first = _write_results(job, measured, checkpoint)
+    for suffix, test in sets.test.items():
+        found = visibly(test, job.predict_batch_size, head.write, suffix)
+        if found and found.results:
+            first = _write_results(job, {"": found}, checkpoint)
+    return first
+
+
+def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Checkpoint) -> Measured:
+    """Writes the results of all sets; returns what was measured of the first, with all results."""
+    scores, details = {}, {}
+    for suffix, found in measured.items():
+        scores.update({name + suffix: value for name, value in found.results.items()})
+        details.update({name + suffix: value for name, value in found.details.items()})
+    if job.head.loss and scores:  # of a set with a suffix, if there is no other
+        scores.setdefault(job.head.loss, next(iter(measured.values())).results[job.head.loss])
+    scores = results.write(job.settings.output_dir, scores, details, checkpoint.global_step)
+    for found in measured.values():
+        results.log_table(found.table)
+    return next(iter(measured.values()))._replace(results=scores)

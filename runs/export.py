@@ -1,0 +1,114 @@
+"""Exports a trained model for other programs.
+
+`<output_dir>/export/` holds a SavedModel, a model card, and, in `assets.extra`, the vocabulary,
+the description and the model's config.
+"""
+
+import os
+import shutil
+from typing import Optional, Tuple
+
+from absl import flags
+import tensorflow.compat.v1 as tf
+
+import modeling
+from encoder import label_config, model_files, vocabulary
+from encoder.model_files import ModelFiles
+from engine import files, log, saved_model, settings
+from engine.errors import UserError
+from engine.model import INFERENCE
+from runs import model_card
+from runs.head import Head, Model
+
+_FROZEN_GRAPH = "frozen_graph.pb"
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines the flags of an export."""
+    flags.DEFINE_bool("do_export", False, "Write the trained model to <output_dir>/export, as a "
+                      "SavedModel; alone, it needs only --output_dir.", flag_values=values)
+    flags.DEFINE_enum("export_frozen_graph", None, list(saved_model.FLOAT_TYPES), "With "
+                      "--do_export: also write the model as a frozen graph, a single file with "
+                      "weights of this type.", flag_values=values)
+
+
+def check_flags(values: flags.FlagValues, head: Head) -> None:
+    """Raises a UserError for an output that cannot be written, before the hours of training."""
+    if values.export_frozen_graph and not values.do_export:
+        raise UserError("--export_frozen_graph needs --do_export; set both or neither")
+    if not values.do_export:
+        if values.output_dir and saved_model.is_there(values.output_dir):
+            raise UserError(f"--output_dir={values.output_dir} is an export, in which nothing is "
+                            f"written: give it as --init_checkpoint={values.output_dir}, and "
+                            "another --output_dir")
+        return
+    _export_folder(settings.required(values, "output_dir"))
+    if not values.do_train:
+        _open(values.output_dir, head)
+
+
+def _open(output_dir: str, head: Head) -> Tuple[ModelFiles, Model]:
+    trained = model_files.open_model(output_dir, "--output_dir")
+    return trained, head.open(trained)
+
+
+def _export_folder(output_dir: str) -> str:
+    """The folder that the export is written to. Raises a UserError if it holds something else."""
+    folder = os.path.join(output_dir, "export")
+    if saved_model.is_there(output_dir):
+        raise UserError(f"--output_dir={output_dir} is an export; --do_export needs the output "
+                        "directory of the training")
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise UserError(f"{folder} is a file, and --do_export writes a folder of that name; "
+                        "move it away")
+    if os.path.isdir(folder) and os.listdir(folder) and not saved_model.is_there(folder):
+        raise UserError(f"{folder} is not empty and not an export (it has no "
+                        f"{saved_model.GRAPH_FILE}): --do_export does not overwrite it; move it "
+                        "away")
+    return folder
+
+
+def write(output_dir: str, head: Head, frozen_type: Optional[str]) -> None:
+    """Exports the best or else the newest checkpoint of a training; replaces an earlier export.
+
+    Args:
+        frozen_type: also writes a frozen graph whose weights have this type, one of
+            `saved_model.FLOAT_TYPES`.
+
+    Raises:
+        UserError: there is no trained model.
+    """
+    trained, model = _open(output_dir, head)
+    checkpoint, folder = trained.checkpoint, _export_folder(output_dir)
+
+    def build() -> saved_model.Signature:
+        return _signature(head, model)
+
+    with files.atomic_folder(folder) as draft:
+        saved_model.write(draft, build, checkpoint)
+        if frozen_type:
+            saved_model.write_frozen_graph(
+                os.path.join(draft, _FROZEN_GRAPH), build, checkpoint, frozen_type)
+        _describe(os.path.join(draft, saved_model.ASSETS), trained)
+        files.write_text(os.path.join(draft, "README.md"), model_card.text(
+            output_dir, head, model, checkpoint.global_step, frozen_type))
+    log.info(f"Exported {checkpoint.path} (step {checkpoint.global_step}): {folder}")
+
+
+def _describe(assets: str, trained: ModelFiles) -> None:
+    """Writes the files that describe a model into a new folder."""
+    os.mkdir(assets)
+    model_files.save(assets, trained.config(), trained.file(vocabulary.FILE),
+                     vocabulary.is_lower_cased(trained.folder))
+    if trained.description():  # that of Google's code has none
+        shutil.copyfile(trained.file(label_config.FILE), os.path.join(assets, label_config.FILE))
+
+
+def _signature(head: Head, model: Model) -> saved_model.Signature:
+    """Builds the model in the default graph, with int32 inputs of any size."""
+    inputs = {name: tf.placeholder(tf.int32, [None] * rank, name=name)
+              for name, rank in head.inputs.items()}
+    mode = INFERENCE._replace(computation=modeling.Computation(inlined=True))
+    return saved_model.Signature(inputs, {
+        name: tf.identity(tensor, name=name)
+        for name, tensor in head.outputs(model, inputs, mode).items()})

@@ -1,0 +1,52 @@
+"""The kinds of trained models, and the head of each: only this table names capabilities.
+
+The file `task.json` of a model folder names the kind of its model. A head is loaded on use, so that
+a command which takes any trained model serves it without importing the others. A new kind is a row
+of the table, whose module has the `HEAD`.
+"""
+
+import importlib
+from types import ModuleType
+from typing import Tuple
+
+from encoder import label_config, model_files
+from encoder.model_files import ModelFiles
+from engine.errors import UserError
+from runs.head import Head, Reader
+
+ANSWERS = "answers"
+TAGS = "tags"  # of words
+
+_MODULES = {
+    **dict.fromkeys(label_config.KINDS, "tasks.head"),
+    label_config.SCORER: "rewriting.scorer",
+    ANSWERS: "reading.head",
+    TAGS: "tagging.head",
+}
+
+
+def module_of(kind: str) -> ModuleType:
+    """The module that serves a kind of model."""
+    return importlib.import_module(_MODULES[kind])
+
+
+def head_of(kind: str) -> Head:
+    """The head of a kind of model."""
+    return module_of(kind).HEAD
+
+
+def open_reader(model_dir: str) -> Tuple[ModelFiles, Reader]:
+    """Opens the output directory of a training, or an export, to read texts with the model.
+
+    Raises:
+        UserError: it holds no trained model, or one that reads something else than texts.
+    """
+    trained = model_files.open_model(model_dir, "--output_dir")
+    description = trained.description()
+    # A model without a description is one that other code has fine-tuned.
+    kind = description["kind"] if description else label_config.KINDS[0]
+    if kind not in _MODULES:
+        raise UserError(f"--output_dir={model_dir}: its task.json names the kind {kind!r}; kinds of "
+                        f"models are {', '.join(_MODULES)}")
+    head = head_of(kind)
+    return trained, head.reader(head.open(trained))

@@ -1,0 +1,59 @@
+"""The files of an evaluation and of predictions, and tables in the log."""
+
+import math
+import os
+from typing import Any, Dict, Iterable, Mapping, Sequence
+
+from engine import files, log
+from engine.training import summaries
+
+FILES = ("eval_results.txt", "eval_results.json")
+# The results that Google's run_classifier and run_pretraining write, in their order.
+_ORIGINAL_KEYS = ("eval_accuracy", "eval_loss", "global_step", "loss")
+
+
+def write(output_dir: str, results: Mapping[str, float], details: Mapping[str, Any],
+          global_step: int) -> Dict[str, float]:
+    """Writes and logs the metrics of a model, as lines `name = value` and as JSON.
+
+    Args:
+        results: metric → value.
+        details: JSON values for eval_results.json alone.
+
+    Returns:
+        The results in the order of eval_results.txt.
+    """
+    results = _in_order({**results, "global_step": global_step})
+    write_lines(os.path.join(output_dir, FILES[0]),
+                (f"{name} = {value}" for name, value in results.items()))
+    # A correlation can be NaN, which JSON does not have.
+    figures = {name: value if math.isfinite(value) else None for name, value in results.items()}
+    files.write_json(os.path.join(output_dir, FILES[1]), {**figures, **details})
+    summaries.write_evaluation(output_dir, results, global_step)
+    log.results(results)
+    return results
+
+
+def _in_order(results: Dict[str, float]) -> Dict[str, float]:
+    """Google's keys first, the others by name; run_squad.py's results have no loss, and keep theirs."""
+    if "eval_loss" in results:
+        results["loss"] = results["eval_loss"]
+    if "loss" not in results:
+        return results
+    names = [name for name in _ORIGINAL_KEYS if name in results]
+    return {name: results[name] for name in names + sorted(set(results) - set(names))}
+
+
+def write_lines(path: str, lines: Iterable[str]) -> None:
+    """Writes a text file line by line."""
+    files.write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def log_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Logs a line for each row, below the names of the columns."""
+    shown = [list(rows[0])] + [
+        [f"{value:.4f}" if isinstance(value, float) else str(value) or "(none)"
+         for value in row.values()] for row in rows] if rows else []
+    widths = [max(map(len, column)) for column in zip(*shown)]
+    for cells in shown:
+        log.info("  ".join(cell.ljust(width) for cell, width in zip(cells, widths)).rstrip())

@@ -1,0 +1,269 @@
+"""The head of classifiers and regressions of texts, as `runs` sees it: see `runs.head`."""
+
+import functools
+import os
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import flags
+
+from encoder import classifier, model_files
+from encoder.long_texts import WINDOWS
+from encoder.model_files import ModelFiles
+from engine import log
+from engine.checkpoints import Checkpoint
+from engine.data.batches import Source
+from engine.model import Forward, Mode
+from engine.training import throughput
+from runs import class_weights, kinds, label_types, model_card, results, sets
+from runs.class_weights import ClassSettings
+from runs.head import (
+    Card, Encoded, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
+from runs.label_types import Kind
+from runs.rows import Example
+from tasks import metrics, model_folder, report
+from tasks.data import TextSet, TrainingSet, encode_texts, load_texts
+from tasks.model_folder import INDEX, LABEL_FORMS, NAME
+from runs.rows import Split
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines the flag of a command that writes predict.txt."""
+    flags.DEFINE_enum("predict_labels", NAME, LABEL_FORMS, "What is in predict.txt: the names of "
+                      "the labels, or their positions from 0, as in bert-ad's.",
+                      flag_values=values)
+
+
+def _facts(model: Model) -> Dict[str, Any]:
+    return {"task": model.own.task_name,
+            model_folder.LABEL_SET: model_folder.label_set(model.own.kind),
+            **model.encoder_facts(), "--long_texts": model.encoding.long_texts.facts()}
+
+
+def _require(model: Model, checkpoint: Checkpoint, flag: str) -> None:
+    model_files.require_classifier(checkpoint, flag)
+    model_files.check_outputs(checkpoint, model.own.kind.num_outputs, flag)
+    known = model_folder.labels_beside(checkpoint, flag)
+    if known:
+        model_folder.check_labels(known, model.own.kind, checkpoint.path, flag)
+
+
+def load(job: Job, values: flags.FlagValues,
+         training: Optional[Callable[[Job, TrainingSet], Training]] = None) -> Sets:
+    """The sets of the job's task.
+
+    Args:
+        training: makes a training of the training set, by default `training_of`.
+
+    Raises:
+        UserError: a file does not have the task's columns and labels.
+    """
+    task, wanted, train = job.model.own.task, sets.wanted(values), None
+    if "train" in wanted:
+        train = (training or training_of)(job, _load(job, task.train))
+        # Too few examples are reported before the other sets are read.
+        job.settings.schedule(train.num_examples, job.devices.num_replicas)
+    return Sets(
+        train,
+        _load_with_mismatched(job, task.dev, task.mismatched_dev) if "dev" in wanted else {},
+        _load_with_mismatched(job, task.test, task.mismatched_test) if "test" in wanted else {})
+
+
+def _load(job: Job, split: Split) -> TextSet:
+    own, settings = job.model.own, job.settings
+    return load_texts(own.task, split, own.data_dir, job.model.encoding, settings.store_dir,
+                      dynamic_padding=settings.training.dynamic_padding)
+
+
+def _load_with_mismatched(job: Job, split: Split,
+                          mismatched: Optional[Split]) -> Dict[str, TextSet]:
+    found = {"": _load(job, split)}
+    if mismatched and os.path.exists(os.path.join(job.model.own.data_dir, mismatched.file)):
+        found["_mm"] = _load(job, mismatched)
+    return found
+
+
+def training_of(job: Job, examples: TrainingSet) -> Training:
+    """The training of a classifier on its labels."""
+    return Training(
+        len(examples), examples.content_hash, forward_of(job.model),
+        functools.partial(_source, job, examples), throughput.classifier(job.model.config),
+        description=model_folder.entries(examples.has_pairs, job.model.own.trained_columns))
+
+
+def _source(job: Job, examples: TrainingSet) -> Source:
+    """The examples and their labels, with their weights if the settings ask for some."""
+    source, own = examples.source(with_labels=True), job.settings.own
+    if not (own and own.class_weights):
+        return source
+    kind, records = examples.kind, examples.records
+    weights = class_weights.of_classes(
+        own.class_weights, kind, kind.targets(records, slice(None)))
+    return class_weights.weighted(source, lambda indices: class_weights.of_labels(
+        weights, kind.targets(records, indices)))
+
+
+def forward_of(model: Model, *_: Any) -> Forward:
+    """The classifier and its loss."""
+    return classifier.forward_of(model.config, model.own.kind.num_outputs)
+
+
+def _logits(texts: TextSet, predict: Predict) -> np.ndarray:
+    return texts.combined(predict(texts.source(with_labels=False))["logits"])
+
+
+def _measure(job: Job, texts: TextSet, predict: Predict) -> Measured:
+    task, kind, labels = job.model.own.task, job.model.own.kind, texts.labels
+    logits = _logits(texts, predict)
+    scores = kind.scores(logits)
+    predicted = kind.predicted_labels(scores)
+    per_class = metrics.per_class(kind, labels, predicted)
+    confusion = metrics.confusion_matrix(kind, labels, predicted)
+    return Measured(
+        metrics.evaluate(task.metrics, labels, predicted, kind.losses(logits, labels)),
+        {"num_examples": len(labels), "per_class": per_class, "confusion_matrix": confusion},
+        shown=report.Shown(labels, predicted, kind.errors(scores, labels), per_class, confusion))
+
+
+def _write(job: Job, texts: TextSet, suffix: str, predict: Predict) -> None:
+    write_predictions(job, _logits(texts, predict), suffix)
+
+
+def write_predictions(job: Job, logits: np.ndarray, suffix: str = "",
+                      is_read: Optional[np.ndarray] = None) -> None:
+    """Writes a line for each example, in the order of the input.
+
+    test_results.tsv has the probabilities of the classes (or the number), predict.txt the
+    predicted label (or the number).
+
+    Args:
+        logits: [n, outputs].
+        suffix: of the files' names.
+        is_read: whether an example has a prediction, or else empty fields, bool [n]; default: all.
+    """
+    own, folder = job.model.own, job.settings.output_dir
+    scores = own.kind.scores(logits)
+    is_read = np.ones(len(scores), bool) if is_read is None else is_read
+    results.write_lines(
+        os.path.join(folder, f"test_results{suffix}.tsv"),
+        ("\t".join(f"{value:.9g}" if read else "" for value in row)
+         for read, row in zip(is_read, scores)))
+    shown = own.kind.format_index if own.predict_labels == INDEX else own.kind.format_label
+    path = os.path.join(folder, f"predict{suffix}.txt")
+    results.write_lines(path, (shown(label) if read else "" for read, label in zip(
+        is_read, own.kind.predicted_labels(scores))))
+    log.info(f"Predicted {len(logits):,} examples: {path}")
+
+
+def _describe(own: model_folder.Classification) -> Dict[str, Any]:
+    return label_types.to_json(own.kind)
+
+
+def _open(trained: ModelFiles) -> Model:
+    return model_folder.load(trained.path, trained.flag)
+
+
+def _single_label_outputs(logits: tf.Tensor) -> Dict[str, tf.Tensor]:
+    return {"probabilities": tf.nn.softmax(logits),
+            "label_index": tf.argmax(logits, axis=-1)}
+
+
+# Name of a label kind → a function from logits, [batch, num_outputs], to the export's outputs.
+_OUTPUTS: Mapping[str, Callable[[tf.Tensor], Dict[str, tf.Tensor]]] = {
+    label_types.SingleLabel.name: _single_label_outputs,
+    label_types.Scorer.name: _single_label_outputs,
+    label_types.MultiLabel.name: lambda logits: {"probabilities": tf.sigmoid(logits)},
+    label_types.Regression.name: lambda logits: {"value": tf.squeeze(logits, -1)},
+}
+
+
+def _outputs(model: Model, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
+    return _OUTPUTS[model.own.kind.name](forward_of(model)(inputs, mode).predictions["logits"])
+
+
+_OF_CLASSES = ("`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
+               "`label_index`, int64 `[batch]`, the index of the likeliest label, from 0")
+# Name of a label kind → what it predicts, and its outputs, for the model card.
+_WORDS = {
+    "classes": ("One of {count:,} labels", _OF_CLASSES),
+    "scorer": ("Whether a phrase fits a slot of a text", _OF_CLASSES),
+    "multi_label": ("Any number of {count:,} labels",
+                    "`probabilities`, float32 `[batch, {count}]`, an independent one for each "
+                    "label, in the order above; predicted are the labels with at least 0.5"),
+    "regression": ("A number", "`value`, float32 `[batch]`")}
+
+
+class Reading(NamedTuple):
+    """What a classifier reads, in words, for its model card."""
+    examples: str
+    tokens: str
+    second_segment: str  # where segment_ids are 1
+    outputs: str  # what to say of them in addition, or ""
+    command: str  # of this project that reads the export
+
+
+_TEXTS = Reading(
+    "single texts", "`[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair,",
+    "the second text and its `[SEP]`", "", model_card.PREDICT.format(input="texts.txt"))
+
+
+def card(model: Model, reading: Reading = _TEXTS) -> Card:
+    """See `Head.card`."""
+    kind, encoding = model.own.kind, model.encoding
+    head_of_kind = kinds.head_of(kind.name)
+    if reading is _TEXTS and head_of_kind is not HEAD:
+        return head_of_kind.card(model)
+    if reading is _TEXTS and model.own.takes_pairs:
+        reading = _TEXTS._replace(examples="pairs of texts")
+    of_window = "" if encoding.long_texts.long_texts != WINDOWS else (
+        ". They are those of one window: a text that is too long is several inputs, which the "
+        f"program below makes, combining their logits by their {encoding.long_texts.window_scores}")
+    does, outputs = (text.format(count=kind.num_outputs) for text in _WORDS[kind.name])
+    return Card(
+        f"{does}, for {reading.examples}", kind.labels,
+        f"""\
+{reading.tokens} as WordPiece ids of `assets.extra/vocab.txt`, at most {encoding.max_seq_length} of them, {model_card.casing(model)}.
+Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
+padding; `segment_ids`, 1 on {reading.second_segment}, else 0.""",
+        outputs + reading.outputs + of_window, reading.command)
+
+
+def _reader(model: Model) -> Reader:
+    kind, encoding = model.own.kind, model.encoding
+
+    def encode(examples: List[Example]) -> Encoded:
+        texts = encode_texts(examples, kind, encoding)
+        return Encoded(
+            texts.source(with_labels=False),
+            lambda predictions: results_of(kind, texts.combined(predictions["logits"])),
+            texts.num_cut)
+
+    def describe_cut(num_cut: int, num_texts: int) -> str:
+        return encoding.long_texts.describe(num_cut, num_texts, encoding.max_seq_length)
+
+    return Reader(forward_of(model), encode, model.own.takes_pairs, ["label", *kind.labels],
+                  describe_cut)
+
+
+def results_of(kind: Kind, logits: np.ndarray) -> Iterator[Result]:
+    """What is predicted, from the logits, [n, outputs]."""
+    scores = kind.scores(logits)
+    for row, label in zip(scores, map(kind.format_label, kind.predicted_labels(scores))):
+        shown = [f"{score:.9g}" for score in row] if kind.labels else []
+        yield Result([label, *shown], _entry(kind, label, shown))
+
+
+def _entry(kind: Kind, label: str, shown: Sequence[str]) -> Dict[str, object]:
+    if not kind.labels:
+        return {"value": float(label)}
+    return {"label": label, "probabilities": dict(zip(kind.labels, map(float, shown)))}
+
+
+HEAD = Head(
+    "Predicting", "examples",
+    facts=_facts, require=_require, load=load, forward=forward_of, measure=_measure, write=_write,
+    prediction_files=["test_results*.tsv", "predict*.txt"], describe=_describe, open=_open,
+    outputs=_outputs, card=card, reader=_reader, page=report.page,
+    num_outputs=lambda own: own.kind.num_outputs, settings=ClassSettings,
+    metrics=lambda own: [metric.name for metric in own.task.metrics])
