@@ -84,8 +84,9 @@ def _vocabulary(values: flags.FlagValues, config: BertConfig) -> Optional[Encodi
         tokens = _tokens(found, config, origin)
         do_lower_case = (origin.do_lower_case if origin else
                          vocabulary.read_casing(os.path.dirname(found), tokens)[0])
-        return Encoding(vocabulary.load_tokenizer(found, do_lower_case), found,
-                        vocabulary.content_hash(found), do_lower_case, values.max_seq_length)
+        # No tokenizer: the examples have ids already.
+        return Encoding(None, found, vocabulary.content_hash(found), do_lower_case,
+                        values.max_seq_length)
     except UserError as error:
         if values.vocab_file:
             raise

@@ -231,12 +231,12 @@ def test_each_pair_is_taken_or_refused_for_its_reason(made, writer, taker, monke
 
 @pytest.mark.parametrize("kind", kinds._MODULES)
 def test_every_kind_of_the_table_can_be_opened(kind, made):
-    assert callable(kinds.module_of(kind).open_model)
+    assert callable(kinds.head_of(kind).open)
     of_kind = [path for writer, path in made.at.items() if not refusal("tasks.predict", writer) and
                label_config.read(model_files.folder_of(path))["kind"] == kind]
     assert of_kind or kind in ("multi_label", "regression")  # of the module of "classes"
     for path in of_kind:
-        assert kinds.open_model(path).columns
+        assert kinds.open_reader(path)[1].columns
 
 
 def test_what_the_commands_take_where_they_run_is_what_the_table_says(made):

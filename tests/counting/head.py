@@ -1,0 +1,108 @@
+"""A made-up capability: it tells how many words a text has. CONTRIBUTING.md walks through it."""
+
+import os
+from typing import Any, Dict, List, Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import flags
+
+from encoder import classifier, model_files
+from encoder.encoding import Encoding, encode_texts_and_pairs
+from encoder.model_files import ModelFiles
+from engine import files
+from engine.checkpoints import Checkpoint
+from engine.data import store, text_files
+from engine.data.batches import Source, token_features
+from engine.model import Forward, Mode
+from engine.training import throughput
+from runs import model_card, results, sets
+from runs.head import (
+    Card, Encoded, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
+from runs.rows import Example
+
+
+class Texts:
+    """Texts, tokenized, and how many words they have."""
+
+    def __init__(self, texts: Sequence[str], encoding: Encoding):
+        chunk = encode_texts_and_pairs(list(texts), [""] * len(texts), encoding)
+        self.records, self.max_length = store.Records.of_chunk(chunk), encoding.max_seq_length
+        self.counts = np.array([len(text.split()) for text in texts], np.float32)
+        self.content_hash = files.hash_of("\n".join(texts).encode("utf-8"))
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def source(self) -> Source:
+        """Batches of input_ids, input_mask, segment_ids, and the counts as label_ids."""
+        def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
+            return {**token_features(self.records, indices, length),
+                    "label_ids": self.counts[indices]}
+        return Source(self.records.lengths("input_ids"), fetch, self.max_length)
+
+
+def _facts(model: Model) -> Dict[str, Any]:
+    return {"task": "counting", **model.encoder_facts()}
+
+
+def _require(model: Model, checkpoint: Checkpoint, flag: str) -> None:
+    model_files.require_classifier(checkpoint, flag)
+    model_files.check_outputs(checkpoint, 1, flag)
+
+
+def _load(job: Job, values: flags.FlagValues) -> Sets:
+    found = {name: Texts([text for _, text in text_files.lines(sets.find(values, name, [".txt"]))],
+                         job.model.encoding) for name in sets.wanted(values)}
+    train = found.get("train") and Training(
+        len(found["train"]), found["train"].content_hash, _forward(job.model),
+        found["train"].source, throughput.classifier(job.model.config))
+    return Sets(train, *({"": found[name]} if name in found else {} for name in ("dev", "test")))
+
+
+def _forward(model: Model, *_: Any) -> Forward:
+    """Features → the loss and `logits` [b, 1]: a regression on BERT's pooled output."""
+    return classifier.forward_of(model.config, num_outputs=1)
+
+
+def _measure(job: Job, texts: Texts, predict: Predict) -> Measured:
+    errors = predict(texts.source())["logits"][:, 0] - texts.counts
+    return Measured({"eval_loss": float(np.mean(errors ** 2)),
+                     "mean_error": float(np.mean(np.abs(errors)))})
+
+
+def _write(job: Job, texts: Texts, suffix: str, predict: Predict) -> None:
+    results.write_lines(os.path.join(job.settings.output_dir, "counts.txt"),
+                        map(str, predict(texts.source())["logits"][:, 0]))
+
+
+def _open(trained: ModelFiles) -> Model:
+    found = Model(None, trained.config(), trained.encoding(trained.description()["max_seq_length"]))
+    _require(found, trained.checkpoint, trained.flag)
+    return found
+
+
+def _outputs(model: Model, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
+    return {"count": _forward(model)(inputs, mode).predictions["logits"][:, 0]}
+
+
+def _card(model: Model) -> Card:
+    return Card("It tells how many words a text has", (),
+                "`input_ids`, `input_mask` and `segment_ids` of `[CLS] text [SEP]`",
+                "`count`, float32 `[batch]`", model_card.PREDICT.format(input="texts.txt"))
+
+
+def _reader(model: Model) -> Reader:
+    def encode(examples: List[Example]) -> Encoded:
+        texts = Texts([example.text_a for example in examples], model.encoding)
+        return Encoded(texts.source(), lambda predictions: (
+            Result([f"{count:.3g}"], {"count": float(count)})
+            for count in predictions["logits"][:, 0]))
+    return Reader(_forward(model), encode, takes_pairs=False, columns=["count"])
+
+
+HEAD = Head(
+    "Counting", "texts", facts=_facts, require=_require, load=_load, forward=_forward,
+    measure=_measure, write=_write, prediction_files=["counts.txt"],
+    describe=lambda own: {"kind": "counts"}, open=_open, outputs=_outputs, card=_card,
+    reader=_reader, num_outputs=lambda own: 1, metrics=lambda own: ["eval_loss"])

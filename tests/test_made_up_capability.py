@@ -1,0 +1,58 @@
+"""A capability of less than 150 lines trains, evaluates, predicts, reads texts and is exported."""
+
+import glob
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from commands import run_here
+from conftest import ROOT, plain_session, sentences
+from counting import run
+from runs import kinds, predict
+from test_structure import imported_rooms
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model, tmp_path_factory):
+    """The output directory of a run with all it can do."""
+    folder = tmp_path_factory.mktemp("counting")
+    for seed, name in enumerate(("train", "dev", "test")):
+        (folder / f"{name}.txt").write_text("".join(f"{text}\n" for text in sentences(32, seed)))
+    run_here(dict(tiny_model._asdict(), data_dir=folder, output_dir=folder / "out",
+                  max_seq_length=24, train_batch_size=4, num_train_epochs=1, learning_rate=1e-3,
+                  num_cpu_replicas=2, do_train=True, do_eval=True, eval_each_epoch=True,
+                  do_predict=True, do_export=True), run)
+    return folder
+
+
+def test_it_measures_writes_and_reports(trained):
+    out = trained / "out"
+    results = json.loads((out / "eval_results.json").read_text())
+    assert results["mean_error"] > 0 and results["loss"] == results["eval_loss"]
+    assert len((out / "counts.txt").read_text().splitlines()) == 32
+    assert "mean_error" in (out / "report.html").read_text()
+    assert json.loads((out / "task.json").read_text())["kind"] == "counts"
+
+
+def test_its_export_and_the_command_that_reads_texts_count_alike(trained, monkeypatch):
+    monkeypatch.setitem(kinds._MODULES, "counts", "counting.head")  # its row of the table
+    for folder in (trained / "out", trained / "out" / "export"):
+        run_here({"output_dir": folder, "input_file": trained / "test.txt", "num_cpu_replicas": 1,
+                  "output_file": trained / "read.tsv"}, predict)
+        read = np.loadtxt(str(trained / "read.tsv"), skiprows=1)
+        np.testing.assert_allclose(read, np.loadtxt(str(trained / "out" / "counts.txt")), rtol=0.01,
+                                   atol=1e-3)
+    with tf.Graph().as_default(), plain_session() as session:
+        loaded = tf.saved_model.loader.load(session, ["serve"], str(trained / "out" / "export"))
+        assert list(loaded.signature_def["serving_default"].outputs) == ["count"]
+    assert "how many words" in (trained / "out" / "export" / "README.md").read_text()
+
+
+def test_it_is_small_and_imports_runs_and_what_is_below():
+    paths = glob.glob(os.path.join(ROOT, "tests", "counting", "*.py"))
+    assert sum(len(open(path).readlines()) for path in paths) < 150
+    assert {room for path in paths for room in imported_rooms(os.path.relpath(path, ROOT))} == {
+        "runs", "encoder", "engine"}
