@@ -7,8 +7,8 @@ from typing import Mapping
 
 from tqdm import tqdm
 
-# What a terminal obeys instead of showing it, and what turns the direction of the text around it.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# What a terminal obeys instead of showing it, what turns text around, and halves of characters.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _is_quiet = False
 

@@ -11,7 +11,7 @@ import re
 import sys
 from typing import Any, Mapping, MutableMapping, NamedTuple, Optional, Tuple
 
-from engine import card_shares, messages, slurm
+from engine import card_shares, log, slurm
 from engine.errors import UserError
 
 # The exit status of a worker that ends because it has lost another one, or cannot reach it: what a
@@ -144,7 +144,7 @@ def _index(jobs: Mapping[str, Any], task: Mapping[str, Any]) -> int:
     kind, index = task["type"], str(task["index"])
     if kind not in _JOBS or not re.fullmatch("[0-9]{1,9}", index) or (
             int(index) >= len(jobs.get(kind, ()))):
-        process = messages.printable(f"{kind} {index}")[:60]
+        process = log.visible(f"{kind} {index}")[:60]
         raise UserError(f"{_VARIABLE} in the environment says that this process is {process}, "
                         "which its cluster does not have")
     return sum(len(jobs.get(name, ())) for name in _JOBS[:_JOBS.index(kind)]) + int(index)

@@ -11,6 +11,8 @@ import re
 import secrets
 from typing import Any, Callable, Dict, Mapping
 
+from engine import log
+
 Message = Dict[str, Any]
 Kind = Mapping[str, Callable[[Any], bool]]  # the message's keys, and what each value must be
 
@@ -42,13 +44,12 @@ def encode(message: Message) -> bytes:
 
 def last_words(status: int, why: str) -> Message:
     """What a worker says when it ends: its exit status and the reason."""
-    return {"status": status, "why": printable(why)}
+    return {"status": status, "why": cut(why)}
 
 
-def printable(text: str) -> str:
-    """A text for people: control characters are escaped, the end is cut off where it is long."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1]
-                   for letter in text[:_LONGEST_TEXT])[:_LONGEST_TEXT]
+def cut(text: str) -> str:
+    """A text for people, without control characters, as long as a message may have it."""
+    return log.visible(text[:_LONGEST_TEXT])[:_LONGEST_TEXT]
 
 
 def nonce() -> str:
@@ -68,7 +69,7 @@ def _is_shallow(value: Any, depth: int = _DEEPEST) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value.isprintable() and len(value) <= _LONGEST_TEXT
+    return isinstance(value, str) and value == cut(value)
 
 
 def _is_hash(value: Any) -> bool:

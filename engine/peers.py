@@ -68,7 +68,7 @@ class Peers:
     def say(self, key: str, value: Any, to: Optional[int] = None) -> None:
         """Sends a value, of JSON's types, to a worker, or to all others."""
         for index in self.others if to is None else [to]:
-            self._send(index, {"key": messages.printable(key), "value": value})
+            self._send(index, {"key": messages.cut(key), "value": value})
 
     def hear(self, index: int, key: str) -> Any:
         """The next value that a worker has sent, or will send; of this key.
@@ -82,7 +82,7 @@ class Peers:
             while not said:
                 self._news.wait(0.1)
             found, value = said.popleft()
-        if found != messages.printable(key):
+        if found != messages.cut(key):
             raise UserError(
                 f"the workers do not do the same: {self.cluster.name(index)} is at {found!r}, "
                 f"{self.cluster.name(self.cluster.index)} at {key!r}; {_ADVICE}")
@@ -173,7 +173,7 @@ class Peers:
             line = f"the other workers are not watched any more: {type(error).__name__}: {error}"
             with contextlib.suppress(Exception):
                 self.leave(PEER_LOST_STATUS, line)
-            sys.stderr.write(f"error: {messages.printable(line)}\n")
+            sys.stderr.write(f"error: {log.visible(line)}\n")
             _exit(PEER_LOST_STATUS)
 
     def _keep_watch(self) -> None:
@@ -280,7 +280,7 @@ def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Optional[Tu
 
 
 def _brief(value: Any) -> str:
-    text = messages.printable(str(value))
+    text = log.visible(str(value))
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -17,7 +17,7 @@ import pytest
 import workers
 from commands import arguments
 from conftest import ROOT
-from engine import links, machines, messages, sockets
+from engine import links, log, machines, messages, sockets
 from engine.errors import UserError
 from engine.machines import Cluster, PeerLost
 
@@ -247,6 +247,16 @@ def test_the_end_of_the_watch_ends_the_process(tmp_path):
     said = [worker.end() for worker in ended]
     assert all(each.status == machines.PEER_LOST_STATUS for each in said)
     assert any("not watched any more: ZeroDivisionError" in each.said for each in said)
+
+
+def test_control_characters_are_escaped_and_no_others():
+    said = "文　字 👩‍🎓 \x1b[2J\u202e\ud800\n"
+    shown = "文　字 👩‍🎓 \\x1b[2J\\u202e\\ud800\\n"
+    assert messages.last_words(2, said)["why"] == log.visible(said) == shown
+    line = messages.encode(messages.last_words(2, said))
+    assert messages.decode(line, messages.LAST_WORDS)["why"] == shown
+    with pytest.raises(ValueError):
+        messages.decode(messages.encode({"status": 2, "why": said}), messages.LAST_WORDS)
 
 
 @pytest.mark.parametrize("address, hosts", [
