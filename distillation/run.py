@@ -206,7 +206,7 @@ def _devices_and_settings(values: flags.FlagValues, the_student: Student,
     if values.learning_rate is None:
         values.learning_rate = _LEARNING_RATES[values.stage]
     devices = device_flags.find_devices(values, training=values.do_train)
-    run = run_settings(values, EpochSchedule, metrics)
+    run = run_settings(values, devices, EpochSchedule, metrics)
     return devices, run._replace(
         init_checkpoint=_init_checkpoint(values, the_student, distillation))
 

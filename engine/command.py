@@ -13,8 +13,16 @@ from typing import Callable, List, Optional, Union
 
 from absl import flags
 
-from engine import files, foreign_flags, interruption, log, machines, peers
+from engine import files, foreign_flags, interruption, log, machines
 from engine.errors import USER_ERROR_STATUS, UserError
+
+# Of the process, as its end is: no value that is handed down outlives all that can fail.
+_at_exit: List[Callable[[int, str], None]] = []
+
+
+def at_exit(action: Callable[[int, str], None]) -> None:
+    """Has `action` called with the exit status and the reason when a command ends; once."""
+    _at_exit.append(action)
 
 
 def run(main: Callable[[flags.FlagValues], None],
@@ -50,7 +58,7 @@ def run(main: Callable[[flags.FlagValues], None],
             if not _is_divided(flag_values):
                 machines.run_on_chief(machines.from_environment())
             main(flag_values)
-        peers.current().finish()
+        _leave(0, "")
     except flags.UnrecognizedFlagError as error:
         exit_with(foreign_flags.explain(argv, flag_values) or error)
     except (flags.Error, UserError) as error:
@@ -61,7 +69,7 @@ def run(main: Callable[[flags.FlagValues], None],
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except interruption.Interrupted as interrupted:
-        peers.current().leave(128 + interrupted.signal_number, str(interrupted))
+        _leave(128 + interrupted.signal_number, str(interrupted))
         sys.stderr.write(f"{log.visible(str(interrupted))}\n")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -71,10 +79,15 @@ def run(main: Callable[[flags.FlagValues], None],
         exit_with(error, error.status)
     except Exception as error:
         if not files.is_storage_error(error):
-            peers.current().leave(1, f"{type(error).__name__}: {error}")
+            _leave(1, f"{type(error).__name__}: {error}")
             raise
         exit_with(UserError(f"{_described(error)}; nothing that was there before is lost, and the "
                             "same command goes on once this is mended"))
+
+
+def _leave(status: int, why: str) -> None:
+    while _at_exit:
+        _at_exit.pop()(status, why)
 
 
 def _check_text(argument: str) -> None:
@@ -93,7 +106,7 @@ def _is_divided(values: flags.FlagValues) -> bool:
 def exit_with(error: Union[Exception, str], status: int = USER_ERROR_STATUS) -> None:
     """Says what is wrong, in one line whatever the message holds, and exits."""
     line = log.visible(" ".join(str(error).split()))
-    peers.current().leave(status, line)
+    _leave(status, line)
     sys.stderr.write(f"error: {line}\n")
     sys.exit(status)
 

@@ -7,7 +7,7 @@ from typing import Optional
 
 from absl import flags
 
-from engine import devices, files, log, machines, peers, precision, runtime, settings
+from engine import command, devices, files, log, machines, peers, precision, runtime, settings
 from engine.errors import UserError
 from engine.settings import setting
 from engine.training.settings import TrainingSettings
@@ -62,11 +62,12 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     Args:
         training: False if the process only predicts or evaluates.
     """
-    asked = settings.from_flags(values, DeviceSettings)
+    asked, joined = settings.from_flags(values, DeviceSettings), peers.NO_PEERS
     if training and "heartbeat_timeout" in values:
         # Join first, so that device errors reach the other workers.
         cluster = machines.from_environment(secret_file=asked.cluster_secret_file)
-        peers.join(cluster, asked.peer_timeout, asked.heartbeat_timeout)
+        joined = peers.join(cluster, asked.peer_timeout, asked.heartbeat_timeout)
+        command.at_exit(joined.leave)
     if "xla" in values and values.xla:
         runtime.prepare_xla()
     chosen = precision.chosen_precision(values)
@@ -78,15 +79,15 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         num_cpu_replicas=asked.num_cpu_replicas,
         all_reduce=asked.all_reduce,
         training=training,
-        cluster=peers.current().cluster)
+        peers=joined)
     if found.kind == "CPU" and num_gpus is None and not asked.num_cpu_replicas:
         log.warn(f"{devices.why_no_gpu()}: running on the CPU, which is many times slower")
     if tensor_float_32 and found.has_ampere:
         log.info("Matrix products round float32 factors to 11 bits (TensorFloat-32, TensorFlow's "
                  "default on these GPUs); --precision=float32 keeps all bits")
     precision.check(chosen, found)
-    if peers.current().others:
-        peers.current().compare("the devices", {
+    if joined.others:
+        joined.compare("the devices", {
             **found.facts(), "--precision": chosen, "code": _code_hash(),
             "--heartbeat_timeout": asked.heartbeat_timeout})
     return found._replace(dtype=precision.dtype_of(chosen))

@@ -4,9 +4,10 @@ import math
 import os
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from engine import cards, log, machines, peers, runtime
+from engine import cards, log, machines, runtime
 from engine.cores import num_cores
 from engine.errors import UserError
+from engine.peers import NO_PEERS, Peers
 
 import tensorflow.compat.v1 as tf
 
@@ -36,17 +37,17 @@ class Devices(NamedTuple):
     max_step_tokens: Optional[int] = None
     cards_in_use: Tuple[cards.Card, ...] = ()  # empty if they are unknown, and on the CPU
     dtype: tf.DType = tf.float32  # of the encoder's matrix products in inference
-    cluster: machines.Cluster = machines.ALONE  # in training
+    peers: Peers = NO_PEERS  # the other workers of a training
 
     @property
     def num_replicas(self) -> int:
         """The number of replicas of a training, over all workers."""
-        return len(self.names) * len(self.cluster.addresses)
+        return len(self.names) * len(self.peers.cluster.addresses)
 
     @property
     def own_replicas(self) -> range:
         """The numbers of this worker's replicas, one for each of its logical devices."""
-        first = len(self.names) * self.cluster.index
+        first = len(self.names) * self.peers.cluster.index
         return range(first, first + len(self.names))
 
     @property
@@ -68,9 +69,9 @@ class Devices(NamedTuple):
         communication = tf.distribute.experimental.CollectiveCommunication
         strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy(
             communication.NCCL if self.all_reduce == "nccl" else communication.RING)
-        strategy.configure(config, {"worker": list(self.cluster.addresses)}, "worker",
-                           self.cluster.index)
-        worker = f"/job:worker/task:{self.cluster.index}"
+        index, workers = self.peers.cluster.index, {"worker": list(self.peers.cluster.addresses)}
+        strategy.configure(config, workers, "worker", index)
+        worker = f"/job:worker/task:{index}"
         runtime.set_devices(strategy, worker, [
             f"{worker}/device:{name.strip('/').upper()}" for name in self.names])
         return strategy
@@ -82,17 +83,17 @@ class Devices(NamedTuple):
 
     def training_strategy(self) -> "TrainingStrategy":
         """A new strategy over the devices of all workers, and the session for it."""
-        config = tf.ConfigProto()
+        config, cluster = tf.ConfigProto(), self.peers.cluster
         config.CopyFrom(self.session_config)
-        if self.cluster == machines.ALONE:
+        if cluster == machines.ALONE:
             return TrainingStrategy(self.strategy(), config, "")
         strategy = self.multi_worker_strategy(config)
-        peers.current().open_port()
+        self.peers.open_port()
         try:
-            server = tf.distribute.Server({"worker": list(self.cluster.addresses)}, "worker",
-                                          self.cluster.index, config=config)
+            server = tf.distribute.Server({"worker": list(cluster.addresses)}, "worker",
+                                          cluster.index, config=config)
         except tf.errors.UnknownError as error:  # somebody took the port in the last moment
-            raise UserError(f"{self.cluster.name(self.cluster.index)}: TensorFlow's server cannot "
+            raise UserError(f"{cluster.name(cluster.index)}: TensorFlow's server cannot "
                             f"be started there: {error.message}") from error
         return TrainingStrategy(strategy, config, server.target)
 
@@ -100,8 +101,8 @@ class Devices(NamedTuple):
         """The devices for people: 'GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)'."""
         names = " ".join(name.replace("/device:", "").lstrip("/").upper() for name in self.names)
         named = f"{names} ({cards.names(self.cards_in_use)})" if self.cards_in_use else names
-        return named if self.cluster == machines.ALONE else (
-            f"{len(self.cluster.addresses)} workers, each with {named}")
+        return named if self.peers.cluster == machines.ALONE else (
+            f"{len(self.peers.cluster.addresses)} workers, each with {named}")
 
 
 class TrainingStrategy(NamedTuple):
@@ -129,7 +130,7 @@ def find_devices(*,
                  num_cpu_replicas: Optional[int] = None,
                  all_reduce: Optional[str] = None,
                  training: bool = True,
-                 cluster: machines.Cluster = machines.ALONE) -> Devices:
+                 peers: Peers = NO_PEERS) -> Devices:
     """Picks the devices of a run and sets up TensorFlow for them.
 
     Args:
@@ -139,7 +140,7 @@ def find_devices(*,
         all_reduce: a key of ALL_REDUCE; None for the best one for these devices.
         training: False if the process only infers. On the CPU each core then runs a step of its
             own, which is faster than sharing each operation of one step among all cores.
-        cluster: the workers of a training. Each has its own devices, as many as the others.
+        peers: the other workers of a training. Each has its own devices, as many as the others.
 
     Raises:
         UserError: a card does not exist or this TensorFlow cannot use it, or the choices exclude
@@ -147,13 +148,13 @@ def find_devices(*,
             the arguments ask for it.
     """
     _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas)
-    _check_reach(all_reduce, cluster)
+    _check_reach(all_reduce, peers.cluster)
     found = _find_own(num_gpus, replicas_per_gpu, num_cpu_replicas,
                       None if all_reduce == RING else all_reduce, training)
-    if cluster == machines.ALONE:
+    if peers.cluster == machines.ALONE:
         return found
     default = "nccl" if found.kind == "GPU" and replicas_per_gpu == 1 else RING
-    return found._replace(cluster=cluster, all_reduce=all_reduce or default)
+    return found._replace(peers=peers, all_reduce=all_reduce or default)
 
 
 def _check_reach(all_reduce: Optional[str], cluster: machines.Cluster) -> None:

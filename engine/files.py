@@ -36,10 +36,6 @@ _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 Types = Union[Type, Tuple[Type, ...]]
 
 
-def set_worker(index: int) -> None:
-    """Does nothing any more: temporary names are random."""
-
-
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
     """Yields a temporary path; what is there replaces `path` on success, also one that is a link."""

@@ -17,9 +17,9 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
-from engine import files, links, log, messages
+from engine import links, log, messages
 from engine.errors import UserError
 from engine.machines import ALONE, PEER_LOST_STATUS, Cluster
 from engine.sockets import Link
@@ -34,15 +34,18 @@ Value = TypeVar("Value")
 
 
 class Peers:
-    """The other workers of this process's run; there are none unless `join` was called.
+    """The other workers of a run. Made by `join`; NO_PEERS, where there are none.
 
     Attributes:
         cluster: all workers.
+        is_chief: whether this worker is the one that writes.
+        others: the numbers of the other workers.
     """
 
     def __init__(self, cluster: Cluster = ALONE, found: links.Links = links.NONE,
                  heartbeat_timeout: float = 0.0):
-        self.cluster = cluster
+        self.cluster, self.is_chief = cluster, cluster.is_chief
+        self.others = sorted(found.to)
         self._links = found
         self._timeout = heartbeat_timeout
         self._said: Dict[int, Deque[Tuple[str, Any]]] = collections.defaultdict(collections.deque)
@@ -54,16 +57,6 @@ class Peers:
         self._at_end: List[Callable[[], None]] = []
         if found.to:
             threading.Thread(target=self._watch, daemon=True).start()
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this worker is the one that writes."""
-        return self.cluster.is_chief
-
-    @property
-    def others(self) -> List[int]:
-        """The numbers of the other workers."""
-        return sorted(self._links.to)
 
     def say(self, key: str, value: Any, to: Optional[int] = None) -> None:
         """Sends a value, of JSON's types, to a worker, or to all others."""
@@ -114,11 +107,10 @@ class Peers:
         """
         everyones = self.gather(what, json.loads(json.dumps(facts)))
         for index, theirs in enumerate(everyones):
-            found = _difference(everyones[0], theirs)
-            if found:
+            for name, one, other in _differences(what, everyones[0], theirs):
                 raise UserError(
-                    f"the workers differ in {found[0]}: {self.cluster.name(0)} has {found[1]}, "
-                    f"{self.cluster.name(index)} {found[2]}; {_ADVICE}")
+                    f"the workers differ in {name}: {self.cluster.name(0)} has {one}, "
+                    f"{self.cluster.name(index)} {other}; {_ADVICE}")
 
     def open_port(self) -> None:
         """Frees this worker's port for TensorFlow's server, when all others do the same."""
@@ -131,24 +123,18 @@ class Peers:
         self._at_end.append(action)
 
     def leave(self, status: int, why: str = "") -> None:
-        """Tells the others that this worker ends, with which exit status and why.
+        """Tells the others that this worker ends, with which exit status and why, if there are any.
 
-        After a status other than 0 they end, too.
+        After a status other than 0 they end, too. After 0 this process ends at once: nobody watches
+        over this worker any more, and TensorFlow's servers take their time to shut down.
         """
         if self.others:
             self._ending.acquire()
         for index in self.others:
             self._links.to[index].send_if_free(messages.last_words(status, why))
-        self._clean()
-
-    def finish(self) -> None:
-        """Tells the others that this worker has done its work; ends the process if there are any.
-
-        At once: nobody watches over this worker any more, and TensorFlow's servers take their time
-        to shut down.
-        """
-        self.leave(0)
-        if self.others:
+        while self._at_end:
+            self._at_end.pop()()
+        if self.others and not status:
             _exit(0)
 
     def wait_for_chief(self) -> None:
@@ -158,7 +144,7 @@ class Peers:
             return
         self.say(_END, None, to=0)
         self.hear(0, _END)
-        self.finish()
+        self.leave(0)
 
     def wait_for_notice(self) -> None:
         """Gives `_watch` the time to find who is lost, and to end the process, after an error."""
@@ -255,10 +241,6 @@ class Peers:
         except OSError:
             pass  # `_take` finds it, too, and ends the process
 
-    def _clean(self) -> None:
-        while self._at_end:
-            self._at_end.pop()()
-
 
 def _exit(status: int) -> None:
     """Ends the process at once: its other threads may wait in TensorFlow for ever."""
@@ -267,16 +249,13 @@ def _exit(status: int) -> None:
     os._exit(status)
 
 
-def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Optional[Tuple[str, str, str]]:
-    """The name of the first value in which two differ, and both values."""
-    for name in {**one, **other}:
-        value, others = one.get(name), other.get(name)
-        if isinstance(value, dict) and isinstance(others, dict) and value != others:
-            part, *values = _difference(value, others)
-            return (f"{name}: {part}", *values)
-        if value != others:
-            return name, _brief(value), _brief(others)
-    return None
+def _differences(name: str, one: Any, other: Any, prefix: str = "") -> Iterator[Tuple[str, str, str]]:
+    """The names of the values in which two differ, and both values."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in {**one, **other}:
+            yield from _differences(prefix + key, one.get(key), other.get(key), f"{prefix}{key}: ")
+    elif one != other:
+        yield name, _brief(one), _brief(other)
 
 
 def _brief(value: Any) -> str:
@@ -284,26 +263,19 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-_current = Peers()
+NO_PEERS = Peers()
 
 
-def current() -> Peers:
-    """The other workers of this process's run."""
-    return _current
-
-
-def join(cluster: Cluster, peer_timeout: float, heartbeat_timeout: float) -> None:
+def join(cluster: Cluster, peer_timeout: float, heartbeat_timeout: float) -> Peers:
     """Meets the other workers, if there are any. From here on this one ends if another is lost.
 
     Raises:
         UserError, PeerLost: see `links.connect`.
     """
-    global _current
     if cluster == ALONE:
-        return
+        return NO_PEERS
     log.info(f"This is {cluster.name(cluster.index)} of {len(cluster.addresses)}; waiting for the "
              "others")
-    files.set_worker(cluster.index)
     if not cluster.is_chief:
         log.quiet()
-    _current = Peers(cluster, links.connect(cluster, peer_timeout), heartbeat_timeout)
+    return Peers(cluster, links.connect(cluster, peer_timeout), heartbeat_timeout)

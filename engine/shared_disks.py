@@ -1,24 +1,25 @@
 """Which workers of a run share a disk, and who builds on it what all of them read.
 
-It is found out: each worker puts a file there, and looks for those of the others.
+Each worker creates a file and checks which others it can see.
 """
 
 import contextlib
 import os
 import uuid
-from typing import Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
-from engine import peers
+from engine.peers import NO_PEERS, Peers
 
-_sharers: Dict[str, List[int]] = {}  # by directory: the workers that share it, the builder first
+# By directory: the workers that share it, the builder first. Of the process, as the disk is of the
+# machine: what is built is opened by its path alone, by code that knows nothing of workers.
+_sharers: Dict[str, Tuple[Peers, List[int]]] = {}
 
 
-def find_builder(directory: str) -> None:
+def find_builder(directory: str, us: Peers) -> None:
     """Finds out which worker builds in a directory: the first one of those that share it.
 
     Called by all workers.
     """
-    us = peers.current()
     if not us.others:
         return
     with token(directory) as own:
@@ -26,18 +27,18 @@ def find_builder(directory: str) -> None:
         sharers = [index for index, name in enumerate(tokens)
                    if os.path.exists(os.path.join(directory, name))]
         us.wait("tokens seen")
-    _sharers[os.path.abspath(directory)] = sharers
+    _sharers[os.path.abspath(directory)] = us, sharers
 
 
-def build_once(path: str, build: Callable[[], None]) -> None:
+def build_once(path: str, facts: Mapping[str, Any], build: Callable[[], None]) -> None:
     """Calls `build`, which makes `path` unless it is there; another worker's build is waited for.
 
-    Called by all workers with the same name, if `find_builder` was called for the directory.
+    Called by all workers, if `find_builder` was called for the directory. A UserError ends those
+    whose facts about it differ.
     """
-    us = peers.current()
-    own = us.cluster.index
-    builder, *others = _sharers.get(os.path.dirname(os.path.abspath(path)), [own])
-    key = f"built {os.path.basename(path)}"
+    us, (builder, *others) = _sharers.get(os.path.dirname(os.path.abspath(path)), (NO_PEERS, [0]))
+    us.compare("the data", {"data": facts})
+    own, key = us.cluster.index, f"built {os.path.basename(path)}"
     if own != builder:
         us.hear(builder, key)
     build()

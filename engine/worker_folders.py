@@ -9,45 +9,27 @@ import base64
 import contextlib
 import os
 import tempfile
-from typing import Dict, List
+from typing import List
 
-from engine import checkpoint_files, checkpoints, files, peers, scratch, shared_disks
+from engine import checkpoint_files, checkpoints, files, scratch, shared_disks
 from engine.peers import Peers
 
 RUN_RECORD = "run.json"  # of a training, in its output directory
 _CHUNK_BYTES = 1 << 22
 
-_runs: Dict[str, str] = {}  # by a worker's own folder: the run's
 
-
-def output_directory(path: str) -> str:
+def output_directory(path: str, us: Peers) -> str:
     """Makes --output_dir; another worker than the chief gets a folder of its own instead.
 
     Raises:
         UserError: it cannot be written to.
     """
-    us = peers.current()
     if not us.is_chief:
         return _receive(path, us)
     files.make_directory(path, "--output_dir")
     if us.others:
         _hand_out(path, us)
     return path
-
-
-def of_run(directory: str) -> str:
-    """The output directory of the run, for people: --output_dir, on the chief's machine."""
-    return _runs.get(directory, directory)
-
-
-def kept(directory: str) -> str:
-    """What a training that fails has saved, for the message; only the chief knows it."""
-    us = peers.current()
-    if not us.is_chief:
-        return f"{us.cluster.name(0)} has the checkpoints"
-    newest = checkpoints.latest(directory)
-    return (f"{directory} keeps step {newest.global_step}" if newest
-            else "no checkpoint was saved before it")
 
 
 def _state(directory: str) -> List[str]:
@@ -71,7 +53,6 @@ def _hand_out(directory: str, us: Peers) -> None:
 def _receive(directory: str, us: Peers) -> str:
     at_end = contextlib.ExitStack()
     folder = at_end.enter_context(scratch.folder(tempfile.gettempdir()))
-    _runs[folder] = directory
     us.at_end(at_end.close)
     state = us.hear(0, "state")
     is_shared = os.path.exists(os.path.join(directory, state["token"]))

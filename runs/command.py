@@ -75,7 +75,7 @@ def job_of(values: flags.FlagValues, head: Head, own: Any,
     model = Model(own, *load_model(values))
     head.check(model)
     devices = device_flags.find_devices(values, training=values.do_train)
-    run_of = run_settings(values, head.length, head.metrics(own), head.loss)
+    run_of = run_settings(values, devices, head.length, head.metrics(own), head.loss)
     return Job(head, model, devices, run_of._replace(own=recorded), prediction.predict_batch_size)
 
 

@@ -19,6 +19,7 @@ from engine import runtime
 from engine.devices import Devices
 from engine.machines import Cluster
 from engine.model import Mode
+from engine.peers import Peers
 
 import tensorflow.compat.v1 as tf
 
@@ -237,7 +238,7 @@ def test_machines_exchange_buckets_in_one_order_and_rows_or_their_sum(
     """Two machines of two cards. The rows are more bytes than their sum if there are many."""
     monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1000)
     cards = Devices(("/gpu:0", "/gpu:1"), "GPU", "nccl", tf.ConfigProto(),
-                    cluster=Cluster(("a:1", "b:1"), 1))
+                    peers=Peers(Cluster(("a:1", "b:1"), 1)))
     strategy = cards.multi_worker_strategy(tf.ConfigProto())
     step = step_under(strategy, transfer_dtype=transfer_dtype, most_rows=most_rows)
     by_card = transfers(step)

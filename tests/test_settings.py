@@ -9,7 +9,7 @@ from absl import flags
 
 import run_classifier
 from commands import ends_with_error, run_here
-from conftest import ROOT, write_cola
+from conftest import ROOT, cpu_devices, write_cola
 from engine import command, settings
 from engine.errors import UserError
 from engine.settings import setting
@@ -93,11 +93,11 @@ def test_a_value_out_of_range_is_refused(argument, error):
 def test_fp16_is_the_old_name_of_a_precision(tiny_model, tmp_path, capsys):
     values = run_classifier.define_flags()
     values(["command", "--fp16", f"--output_dir={tmp_path}"])
-    found = run_settings.run_settings(values, run_settings.EpochSchedule)
+    found = run_settings.run_settings(values, cpu_devices(1), run_settings.EpochSchedule)
     assert found.training.precision == "float16"
     values(["command", "--precision=float32"])
     with pytest.raises(UserError, match="--fp16 is the old name of --precision=float16"):
-        run_settings.run_settings(values, run_settings.EpochSchedule)
+        run_settings.run_settings(values, cpu_devices(1), run_settings.EpochSchedule)
 
 
 def test_the_page_of_flags_is_that_of_the_definitions():

@@ -174,6 +174,13 @@ def test_a_file_gets_its_name_in_the_file_layer_alone():
     assert renaming == {"engine/files.py", temporary}
 
 
+def test_no_function_of_the_engine_rebinds_a_variable_of_its_module():
+    """What a run needs is handed down. How much a process logs belongs to it, as its streams do."""
+    rebinding = {name for name in python_files() if room_of(name) == "engine"
+                 for node in ast.walk(syntax_of(name)) if isinstance(node, ast.Global)}
+    assert rebinding == {"engine/log.py"}
+
+
 def test_the_root_holds_what_the_design_names_and_no_more():
     modules = {name for name in python_files() if os.sep not in name}
     commands = ("run_classifier", "run_squad", "extract_features")

@@ -11,12 +11,11 @@ import time
 
 from absl import flags
 
-from engine import checkpoints, command, files, machines, peers
+from engine import command, files, machines, peers
 from engine.errors import UserError
 
 
-def agree(directory):
-    us = peers.current()
+def agree(us, directory):
     names = us.gather("name", f"worker {us.cluster.index}")
     assert us.from_chief("number", lambda: 5) == 5
     us.compare("facts", {"same": [1, {"of": "all"}]})
@@ -24,125 +23,131 @@ def agree(directory):
     files.write_json(os.path.join(directory, f"{us.cluster.index}.json"), names)
 
 
-def end_with_work_left():
+def end_with_work_left(us):
     atexit.register(time.sleep, 3600)
-    peers.current().wait("all")
+    us.wait("all")
 
 
-def differ():
-    index = peers.current().cluster.index
-    peers.current().compare(
+def differ(us):
+    index = us.cluster.index
+    us.compare(
         "facts", {"TensorFlow": "2.15.1", "model config": {"layers": 2 + index // 2}})
 
 
-def do_another_thing():
+def do_another_thing(us):
     """Workers 0 and 2 wait for all; worker 1 waits for the chief, which says nothing to it."""
-    if peers.current().cluster.index == 1:
-        peers.current().from_chief("number", lambda: 5)
-    peers.current().wait("all")
+    if us.cluster.index == 1:
+        us.from_chief("number", lambda: 5)
+    us.wait("all")
 
 
-def compare_more():
+def compare_more(us):
     """Worker 1 compares a set of data that the others do not have."""
-    if peers.current().cluster.index == 1:
-        peers.current().compare("the data", {"data": {"name": "dev"}})
-    peers.current().compare("the training", {"task": "cola"})
+    if us.cluster.index == 1:
+        us.compare("the data", {"data": {"name": "dev"}})
+    us.compare("the training", {"task": "cola"})
 
 
-def end_before_others():
-    if peers.current().cluster.index == 0:
-        peers.current().wait("all")
+def send_a_list(us):
+    """Worker 1 has a list where the others have facts."""
+    if us.cluster.index == 1:
+        us.say("facts", [1])
+    us.compare("facts", {"task": "cola"})
+    us.wait("never")
 
 
-def open_stores(directory, names_of):
+def end_before_others(us):
+    if us.cluster.index == 0:
+        us.wait("all")
+
+
+def open_stores(us, directory, names_of):
     """Opens or builds stores, of which each worker has a list of names."""
     import numpy as np
     from engine import shared_disks
     from engine.data import store
-    shared_disks.find_builder(directory)
-    for name in names_of[peers.current().cluster.index]:
+    shared_disks.find_builder(directory, us)
+    for name in names_of[us.cluster.index]:
         store.open_or_build(directory, name, {"content": name},
                             {"n": store.Column("int32", ragged=False)},
                             lambda: [{"n": np.arange(3, dtype=np.int32)}])
 
 
-def fail(index, kind, said):
-    if peers.current().cluster.index == index:
+def fail(us, index, kind, said):
+    if us.cluster.index == index:
         raise {"UserError": UserError, "ValueError": ValueError}[kind](said)
-    peers.current().wait("never")
+    us.wait("never")
 
 
-def hang(directory):
-    us = peers.current()
+def hang(us, directory):
     us.wait("all here")
     open(os.path.join(directory, f"here{us.cluster.index}"), "w").close()
     us.hear(us.others[0], "never")
 
 
-def hang_once(directory):
-    if not os.path.exists(os.path.join(directory, f"here{peers.current().cluster.index}")):
-        hang(directory)
+def hang_once(us, directory):
+    if not os.path.exists(os.path.join(directory, f"here{us.cluster.index}")):
+        hang(us, directory)
 
 
-def build(report, disks):
+def build(us, report, disks):
     """Notes who has built what all read, on the disk of each."""
     from engine import shared_disks
-    us = peers.current()
     directory = disks[us.cluster.index]
     path = os.path.join(directory, "built")
-    shared_disks.find_builder(directory)
+    shared_disks.find_builder(directory, us)
 
     def make():
         if not os.path.exists(path):
             files.write_text(path, f"worker {us.cluster.index}")
 
-    shared_disks.build_once(path, make)
+    shared_disks.build_once(path, {}, make)
     with open(path) as built:
         files.write_text(os.path.join(report, f"read_by_{us.cluster.index}"), built.read())
 
 
-def begin(report, directories):
+def begin(us, report, directories):
     """Notes what each worker finds in its output directory, and writes there."""
     from engine import checkpoint_files, worker_folders
-    index = peers.current().cluster.index
-    own = worker_folders.output_directory(directories[index])
+    index = us.cluster.index
+    own = worker_folders.output_directory(directories[index], us)
     found = {name: files.hash_of_file(os.path.join(own, name)) for name in os.listdir(own)
              if os.path.isfile(os.path.join(own, name))}
     files.write_json(os.path.join(report, f"{index}.json"), [
-        found, checkpoint_files.names(own), own, worker_folders.of_run(own)])
+        found, checkpoint_files.names(own), own])
     files.write_text(os.path.join(own, f"by_{index}"), "")
 
 
-def hang_with_a_folder(report, temporary, directory):
+def hang_with_a_folder(us, report, temporary, directory):
     """Makes this worker's folder, in the place for temporary files, and waits for ever."""
     from engine import worker_folders
     tempfile.tempdir = temporary
-    us = peers.current()
-    worker_folders.output_directory(directory)
+    worker_folders.output_directory(directory, us)
     us.wait("all have folders")
     open(os.path.join(report, f"here{us.cluster.index}"), "w").close()
     us.hear(us.others[0], "never")
 
 
-def resume(directory):
+def resume(us, directory):
     """Keeps the record of a training that goes on, and whose first checkpoint is soon removed."""
-    from engine import checkpoint_files, worker_folders
+    from engine import checkpoint_files, checkpoints, worker_folders
     from engine.training import run_record
-    own = worker_folders.output_directory(directory)
-    with run_record.recording(own, run_record.Record({}, {})):
-        peers.current().wait("resumed")
-        if peers.current().is_chief:
+    own = worker_folders.output_directory(directory, us)
+    with run_record.recording(own, run_record.Record({}, {}), us.is_chief):
+        us.wait("resumed")
+        if us.is_chief:
             names = checkpoint_files.names(own)
             for name in checkpoint_files.names_of_files(os.path.join(own, names[-1])):
                 os.rename(os.path.join(own, name), os.path.join(own, name.replace("-12.", "-13.")))
             checkpoint_files.write_list(own, [checkpoints.checkpoint_name(13)])
-        peers.current().wait("removed")
+        us.wait("removed")
 
 
 def main(values):
-    peers.join(machines.from_environment(), values.peer_timeout, values.heartbeat_timeout)
-    globals()[values.call](*json.loads(values.arguments))
-    peers.current().wait_for_chief()
+    us = peers.join(machines.from_environment(), values.peer_timeout, values.heartbeat_timeout)
+    command.at_exit(us.leave)
+    globals()[values.call](us, *json.loads(values.arguments))
+    us.wait_for_chief()
 
 
 def define_flags():

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
 import numpy as np
 
-from engine import files, log, peers, shared_disks
+from engine import files, log, shared_disks
 from engine.data import store_files
 from engine.data.store_files import Chunk, Column, Damaged, RaggedChunk, open_array, path_of
 from engine.errors import UserError
@@ -218,7 +218,6 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
         UserError: the store is damaged, and what it is built from is damaged or gone; another
             worker opens another store.
     """
-    peers.current().compare("the data", {"data": {"name": name, **key}})
     identity = json.dumps([FORMAT_VERSION, key, columns], sort_keys=True)
     digest = hashlib.sha256(identity.encode("utf-8")).hexdigest()[:16]
     directory = os.path.join(root, f"{name}-{digest}")
@@ -227,7 +226,8 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
         _build(directory, columns, chunks, facts)
 
     is_new = not os.path.exists(directory)
-    shared_disks.build_once(directory, lambda: None if os.path.exists(directory) else build())
+    shared_disks.build_once(directory, {"name": name, **key},
+                            lambda: None if os.path.exists(directory) else build())
     store = Store(directory, columns, build)
     if not is_new:
         store.check()

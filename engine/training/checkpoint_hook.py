@@ -5,7 +5,8 @@ from typing import Callable, List, Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from engine import checkpoint_files, checkpoints, interruption, peers
+from engine import checkpoint_files, checkpoints, interruption
+from engine.peers import NO_PEERS, Peers
 from engine.training.evaluations import Evaluations
 
 
@@ -49,16 +50,31 @@ class SaveHook(tf.train.SessionRunHook):
 
     def __init__(self, output_dir: str, every_steps: int, keep_checkpoint_max: int,
                  signals: interruption.Deferred, evaluations: Optional[Evaluations] = None,
-                 is_evaluated: Callable[[int], bool] = lambda step: False):
+                 is_evaluated: Callable[[int], bool] = lambda step: False,
+                 peers: Peers = NO_PEERS):
         self._output_dir = output_dir
         self._every_steps = every_steps
         self._keep_checkpoint_max = keep_checkpoint_max
         self._signals = signals
         self._evaluations = evaluations
         self._is_evaluated = is_evaluated
+        self._peers = peers
         # The last step done, and the step of the newest checkpoint.
         self.step = self.saved_step = 0
         self._names: List[str] = []  # of the checkpoints in the directory, oldest first
+
+    @property
+    def keeper(self) -> str:
+        """What has the checkpoints, for people: the output directory, or the chief's machine."""
+        return self._output_dir if self._peers.is_chief else self._peers.cluster.name(0)
+
+    def kept(self) -> str:
+        """Describes the last checkpoint, for an error message; only the chief knows it."""
+        if not self._peers.is_chief:
+            return f"{self.keeper} has the checkpoints"
+        newest = checkpoints.latest(self._output_dir)
+        return (f"{self.keeper} keeps step {newest.global_step}" if newest
+                else "no checkpoint was saved before it")
 
     def begin(self) -> None:
         """Finds the global step in the graph."""
@@ -88,10 +104,10 @@ class SaveHook(tf.train.SessionRunHook):
     def end(self, session) -> None:
         """Saves the last step; returns when no worker needs another one any more."""
         self._save(session)
-        peers.current().wait("trained")
+        self._peers.wait("trained")
 
     def _save(self, session) -> None:
-        if self.step != self.saved_step and not peers.current().is_chief:
+        if self.step != self.saved_step and not self._peers.is_chief:
             self.saved_step = self.step  # there
         if self.step != self.saved_step:
             name = checkpoints.checkpoint_name(self.step)
@@ -103,7 +119,7 @@ class SaveHook(tf.train.SessionRunHook):
 
     def _evaluate(self) -> bool:
         """Evaluates the checkpoint just saved; returns whether to stop the training early."""
-        if peers.current().is_chief:
+        if self._peers.is_chief:
             path = os.path.join(self._output_dir, checkpoints.checkpoint_name(self.step))
             # If a signal interrupts the evaluation, the resumed run does it first.
             self._evaluations.run(checkpoints.describe(path),

@@ -8,7 +8,8 @@ import math
 import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
-from engine import checkpoints, files, log, peers
+from engine import checkpoints, files, log
+from engine.peers import NO_PEERS, Peers
 from engine.training import summaries
 from engine.training.settings import EvaluationSettings
 
@@ -21,11 +22,13 @@ Evaluate = Callable[[checkpoints.Checkpoint, Callable[[int], None]], Mapping[str
 class Evaluations:
     """The evaluations of one output directory, up to its newest checkpoint."""
 
-    def __init__(self, output_dir: str, settings: EvaluationSettings, evaluate: Evaluate):
+    def __init__(self, output_dir: str, settings: EvaluationSettings, evaluate: Evaluate,
+                 peers: Peers = NO_PEERS):
         self.settings = settings
         self._output_dir = output_dir
         self._path = os.path.join(output_dir, checkpoints.EVALUATIONS)
         self._evaluate = evaluate
+        self._peers = peers
         newest = checkpoints.latest(output_dir)
         step = newest.global_step if newest else 0
         self._done: List[Dict[str, Any]] = [  # by step: "step" and the metrics
@@ -43,7 +46,7 @@ class Evaluations:
     def run(self, checkpoint: checkpoints.Checkpoint,
             advance: Callable[[int], None] = lambda count: None) -> None:
         """Evaluates the newest checkpoint; logs and saves the metrics. Only the chief does."""
-        if not peers.current().is_chief:
+        if not self._peers.is_chief:
             return
         step, metrics = checkpoint.global_step, self._evaluate(checkpoint, advance)
         summaries.write_evaluation(self._output_dir, metrics, step)
@@ -74,7 +77,7 @@ class Evaluations:
 
         Called by all workers; the chief decides.
         """
-        return peers.current().from_chief("stops early", self._should_stop_early)
+        return self._peers.from_chief("stops early", self._should_stop_early)
 
     def _should_stop_early(self) -> bool:
         patience, best_step = self.settings.early_stopping_patience, self.best_step or 0

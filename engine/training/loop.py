@@ -12,14 +12,13 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 import optimization
-from engine import (
-    checkpoint_files, checkpoints, interruption, log, memory, peers, precision, runtime,
-    worker_folders)
+from engine import checkpoint_files, checkpoints, interruption, log, memory, precision, runtime
 from engine.data import batches, store
 from engine.data.plan import TrainingPlan
 from engine.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward, Mode
+from engine.peers import Peers
 from engine.training import (
     checkpoint_hook, loss_check, progress_hook, several_workers, summaries, xla_log)
 from engine.training.evaluations import Evaluations
@@ -77,29 +76,31 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     signals = interruption.Deferred()
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
-        evaluations, is_evaluated)
+        evaluations, is_evaluated, devices.peers)
     hooks = _with_optional([_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver,
-                            progress], settings, signals, source, plan, first_step, output_dir)
+                            progress], settings, signals, source, plan, first_step, saver.kept,
+                           devices.peers)
 
-    with signals, curves, progress, memory.explained(
-            lambda: _describe_step(saver.step or first_step, source, plan, settings, output_dir)):
-        _run(_model_fn(forward, initial_values, settings, schedule, devices.own_replicas,
+    with signals, curves, progress, memory.explained(lambda: _describe_step(
+            saver.step or first_step, source, plan, settings) + saver.kept()):
+        _run(_model_fn(forward, initial_values, settings, schedule, devices,
                        _most_rows(source, settings, ties_embeddings)),
              _input_fn(source, plan, devices, settings, first_step, schedule.num_train_steps),
              [*hooks, *more_hooks], signals, saver, schedule.num_train_steps,
-             _run_config(devices, settings, output_dir))
+             _run_config(devices, settings, output_dir), devices.peers)
 
 
 def _with_optional(hooks: List[tf.train.SessionRunHook], settings: TrainingSettings,
                    signals: interruption.Deferred, source: batches.Source, plan: TrainingPlan,
-                   first_step: int, output_dir: str) -> List[tf.train.SessionRunHook]:
+                   first_step: int, kept: Callable[[], str],
+                   peers: Peers) -> List[tf.train.SessionRunHook]:
     """The hooks of every training, of which the first checks the model, and those of this one."""
     if settings.precision != precision.FLOAT16:
-        hooks.insert(1, loss_check.LossCheck(output_dir, first_step))
+        hooks.insert(1, loss_check.LossCheck(first_step, kept))
     if settings.xla:
         hooks.append(xla_log.CompilationLog(source, plan, first_step))
-    if peers.current().others:
-        hooks.insert(0, several_workers.SharedSignals(signals))
+    if peers.others:
+        hooks.insert(0, several_workers.SharedSignals(signals, peers))
     return hooks
 
 
@@ -132,7 +133,7 @@ def _most_rows(source: batches.Source, settings: TrainingSettings,
 def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
          hooks: Sequence[tf.train.SessionRunHook], signals: interruption.Deferred,
          saver: checkpoint_hook.SaveHook, num_train_steps: int,
-         config: tf.estimator.RunConfig) -> None:
+         config: tf.estimator.RunConfig, peers: Peers) -> None:
     """Trains to the end; raises Interrupted after the step in which a signal was received."""
     estimator = tf.estimator.Estimator(model_fn, config=config)
     try:
@@ -141,11 +142,11 @@ def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
         if not signals.received:
             raise
     except several_workers.ERRORS_OF_LOSS as error:
-        several_workers.explain(error)
+        several_workers.explain(error, peers)
         raise
     if signals.received:
         raise interruption.Interrupted(
-            signals.received, f"{worker_folders.of_run(config.model_dir)} has a checkpoint at step "
+            signals.received, f"{saver.keeper} has a checkpoint at step "
             f"{saver.saved_step} of {num_train_steps}; the same command resumes from there")
 
 
@@ -157,18 +158,17 @@ def _is_due(step: int, evaluations: Evaluations, plan: TrainingPlan,
 
 
 def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
-                   settings: TrainingSettings, output_dir: str) -> str:
+                   settings: TrainingSettings) -> str:
     """The size of the step after `step`, and how to make it smaller, for `memory.explained`."""
     batch_size = settings.train_batch_size
     return (f"in training step {step + 1}: {batch_size} examples per replica at a time x "
             f"{source.padded_length(plan.global_batch(step))} tokens; "
             + memory.smaller_batch(batch_size, settings.gradient_accumulation_steps)
-            + "--recompute_layers or a smaller --max_seq_length help; "
-            + worker_folders.kept(output_dir))
+            + "--recompute_layers or a smaller --max_seq_length help; ")
 
 
 def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
-              settings: TrainingSettings, schedule: Schedule, replicas: range,
+              settings: TrainingSettings, schedule: Schedule, devices: Devices,
               most_rows: Optional[int]):
     def model_fn(features, labels, mode):
         step = labels  # Estimator's name for the second component of an element
@@ -180,7 +180,8 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
                 part = _micro_batch(features, micro_batch, settings.train_batch_size)
             mode = Mode(
                 is_training=True,
-                dropout_seed=_dropout_seed(settings.seed, replicas, step, micro_batch),
+                dropout_seed=_dropout_seed(
+                    settings.seed, devices.own_replicas, step, micro_batch),
                 computation=modeling.Computation(
                     dtype=precision.dtype_of(settings.precision),
                     recompute=settings.recompute_layers, compiled=settings.xla))
@@ -196,7 +197,7 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
             loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
             most_rows=most_rows)
         _skip_report_of_uninitialized_variables()
-        if peers.current().others:
+        if devices.peers.others:
             # After the gradients: all transfers have one order on all machines.
             with tf.control_dependencies([train_op]):
                 several_workers.report(loss, progress_hook.LOSS)

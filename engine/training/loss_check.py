@@ -1,10 +1,10 @@
 """Ends a training whose loss is not finite. (Mixed precision skips such a step instead.)"""
 
 import math
+from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
-from engine import worker_folders
 from engine.errors import UserError
 from engine.training import progress_hook
 
@@ -13,12 +13,12 @@ class LossCheck(tf.train.SessionRunHook):
     """Ends the training with the first step whose loss is not finite.
 
     Not for float16, where a step that overflows is skipped. It must come before the hooks that
-    write, so that nothing of that step is kept.
+    write, so that nothing of that step is kept. `kept` says what was saved before it.
     """
 
-    def __init__(self, output_dir: str, first_step: int):
-        self._output_dir = output_dir
+    def __init__(self, first_step: int, kept: Callable[[], str]):
         self._step = first_step
+        self._kept = kept
 
     def begin(self) -> None:
         """Finds the loss in the graph."""
@@ -36,4 +36,4 @@ class LossCheck(tf.train.SessionRunHook):
         raise UserError(
             f"the loss of step {self._step} is {run_values.results}, not a number to learn from: "
             "lower --learning_rate, or look for examples that the loss cannot take; "
-            + worker_folders.kept(self._output_dir))
+            + self._kept())

@@ -9,7 +9,7 @@ import glob
 import os
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from engine import checkpoints, log, peers, precision
+from engine import checkpoints, log, precision
 from engine.data.batches import Source
 from engine.devices import Devices
 from engine.errors import UserError
@@ -48,7 +48,7 @@ def train(run: Run) -> None:
         Interrupted: SIGTERM or Ctrl-C; a checkpoint was saved.
     """
     _train(run)
-    peers.current().wait_for_chief()
+    run.devices.peers.wait_for_chief()
 
 
 def find_trained(settings: RunSettings,
@@ -75,14 +75,14 @@ def find_trained(settings: RunSettings,
 
 
 def _train(run: Run) -> None:
-    settings = run.settings
+    settings, peers = run.settings, run.devices.peers
     output_dir, num_replicas = settings.output_dir, run.devices.num_replicas
     schedule = settings.schedule(run.num_examples, num_replicas)
     record = run_record.Record(run.facts, _recorded(settings, num_replicas))
-    peers.current().compare("the training", {**run.facts, **record.settings})
+    peers.compare("the training", {**run.facts, **record.settings})
     evaluations = None
     if settings.evaluation.during_training:
-        evaluations = Evaluations(output_dir, settings.evaluation, run.evaluate)
+        evaluations = Evaluations(output_dir, settings.evaluation, run.evaluate, peers)
     if not run_record.check_training(
             output_dir, record, num_train_steps=schedule.num_train_steps,
             allow_batch_change=settings.training.allow_batch_change):
@@ -97,7 +97,7 @@ def _train(run: Run) -> None:
     _announce(run)
     _remove_results(output_dir, run.result_files)
     run.save_description()
-    with run_record.recording(output_dir, record):
+    with run_record.recording(output_dir, record, peers.is_chief):
         loop.train(run.forward, run.make_source(), run.devices, settings.training, schedule,
                    output_dir, settings.init_checkpoint, evaluations, run.operations,
                    run.ties_embeddings)
@@ -126,7 +126,7 @@ def _announce(run: Run) -> None:
     log.info(f"Training on {devices.describe()}: {replicas} x "
              f"{settings.training.train_batch_size}{accumulated} = {global_batch_size} examples "
              f"per step; {settings.length.describe(run.num_examples, global_batch_size)}")
-    if peers.current().others:
+    if devices.peers.others:
         log.info("Evaluations and predictions run on this worker, the chief, alone: they take little "
                  "of a training's time, and what they count need not cross machines")
 

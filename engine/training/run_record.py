@@ -5,7 +5,7 @@ import json
 import os
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 
-from engine import checkpoint_files, checkpoints, files, log, peers, worker_folders
+from engine import checkpoint_files, checkpoints, files, log, worker_folders
 from engine.errors import UserError
 from engine.settings import recorded
 from engine.training import settings as run_settings
@@ -87,12 +87,12 @@ def check_training(output_dir: str, record: Record, *, num_train_steps: int,
 
 
 @contextlib.contextmanager
-def recording(output_dir: str, record: Record) -> Iterator[None]:
+def recording(output_dir: str, record: Record, is_chief: bool) -> Iterator[None]:
     """A context for a training: writes its record, and removes it if no checkpoint was saved.
 
     Only the chief has the record, as only it saves checkpoints.
     """
-    if not peers.current().is_chief:
+    if not is_chief:
         yield
         return
     path = os.path.join(output_dir, _FILE)

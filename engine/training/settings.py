@@ -11,6 +11,7 @@ from absl import flags
 
 import optimization
 from engine import checkpoints, files, log, shared_disks, worker_folders
+from engine.devices import Devices
 from engine.errors import UserError
 from engine.precision import FLOAT16, FLOAT32, PRECISIONS, TF32, chosen_precision
 from engine.settings import MAX_SEED, define_flags, from_flags, recorded, required, setting
@@ -181,8 +182,8 @@ def define_run_flags(values: flags.FlagValues,
                         flag_values=values)
 
 
-def run_settings(values: flags.FlagValues, length: Type[Union[EpochSchedule, StepSchedule]],
-                 metrics: Sequence[str] = (),
+def run_settings(values: flags.FlagValues, devices: Devices,
+                 length: Type[Union[EpochSchedule, StepSchedule]], metrics: Sequence[str] = (),
                  loss: Optional[str] = "eval_loss") -> RunSettings:
     """The settings that the flags give. Makes the directories, but only if all flags are correct.
 
@@ -198,19 +199,20 @@ def run_settings(values: flags.FlagValues, length: Type[Union[EpochSchedule, Ste
         evaluation=_evaluation_settings(values, metrics, loss),
         length=from_flags(values, length),
         init_checkpoint=_init_checkpoint(values),
-        output_dir=worker_folders.output_directory(required(values, "output_dir")),
-        store_dir=make_store_dir(values))
+        output_dir=worker_folders.output_directory(
+            required(values, "output_dir"), devices.peers),
+        store_dir=_make_store_dir(values, devices))
     if "init_checkpoint" in values and values.do_train and not (
             found.init_checkpoint or checkpoints.latest(found.output_dir)):
         log.warn("no --init_checkpoint: the whole model starts from random values")
     return found
 
 
-def make_store_dir(values: flags.FlagValues) -> str:
+def _make_store_dir(values: flags.FlagValues, devices: Devices) -> str:
     """Makes the directory of --store_dir or its default, and returns its path."""
     directory = files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
-    shared_disks.find_builder(directory)
+    shared_disks.find_builder(directory, devices.peers)
     return directory
 
 

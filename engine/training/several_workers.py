@@ -4,8 +4,9 @@ from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
-from engine import interruption, peers
+from engine import interruption
 from engine.machines import PeerLost
+from engine.peers import Peers
 
 # What TensorFlow raises when it loses another worker, if it notices; and on other occasions.
 ERRORS_OF_LOSS = (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError,
@@ -35,14 +36,14 @@ def report(loss: tf.Tensor, collection: str) -> None:
         add_mean, args=(tf.stack([tf.cast(loss, tf.float32), here]), here))
 
 
-def explain(error: Optional[Exception]) -> None:
+def explain(error: Optional[Exception], peers: Peers) -> None:
     """Ends the process with the name of the worker that is lost. Returns if there is no other one.
 
     Raises:
         PeerLost: it cannot be told which one is.
     """
-    if peers.current().others:
-        peers.current().wait_for_notice()
+    if peers.others:
+        peers.wait_for_notice()
         reason = "" if error is None else f" ({str(error).splitlines()[0][:200]})"
         raise PeerLost(f"TensorFlow has lost the connection to another worker{reason}; started again, "
                    "the same command goes on from the last checkpoint") from error
@@ -54,8 +55,9 @@ class SharedSignals(tf.train.SessionRunHook):
     It must come before the hook that stops.
     """
 
-    def __init__(self, signals: interruption.Deferred):
+    def __init__(self, signals: interruption.Deferred, peers: Peers):
         self._signals = signals
+        self._peers = peers
         self._signals.is_shared = True
         self._has_session = False
 
@@ -70,7 +72,7 @@ class SharedSignals(tf.train.SessionRunHook):
         The others are further than the last checkpoint. TensorFlow does so when it loses a worker.
         """
         if self._has_session:
-            explain(None)
+            explain(None, self._peers)
         self._has_session = True
 
     def before_run(self, run_context):

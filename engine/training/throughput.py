@@ -144,7 +144,7 @@ def peak(devices: Devices, of_precision: str) -> Optional[float]:
         if found is None or "MIG" in card.name:  # a part of a card
             return None
         total += (getattr(found, of_precision) or found.float32) * 1e12
-    return total * len(devices.cluster.addresses) or None
+    return total * len(devices.peers.cluster.addresses) or None
 
 
 def peak_memory_gb(devices: Devices) -> Dict[str, float]:
