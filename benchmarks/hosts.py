@@ -62,6 +62,7 @@ class Network:
         with open(path, "w") as file:
             file.write(f"""#!/bin/sh
 while [ "$1" = -T -o "$1" = -o ]; do [ "$1" = -o ] && shift; shift; done
+[ "$1" = -- ] && shift
 case "$1" in {cases}esac
 if ! ip -n $name link show eth0 | grep -q LOWER_UP; then
   echo "ssh: connect to host $1: No route to host" >&2
