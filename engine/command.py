@@ -16,7 +16,7 @@ from absl import flags
 from engine import files, foreign_flags, interruption, log, machines
 from engine.errors import USER_ERROR_STATUS, UserError
 
-# Of the process, as its end is: no value that is handed down outlives all that can fail.
+# Of the process, as its end is: an error leaves all functions that were handed who must hear of it.
 _at_exit: List[Callable[[int, str], None]] = []
 
 
