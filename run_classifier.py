@@ -54,7 +54,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def _describe(values: flags.FlagValues) -> None:
-    """Makes a folder that another program trained one of ours, if --task_name gives its labels.
+    """Adds our description files to a foreign model folder, if --task_name gives its labels.
 
     Raises a UserError if the folder's labels are not those of --task_name.
     """
@@ -86,7 +86,7 @@ def _classification(values: flags.FlagValues) -> Classification:
 def _saved_labels(values: flags.FlagValues) -> Optional[model_folder.Labels]:
     """`model_folder.saved_labels` of the model to evaluate; None if it has no description.
 
-    Raises a UserError if the model reads something else than texts.
+    Raises a UserError if the model's examples are not texts.
     """
     for flag in ("output_dir", "init_checkpoint"):
         path = values[flag].value

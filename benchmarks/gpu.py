@@ -208,7 +208,7 @@ def main() -> None:
             measure(args, machine)
             return
         files.make_directory(args.output_dir, "--output_dir")
-        with interruption.Raised():
+        with interruption.InterruptNow():
             run_stages(args, machine)
     except UserError as error:
         parser.error(str(error))

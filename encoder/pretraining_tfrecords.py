@@ -72,7 +72,7 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
            "vocab_size": sizes.vocab_size}
     records = store.open_or_build(store_dir, "pretraining", key,
                                   columns_of(layout, sizes.vocab_size), chunks,
-                                  settles_later=True)
+                                  verifies_later=True)
     return Opened(records, hashes, layout, list(layouts))
 
 

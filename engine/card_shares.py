@@ -1,4 +1,4 @@
-"""Which of a machine's cards a process takes where several processes share them.
+"""Splits a machine's cards among the processes that share them.
 
 Needs no TensorFlow, and decides before TensorFlow opens the cards.
 """
@@ -12,18 +12,18 @@ _VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def take(environment: MutableMapping[str, str], index: int, processes: int) -> None:
-    """Leaves in CUDA_VISIBLE_DEVICES the share of one of a machine's processes.
+    """Limits CUDA_VISIBLE_DEVICES to this process's share of the machine's cards.
 
-    Nothing changes for a process that is alone, and where there are no cards.
+    Changes nothing for a single process, or on a machine without cards.
 
     Args:
-        environment: of the process that will open the cards.
-        index: of this process among those of its machine, from 0.
-        processes: how many share the machine's visible cards.
+        environment: the environment of the process that will open the cards.
+        index: the number of this process on its machine, from 0.
+        processes: the number of processes that share the visible cards.
 
     Raises:
-        UserError: the cards cannot be shared out evenly. All replicas of a run compute batches
-            of one size, and every process has as many as the others.
+        UserError: the cards cannot be split evenly. All replicas have the same batch size, and
+            all processes the same number of replicas.
     """
     visible = _visible(environment)
     if processes == 1 or not visible:
@@ -37,7 +37,7 @@ def take(environment: MutableMapping[str, str], index: int, processes: int) -> N
 
 
 def _visible(environment: MutableMapping[str, str]) -> List[str]:
-    """The names of the visible cards; empty where none is wanted or the machine has none."""
+    """The names of the visible cards; empty if the user wants none or the machine has none."""
     value = environment.get(_VARIABLE)
     if value is None:
         return [str(number) for number in range(_cards_of_the_machine())]

@@ -27,7 +27,7 @@ class Card(NamedTuple):
 
 
 def on_machine() -> List[Card]:
-    """All cards, in the order of their positions on the bus; empty without a driver."""
+    """All cards, in bus order; empty without a driver."""
     attributes = _attributes()
     return [Card(name, uuid, **attributes.get(uuid, {}))
             for name, uuid in _CARD.findall(_nvidia_smi("-L"))]
@@ -39,22 +39,22 @@ def visible() -> List[Card]:
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return cards
-    found = []
+    named = []
     for name in value.split(","):
         card = _named(name.strip(), cards)
         if card is None:  # CUDA, too, ignores this name and all after it
             break
-        found.append(card)
-    return found
+        named.append(card)
+    return named
 
 
 def in_use(num_gpus: int) -> List[Card]:
     """The first `num_gpus` of the visible cards, or fewer if they cannot be identified."""
-    found = visible()
-    if len(found) < num_gpus:  # for example without nvidia-smi
-        found = [Card(name, compute_capability=capability)
+    cards = visible()
+    if len(cards) < num_gpus:  # for example without nvidia-smi
+        cards = [Card(name, compute_capability=capability)
                  for name, capability in runtime.visible_gpu_details()]
-    return found[:num_gpus]
+    return cards[:num_gpus]
 
 
 def memory_mb(num_gpus: int) -> List[int]:
@@ -63,8 +63,8 @@ def memory_mb(num_gpus: int) -> List[int]:
     Raises:
         UserError: nvidia-smi does not say how much memory there is.
     """
-    # If the user has CUDA order the cards differently from nvidia-smi, we cannot tell which cards
-    # are in use: each is given the smallest memory of all.
+    # If CUDA's order of the cards is not nvidia-smi's, the cards in use are unknown: each counts
+    # with the smallest memory of all.
     is_same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     memories = [card.memory_mb for card in (in_use(num_gpus) if is_same_order else visible())]
     if len(memories) < num_gpus or None in memories:
@@ -76,7 +76,7 @@ def memory_mb(num_gpus: int) -> List[int]:
 def check_seen() -> None:
     """Raises a UserError if the machine has cards and TensorFlow sees none of them.
 
-    It does not if CUDA_VISIBLE_DEVICES says that none is wanted ("" or "-1").
+    Accepts a CUDA_VISIBLE_DEVICES that hides all cards ("" or "-1").
     """
     if runtime.visible_gpu_count() or not _are_wanted():
         return
@@ -126,20 +126,20 @@ def _obstacles(cards: Sequence[Card]) -> List[str]:
     if not visible():
         return [f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r} names none of them; "
                 f"it takes numbers from 0 to {len(cards) - 1} or what nvidia-smi -L shows"]
-    needs, found = runtime.cuda_needs(), []
+    needs, obstacles = runtime.cuda_needs(), []
     if not tf.test.is_built_with_cuda():
         return [f"it was built for the CPU alone; {needs.remedy}"]
     driver = _nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split("\n")[0]
     if driver.split(".")[0].isdigit() and int(driver.split(".")[0]) < needs.least_driver:
-        found.append(f"the driver {driver} is older than {needs.least_driver}; install a later one")
+        obstacles.append(f"the driver {driver} is older than {needs.least_driver}; install a later one")
     if not _is_loadable("libcuda.so.1"):
-        found.append("the driver's libcuda.so.1 is not found; a container needs --gpus=all and "
-                     "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+        obstacles.append("the driver's libcuda.so.1 is not found; a container needs --gpus=all and "
+                         "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
     missing = missing_libraries(needs.libraries)
     if missing:
-        found.append(f"{', '.join(missing)} not found; {needs.remedy}")
-    return found or ["nothing is missing that we know of; TF_CPP_MIN_LOG_LEVEL=0 in front of the "
-                     "command shows what TensorFlow says"]
+        obstacles.append(f"{', '.join(missing)} not found; {needs.remedy}")
+    return obstacles or ["nothing is missing that we know of; TF_CPP_MIN_LOG_LEVEL=0 in front of "
+                         "the command shows what TensorFlow says"]
 
 
 def _are_wanted() -> bool:
@@ -178,18 +178,18 @@ def _attributes() -> Dict[str, dict]:
         answer = _nvidia_smi(f"--query-gpu={fields}", "--format=csv,noheader,nounits")
         if answer:
             break
-    found = {}
+    attributes = {}
     for line in answer.splitlines():
         uuid, memory, *capability = [value.strip() for value in line.split(",")]
-        found[uuid] = {
+        attributes[uuid] = {
             "memory_mb": int(memory) if memory.isdigit() else None,
             "compute_capability": _capability(capability[0]) if capability else None}
-    return found
+    return attributes
 
 
 def _capability(text: str) -> Optional[runtime.ComputeCapability]:
-    found = re.fullmatch(r"(\d+)\.(\d+)", text)
-    return (int(found.group(1)), int(found.group(2))) if found else None
+    match = re.fullmatch(r"(\d+)\.(\d+)", text)
+    return (int(match.group(1)), int(match.group(2))) if match else None
 
 
 def _number(capability: runtime.ComputeCapability) -> str:

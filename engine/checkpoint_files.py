@@ -1,4 +1,4 @@
-"""The files of checkpoints: which there are, whether they are whole, and how one is saved durably.
+"""Checkpoint files: lists, verifies, saves and removes them.
 
 TensorFlow writes the values of a checkpoint into PREFIX.data-* and their checksums into
 PREFIX.index. The file `checkpoint` of a directory lists its checkpoints.
@@ -22,15 +22,15 @@ PREFIX = "model.ckpt"  # of the checkpoints of a training, followed by "-" and t
 _STATE = "checkpoint"
 _INDEX = re.compile(rf"({re.escape(PREFIX)}-(\d+))\.index")
 
-_found: Dict[Tuple, str] = {}  # what `damage` said, by the state of the files
+_damages: Dict[Tuple, str] = {}  # results of `damage`, by the state of the files
 
 
-def names(directory: str) -> List[str]:
+def list_checkpoints(directory: str) -> List[str]:
     """The names of a directory's checkpoints, oldest first; empty if it has none.
 
-    Of the paths in the file `checkpoint` only the last part counts: a directory may be moved,
-    and no path leads out of it. If the file is damaged, or its newest checkpoint is not there,
-    they are those whose files are there, after a warning.
+    Only the last part of a path in the file `checkpoint` counts: a directory may be moved, and
+    no path leads out of it. If that file is damaged or its newest checkpoint is missing, warns
+    and lists the checkpoints whose files exist.
     """
     path = os.path.join(directory, _STATE)
     if not os.path.isfile(path):
@@ -38,12 +38,12 @@ def names(directory: str) -> List[str]:
     listed = _listed(path)
     if listed and exists(os.path.join(directory, listed[-1])):
         return listed
-    found = [match for match in map(_INDEX.fullmatch, os.listdir(directory)) if match]
-    found.sort(key=lambda match: int(match.group(2)))
-    if found:
-        _warn(f"{path} {'names a checkpoint that is not there' if listed else 'is damaged'}: the "
-              f"checkpoints are taken to be those whose files are in {directory}")
-    return [match.group(1) for match in found]
+    matches = [match for match in map(_INDEX.fullmatch, os.listdir(directory)) if match]
+    matches.sort(key=lambda match: int(match.group(2)))
+    if matches:
+        _warn(f"{path} {'names a checkpoint that is not there' if listed else 'is damaged'}: "
+              f"using the checkpoints whose files are in {directory}")
+    return [match.group(1) for match in matches]
 
 
 def _listed(path: str) -> List[str]:
@@ -54,8 +54,8 @@ def _listed(path: str) -> List[str]:
     except (ValueError, text_format.ParseError):  # the former: not UTF-8
         return []
     paths = [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
-    found = [os.path.basename(path) for path in paths]
-    valid = [name for name in found if name and name.isprintable()]
+    names = [os.path.basename(path) for path in paths]
+    valid = [name for name in names if name and name.isprintable()]
     return list(dict.fromkeys(valid[::-1]))[::-1]  # a name counts where it stands last
 
 
@@ -65,7 +65,7 @@ def names_of_files(prefix: str) -> List[str]:
 
 
 def exists(prefix: str) -> bool:
-    """Whether there is an index, with which a checkpoint begins and ends to be there."""
+    """Whether a checkpoint has its index, the last file saved and the first removed."""
     return os.path.isfile(f"{prefix}.index")
 
 
@@ -76,7 +76,7 @@ def write_list(directory: str, kept: Sequence[str]) -> None:
 
 
 def save(saver: tf.train.Saver, session, prefix: str, earlier: Sequence[str]) -> None:
-    """Saves a checkpoint, which is on disk before the file `checkpoint` names it.
+    """Saves a checkpoint to disk, and then its name in the file `checkpoint`.
 
     Args:
         earlier: the names of the directory's other checkpoints, oldest first.
@@ -87,15 +87,15 @@ def save(saver: tf.train.Saver, session, prefix: str, earlier: Sequence[str]) ->
         with writing(prefix):
             saver.save(session, draft, write_meta_graph=False, write_state=False)
         for path in _files_of(draft):  # the index last
-            files.put(path, os.path.join(directory, os.path.basename(path)))
-    _found[_state_of(prefix)] = ""
+            files.publish(path, os.path.join(directory, os.path.basename(path)))
+    _damages[_state_of(prefix)] = ""
     write_list(directory, [*(other for other in earlier if other != name), name])
 
 
 def remove(directory: str, surplus: Sequence[str], kept: Sequence[str]) -> None:
     """Removes checkpoints, and then their names from the file `checkpoint`.
 
-    Not the other way round: a process that is killed in between would leave the files for ever.
+    In this order, so that a process that is killed in between leaves no orphaned files.
     """
     for name in surplus:
         prefix = os.path.join(directory, name)
@@ -108,7 +108,7 @@ def remove(directory: str, surplus: Sequence[str], kept: Sequence[str]) -> None:
 
 
 def remove_leftovers(directory: str) -> None:
-    """Finishes a removal that was interrupted: of listed checkpoints that have no index any more."""
+    """Finishes an interrupted removal: removes listed checkpoints without an index."""
     path = os.path.join(directory, _STATE)
     for name in _listed(path) if os.path.isfile(path) else []:
         prefix = os.path.join(directory, name)
@@ -123,26 +123,26 @@ def writing(path: str) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        number = files.number_of(error)
+        number = files.disk_errno(error)
         if number is None:
             raise
         raise OSError(number, os.strerror(number), path) from error
 
 
 def damage(prefix: str) -> str:
-    """What is wrong with a checkpoint's files, in a few words; empty if nothing is.
+    """Describes damage to a checkpoint's files; empty if they are whole.
 
-    Every value is read and compared with its checksum, once for a process and a state of the
-    files; not what the process has saved itself.
+    Compares every value with its checksum, once per process and state of the files. Trusts
+    checkpoints that this process has saved.
     """
     state = _state_of(prefix)
-    if state not in _found:
-        _found[state] = _find_damage(prefix)
-    return _found[state]
+    if state not in _damages:
+        _damages[state] = _find_damage(prefix)
+    return _damages[state]
 
 
 def _state_of(prefix: str) -> Tuple:
-    """Differs if the files have changed."""
+    """The sizes and modification times of a checkpoint's files."""
     return (prefix, *((path, os.path.getsize(path), os.stat(path).st_mtime_ns)
                       for path in _files_of(prefix)))
 
@@ -159,7 +159,7 @@ def _find_damage(prefix: str) -> str:
         for name in shapes:
             reader.get_tensor(name)
     except Exception as error:
-        # The reader's exceptions are of any class, and that of a disk's fault is no other one.
+        # The reader raises exceptions of any class, for a disk fault too.
         if files.is_storage_error(error):
             raise UserError(f"{prefix} cannot be read: {_reason(error)}") from error
         return _reason(error)
@@ -167,21 +167,21 @@ def _find_damage(prefix: str) -> str:
 
 
 def _num_bytes(shape: Sequence[int], dtype: tf.DType) -> int:
-    """Of a variable's values; 0 for texts, whose length is not known."""
+    """The size of a variable's values; 0 for texts, whose length is unknown."""
     if dtype == tf.string:
         return 0
     # Python's integers: a product of NumPy's may wrap around.
     return functools.reduce(lambda product, size: product * size, shape, dtype.size)
 
 
-def warn_of_damage(prefix: str, found: str, instead: str) -> None:
-    """Warns, once, that a checkpoint is passed over."""
-    _warn(f"{prefix} is damaged ({found}): {instead}")
+def warn_of_damage(prefix: str, reason: str, instead: str) -> None:
+    """Warns, once, that a damaged checkpoint is skipped."""
+    _warn(f"{prefix} is damaged ({reason}): {instead}")
 
 
 @functools.lru_cache(maxsize=None)
 def _warn(line: str) -> None:
-    """Each warning once: the same files are looked at several times in a run."""
+    """Prints each warning once, although a run checks the same files several times."""
     log.warn(line)
 
 

@@ -49,33 +49,33 @@ class Checkpoint(NamedTuple):
 
 
 def latest(directory: str) -> Optional[Checkpoint]:
-    """The newest checkpoint of an output directory that is whole, or None if there is none.
+    """The newest undamaged checkpoint of an output directory; None if it has no checkpoints.
 
-    Newer ones that are damaged are passed over, with a warning.
+    Warns of newer, damaged ones.
 
     Raises:
-        UserError: all of them are damaged.
+        UserError: all checkpoints are damaged.
     """
-    names = checkpoint_files.names(directory)[::-1]
+    names = checkpoint_files.list_checkpoints(directory)[::-1]
     found = _first_whole(directory, names, "the newest checkpoint that is whole is taken")
     if not found and names:
         damage = checkpoint_files.damage(os.path.join(directory, names[0]))
-        raise UserError(f"{directory}: no checkpoint is whole (the newest, {names[0]}, is damaged: "
-                        f"{damage}); remove them to start anew")
+        raise UserError(f"{directory}: all checkpoints are damaged (the newest, {names[0]}: {damage}); "
+                        "remove them to start anew")
     return found
 
 
 def best(directory: str) -> Optional[Checkpoint]:
-    """The best checkpoint by the evaluations during training, or else the newest, or None.
+    """The best checkpoint by the evaluations during training, else the newest, else None.
 
-    If the best one is damaged, the next best is taken, with a warning.
+    Skips damaged ones, with a warning.
     """
     return (_first_whole(directory, _best_names(directory), "the next best is taken")
             or latest(directory))
 
 
 def _first_whole(directory: str, names: Sequence[str], instead: str) -> Optional[Checkpoint]:
-    """The first of these checkpoints that is there and whole; warns of those that are damaged."""
+    """The first of these checkpoints that exists undamaged; warns of damaged ones."""
     for prefix in (os.path.join(directory, name) for name in names):
         if checkpoint_files.exists(prefix):
             damage = checkpoint_files.damage(prefix)
@@ -105,7 +105,7 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
     """Opens a checkpoint.
 
     Args:
-        path: its prefix, its .index file, its directory, which means `best`, or an export.
+        path: its prefix, its .index file, an output directory (its `best`), or an export.
         what: the flag that `path` comes from, for error messages.
 
     Raises:
@@ -120,7 +120,7 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
 
 
 def describe(prefix: str) -> Checkpoint:
-    """The checkpoint whose files begin so and are known to be whole."""
+    """The checkpoint with this prefix, without checking it for damage."""
     reader = tf.train.load_checkpoint(prefix)
     return Checkpoint(prefix, reader.get_variable_to_shape_map(),
                       reader.get_variable_to_dtype_map())
@@ -167,7 +167,7 @@ def _is_number(value: Any) -> bool:
 
 
 def ranking(evaluations: Sequence[Mapping[str, Any]], metric: str) -> List[int]:
-    """The steps of the evaluations with a finite metric, best first; of equals the first first."""
+    """The steps of the evaluations with a finite metric, best first; ties by step."""
     sign = 1 if metric.endswith("loss") else -1  # only a lower loss is better
     finite = [evaluation for evaluation in evaluations if evaluation.get(metric) is not None]
     return [evaluation["step"]
@@ -175,11 +175,11 @@ def ranking(evaluations: Sequence[Mapping[str, Any]], metric: str) -> List[int]:
 
 
 def _best_names(directory: str) -> List[str]:
-    """The names of evaluated checkpoints, best first; empty if none is the best."""
+    """The names of evaluated checkpoints, best first; empty if no best one is recorded."""
     record = _evaluations(directory)
     if not record["best_checkpoint"]:
         return []
-    # Only the last part of the name: no path leads out of the directory.
+    # Only the base name counts: no path leads out of the directory.
     best_name = os.path.basename(record["best_checkpoint"])
     ranked = map(checkpoint_name, ranking(record["evaluations"], str(record.get("metric"))))
     return list(dict.fromkeys([best_name, *ranked]))
@@ -216,8 +216,8 @@ def _prefix_in(folder: str, what: str) -> str:
 class InitialValues:
     """Initializes a model's variables from a checkpoint, or else from a seed.
 
-    Build the model inside `scope()`. A variable that the checkpoint has gets its value there; any
-    other one is drawn by its initializer, with a seed made from `seed` and the variable's name, so
+    Build the model inside `scope()`. Variables in the checkpoint are restored from it. Others are
+    drawn by their initializers, each with a seed made from `seed` and the variable's name, so
     that its value does not depend on the rest of the graph.
     """
 
@@ -263,7 +263,7 @@ class InitialValues:
 
     def _seeded(self, initializer, name: str):
         if getattr(initializer, "seed", False) is not None:
-            return initializer  # is not random, or has a seed already
+            return initializer  # not random, or already seeded
         seed = (self._seed + zlib.crc32(name.encode("utf-8"))) % 2**31
         return type(initializer).from_config({**initializer.get_config(), "seed": seed})
 
@@ -280,9 +280,9 @@ def _restored(checkpoint: Checkpoint, name: str):
 
 
 def _colocated_with_nothing():
-    """A context whose operations are not bound to the variable that they initialize.
+    """A context whose operations are not colocated with the variable that they initialize.
 
-    TensorFlow binds an initializer's operations to its variable. Restoring has no kernel for
+    TensorFlow colocates an initializer's operations with its variable. Restoring has no kernel for
     GPUs, so soft placement would put the variable, its slots and its update on the CPU as well.
     """
     nothing = tf.AttrValue(list=tf.AttrValue.ListValue())
@@ -291,7 +291,7 @@ def _colocated_with_nothing():
 
 @contextlib.contextmanager
 def frozen(checkpoint: Checkpoint, scope: str) -> Iterator[None]:
-    """A scope for building a second model, which is not trained, beside the one that is.
+    """A scope for a second, frozen model beside the trained one.
 
     Its variables have the values of `checkpoint` and their names there, below `scope`. They are
     loaded at the start of each session and not saved in the training's checkpoints.

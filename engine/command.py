@@ -34,15 +34,15 @@ def run(main: Callable[[flags.FlagValues], None],
 
     Exit status: 0; 2, after one line on standard error, for bad input (an unknown flag, a bad
     value, a `UserError`) and for a disk that is full, read-only or faulty; 143 after SIGTERM; 130
-    after Ctrl-C; machines.PEER_LOST_STATUS. A bug gets a traceback. Other workers of the run are
-    told, and end, too.
+    after Ctrl-C; machines.PEER_LOST_STATUS. A bug gets a traceback. The other workers of
+    the run are notified, and exit, too.
     """
     argv = sys.argv if argv is None else argv
     if not sys.warnoptions:
         # Libraries' warnings are for programmers, and would bury the command's own messages.
         warnings.simplefilter("ignore")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # as what is read is, whatever the locale says
+        sys.stdout.reconfigure(encoding="utf-8")  # like all input, whatever the locale
     try:
         if any(argument in ("--help", "-help", "-h", "--helpfull") for argument in argv[1:]):
             print("{}\n\nFlags:\n{}".format(usage, flag_values.get_help()), flush=True)
@@ -54,7 +54,7 @@ def run(main: Callable[[flags.FlagValues], None],
             raise UserError(
                 "Unexpected argument {!r}: this command takes flags only (--name=value).".format(
                     positional[0]))
-        with interruption.Raised():
+        with interruption.InterruptNow():
             if not _is_divided(flag_values):
                 machines.run_on_chief(machines.from_environment())
             main(flag_values)
@@ -64,8 +64,8 @@ def run(main: Callable[[flags.FlagValues], None],
     except (flags.Error, UserError) as error:
         exit_with(error)
     except BrokenPipeError:
-        # The reader of our output has gone, as `head` does: not an error. The interpreter would
-        # fail to flush what is left in the buffer when it exits.
+        # The reader of our output has exited, as `head` does: not an error. Without this, the
+        # interpreter would fail to flush its buffer at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except interruption.Interrupted as interrupted:
@@ -81,8 +81,8 @@ def run(main: Callable[[flags.FlagValues], None],
         if not files.is_storage_error(error):
             _leave(1, f"{type(error).__name__}: {error}")
             raise
-        exit_with(UserError(f"{_described(error)}; nothing that was there before is lost, and the "
-                            "same command goes on once this is mended"))
+        exit_with(UserError(f"{_described(error)}; existing files are intact: fix this and "
+                            "run the same command again"))
 
 
 def _leave(status: int, why: str) -> None:
@@ -99,12 +99,12 @@ def _check_text(argument: str) -> None:
 
 
 def _is_divided(values: flags.FlagValues) -> bool:
-    """Whether the work is for all workers: whether it is a training."""
+    """Whether the workers divide the work: only a training."""
     return "heartbeat_timeout" in values and values.do_train
 
 
 def exit_with(error: Union[Exception, str], status: int = USER_ERROR_STATUS) -> None:
-    """Says what is wrong, in one line whatever the message holds, and exits."""
+    """Prints the error in one line, whatever the message holds, and exits."""
     line = log.visible(" ".join(str(error).split()))
     _leave(status, line)
     sys.stderr.write(f"error: {line}\n")
@@ -112,7 +112,7 @@ def exit_with(error: Union[Exception, str], status: int = USER_ERROR_STATUS) -> 
 
 
 def _described(error: Exception) -> str:
-    """An error of the disk: the path and what is the matter, in one line."""
+    """A disk error in one line: the path and the reason."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error).splitlines()[0][:300]

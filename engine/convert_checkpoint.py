@@ -1,4 +1,4 @@
-"""The old name of `python -m encoder.convert`: says so, and runs it."""
+"""The old name of `python -m encoder.convert`: warns, and runs it."""
 
 import runpy
 

@@ -1,9 +1,9 @@
-"""For scripts: prints how many GPUs a run with these flags can use.
+"""Prints how many GPUs a run with these flags can use, for scripts.
 
     python -m engine.count_gpus [FLAG...]
 
-If the machine has GPUs and TensorFlow sees none, it says why and ends with status 2, unless a
-flag asks for the CPU. It ignores all other flags.
+If the machine has GPUs and TensorFlow sees none, prints the reason and exits with status 2,
+unless a flag asks for the CPU. Ignores all other flags.
 """
 
 import re

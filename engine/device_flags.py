@@ -1,4 +1,4 @@
-"""The flags that choose the devices, and the devices they choose."""
+"""The flags for devices, and the devices that they select."""
 
 import dataclasses
 import glob
@@ -28,20 +28,20 @@ class DeviceSettings:
         recorded=False)
     all_reduce: Optional[str] = setting(
         None, "Algorithm that adds up gradients over replicas, by default the best one for the "
-        "devices found; among several machines nccl or ring.", choices=sorted(devices.ALL_REDUCE), recorded=False)
+        "devices; with several machines nccl or ring.", choices=sorted(devices.ALL_REDUCE), recorded=False)
     peer_timeout: float = setting(
-        300.0, "With several machines: seconds for which the others are tried at the start.",
+        300.0, "With several machines: seconds to retry connecting to the others at the start.",
         positive=True, recorded=False)
     heartbeat_timeout: float = setting(
-        60.0, "With several machines: seconds without a sign of life after which another worker "
-        "is lost, and the run ends.", positive=True, recorded=False)
+        60.0, "With several machines: seconds without a heartbeat after which another worker "
+        "counts as lost, and the run ends.", positive=True, recorded=False)
     cluster_secret_file: Optional[str] = setting(
-        None, "With several machines: a file with the run's secret, the same on all of them; who "
-        "does not know it cannot take a worker's place.", recorded=False)
+        None, "With several machines: a file with the run's secret, the same on all of them; nobody "
+        "can take a worker's place without it.", recorded=False)
 
 
 def define(values: flags.FlagValues) -> None:
-    """Defines the flags that choose the devices and how they compute, of a command that infers."""
+    """Defines the flags for devices and precision of an inference command."""
     settings.define_flags(values, DeviceSettings, "num_gpus", "n_gpus", "replicas_per_gpu",
                           "num_cpu_replicas")
     settings.define_flags(values, TrainingSettings, "precision")
@@ -53,11 +53,11 @@ def define_for_training(values: flags.FlagValues) -> None:
 
 
 def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
-    """The devices that the flags choose; warns if these are the CPU for lack of a GPU.
+    """The devices that the flags select.
 
-    Warns, too, if they are not faster with the --precision that the flags choose.
+    Warns if it falls back to the CPU for lack of a GPU, and if --precision brings no speed here.
 
-    With --xla, also prepares XLA, which must happen before TensorFlow finds the devices.
+    With --xla, prepares XLA before TensorFlow initializes the devices.
 
     Args:
         training: False if the process only predicts or evaluates.

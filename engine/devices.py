@@ -1,4 +1,4 @@
-"""Which devices, how many replicas, which strategy. The only file that makes a strategy."""
+"""Selects the devices, the number of replicas and the strategy. Only this file makes strategies."""
 
 import math
 import os
@@ -11,17 +11,17 @@ from engine.peers import NO_PEERS, Peers
 
 import tensorflow.compat.v1 as tf
 
-# The share of a card's memory that its logical devices divide among them; the rest is the driver's.
+# The share of a card's memory for its logical devices; the rest is the driver's.
 _USABLE_SHARE_OF_GPU_MEMORY = 0.9
 
-# The activations of a larger inference step do not stay in a core's caches. A step of this size is
-# too small to be divided among several cores.
+# The activations of a larger inference step do not fit into a core's caches. A step of this size
+# is too small for several cores.
 _CPU_STEP_TOKENS = 512
 
-# Replicas on a card, or on the CPU: the graph has the model once for each of them.
+# Replicas on a card, or on the CPU: the graph holds one copy of the model for each.
 _MOST_REPLICAS = 64
 
-# In inference, a card has the next step at hand when one ends.
+# In inference, the next step is queued on the card when one ends.
 _GPU_CONCURRENT_STEPS = 2
 
 
@@ -31,7 +31,7 @@ class Devices(NamedTuple):
     kind: str  # "GPU" or "CPU"
     all_reduce: str  # a key of ALL_REDUCE
     session_config: tf.ConfigProto
-    # In inference: the number of steps to run at a time, and the most tokens of a replica in a
+    # In inference: the number of steps to run at a time, and the maximum tokens per replica and
     # step, padding included; None: no limit.
     concurrent_steps: int = 1
     max_step_tokens: Optional[int] = None
@@ -77,7 +77,7 @@ class Devices(NamedTuple):
         return strategy
 
     def facts(self) -> Dict[str, str]:
-        """What must be the same for all workers of a training."""
+        """Values that must be the same on all workers of a training."""
         return {"TensorFlow": tf.VERSION, "devices": f"{len(self.names)} x {self.kind}",
                 "--all_reduce": self.all_reduce}
 
@@ -106,14 +106,14 @@ class Devices(NamedTuple):
 
 
 class TrainingStrategy(NamedTuple):
-    """What a training runs on."""
+    """The strategy of a training, and its session."""
     strategy: tf.distribute.Strategy
     session_config: tf.ConfigProto
     session_target: str  # where sessions connect to; "" for this process
 
 
-# How gradients are added up over the replicas; among several workers, over NCCL or in a ring over
-# gRPC. The replicas of a worker alone add up nothing.
+# Reduction of gradients over the replicas; between workers over NCCL, or in a ring over gRPC. A
+# worker's own strategy, for inference, then reduces nothing.
 RING = "ring"
 ALL_REDUCE = {
     "nccl": lambda devices: tf.distribute.NcclAllReduce(num_packs=1),
@@ -190,13 +190,13 @@ def _find_own(num_gpus: Optional[int], replicas_per_gpu: int, num_cpu_replicas: 
 
 
 def why_no_gpu() -> str:
-    """The reason why a run is on the CPU, for a message to those who expected a card."""
+    """The reason why a run uses the CPU, for a message."""
     return f"no GPU is visible to TensorFlow {tf.VERSION} ({_cuda_visible_devices()})"
 
 
 def _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas) -> None:
     for flag, value, least, most in (
-            ("num_gpus", num_gpus, 0, math.inf),  # `_find_own` knows how many there are
+            ("num_gpus", num_gpus, 0, math.inf),  # `_find_own` compares it with the visible ones
             ("replicas_per_gpu", replicas_per_gpu, 1, _MOST_REPLICAS),
             ("num_cpu_replicas", num_cpu_replicas, 1, _MOST_REPLICAS)):
         if value is not None and value < least:

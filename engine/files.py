@@ -1,7 +1,7 @@
 """Files that are written completely or not at all, and hashes of their content.
 
-What is put in place is durable: synced to the disk before it gets its name, and the name
-after that, so that a power cut leaves the old file or the new one, never half of one.
+Published files are durable: first the content is synced to the disk, then the name, so that a
+power cut leaves the old file or the new one, never half of one.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ _READ_BYTES = 1 << 20
 # The largest file of each kind that is read as a whole. JSON takes up to 100 times its size in memory.
 _RECORD_BYTES = 1 << 24
 VOCABULARY_BYTES = 1 << 26
-# Errors of the disk, not of the program: what it holds, whether it can be written, its faults.
+# Disk errors, which are no bugs: full, read-only, forbidden, faulty.
 _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES,
                    errno.EPERM)
-# What file systems answer that cannot sync a directory.
+# The errors of file systems that cannot sync a directory.
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
 # A half of a surrogate pair: JSON can spell one alone, and UTF-8 cannot hold it.
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
-# Names that lead to open files of a process, where a shell has redirected them, too.
+# Names of a process's open files, which a shell may have redirected.
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
 Types = Union[Type, Tuple[Type, ...]]
@@ -38,11 +38,11 @@ Types = Union[Type, Tuple[Type, ...]]
 
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
-    """Yields a temporary path; what is there replaces `path` on success, also one that is a link."""
+    """Yields a temporary path; on success its file replaces `path`, even a link."""
     with beside(path) as own:
         temporary = os.path.join(own, os.path.basename(path))
         yield temporary
-        put(temporary, path)
+        publish(temporary, path)
 
 
 @contextlib.contextmanager
@@ -50,7 +50,7 @@ def atomic_folder(path: str, *, replaces: bool = True) -> Iterator[str]:
     """Yields an empty folder; it replaces `path`, or is removed on failure.
 
     Args:
-        replaces: False: a folder that another process has put there meanwhile stays.
+        replaces: False: keeps a folder that another process has published meanwhile.
     """
     path = os.path.abspath(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -71,14 +71,15 @@ def atomic_folder(path: str, *, replaces: bool = True) -> Iterator[str]:
 
 @contextlib.contextmanager
 def beside(path: str) -> Iterator[str]:
-    """A temporary folder in the directory of `path`, which errors of the disk name instead of it."""
+    """A temporary folder in the directory of `path`; disk errors in it name `path` instead."""
     directory = os.path.dirname(path) or "."
-    with naming(path, os.path.join(directory, scratch.PREFIX)), scratch.folder(directory) as own:
+    prefix = os.path.join(directory, scratch.PREFIX)
+    with name_disk_errors(path, prefix), scratch.folder(directory) as own:
         yield own
 
 
-def put(temporary: str, path: str) -> None:
-    """Gives a file its name, durably; replaces another file of the name."""
+def publish(temporary: str, path: str) -> None:
+    """Renames a file to `path`, durably; replaces a file of that name."""
     sync(temporary)
     os.replace(temporary, path)
     sync(os.path.dirname(path) or ".")
@@ -105,10 +106,10 @@ def sync_folder(path: str) -> None:
 
 
 @contextlib.contextmanager
-def naming(path: str, temporary: Optional[str] = None) -> Iterator[None]:
-    """Names `path` in an error of the disk that names no file, or the temporary one, or one in it.
+def name_disk_errors(path: str, temporary: Optional[str] = None) -> Iterator[None]:
+    """Adds `path` to disk errors that name no file, or a path that begins with `temporary`.
 
-    A failed write, unlike a failed opening, does not say which file it was.
+    The error of a failed write, unlike that of a failed opening, has no file name.
     """
     try:
         yield
@@ -121,14 +122,14 @@ def naming(path: str, temporary: Optional[str] = None) -> Iterator[None]:
 
 
 def is_storage_error(error: Exception) -> bool:
-    """Whether the disk is the reason (full, read-only, damaged, not permitted), not a bug."""
-    return number_of(error) is not None
+    """Whether an error is a disk error (full, read-only, faulty, not permitted), not a bug."""
+    return disk_errno(error) is not None
 
 
-def number_of(error: Exception) -> Optional[int]:
-    """The system's number of an error of the disk; None if it is another error.
+def disk_errno(error: Exception) -> Optional[int]:
+    """errno of a disk error; None for other errors.
 
-    Other libraries' exceptions, such as TensorFlow's, hold the system's words for it.
+    The exceptions of libraries such as TensorFlow hold the system's text for it.
     """
     if isinstance(error, OSError):
         return error.errno if error.errno in _STORAGE_ERRORS else None
@@ -140,9 +141,9 @@ def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]
     """Raises a UserError if an output cannot be written, or is one of the inputs.
 
     Args:
-        path: of the output; None for standard output.
+        path: the output; None for standard output.
         flag: the flag that names it.
-        inputs: the files that are read; None for those that are not given.
+        inputs: the input files; None for missing ones.
     """
     if not path:
         return
@@ -151,13 +152,13 @@ def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]
     make_directory(os.path.dirname(os.path.abspath(path)), f"{flag}: its directory")
     for other in filter(None, inputs):
         if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
-            raise UserError(f"{flag}={path} is the file that is read; name another one")
+            raise UserError(f"{flag}={path} is also an input; name another file")
 
 
 def is_special(path: str) -> bool:
-    """Whether something other than a regular file, such as a device or a pipe, has this path.
+    """Whether the path is a device, a pipe or anything else but a regular file.
 
-    An open file of this process is special under its name as such, /dev/stdout for example.
+    So is the alias of an open file, such as /dev/stdout.
     """
     is_open_file = os.path.abspath(path).startswith(_OPEN_FILES)
     return os.path.exists(path) and (is_open_file or not os.path.isfile(path))
@@ -165,20 +166,20 @@ def is_special(path: str) -> bool:
 
 @contextlib.contextmanager
 def output(path: Optional[str]) -> Iterator[IO[str]]:
-    """A text file, which gets its name when it is complete; standard output without a path.
+    """A text file that is published when complete; standard output without a path.
 
-    What is no regular file (a device, a pipe) is written to as it is.
+    Devices and pipes are written to directly.
     """
     if not path:
-        with naming("standard output"):
+        with name_disk_errors("standard output"):
             yield sys.stdout
             sys.stdout.flush()
         return
     if is_special(path):
-        with naming(path), open(path, "a", encoding="utf-8") as file:  # as the shell's >> asks
+        with name_disk_errors(path), open(path, "a", encoding="utf-8") as file:  # honours >>
             yield file
         return
-    write_to = os.path.realpath(path)  # a link stays one
+    write_to = os.path.realpath(path)  # keeps a link
     with atomic_path(write_to) as temporary, open(temporary, "w", encoding="utf-8") as file:
         yield file
 
@@ -202,16 +203,16 @@ def read_json(path: str, what: str) -> Any:
         if HALF_CHARACTER.search(json.dumps(value, ensure_ascii=False)):
             raise ValueError("it spells half a character, which UTF-8 cannot hold")
         return value
-    # JSONDecodeError, UnicodeDecodeError; lists within lists
+    # JSONDecodeError, UnicodeDecodeError; deep nesting
     except (ValueError, RecursionError) as error:
         raise UserError(f"{what} {path} is not valid JSON: {error}") from error
 
 
 def read_record(path: str, what: str, types: Mapping[str, Types]) -> Dict[str, Any]:
-    """The object in a JSON file, which must have these entries, of these types; maybe more.
+    """The object in a JSON file, with at least these entries, of these types.
 
     Raises:
-        UserError: begins with `what`; the file is damaged, or not what it should be.
+        UserError: begins with `what`; the file is damaged or of another kind.
     """
     record = read_json(path, what)
     if not isinstance(record, dict):
@@ -232,7 +233,7 @@ def find(patterns: str, flag: str) -> List[str]:
     Raises:
         UserError: one of them names no file.
     """
-    found = {}
+    matches = {}
     for pattern in filter(None, map(str.strip, patterns.split(","))):
         # The name of an existing file may hold characters that are special in a pattern.
         paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
@@ -240,25 +241,25 @@ def find(patterns: str, flag: str) -> List[str]:
         if not names:
             raise UserError(f"{flag}: {pattern} is no file, no directory with files and no "
                             "pattern that matches one")
-        found.update(dict.fromkeys(names))
-    if not found:
+        matches.update(dict.fromkeys(names))
+    if not matches:
         raise UserError(f"{flag} names no file")
-    return list(found)
+    return list(matches)
 
 
 def _files_at(path: str) -> List[str]:
     """The file itself, or all files below a directory in sorted order, without hidden ones."""
     if not os.path.isdir(path):
         return [path]
-    found = []
+    paths = []
     for folder, inner_folders, names in os.walk(path):
         inner_folders[:] = sorted(name for name in inner_folders if not name.startswith("."))
-        found += [os.path.join(folder, name) for name in sorted(names) if not name.startswith(".")]
-    return found
+        paths += [os.path.join(folder, name) for name in sorted(names) if not name.startswith(".")]
+    return paths
 
 
 def require_file(path: str, what: str, max_bytes: float = math.inf) -> str:
-    """Returns `path`; raises a UserError unless it is a regular file of that size that can be read."""
+    """Returns `path`; raises a UserError unless it is a readable regular file within `max_bytes`."""
     if not path:
         raise UserError(f"{what} is not given")
     with open_regular(path, what, max_bytes):
@@ -272,7 +273,7 @@ def read_whole(path: str, what: str, max_bytes: int = _RECORD_BYTES) -> bytes:
 
 
 def open_regular(path: str, what: str, max_bytes: float = math.inf) -> IO[bytes]:
-    """Opens a file, but no pipe, which would wait for a writer, and no device, which may never end."""
+    """Opens a regular file. A pipe would wait for a writer, and a device may be endless."""
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
         status = os.fstat(file.fileno())
@@ -315,7 +316,7 @@ def new_folder(path: str, flag: str) -> Iterator[str]:
 
 
 def hash_of(content: bytes) -> str:
-    """SHA-256 of some bytes, in hex."""
+    """SHA-256 of `content`, in hex."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -329,12 +330,11 @@ def hash_of_file(path: str) -> str:
 
 
 def content_hash(path: str, memory_path: str) -> str:
-    """SHA-256 of a file's content, in hex; remembered by path, size and modification time.
+    """SHA-256 of a file's content, in hex; cached by path, size and modification time.
 
     Args:
         path: the file.
-        memory_path: a JSON file with the hashes of earlier runs, so that a large file is
-            read once.
+        memory_path: a JSON file that caches the hashes, so that a large file is read once.
     """
     status = os.stat(path)
     os.makedirs(os.path.dirname(memory_path), exist_ok=True)
@@ -350,7 +350,7 @@ def content_hash(path: str, memory_path: str) -> str:
 
 
 def _load_memory(path: str) -> dict:
-    # It only saves time: a memory that cannot be read is the same as none.
+    # It only saves time: an unreadable cache counts as empty.
     try:
         known = read_json(path, "the memory")
     except UserError:

@@ -1,7 +1,7 @@
-"""The flags of other BERT projects, and what to type here in their place.
+"""The flags of other BERT projects, and their replacements here.
 
-A command that is given one says so in one line, instead of guessing at a misspelling. The table
-is in foreign_flags.txt, and the lists in docs/from-elsewhere.md are made from it.
+A command names the replacement in one line, instead of guessing at a misspelling. The table is
+foreign_flags.txt; the lists in docs/from-elsewhere.md are generated from it.
 """
 
 import os
@@ -14,7 +14,7 @@ class Program(NamedTuple):
     project: str
     scripts: str
     command: str  # our module
-    flags: Mapping[str, str]  # their flag → what to type instead, or why nothing
+    flags: Mapping[str, str]  # their flag → its replacement, or why it has none
 
 
 # Tasks of other projects that are commands of their own here.
@@ -39,23 +39,23 @@ PROGRAMS = tuple(_load())
 
 
 def explain(argv: Sequence[str], known: Container[str]) -> str:
-    """What to type in place of other projects' flags; "" if the command line has none of them.
+    """The replacements of other projects' flags in a command line; "" if it has none of them.
 
     Args:
         argv: the command line; its first element is the path of the command.
         known: the names of the command's own flags.
     """
-    named: Dict[str, List[str]] = {}  # flags by what is to be said of them
+    named: Dict[str, List[str]] = {}  # answer → flags
     for name in _unknown(argv, known):
         answer = _answer(argv[0], name, known)
         if answer:
             named.setdefault(answer, []).append(f"--{name}")
-    said = [f"{', '.join(names)} ({answer})" for answer, names in named.items()]
-    return f"not flags of this command: {'; '.join(said)}" if said else ""
+    answers = [f"{', '.join(names)} ({answer})" for answer, names in named.items()]
+    return f"not flags of this command: {'; '.join(answers)}" if answers else ""
 
 
 def _unknown(argv: Sequence[str], known: Container[str]) -> Iterable[str]:
-    names = (found.group(1) for found in map(_FLAG.match, argv[1:]) if found)
+    names = (match.group(1) for match in map(_FLAG.match, argv[1:]) if match)
     return dict.fromkeys(name for name in names if name not in known)
 
 
@@ -70,7 +70,7 @@ def _answer(path: str, name: str, known: Container[str]) -> Optional[str]:
 
 
 def _program_with(path: str, name: str) -> Optional[Program]:
-    """The program with this flag that is replaced by the command at `path`, or else the first."""
+    """A program with this flag: one that the command at `path` replaces, else the first."""
     command = os.path.splitext(path)[0].replace(os.sep, ".")
     programs = [program for program in PROGRAMS if name in program.flags]
     same = [program for program in programs

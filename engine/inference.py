@@ -1,4 +1,4 @@
-"""Every example's predictions, on every replica, in the order of the examples.
+"""Predictions for all examples, computed on all replicas, in the order of the examples.
 
 Metrics are computed on the host from these predictions. So every example counts once, whatever
 the size of the set, the batch and the number of replicas, unlike with Estimator's
@@ -33,8 +33,8 @@ _CASTS = "casts_of_weights"
 class PredictionSettings:
     """How to predict."""
     predict_batch_size: int = setting(
-        8, "Examples of --max_seq_length tokens per replica and prediction step; of shorter "
-        "ones, as many as have that many tokens.", positive=True)
+        8, "Examples of --max_seq_length tokens per replica and prediction step; more "
+        "shorter ones, up to the same number of tokens.", positive=True)
 
 
 def mode_on(devices: Devices) -> Mode:
@@ -47,7 +47,7 @@ class Predictor:
 
     Args:
         forward: the model.
-        source: any records with the features that all later ones will have.
+        source: any records with the features of all later ones.
         devices: the replicas.
 
     Use it as a context manager: it holds a session.
@@ -92,7 +92,7 @@ class Predictor:
         Raises:
             UserError: out of memory; a prediction in float16 is not finite.
         """
-        store.settle()
+        store.verify()
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
             source.padded_lengths(), self._tokens_per_replica(per_replica_batch_size, source),
@@ -112,12 +112,11 @@ class Predictor:
 
     def _run(self, source: batches.Source, plan: Sequence[InferenceBatch], running: Set[int],
              number: int) -> Tuple[int, List[Features]]:
-        """Runs one of the steps that are not yet done: its number and predictions.
+        """Runs one of the remaining steps; returns its number and predictions.
 
         Args:
-            running: the numbers of the steps that have begun. Which thread has which of them,
-                TensorFlow decides.
-            number: of the step that begins now.
+            running: the numbers of the steps in progress. Steps finish in any order.
+            number: the number of the step to start.
         """
         running.add(number)
         with memory.explained(lambda: _describe_largest_step(
@@ -194,7 +193,7 @@ def _describe_largest_step(steps: Sequence[InferenceBatch], source: batches.Sour
 
 
 def _cast_when_restored(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """A copy of a weight in another type, on the weight's device, that `restore` brings up to date.
+    """A copy of a weight in another type, on the weight's device; `restore` updates it.
 
     Cast in each step, the weights of MiniLM would take a sixth of a step of 512 tokens.
     """

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: an exception at once, or a little later if work would be lost."""
+"""SIGTERM and Ctrl-C: raise an exception, at once or after unfinished work."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         signal_number: the signal.
-        said: what is done so far and how to resume, for the message; may be empty.
+        said: the progress and how to resume, for the message; may be empty.
     """
 
     def __init__(self, signal_number: int, said: str = ""):
@@ -31,11 +31,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 def end_while_loading() -> None:
-    """Lets a signal end a command with a line and its status while it loads TensorFlow, say.
+    """Makes signals end a command with one line and its status until `InterruptNow` takes over.
 
-    `Raised` follows. The handlers of other programs that import this project stay as they are.
+    TensorFlow takes seconds to load. Programs that import this project keep their handlers.
     """
-    program = sys.argv[0]  # "-m" while the package of a module that is run is imported
+    program = sys.argv[0]  # "-m" while the package of the module to run is imported
     is_command = program == "-m" or (
         program != "-c" and os.path.dirname(os.path.abspath(program)) == _ROOT)
     if is_command and threading.current_thread() is threading.main_thread():
@@ -69,14 +69,14 @@ class _Handled:
             self._earlier = {number: signal.signal(number, handler) for number in _SIGNALS}
 
 
-class Raised(_Handled):
+class InterruptNow(_Handled):
     """A context in which the first signal raises `Interrupted`, which ends the process.
 
-    Later signals are ignored, also after the context, so that the cleanup (temporary files,
-    the message) is not interrupted itself. An exception raised in a destructor, or in library
-    code that catches everything, is lost: it is raised again until it gets through. One raised
-    within a function in C or a context of a library's may come out as another error: any error
-    after a signal leaves the context as `Interrupted`.
+    Ignores later signals, also after the context, so that they do not interrupt the cleanup
+    (temporary files, the message). A destructor, or library code that catches everything, may
+    swallow the exception: it is raised again until it gets through. C functions and library
+    contexts may turn it into another error: after a signal, any error leaves the context as
+    `Interrupted`.
     """
 
     def __init__(self):
@@ -84,13 +84,13 @@ class Raised(_Handled):
         self._received: Optional[int] = None
         self._raised: Callable[[], Optional[Interrupted]] = lambda: None
 
-    def __enter__(self) -> "Raised":
+    def __enter__(self) -> "InterruptNow":
         self._handle(self._raise_first)
         return self
 
     def __exit__(self, kind, error, traceback) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if isinstance(error, Interrupted):  # perhaps of `Deferred`
+        if isinstance(error, Interrupted):  # perhaps of `InterruptLater`
             self._ignore()
         elif self._received and isinstance(error, Exception):
             raise Interrupted(self._received) from error
@@ -119,16 +119,16 @@ class Raised(_Handled):
             signal.signal(number, signal.SIG_IGN)
 
 
-class Deferred(_Handled):
-    """A context in which signals are only recorded, once `hold` is called.
+class InterruptLater(_Handled):
+    """A context that only records signals once `hold` is called.
 
-    Neither a step nor a checkpoint is interrupted, however many signals come; after a
-    signal, neither is what follows the context. Outside the main thread nothing is recorded.
+    Signals, however many, interrupt neither a step nor a checkpoint; after the first, they do not
+    interrupt the code that follows the context either. Records nothing outside the main thread.
 
     Attributes:
         received: the first signal; None if there was none.
-        agreed: whether to stop: if there was a signal or, with several workers, if all of them
-            know of one.
+        agreed: whether to stop: after a signal or, with several workers, once all of them know
+            of it.
     """
 
     is_shared = False  # whether several workers stop together, after `agree`
@@ -143,7 +143,7 @@ class Deferred(_Handled):
             super().__exit__(*exception)
 
     def hold(self) -> None:
-        """From now on records signals; before, they have their usual effect."""
+        """Starts to record signals; until then, they have their usual effect."""
         self._handle(self._record)
 
     @property
@@ -151,7 +151,7 @@ class Deferred(_Handled):
         return self._is_agreed if self.is_shared else bool(self.received)
 
     def agree(self) -> None:
-        """Says that all workers know of a signal that one of them has received."""
+        """Notes that all workers know of a signal to one of them."""
         self._is_agreed = True
         self.received = self.received or signal.SIGTERM
 

@@ -1,10 +1,10 @@
-"""Starts the workers of a run on several machines, and starts all again where one is lost.
+"""Starts the workers of a run on several machines; restarts all of them if one is lost.
 
   python -m engine.launch --hosts=a,b -- run_classifier.py --do_train ...
 
 Workers on this machine are started directly, others over ssh, in the same directory with the same
-interpreter. What the first worker says is passed on as it is, the others' lines behind
-"[HOST:NUMBER]". Statuses of `engine.machines` decide what follows when a worker ends.
+interpreter. The launcher forwards the chief's output unchanged, and the others' lines after
+"[HOST:NUMBER]". When a worker exits, its status (`engine.machines`) decides what follows.
 """
 
 import contextlib
@@ -29,26 +29,26 @@ USAGE = """Starts a command on several machines, or in several processes on this
 
   python -m engine.launch --hosts=a,b -- run_classifier.py --do_train ...
 
-What stands after -- is a script of Python's, or -m and a module, and its flags. A worker that ends
-with a status from 1 to 127 ends the run with that status. Where one is lost (128 and more), all
-are started again and go on from the last checkpoint."""
+After -- comes a Python script, or -m and a module, and its flags. A worker that exits with a
+status from 1 to 127 ends the run with that status. If one is lost (128 and more), all workers
+restart from the last checkpoint."""
 
-_NO_COMMAND = ("there is no command: it stands after --, as in python -m engine.launch "
+_NO_COMMAND = ("there is no command: give it after --, as in python -m engine.launch "
                "--hosts=a,b -- run_classifier.py --do_train")
 
-LOST_STATUS = 128  # and more: killed by a signal, or a peer or the way to it was lost
+LOST_STATUS = 128  # and more: killed by a signal, or a peer or its connection was lost
 PORT = 29400
 SSH_STATUS = 255
 _LOOPBACK = ("localhost", "127.0.0.1")
 _POLL_SECONDS = 0.1
-_LAST_WORDS_SECONDS = 6.0  # for the others to notice, too, and to say so
-_REST_SECONDS = 10.0  # for the others to end, once the first worker has ended well
-_FAILED_SECONDS = 5.0  # between SIGTERM and SIGKILL, where there is nothing left to save
+_LAST_WORDS_SECONDS = 6.0  # for the others to notice, too, and to report it
+_REST_SECONDS = 10.0  # for the others to exit after the chief has succeeded
+_FAILED_SECONDS = 5.0  # between SIGTERM and SIGKILL, with nothing left to save
 _HOST_SECONDS = 300.0  # for a machine or its network to come back before a restart
 
 
 class Place(NamedTuple):
-    """Where a worker runs."""
+    """The host and the numbers of a worker."""
     host: str
     index: int  # among all workers
     local_index: int  # among those of its machine
@@ -57,18 +57,18 @@ class Place(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What stands before the worker's lines."""
+        """The prefix of the worker's lines."""
         return f"[{_machine(self.host)}:{self.index}]"
 
 
 class Worker:
-    """A worker that has been started.
+    """A started worker.
 
     Args:
         place: where it runs.
         arguments: starts `engine.launched`, here or over ssh.
-        environment: of that process; None for this process's own.
-        first_input: what its standard input begins with; signals follow.
+        environment: the environment of that process; None for this process's own.
+        first_input: the beginning of its standard input, before signals.
     """
 
     def __init__(self, place: Place, arguments: Sequence[str],
@@ -76,7 +76,7 @@ class Worker:
         self.place = place
         is_chief = place.index == 0
         pipe = None if is_chief else subprocess.PIPE
-        # A session of its own: Ctrl-C reaches the launcher alone, which then ends all.
+        # In its own session: Ctrl-C reaches only the launcher, which then ends all workers.
         self._process = subprocess.Popen(
             arguments, env=environment, stdin=subprocess.PIPE, stdout=pipe, stderr=pipe,
             start_new_session=True)
@@ -87,7 +87,7 @@ class Worker:
 
     @property
     def status(self) -> Optional[int]:
-        """Its exit status as shells count; None while it runs."""
+        """Its exit status, as a shell reports it; None while it runs."""
         code = self._process.poll()
         return None if code is None else launched.status_of(code)
 
@@ -96,8 +96,8 @@ class Worker:
         self._write(bytes([number]))
 
     def close(self) -> None:
-        """Passes on what it said last, and frees what it needed."""
-        self._process.kill()  # ssh, where its machine does not answer
+        """Forwards its last output, and frees its resources."""
+        self._process.kill()  # ssh, if its machine does not answer
         self._process.wait()
         self._process.stdin.close()
         for relay in self._relays:
@@ -120,12 +120,12 @@ class Worker:
 
 
 class Launcher:
-    """Starts the workers of a run, as often as it takes.
+    """Starts the workers of a run, and restarts them.
 
     Args:
         words: the command.
-        port: of the first worker on each machine; None for free ones.
-        forwarded: the variables that workers on other machines have of this environment.
+        port: the port of the first worker on each machine; None for free ones.
+        forwarded: the variables of this environment for workers on other machines.
     """
 
     def __init__(self, words: Sequence[str], places: List[Place], port: Optional[int],
@@ -136,21 +136,21 @@ class Launcher:
         self._forwarded = forwarded
 
     def run(self, max_restarts: int) -> int:
-        """Runs all workers to their end, from the start again where one is lost.
+        """Runs all workers to their end; restarts all of them if one is lost.
 
         Returns:
-            0 if all ended with it; else the status of the worker that decided.
+            0 if all succeeded; else the status of the decisive worker.
         """
         for restart in range(1, max_restarts + 1):
             status = self._run_once()
             if status < LOST_STATUS or not self._hosts_are_back():
                 return status
-            log.info(f"All workers are started again and go on from the last checkpoint: restart "
+            log.info(f"All workers restart from the last checkpoint: restart "
                      f"{restart} of {max_restarts}")
         return self._run_once()
 
     def check_hosts(self) -> None:
-        """Raises a UserError if a machine cannot be reached, or lacks what a worker needs."""
+        """Raises a UserError if a machine cannot be reached, or lacks the code or interpreter."""
         probe = [sys.executable, "-c", "import engine.launched"]
         for host in dict.fromkeys(place.host for place in self._places if not place.is_here):
             answer = subprocess.run(
@@ -164,7 +164,7 @@ class Launcher:
                     f"password, and find {os.getcwd()} and {sys.executable} there")
 
     def _hosts_are_back(self) -> bool:
-        """Whether all machines can be reached, at the latest after the time that a start takes."""
+        """Whether all machines can be reached, with retries for _HOST_SECONDS."""
         deadline = time.monotonic() + _HOST_SECONDS
         while True:
             try:
@@ -215,7 +215,7 @@ class Launcher:
 
 
 def _decisive(first: Worker, workers: List[Worker]) -> Worker:
-    """The worker whose status says what follows: one that failed for good, else the first."""
+    """The worker whose status decides: one that failed for good, else the first to fail."""
     failed = [worker for worker in workers if worker.status]
     return min(failed, key=lambda worker: (worker.status >= LOST_STATUS, worker is not first))
 
@@ -229,7 +229,7 @@ def _described(status: int) -> str:
 
 
 def _is_over(workers: List[Worker]) -> bool:
-    """Whether one has failed, or the first, which writes all results and ends last, has ended."""
+    """Whether a worker has failed, or the chief, which writes the results, has succeeded."""
     return any(worker.status for worker in workers) or workers[0].status == 0
 
 
@@ -251,7 +251,7 @@ def _wait_until(is_so: Callable[[], bool], seconds: float = float("inf")) -> Non
 
 
 def _end(workers: List[Worker]) -> None:
-    """Ends those that still run: after a signal to the launcher, they may save a step first."""
+    """Ends the running workers; after a signal to the launcher, they may save a step first."""
     is_over = bool(workers) and _is_over(workers)
     for number, seconds in ((SIGTERM, _FAILED_SECONDS if is_over else launched.END_SECONDS),
                             (SIGKILL, _FAILED_SECONDS)):
@@ -293,15 +293,15 @@ def _is_here(host: str) -> bool:
 def _places(hosts: List[str], processes: int) -> List[Place]:
     names = [_machine(host) for host in hosts]
     if not names or not all(names) or any(part.startswith("-") for part in hosts + names):
-        raise UserError(f"--hosts={','.join(hosts)}: names of machines, separated by commas; none "
-                        "begins with -")
+        raise UserError(f"--hosts={','.join(hosts)}: must be names of machines, separated by "
+                        "commas, none beginning with -")
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise UserError(f"--hosts names {repeated[0]} more than once; several workers on each "
-                        "machine are --processes_per_host")
+        raise UserError(f"--hosts names {repeated[0]} more than once; for several workers on "
+                        "each machine use --processes_per_host")
     if len(hosts) > 1 and set(names) & set(_LOOPBACK):
         raise UserError(f"--hosts={','.join(hosts)}: the others cannot reach this machine as "
-                        "localhost; give it the name that they know")
+                        "localhost; give its name in the network")
     return [Place(host, index * processes + local, local, processes, is_here)
             for index, (host, is_here) in enumerate([(host, _is_here(host)) for host in hosts])
             for local in range(processes)]
@@ -328,28 +328,28 @@ def define_flags() -> flags.FlagValues:
         "first one writes the results.", flag_values=values)
     flags.DEFINE_integer(
         "processes_per_host", 1, "Workers on each machine. Each takes its share of the visible "
-        "cards: 1 for one with all of them, their number for one with each.", lower_bound=1,
-        flag_values=values)
+        "cards: 1 gives all cards to one worker, their number gives each worker one card.",
+        lower_bound=1, flag_values=values)
     flags.DEFINE_integer(
-        "max_restarts", 3, "How often all workers are started again after one was lost.",
+        "max_restarts", 3, "Maximum number of restarts of all workers after one was lost.",
         lower_bound=0, flag_values=values)
     flags.DEFINE_list(
-        "forward_env", [], "Variables of this environment that workers on other machines get, too, "
-        "beside the known ones of TensorFlow, CUDA, NCCL and Python; their names, separated by "
-        "commas.", flag_values=values)
+        "forward_env", [], "Names of variables of this environment for workers on other machines, "
+        "separated by commas; they get the known ones of TensorFlow, CUDA, NCCL and Python "
+        "anyway.", flag_values=values)
     flags.DEFINE_integer(
-        "port", None, "The port of the first worker on each machine; the others have those that "
-        f"follow. By default {PORT}, or free ones where all workers are on this machine.",
+        "port", None, "The port of the first worker on each machine; the others have the following "
+        f"ones. By default {PORT}, or free ones if all workers are on this machine.",
         lower_bound=1, upper_bound=65535, flag_values=values)
     return values
 
 
 if __name__ == "__main__":
     if "TF_CONFIG" in os.environ:
-        command.exit_with("TF_CONFIG is set: who has set it starts the workers, and is to start the "
-                          "command itself; or unset TF_CONFIG")
+        command.exit_with("TF_CONFIG is set, so something else starts the workers: run the command "
+                          "directly, or unset TF_CONFIG")
     if not {"--", "--help", "-h"} & set(sys.argv):
-        command.exit_with(_NO_COMMAND)  # all flags may be the command's
+        command.exit_with(_NO_COMMAND)  # any flags may be the command's
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     command.run(functools.partial(main, sys.argv[split + 1:]), define_flags(), usage=USAGE,
                 argv=sys.argv[:split])

@@ -1,10 +1,10 @@
-"""Runs one worker for `engine.launch`, on the worker's machine, and sees to its end.
+"""Runs one worker for `engine.launch`, on the worker's machine, and makes sure that it exits.
 
   python -m engine.launched LOCAL_INDEX PROCESSES COMMAND...
 
 It takes the worker's share of the machine's cards. Each byte on standard input is the number of a
-signal for the worker. When the input ends, the launcher has gone, or the way to its machine: the
-worker is ended, so that none ever trains on unseen beside those that replace it.
+signal for the worker. EOF on standard input means that the launcher or its connection died: the
+worker is killed, so that no orphan trains on beside its replacement.
 """
 
 import os
@@ -21,7 +21,7 @@ END_SECONDS = 30.0  # between SIGTERM and SIGKILL: a worker finishes a step and 
 
 
 def main(arguments: List[str]) -> int:
-    """Returns the worker's exit status; 128 + its number where a signal ended it."""
+    """Returns the worker's exit status; 128 + the signal's number if a signal ended it."""
     index, processes, *words = arguments
     try:
         card_shares.take(os.environ, int(index), int(processes))
@@ -38,7 +38,7 @@ def status_of(code: int) -> int:
 
 
 def _pass_signals(worker: subprocess.Popen) -> None:
-    # Not through sys.stdin, whose lock the interpreter could not get when it exits.
+    # Not through sys.stdin: the interpreter could not take its lock at exit.
     for byte in iter(lambda: os.read(0, 1), b""):
         worker.send_signal(byte[0])
     worker.terminate()
@@ -49,5 +49,5 @@ def _pass_signals(worker: subprocess.Popen) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of the input says more
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # EOF on standard input does the work
     sys.exit(main(sys.argv[1:]))

@@ -1,9 +1,9 @@
-"""Connections from each worker of a run to each other one, at the addresses of TF_CONFIG.
+"""Connections between all workers of a run, at the addresses of TF_CONFIG.
 
-Before TensorFlow's server opens a worker's port, the worker itself listens there; so nothing but
-the ports of TF_CONFIG need be open between machines. Connections outlive the change.
+A worker listens at its port before TensorFlow's server does, so only the ports of TF_CONFIG need be
+open between machines. The connections stay open afterwards.
 
-Whatever arrives on a connection (`engine.messages`) can close that connection and nothing else.
+Invalid input (`engine.messages`) closes its connection and affects nothing else.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ _ANSWER_SECONDS = 5.0  # for a connection, and for the whole hello on it
 _RETRY_SECONDS = 0.5
 _POLL_SECONDS = 0.05
 _LAST_WORDS_SECONDS = 1.0
-_PORT_SECONDS = 3.0  # for an earlier attempt of the run, which is still ending, to free the port
+_PORT_SECONDS = 3.0  # for the previous attempt of the run to exit and free the port
 _MOST_STRANGERS = 256  # connections without a hello so far
 
 
 class Links(NamedTuple):
     """All connections of a worker. Made by `connect`."""
-    to: Dict[int, Link]  # by worker: what this worker has opened, and what others have
+    to: Dict[int, Link]  # by worker: opened by this worker (to), and by the others (by)
     by: Dict[int, Link]
     listeners: Sequence[socket.socket] = ()  # keep this worker's port
 
@@ -42,22 +42,22 @@ def connect(cluster: Cluster, timeout: float) -> Links:
     """Connects this worker with each other one, in both directions, as TensorFlow will.
 
     Args:
-        timeout: seconds for which others are tried: their machines, and their names, may come late.
+        timeout: seconds to retry: other machines, and their names, may appear late.
 
     Raises:
-        UserError: a worker's name is not known, or this one's port is in use.
-        PeerLost: a worker cannot be reached, does not reach this one, or has ended. Those that are
-            connected are told of either, and end with the same status.
+        UserError: a worker's name is unknown, or this one's port is in use.
+        PeerLost: a worker cannot be reached, does not reach this one, or has exited. Connected
+            workers are notified of either error, and exit with the same status.
     """
     return _Handshake(cluster, timeout).run()
 
 
 class _Handshake:
-    """The connections while they are made.
+    """The handshakes of one worker with all others.
 
-    A worker that is reached sends a challenge; the other says who it is and proves that it knows
-    the run's secret, if there is one; it is welcomed, with a proof, too; and confirms. Only then is
-    it joined: who gave up in between has closed the connection, and tries again.
+    The listening worker sends a challenge. The caller answers with its number and a proof that it
+    knows the run's secret, if there is one; the listener welcomes it, with a proof, too; the
+    caller confirms, and has joined. A caller that gave up in between reconnects.
     """
 
     def __init__(self, cluster: Cluster, timeout: float):
@@ -66,13 +66,13 @@ class _Handshake:
         self._end = time.monotonic() + timeout
         self._cluster_hash = messages.proof("", cluster.addresses)
         self._others = [i for i in range(len(cluster.addresses)) if i != cluster.index]
-        # Who has not said who it is: the challenge and the deadline; the oldest first.
+        # Connections without a hello: the challenge and the deadline; the oldest first.
         self._strangers: Dict[Link, Tuple[str, float]] = {}
         self._to: Dict[int, Link] = {}
         self._by: Dict[int, Link] = {}
-        self._joined: Set[int] = set()  # of those in `_by`: who has confirmed
-        self._errors: Dict[int, Exception] = {}  # why a worker has not been reached so far
-        self._failure: Optional[PeerLost] = None  # of another worker, which has ended
+        self._joined: Set[int] = set()  # the workers in `_by` that have confirmed
+        self._errors: Dict[int, Exception] = {}  # the last error of connecting to a worker
+        self._failure: Optional[PeerLost] = None  # another worker has exited
 
     def run(self) -> Links:
         listeners = self._listen()
@@ -99,14 +99,15 @@ class _Handshake:
                 if time.monotonic() > end:
                     self._give_up(UserError(
                         f"{self._cluster.name(self._cluster.index)}: its port cannot be opened: "
-                        f"{error.strerror}; end what uses it, or give another one"), self._others)
+                        f"{error.strerror}; stop the process that uses it, or choose "
+                        "another port"), self._others)
                 time.sleep(_RETRY_SECONDS)
 
     def _is_complete(self) -> bool:
         return len(self._to) == len(self._joined) == len(self._others)
 
     def _reach(self, index: int, more: Message) -> None:
-        """Says hello to a worker, as often as it takes; to be called in a thread of its own."""
+        """Connects to a worker, with retries; runs in its own thread."""
         while True:
             link = None
             try:
@@ -118,7 +119,7 @@ class _Handshake:
                 if link:
                     link.close()
                 if more and isinstance(error, (BrokenPipeError, ConnectionResetError)):
-                    return  # it has ended itself
+                    return  # it has exited itself
                 self._errors[index] = error
                 time.sleep(_RETRY_SECONDS)
 
@@ -133,17 +134,17 @@ class _Handshake:
             raise ValueError(answer["refused"])
         if not hmac.compare_digest(
                 answer["welcome"], messages.proof(secret, "welcome", challenge, hello)):
-            raise ValueError("who listens there does not know the run's secret")
+            raise ValueError("the process that listens there does not know the run's secret")
         link.trust()
         if not more:
-            link.send({})  # confirms: it does not count as joined before
+            link.send({})  # confirms
 
     def _serve(self, listeners: Sequence[socket.socket]) -> None:
-        """Takes what has come on all connections, or waits a little."""
+        """Handles the input of all connections, or waits briefly."""
         reached = {link: index for index, link in dict(self._to).items()}
         welcomed = {link: index for index, link in self._by.items() if index not in self._joined}
         for ready in wait([*listeners, *self._strangers, *welcomed, *reached], _POLL_SECONDS):
-            if ready in reached:  # nothing is said on it but last words
+            if ready in reached:  # carries only exit messages
                 index = reached[ready]
                 self._note_end(index, _last_words(ready) or _last_words(self._by.get(index)))
             elif ready in welcomed:
@@ -166,7 +167,7 @@ class _Handshake:
             self._strangers[link] = challenge, time.monotonic() + _ANSWER_SECONDS
 
     def _hear_hello(self, link: Link) -> None:
-        """Welcomes or refuses a worker. Rejects what is none of this run."""
+        """Welcomes or refuses a worker. Rejects connections of other runs."""
         try:
             hello = link.receive_one(messages.HELLO, messages.FAREWELL)
             if hello is None:
@@ -202,7 +203,7 @@ class _Handshake:
         return ""
 
     def _join(self, index: int) -> None:
-        """Takes a worker's confirmation; or its silence, after which it may try again."""
+        """Marks a worker as joined after its confirmation; forgets it if the connection closes."""
         try:
             if self._by[index].receive_one(messages.HEARTBEAT) is not None:
                 self._joined.add(index)
@@ -215,7 +216,7 @@ class _Handshake:
             self._joined.discard(index)
 
     def _drop_strangers(self) -> None:
-        """Closes connections that were silent for too long, and the oldest of too many."""
+        """Closes connections without a hello: timed-out ones, and the oldest of too many."""
         now = time.monotonic()
         for number, (link, (_, deadline)) in enumerate(reversed(list(self._strangers.items()))):
             if number >= _MOST_STRANGERS or now > deadline:
@@ -240,10 +241,10 @@ class _Handshake:
                     "(--peer_timeout)"), list(self._to))
 
     def _give_up(self, error: Exception, told: Sequence[int]) -> None:
-        """Tells others why, and raises the error.
+        """Notifies other workers of an error, and raises it.
 
         Args:
-            told: whom to tell besides those that have reached this worker.
+            told: the workers to notify besides those that have reached this one.
         """
         end = max(self._end, time.monotonic() + _ANSWER_SECONDS)
         status = error.status if isinstance(error, PeerLost) else USER_ERROR_STATUS

@@ -20,7 +20,7 @@ def visible(text: str) -> str:
 
 
 def quiet() -> None:
-    """From now on prints only what must not be overlooked: another worker prints the rest."""
+    """Silences `info`: another worker prints the same lines."""
     global _is_quiet
     _is_quiet = True
 
@@ -37,12 +37,12 @@ def info(line: str) -> None:
 
 
 def warn(line: str) -> None:
-    """Prints a line that must not be overlooked."""
+    """Prints a warning on standard error."""
     _print(f"WARNING: {line}")
 
 
 def results(metrics: Mapping[str, float]) -> None:
-    """Prints the metrics of a model, with as many digits as people read; a file has them all."""
+    """Prints the metrics of a model, with five digits; a file has all of them."""
     info("***** Eval results *****")
     for name, value in metrics.items():
         info(f"  {name} = {value if isinstance(value, numbers.Integral) else format(value, '.5g')}")

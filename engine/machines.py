@@ -1,4 +1,4 @@
-"""Which machines take part in a run, as the variable TF_CONFIG says it, or those of SLURM.
+"""The cluster of a run, read from the variable TF_CONFIG or from SLURM's.
 
 A run has one worker on each machine, or several: a worker is a process with some of the replicas.
 The first one is the chief, which alone writes the results.
@@ -14,9 +14,9 @@ from typing import Any, Mapping, MutableMapping, NamedTuple, Optional, Tuple
 from engine import card_shares, log, slurm
 from engine.errors import UserError
 
-# The exit status of a worker that ends because it has lost another one, or cannot reach it: what a
-# supervisor should start again. It is no signal's number + 128, and Kubernetes' operators take all
-# from 128 on as temporary.
+# The exit status of a worker that has lost another one, or cannot reach it: a supervisor should
+# restart it. It is no signal's number + 128, and Kubernetes' operators retry every status from 128
+# on.
 PEER_LOST_STATUS = 193
 
 _VARIABLE = "TF_CONFIG"
@@ -26,7 +26,7 @@ _JOBS = ("chief", "master", "worker")  # in the order of their workers; "master"
 
 
 class PeerLost(Exception):
-    """Another worker is lost, cannot be reached, or has ended; the message is one line.
+    """Another worker is lost, cannot be reached, or has exited; the message is one line.
 
     A command prints the line and exits with `status`.
     """
@@ -37,7 +37,7 @@ class PeerLost(Exception):
 
 
 class Cluster(NamedTuple):
-    """The workers of a run, and which of them this process is."""
+    """The workers of a run, and the number of this process among them."""
     addresses: Tuple[str, ...]  # "host:port" of each worker; that of the chief first
     index: int
     secret: str = ""  # of the run; empty if it has none
@@ -60,18 +60,17 @@ ALONE = Cluster(("localhost:0",), 0)
 
 def from_environment(environment: MutableMapping[str, str] = os.environ,
                      secret_file: Optional[str] = None) -> Cluster:
-    """The cluster that the environment names; ALONE if there is none, or one of one worker.
+    """The cluster that the environment describes; ALONE if it has one worker or none.
 
-    Takes TF_CONFIG out of the environment: TensorFlow reads it, too, and would take over the
-    training, in a way that neither restores nor waits on every worker. Takes out the run's secret,
-    too, which is for this process alone. Under SLURM, several processes on a machine share its
-    cards.
+    Removes TF_CONFIG from the environment: Estimator would read it, too, and run the training in
+    its own way, which neither restores nor waits on every worker. Removes the run's secret, too,
+    which is for this process alone. Under SLURM, processes on a machine share its cards.
 
     Args:
-        secret_file: --cluster_secret_file, in the place of the environment's secret.
+        secret_file: --cluster_secret_file, instead of the environment's secret.
 
     Raises:
-        UserError: TF_CONFIG is not of its format, or SLURM's variables do not fit together.
+        UserError: TF_CONFIG is malformed, or SLURM's variables contradict each other.
     """
     secret, text = environment.pop(_SECRET_VARIABLE, ""), environment.pop(_VARIABLE, None)
     if secret_file:
@@ -82,7 +81,7 @@ def from_environment(environment: MutableMapping[str, str] = os.environ,
 
 def _read_secret(path: str) -> str:
     try:
-        if not os.path.isfile(path):  # a pipe or a device may have no end
+        if not os.path.isfile(path):  # a pipe or a device may be endless
             raise ValueError("it is no regular file")
         with open(path, encoding="utf-8") as file:
             secret = file.read(_LONGEST_SECRET).strip()
@@ -106,7 +105,7 @@ def _of_tf_config(environment: MutableMapping[str, str], text: str) -> Cluster:
 
 
 def run_on_chief(cluster: Cluster) -> None:
-    """Ends another worker than the chief, for what one machine does."""
+    """Exits on every worker but the chief, for work that is not divided."""
     if not cluster.is_chief:
         sys.stderr.write(f"This runs on {cluster.name(0)} alone: only trainings are divided among "
                          f"machines. {cluster.name(cluster.index)} has nothing to do\n")
@@ -119,13 +118,13 @@ def _of_slurm(environment: MutableMapping[str, str]) -> Cluster:
         return ALONE
     if step.shares_cards:
         card_shares.take(environment, step.local_index, step.local_processes)
-    environment.pop(slurm.NODES)  # as TF_CONFIG: the cards are shared out once
+    environment.pop(slurm.NODES)  # like TF_CONFIG: the cards are split once
     return Cluster(tuple(step.addresses), step.index)
 
 
 def _parsed(config: Mapping[str, Any]) -> Cluster:
-    jobs = {name: [found] if isinstance(found, str) else list(found)
-            for name, found in dict(config.get("cluster") or {}).items()}
+    jobs = {name: [hosts] if isinstance(hosts, str) else list(hosts)
+            for name, hosts in dict(config.get("cluster") or {}).items()}
     others = sorted(name for name in jobs if jobs[name] and name not in (*_JOBS, "evaluator"))
     if others:
         raise UserError(f"{_VARIABLE} in the environment has the job {others[0]!r}; the workers of "

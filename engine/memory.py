@@ -1,4 +1,4 @@
-"""Out of memory: one line with the size of the step and what to change."""
+"""Explains out-of-memory errors in one line: the size of the step, and a remedy."""
 
 import contextlib
 import re
@@ -27,7 +27,7 @@ def explained(explain: Callable[[], str]) -> Iterator[None]:
 
 
 def smaller_batch(batch_size: int, times: int) -> str:
-    """The flags that make the same training step in less memory, for the middle of a message.
+    """The flags for the same training step in less memory, for the middle of a message.
 
     Args:
         batch_size: --train_batch_size now.

@@ -1,7 +1,7 @@
-"""What workers say to each other, and the only place that decodes what arrives on a connection.
+"""The protocol between workers, and the only decoder of network input.
 
 A message is a line of JSON with the keys and types of one of the kinds below. `decode` raises a
-ValueError for everything else, and whoever reads the connection closes it.
+ValueError for everything else, and the receiver closes the connection.
 """
 
 import contextlib
@@ -14,13 +14,13 @@ from typing import Any, Callable, Dict, Mapping
 from engine import log
 
 Message = Dict[str, Any]
-Kind = Mapping[str, Callable[[Any], bool]]  # the message's keys, and what each value must be
+Kind = Mapping[str, Callable[[Any], bool]]  # key → check of its value
 
-LONGEST_GREETING = 1 << 12  # bytes of a message before both sides know each other
-LONGEST = 1 << 23  # of one after that: parts of files are the longest
-_MOST_VALUES = 1 << 17  # in one: small values take far more memory than what spells them
+LONGEST_GREETING = 1 << 12  # bytes of a message during the handshake
+LONGEST = 1 << 23  # bytes of a later message: parts of files are the longest
+_MOST_VALUES = 1 << 17  # in a message: parsed values take far more memory than their text
 _DEEPEST = 32
-_LONGEST_TEXT = 1000  # characters of what people read
+_LONGEST_TEXT = 1000  # characters of a text for people
 
 
 def decode(line: bytes, *kinds: Kind) -> Message:
@@ -34,7 +34,7 @@ def decode(line: bytes, *kinds: Kind) -> Message:
         if isinstance(message, dict) and set(message) == set(kind) and _is_shallow(message) and all(
                 is_valid(message[key]) for key, is_valid in kind.items()):
             return message
-    raise ValueError("it sent what is no message of a worker")
+    raise ValueError("it sent an invalid message")
 
 
 def encode(message: Message) -> bytes:
@@ -53,12 +53,12 @@ def cut(text: str) -> str:
 
 
 def nonce() -> str:
-    """A number that is used once, so that no proof holds twice."""
+    """A random number for a single use, so that no proof can be replayed."""
     return secrets.token_hex(32)
 
 
 def proof(secret: str, *values: Any) -> str:
-    """What shows that the sender of some values knows the secret. An empty one is known to all."""
+    """An HMAC that proves that the sender knows the secret (everybody knows an empty one)."""
     text = json.dumps(values, sort_keys=True)
     return hmac.new(secret.encode("utf-8"), text.encode("utf-8"), "sha256").hexdigest()
 
@@ -80,16 +80,16 @@ def _is_from(lowest: int, highest: int) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and lowest <= value <= highest
 
 
-# A worker that listens begins; the one that has reached it says who it is.
+# The handshake: the listener begins, the caller answers with its number.
 CHALLENGE = {"challenge": _is_hash}
 HELLO = {"from": _is_from(0, 1 << 20), "to": _is_from(0, 1 << 20), "cluster": _is_hash,
          "nonce": _is_hash, "proof": _is_hash}
-# The hello of a worker that ends before it has met the others.
+# The hello of a worker that exits during the handshake.
 FAREWELL = {**HELLO, "status": _is_from(1, 255), "why": _is_text}
 WELCOME = {"welcome": _is_hash}
 REFUSAL = {"refused": _is_text}
 
-# Once both sides know each other.
+# After the handshake.
 HEARTBEAT: Kind = {}
 VALUE = {"key": _is_text, "value": lambda value: True}
 LAST_WORDS = {"status": _is_from(0, 255), "why": _is_text}

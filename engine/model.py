@@ -1,4 +1,4 @@
-"""The model as the engine sees it: a function from features to outputs."""
+"""The engine's interface of a model: a function from features to outputs."""
 
 from typing import Callable, Dict, NamedTuple, Optional
 
@@ -10,13 +10,13 @@ import modeling
 class Outputs(NamedTuple):
     """The outputs of a model for one replica's batch of b examples."""
     loss: Optional[tf.Tensor]  # scalar, the mean over the batch; None without labels
-    # Each [b, ...], one row per example. Rows may be longer in one batch than in another, as those
-    # of predictions per token are.
+    # Each [b, ...], one row per example. The length of rows may differ between batches, as it does
+    # for predictions per token.
     predictions: Dict[str, tf.Tensor]
 
 
 class Mode(NamedTuple):
-    """What a model is built for, and how it computes."""
+    """Training or inference, dropout, and how to compute."""
     is_training: bool
     # Integers [2] that determine dropout, from the run's seed, step, replica and micro-batch; None
     # in inference.

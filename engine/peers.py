@@ -1,11 +1,11 @@
-"""The other workers of a run: what they agree on, and notice of one that is lost.
+"""Coordination with the other workers of a run: values, barriers, heartbeats.
 
 TensorFlow waits for a lost worker for ever, in a call that nothing interrupts. So every worker
-sends each other one a sign of life at intervals. Who hears none for --heartbeat_timeout seconds,
-or finds a connection closed, ends its process and tells the others why.
+sends heartbeats to all others. A worker that receives none for --heartbeat_timeout seconds, or
+finds a connection closed, notifies the others and exits.
 
-A worker that is at another step than its peer reports it and exits: what one says, the others hear
-in the same order.
+Messages arrive in the order in which they were sent. A worker that is at another step than its peer
+reports it and exits.
 """
 
 import collections
@@ -24,10 +24,10 @@ from engine.errors import UserError
 from engine.machines import ALONE, PEER_LOST_STATUS, Cluster
 from engine.sockets import Link
 
-_BEATS = 10  # signs of life in --heartbeat_timeout
-_GRACE_SECONDS = 2.0  # for a worker to end by itself after another one has ended with an error
+_BEATS = 10  # heartbeats in --heartbeat_timeout
+_GRACE_SECONDS = 2.0  # for a worker to exit by itself after the error of another one
 _MOST_UNHEARD = 1000  # messages of a worker; more would only fill the memory
-_END = "the end"  # the key of what a worker says, or is heard to say, when it has done its work
+_END = "the end"  # the key of a worker's message that its work is done
 _ADVICE = "start the same command, of the same version, on the same data everywhere"
 
 Value = TypeVar("Value")
@@ -51,8 +51,8 @@ class Peers:
         self._said: Dict[int, Deque[Tuple[str, Any]]] = collections.defaultdict(collections.deque)
         self._news = threading.Condition()
         self._heard = dict.fromkeys(found.to, time.monotonic())
-        self._left: Dict[int, Mapping[str, Any]] = {}  # the last words of workers that have left
-        self._closed: Dict[int, str] = {}  # who has closed a connection, and with which error
+        self._left: Dict[int, Mapping[str, Any]] = {}  # exit messages of workers
+        self._closed: Dict[int, str] = {}  # errors of closed connections
         self._ending = threading.RLock()  # of the thread that ends the process; never released
         self._at_end: List[Callable[[], None]] = []
         if found.to:
@@ -64,10 +64,10 @@ class Peers:
             self._send(index, {"key": messages.cut(key), "value": value})
 
     def hear(self, index: int, key: str) -> Any:
-        """The next value that a worker has sent, or will send; of this key.
+        """Waits for the next value from a worker; it must have this key.
 
         Raises:
-            UserError: the next one has another key: the worker does something else.
+            UserError: it has another key: the worker is at another step.
         """
         with self._news:
             said = self._said[index]
@@ -77,12 +77,12 @@ class Peers:
             found, value = said.popleft()
         if found != messages.cut(key):
             raise UserError(
-                f"the workers do not do the same: {self.cluster.name(index)} is at {found!r}, "
+                f"the workers do not do the same: {self.cluster.name(index)} is at {sent_key!r}, "
                 f"{self.cluster.name(self.cluster.index)} at {key!r}; {_ADVICE}")
         return value
 
     def gather(self, key: str, value: Any) -> List[Any]:
-        """Each worker's value, by its number. Returns when all have called it."""
+        """All workers' values, by number; returns when all have called it."""
         self.say(key, value)
         return [value if index == self.cluster.index else self.hear(index, key)
                 for index in range(len(self.cluster.addresses))]
@@ -92,7 +92,7 @@ class Peers:
         self.gather(key, None)
 
     def from_chief(self, key: str, make: Callable[[], Value]) -> Value:
-        """What `make` returns on the chief, on every worker; a value of JSON's types."""
+        """Broadcasts the chief's `make()`, a value of JSON's types, to every worker."""
         if not self.is_chief:
             return self.hear(0, key)
         value = make()
@@ -100,10 +100,10 @@ class Peers:
         return value
 
     def compare(self, what: str, facts: Mapping[str, Any]) -> None:
-        """Raises a UserError that names the first difference if another worker has other facts.
+        """Raises a UserError that names the first difference if the workers' facts differ.
 
         Args:
-            what: what the facts are about; another worker that compares others does something else.
+            what: the subject of the facts, the same on all workers.
         """
         everyones = self.gather(what, json.loads(json.dumps(facts)))
         for index, theirs in enumerate(everyones):
@@ -113,13 +113,13 @@ class Peers:
                     f"{self.cluster.name(index)} {other}; {_ADVICE}")
 
     def open_port(self) -> None:
-        """Frees this worker's port for TensorFlow's server, when all others do the same."""
+        """Frees this worker's port for TensorFlow's server, together with all others."""
         self.wait("port")
         for listener in self._links.listeners:
             listener.close()
 
     def at_end(self, action: Callable[[], None]) -> None:
-        """Has `action` called when this worker ends, however it does unless it is killed."""
+        """Registers a call for the end of this worker, however it ends unless it is killed."""
         self._at_end.append(action)
 
     def leave(self, status: int, why: str = "") -> None:
@@ -138,8 +138,7 @@ class Peers:
             _exit(0)
 
     def wait_for_chief(self) -> None:
-        """Ends this process when the chief has left: what remains is done there. Not on the chief.
-        """
+        """On other workers: exits when the chief has done the remaining work."""
         if self.is_chief:
             return
         self.say(_END, None, to=0)
@@ -147,11 +146,11 @@ class Peers:
         self.leave(0)
 
     def wait_for_notice(self) -> None:
-        """Gives `_watch` the time to find who is lost, and to end the process, after an error."""
+        """After an error, waits until `_watch` has found the lost worker and exits."""
         time.sleep(self._timeout * (1 + 2 / _BEATS))
 
     def _watch(self) -> None:
-        """Takes what the others send, and ends the process when one of them is lost."""
+        """Receives the others' messages, and exits when one of them is lost."""
         try:
             self._keep_watch()
         except Exception as error:  # a bug: a later loss would not be noticed
@@ -186,21 +185,21 @@ class Peers:
         """Ends the process if a worker is lost.
 
         Args:
-            closed: connections that were closed before the last look at the other ones, on which a
-                worker that leaves may have said so.
+            closed: errors of connections that closed before the others were last read; an exit
+                message may have arrived on one of those.
         """
         for index in set(self.others) - set(self._left):
             if index in closed:
                 self._lose(index, closed[index])
             elif now - self._heard[index] > self._timeout:
-                self._lose(index, f"it gave no sign of life for {self._timeout:g} s")
+                self._lose(index, f"no heartbeat for {self._timeout:g} s")
 
     def _take(self, index: int, link: Link) -> bool:
-        """Takes what a worker has sent; whether its connection is still open."""
+        """Receives a worker's messages; returns whether its connection is still open."""
         try:
             received = link.receive(*messages.JOINED)
             if len(self._said[index]) > _MOST_UNHEARD:
-                raise ValueError(f"it has said {_MOST_UNHEARD} things that nothing waits for")
+                raise ValueError(f"it has sent {_MOST_UNHEARD} values that nothing waits for")
         except (OSError, ValueError) as error:
             self._closed.setdefault(index, str(error))
             return False
@@ -223,7 +222,7 @@ class Peers:
                   "the same command goes on from the last checkpoint")
 
     def _follow(self, index: int) -> None:
-        """Ends this worker after another one has ended with an error."""
+        """Exits after the error of another worker."""
         time.sleep(_GRACE_SECONDS)
         status, why = self._left[index]["status"], self._left[index]["why"]
         self._end(status, why if status == PEER_LOST_STATUS else
@@ -239,7 +238,7 @@ class Peers:
         try:
             self._links.to[index].send(message)
         except OSError:
-            pass  # `_take` finds it, too, and ends the process
+            pass  # `_take` notices it, too, and the process exits
 
 
 def _exit(status: int) -> None:

@@ -1,4 +1,4 @@
-"""The precision of matrix products: its names, its type, and which processors have units for it."""
+"""The precision of matrix products: its names, its type, and support in hardware."""
 
 import re
 
@@ -16,7 +16,7 @@ _CPU_UNITS = {"amx_bf16", "avx512_bf16"}  # Linux's names, on lines "flags : fpu
 
 
 def chosen_precision(values: flags.FlagValues) -> str:
-    """The precision that --precision and, in trainings, its older form --fp16 choose.
+    """The precision from --precision or, in trainings, its old form --fp16.
 
     Raises:
         UserError: they disagree.
@@ -24,8 +24,8 @@ def chosen_precision(values: flags.FlagValues) -> str:
     if "fp16" not in values or not values.fp16:
         return values.precision
     if values["precision"].present and values.precision != FLOAT16:
-        raise UserError(f"--fp16 is the old name of --precision={FLOAT16}, and --precision="
-                        f"{values.precision} is given, too; leave one of them out")
+        raise UserError(f"--fp16 is the old name of --precision={FLOAT16}, and contradicts "
+                        f"--precision={values.precision}; leave one of them out")
     return FLOAT16
 
 
@@ -35,7 +35,7 @@ def dtype_of(precision: str) -> tf.DType:
 
 
 def check(precision: str, devices: Devices) -> None:
-    """Warns if the devices have no units for the precision, and so are not faster with it.
+    """Warns if the devices lack units for the precision, and so gain no speed.
 
     Raises:
         UserError: this TensorFlow cannot compute in it.

@@ -11,7 +11,7 @@ from engine import log
 
 LINE_SECONDS = 10.0  # between log lines
 BAR_SECONDS = 0.5  # between changes of the text beside a bar
-_SHORTEST_SECONDS = 0.1  # that are told, with a rate
+_SHORTEST_SECONDS = 0.1  # shorter times are not logged
 
 
 class Counter:

@@ -1,7 +1,7 @@
-"""What the launcher runs on other machines: a command over ssh, in this directory and environment.
+"""Runs a command of the launcher over ssh, in this directory and environment.
 
-Command lines are seen by everybody on both machines. So the environment goes through standard input:
-a line for each variable, and an empty line. What follows is the command's own input.
+Everybody on a machine can see command lines. So the environment goes through standard input: one
+line per variable, and an empty line. The command's own input follows.
 """
 
 import os
@@ -11,12 +11,12 @@ from typing import Dict, List, Mapping, Sequence
 
 from engine.errors import UserError
 
-# It gives a machine up after 2 minutes: workers, which notice a loss themselves, come first.
+# ssh times out after 2 minutes: workers, with their heartbeats, notice a loss first.
 _SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "-o",
         "ServerAliveCountMax=8")
 _SHELL = 'cd "$1" && shift && while IFS= read -r v && [ -n "$v" ]; do export "$v"; done && exec "$@"'
 
-# The variables that determine which programs run, on what, how exactly, and how machines are reached.
+# Variables that affect programs, devices, numerics and networking.
 FORWARDED = """
 PATH LD_LIBRARY_PATH
 PYTHONPATH PYTHONHOME PYTHONHASHSEED PYTHONUNBUFFERED PYTHONWARNINGS PYTHONNOUSERSITE
@@ -44,28 +44,28 @@ NCCL_NTHREADS NCCL_MIN_NCHANNELS NCCL_MAX_NCHANNELS NCCL_TOPO_FILE NCCL_GRAPH_FI
 
 
 def variables(named: Sequence[str]) -> Dict[str, str]:
-    """The variables of this environment that other machines get: those above, and these.
+    """The variables to forward to other machines: FORWARDED and `named`.
 
     Raises:
-        UserError: one of `named` is not there; a value cannot be written as a line.
+        UserError: one of `named` is not set; a value has several lines.
     """
     for name in named:
         if name not in os.environ or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
             raise UserError(f"--forward_env: there is no variable {name!r} in this environment")
-    found = {name: os.environ[name] for name in (*FORWARDED, *named) if name in os.environ}
-    for name, value in found.items():
+    values = {name: os.environ[name] for name in (*FORWARDED, *named) if name in os.environ}
+    for name, value in values.items():
         if "\n" in value:
-            raise UserError(f"the variable {name} has several lines, and other machines get one of "
-                            "each; unset it, or take it out of --forward_env")
-    return found
+            raise UserError(f"the variable {name} has several lines, and only one can be "
+                            "forwarded; unset it, or take it out of --forward_env")
+    return values
 
 
 def arguments(host: str, words: Sequence[str]) -> List[str]:
-    """Runs a command on a machine, in this directory, with what `as_input` is read from its input."""
+    """The ssh command line for a command in this directory; it reads `as_input` first."""
     line = ["exec", "sh", "-c", _SHELL, "sh", os.getcwd(), *words]
     return [*_SSH, "--", host, " ".join(map(shlex.quote, line))]
 
 
 def as_input(environment: Mapping[str, str]) -> bytes:
-    """What the command's standard input begins with."""
+    """The environment as the beginning of the command's standard input."""
     return os.fsencode("".join(f"{name}={value}\n" for name, value in environment.items()) + "\n")

@@ -1,8 +1,7 @@
-"""A file that is written in chunks over any number of runs, and gets its name when it is complete.
+"""A file that is written in chunks over any number of runs, and published when complete.
 
-Until then it is PATH.part, with a record beside it of what it is made from and how much is
-done. A process may be killed at any moment: the next one resumes after the last chunk
-that was recorded.
+Until then it is PATH.part, with a record beside it of its inputs and its progress. A process may
+be killed at any moment: the next one resumes after the last recorded chunk.
 """
 
 import json
@@ -19,8 +18,8 @@ class ResumableFile:
     """The file and its record.
 
     Args:
-        path: where the file is when it is complete.
-        facts: everything that determines the content, as JSON values under names for people.
+        path: the path of the complete file.
+        facts: everything that determines the content, as JSON values with readable names.
         keep_record: True: the record stays at PATH.json, so the next run knows that the file is
             complete; a file with other facts or from elsewhere is an error. False: the record is
             at PATH.part.json and is removed when the file is complete; any other file at PATH is
@@ -29,7 +28,7 @@ class ResumableFile:
 
     Attributes:
         num_rows: the number of rows of the input that are done.
-        digest: the digest that came with the last chunk, to recognize an input without a name.
+        digest: the digest of the last chunk, to recognize an input without a name.
         is_whole: whether the file is complete.
 
     Raises:
@@ -42,7 +41,7 @@ class ResumableFile:
             raise UserError(f"{path} is no regular file, and this output is resumed after an "
                             "interruption: name another file")
         if os.path.islink(path):
-            path = os.path.realpath(path)  # a link stays one
+            path = os.path.realpath(path)  # keeps a link
         self.path = path
         self.partial_path = f"{path}.part"
         self.num_rows, self.digest = 0, ""
@@ -55,7 +54,7 @@ class ResumableFile:
         if os.path.exists(self._record_path):
             self._resume(files.read_json(self._record_path, "the record"))
         elif keep_record and os.path.exists(path):
-            raise UserError(f"{path} is there and was not written by this command; use another "
+            raise UserError(f"{path} exists and was not written by this command; use another "
                             "--output_dir")
 
     def _resume(self, record: Any) -> None:
@@ -70,22 +69,22 @@ class ResumableFile:
                          f"{difference}: it is written anew")
             os.remove(self._record_path)
             return
-        # Without a kept record, a file is not known to be complete if the process was killed just
-        # after the file got its name.
+        # Without a kept record, a process that was killed just after publishing leaves a complete
+        # file that nothing marks as such.
         self.is_whole = (self._keep_record and size < 0
                          and _size_of(self.path) == record["bytes"])
         if self.is_whole or size >= record["bytes"]:
             self.num_rows, self._num_bytes = record["rows"], record["bytes"]
             self.digest = record.get("digest", "")
         else:
-            os.remove(self._record_path)  # the beginning that it describes is gone
+            os.remove(self._record_path)  # the chunks that it describes are gone
 
     def append(self, chunk: Union[str, bytes], num_rows: int, digest: str = "") -> None:
         """Writes the next chunk, text or bytes, made from `num_rows` rows; on disk when this returns.
 
-        A signal waits until then, so that `num_rows` is always what the record says.
+        Signals wait until then, so that the record always holds `num_rows`.
         """
-        with interruption.Deferred() as signals:
+        with interruption.InterruptLater() as signals:
             signals.hold()
             content = _encoded(chunk)
             self._write(content if self.num_rows else self._header + content)
@@ -96,20 +95,20 @@ class ResumableFile:
         signals.raise_if_received()
 
     def _write(self, content: bytes) -> None:
-        with files.naming(self.path):
+        with files.name_disk_errors(self.path):
             if not self._num_bytes and os.path.lexists(self.partial_path):
                 os.remove(self.partial_path)
             with open(self.partial_path, "r+b" if self._num_bytes else "xb") as file:
-                file.truncate(self._num_bytes)  # what a killed process had not recorded yet
+                file.truncate(self._num_bytes)  # drops what a killed process did not record
                 file.seek(self._num_bytes)
                 file.write(content)
             files.sync(self.partial_path)
         self._num_bytes += len(content)
 
     def finish(self) -> None:
-        """Gives the file its name."""
+        """Publishes the file."""
         self._write(b"" if self.num_rows else self._header)
-        files.put(self.partial_path, self.path)
+        files.publish(self.partial_path, self.path)
         self.is_whole = True
         if not self._keep_record and os.path.exists(self._record_path):
             os.remove(self._record_path)
@@ -126,7 +125,7 @@ def _difference(record: Any, facts: Mapping[str, Any]) -> Optional[str]:
     for name in sorted({*facts, *record["facts"]}):
         earlier, now = record["facts"].get(name), facts.get(name)
         if earlier != now:
-            return f"{name}: {_brief(earlier)} there, {_brief(now)} now"
+            return f"{name}: was {_brief(earlier)}, now {_brief(now)}"
     return None
 
 
@@ -138,7 +137,7 @@ def _is_record(record: Any) -> bool:
 
 
 def _size_of(path: str) -> int:
-    """In bytes; -1 if there is no such file, or a link in its place, which nobody made here."""
+    """The size in bytes; -1 for a missing file, or a link, which this module never makes."""
     return os.path.getsize(path) if os.path.exists(path) and not os.path.islink(path) else -1
 
 

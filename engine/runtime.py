@@ -1,4 +1,4 @@
-"""Where TensorFlow 1.15 and 2.15 differ. Only this module and `graph_functions` ask for it.
+"""The differences of TensorFlow 1.15 and 2.15; only `graph_functions` knows another one.
 
 Every room imports it before anything that uses TensorFlow: it makes 2.15 behave like 1.15 (graphs,
 sessions, Estimator), and Python's garbage collector leave graphs alone.
@@ -20,8 +20,8 @@ from tensorflow.python.platform import build_info
 
 IS_TENSORFLOW_1 = tf.VERSION.startswith("1.")
 
-# A graph is a great many small Python objects, all of which live long. By default Python looks
-# through them for garbage so often that it is a sixth of the time in which a graph is built.
+# A graph is many small, long-lived Python objects. Python's default garbage collection would take a
+# sixth of the time to build it.
 gc.set_threshold(50_000, 20, 50)
 
 tf.logging.set_verbosity(tf.logging.ERROR)
@@ -30,8 +30,8 @@ if not IS_TENSORFLOW_1:
 
 
 class CudaNeeds(NamedTuple):
-    """What this TensorFlow needs on a machine with cards."""
-    libraries: Tuple[str, ...]  # that TensorFlow loads, without the driver's own
+    """The requirements of this TensorFlow on a machine with cards."""
+    libraries: Tuple[str, ...]  # loaded by TensorFlow, without the driver's own
     least_driver: int  # the first number of the driver's version
     remedy: str  # how to get the libraries
 
@@ -56,13 +56,13 @@ def cuda_needs() -> CudaNeeds:
 
 
 def libraries_beside_tensorflow(name: str) -> List[str]:
-    """The paths of a library in pip's CUDA packages, where TensorFlow looks, too."""
+    """The paths of a library in pip's CUDA packages, which TensorFlow searches, too."""
     return glob.glob(os.path.join(glob.escape(os.path.dirname(tf.sysconfig.get_lib())),
                                   "nvidia", "*", "lib", name))
 
 
 def code_for(capability: ComputeCapability) -> str:
-    """The code that this TensorFlow has for a card: "machine code", "source" to compile, or ""."""
+    """This TensorFlow's code for a card: "machine code", "source" to compile, or ""."""
     if IS_TENSORFLOW_1:
         return "machine code" if _is_built_by_nvidia() or capability < (8, 0) else ""
     built_for = [(kind, divmod(int(number), 10)) for kind, number in (
@@ -75,9 +75,9 @@ def code_for(capability: ComputeCapability) -> str:
 
 
 def other_builds() -> str:
-    """Advice for a card that this TensorFlow has no code for: which build has it."""
+    """Names a build with code for a card that this TensorFlow does not support."""
     if IS_TENSORFLOW_1:
-        return ("it ends with CUDA 10.0 and compute capability 7.5; use TensorFlow 2.15 (Python 3.9 "
+        return ("it supports CUDA 10.0 and compute capability 7.5 at most; use TensorFlow 2.15 (Python 3.9 "
                 "to 3.11), or TensorFlow 1.15 in NVIDIA's container tensorflow:23.03-tf1-py3")
     return "it takes cards from compute capability 5.0 on; use a later card, or --num_gpus=0"
 
@@ -129,7 +129,7 @@ def visible_gpu_count() -> int:
 
 
 def peak_gpu_memory(num_devices: int) -> Optional[int]:
-    """The most bytes that tensors took on one of the logical GPUs; None if it cannot be told."""
+    """The peak memory of tensors on one of the logical GPUs, in bytes; None if unknown."""
     if IS_TENSORFLOW_1:
         return None
     try:
@@ -140,7 +140,7 @@ def peak_gpu_memory(num_devices: int) -> Optional[int]:
 
 
 def prepare_xla() -> None:
-    """Makes XLA compile each marked function when a shape first occurs.
+    """Makes XLA compile each marked function at the first occurrence of a shape.
 
     Call it before the first session and before `visible_gpu_count`. By default TensorFlow
     compiles later and, if it finds too many shapes, silently not at all.
@@ -166,17 +166,17 @@ def session_config(*, num_cpu_devices: int = 1,
                    one_thread_per_operation: bool = False) -> tf.ConfigProto:
     """The ConfigProto of every session, with the logical devices that replicas need.
 
-    Call it before the first session or strategy. Sessions take their devices from their
-    configuration, but TensorFlow 2's strategies from the context of the process, which is made
-    once. So both get the same settings.
+    Call it before the first session or strategy. Sessions take their devices from this
+    configuration, TensorFlow 2's strategies from the context of the process, which is made once.
+    So both get the same settings.
 
     Args:
         num_cpu_devices: logical CPU devices to make of the machine's cores.
-        num_gpus: how many of the visible cards to open, counted from the first.
+        num_gpus: the number of visible cards to open, from the first.
         gpu_memory_limits_mb: for each of these cards, the memory of each logical device
             on it, in MB; empty if each card is one device.
-        one_thread_per_operation: run each operation on one thread; several operations may still
-            run at a time. The first call decides for the whole process.
+        one_thread_per_operation: run each operation on one thread; operations may still run
+            concurrently. The first call decides for the whole process.
     """
     config = tf.ConfigProto(allow_soft_placement=True)
     # Runs the graph as it was built: rewriting it took a third of the time to the first step with
@@ -224,11 +224,10 @@ def _set_logical_devices(kind: str, memory_limits_mb: Sequence[Sequence[int]]) -
 
 
 def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The same elements, from a pipeline whose parallelism and buffers stay as they are written.
+    """Turns off autotuning of a pipeline's parallelism and buffers.
 
-    TensorFlow 2.15 tunes pipelines in a thread that looks at them ever less often, at last once a
-    minute. A session that is closed meanwhile waits for it, idle, after each training and each
-    evaluation.
+    TensorFlow 2.15 tunes pipelines in a thread that wakes up ever less often, at last once a minute.
+    Closing a session waits for it, after each training and each evaluation.
     """
     options = tf.data.Options()
     if IS_TENSORFLOW_1:
@@ -239,9 +238,9 @@ def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _leave_device_buffers_untuned() -> None:
-    """The same for the buffer on each device that a strategy puts behind the pipeline.
+    """Also turns off autotuning of a strategy's device buffers.
 
-    It makes them without the pipeline's options, and has no option for theirs.
+    A strategy makes them without the pipeline's options, and has no option for theirs.
     """
     make = multi_device_iterator_ops._create_device_dataset
     multi_device_iterator_ops._create_device_dataset = (
@@ -259,9 +258,9 @@ def run_on_replicas(strategy: tf.distribute.Strategy, function):
 
 
 def set_devices(strategy: tf.distribute.Strategy, worker: str, names: Sequence[str]) -> None:
-    """Gives a strategy for several workers these devices of this one, `worker`.
+    """Sets the devices of this process, `worker`, in a strategy for several workers.
 
-    By itself it takes all cards, or one device of the CPU.
+    By default the strategy takes all cards, or one CPU device.
     """
     extended, mirrored = strategy.extended, mirrored_strategy.MirroredExtended
     if IS_TENSORFLOW_1:
@@ -275,7 +274,7 @@ def set_devices(strategy: tf.distribute.Strategy, worker: str, names: Sequence[s
         extended._cross_device_ops = cross_device_ops.CollectiveAllReduce(
             devices=names, group_size=len(names) * extended._num_workers,
             options=extended._communication_options, collective_keys=extended._collective_keys)
-        # It would leave single transfers to gRPC, because it does not order them: we do.
+        # By default single transfers use gRPC, because TensorFlow does not order them: we do.
         extended._cross_device_ops._limited_nccl = False
         mirrored._initialize_single_worker(extended, tuple(names))
 

@@ -21,7 +21,7 @@ VARIABLES = os.path.dirname(checkpoints.EXPORTED)  # folder of the checkpoint
 FLOAT_TYPES = ("float32", "float16")
 
 # 2.15 adds a second name to a variable's handle; the name of a custom gradient is known only to
-# the process that defined it; shapes are inferred again by whoever loads the graph.
+# the process that defined it; shapes are inferred again when the graph is loaded.
 _NOT_PORTABLE = ("debug_name", "_gradient_op_type", "_output_shapes")
 
 
@@ -113,10 +113,10 @@ def _as_proto(value: np.ndarray) -> tensor_pb2.TensorProto:
 
 
 def _cast_rows_only(graph_def: tf.GraphDef) -> None:
-    """Casts only the rows that are looked up in a table, not the whole table.
+    """Moves casts of a table behind its lookups: casts only the rows in use.
 
     TensorFlow casts small constants once, but the table of word embeddings in every call, which
-    took longer than a text in a model of 6 layers.
+    took longer than scoring a text with a model of 6 layers.
     """
     nodes = {node.name: node for node in graph_def.node}
     for name, node in nodes.items():

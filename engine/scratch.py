@@ -1,7 +1,7 @@
-"""Temporary folders: whatever is written is written in one, and moved out when it is complete.
+"""Temporary folders: all output is written in one, and moved out when complete.
 
-Their names are random and only their owner may enter them, so that nobody can put a link where a file
-will be opened. A process locks its folders while it lives: those of killed ones are removed.
+Their names are random and only their owner may enter them, so that nobody can plant a link where a
+file will be opened. A process locks its folders while it lives; unlocked leftovers are removed.
 """
 
 import contextlib
@@ -14,16 +14,16 @@ import socket
 import stat
 from typing import Iterator
 
-PREFIX = ".bert-tmp-"  # of their names; the host's name and random digits follow
+PREFIX = ".bert-tmp-"  # the host's name and random digits follow
 _REPLACED, _LOCK = f"{PREFIX}replaced", f"{PREFIX}lock"
 
 
 @contextlib.contextmanager
 def folder(directory: str) -> Iterator[str]:
-    """Yields a new folder in a directory; removed at the end.
+    """Yields a new folder in a directory; removes it at the end.
 
-    Those that killed processes of this host have left there are removed, too. One in use is
-    locked and left alone; so is any on a disk without locks.
+    Also removes leftovers of killed processes of this host. Keeps folders in use, which are locked,
+    and all folders on a disk without locks.
     """
     prefix = f"{PREFIX}{re.sub('[^A-Za-z0-9]', '', socket.gethostname())}-"
     for leftover in os.listdir(directory):
@@ -34,7 +34,7 @@ def folder(directory: str) -> Iterator[str]:
     try:
         os.mkdir(draft, 0o700)
         with _locked(draft):
-            os.rename(draft, path)  # it is locked before others can take it for a leftover
+            os.rename(draft, path)  # after locking, so that nobody takes it for a leftover
             yield path
     finally:
         _remove(path)
@@ -42,9 +42,9 @@ def folder(directory: str) -> Iterator[str]:
 
 
 def move_into(path: str, own: str) -> None:
-    """Moves a folder, which is to be replaced, from beside a temporary folder into it.
+    """Moves a folder that will be replaced into the temporary folder beside it.
 
-    If nothing has taken its place when the temporary folder is removed, it is moved back.
+    Removing the temporary folder moves it back unless it has been replaced.
     """
     os.mkdir(os.path.join(own, _REPLACED))
     os.rename(path, os.path.join(own, _REPLACED, os.path.basename(path)))
@@ -56,7 +56,7 @@ def _remove_if_unused(path: str) -> None:
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return
         with _locked(path) as is_unused:
-            pass  # no name is used twice; and NFS removes no folder with an open file
+            pass  # names are unique, and NFS removes no folder with an open file
     except OSError:  # it is gone
         return
     if is_unused:
@@ -65,7 +65,7 @@ def _remove_if_unused(path: str) -> None:
 
 def _remove(path: str) -> None:
     replaced = os.path.join(path, _REPLACED)
-    # A fault of the disk, other than that there is no such folder, must not look like one.
+    # Only a missing folder is fine; disk errors must come out.
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(replaced) if stat.S_ISDIR(os.lstat(replaced).st_mode) else []:
             original = os.path.join(os.path.dirname(path), name)
@@ -76,8 +76,8 @@ def _remove(path: str) -> None:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[bool]:
-    """Locks a folder until the end, or until the process ends; yields whether that was possible."""
-    # By a file in it: NFS locks no folders.
+    """Locks a folder for this context, or until the process dies; yields whether it succeeded."""
+    # Locks a file in it: NFS locks no folders.
     descriptor = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         yield _lock(descriptor)

@@ -28,8 +28,8 @@ def setting(default: Any, help_text: str, *, positive: bool = False,
         positive: the value must be greater than 0.
         between: the lowest and the highest value allowed.
         choices: the allowed values of a text.
-        recorded: whether run.json records the value, and a resumed run warns if it has changed.
-            False for settings that do not affect the trained model, such as paths.
+        recorded: whether run.json records the value, and a resumed run warns of a change. False
+            for settings that do not affect the trained model, such as paths.
     """
     return dataclasses.field(default=default, metadata=dict(
         help=help_text, positive=positive, between=between, choices=choices, recorded=recorded))
@@ -51,7 +51,7 @@ def define_flags(values: flags.FlagValues, cls: Type[Settings], *names: str) -> 
 
 
 def from_flags(values: flags.FlagValues, cls: Type[Settings]) -> Settings:
-    """The settings that the flags give; a setting without a flag in this command has its default.
+    """Settings from flags; a setting without a flag in this command has its default.
 
     Raises:
         UserError: a value is out of its range.

@@ -1,4 +1,4 @@
-"""Which workers of a run share a disk, and who builds on it what all of them read.
+"""Detects shared disks; on each of them, one worker builds the data that all of its sharers read.
 
 Each worker creates a file and checks which others it can see.
 """
@@ -49,7 +49,7 @@ def build_once(path: str, facts: Mapping[str, Any], build: Callable[[], None]) -
 
 @contextlib.contextmanager
 def token(directory: str) -> Iterator[str]:
-    """A file in a directory, for a while; its name is new."""
+    """Yields the unique name of a temporary file in a directory."""
     name = f".worker-{uuid.uuid4().hex}"
     path = os.path.join(directory, name)
     with open(path, "x"):

@@ -1,4 +1,4 @@
-"""The processes of a run, as SLURM says it in the environment of each process of a job's step.
+"""The processes of a run, from SLURM's variables in the environment of a job step.
 
 `srun` starts them. A process outside of a step, such as the batch script's own, is alone.
 """
@@ -11,7 +11,7 @@ from engine.errors import UserError
 
 NODES = "SLURM_STEP_NODELIST"
 
-# Above those of usual services, and below those that Linux gives away by itself (from 32768).
+# Above the ports of common services, and below Linux's ephemeral ports (from 32768).
 _FIRST_PORT, _JOBS, _PORTS_OF_A_JOB = 16384, 256, 64
 
 # With one of these, srun shares out a machine's cards among the processes.
@@ -25,7 +25,7 @@ _NAME = rf"(?:[^\[\],\s]|{_BRACKETS})+"
 
 
 class Step(NamedTuple):
-    """The processes of a job's step, and which of them this is."""
+    """The processes of a job's step, and the numbers of this one."""
     addresses: List[str]  # HOST:PORT of each process, by number
     index: int  # this process's number
     local_index: int  # this process's number on its machine
@@ -37,11 +37,11 @@ def current_step(environment: Mapping[str, str]) -> Optional[Step]:
     """The step that this process belongs to; None if it is the only one, or not under SLURM.
 
     Raises:
-        UserError: the variables do not say which processes there are.
+        UserError: the variables are incomplete or contradict each other.
     """
     nodes, index = environment.get(NODES), environment.get("SLURM_PROCID")
-    # The first counts the step's processes. The second does so where the first is missing; in an
-    # interactive step it counts those that the job may have.
+    # The first counts the step's processes. Without it the second does; in an interactive step the
+    # second counts the processes that the job may have.
     count = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "1")
     if not nodes or index is None or count == "1":
         return None
@@ -78,16 +78,16 @@ def expand_counts(text: str) -> List[int]:
     """
     counts = []
     for part in text.split(","):
-        found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        if not found:
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if not match:
             raise ValueError(f"{text[:60]!r} is not a list of numbers such as 2(x3),1")
-        _check_number(len(counts) + int(found.group(2) or 1))
-        counts += [int(found.group(1))] * int(found.group(2) or 1)
+        _check_number(len(counts) + int(match.group(2) or 1))
+        counts += [int(match.group(1))] * int(match.group(2) or 1)
     return counts
 
 
 def _alternatives(part: str) -> List[str]:
-    """What a part of a name stands for: '[01-03]' is 01, 02, 03; other text is itself."""
+    """Expands a part of a name: '[01-03]' is 01, 02, 03; other text is itself."""
     if not part.startswith("["):
         return [part]
     numbers = []
@@ -124,6 +124,6 @@ def _step(environment: Mapping[str, str], hosts: List[str], index: int, count: i
 
 
 def _first_port(environment: Mapping[str, str]) -> int:
-    """A port that other jobs and steps on the machine hardly have."""
+    """A port that other jobs and steps on the machine are unlikely to use."""
     job, step = (int(environment.get(name, 0)) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     return _FIRST_PORT + (job + 31 * step) % _JOBS * _PORTS_OF_A_JOB

@@ -1,4 +1,4 @@
-"""Connections of workers, with messages on them, and the port at which a worker listens."""
+"""Connections that carry messages between workers, and the ports where workers listen."""
 
 import contextlib
 import select
@@ -20,14 +20,14 @@ class Link:
     def __init__(self, connection: socket.socket):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connection
-        self._lines: List[bytes] = []  # that have come and are not decoded
-        self._rest = b""  # of a line whose end has not come
+        self._lines: List[bytes] = []  # received, not decoded
+        self._rest = b""  # the beginning of an incomplete line
         self._longest = messages.LONGEST_GREETING
-        self._lock = threading.Lock()  # of who sends
+        self._lock = threading.Lock()  # held while sending
 
     @property
     def has_lines(self) -> bool:
-        """Whether `receive` returns at once; a selector does not know it."""
+        """Whether lines are buffered, which a selector does not see."""
         return bool(self._lines)
 
     def fileno(self) -> int:
@@ -35,7 +35,7 @@ class Link:
         return self._socket.fileno()
 
     def trust(self) -> None:
-        """From now on takes long messages and waits without a limit: the other side is known."""
+        """After the handshake: accepts long messages and waits without a timeout."""
         self._longest = messages.LONGEST
         self._socket.settimeout(None)
 
@@ -46,7 +46,7 @@ class Link:
             self._socket.sendall(line)
 
     def send_if_free(self, message: Message) -> None:
-        """Sends a short message, or leaves it: never waits for long, and raises nothing."""
+        """Sends a short message or drops it: never waits for long, and raises nothing."""
         if self._lock.acquire(timeout=_LOCK_SECONDS):
             try:
                 poll = select.poll()
@@ -54,16 +54,16 @@ class Link:
                 if poll.poll(0):
                     self._socket.sendall(messages.encode(message))
             except (OSError, ValueError):
-                pass  # it is closed; who reads finds it, too
+                pass  # closed, which the reader notices, too
             finally:
                 self._lock.release()
 
     def receive(self, *kinds: Kind) -> List[Message]:
-        """The messages that are complete, of all that have come; waits if nothing has.
+        """All complete messages received so far; waits if there are none.
 
         Raises:
             OSError: the connection is gone.
-            ValueError: what has come is no message of these kinds.
+            ValueError: a message is of none of these kinds.
         """
         if not self._lines:
             self._read()
@@ -71,13 +71,13 @@ class Link:
         return [messages.decode(line, *kinds) for line in lines]
 
     def receive_one(self, *kinds: Kind) -> Optional[Message]:
-        """The first of them, if it is complete after one read; raises as `receive`."""
+        """The first message, if it is complete after one read; raises like `receive`."""
         if not self._lines:
             self._read()
         return messages.decode(self._lines.pop(0), *kinds) if self._lines else None
 
     def wait_for(self, deadline: float, *kinds: Kind) -> Message:
-        """The next message; raises as `receive`, and when the deadline has passed."""
+        """Waits for the next message; raises like `receive`, and a timeout at the deadline."""
         message = None
         while message is None:
             seconds = deadline - time.monotonic()
@@ -88,7 +88,7 @@ class Link:
         return message
 
     def is_closed(self) -> bool:
-        """Whether the other side has closed the connection, and all that it has sent is read."""
+        """Whether the other side has closed the connection, and no data is left to read."""
         try:
             return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -110,16 +110,16 @@ class Link:
 
 
 def connect(address: str, seconds: float) -> Link:
-    """Connects to a worker. Raises an OSError, or a ValueError if the address is none."""
+    """Connects to a worker. Raises an OSError, or a ValueError for a malformed address."""
     connection = socket.create_connection(_host_and_port(address), seconds)
-    if connection.getsockname() == connection.getpeername():  # Linux gave it the port as its own
+    if connection.getsockname() == connection.getpeername():  # connected to itself
         connection.close()
         raise ConnectionRefusedError("nothing listens there")
     return Link(connection)
 
 
 def accept(listener: socket.socket) -> Link:
-    """Takes a connection, whose reads do not wait. Raises an OSError if there is none."""
+    """Accepts a connection, without blocking reads. Raises an OSError if there is none."""
     connection, _ = listener.accept()
     connection.setblocking(False)
     return Link(connection)
@@ -131,10 +131,10 @@ def _host_and_port(address: str) -> Tuple[str, int]:
 
 
 def listen(address: str) -> List[socket.socket]:
-    """Listens at a worker's address where it is this machine's own, else on all interfaces.
+    """Listens at a worker's address if it is this machine's own, else on all interfaces.
 
-    It is another one in a container or behind a router. A name for this machine that means the
-    loopback interface here, as Debian sets it up, means a real one elsewhere.
+    In a container or behind a router, the address is not the machine's own. A name that resolves to
+    the loopback interface here, as in Debian's set-up, resolves to a real one elsewhere.
     """
     host, port = _host_and_port(address)
     family = socket.AF_INET6 if _is_own(socket.AF_INET6, ("::", 0)) else socket.AF_INET
@@ -142,19 +142,19 @@ def listen(address: str) -> List[socket.socket]:
 
 
 def _own_addresses(host: str, port: int) -> List[Tuple]:
-    """The family and address of each interface of this machine that a name stands for."""
-    found = set()
+    """The family and address of each interface of this machine with this name."""
+    addresses = set()
     with contextlib.suppress(socket.gaierror, UnicodeError):
-        found = {(family, where) for family, _, _, _, where in socket.getaddrinfo(
+        addresses = {(family, where) for family, _, _, _, where in socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM)}
-    is_loopback = any(where[0].startswith(("127.", "::1")) for _, where in found)
+    is_loopback = any(where[0].startswith(("127.", "::1")) for _, where in addresses)
     if is_loopback and not (host.startswith("127.") or host in ("localhost", "::1")):
         return []
-    return [each for each in sorted(found) if _is_own(*each)]
+    return [each for each in sorted(addresses) if _is_own(*each)]
 
 
 def _is_own(family: int, where: Tuple) -> bool:
-    """Whether a socket of this machine can have the address."""
+    """Whether a socket can be bound to the address."""
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.bind((where[0], 0, *where[2:]))
         return True

@@ -21,7 +21,7 @@ def define(values: flags.FlagValues) -> None:
 
 
 def check(values: flags.FlagValues) -> None:
-    """Raises a UserError for --use_tpu; warns of the others."""
+    """Raises a UserError for --use_tpu; warns of the other TPU flags."""
     if values.use_tpu:
         raise UserError("--use_tpu=true: this program runs on GPUs and CPUs; "
                         "set --use_tpu=false, and --num_gpus for the number of cards")

@@ -77,7 +77,7 @@ def test_the_newest_that_is_whole_is_taken_and_the_others_are_said_once(trained,
     with pytest.raises(UserError, match="model.ckpt-3 is no TensorFlow checkpoint, or is damaged"):
         checkpoints.open_checkpoint(str(trained / "model.ckpt-3"))
     data_of(trained, 1).unlink()
-    with pytest.raises(UserError, match="no checkpoint is whole.*remove them to start anew"):
+    with pytest.raises(UserError, match="all checkpoints are damaged.*remove them to start anew"):
         newest_of(trained)
 
 
@@ -161,7 +161,7 @@ def chunks():
 
 
 def opened(folder, source=chunks) -> store.Store:
-    return store.open_or_build(str(folder), "s", {}, COLUMNS, source, settles_later=True)
+    return store.open_or_build(str(folder), "s", {}, COLUMNS, source, verifies_later=True)
 
 
 def gone():
@@ -183,14 +183,14 @@ def test_a_damaged_store_is_said_and_built_again(name, how, tmp_path, capsys):
     else:
         path.write_bytes(content[:-2] if how == "cut" else content + b"\0\0\0\0")
     with pytest.raises(UserError, match="is damaged .*cannot be built again: train.tsv: No such"):
-        opened(tmp_path, gone).settle()
+        opened(tmp_path, gone).verify()
     records = opened(tmp_path)
-    store.settle()
+    store.verify()
     assert records.flat("ids").tolist() == list(range(100))
     assert records.lengths("ids").tolist() == [40, 60]
     assert records.scalars("label").tolist() == [0.5, 1.5]
     assert f"{records.directory} is damaged" in capsys.readouterr().err
-    opened(tmp_path, gone).settle()
+    opened(tmp_path, gone).verify()
     assert len(os.listdir(str(tmp_path))) == 1
 
 

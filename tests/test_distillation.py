@@ -161,7 +161,7 @@ def test_a_stage_that_is_run_again_has_nothing_left_and_other_settings_are_refus
     again = {**flags, **ON_TWO, "stage": "prediction", "student": first_stage, "output_dir": both_stages}
     run_here(again, run)
     assert "nothing is left to train" in capsys.readouterr().err
-    with ends_with_error(capsys, "another --temperature: 1.0 there, 2.0 now"):
+    with ends_with_error(capsys, "another --temperature: was 1.0, now 2.0"):
         run_here({**again, "temperature": 2}, run)
 
 

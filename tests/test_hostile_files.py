@@ -223,7 +223,7 @@ def test_what_is_no_regular_file_is_neither_hashed_nor_a_set_of_records(kind, tm
 def test_a_list_of_checkpoints_without_end_is_one_line(tmp_path):
     sparse(str(tmp_path / "checkpoint"))
     with pytest.raises(UserError, match="checkpoint has 1,099,511,627,776 bytes"):
-        checkpoint_files.names(str(tmp_path))
+        checkpoint_files.list_checkpoints(str(tmp_path))
 
 
 # --- What is shown --------------------------------------------------------------------------

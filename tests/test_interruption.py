@@ -192,7 +192,7 @@ def handlers_restored():
 
 def test_a_signal_that_comes_out_as_another_error_is_an_interruption_all_the_same(
         handlers_restored):
-    with pytest.raises(interruption.Interrupted) as caught, interruption.Raised():
+    with pytest.raises(interruption.Interrupted) as caught, interruption.InterruptNow():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(10)
@@ -207,7 +207,7 @@ def test_a_signal_whose_exception_is_lost_is_raised_again(monkeypatch, handlers_
     monkeypatch.setattr(sys, "unraisablehook", None, raising=False)
 
     def work():
-        with pytest.raises(interruption.Interrupted) as caught, interruption.Raised():
+        with pytest.raises(interruption.Interrupted) as caught, interruption.InterruptNow():
             del [_SignalledInItsDestructor()][:]
             try:
                 time.sleep(10)

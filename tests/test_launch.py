@@ -132,7 +132,7 @@ if starts == 0:
     assert code == 0
     assert errors.splitlines() == [
         "WARNING: [localhost:1] was ended by SIGKILL",
-        "All workers are started again and go on from the last checkpoint: restart 1 of 3"]
+        "All workers restart from the last checkpoint: restart 1 of 3"]
     assert starts(tmp_path) == {"0.starts": 2, "1.starts": 2}
 
 
@@ -296,7 +296,7 @@ def test_a_machine_that_cannot_be_reached_is_named_before_any_worker_starts(laun
     (["--port=70000"], ["x.py"], "--port=70000"), (["--max_restarts=-1"], ["x.py"], "--max_res"),
     (["--host=a"], ["x.py"], "Unknown command line flag 'host'"),
     (["--host=a"], [], "there is no command"),
-    (["run_classifier.py", "--do_train"], [], "there is no command: it stands after --"),
+    (["run_classifier.py", "--do_train"], [], "there is no command: give it after --"),
     ([], [], "there is no command")])
 def test_bad_flags_end_in_one_line(flags, words, said):
     result = processes.run(["-m", "engine.launch", *flags, *(["--", *words] if words else [])])

@@ -89,7 +89,7 @@ def test_standard_input_is_a_text_a_line_and_empty_lines_keep_their_place(traine
     ({"input_file": "texts.txt", "text_pair_column": "2"}, "a\tb\n", ("single texts",)),
     ({"text_column": "2"}, "", ("--text_column", "--input_file")),
     ({"predict_batch_size": 0}, "", ("--predict_batch_size=0",)),
-    ({"input_file": "texts.txt", "output_file": "texts.txt"}, "a\n", ("the file that is read",)),
+    ({"input_file": "texts.txt", "output_file": "texts.txt"}, "a\n", ("is also an input",)),
     ({"input_file": "texts.txt", "output_file": "."}, "a\n", ("is a directory",)),
     ({"input_file": "texts.txt", "output_file": "answers.csv"}, "a\n", ("not written as CSV",)),
 ])

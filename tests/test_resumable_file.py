@@ -76,7 +76,7 @@ def test_another_file_of_the_name_is_refused(is_whole, path):
     file = write(path, ["a\n"])
     if is_whole:
         file.finish()
-    with pytest.raises(UserError, match="another seed: 42 there, 43 now"):
+    with pytest.raises(UserError, match="another seed: was 42, now 43"):
         open_file(path, {**FACTS, "seed": 43})
 
 
@@ -141,7 +141,7 @@ def test_a_record_that_is_not_kept_goes_when_the_file_is_whole(path):
 
 
 @pytest.mark.parametrize("record, said", [
-    ({"facts": {**FACTS, "seed": 43}, "rows": 1, "bytes": 2}, "another seed: 43 there, 42 now"),
+    ({"facts": {**FACTS, "seed": 43}, "rows": 1, "bytes": 2}, "another seed: was 43, now 42"),
     ({"identity": "x", "done": [1, "y"], "bytes": 2}, "another version of this program")])
 def test_an_interrupted_run_with_other_facts_is_written_anew_if_the_record_is_not_kept(
         record, said, path, capsys):

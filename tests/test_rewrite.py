@@ -294,8 +294,8 @@ def test_standard_output_has_the_lines_of_the_file(
     ({"input_file": None, "text_column": "2"}, "a b\n", ("--text_column", "--input_file")),
     ({"format": "xml"}, "a b\n", ("--format", "bert-ad")),
     ({"pool_column": "title"}, "a b\n", ("--pool_column", "title")),
-    ({"output_file": "t.txt"}, "a b\n", ("--output_file=t.txt", "the file that is read")),
-    ({"output_file": "p.txt"}, "a b\n", ("--output_file=p.txt", "the file that is read")),
+    ({"output_file": "t.txt"}, "a b\n", ("--output_file=t.txt", "is also an input")),
+    ({"output_file": "p.txt"}, "a b\n", ("--output_file=p.txt", "is also an input")),
     ({"output_file": "."}, "a b\n", ("--output_file=.", "is a directory")),
     ({"output_file": "out.csv"}, "a b\n", ("out.csv", "not written as CSV")),
 ])

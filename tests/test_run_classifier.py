@@ -154,7 +154,7 @@ def test_the_same_command_again_trains_nothing_prepares_nothing_and_says_so(agai
 
 def test_more_epochs_go_on_from_where_the_run_ended(continued):
     output_dir, said = continued
-    assert "resumed with another --num_train_epochs: 1.0 there, 2.0 now" in said
+    assert "resumed with another --num_train_epochs: was 1.0, now 2.0" in said
     assert re.search(r"^Resuming from .*model\.ckpt-6 \(step 6\)$", said, re.M)
     assert "step 7/12" in said and "step 1/12" not in said and "Preparing" not in said
     assert steps_of(output_dir) == 12
@@ -170,14 +170,14 @@ def test_a_run_that_goes_on_leaves_neither_stale_results_nor_more_checkpoints_th
 def test_another_number_of_replicas_with_the_same_global_batch_goes_on_to_the_same_end(
         again, continued, capsys):
     run_here({**again, "num_train_epochs": 2, "num_cpu_replicas": 1, "train_batch_size": 8})
-    assert "resumed with another number of replicas: 2 there, 1 now" in capsys.readouterr().err
+    assert "resumed with another number of replicas: was 2, now 1" in capsys.readouterr().err
     assert_same_training(checkpoint_values(str(continued[0])),
                          checkpoint_values(str(again["output_dir"])))
 
 
 def test_another_global_batch_goes_on_only_with_allow_batch_change(again, capsys):
     other = {**again, "train_batch_size": 2, "num_train_epochs": 1}
-    with ends_with_error(capsys, "another global batch size: 8 there, 4 now", "--allow_batch_change"):
+    with ends_with_error(capsys, "another global batch size: was 8, now 4", "--allow_batch_change"):
         run_here(other)
     run_here({**other, "allow_batch_change": True})
     assert steps_of(again["output_dir"]) == 12
@@ -204,12 +204,12 @@ def changed_data(flags, tmp_path):
 
 
 CHANGES = {
-    "another task: cola there, sst-2 now": lambda flags, tmp_path: dict(task_name="sst-2"),
-    "another model config: hidden_dropout_prob 0.0 there, 0.3 now": changed_config,
+    "another task: was cola, now sst-2": lambda flags, tmp_path: dict(task_name="sst-2"),
+    "another model config: hidden_dropout_prob was 0.0, now 0.3": changed_config,
     "another vocabulary": changed_vocabulary,
-    "another casing (--do_lower_case): True there, False now":
+    "another casing (--do_lower_case): was True, now False":
         lambda flags, tmp_path: dict(do_lower_case=False),
-    "another --max_seq_length: 24 there, 16 now": lambda flags, tmp_path: dict(max_seq_length=16),
+    "another --max_seq_length: was 24, now 16": lambda flags, tmp_path: dict(max_seq_length=16),
     "another training data": changed_data,
 }
 
@@ -231,7 +231,7 @@ def test_another_label_set_is_refused(again, capsys):
     record = json.loads(path.read_text())
     record["facts"]["label set"] = ["no", "yes"]
     path.write_text(json.dumps(record))
-    with ends_with_error(capsys, "another label set: ['no', 'yes'] there, ['0', '1'] now"):
+    with ends_with_error(capsys, "another label set: was ['no', 'yes'], now ['0', '1']"):
         run_here({**again, "do_train": False, "do_eval": True})
 
 

@@ -43,7 +43,7 @@ def test_a_new_setting_is_in_help_record_report_model_card_and_page(
     capsys.readouterr()
     run_here({**given, "output_dir": output_dir, "num_train_epochs": 2, "made_up": 5,
               "do_export": True})
-    assert "resumed with another --made_up: 3 there, 5 now" in capsys.readouterr().err
+    assert "resumed with another --made_up: was 3, now 5" in capsys.readouterr().err
     assert run_record.load(str(output_dir)).settings["--made_up"] == 5
     for page in ("report.html", "export/README.md"):
         assert "--made_up" in (output_dir / page).read_text()

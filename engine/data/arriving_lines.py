@@ -1,4 +1,4 @@
-"""The lines of standard input as they arrive, so that one that comes alone is answered at once."""
+"""Reads lines as they arrive, so that a single line is answered at once."""
 
 import collections
 import os
@@ -13,17 +13,17 @@ _READ_BYTES = 1 << 20
 class ArrivingLines:
     """The lines of a pipe, a terminal or a file, in bytes, without their ends.
 
-    An iterator. `must_wait` tells whoever collects lines to go on with those that are there; of a
-    regular file all are.
+    An iterator. `must_wait` tells its caller to process the collected lines before it reads on; it
+    is never true for a regular file.
 
     Args:
-        descriptor: of the open file; default: standard input.
+        descriptor: the open file; default: standard input.
     """
 
     def __init__(self, descriptor: int = 0):
         self._descriptor = descriptor
         self._lines: Deque[bytes] = collections.deque()
-        self._begun: List[bytes] = []  # parts of a line whose end has not arrived
+        self._begun: List[bytes] = []  # parts of an incomplete line
         self._is_open = True
 
     def __iter__(self) -> "ArrivingLines":

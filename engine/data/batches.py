@@ -1,7 +1,7 @@
-"""From planned indices to padded batches: `tf.data` pipelines over records in memory.
+"""Turns planned indices into padded batches: `tf.data` pipelines over records in memory.
 
-This module knows the plan and how long a batch must be; only the source knows what a record
-holds.
+This module knows the plan and the length of a batch; only the source knows the content of a
+record.
 """
 
 import functools
@@ -19,14 +19,14 @@ from engine.data.store import Records
 # the device's allocator does better with fewer different shapes.
 LENGTH_MULTIPLE = 8
 
-# The number of different lengths if each one is compiled.
+# The maximum number of lengths, if each is compiled.
 _MAX_BUCKETS = 8
 
 Features = Dict[str, np.ndarray]
 
 
 def token_features(records: Records, indices: np.ndarray, length: int) -> Features:
-    """What an encoder reads: input_ids, input_mask and segment_ids, int32 [b, length].
+    """The inputs of an encoder: input_ids, input_mask and segment_ids, int32 [b, length].
 
     `records` have the columns "input_ids" and "first_segment_length".
     """
@@ -152,7 +152,7 @@ class InferenceFeed:
     """
 
     def __init__(self, source: Source, num_replicas: int, num_ready: int):
-        """`source` is any set with the features of all; `num_ready` steps are prefetched."""
+        """`source` is any set with the same features; `num_ready` steps are prefetched."""
         self.source = source
         self.batches: Sequence[InferenceBatch] = []
         self._num_replicas = num_replicas
@@ -161,8 +161,8 @@ class InferenceFeed:
     def dataset(self) -> tf.data.Dataset:
         """One element per step: its number, and a tuple with the features of each replica.
 
-        A replica cannot run without examples. If there are too few in a step, it gets one of
-        another replica's, and the prediction is dropped.
+        A replica cannot run without examples. If a step has too few, the replica gets an example of
+        another one, and its prediction is dropped.
         """
         first = np.arange(min(1, len(self.source.lengths)))  # none, if there is none
         names, dtypes, shapes = _signature(self.source.fetch(first, self.source.max_length))
@@ -190,7 +190,7 @@ class InferenceFeed:
 
 
 def _signature(example: Features):
-    """Names, types and shapes (without the batch dimension) of some features."""
+    """Names, types and shapes (without the batch dimension) of features."""
     names = sorted(example)
     dtypes = [tf.as_dtype(example[name].dtype) for name in names]
     shapes = [[None] * (example[name].ndim - 1) for name in names]

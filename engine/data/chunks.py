@@ -1,4 +1,4 @@
-"""A stream in chunks of bounded size, to be processed in bounded memory."""
+"""Cuts a stream into chunks of bounded size, to process it in bounded memory."""
 
 from typing import Callable, Iterable, Iterator, List, Optional, TypeVar
 
@@ -10,10 +10,10 @@ Item = TypeVar("Item")
 def in_chunks(items: Iterable[Item], size: int,
               size_of: Callable[[Item], int] = lambda item: 1,
               arriving: Optional[ArrivingLines] = None) -> Iterator[List[Item]]:
-    """All items in order, in lists that are complete once their sizes add up to `size`.
+    """Yields all items in order, in lists of at least `size` in total.
 
-    The size of an item is 1, or what `size_of` returns. The last list may be smaller, and so may
-    one before an item that has not arrived yet; none is empty.
+    The size of an item is 1, or `size_of(item)`. The last list may be smaller, and so may a list
+    before an item that has not arrived yet; none is empty.
     """
     chunk, total = [], 0
     for item in items:

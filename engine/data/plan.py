@@ -1,4 +1,4 @@
-"""Which examples make up the batch of a step: a function of seed, sizes and step alone.
+"""Plans the examples of each step: a function of seed, sizes and step alone.
 
 It does not depend on the number of replicas: N replicas see the same examples as one replica
 with N times the batch. Nor does it depend on interruptions: a resumed run sees the same
@@ -10,7 +10,7 @@ from typing import List, NamedTuple, Tuple
 
 import numpy as np
 
-# The number of batches that are formed together, so that examples of similar length share a batch.
+# The number of batches per window, in which examples of similar length share a batch.
 # A larger window wastes less on padding, and shuffles less.
 WINDOW_BATCHES = 50
 
@@ -113,8 +113,8 @@ def inference_plan(padded_lengths: np.ndarray, tokens_per_replica: int,
 
     Args:
         padded_lengths: the length of each example in a batch, [n].
-        tokens_per_replica: how many tokens a replica takes at a time, padding included; the
-            shorter the examples, the more of them share a step.
+        tokens_per_replica: tokens per replica and step, padding included; the shorter the
+            examples, the more of them share a step.
     """
     order = np.argsort(-padded_lengths, kind="stable")
     batches, start = [], 0

@@ -1,10 +1,9 @@
 """Records in flat arrays on disk, memory-mapped: written once, read by any number of runs.
 
 A store is a directory with one file per array and a `store.json`. Its name holds a hash of
-everything that determines its content, so that it is never stale; it is written under a
-temporary name and renamed, so that it is never incomplete. `store.json` has the
-checksum of each file: a store that is damaged is built again. What the arrays mean is up to
-the caller.
+everything that determines its content, so that it is never stale; it is written under a temporary
+name and renamed, so that it is never incomplete. `store.json` has the checksum of each file: a
+damaged store is rebuilt. The caller interprets the arrays.
 """
 
 import hashlib
@@ -103,8 +102,8 @@ class Store(Records):
 
     Args:
         directory: where it is.
-        columns: what it holds.
-        build: builds it again, in the place of one that is damaged.
+        columns: its columns.
+        build: rebuilds it, if it is damaged.
 
     Attributes:
         facts: JSON values that were stored with it.
@@ -121,17 +120,17 @@ class Store(Records):
             self._build_again(damage)
 
     def check(self) -> None:
-        """Begins to compare the values with their checksums, in a thread; see `settle`."""
+        """Starts to compare the values with their checksums, in a thread; see `verify`."""
         large = [path_of(self.directory, name) for name, column in self._columns.items()
                  if column.ragged]
         self._check = _Check({path: self._checksums[os.path.basename(path)] for path in large})
-        _unsettled.add(self)
+        _unverified.add(self)
 
-    def settle(self) -> None:
-        """Waits until all values are compared; builds the store again if they are damaged.
+    def verify(self) -> None:
+        """Waits for the comparison; rebuilds the store if it is damaged.
 
         Raises:
-            UserError: it cannot be built again.
+            UserError: it cannot be rebuilt.
         """
         check, self._check = self._check, None
         if check:
@@ -160,20 +159,20 @@ class Store(Records):
                             f"built again: {error}") from error
 
 
-_unsettled: "weakref.WeakSet[Store]" = weakref.WeakSet()
+_unverified: "weakref.WeakSet[Store]" = weakref.WeakSet()
 
 
-def settle() -> None:
-    """`Store.settle` of every store whose values are still being compared.
+def verify() -> None:
+    """Calls `Store.verify` of every store whose values are still being compared.
 
-    Call it in the main thread, before values are read.
+    Call it in the main thread, before reading values.
     """
-    while _unsettled:
-        _unsettled.pop().settle()
+    while _unverified:
+        _unverified.pop().verify()
 
 
 class _Check(threading.Thread):
-    """Compares files with their checksums, by path, while other work is done."""
+    """Compares files with their checksums in the background."""
 
     def __init__(self, checksums: Mapping[str, int]):
         super().__init__(daemon=True)  # a command that fails does not wait for it
@@ -189,7 +188,7 @@ class _Check(threading.Thread):
             self._error = error
 
     def result(self) -> None:
-        """Waits. Raises Damaged, or why a file cannot be read."""
+        """Waits. Raises Damaged, or the error of reading a file."""
         self.join()
         if self._error:
             raise self._error
@@ -198,7 +197,7 @@ class _Check(threading.Thread):
 def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping[str, Column],
                   chunks: Callable[[], Iterable[Chunk]], *,
                   facts: Callable[[], Mapping[str, Any]] = dict,
-                  settles_later: bool = False) -> Store:
+                  verifies_later: bool = False) -> Store:
     """Opens the store of `key`, building it first if there is none, or if it is damaged.
 
     All workers of a run call it together.
@@ -207,16 +206,16 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
         root: the directory of all stores.
         name: the name of this one, for people; the hash of `key` is appended.
         key: everything that determines the content, as JSON values.
-        columns: what the store holds.
-        chunks: called only to build; yields the records in chunks of bounded size, each
-            with every column.
+        columns: the store's columns.
+        chunks: called only to build; yields the records in chunks of bounded size, each with
+            all columns.
         facts: called after the last chunk; returns JSON values to keep with the store.
-        settles_later: returns while the values of ragged columns are still being compared with
-            their checksums; nothing may depend on them before `settle`. All else is compared.
+        verifies_later: returns while the values of ragged columns are still being compared with
+            their checksums; nothing may read them before `verify`. All else is verified.
 
     Raises:
-        UserError: the store is damaged, and what it is built from is damaged or gone; another
-            worker opens another store.
+        UserError: the store is damaged, and its inputs are damaged or gone; another worker opens
+            another store.
     """
     identity = json.dumps([FORMAT_VERSION, key, columns], sort_keys=True)
     digest = hashlib.sha256(identity.encode("utf-8")).hexdigest()[:16]
@@ -231,15 +230,15 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
     store = Store(directory, columns, build)
     if not is_new:
         store.check()
-        if not settles_later:
-            store.settle()
+        if not verifies_later:
+            store.verify()
     return store
 
 
 def _build(directory: str, columns, chunks, facts) -> None:
-    """Builds a store; replaces one that is damaged, but not one that is whole.
+    """Builds a store; replaces a damaged one, but not one that another process has just built.
 
-    Another process may build the same store in the meantime: same key, same bytes.
+    Both have the same key, and so the same bytes.
     """
     with files.atomic_folder(directory, replaces=os.path.exists(directory)) as draft:
         store_files.write(draft, columns, chunks(), facts)

@@ -1,7 +1,7 @@
 """The files of a store: flat arrays, written with their checksums and compared with them.
 
-A file per array, and `store.json`, which says what they hold and has a checksum of each file
-and one of itself.
+One file per array, and `store.json`, which describes them and has a checksum of each file and of
+itself.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ Chunk = Mapping[str, Union[ScalarChunk, RaggedChunk]]
 
 
 class Column(NamedTuple):
-    """What a store holds under one name."""
+    """The type of a column of a store."""
     dtype: str  # its name in NumPy: "uint16", "float32", ...
     ragged: bool  # True: any number of values per record; False: exactly one
 
 
 class Damaged(Exception):
-    """The files of a store are not what was written; the message says which."""
+    """A file of a store has changed since it was written; the message names it."""
 
 
 def write(directory: str, columns: Mapping[str, Column], chunks: Iterable[Chunk],
@@ -46,7 +46,7 @@ def write(directory: str, columns: Mapping[str, Column], chunks: Iterable[Chunk]
 
 
 class _ArrayFile:
-    """A file of a store while it is written, and the checksum of what is written."""
+    """Writes a file of a store and computes its checksum."""
 
     def __init__(self, path: str):
         self._file = open(path, "wb")
@@ -64,7 +64,7 @@ class _ArrayFile:
 
 def _write_arrays(directory: str, columns: Mapping[str, Column],
                   chunks: Iterable[Chunk]) -> Tuple[int, Dict[str, int]]:
-    """Writes the files of all columns; the number of records and each file's checksum."""
+    """Writes the files of all columns; returns the number of records and the checksums."""
     ends = {name: 0 for name, column in columns.items() if column.ragged}
     num_records = 0
     with contextlib.ExitStack() as stack:
@@ -92,12 +92,12 @@ def _write_arrays(directory: str, columns: Mapping[str, Column],
 
 
 def read_description(directory: str, columns: Mapping[str, Column]) -> Mapping[str, Any]:
-    """What store.json says, checked, and compared with the files' sizes and with their contents.
+    """The content of store.json, verified against the files' sizes and checksums.
 
-    The values of ragged columns are left out, which are large: see `compare`.
+    Leaves out the values of ragged columns, which are large: see `compare`.
 
     Raises:
-        Damaged: a file is not as it was written.
+        Damaged: a file has changed since it was written.
     """
     path = os.path.join(directory, _DESCRIPTION)
     try:
@@ -121,7 +121,7 @@ def read_description(directory: str, columns: Mapping[str, Column]) -> Mapping[s
 
 
 def _checksum_of(description: Mapping[str, Any]) -> int:
-    as_read = json.loads(json.dumps(description))  # tuples are lists, keys are texts
+    as_read = json.loads(json.dumps(description))  # tuples become lists, keys texts
     return zlib.crc32(json.dumps(as_read, sort_keys=True).encode("utf-8"))
 
 
@@ -134,16 +134,16 @@ def _require_size(path: str, size: int) -> None:
 
 def compare(path: str, checksum: int) -> None:
     """Raises Damaged unless the file's content has this checksum."""
-    found = 0
-    with files.naming(path), open(path, "rb") as file:
+    actual = 0
+    with files.name_disk_errors(path), open(path, "rb") as file:
         for block in iter(lambda: file.read(_READ_BYTES), b""):
-            found = zlib.crc32(block, found)
-    if found != checksum:
+            actual = zlib.crc32(block, actual)
+    if actual != checksum:
         raise Damaged(f"{path} is not as it was written")
 
 
 def path_of(directory: str, name: str, part: str = "values") -> str:
-    """Where the values of a column are, or, as the part "offsets", where its records begin."""
+    """The path of a column's values or, as the part "offsets", of its records' starts."""
     return os.path.join(directory, f"{name}.{part}")
 
 

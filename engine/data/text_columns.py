@@ -1,4 +1,4 @@
-"""Texts as the values of a store's column, in UTF-8."""
+"""Stores texts in a ragged column, in UTF-8."""
 
 from typing import List, Sequence
 
@@ -17,7 +17,7 @@ def to_chunk(texts: Sequence[str]) -> RaggedChunk:
 
 
 def from_chunk(chunk: RaggedChunk) -> List[str]:
-    """What `to_chunk` made a chunk of."""
+    """The texts in a chunk: the inverse of `to_chunk`."""
     values, lengths = chunk
     content, ends = values.tobytes(), np.cumsum(lengths).tolist()
     return [content[end - length:end].decode("utf-8")

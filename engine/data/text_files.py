@@ -1,6 +1,6 @@
-"""Rows of text files: tab-separated lines, CSV and JSON lines, checked as they stream by.
+"""Streams the rows of text files, with checks: tab-separated lines, CSV and JSON lines.
 
-Every row comes with the number of its line, from 1. What a row means is up to the caller.
+Every row comes with its line number, from 1. The caller interprets it.
 """
 
 import csv
@@ -23,10 +23,10 @@ FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
 
 
 def input_format(path: str) -> str:
-    """The format of a file by its name; under any other name, text with tabs.
+    """The format of a file by its extension; other extensions mean tab-separated text.
 
     Raises:
-        UserError: under another name there is something else.
+        UserError: a file with another extension holds no text.
     """
     form = FORMATS.get(os.path.splitext(path)[1].lower())
     if form:
@@ -40,7 +40,7 @@ def input_format(path: str) -> str:
 
 
 def output_format(path: Optional[str], given: Optional[str]) -> str:
-    """The format of an output: the one given, else that of the file's extension, else tsv.
+    """The format of an output: `given`, else by the file's extension, else tsv.
 
     Raises:
         UserError: the extension is .csv; CSV can be read, but not written.
@@ -96,10 +96,10 @@ def json_rows(path: str, names: Sequence[str], list_name: Optional[str] = None,
 
 def json_objects(path: str, odd: Optional[OddRows] = None, read: Callable[[int, dict], Any]
                  = lambda line_number, value: value) -> Iterator[Tuple[int, Any]]:
-    """What `read` makes of the object of each line that is not blank.
+    """read(line number, object) for each line that is not blank.
 
     Args:
-        odd: counts the lines that have no such object, and come as None.
+        odd: counts bad lines, which yield None.
     """
     def of_line(line_number: int, line: str) -> Any:
         return read(line_number, json_object(path, line_number, line))

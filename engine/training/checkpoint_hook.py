@@ -10,15 +10,15 @@ from engine.peers import NO_PEERS, Peers
 from engine.training.evaluations import Evaluations
 
 
-def settle(output_dir: str) -> None:
-    """Makes the newest checkpoint that is whole the one that Estimator will start from.
+def drop_damaged(output_dir: str) -> None:
+    """Removes damaged newest checkpoints, so that Estimator starts from the newest whole one.
 
-    Removes newer ones, which are damaged, and writes the file `checkpoint` anew if it is damaged
-    or has paths: of these only the last parts count.
+    Rewrites the file `checkpoint`: it may be damaged, or hold paths, of which only the last parts
+    count.
     """
     newest = checkpoints.latest(output_dir)
     if newest:
-        names = checkpoint_files.names(output_dir)
+        names = checkpoint_files.list_checkpoints(output_dir)
         num_kept = names.index(os.path.basename(newest.path)) + 1
         checkpoint_files.remove(output_dir, names[num_kept:], names[:num_kept])
 
@@ -44,8 +44,8 @@ class SaveHook(tf.train.SessionRunHook):
     """Saves a checkpoint every `every_steps` steps and at the end, but not before the first step.
 
     With `evaluations`, also saves and evaluates each step for which `is_evaluated` is true.
-    Stops the training early if the evaluations say so, and after the step in which `signals`
-    received a signal. Only the chief of several workers saves and evaluates; all stop together.
+    Stops the training on early stopping, and after the step in which `signals` received a
+    signal. Only the chief of several workers saves and evaluates; all stop together.
     """
 
     def __init__(self, output_dir: str, every_steps: int, keep_checkpoint_max: int,
@@ -81,9 +81,9 @@ class SaveHook(tf.train.SessionRunHook):
         self._global_step = tf.train.get_global_step()
 
     def after_create_session(self, session, coord) -> None:
-        """Reads the step to start from; from here on, signals wait for the end of a step."""
+        """Reads the first step; from then on, signals wait for the end of a step."""
         self._saver, = tf.get_collection(tf.GraphKeys.SAVERS)
-        self._names = checkpoint_files.names(self._output_dir)
+        self._names = checkpoint_files.list_checkpoints(self._output_dir)
         self._remove_surplus()
         self.step = self.saved_step = int(session.run(self._global_step))
         self._signals.hold()  # from now on, a signal must not lose the steps done
@@ -102,7 +102,7 @@ class SaveHook(tf.train.SessionRunHook):
             run_context.request_stop()
 
     def end(self, session) -> None:
-        """Saves the last step; returns when no worker needs another one any more."""
+        """Saves the last step; returns when all workers are done with theirs."""
         self._save(session)
         self._peers.wait("trained")
 

@@ -1,4 +1,4 @@
-"""Evaluations during training: they choose the best checkpoint and stop the training early.
+"""Evaluations during training, for the choice of the best checkpoint and early stopping.
 
 All decisions depend only on the file checkpoints.EVALUATIONS in the output directory, so that an
 interrupted and resumed run makes the same ones as an uninterrupted run.
@@ -15,7 +15,7 @@ from engine.training.settings import EvaluationSettings
 
 
 # (checkpoint, advance) -> metrics, which include EvaluationSettings.metric_for_best. The function
-# calls `advance` with the number of examples it has just done; `advance` may raise an exception.
+# reports progress to `advance`, in examples; `advance` may raise an exception.
 Evaluate = Callable[[checkpoints.Checkpoint, Callable[[int], None]], Mapping[str, float]]
 
 
@@ -34,7 +34,7 @@ class Evaluations:
         self._done: List[Dict[str, Any]] = [  # by step: "step" and the metrics
             evaluation for evaluation in checkpoints.read_evaluations(output_dir)
             if evaluation["step"] <= step]
-        # If the metric has changed, the checkpoint that is best by the new one may be removed.
+        # After a change of the metric, the best checkpoint by the new one may be gone.
         self._removed: Set[int] = set()
         while self.best_step and not checkpoints.has_whole(output_dir, self.best_step):
             self._removed.add(self.best_step)
@@ -64,7 +64,7 @@ class Evaluations:
 
     @property
     def best_step(self) -> Optional[int]:
-        """The step of the best evaluation, the first one if several are equally good.
+        """The step of the best evaluation; the first of a tie.
 
         None if no evaluation has a finite metric. Evaluations whose checkpoint was removed or
         damaged before this process started do not count.

@@ -40,19 +40,18 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     SIGTERM and Ctrl-C end the training after the current step, with a checkpoint.
 
     Args:
-        init_checkpoint: the initial values of a new run; variables that it lacks are drawn.
+        init_checkpoint: the initial values of a new run; other variables are random.
         evaluations: evaluates checkpoints during the training; None for no evaluations.
-        operations: what a training on some examples takes; None: the run does not say what it
-            reaches.
+        operations: FLOPs by lengths; None: not reported.
         ties_embeddings: the model uses the word embeddings as output weights, too.
-        more_hooks: called after the training's own, to measure it.
+        more_hooks: called after the training's own hooks, for measurements.
 
     Raises:
         UserError: a checkpoint does not match the model; out of memory; a loss in float32 is not
             finite.
         Interrupted: SIGTERM or Ctrl-C.
     """
-    earlier = _settled(output_dir)
+    earlier = _recover(output_dir)
     first_step = earlier.global_step if earlier else 0
     global_batch_size = settings.examples_per_replica * devices.num_replicas
     plan = TrainingPlan(source.lengths, global_batch_size, settings.seed)
@@ -73,7 +72,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         save_checkpoints_steps=settings.save_checkpoints_steps, throughput=reached)
     progress = progress_hook.TrainingProgress(
         first_step, schedule.num_train_steps, global_batch_size, reached)
-    signals = interruption.Deferred()
+    signals = interruption.InterruptLater()
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
         evaluations, is_evaluated, devices.peers)
@@ -104,11 +103,11 @@ def _with_optional(hooks: List[tf.train.SessionRunHook], settings: TrainingSetti
     return hooks
 
 
-def _settled(output_dir: str) -> Optional[checkpoints.Checkpoint]:
-    """The newest checkpoint, after what an interrupted run has left was put in order."""
+def _recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
+    """Cleans up after an interrupted run; returns its newest checkpoint."""
     os.makedirs(output_dir, exist_ok=True)
     checkpoint_files.remove_leftovers(output_dir)
-    checkpoint_hook.settle(output_dir)
+    checkpoint_hook.drop_damaged(output_dir)
     return checkpoints.latest(output_dir)
 
 
@@ -124,14 +123,14 @@ def _input_fn(source: batches.Source, plan: TrainingPlan, devices: Devices,
 def _most_rows(source: batches.Source, settings: TrainingSettings,
                ties_embeddings: bool) -> Optional[int]:
     """See AdamWeightDecayOptimizer."""
-    # Features of a whole step may have any number of sequences for an example.
+    # Features of a whole step may have any number of sequences per example.
     if ties_embeddings or source.fetch_for_step:
         return None
     return settings.examples_per_replica * source.max_length
 
 
 def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
-         hooks: Sequence[tf.train.SessionRunHook], signals: interruption.Deferred,
+         hooks: Sequence[tf.train.SessionRunHook], signals: interruption.InterruptLater,
          saver: checkpoint_hook.SaveHook, num_train_steps: int,
          config: tf.estimator.RunConfig, peers: Peers) -> None:
     """Trains to the end; raises Interrupted after the step in which a signal was received."""
@@ -203,14 +202,14 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
                 several_workers.report(loss, progress_hook.LOSS)
         else:
             _report(loss)
-        # Estimator ends a training if the loss is not a number, even if the step was skipped for
-        # that reason. So it gets a loss of 0; `LossCheck` looks at the true one.
+        # Estimator ends a training on a NaN loss, even if the step was skipped. So it gets a loss
+        # of 0; `LossCheck` checks the true one.
         return tf.estimator.EstimatorSpec(mode, loss=tf.zeros_like(loss), train_op=train_op)
     return model_fn
 
 
 def _report(loss: tf.Tensor) -> None:
-    """Adds the mean of the replicas' losses to the collection in which hooks look for it."""
+    """Adds the mean of the replicas' losses to the collection for hooks."""
     def add_mean(strategy: tf.distribute.Strategy, losses) -> None:
         tf.add_to_collection(progress_hook.LOSS, strategy.reduce(
             tf.distribute.ReduceOp.MEAN, losses, axis=None))
@@ -219,7 +218,7 @@ def _report(loss: tf.Tensor) -> None:
 
 
 def _on_card(values: tf.Tensor) -> tf.Tensor:
-    """Values of a type that cards work with: they slice and reshape int32 in the host's memory."""
+    """Casts int32 to int64: cards slice and reshape int32 in the host's memory."""
     return tf.cast(values, tf.int64) if values.dtype == tf.int32 else values
 
 
@@ -269,7 +268,7 @@ def _run_config(devices: Devices, settings: TrainingSettings,
         save_checkpoints_secs=None,
         save_summary_steps=None,
         log_step_count_steps=None)
-    config._master = session_target  # which it reads in TF_CONFIG alone
+    config._master = session_target  # otherwise only read from TF_CONFIG
     return config
 
 
@@ -285,7 +284,7 @@ class _ModelCheck(tf.train.SessionRunHook):
         self._init_checkpoint = init_checkpoint
 
     def begin(self) -> None:
-        store.settle()  # what is trained on was compared with its checksums meanwhile
+        store.verify()  # waits for the comparison with checksums
         if self._earlier:
             self._check_earlier()
             log.info(f"Resuming from {self._earlier.path} "

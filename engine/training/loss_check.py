@@ -10,7 +10,7 @@ from engine.training import progress_hook
 
 
 class LossCheck(tf.train.SessionRunHook):
-    """Ends the training with the first step whose loss is not finite.
+    """Ends the training at the first step whose loss is not finite.
 
     Not for float16, where a step that overflows is skipped. It must come before the hooks that
     write, so that nothing of that step is kept. `kept` says what was saved before it.

@@ -23,7 +23,7 @@ def finite_mean(values: Sequence[float]) -> float:
 
 
 def step_values() -> Dict[str, tf.Tensor]:
-    """The tensors that a hook can fetch at each training step.
+    """The tensors for hooks to fetch at each training step.
 
     loss, learning_rate, gradient_norm, and, with mixed precision, loss_scale.
     """

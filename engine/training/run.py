@@ -1,8 +1,8 @@
 """A training run from start to finish, for every training command.
 
-Refuses the output directory of another run, resumes an interrupted run, makes up for an evaluation
-that was interrupted, removes results of earlier models, logs what is about to be trained, writes
-the run's record, and trains.
+Refuses the output directory of another run, resumes an interrupted run, finishes an interrupted
+evaluation, removes results of earlier models, logs the devices, batch and schedule, writes the
+run's record, and trains.
 """
 
 import glob
@@ -21,27 +21,27 @@ from engine.training.throughput import Operations
 
 
 class Run(NamedTuple):
-    """A training, as a capability describes it to the engine."""
+    """A capability's description of a training."""
     facts: Mapping[str, Any]  # identify the run; a resumed run must have the same
     settings: RunSettings
     devices: Devices
     num_examples: int
     forward: Forward  # the model and its loss
-    make_source: Callable[[], Source]  # called only if something is left to train
-    operations: Operations  # what a training on some examples takes
-    # The word embeddings are output weights, too, so that their gradient has all rows.
+    make_source: Callable[[], Source]  # called only if steps are left to train
+    operations: Operations  # FLOPs by lengths
+    # The word embeddings are also output weights, so their gradient has all rows.
     ties_embeddings: bool = False
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
-    # Called before the first step; writes the model's files other than the checkpoints.
+    # Called before the first step; writes the model's files besides checkpoints.
     save_description: Callable[[], None] = lambda: None
-    result_files: Sequence[str] = ()  # patterns of result files, which a training makes outdated
+    result_files: Sequence[str] = ()  # patterns of result files that a training invalidates
 
 
 def train(run: Run) -> None:
     """Trains to the end of the run's schedule, from the newest checkpoint of its directory.
 
-    Another worker than the chief ends here, when the chief has ended: what follows a training, such
-    as an evaluation, runs on the chief alone.
+    All workers but the chief exit here, after the chief: the steps after a training, such as an
+    evaluation, run on the chief alone.
 
     Raises:
         UserError: the output directory belongs to another run, or the checkpoint to another model.
@@ -86,7 +86,7 @@ def _train(run: Run) -> None:
     if not run_record.check_training(
             output_dir, record, num_train_steps=schedule.num_train_steps,
             allow_batch_change=settings.training.allow_batch_change):
-        if not run_record.load(output_dir):  # another program's: its folder becomes one of ours
+        if not run_record.load(output_dir):  # another program's folder
             run.save_description()
         _evaluate_newest(evaluations, output_dir)
         return
@@ -128,7 +128,7 @@ def _announce(run: Run) -> None:
              f"per step; {settings.length.describe(run.num_examples, global_batch_size)}")
     if devices.peers.others:
         log.info("Evaluations and predictions run on this worker, the chief, alone: they take little "
-                 "of a training's time, and what they count need not cross machines")
+                 "of a training's time, and their results need not cross machines")
 
 
 def _remove_results(output_dir: str, patterns: Sequence[str]) -> None:

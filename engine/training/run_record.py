@@ -1,4 +1,4 @@
-"""The record of a run in its output directory (run.json), so that two runs are never mixed up."""
+"""The record of a run in its output directory (run.json), which keeps two runs apart."""
 
 import contextlib
 import json
@@ -37,8 +37,8 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
     """Refuses an output directory that belongs to a run with other facts.
 
     Args:
-        facts: to compare with the record. Some may be missing: for an evaluation, for example,
-            the training data need not be known.
+        facts: compared with the record. Facts may be missing: an evaluation, for example, need
+            not know the training data.
 
     Raises:
         UserError: names the first difference.
@@ -55,7 +55,7 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
 
 def check_training(output_dir: str, record: Record, *, num_train_steps: int,
                    allow_batch_change: bool) -> bool:
-    """Checks the facts like `check`, and the settings with which a run is resumed.
+    """Checks the facts like `check`, and the settings of a resumed run.
 
     Changed settings are allowed, with a warning; another global batch size only with
     `allow_batch_change`.
@@ -90,17 +90,17 @@ def check_training(output_dir: str, record: Record, *, num_train_steps: int,
 def recording(output_dir: str, record: Record, is_chief: bool) -> Iterator[None]:
     """A context for a training: writes its record, and removes it if no checkpoint was saved.
 
-    Only the chief has the record, as only it saves checkpoints.
+    Only the chief writes it, since only the chief saves checkpoints.
     """
     if not is_chief:
         yield
         return
     path = os.path.join(output_dir, _FILE)
-    try:  # a signal may come as soon as the file is there
+    try:  # a signal may arrive once the file exists
         files.write_json(path, record._asdict())
         yield
     finally:
-        if not checkpoint_files.names(output_dir) and os.path.exists(path):
+        if not checkpoint_files.list_checkpoints(output_dir) and os.path.exists(path):
             os.remove(path)
 
 
@@ -116,8 +116,8 @@ def _difference(earlier: Any, now: Any) -> str:
         return ""
     if isinstance(earlier, dict) and isinstance(now, dict):
         key = next(key for key in sorted({*earlier, *now}) if earlier.get(key) != now.get(key))
-        return f"{key} {_brief(earlier.get(key))} there, {_brief(now.get(key))} now"
-    return f"{_brief(earlier)} there, {_brief(now)} now"
+        return f"{key} was {_brief(earlier.get(key))}, now {_brief(now.get(key))}"
+    return f"was {_brief(earlier)}, now {_brief(now)}"
 
 
 def _brief(value: Any) -> str:

@@ -1,6 +1,6 @@
 """The settings of every training command: how to train, for how long, and when to evaluate.
 
-To add a setting, add a field here; see engine/settings.py for what is made from it.
+To add a setting, add a field here; engine/settings.py lists its uses.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ class TrainingSettings:
         "to the norm of the variable, for large batches.",
         choices=sorted(optimization.OPTIMIZERS))
     layer_lr_decay: float = setting(
-        1.0, "Factor from the learning rate of a layer to that of the layer below it; the output "
-        "layers have --learning_rate, and the embeddings have the lowest.", between=(0.01, 1))
+        1.0, "Factor from the learning rate of a layer to that of the layer below; output layers "
+        "have --learning_rate, and the embeddings have the lowest rate.", between=(0.01, 1))
     precision: str = setting(
         TF32, "Precision of matrix products. tf32: TensorFlow's default; Ampere and newer GPUs "
         "round float32 factors to 11 bits, and other devices keep all 24. float32: all bits on "
@@ -80,18 +80,18 @@ class TrainingSettings:
 class EvaluationSettings:
     """How to evaluate, and when to evaluate during the training."""
     eval_batch_size: int = setting(
-        8, "Examples per replica and evaluation step, if they have --max_seq_length tokens; of "
-        "shorter examples, more: up to the same number of tokens.", positive=True, recorded=False)
+        8, "Examples of --max_seq_length tokens per replica and evaluation step; more shorter "
+        "ones, up to the same number of tokens.", positive=True, recorded=False)
     eval_every_steps: int = setting(
-        0, "Evaluate on the dev set after every so many steps and at the end, and keep the best "
-        "checkpoint; 0 evaluates only after the training.", between=(0, MAX_STEPS))
+        0, "Steps between evaluations on the dev set, the last one at the end; keeps the best "
+        "checkpoint. 0: evaluate only after the training.", between=(0, MAX_STEPS))
     eval_each_epoch: bool = setting(
         False, "Evaluate on the dev set at the end of each epoch, and keep the best checkpoint.")
     metric_for_best: Optional[str] = setting(
-        None, "Metric by which the best checkpoint is chosen: one of the task's metrics or its "
-        "loss; by default the task's first metric.")
+        None, "Metric for the best checkpoint: one of the task's metrics or its loss; by default "
+        "the task's first metric.")
     early_stopping_patience: Optional[int] = setting(
-        None, "Stop the training after so many evaluations without improvement.", positive=True)
+        None, "Number of evaluations without improvement after which the training stops.", positive=True)
 
     @property
     def during_training(self) -> bool:
@@ -152,12 +152,12 @@ class RunSettings(NamedTuple):
     init_checkpoint: Optional[checkpoints.Checkpoint]
     output_dir: str
     store_dir: str
-    own: Any = None  # settings of one command alone, an object of a settings class; recorded, too
+    command_settings: Any = None  # settings of one command alone, an object of a settings class; recorded, too
 
     def recorded(self) -> Dict[str, Any]:
         """The settings for the run's record, by flag. A resumed run warns of changes."""
         return {**recorded(self.training), **recorded(self.length), **recorded(self.evaluation),
-                **(recorded(self.own) if self.own else {}),
+                **(recorded(self.command_settings) if self.command_settings else {}),
                 "--init_checkpoint": self.init_checkpoint and self.init_checkpoint.path}
 
     def schedule(self, num_examples: int, num_replicas: int) -> Schedule:
@@ -185,7 +185,7 @@ def define_run_flags(values: flags.FlagValues,
 def run_settings(values: flags.FlagValues, devices: Devices,
                  length: Type[Union[EpochSchedule, StepSchedule]], metrics: Sequence[str] = (),
                  loss: Optional[str] = "eval_loss") -> RunSettings:
-    """The settings that the flags give. Makes the directories, but only if all flags are correct.
+    """The settings from the flags. Makes the directories, but only if all flags are correct.
 
     Args:
         metrics: the names of the task's metrics; the first is the default of --metric_for_best.

@@ -1,4 +1,4 @@
-"""What a training on several workers does at each step, besides the step: they stop together."""
+"""Stops all workers after the same step."""
 
 from typing import Optional
 
@@ -8,12 +8,12 @@ from engine import interruption
 from engine.machines import PeerLost
 from engine.peers import Peers
 
-# What TensorFlow raises when it loses another worker, if it notices; and on other occasions.
+# The errors that TensorFlow raises when it notices the loss of a worker, among other occasions.
 ERRORS_OF_LOSS = (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError,
                   tf.errors.UnavailableError, tf.errors.UnknownError)
 
-# The graph collections with a worker's placeholder for "a signal was received here", and with the
-# number of replicas whose workers received one, the same on all of them.
+# The graph collections for a worker's placeholder of "a signal was received here", and for the
+# number of replicas whose workers received one, the same on all workers.
 _SIGNALLED_HERE = "signalled_here"
 _SIGNALLED = "signalled"
 
@@ -40,7 +40,7 @@ def explain(error: Optional[Exception], peers: Peers) -> None:
     """Ends the process with the name of the worker that is lost. Returns if there is no other one.
 
     Raises:
-        PeerLost: it cannot be told which one is.
+        PeerLost: the lost worker is unknown.
     """
     if peers.others:
         peers.wait_for_notice()
@@ -67,20 +67,20 @@ class SharedSignals(tf.train.SessionRunHook):
         self._signalled, = tf.get_collection(_SIGNALLED)
 
     def after_create_session(self, session, coord) -> None:
-        """Ends the process if TensorFlow has begun anew after an error that it takes to be gone.
+        """Exits if TensorFlow starts a new session, as it does after the loss of a worker.
 
-        The others are further than the last checkpoint. TensorFlow does so when it loses a worker.
+        It would resume from the last checkpoint, and the others are further.
         """
         if self._has_session:
             explain(None, self._peers)
         self._has_session = True
 
     def before_run(self, run_context):
-        """Tells the others of a signal."""
+        """Sends a signal to the others."""
         return tf.train.SessionRunArgs(
             self._signalled, {self._here: float(bool(self._signals.received))})
 
     def after_run(self, run_context, run_values) -> None:
-        """Hears of the others' signals."""
+        """Receives the others' signals."""
         if run_values.results > 0:
             self._signals.agree()

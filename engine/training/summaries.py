@@ -18,9 +18,9 @@ from engine.data.plan import TrainingPlan
 from engine.training import progress_hook
 from engine.training.throughput import Throughput
 
-# Each of the first steps has a point, as they show early whether a run works. After them, points
-# are spread evenly over the run, no more than a screen can show, and at the same steps if the run
-# is interrupted. A point takes less than a millisecond.
+# Each of the first steps has a point, to show early whether a run works. Later points are spread
+# evenly over the run, at most as many as a screen can show, and at the same steps in a resumed run.
+# A point takes less than a millisecond.
 _FIRST_STEPS = 20
 _MAX_POINTS = 1000
 _FLUSH_SECONDS = 10  # until a point is written to disk
@@ -29,7 +29,7 @@ History = Dict[str, List[Tuple[int, float]]]  # name -> (step, value), by step
 
 
 class TrainingSummaries(tf.train.SessionRunHook):
-    """Writes points of the curves; each covers the steps since the previous point, on all replicas.
+    """Writes points of the curves; a point covers the steps since the last one, on all replicas.
 
     loss, gradient_norm: the means of the finite values.
     learning_rate: of the last step's update, that is, the schedule's value at `step - 1`.

@@ -1,9 +1,9 @@
-"""What a training reaches: operations per second, their share of the cards' peak, and memory.
+"""The throughput of a training: FLOP/s, MFU and peak memory.
 
-Counts the operations that the model needs, not those that a device executes: padding,
-recomputation and the optimizer are not counted, two operations are a multiplication and an
-addition, and only matrix products count. This is the model FLOP/s utilization, MFU, of Chowdhery
-et al., "PaLM" (https://arxiv.org/abs/2204.02311), appendix B.
+Counts the FLOPs that the model needs, not those that a device executes: only matrix products, a
+multiplication and an addition each, without padding, recomputation and the optimizer. This is the
+model FLOPs utilization, MFU, of Chowdhery et al., "PaLM" (https://arxiv.org/abs/2204.02311),
+appendix B.
 """
 
 import math
@@ -19,20 +19,20 @@ from engine.data.plan import TrainingPlan
 from engine.devices import Devices
 from modeling import BertConfig
 
-# Lengths of some examples, in tokens, [n] -> operations of a training on them.
+# Lengths of examples, in tokens, [n] -> FLOPs of a training on them.
 Operations = Callable[[np.ndarray], float]
 
 # Kaplan et al., "Scaling Laws for Neural Language Models" (https://arxiv.org/abs/2001.08361),
-# section 2.1: the backward pass takes twice the operations of the forward pass.
+# section 2.1: the backward pass takes twice the FLOPs of the forward pass.
 FORWARD_AND_BACKWARD = 3
 
 
 class Throughput:
-    """What the steps of a run need and reach.
+    """FLOPs per step, TFLOP/s and MFU.
 
     Args:
         lengths: tokens of each example of the training set, [n].
-        operations: of a training on some examples; None: unknown.
+        operations: FLOPs by lengths; None: unknown.
         precision: of matrix products.
     """
 
@@ -45,13 +45,13 @@ class Throughput:
         self._peak = peak(devices, precision)
 
     def operations(self, step: int) -> float:
-        """Operations of the step that follows `step`, on all replicas; 0 if they are unknown."""
+        """FLOPs of the step after `step`, on all replicas; 0 if unknown."""
         if not self._operations:
             return 0.0
         return self._operations(self._lengths[self._plan.global_batch(step)])
 
     def values(self, operations_per_second: float) -> Dict[str, float]:
-        """model_tflops, in 10^12 operations/s, and peak_share, as far as they are known."""
+        """model_tflops, in TFLOP/s, and peak_share (MFU), if known."""
         if not operations_per_second:
             return {}
         share = {"peak_share": operations_per_second / self._peak} if self._peak else {}
@@ -71,7 +71,7 @@ class Throughput:
 
 
 class _Peak(NamedTuple):
-    """Dense products of a card in 10^12 operations/s, by NVIDIA's data sheets; 0: no such units."""
+    """A card's TFLOP/s in dense products, by NVIDIA's data sheets; 0: no such units."""
     float32: float
     tf32: float  # 0: TensorFlow's default is float32
     float16: float
@@ -93,7 +93,7 @@ _PEAKS = {
     "V100": _Peak(15.7, 0, 125, 0),
     r"T4\b": _Peak(8.1, 0, 65, 0),
     "P100": _Peak(9.3, 0, 18.7, 0),
-    # With sums in float32, as in training; cards for games are slower in that.
+    # With sums in float32, as in training, which are slower on gaming cards.
     "RTX 4090": _Peak(82.6, 82.6, 165, 165),
     "RTX 3090": _Peak(35.6, 35.6, 71, 71),
 }
@@ -101,7 +101,7 @@ _PEAKS = {
 
 def encoder_forward(config: BertConfig, lengths: np.ndarray,
                     outputs: Union[float, np.ndarray] = math.inf) -> float:
-    """Operations of the encoder's and the pooler's forward pass over some examples.
+    """FLOPs of the encoder's and the pooler's forward pass.
 
     After Kaplan et al., table 1: a layer takes 2 (4 D^2 + 2 D I) for each token and 4 T D for its
     attention to T tokens, with hidden size D and intermediate size I.
@@ -124,33 +124,33 @@ def encoder_forward(config: BertConfig, lengths: np.ndarray,
 
 
 def classifier(config: BertConfig) -> Operations:
-    """Operations of a classifier's training, which reads only the first position."""
+    """FLOPs of a classifier's training, which reads only the first position."""
     return lambda lengths: FORWARD_AND_BACKWARD * encoder_forward(config, lengths, outputs=1)
 
 
 def masked_words_forward(config: BertConfig, num_words: float) -> float:
-    """Operations of the masked-LM head's forward pass for so many words."""
+    """FLOPs of the masked-LM head's forward pass for `num_words` words."""
     return num_words * 2 * config.hidden_size * (config.hidden_size + config.vocab_size)
 
 
 def peak(devices: Devices, of_precision: str) -> Optional[float]:
-    """The operations per second that all cards of a run could reach; None if one is unknown.
+    """The peak FLOP/s of all cards of a run; None if a card is unknown.
 
-    Those of other machines count as this one's.
+    Counts the cards of other machines like this one's.
     """
     total = 0.0
     for card in devices.cards_in_use:
-        found = next((_PEAKS[name] for name in _PEAKS if re.search(name, card.name)), None)
-        if found is None or "MIG" in card.name:  # a part of a card
+        known = next((_PEAKS[name] for name in _PEAKS if re.search(name, card.name)), None)
+        if known is None or "MIG" in card.name:  # a part of a card
             return None
         total += (getattr(found, of_precision) or found.float32) * 1e12
     return total * len(devices.peers.cluster.addresses) or None
 
 
 def peak_memory_gb(devices: Devices) -> Dict[str, float]:
-    """peak_memory_gb, the most that was in use at a time, in 10^9 bytes, if it is known.
+    """peak_memory_gb, the peak memory in 10^9 bytes, if known.
 
-    On cards the largest of them; on the CPU the memory of the process.
+    On cards that of the card with the highest; on the CPU that of the process.
     """
     if devices.kind == "CPU":
         return {"peak_memory_gb": _memory_of_process() / 1e9}
@@ -159,6 +159,6 @@ def peak_memory_gb(devices: Devices) -> Dict[str, float]:
 
 
 def _memory_of_process() -> int:
-    """The most bytes that the process had in memory."""
+    """The peak memory of the process, in bytes."""
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kilobytes // 1024 if sys.platform == "darwin" else kilobytes * 1024

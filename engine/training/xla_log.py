@@ -1,4 +1,4 @@
-"""Logs the compilations of XLA during a training: one for each length of its batches."""
+"""Logs XLA's compilations during a training: one for each length of batches."""
 
 import time
 from typing import List
@@ -28,7 +28,7 @@ class CompilationLog(tf.train.SessionRunHook):
         self._start = time.time()
 
     def after_run(self, run_context, run_values) -> None:
-        """Logs the step if its batch has a length that did not occur before."""
+        """Logs the step if its batch has a new length."""
         length = self._source.padded_length(self._plan.global_batch(self._step))
         self._step += 1
         if length not in self._lengths:
@@ -37,7 +37,7 @@ class CompilationLog(tf.train.SessionRunHook):
                      f"took {time.time() - self._start:.1f} s")
 
     def end(self, session) -> None:
-        """Logs all lengths that occurred."""
+        """Logs all lengths."""
         count = len(self._lengths)
         log.info(f"XLA compiled the layers for {count} {'length' if count == 1 else 'lengths'} in "
                  f"{self._step - self._first_step} steps: "
