@@ -91,7 +91,8 @@ class EvaluationSettings:
         None, "Metric for the best checkpoint: one of the task's metrics or its loss; by default "
         "the task's first metric.")
     early_stopping_patience: Optional[int] = setting(
-        None, "Number of evaluations without improvement after which the training stops.", positive=True)
+        None, "Number of evaluations without improvement after which the training stops.",
+        positive=True)
 
     @property
     def during_training(self) -> bool:
@@ -152,7 +153,7 @@ class RunSettings(NamedTuple):
     init_checkpoint: Optional[checkpoints.Checkpoint]
     output_dir: str
     store_dir: str
-    command_settings: Any = None  # settings of one command alone, an object of a settings class; recorded, too
+    command_settings: Any = None  # a settings class of one command; recorded, too
 
     def recorded(self) -> Dict[str, Any]:
         """The settings for the run's record, by flag. A resumed run warns of changes."""
