@@ -1,6 +1,6 @@
-"""Writes the features that a BERT has of texts, on every visible GPU.
+"""Extracts BERT's features of texts, on every visible GPU.
 
-Its flags and its JSON lines are those of google-research/bert's extract_features.py, and more.
+Has the flags and JSON lines of google-research/bert's extract_features.py, and more.
 """
 
 from typing import List
@@ -15,8 +15,7 @@ from features import formats, model
 from features.extraction import Job, extract
 from modeling import BertConfig
 
-USAGE = """Writes the features that a BERT has of texts, on every GPU that CUDA_VISIBLE_DEVICES
-shows.
+USAGE = """Extracts BERT's features of texts, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
   python extract_features.py --input_file=texts.txt --output_file=features.jsonl \\
     --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
@@ -24,9 +23,9 @@ shows.
   python extract_features.py --input_file=texts.txt --output_file=vectors.npy \\
     --init_checkpoint=$MODEL --pooling=mean --output_format=npy
 
-Each line of the input is a text, or two with " ||| " between them. The output is in their order:
-for each text the states of each of its tokens, or with --pooling one vector. After an
-interruption the same command goes on where it was."""
+Each line of the input is a text, or two with " ||| " between them. The output has the same order:
+for each text the states of all tokens, or with --pooling one vector. After an interruption the
+same command continues."""
 
 _LAYERS_OF_TOKENS = "-1,-2,-3,-4"
 _LAYERS_OF_VECTORS = "-1"
@@ -37,13 +36,13 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_string("input_file", None, "The texts, one a line.", flag_values=values)
     flags.DEFINE_string("output_file", None, "The file for the features.", flag_values=values)
-    flags.DEFINE_string("layers", None, "Layers whose states are written, separated by commas: "
-                        "from 0, or from -1, the last one, backwards. Default: "
+    flags.DEFINE_string("layers", None, "Layers to write, separated by commas: from 0, or "
+                        "backwards from -1, the last one. Default: "
                         f"{_LAYERS_OF_TOKENS}; with --pooling {_LAYERS_OF_VECTORS}.",
                         flag_values=values)
     flags.DEFINE_enum("pooling", None, list(model.POOLINGS), "One vector for each text: the state "
-                      "of [CLS], or the mean or maximum of all its tokens' states. Those of "
-                      "several layers are joined.", flag_values=values)
+                      "of [CLS], or the mean or maximum of all its tokens' states. The "
+                      "vectors of several layers are joined.", flag_values=values)
     flags.DEFINE_enum("output_format", formats.JSONL, list(formats.FORMATS), "A line of JSON for "
                       "each text; or, with --pooling, a NumPy array of all vectors.",
                       flag_values=values)
@@ -72,7 +71,7 @@ def _job(values: flags.FlagValues) -> Job:
     input_file = settings.required(values, "input_file")
     if files.is_special(input_file):
         raise UserError(f"--input_file={input_file} is no regular file, and the texts are read "
-                        "several times: write them to one first")
+                        "several times: write them to a file first")
     files.require_file(input_file, "--input_file")
     output_file = settings.required(values, "output_file")
     if values.output_format == formats.NPY and not values.pooling:

@@ -1,11 +1,11 @@
-"""How replicas exchange gradients: each one once, in few transfers, in one order everywhere.
+"""Exchanges gradients between replicas: each once, in few transfers, in one order everywhere.
 
-Dense gradients are added up in buckets, those of the last variables first, while the backward
-pass goes on below. Of sparse gradients, those of word embeddings, replicas exchange the rows.
+Dense gradients are reduced in buckets, those of the last variables first, during the rest of the
+backward pass. Of sparse gradients (word embeddings), replicas exchange the rows.
 
 On one machine the strategy packs a bucket. Across machines TensorFlow would send each gradient on
-its own, so a bucket is packed here; and rows are added up before they are sent, if there are more
-of them than in the variable.
+its own, so a bucket is packed here; and rows are added up before the transfer, if that takes fewer
+bytes.
 """
 
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -16,16 +16,16 @@ Gradient = Union[tf.Tensor, tf.IndexedSlices]
 
 # Gradients are reduced in buckets of at least so many bytes. An all-reduce of this size among 8
 # cards spends a third of its time on latency over NVLink, and 6% over PCIe 3.0 (as assumed in
-# benchmarks/scaling.md). Larger buckets would start later; and nothing hides the last one.
+# benchmarks/scaling.md). Larger buckets would start later, and the last one is never hidden.
 BUCKET_BYTES = 8 * 2**20
 
 
 class Exchange(NamedTuple):
-    """A replica's gradients, ready to cross; in a merge call, those of all replicas here."""
+    """A replica's gradients, ready to send; in a merge call, those of this process's replicas."""
     buckets: List[List[Tuple[tf.Tensor, tf.Variable]]]
     sparse: List[Tuple[tf.IndexedSlices, tf.Variable]]
-    # Across machines: each bucket's gradients, flat, in one tensor; and the variables whose rows
-    # were added up, with the sum of the squares of these rows, for the norm.
+    # Across machines: each bucket's gradients as one flat tensor; the variables whose rows were
+    # added up, and the sum of the squares of these rows, for the norm.
     packs: List[tf.Tensor]
     added_up: List[tf.Variable]
     squares: List[tf.Tensor]
@@ -36,19 +36,19 @@ class Exchange(NamedTuple):
 
 
 class Received(NamedTuple):
-    """The sums over all replicas, as one of them gets them."""
+    """The sums over all replicas, as received by one of them."""
     gradients: List[Gradient]
-    norm: tf.Tensor  # over all gradients; rows count one by one, repeated ones, too
+    norm: tf.Tensor  # over all gradients; repeated rows count separately
 
 
 def prepare(pairs: Sequence[Tuple[Gradient, tf.Variable]], dtype: tf.DType,
             most_rows: Optional[int]) -> Exchange:
-    """Called in each replica, with its gradients.
+    """Prepares the gradients of a replica; called in each of them.
 
     Args:
-        dtype: the type in which they cross.
-        most_rows: the most rows that a sparse gradient of one replica can have in a step; None if
-            it is not known.
+        dtype: the type for the transfer.
+        most_rows: the maximum rows of a sparse gradient of one replica in a step; None if
+            unknown.
     """
     dense, sparse = ([pair for pair in pairs if isinstance(pair[0], tf.IndexedSlices) == wanted]
                      for wanted in (False, True))
@@ -75,7 +75,7 @@ def prepare(pairs: Sequence[Tuple[Gradient, tf.Variable]], dtype: tf.DType,
 
 def add_up(strategy: tf.distribute.Strategy, exchange: Exchange
            ) -> Tuple[Any, Callable[[Any], Received]]:
-    """Called once for all replicas.
+    """Adds up the gradients; called once for all replicas.
 
     Returns:
         Values with a component for each replica, and a function that each replica calls with its
@@ -148,8 +148,7 @@ def _is_dense_smaller(variable: tf.Variable, most_rows: Optional[int]) -> bool:
 
 
 def _padded(rows: tf.IndexedSlices, most_rows: int) -> tf.IndexedSlices:
-    """The rows and zeros: TensorFlow's gathering takes the sizes of the first step for those of all.
-    """
+    """Pads the rows with zeros: TensorFlow's gathering assumes the sizes of the first step."""
     missing = most_rows - tf.size(rows.indices)
     values = tf.pad(rows.values, [[0, missing]] + [[0, 0]] * (rows.values.shape.ndims - 1))
     indices = tf.pad(rows.indices, [[0, missing]])
@@ -181,8 +180,8 @@ def _buckets(pairs: Sequence[Tuple[tf.Tensor, tf.Variable]],
              dtype: tf.DType) -> List[List[Tuple[tf.Tensor, tf.Variable]]]:
     """Dense gradients, cast, with their variables in buckets, those of the last variables first.
 
-    A model makes its variables on the way from input to output, which the backward pass takes
-    back. Gradients of one operation, such as those of a layer, come together and share a bucket.
+    A model makes its variables from input to output; the backward pass runs in the opposite order.
+    Gradients of one operation, such as those of a layer, come together and share a bucket.
     """
     buckets, num_bytes, operation = [], BUCKET_BYTES, None
     for gradient, variable in reversed(pairs):
@@ -194,12 +193,12 @@ def _buckets(pairs: Sequence[Tuple[tf.Tensor, tf.Variable]],
                             variable))
         num_bytes += variable.shape.num_elements() * dtype.size
         operation = source.op
-    # Forwards, a head's small bias ends its bucket: a pack with aligned parts is split uncopied.
+    # In forward order a head's small bias ends its bucket: aligned parts are split without a copy.
     return [bucket[::-1] for bucket in buckets]
 
 
 def _before_widening(gradient: tf.Tensor) -> tf.Tensor:
-    """The gradient in the type of the products, if each weight is cast to it in the forward pass."""
+    """The gradient before its cast to float32, if the forward pass casts each weight."""
     op = gradient.op
     if op.type == "Cast" and op.inputs[0].dtype.size < gradient.dtype.size:
         return op.inputs[0]

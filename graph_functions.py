@@ -1,8 +1,8 @@
-"""Graph functions that layers and replicas share, and that keep little for the backward pass.
+"""Graph functions, shared by layers and replicas, that keep little for the backward pass.
 
 A model calls the same function for each layer, on each replica, with the layer's weights as
-arguments. TensorFlow builds its graph once. Between the two passes it keeps what the gradient
-reads; or only its inputs, from which the gradient computes it again. Knows no BERT.
+arguments. TensorFlow builds its graph once. Between the two passes it keeps the inputs of the
+gradient, or only its own inputs, to recompute the rest. Knows no BERT.
 """
 
 import threading
@@ -42,12 +42,12 @@ def call_shared(function: Callable[..., Any], settings: Any,
 
 def recomputed(compute: Callable[..., List[tf.Tensor]], inputs: Sequence[tf.Tensor]
                ) -> List[tf.Tensor]:
-    """compute(*inputs), whose gradient keeps only the inputs and computes the results again."""
+    """compute(*inputs), whose gradient keeps only the inputs and recomputes the rest."""
     @tf.custom_gradient
     def function(*own_inputs):
         def gradient(*d_outputs):
-            # Compute again only when the gradient is needed. The gradient of a graph function is
-            # a function, which waits for its arguments anyway; what is inlined would not wait.
+            # Recompute only when the gradient is needed. The gradient of a graph function is a
+            # function, which waits for its arguments anyway; inlined operations would not.
             with tf.control_dependencies(d_outputs):
                 again = [tf.identity(tensor) for tensor in own_inputs]
             return tf.gradients(compute(*again), again, list(d_outputs))
@@ -64,16 +64,16 @@ def _trace(function: Callable[..., Any], settings: Any, structure: Any,
     def arguments_of_function() -> List[tf.Tensor]:
         return [tf.placeholder(dtype, shape) for shape, dtype in specs]
 
-    # A new graph has no device scope, no seed and no control dependencies, so what is traced in
-    # it runs on the device of each caller. The gradient, too, is traced here. TensorFlow traces
-    # it on first use; that would be in the first replica, whose device it would keep, and all
-    # replicas would compute their gradients on the first one's card.
+    # A new graph has no device scope, no seed and no control dependencies, so a function traced in
+    # it runs on the device of each caller. The gradient is traced here, too: TensorFlow would
+    # trace it on first use, in the first replica, and all replicas would compute their gradients
+    # on that replica's card.
     with tf.Graph().as_default():
         arguments = arguments_of_function()
         weights = tf.nest.pack_sequence_as(structure, arguments[num_inputs:])
         flat_function = _with_lean_gradient(
             arguments, function(*arguments[:num_inputs], weights, settings))
-    flat_function.__name__ = function.__name__  # what profiles show
+    flat_function.__name__ = function.__name__  # shown in profiles
     with tf.Graph().as_default():
         shared = _noinline_function(flat_function, [tf.TensorSpec(*spec) for spec in specs])
         arguments = arguments_of_function()
@@ -82,11 +82,11 @@ def _trace(function: Callable[..., Any], settings: Any, structure: Any,
 
 
 def _with_lean_gradient(arguments: Sequence[tf.Tensor], result: Any) -> Callable[..., Any]:
-    """A function of the arguments for `result`, which the current graph computes from them.
+    """A function from the arguments to `result`, made from the operations of the current graph.
 
-    Between the two passes it keeps what its gradient reads, and no more. The gradient that
-    TensorFlow makes of a function also keeps what is read by operations whose results nobody
-    uses: 409 MB instead of 245 MB for a layer of BERT-base with 32 x 128 tokens.
+    Between the two passes it keeps only the inputs of its gradient. TensorFlow's own gradient of
+    a function also keeps the inputs of operations whose results are unused: 409 MB instead of
+    245 MB for a layer of BERT-base with 32 x 128 tokens.
     """
     outputs = tf.nest.flatten(result)
     forward_operations = set(tf.get_default_graph().get_operations())
@@ -99,7 +99,7 @@ def _with_lean_gradient(arguments: Sequence[tf.Tensor], result: Any) -> Callable
     backward = _copier("backward", kept + d_outputs, list(gradients.values()))
 
     def function(*own_arguments):
-        # Of the floats alone: seeds would be copied to the card, since its outputs are there.
+        # A function of the floats alone: seeds would be copied to the card, like its outputs.
         @tf.custom_gradient
         def compute(*own_inputs):
             floats = iter(own_inputs)
@@ -110,8 +110,8 @@ def _with_lean_gradient(arguments: Sequence[tf.Tensor], result: Any) -> Callable
                 # The gradient is a function, too: another graph, which takes these for arguments.
                 # (tf.identity would, but 1.15 copies a bool to the host's memory for it.)
                 captured = map(tf.get_default_graph().capture, (*own_kept, *own_d_outputs))
-                found = dict(zip(gradients, backward(list(captured))))
-                return [found.get(x.name) for x in inputs]
+                d_inputs = dict(zip(gradients, backward(list(captured))))
+                return [d_inputs.get(x.name) for x in inputs]
             return own_outputs, gradient
 
         own_inputs = [x for x in own_arguments if x.dtype.is_floating]
@@ -138,7 +138,7 @@ def _read_by(gradients: Iterable[tf.Tensor], forward_operations: Set[tf.Operatio
 
 
 def _is_shape_of(x: tf.Tensor, operations: Set[tf.Operation]) -> bool:
-    """Whether `x` is the shape of a result of theirs, which need not be kept for it."""
+    """Whether `x` is the shape of an operation's result, so that the result is not needed."""
     return x.op.type in ("Shape", "ShapeN", "Size") and all(y.op in operations for y in x.op.inputs)
 
 
@@ -146,7 +146,7 @@ def _copier(scope: str, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor
             ) -> Callable[[Sequence[tf.Tensor]], List[tf.Tensor]]:
     """A function that computes the outputs from other inputs, in its caller's graph.
 
-    It copies the operations between the two into the name scope.
+    It copies the operations between inputs and outputs into the name scope.
     """
     names = {x.name: f"input_{index}" for index, x in enumerate(inputs)}
     computed = [x for x in outputs if x.name not in names]
@@ -166,7 +166,7 @@ def _copier(scope: str, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor
 
 def _operations_between(inputs: Container[str], outputs: Iterable[tf.Tensor]
                         ) -> List[tf.Operation]:
-    """Those that compute the outputs from tensors with the names `inputs`, in one order always."""
+    """The operations from the tensors named `inputs` to the outputs, in a fixed order."""
     operations, waiting = set(), [x.op for x in outputs]
     while waiting:
         op = waiting.pop()
@@ -177,10 +177,10 @@ def _operations_between(inputs: Container[str], outputs: Iterable[tf.Tensor]
 
 
 def _copied_node(op: tf.Operation, names: Dict[str, str]) -> Any:
-    """The operation's NodeDef, which reads `names[x.name]` in the place of x."""
+    """The operation's NodeDef, with input `names[x.name]` instead of x."""
     node = tf.NodeDef()
     node.CopyFrom(op.node_def)
-    # Without control dependencies: a graph function waits for all of its arguments anyway.
+    # No control dependencies: a graph function waits for all of its arguments anyway.
     node.input[:] = [names.get(x.name, x.name) for x in op.inputs]
     # This would name a gradient of `tf.custom_gradient`, which holds tensors of op's graph.
     node.attr.pop("_gradient_op_type", None)

@@ -28,7 +28,7 @@ Activation = Optional[Callable[[tf.Tensor], tf.Tensor]]
 Dimension = Union[int, tf.Tensor]
 
 LAYER_NORM_EPSILON = 1e-12
-MASKED_SCORE = -10000.0  # added to the score of what must not be attended to
+MASKED_SCORE = -10000.0  # added to the attention scores of masked positions
 
 
 # --- Configuration -----------------------------------------------------------------------
@@ -315,16 +315,16 @@ class Computation(NamedTuple):
     # bfloat16. Weights, the states between sublayers, layer normalization and softmax stay in
     # float32, and so do embeddings, pooler and heads.
     dtype: tf.DType = tf.float32
-    # What turns a float32 weight into that type, once for all layers' calls. A function of a
-    # module, since it is a part of the key of the graph functions that layers share.
+    # Casts a float32 weight to that type, once for all layers' calls. It must be a function of a
+    # module, since it is a part of the key of the shared graph functions.
     cast: Callable[[tf.Tensor, tf.DType], tf.Tensor] = tf.cast
     # Keep only a layer's inputs for its gradient, which computes the layer again (Chen et al.,
     # "Training Deep Nets with Sublinear Memory Cost").
     recompute: bool = False
     # Compile with XLA, forward and backward, once for each shape and device.
     compiled: bool = False
-    # Put each layer's operations into the graph itself, instead of calling a graph function that
-    # layers share. This is for programs that read the graph and may not know functions. Inlined
+    # Put each layer's operations into the graph itself, instead of calling a shared graph
+    # function. This is for programs that read the graph and may not know functions. Inlined
     # layers are not compiled. Layers with a caller's own activation are always inlined.
     inlined: bool = False
 
@@ -333,7 +333,7 @@ DEFAULT_COMPUTATION = Computation()
 
 
 class LayerSettings(NamedTuple):
-    """What an encoder layer's function depends on, besides its tensors."""
+    """The arguments of an encoder layer's function besides its tensors."""
     num_attention_heads: int
     activation: Activation
     hidden_dropout_prob: Optional[float]

@@ -18,9 +18,9 @@ from gradient_exchange import Gradient
 # The graph collection in which `apply_gradients` leaves the scalar global norm of
 # the reduced gradients before clipping. It is not finite in a step that was skipped.
 GRADIENT_NORM = "gradient_norm"
-# The collection for the scalar learning rate of the step, also of a step that was skipped.
+# The collection for the scalar learning rate of the step, even of a skipped one.
 LEARNING_RATE = "learning_rate"
-# The collection for the value of the loss scale in the step, if there is one.
+# The collection for the step's loss scale, if there is one.
 LOSS_SCALE = "loss_scale"
 
 
@@ -36,12 +36,12 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
     m and v are the variables `<w>/adam_m` and `<w>/adam_v`, as in the original.
 
-    In each step replicas exchange each gradient once, and nothing else. Dense gradients go
-    through the strategy's reduction in buckets, those of the last variables first, while the
-    backward pass goes on below; only clipping waits for all. The sparse gradient of the word
+    In each step replicas exchange each gradient once, and nothing else. The strategy reduces
+    dense gradients in buckets, those of the last variables first, during the rest of the
+    backward pass; only clipping waits for all. The sparse gradient of the word
     embeddings is gathered: each replica receives the rows of the others, (N - 1) * B * T for B
     examples of T tokens. A ring that reduces the dense gradient, V rows, would move
-    2 * V * (N - 1) / N rows, which is more as long as N * B * T < 2 * V; across machines the
+    2 * V * (N - 1) / N rows, which is more while N * B * T < 2 * V; across machines the
     smaller of the two is sent.
 
     If any gradient of any replica is not finite, the step is skipped: weights and slots keep
@@ -51,8 +51,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         learning_rate: a float or a scalar tensor.
         weight_decay_rate: decay per step, multiplied by the learning rate.
         beta_1, beta_2, epsilon: as above.
-        exclude_from_weight_decay: regular expressions. Parameters in whose names
-            `re.search` finds one of them are not decayed.
+        exclude_from_weight_decay: regular expressions for the names of parameters without
+            decay, as for `re.search`.
         name: name scope of the optimizer's operations.
         clip_norm: gradients are scaled down to this global norm after averaging over
             replicas; None: no clipping. The norm is that of `tf.global_norm`, which counts
@@ -61,13 +61,13 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             rate; None: 1 for all.
         loss_scale: an `optimization.LossScale`, if the gradients are those of the loss times
             its value. They are divided by it in float32, between reduction and clipping.
-        transfer_dtype: type in which gradients cross replicas and are added up. float16 needs
+        transfer_dtype: type of gradients in transfer and in their sums. float16 needs
             a loss scale, or small gradients vanish; a sum that overflows skips the step.
-        most_rows: the most rows that a sparse gradient of one replica can have; None: unknown.
-            Decides, across machines, whether rows are exchanged or their sum.
+        most_rows: the maximum rows of a sparse gradient of one replica; None: unknown. Across
+            machines, decides between exchanging rows and their sum.
     """
 
-    ADVANCES_GLOBAL_STEP = True  # False: its callers do, as Google's
+    ADVANCES_GLOBAL_STEP = True  # False: its callers do, as with Google's optimizer
 
     def __init__(self,
                  learning_rate: Union[float, tf.Tensor],
@@ -123,7 +123,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         Call it in a replica (a `model_fn` under a strategy, or no strategy at all) with
         the gradients of that replica's mean loss, as `compute_gradients` and `tf.gradients`
         give them; they are averaged here. A variable whose gradient is None is left alone.
-        Without `global_step`, a warning says that nothing advances.
+        Without `global_step`, it warns that nothing advances.
 
         Raises:
             ValueError: no variable has a gradient; the call is in eager code or outside of the
@@ -144,7 +144,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             self._apply_to_all_replicas, args=(exchange, global_step, name))
 
     def _apply_to_all_replicas(self, strategy, exchange, global_step, name):
-        """Runs once for all replicas: each argument has one component for each replica."""
+        """Updates all replicas in one call; each argument has a component for each replica."""
         extended, variables = strategy.extended, exchange.variables()
         sums, received = gradient_exchange.add_up(strategy, exchange)
         # Each replica's own copies of the variables, replica by replica.
@@ -221,7 +221,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         """
         decay = []
         if decay_rate is not None:
-            # Before the step, and after the forward pass, which the rate waits for.
+            # Before the update, and after the forward pass, for which the rate waits.
             with tf.control_dependencies([decay_rate]):
                 decay = [_assign_sub(w, decay_rate * _read(w))]
         with tf.control_dependencies(decay):
@@ -230,8 +230,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
     @staticmethod
     def _apply_adam(w, m, v, gradient, step: "_StepScalars", learning_rate: tf.Tensor
                     ) -> tf.Operation:
-        # The kernel takes one pass over memory; the formula written out would take eight. With
-        # beta powers of 0 the kernel makes no bias correction, as BERT's Adam.
+        # The kernel takes one pass over memory; the plain formula would take eight. With beta
+        # powers of 0 the kernel makes no bias correction, like BERT's Adam.
         kernel = tf.raw_ops.ResourceApplyAdam if w.dtype == tf.resource else tf.raw_ops.ApplyAdam
         update = kernel(
             var=w, m=m, v=v, beta1_power=step.zero, beta2_power=step.zero, lr=learning_rate,
@@ -286,9 +286,9 @@ class _StepScalars(NamedTuple):
 class _Slots:
     """The optimizer's m and v: variables on the first replica, plain copies on the others.
 
-    Only the first replica's are saved in checkpoints. The copies get their values from them in
-    the local initialization, which runs after variables are initialized or restored. Mirrored
-    variables would take most of the time to build the graph: slots are two thirds of all.
+    Checkpoints hold only the first replica's. The local initialization, which runs after
+    variables are initialized or restored, fills the copies from them. Mirrored variables would
+    take most of the time to build the graph: slots are two thirds of all variables.
     """
 
     def __init__(self, parameter_names: Sequence[str]):
@@ -298,8 +298,8 @@ class _Slots:
 
     def create(self, parameters: Sequence[tf.Variable]) -> Tuple[List[tf.Tensor], List[tf.Tensor]]:
         """m and v of a replica's parameters on the current device, as handles for kernels."""
-        # The names are the original's, whatever scope the caller is in; and slots are initialized
-        # before any step, so they depend on nothing that the caller's updates wait for.
+        # The names are the original's in any scope of the caller; and slots are initialized
+        # before any step, so they ignore the control dependencies of the caller's updates.
         with tf.name_scope(None), tf.control_dependencies(None):
             if self._first:
                 handles = self._copies()
@@ -336,7 +336,7 @@ def _slot(name: str, parameter: tf.Variable, initial_value: tf.Tensor) -> tf.Var
 
 
 def _check_context() -> None:
-    """Raises a ValueError in a context from which the replicas cannot update together."""
+    """Raises a ValueError in a context where replicas cannot update together."""
     with tf.init_scope():
         is_eager = tf.executing_eagerly()
     if is_eager:
@@ -348,7 +348,7 @@ def _check_context() -> None:
         raise ValueError("apply_gradients is called outside of the replicas: call it in a model_fn "
                          "or in the function given to strategy.run (experimental_run_v2 in "
                          "TensorFlow 1)")
-    # Control flow of TensorFlow 2 is a graph of its own, where TensorFlow itself refuses.
+    # TensorFlow 2's control flow is a separate graph, where TensorFlow itself raises an error.
     if (tf.distribute.get_strategy().num_replicas_in_sync > 1
             and tf.get_default_graph()._get_control_flow_context()):
         raise ValueError("apply_gradients is called inside tf.cond or tf.while_loop, where several "
@@ -371,7 +371,7 @@ def _name_of(variable: tf.Variable) -> str:
 
 
 def _handle_of(variable: tf.Variable) -> tf.Tensor:
-    """What an optimizer's kernel updates in place."""
+    """The handle or reference that an optimizer's kernel updates in place."""
     # In TensorFlow 1 a variable may be a reference, not a resource.
     is_reference = variable.dtype != variable.dtype.base_dtype
     return variable._ref() if is_reference else variable.handle

@@ -24,7 +24,7 @@ GradientAndVariable = Tuple[Optional[multigpu_optimizer.Gradient], tf.Variable]
 class LossScale(NamedTuple):
     """The factor of the loss that keeps float16 gradients from vanishing and from overflowing.
 
-    It serves gradients that are computed in float16 and those that cross replicas in it.
+    Used for gradients that are computed or transferred in float16.
 
     It is halved after a step with gradients that are not finite, and doubled after `PERIOD`
     finite steps in a row, between 1 and `LARGEST` (Micikevicius et al., "Mixed Precision
@@ -111,8 +111,8 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         optimizer: a key of OPTIMIZERS.
         layer_lr_decay: `decay` of `layer_factor`.
         loss_scale: must be given if the gradients are those of the loss times its value.
-        transfer_dtype: type in which gradients cross replicas.
-        most_rows: the most rows of a replica's sparse gradient; None: unknown.
+        transfer_dtype: type of gradients in transfer.
+        most_rows: the maximum rows of a replica's sparse gradient; None: unknown.
     """
     global_step = tf.train.get_or_create_global_step()
     factor = None

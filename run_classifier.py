@@ -1,6 +1,6 @@
 """Fine-tunes BERT on a classification or regression task, on every visible GPU.
 
-Its flags are those of google-research/bert's run_classifier.py and more; see README.md.
+Has the flags of google-research/bert's run_classifier.py, and more; see README.md.
 """
 
 from typing import Optional

@@ -1,7 +1,7 @@
 """Finds the answers to questions in a text, with BERT, on every visible GPU.
 
-Its flags are those of google-research/bert's run_squad.py and more; see docs/reading.md. What it does
-is in reading/.
+Has the flags of google-research/bert's run_squad.py, and more; see docs/reading.md. The code is in
+reading/.
 """
 
 from engine import command

@@ -1,4 +1,4 @@
-"""Text to WordPiece ids: the readable reference, and a fast path that equals it.
+"""Converts text to WordPiece ids: the readable reference, and an equal fast path.
 
 `FullTokenizer` cleans a text, splits it into words and punctuation, and cuts
 each of these into the longest WordPieces of the vocabulary. `BatchTokenizer`
@@ -99,7 +99,7 @@ def load_vocab(vocab_file: Path) -> "collections.OrderedDict[str, int]":
     except UnicodeDecodeError as error:
         raise ValueError(_vocab_message(path, f"is not UTF-8 text ({error})")) from error
     if not lines[-1]:
-        lines.pop()  # A file ends with a line break; it does not begin another line.
+        lines.pop()  # The line break at the end of a file begins no new line.
     if not lines:
         raise ValueError(_vocab_message(path, "is empty"))
     return collections.OrderedDict((line.strip(), index) for index, line in enumerate(lines))
@@ -109,7 +109,7 @@ def _read_bytes(path: str) -> bytes:
     if "://" not in path:
         with open(path, "rb") as stream:
             return stream.read()
-    # TensorFlow reads gs://, hdfs:// and their like, but takes seconds to import.
+    # TensorFlow reads gs://, hdfs:// and the like, but takes seconds to import.
     import tensorflow.compat.v1 as tf
     try:
         with tf.gfile.GFile(path, "rb") as stream:
@@ -123,7 +123,7 @@ def _vocab_message(path: str, wrong: str) -> str:
 
 
 def convert_by_vocab(vocab: Mapping[Any, Any], items: Iterable[Any]) -> List[Any]:
-    """What `vocab` holds for each of `items`. Raises KeyError for an unknown one."""
+    """The value of each of `items` in `vocab`. Raises KeyError for an unknown one."""
     return [vocab[item] for item in items]
 
 
@@ -171,8 +171,8 @@ class BatchTokenizer(FullTokenizer):
 
     The reference tokenizes each word between whitespace (an ideograph is a word)
     on its own, so the ids of a text are those of its words, concatenated. Words
-    recur: the reference tokenizes each once, and its ids are cached. A second
-    implementation could have Unicode tables of another version.
+    recur: the reference tokenizes each once, and a cache keeps its ids. A second
+    implementation might have another version of the Unicode tables.
     """
 
     def __init__(self, vocab_file: Path, do_lower_case: bool = True):
