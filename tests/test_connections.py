@@ -222,9 +222,9 @@ def test_a_file_without_a_secret_is_refused(content, said, tmp_path, cluster):
 
 
 @pytest.mark.parametrize("line, said", [
-    ('{"key": "a"}', "lost: it sent what is no message"), ('{"status": "x"}', "lost: it sent"),
+    ('{"key": "a"}', "lost: it sent an invalid message"), ('{"status": "x"}', "lost: it sent"),
     ("[" * 200000, "lost: it sent a message that is too large"),
-    ('{"status": 3, "why": "\x1b[2J"}', "lost: it sent what is no message"),
+    ('{"status": 3, "why": "\x1b[2J"}', "lost: it sent an invalid message"),
     ('{"key": "a", "value": 1}', "worker 1 (127.0.0.1:2) is "), ("{}", "lost: the connection was closed"),
     ('{"status": 3, "why": "so"}', "has ended: so")], ids=lambda text: repr(text[:24]))
 def test_whatever_a_joined_worker_says_its_end_is_noticed(line, said):
