@@ -1,4 +1,4 @@
-"""The machine's cards: what the driver says about them, and why TensorFlow sees none.
+"""The machine's cards, from the driver, and diagnosis if TensorFlow sees none.
 
 Asks nvidia-smi, which does not open the cards. Knows nothing of replicas.
 """
@@ -108,7 +108,7 @@ def check_code(cards: Sequence[Card]) -> List[str]:
 
 
 def names(cards: Sequence[Card]) -> str:
-    """The cards for people: '2 x NVIDIA A100-SXM4-40GB, Tesla V100-SXM2-16GB'."""
+    """Describes cards: '2 x NVIDIA A100-SXM4-40GB, Tesla V100-SXM2-16GB'."""
     counts: Dict[str, int] = {}
     for card in cards:
         counts[card.name] = counts.get(card.name, 0) + 1
@@ -122,7 +122,7 @@ def missing_libraries(libraries: Sequence[str]) -> List[str]:
 
 
 def _obstacles(cards: Sequence[Card]) -> List[str]:
-    """What keeps TensorFlow from using the cards, each cause with its remedy."""
+    """The reasons why TensorFlow cannot use the cards, each with its remedy."""
     if not visible():
         return [f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r} names none of them; "
                 f"it takes numbers from 0 to {len(cards) - 1} or what nvidia-smi -L shows"]

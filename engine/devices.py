@@ -98,7 +98,7 @@ class Devices(NamedTuple):
         return TrainingStrategy(strategy, config, server.target)
 
     def describe(self) -> str:
-        """The devices for people: 'GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)'."""
+        """Describes the devices: 'GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)'."""
         names = " ".join(name.replace("/device:", "").lstrip("/").upper() for name in self.names)
         named = f"{names} ({cards.names(self.cards_in_use)})" if self.cards_in_use else names
         return named if self.peers.cluster == machines.ALONE else (

@@ -98,7 +98,7 @@ def sync(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """`sync` of a folder and all that is in it."""
+    """Syncs a folder and its content, recursively."""
     for folder, _, names in os.walk(path, topdown=False):
         for name in names:
             sync(os.path.join(folder, name))

@@ -65,7 +65,7 @@ class Worker:
     """A started worker.
 
     Args:
-        place: where it runs.
+        place: its host and numbers.
         arguments: starts `engine.launched`, here or over ssh.
         environment: the environment of that process; None for this process's own.
         first_input: the beginning of its standard input, before signals.

@@ -1,4 +1,4 @@
-"""Messages for people: plain lines on standard error, above the progress bar if there is one."""
+"""Log messages: plain lines on standard error, above the progress bar if there is one."""
 
 import numbers
 import re

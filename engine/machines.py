@@ -51,7 +51,7 @@ class Cluster(NamedTuple):
         return self.index == 0
 
     def name(self, index: int) -> str:
-        """A worker for people: 'worker 1 (host:port)'."""
+        """Describes a worker: 'worker 1 (host:port)'."""
         return f"worker {index} ({self.addresses[index]})"
 
 

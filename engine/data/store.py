@@ -101,7 +101,7 @@ class Store(Records):
     """A finished store, memory-mapped. Made by `open_or_build`.
 
     Args:
-        directory: where it is.
+        directory: its path.
         columns: its columns.
         build: rebuilds it, if it is damaged.
 
@@ -204,7 +204,7 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
 
     Args:
         root: the directory of all stores.
-        name: the name of this one, for people; the hash of `key` is appended.
+        name: a readable name for this one; the hash of `key` is appended.
         key: everything that determines the content, as JSON values.
         columns: the store's columns.
         chunks: called only to build; yields the records in chunks of bounded size, each with

@@ -1,7 +1,7 @@
 """The training loop.
 
 Estimator runs it under MirroredStrategy. The batches come from the plan, the update from
-`optimization`. An interrupted run resumes where it stopped.
+`optimization`. Interrupted runs resume.
 """
 
 import os
