@@ -158,7 +158,7 @@ def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]
 def is_special(path: str) -> bool:
     """Whether the path is a device, a pipe or anything else but a regular file.
 
-    So is the alias of an open file, such as /dev/stdout.
+    Also true for aliases of open files, such as /dev/stdout.
     """
     is_open_file = os.path.abspath(path).startswith(_OPEN_FILES)
     return os.path.exists(path) and (is_open_file or not os.path.isfile(path))

@@ -138,7 +138,7 @@ class Peers:
             _exit(0)
 
     def wait_for_chief(self) -> None:
-        """On other workers: exits when the chief has done the remaining work."""
+        """On all workers but the chief: exits when the chief has finished the command."""
         if self.is_chief:
             return
         self.say(_END, None, to=0)
