@@ -92,7 +92,7 @@ class Devices(NamedTuple):
         try:
             server = tf.distribute.Server({"worker": list(cluster.addresses)}, "worker",
                                           cluster.index, config=config)
-        except tf.errors.UnknownError as error:  # somebody took the port in the last moment
+        except tf.errors.UnknownError as error:  # another process has just taken the port
             raise UserError(f"{cluster.name(cluster.index)}: TensorFlow's server cannot "
                             f"be started there: {error.message}") from error
         return TrainingStrategy(strategy, config, server.target)
@@ -138,8 +138,8 @@ def find_devices(*,
         replicas_per_gpu: logical devices on each card.
         num_cpu_replicas: the number of replicas on virtual CPU devices; None to use cards.
         all_reduce: a key of ALL_REDUCE; None for the best one for these devices.
-        training: False if the process only infers. On the CPU each core then runs a step of its
-            own, which is faster than sharing each operation of one step among all cores.
+        training: False for inference. On the CPU each core then runs its own step, which is
+            faster than dividing each operation of one step among all cores.
         peers: the other workers of a training. Each has its own devices, as many as the others.
 
     Raises:

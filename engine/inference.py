@@ -139,7 +139,7 @@ def predicting(forward_of: Callable[[checkpoints.Checkpoint], Forward],
                devices: Devices) -> Iterator[Predicting]:
     """Predictions of several checkpoints, such as those of a running training.
 
-    The first prediction builds the graph and the session that all of them use.
+    The first prediction builds the graph and the session for all of them.
 
     Args:
         forward_of: makes the model; called with the first checkpoint.

@@ -7,10 +7,10 @@ from typing import Mapping
 
 from tqdm import tqdm
 
-# What a terminal obeys instead of showing it, what turns text around, and halves of characters.
+# Control characters, characters that change the direction of text, and unpaired surrogates.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
-# Of the process, as standard error is: another worker prints what people need not read twice.
+# A process-wide switch, like standard error: another worker prints the same lines.
 _is_quiet = False
 
 

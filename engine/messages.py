@@ -43,12 +43,12 @@ def encode(message: Message) -> bytes:
 
 
 def last_words(status: int, why: str) -> Message:
-    """What a worker says when it ends: its exit status and the reason."""
+    """The exit message of a worker: its exit status and the reason."""
     return {"status": status, "why": cut(why)}
 
 
 def cut(text: str) -> str:
-    """A text for people, without control characters, as long as a message may have it."""
+    """Escapes control characters in a text, and cuts it to _LONGEST_TEXT."""
     return log.visible(text[:_LONGEST_TEXT])[:_LONGEST_TEXT]
 
 

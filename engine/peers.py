@@ -74,8 +74,8 @@ class Peers:
             # In short waits, because signals are handled between them.
             while not said:
                 self._news.wait(0.1)
-            found, value = said.popleft()
-        if found != messages.cut(key):
+            sent_key, value = said.popleft()
+        if sent_key != messages.cut(key):
             raise UserError(
                 f"the workers do not do the same: {self.cluster.name(index)} is at {sent_key!r}, "
                 f"{self.cluster.name(self.cluster.index)} at {key!r}; {_ADVICE}")
@@ -123,10 +123,10 @@ class Peers:
         self._at_end.append(action)
 
     def leave(self, status: int, why: str = "") -> None:
-        """Tells the others that this worker ends, with which exit status and why, if there are any.
+        """Sends the others, if any, the exit message of this worker.
 
-        After a status other than 0 they end, too. After 0 this process ends at once: nobody watches
-        over this worker any more, and TensorFlow's servers take their time to shut down.
+        After a status other than 0 they exit, too. After 0 this process exits at once: nobody
+        monitors it any more, and TensorFlow's servers are slow to shut down.
         """
         if self.others:
             self._ending.acquire()
@@ -249,7 +249,7 @@ def _exit(status: int) -> None:
 
 
 def _differences(name: str, one: Any, other: Any, prefix: str = "") -> Iterator[Tuple[str, str, str]]:
-    """The names of the values in which two differ, and both values."""
+    """The names of the values that differ, and both values."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in {**one, **other}:
             yield from _differences(prefix + key, one.get(key), other.get(key), f"{prefix}{key}: ")

@@ -76,7 +76,7 @@ def job_of(values: flags.FlagValues, head: Head, own: Any,
     head.check(model)
     devices = device_flags.find_devices(values, training=values.do_train)
     run_of = run_settings(values, devices, head.length, head.metrics(own), head.loss)
-    return Job(head, model, devices, run_of._replace(own=recorded), prediction.predict_batch_size)
+    return Job(head, model, devices, run_of._replace(command_settings=recorded), prediction.predict_batch_size)
 
 
 def check_start(job: Job, *, is_training: bool) -> None:

@@ -94,7 +94,7 @@ def training_of(job: Job, examples: TrainingSet) -> Training:
 
 def _source(job: Job, examples: TrainingSet) -> Source:
     """The examples and their labels, with their weights if the settings ask for some."""
-    source, own = examples.source(with_labels=True), job.settings.own
+    source, own = examples.source(with_labels=True), job.settings.command_settings
     if not (own and own.class_weights):
         return source
     kind, records = examples.kind, examples.records

@@ -114,7 +114,7 @@ def begin(us, report, directories):
     found = {name: files.hash_of_file(os.path.join(own, name)) for name in os.listdir(own)
              if os.path.isfile(os.path.join(own, name))}
     files.write_json(os.path.join(report, f"{index}.json"), [
-        found, checkpoint_files.names(own), own])
+        found, checkpoint_files.list_checkpoints(own), own])
     files.write_text(os.path.join(own, f"by_{index}"), "")
 
 
@@ -136,7 +136,7 @@ def resume(us, directory):
     with run_record.recording(own, run_record.Record({}, {}), us.is_chief):
         us.wait("resumed")
         if us.is_chief:
-            names = checkpoint_files.names(own)
+            names = checkpoint_files.list_checkpoints(own)
             for name in checkpoint_files.names_of_files(os.path.join(own, names[-1])):
                 os.rename(os.path.join(own, name), os.path.join(own, name.replace("-12.", "-13.")))
             checkpoint_files.write_list(own, [checkpoints.checkpoint_name(13)])

@@ -49,7 +49,7 @@ class SaveHook(tf.train.SessionRunHook):
     """
 
     def __init__(self, output_dir: str, every_steps: int, keep_checkpoint_max: int,
-                 signals: interruption.Deferred, evaluations: Optional[Evaluations] = None,
+                 signals: interruption.InterruptLater, evaluations: Optional[Evaluations] = None,
                  is_evaluated: Callable[[int], bool] = lambda step: False,
                  peers: Peers = NO_PEERS):
         self._output_dir = output_dir

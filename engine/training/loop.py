@@ -90,7 +90,7 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
 
 
 def _with_optional(hooks: List[tf.train.SessionRunHook], settings: TrainingSettings,
-                   signals: interruption.Deferred, source: batches.Source, plan: TrainingPlan,
+                   signals: interruption.InterruptLater, source: batches.Source, plan: TrainingPlan,
                    first_step: int, kept: Callable[[], str],
                    peers: Peers) -> List[tf.train.SessionRunHook]:
     """The hooks of every training, of which the first checks the model, and those of this one."""

@@ -55,7 +55,7 @@ class SharedSignals(tf.train.SessionRunHook):
     It must come before the hook that stops.
     """
 
-    def __init__(self, signals: interruption.Deferred, peers: Peers):
+    def __init__(self, signals: interruption.InterruptLater, peers: Peers):
         self._signals = signals
         self._peers = peers
         self._signals.is_shared = True

@@ -143,7 +143,7 @@ def peak(devices: Devices, of_precision: str) -> Optional[float]:
         known = next((_PEAKS[name] for name in _PEAKS if re.search(name, card.name)), None)
         if known is None or "MIG" in card.name:  # a part of a card
             return None
-        total += (getattr(found, of_precision) or found.float32) * 1e12
+        total += (getattr(known, of_precision) or known.float32) * 1e12
     return total * len(devices.peers.cluster.addresses) or None
 
 
