@@ -80,7 +80,7 @@ def test_the_vocabulary_is_the_examples_and_so_is_its_casing(flags, released, tm
     assert "is not the one that" in capsys.readouterr().err
     with pytest.raises(UserError, match="released/vocab.txt is not the one that"):
         vocabulary_of(dict(flags, vocab_file=vocab_file))
-    assert vocabulary_of(dict(flags, vocab_file=tmp_path / "other.txt")).do_lower_case
+    assert vocabulary_of(dict(flags, vocab_file=tmp_path / "other.txt"))[1]
 
 
 def test_a_vocabulary_too_large_for_the_model_is_not_taken(flags, released):

@@ -149,7 +149,7 @@ def test_a_line_of_any_file_has_its_prediction_in_its_place(scorer, expected, fl
     run_here({**flags, "test_file": folder / "lines.tsv", "do_predict": True,
               "predict_labels": "index", "num_cpu_replicas": 3, "predict_batch_size": 2}, run)
     said = capsys.readouterr().err
-    assert f"Scoring: {len(lines):,} texts in" in said and "texts/s" in said
+    assert f"Scoring: {len(lines):,} pairs in" in said and "pairs/s" in said
     assert "--objective=listwise" in said and "mean little" in said
     found = probabilities_in(scorer)
     np.testing.assert_allclose(found, expected[order], atol=1e-6)
