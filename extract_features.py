@@ -8,7 +8,10 @@ from typing import List
 from absl import flags
 
 from encoder import model_flags
-from engine import checkpoints, command, device_flags, files, log, settings, tpu_flags
+from engine import log, settings
+from engine.checkpoints import checkpoints
+from engine.cli import command, device_flags, tpu_flags
+from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from features import formats, model

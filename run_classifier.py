@@ -9,7 +9,8 @@ from absl import flags
 
 from encoder import model_files, model_flags
 from encoder.long_texts import LongTexts
-from engine import command, settings, tpu_flags
+from engine import settings
+from engine.cli import command, tpu_flags
 from engine.errors import UserError
 from runs import class_weights, command as runs, label_types, sets
 from runs.class_weights import ClassSettings

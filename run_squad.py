@@ -4,7 +4,7 @@ Has the flags of google-research/bert's run_squad.py, and more; see docs/reading
 reading/.
 """
 
-from engine import command
+from engine.cli import command
 from reading.run import USAGE, define_flags, main
 
 if __name__ == "__main__":

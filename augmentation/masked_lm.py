@@ -13,9 +13,9 @@ import numpy as np
 import modeling
 import tensorflow.compat.v1 as tf
 from encoder import bert, pretraining_heads
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.data.batches import Source
-from engine.devices import Devices
+from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Forward, Mode, Outputs

@@ -21,14 +21,17 @@ from augmentation.rows import Row, header_of, rows_of
 from augmentation.variants import variants
 from encoder import model_files, model_flags, vocabulary
 from encoder.encoding import Encoding
-from engine import checkpoints, command, device_flags, files, interruption, log, settings
+from engine import interruption, log, settings
+from engine.checkpoints import checkpoints
+from engine.cli import command, device_flags
 from engine.data.chunks import in_chunks
-from engine.devices import Devices
+from engine.devices.devices import Devices
+from engine.devices.precision import FLOAT32
+from engine.disk import files
+from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.inference import PredictionSettings
-from engine.precision import FLOAT32
 from engine.progress import Counter
-from engine.resumable_file import ResumableFile
 from tasks import task_flags, user_files
 from tasks.examples import content_hash, read_examples
 from tasks.table import Task, find_task

@@ -13,9 +13,9 @@ from typing import Iterator, List, Sequence, Tuple
 
 import numpy as np
 
-from engine import files
 from engine.data import store, text_files
 from engine.data.chunks import in_chunks
+from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
 

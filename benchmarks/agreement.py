@@ -18,7 +18,7 @@ import sys
 from typing import Dict, List, NamedTuple, Sequence
 
 from benchmarks import report
-from engine.precision import FLOAT32, PRECISIONS
+from engine.devices.precision import FLOAT32, PRECISIONS
 
 SEEDS = (1, 2, 3)
 # Names of the metrics, here and in the peer.

@@ -20,7 +20,7 @@ from typing import Dict, List
 
 import numpy as np
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from benchmarks import report
 from augmentation.candidates import Candidates, Parser
@@ -29,7 +29,8 @@ from augmentation.variants import words_of
 from encoder import pretraining_heads
 from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
-from engine import checkpoints, devices
+from engine.checkpoints import checkpoints
+from engine.devices import devices
 from tasks.examples import read_examples
 from tasks.table import TASKS
 

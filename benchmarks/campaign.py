@@ -6,12 +6,13 @@ import os
 import sys
 from typing import Any, Callable, Dict, Iterable, List
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 import numpy as np
 
 from benchmarks import report
-from engine import checkpoints, files
+from engine.checkpoints import checkpoints
+from engine.disk import files
 
 import tensorflow.compat.v1 as tf
 

@@ -24,10 +24,10 @@ import threading
 import time
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from engine import links, messages, peers, sockets
 from engine.errors import USER_ERROR_STATUS, UserError
-from engine.machines import PEER_LOST_STATUS, Cluster
-from engine.sockets import Link
+from engine.workers import connections, coordination, messages, sockets
+from engine.workers.cluster import PEER_LOST_STATUS, Cluster
+from engine.workers.sockets import Link
 
 SECRET = "known to the workers alone"
 SECONDS = 10.0  # for a case
@@ -84,7 +84,7 @@ class Waiting:
                 each.bind(("127.0.0.1", 0))
             addresses = tuple(f"127.0.0.1:{each.getsockname()[1]}" for each in probes)
         self.cluster = Cluster(addresses, 0, SECRET)
-        self.met: Optional[links.Links] = None
+        self.met: Optional[connections.Links] = None
         self.error: Optional[BaseException] = None
         self._thread = threading.Thread(target=self._meet, daemon=True)
         self._thread.start()
@@ -109,7 +109,7 @@ class Waiting:
     def meet(self) -> str:
         """Has the right worker come; returns what is wrong."""
         try:
-            other = links.connect(self.cluster._replace(index=1), SECONDS)
+            other = connections.connect(self.cluster._replace(index=1), SECONDS)
         except Exception as error:
             return f"wrong: {error!r}"
         self._thread.join(SECONDS)
@@ -133,7 +133,7 @@ class Waiting:
 
     def _meet(self) -> None:
         try:
-            self.met = links.connect(self.cluster, 600)
+            self.met = connections.connect(self.cluster, 600)
         except BaseException as error:
             self.error = error
 
@@ -181,10 +181,10 @@ def _wait_for_other(by: Link, to: Link) -> None:
     """What a worker does that waits for another one that has joined; the process ends here."""
     for link in (by, to):
         link.trust()
-    us = peers.Peers(CLUSTER, links.Links({1: to}, {1: by}), SECONDS)
+    us = coordination.Peers(CLUSTER, connections.Links({1: to}, {1: by}), SECONDS)
     try:
         us.hear(1, "never said")
-    except UserError as error:  # as `engine.command`
+    except UserError as error:  # as `engine.cli.command`
         us.leave(USER_ERROR_STATUS, str(error))
         os.write(2, f"error: {error}\n".encode())
         os._exit(USER_ERROR_STATUS)
@@ -217,7 +217,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    peers._GRACE_SECONDS = 0.0  # which a worker has to end by itself
+    coordination._GRACE_SECONDS = 0.0  # which a worker has to end by itself
     counts: Dict[Tuple[str, str], int] = collections.Counter()
     memory: List[int] = []
     start = time.monotonic()

@@ -22,7 +22,7 @@ import time
 import numpy as np
 
 from benchmarks import report
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 import tensorflow.compat.v1 as tf
 

@@ -21,7 +21,7 @@ from typing import Dict, List, NamedTuple
 import numpy as np
 
 from benchmarks import agreement, report
-from engine import files
+from engine.disk import files
 from tasks.table import TASKS
 
 FOLDERS = {"cola": "CoLA", "sst-2": "SST-2"}

@@ -17,11 +17,12 @@ from typing import Callable, List
 
 import numpy as np
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from benchmarks import report
-from engine import checkpoint_files, files
+from engine.checkpoints import checkpoint_files
 from engine.data import store
+from engine.disk import files
 from modeling import BertConfig, BertModel
 
 import tensorflow.compat.v1 as tf

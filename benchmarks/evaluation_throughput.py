@@ -24,9 +24,10 @@ from benchmarks.training_throughput import (examples_of, googles_rate, prepare_m
 from encoder import classifier
 from encoder.config import load_config
 from encoder.encoding import load_encoding
-from engine import checkpoints, devices
+from engine.checkpoints import checkpoints
+from engine.devices import devices
+from engine.devices.precision import FLOAT32, PRECISIONS, dtype_of
 from engine.inference import Predictor
-from engine.precision import FLOAT32, PRECISIONS, dtype_of
 from tasks.data import TextSet, load_texts
 from tasks.table import TASKS
 

@@ -33,7 +33,7 @@ from typing import Any, Dict, List, Optional
 import numpy as np
 
 from benchmarks import campaign, report, toy_task
-from engine import files
+from engine.disk import files
 
 import tensorflow.compat.v1 as tf
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from typing import Dict, Iterable, List, NamedTuple, Optional
 
-from engine import scratch
+from engine.disk import scratch
 
 # Names of what nobody needs when a command has ended.
 TEMPORARY = re.compile(re.escape(scratch.PREFIX))

@@ -22,7 +22,8 @@ import numpy as np
 from benchmarks import report
 from encoder.config import load_config
 from encoder.encoding import load_encoding
-from engine import checkpoints, devices
+from engine.checkpoints import checkpoints
+from engine.devices import devices
 from engine.inference import Predictor
 from features.model import forward_of
 from features.texts import Texts, read_texts

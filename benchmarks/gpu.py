@@ -22,15 +22,17 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from engine import runtime  # before anything else that imports TensorFlow
+from engine.devices import runtime  # before anything else that imports TensorFlow
 
 from benchmarks import report
 from benchmarks.gpu_stages import correctness, speed, tables
 from benchmarks.gpu_stages.common import Machine
 from benchmarks.gpu_stages.speed import Cell
-from engine import cards, files, interruption
+from engine import interruption
+from engine.devices import gpus
+from engine.devices.precision import PRECISIONS
+from engine.disk import files
 from engine.errors import UserError
-from engine.precision import PRECISIONS
 
 SECONDS = 120  # that a stage may take, if it does not say so
 TOY_SECONDS = 150
@@ -162,7 +164,7 @@ def measure(args, machine: Machine) -> None:
 
 def _write(output_dir: str, name: str, result: Dict[str, Any]) -> None:
     files.write_json(_result_file(output_dir, name), {
-        **result, "cards": cards.names(cards.visible()), "machine": report.machine(),
+        **result, "cards": gpus.names(gpus.visible()), "machine": report.machine(),
         "tensorflow": runtime.tf.VERSION, "commit": report.commit(),
         "date": str(datetime.date.today())})
 
@@ -181,7 +183,7 @@ def find_machine(args) -> Machine:
     """Raises a UserError without a card, unless --toy asks for none."""
     if args.toy:
         return Machine(TOY_CARDS, True, args.huggingface_python)
-    cards.check_seen()
+    gpus.check_seen()
     count = runtime.visible_gpu_count()
     if not count:
         raise UserError("no card is visible to TensorFlow; --toy rehearses on the CPU")

@@ -32,7 +32,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 import numpy as np
 
 from benchmarks import campaign, hosts, report, toy_task
-from engine import files
+from engine.disk import files
 
 FAULTS = ("kill", "stop", "cut", "slow", "lose")
 COUNTS = (2, 3)

@@ -15,7 +15,7 @@ import tempfile
 import time
 from typing import Callable, Dict, List, NamedTuple, Sequence
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 import numpy as np
 

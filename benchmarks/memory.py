@@ -48,7 +48,7 @@ def kept_bytes(config: Any, features: Dict[str, np.ndarray]) -> int:
         features: input_ids, input_mask and token_type_ids, integers [b, t].
     """
     import modeling
-    from engine import runtime
+    from engine.devices import runtime
     import tensorflow.compat.v1 as tf
     with tf.Graph().as_default() as graph, tf.Session(config=runtime.session_config()) as session:
         model = modeling.BertModel(config, True, dropout_seed=tf.constant([1, 2]), **{

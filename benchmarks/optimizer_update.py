@@ -15,7 +15,7 @@ from typing import Callable, List
 import numpy as np
 
 from benchmarks import report
-from engine import runtime
+from engine.devices import runtime
 
 import tensorflow.compat.v1 as tf
 

@@ -21,11 +21,11 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 import numpy as np
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from benchmarks import agreement, report
-from engine import files
 from engine.data import text_files
+from engine.disk import files
 from engine.training import summaries
 from pretraining.texts import split_paragraph
 

@@ -19,7 +19,7 @@ from typing import List, Tuple
 
 import numpy as np
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from benchmarks import report
 from benchmarks.training_throughput import answer_of, prepare_model

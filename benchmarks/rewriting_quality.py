@@ -18,10 +18,10 @@ from typing import Dict, List, Sequence
 
 import numpy as np
 
-from engine import runtime  # noqa: F401 (before anything that imports TensorFlow)
+from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from benchmarks import report
-from engine import files
+from engine.disk import files
 from rewriting import ranking
 from rewriting.clauses import clauses
 from rewriting.texts import read_texts

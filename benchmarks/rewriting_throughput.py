@@ -25,7 +25,7 @@ import tokenization
 from benchmarks import report
 from benchmarks.large_set import AnonymousMemory
 from encoder import model_files
-from engine import devices
+from engine.devices import devices
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from rewriting import constraints, data, pool, rewriter, texts

@@ -12,7 +12,7 @@ import os
 from typing import Dict, List, NamedTuple, Optional
 
 from benchmarks import schedule
-from engine import files
+from engine.disk import files
 
 import tensorflow.compat.v1 as tf
 

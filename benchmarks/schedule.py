@@ -13,8 +13,8 @@ from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Set
 import modeling
 import optimization
 from encoder import classifier
-from engine import runtime
-from engine.devices import Devices
+from engine.devices import runtime
+from engine.devices.devices import Devices
 from engine.model import Mode
 
 import tensorflow.compat.v1 as tf

@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks import report
 from encoder.config import load_config
-from engine.precision import FLOAT32, PRECISIONS
+from engine.devices.precision import FLOAT32, PRECISIONS
 from engine.training import throughput
 
 SETS = {"cola": "glue/CoLA/train.tsv", "sst2": "glue/SST-2/train.tsv",
@@ -127,7 +127,7 @@ PEERS = {
 
 def machine_limit_gflops() -> float:
     """Multiply-adds of a large matrix product per second, in billions, two operations each."""
-    from engine import runtime  # noqa: F401
+    from engine.devices import runtime  # noqa: F401
     import tensorflow.compat.v1 as tf
     size = 2048
     with tf.Graph().as_default(), tf.Session() as session:

@@ -15,9 +15,12 @@ import tensorflow.compat.v1 as tf
 
 from encoder import classifier, model_files
 from encoder.encoding import Encoding
-from engine import checkpoints, command, device_flags, log, scratch, settings
+from engine import log, settings
+from engine.checkpoints import checkpoints
+from engine.cli import command, device_flags
 from engine.data.batches import Source
-from engine.devices import Devices
+from engine.devices.devices import Devices
+from engine.disk import scratch
 from engine.errors import UserError
 from engine.inference import Predictor, mode_on
 from engine.model import Forward

@@ -15,9 +15,10 @@ from distillation.teacher import Teacher
 from distillation.training import (
     GENERAL, INTERMEDIATE, PREDICTION, STAGES, Distillation, train_in_general)
 from encoder.encoding import Encoding
-from engine import command, device_flags, log, settings
-from engine.checkpoints import Checkpoint
-from engine.devices import Devices
+from engine import log, settings
+from engine.checkpoints.checkpoints import Checkpoint
+from engine.cli import command, device_flags
+from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, RunSettings, define_run_flags, run_settings

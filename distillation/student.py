@@ -7,7 +7,7 @@ from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 import modeling
 from distillation.teacher import Teacher
 from encoder import model_files, variables, vocabulary
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.errors import UserError
 
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")

@@ -11,10 +11,11 @@ import tensorflow.compat.v1 as tf
 import modeling
 from encoder import bert, classifier, model_files
 from encoder.encoding import Encoding
-from engine import checkpoints, files
+from engine.checkpoints import checkpoints
 from engine.data import store
 from engine.data.batches import Source
-from engine.devices import Devices
+from engine.devices.devices import Devices
+from engine.disk import files
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from engine.progress import Counter

@@ -8,9 +8,9 @@ from distillation.student import LayerMap
 from distillation.teacher import Teacher
 from encoder import model_files, pretraining_tfrecords
 from encoder.encoding import Encoding
-from engine import files
 from engine.data.batches import Source
-from engine.devices import Devices
+from engine.devices.devices import Devices
+from engine.disk import files
 from engine.model import Forward
 from engine.training import run, throughput
 from engine.training.settings import RunSettings

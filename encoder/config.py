@@ -3,7 +3,7 @@
 import os
 
 import modeling
-from engine import files
+from engine.disk import files
 from engine.errors import UserError
 
 _MAX_LAYERS = 10_000  # each is a part of the graph, however small

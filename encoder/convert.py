@@ -23,7 +23,10 @@ from encoder import huggingface, label_config, model_files, variables, vocabular
 from encoder.config import check_size, load_config
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
-from engine import checkpoints, command, files, log
+from engine import log
+from engine.checkpoints import checkpoints
+from engine.cli import command
+from engine.disk import files
 from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf

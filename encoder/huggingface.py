@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 import numpy as np
 import safetensors
 
-from engine import files
+from engine.disk import files
 from engine.errors import UserError
 
 CONFIG = "config.json"

@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from engine import files
+from engine.disk import files
 from engine.errors import UserError
 
 FILE = "task.json"

@@ -14,7 +14,9 @@ from encoder import huggingface, label_config, vocabulary
 from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
 from encoder.pretraining_heads import require_masked_lm_head
-from engine import checkpoints, files, log, saved_model
+from engine import log
+from engine.checkpoints import checkpoints, saved_model
+from engine.disk import files
 from engine.errors import UserError
 
 CONFIG = "bert_config.json"

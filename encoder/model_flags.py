@@ -16,7 +16,8 @@ from encoder import label_config, long_texts, model_files, vocabulary
 from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
 from encoder.long_texts import LongTexts
-from engine import checkpoints, log, settings
+from engine import log, settings
+from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.settings import required
 

@@ -6,7 +6,7 @@ Their variables have the original's names. They compute in float32, whatever the
 import tensorflow.compat.v1 as tf
 
 import modeling
-from engine.checkpoints import Checkpoint
+from engine.checkpoints.checkpoints import Checkpoint
 from engine.errors import UserError
 
 

@@ -14,8 +14,9 @@ from google.protobuf import message
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine import files, runtime
 from engine.data import store
+from engine.devices import runtime
+from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
 

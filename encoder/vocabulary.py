@@ -4,7 +4,7 @@ import os
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from encoder import label_config
-from engine import files
+from engine.disk import files
 from engine.errors import UserError
 from tokenization import BatchTokenizer
 

@@ -15,11 +15,12 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from engine import checkpoints, memory, runtime
+from engine.checkpoints import checkpoints
 from engine.data import batches, store
 from engine.data.batches import Features
 from engine.data.plan import InferenceBatch, inference_plan
-from engine.devices import Devices
+from engine.devices import memory, runtime
+from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import INFERENCE, Forward, Mode
 from engine.settings import setting

@@ -8,13 +8,15 @@ import numpy as np
 
 import modeling
 from encoder.encoding import Encoding
-from engine import checkpoints, files, interruption, log
+from engine import interruption, log
+from engine.checkpoints import checkpoints
 from engine.data.chunks import in_chunks
-from engine.devices import Devices
+from engine.devices.devices import Devices
+from engine.disk import files
+from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter
-from engine.resumable_file import ResumableFile
 from features import formats, model
 from features.texts import Texts, read_texts
 

@@ -26,8 +26,12 @@ import numpy as np
 from absl import flags
 
 from encoder import vocabulary
-from engine import checkpoint_files, command, cores, files, log, scratch
+from engine import log
+from engine.checkpoints import checkpoint_files
+from engine.cli import command
 from engine.data import store
+from engine.devices import cores
+from engine.disk import files, scratch
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import chinese_words, example_protos, masking, objectives, texts, workers

@@ -22,7 +22,10 @@ from absl import flags
 
 from encoder import model_files, vocabulary
 from encoder.encoding import check_vocab_size
-from engine import checkpoints, command, files, log
+from engine import log
+from engine.checkpoints import checkpoints
+from engine.cli import command
+from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import texts, vocabularies

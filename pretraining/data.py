@@ -12,9 +12,9 @@ import numpy as np
 
 from encoder import pretraining_tfrecords, vocabulary
 from encoder.pretraining_tfrecords import Sizes
-from engine import files
 from engine.data import store
 from engine.data.batches import Features, Source, token_features
+from engine.disk import files
 from engine.errors import UserError
 from pretraining import masking
 from pretraining.counter_rng import keys_of

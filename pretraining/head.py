@@ -9,7 +9,7 @@ from absl import flags
 from encoder.pretraining_heads import require_masked_lm_head
 from encoder.pretraining_tfrecords import Sizes
 from engine import log
-from engine.checkpoints import Checkpoint
+from engine.checkpoints.checkpoints import Checkpoint
 from engine.errors import UserError
 from engine.model import Forward
 from engine.settings import positive, required

@@ -17,7 +17,8 @@ from absl import flags
 
 from encoder import model_files, model_flags, vocabulary
 from encoder.encoding import Encoding
-from engine import command, device_flags, log, tpu_flags
+from engine import log
+from engine.cli import command, device_flags, tpu_flags
 from engine.errors import UserError
 from engine.settings import positive, required
 from engine.training.settings import StepSchedule, define_run_flags

@@ -8,10 +8,11 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 
 from encoder.encoding import Encoding
-from engine import files, log
+from engine import log
 from engine.data import store, text_columns
 from engine.data.batches import Source, token_features
 from engine.data.chunks import in_chunks
+from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
 from engine.settings import setting

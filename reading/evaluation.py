@@ -9,7 +9,8 @@ import json
 import os
 from typing import Any, Callable, Iterator, Tuple
 
-from engine import files, log
+from engine import log
+from engine.disk import files
 from reading import answers
 from reading.answers import Answers
 from reading.data import QuestionSet

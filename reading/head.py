@@ -12,8 +12,8 @@ from absl import flags
 
 from encoder import label_config
 from encoder.model_files import ModelFiles
-from engine import files
-from engine.checkpoints import Checkpoint
+from engine.checkpoints.checkpoints import Checkpoint
+from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from engine.settings import Settings

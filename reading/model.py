@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from encoder import bert
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.model import Forward, Mode, Outputs
 

@@ -10,7 +10,8 @@ from typing import Optional
 from absl import flags
 
 from encoder import label_config, model_files
-from engine import settings, tpu_flags
+from engine import settings
+from engine.cli import tpu_flags
 from engine.errors import UserError
 from reading import measures
 from reading.answers import AnswerSettings

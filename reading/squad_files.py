@@ -6,8 +6,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from engine import files
 from engine.data.text_files import whole_characters
+from engine.disk import files
 from engine.errors import UserError
 
 # What Google's run_squad.py splits at. Other spaces of Unicode are parts of words.

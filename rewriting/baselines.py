@@ -10,8 +10,11 @@ from absl import flags
 
 from encoder import model_files, model_flags
 from encoder.encoding import Encoding
-from engine import checkpoints, command, device_flags, files, settings
+from engine import settings
+from engine.checkpoints import checkpoints
+from engine.cli import command, device_flags
 from engine.data.store import Records
+from engine.disk import files
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.progress import Counter

@@ -13,9 +13,11 @@ from typing import Dict, IO, Iterator, List, NamedTuple, Optional, Sequence
 import numpy as np
 from absl import flags
 
-from engine import command, files, log, scratch, settings
+from engine import log, settings
+from engine.cli import command
 from engine.data import store
 from engine.data.chunks import in_chunks
+from engine.disk import files, scratch
 from engine.errors import UserError
 from engine.progress import Counter
 from rewriting import bm25, negatives, slot_files, texts

@@ -6,11 +6,12 @@ from typing import Dict, Iterator, List, NamedTuple, Sequence
 import numpy as np
 
 from encoder.encoding import Encoding
-from engine import files, log
+from engine import log
 from engine.data import store
 from engine.data.batches import Source
 from engine.data.chunks import in_chunks
 from engine.data.odd_rows import OddRows
+from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
 from rewriting import pairs, phrases, ranking, slot_files

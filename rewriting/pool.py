@@ -11,9 +11,10 @@ from typing import Iterator, List, NamedTuple, Optional
 import numpy as np
 
 from encoder.encoding import Encoding
-from engine import files, log
+from engine import log
 from engine.data import store
 from engine.data.chunks import in_chunks
+from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
 from rewriting import bm25, pairs, phrases, texts

@@ -12,10 +12,12 @@ from typing import Any, Dict, Iterator, Optional
 from absl import flags
 
 from encoder import model_files
-from engine import command, device_flags, files, interruption, log, settings
+from engine import interruption, log, settings
+from engine.cli import command, device_flags
 from engine.data import text_files
 from engine.data.arriving_lines import ArrivingLines
 from engine.data.chunks import in_chunks
+from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter

@@ -6,7 +6,7 @@ import sys
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from engine import log
-from engine.resumable_file import ResumableFile
+from engine.disk.resumable_file import ResumableFile
 from rewriting.rewriter import Rewrite
 from rewriting.slot_files import BERT_AD_MARK
 

@@ -5,7 +5,7 @@
 
 from absl import flags
 
-from engine import command
+from engine.cli import command
 from rewriting.evaluation import OBJECTIVES, PAIRWISE
 from rewriting.scorer import HEAD, Scoring, find
 from runs import command as runs

@@ -17,9 +17,9 @@ import re
 from typing import (
     Any, Callable, Dict, IO, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple)
 
-from engine import files
 from engine.data import text_files
 from engine.data.odd_rows import OddRows, attempt
+from engine.disk import files
 from engine.errors import UserError
 from rewriting.clauses import Slot
 

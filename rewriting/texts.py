@@ -4,8 +4,8 @@ from typing import Iterator, Optional, Tuple
 
 from absl import flags
 
-from engine import files
 from engine.data.odd_rows import OddRows
+from engine.disk import files
 from runs import columns
 from runs.rows import UNREAD, Example, read_split
 

@@ -11,8 +11,11 @@ from absl import flags
 
 from encoder import label_config, long_texts, model_files, model_flags
 from encoder.encoding import Encoding
-from engine import checkpoints, device_flags, files, inference, log, settings, tpu_flags
-from engine.checkpoints import Checkpoint
+from engine import inference, log, settings
+from engine.checkpoints import checkpoints
+from engine.checkpoints.checkpoints import Checkpoint
+from engine.cli import device_flags, tpu_flags
+from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import Counter

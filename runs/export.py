@@ -14,7 +14,9 @@ import tensorflow.compat.v1 as tf
 import modeling
 from encoder import label_config, model_files, vocabulary
 from encoder.model_files import ModelFiles
-from engine import files, log, saved_model, settings
+from engine import log, settings
+from engine.checkpoints import saved_model
+from engine.disk import files
 from engine.errors import UserError
 from engine.model import INFERENCE
 from runs import model_card

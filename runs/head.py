@@ -14,9 +14,9 @@ from absl import flags
 
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
-from engine.checkpoints import Checkpoint
+from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Source
-from engine.devices import Devices
+from engine.devices.devices import Devices
 from engine.model import Forward, Mode
 from engine.training.settings import EpochSchedule, RunSettings
 from engine.training.throughput import Operations

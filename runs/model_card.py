@@ -5,7 +5,8 @@ import os
 import re
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
-from engine import files, log
+from engine import log
+from engine.disk import files
 from engine.errors import UserError
 from engine.training import run_record
 from runs import report

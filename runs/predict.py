@@ -9,12 +9,15 @@ from typing import Callable, IO, Iterable, Iterator, List, Optional, Sequence
 
 from absl import flags
 
-from engine import checkpoints, command, device_flags, files, log, settings
+from engine import log, settings
+from engine.checkpoints import checkpoints
+from engine.cli import command, device_flags
 from engine.data import text_files
 from engine.data.arriving_lines import ArrivingLines
 from engine.data.chunks import in_chunks
 from engine.data.odd_rows import OddRows, attempt
-from engine.devices import Devices
+from engine.devices.devices import Devices
+from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter

@@ -12,7 +12,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Un
 
 import numpy as np
 
-from engine import files
+from engine.disk import files
 from engine.training.summaries import History
 
 # With more classes, the cells of a confusion matrix are too small for numbers.

@@ -4,7 +4,8 @@ import math
 import os
 from typing import Any, Dict, Iterable, Mapping, Sequence
 
-from engine import files, log
+from engine import log
+from engine.disk import files
 from engine.training import summaries
 
 FILES = ("eval_results.txt", "eval_results.json")

@@ -5,7 +5,7 @@ from typing import List, Sequence
 
 from absl import flags
 
-from engine import files
+from engine.disk import files
 from engine.errors import UserError
 
 FLAG_OF = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}

@@ -9,7 +9,8 @@ from typing import Any, Container, Iterable, List, NamedTuple, Tuple
 
 from absl import flags
 
-from engine import device_flags, settings
+from engine import settings
+from engine.cli import device_flags
 from engine.training import settings as run_settings
 
 COMMANDS = (

@@ -7,15 +7,15 @@ import os
 import re
 from typing import Dict, List
 
-from engine import files
-from engine.foreign_flags import PROGRAMS, Program
+from engine.cli.foreign_flags import PROGRAMS, Program
+from engine.disk import files
 
 PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs",
                     "from-elsewhere.md")
 
 HEADING = """## Flag by flag
 
-Generated from [`engine/foreign_flags.txt`](../engine/foreign_flags.txt) by
+Generated from [`engine/cli/foreign_flags.txt`](../engine/cli/foreign_flags.txt) by
 `python -m scripts.foreign_flags_page`. Flags that are not listed are the same, or have a default here
 that needs no change.
 """

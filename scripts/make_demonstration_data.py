@@ -15,7 +15,8 @@ from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Sequence, Tuple
 
 from absl import flags
 
-from engine import command, files
+from engine.cli import command
+from engine.disk import files
 from engine.errors import UserError
 
 # Symbol → its expansions; a word that is neither a symbol nor a class is a terminal.

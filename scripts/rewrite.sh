@@ -92,7 +92,7 @@ report() {
 has_masked_lm() {
   "$python" -c "import sys
 from encoder import pretraining_heads
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 checkpoint = checkpoints.open_checkpoint(sys.argv[1])
 sys.exit(not pretraining_heads.has_masked_lm_head(checkpoint))" "$1"
 }

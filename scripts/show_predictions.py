@@ -9,7 +9,8 @@ from typing import Iterator, Sequence, Tuple
 
 from absl import flags
 
-from engine import command, files
+from engine.cli import command
+from engine.disk import files
 from tasks.examples import read_examples
 from tasks.table import find_task
 

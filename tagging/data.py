@@ -7,10 +7,11 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from encoder.encoding import Encoding
-from engine import files, log
+from engine import log
 from engine.data import store
 from engine.data.batches import Source, token_features
 from engine.data.chunks import in_chunks
+from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
 from tagging import schemes, windows

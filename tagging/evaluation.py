@@ -5,9 +5,10 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
-from engine import files, log
+from engine import log
 from engine.data.batches import Features
 from engine.data.chunks import in_chunks
+from engine.disk import files
 from runs.head import Job, Measured, Predict
 from tagging import decoding, schemes, scores, windows
 from tagging.data import SentenceSet

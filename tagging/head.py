@@ -9,9 +9,9 @@ from absl import flags
 
 from encoder import label_config, model_files
 from encoder.model_files import ModelFiles
-from engine import files
-from engine.checkpoints import Checkpoint
+from engine.checkpoints.checkpoints import Checkpoint
 from engine.data import text_files
+from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from engine.training import throughput

@@ -6,7 +6,8 @@
 from absl import flags
 
 from encoder import label_config, model_files
-from engine import command, settings
+from engine import settings
+from engine.cli import command
 from engine.errors import UserError
 from runs import class_weights, command as runs, kinds, sets
 from runs.class_weights import ClassSettings

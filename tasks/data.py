@@ -9,10 +9,11 @@ import numpy as np
 
 from encoder.encoding import Encoding, encode_texts_and_pairs
 from encoder.long_texts import MAX
-from engine import files, log
+from engine import log
 from engine.data import store
 from engine.data.batches import Source, token_features
 from engine.data.chunks import in_chunks
+from engine.disk import files
 from engine.progress import Counter
 from runs import label_types
 from runs.rows import Example

@@ -3,8 +3,8 @@
 import os
 from typing import Any, Iterator, Optional, Union
 
-from engine import files
 from engine.data import text_files
+from engine.disk import files
 from engine.errors import UserError
 from runs.label_types import Kind
 from runs.rows import Example, Split, brief, read_split

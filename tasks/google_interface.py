@@ -15,7 +15,7 @@ import modeling
 import optimization
 from encoder import classifier
 from encoder.encoding import truncated_lengths
-from engine import runtime
+from engine.devices import runtime
 from engine.errors import UserError
 from engine.model import Mode
 from tasks.processors import DataProcessor, InputExample

@@ -12,7 +12,7 @@ from encoder import classifier, model_files
 from encoder.long_texts import WINDOWS
 from encoder.model_files import ModelFiles
 from engine import log
-from engine.checkpoints import Checkpoint
+from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Source
 from engine.model import Forward, Mode
 from engine.training import throughput

@@ -7,7 +7,7 @@ and the settings of tokenization), `vocab.txt` and `bert_config.json`.
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
 from encoder import label_config, long_texts, model_files
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.training import run_record
 from runs import columns, label_types

@@ -1,6 +1,6 @@
 """The earlier name of `python -m runs.predict`."""
 
-from engine import command
+from engine.cli import command
 from runs.predict import USAGE, define_flags, main
 
 if __name__ == "__main__":

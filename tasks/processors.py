@@ -16,8 +16,8 @@ from absl import flags
 import tensorflow.compat.v1 as tf
 
 from encoder import label_config
-from engine import files
 from engine.data import text_files
+from engine.disk import files
 from engine.errors import UserError
 from tasks import metrics as scores
 from runs.rows import Columns

@@ -5,8 +5,8 @@ A row has a task's files, their columns, the labels and the metrics. To add a ta
 
 from typing import Any, NamedTuple, Optional, Tuple
 
+from engine.cli.foreign_flags import TASKS as TASKS_OF_OTHERS
 from engine.errors import UserError
-from engine.foreign_flags import TASKS as TASKS_OF_OTHERS
 from runs import label_types
 from runs.rows import Columns, Split
 from tasks import metrics as scores

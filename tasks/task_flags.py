@@ -5,7 +5,8 @@ from typing import Optional, Sequence, Tuple
 
 from absl import flags
 
-from engine import files, settings
+from engine import settings
+from engine.disk import files
 from engine.errors import UserError
 from tasks import model_folder, processors, user_files
 from tasks.table import OWN_DATA, TASKS, Task, find_task

@@ -9,8 +9,9 @@ from typing import NamedTuple, Optional, Sequence, Set, Tuple
 from absl import flags
 
 from encoder import label_config
-from engine import files, log
+from engine import log
 from engine.data import text_files
+from engine.disk import files
 from engine.errors import UserError
 from runs import columns, label_types
 from tasks import metrics as scores

@@ -3,7 +3,7 @@
 import os
 
 from augmentation import run
-from engine import command
+from engine.cli import command
 
 SETTINGS = {"N": 6, "M": 4, "p": 0.5, "seed": 7}
 

@@ -11,7 +11,7 @@ import pytest
 
 import processes
 import run_classifier
-from engine import command
+from engine.cli import command
 
 Flags = Dict[str, object]
 

@@ -14,7 +14,7 @@ from absl import flags as absl_flags
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
-from engine import devices, runtime  # noqa: E402
+from engine.devices import devices, runtime  # noqa: E402
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 

@@ -20,9 +20,9 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from engine import files, scratch  # noqa: E402
 from engine.data.store import Column, open_or_build  # noqa: E402
-from engine.resumable_file import ResumableFile  # noqa: E402
+from engine.disk import files, scratch  # noqa: E402
+from engine.disk.resumable_file import ResumableFile  # noqa: E402
 
 FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "killed": 0}
 ROWS = [f"row {number}\n" for number in range(3)]

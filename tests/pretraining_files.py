@@ -8,7 +8,7 @@ import pytest
 import modeling
 from conftest import TinyModel, plain_session
 from encoder import pretraining_heads
-from engine import files
+from engine.disk import files
 
 import tensorflow.compat.v1 as tf
 

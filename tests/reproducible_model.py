@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from conftest import TinyModel, WORDS
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from modeling import BertConfig, BertModel
 
 import tensorflow.compat.v1 as tf

@@ -7,7 +7,7 @@ from collections import Counter
 from commands import arguments
 from conftest import WORDS
 from encoder.encoding import load_encoding
-from engine import command
+from engine.cli import command
 from rewriting import create_data, run
 from rewriting.slot_files import write_slot
 

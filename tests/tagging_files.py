@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 
 from conftest import WORDS
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.model import INFERENCE
 from rewriting_files import encoding_of
 from tagging import data, model, schemes

@@ -7,7 +7,7 @@ import optimization
 from commands import arguments, run_command
 from conftest import assert_same_training, checkpoint_values, write_cola
 from encoder import classifier
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.model import Outputs
 from trainings import STEPS, Crash, crash_after, recorded, settings, train, training_source

@@ -16,7 +16,7 @@ from augmentation import run
 from augmentations import SETTINGS, augment_here, write_cola
 from commands import arguments, ends_with_error, run_here
 from conftest import on_tensorflow_1, sentences
-from engine.resumable_file import ResumableFile
+from engine.disk.resumable_file import ResumableFile
 from masked_lm import write_tiny_masked_lm
 
 NUM_ROWS = 400
@@ -41,7 +41,7 @@ def flags(model, tmp_path_factory):
 PROGRAM = """
 import sys
 from augmentation import run
-from engine import command
+from engine.cli import command
 run._WORDS_AT_A_TIME = 60
 command.run(run.main, run.define_flags(), usage="", argv=sys.argv)
 """

@@ -11,7 +11,7 @@ from augmentation.masked_lm import MaskedLanguageModel, WordPositions
 from augmentations import SETTINGS, augment_here, write_cola
 from conftest import cpu_devices
 from encoder.encoding import load_encoding
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from masked_lm import OneAtATime, write_tiny_masked_lm
 from tasks.examples import read_examples
 from tasks.table import TASKS

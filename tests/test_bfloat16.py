@@ -13,10 +13,12 @@ from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments, run_command, run_here
 from conftest import cpu_devices, sentences, write_cola
 from encoder import classifier
-from engine import checkpoints, device_flags, precision, runtime
-from engine.cards import Card
+from engine.checkpoints import checkpoints
+from engine.cli import device_flags
 from engine.data.batches import Source
-from engine.devices import Devices
+from engine.devices import precision, runtime
+from engine.devices.devices import Devices
+from engine.devices.gpus import Card
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine import card_shares
 from engine.errors import UserError
+from engine.workers import gpu_split
 
 
 def taken(visible, processes):
@@ -11,7 +11,7 @@ def taken(visible, processes):
     environments = [{} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
                     for _ in range(processes)]
     for index, environment in enumerate(environments):
-        card_shares.take(environment, index, processes)
+        gpu_split.take(environment, index, processes)
     return [environment.get("CUDA_VISIBLE_DEVICES") for environment in environments]
 
 

@@ -9,7 +9,8 @@ import pytest
 import run_classifier
 from commands import arguments
 from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
-from engine import cards, device_flags, devices, runtime
+from engine.cli import device_flags
+from engine.devices import devices, gpus, runtime
 from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf
@@ -58,7 +59,7 @@ def seen(machine, monkeypatch):
     """The same, and TensorFlow sees those cards."""
     def install(*models, **more):
         machine(*models, **more)
-        monkeypatch.setattr(runtime, "visible_gpu_count", lambda: len(cards.visible()))
+        monkeypatch.setattr(runtime, "visible_gpu_count", lambda: len(gpus.visible()))
         monkeypatch.setattr(runtime, "code_for", lambda capability: "machine code")
     return install
 
@@ -77,21 +78,21 @@ def seen(machine, monkeypatch):
 def test_visible_cards_are_those_that_cuda_would_take(machine, visible, expected):
     machine(A100, V100, H100, visible=visible)
     assert [(card.name, card.memory_mb, "{}.{}".format(*card.compute_capability))
-            for card in cards.visible()] == expected
+            for card in gpus.visible()] == expected
 
 
 def test_a_part_of_a_card_has_its_capability_and_no_known_memory(machine):
     machine(A100, visible="MIG-7c5a", slices=SLICE)
-    assert cards.visible() == [
-        cards.Card("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "MIG-7c5a", None, (8, 0))]
+    assert gpus.visible() == [
+        gpus.Card("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "MIG-7c5a", None, (8, 0))]
     with pytest.raises(UserError, match="use --replicas_per_gpu=1"):
-        cards.memory_mb(1)
+        gpus.memory_mb(1)
 
 
 def test_a_driver_that_does_not_tell_the_compute_capability_is_no_obstacle(machine):
     machine(V100, knows_capability=False)
-    assert cards.visible() == [cards.Card(V100[0], "GPU-000-0", V100[1], None)]
-    assert cards.check_code(cards.visible()) == []
+    assert gpus.visible() == [gpus.Card(V100[0], "GPU-000-0", V100[1], None)]
+    assert gpus.check_code(gpus.visible()) == []
 
 
 def test_cuda_counts_cards_as_nvidia_smi_and_keeps_what_it_compiles_but_for_a_users_setting():
@@ -133,7 +134,7 @@ def test_replicas_of_a_card_share_its_memory_in_the_sessions_configuration(seen,
 def test_where_cuda_has_an_order_of_its_own_the_smallest_card_counts(seen, monkeypatch):
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
     seen(V100, A100)
-    assert cards.memory_mb(1) == [V100[1]]
+    assert gpus.memory_mb(1) == [V100[1]]
 
 
 def test_the_devices_line_says_what_cards_they_are(seen):
@@ -202,11 +203,11 @@ def test_cards_that_are_not_wanted_are_no_error(machine, visible):
     (dict(visible="5"), "CUDA_VISIBLE_DEVICES='5' names none of them; it takes numbers from 0 to 0"),
     (dict(driver="390.30"), "the driver 390.30 is older than"),
     pytest.param({}, "libcudnn.so.", marks=pytest.mark.skipif(
-        not cards.missing_libraries(runtime.cuda_needs().libraries), reason="CUDA is here"))])
+        not gpus.missing_libraries(runtime.cuda_needs().libraries), reason="CUDA is here"))])
 def test_what_keeps_tensorflow_from_the_cards_is_named(machine, more, part):
     machine(A100, **more)
     with pytest.raises(UserError) as error:
-        cards.check_seen()
+        gpus.check_seen()
     assert part in str(error.value)
 
 
@@ -216,7 +217,7 @@ def test_libraries_are_looked_for_where_tensorflow_does(tmp_path, monkeypatch):
     (folder / "libof_pip.so.8").write_text("")
     (tmp_path / "tensorflow").mkdir()
     monkeypatch.setattr(tf.sysconfig, "get_lib", lambda: str(tmp_path / "tensorflow"))
-    assert cards.missing_libraries(["libof_pip.so.8", "libc.so.6", "libnowhere.so.1"]) == [
+    assert gpus.missing_libraries(["libof_pip.so.8", "libc.so.6", "libnowhere.so.1"]) == [
         "libnowhere.so.1"]
 
 

@@ -15,11 +15,11 @@ import gradient_exchange
 import optimization
 from conftest import on_tensorflow_1, on_tensorflow_2
 from encoder import classifier
-from engine import runtime
-from engine.devices import Devices
-from engine.machines import Cluster
+from engine.devices import runtime
+from engine.devices.devices import Devices
 from engine.model import Mode
-from engine.peers import Peers
+from engine.workers.cluster import Cluster
+from engine.workers.coordination import Peers
 
 import tensorflow.compat.v1 as tf
 

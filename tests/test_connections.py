@@ -17,9 +17,10 @@ import pytest
 import workers
 from commands import arguments
 from conftest import ROOT
-from engine import links, log, machines, messages, sockets
+from engine import log
 from engine.errors import UserError
-from engine.machines import Cluster, PeerLost
+from engine.workers import connections, messages, sockets
+from engine.workers.cluster import PEER_LOST_STATUS, Cluster, PeerLost, from_environment
 
 SECRET = "of the run, and of nobody else"
 
@@ -35,7 +36,7 @@ class Meeting(threading.Thread):
 
     def run(self):
         try:
-            self.links = links.connect(self._cluster, self._seconds)
+            self.links = connections.connect(self._cluster, self._seconds)
         except (PeerLost, UserError) as error:
             self.error = error
 
@@ -201,7 +202,7 @@ def test_who_listens_must_know_the_secret_too():
 
 def test_the_secret_is_nowhere_to_be_seen(cluster):
     environment = {"TF_CONFIG": workers.tf_config(cluster.addresses, 0), "CLUSTER_SECRET": SECRET}
-    found = machines.from_environment(environment)
+    found = from_environment(environment)
     assert found.secret == SECRET and not environment and SECRET not in f"{found!r} {found}"
 
 
@@ -214,38 +215,40 @@ def test_a_file_without_a_secret_is_refused(content, said, tmp_path, cluster):
     else:
         os.mkfifo(str(path))
     with pytest.raises(UserError, match=f"--cluster_secret_file={path}: .*{said}"):
-        machines.from_environment({}, str(path))
+        from_environment({}, str(path))
     path.unlink()
     path.write_text(f" {SECRET}\n")
     config = {"TF_CONFIG": workers.tf_config(cluster.addresses, 0)}
-    assert machines.from_environment(config, str(path)).secret == SECRET
+    assert from_environment(config, str(path)).secret == SECRET
 
 
 @pytest.mark.parametrize("line, said", [
     ('{"key": "a"}', "lost: it sent an invalid message"), ('{"status": "x"}', "lost: it sent"),
     ("[" * 200000, "lost: it sent a message that is too large"),
     ('{"status": 3, "why": "\x1b[2J"}', "lost: it sent an invalid message"),
-    ('{"key": "a", "value": 1}', "worker 1 (127.0.0.1:2) is "), ("{}", "lost: the connection was closed"),
+    ('{"key": "a", "value": 1}', "worker 1 (127.0.0.1:2) is "),
+    ("{}", "lost: the connection was closed"),
     ('{"status": 3, "why": "so"}', "has ended: so")], ids=lambda text: repr(text[:24]))
 def test_whatever_a_joined_worker_says_its_end_is_noticed(line, said):
     found = subprocess.run(
         [sys.executable, "-c", "from benchmarks import connection_fuzz as fuzz; import sys\n"
-         "fuzz.peers._GRACE_SECONDS = 0\nprint(fuzz.Joined().end_after(sys.stdin.buffer.read()))"],
+         "fuzz.coordination._GRACE_SECONDS = 0\n"
+         "print(fuzz.Joined().end_after(sys.stdin.buffer.read()))"],
         input=f"{line}\n".encode(), stdout=subprocess.PIPE, cwd=ROOT, check=True)
     assert said in found.stdout.decode()
 
 
 def test_the_end_of_the_watch_ends_the_process(tmp_path):
     """A bug in it: otherwise a later loss would not be noticed."""
-    code = ("from engine import peers\n"
-            "peers.Peers._find_lost = lambda *_: 1 / 0\n"
+    code = ("from engine.workers import coordination\n"
+            "coordination.Peers._find_lost = lambda *_: 1 / 0\n"
             "from tests import toy_worker\n"
             "toy_worker.command.run(toy_worker.main, toy_worker.define_flags(), usage='')")
     flags = arguments(dict(call="hang", arguments=json.dumps([str(tmp_path)])))
     ended = [workers.Worker(tmp_path, ["-c", code, *flags], addresses, index)
              for addresses in [workers.free_addresses(2)] for index in range(2)]
     said = [worker.end() for worker in ended]
-    assert all(each.status == machines.PEER_LOST_STATUS for each in said)
+    assert all(each.status == PEER_LOST_STATUS for each in said)
     assert any("not watched any more: ZeroDivisionError" in each.said for each in said)
 
 

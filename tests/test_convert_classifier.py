@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from commands import arguments, run_here
 from conftest import checkpoint_values, on_tensorflow_2, sentences
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
-from engine import command
+from engine.cli import command
 from engine.errors import UserError
 from huggingface_folders import (KINDS, TOKENS, classifier_tensors,
                                  config_entries, erf_gelu, numpy_bert, run_transformers, write_huggingface)

@@ -13,7 +13,7 @@ from conftest import checkpoint_values
 from encoder import convert, model_files
 from encoder.convert import (convert_from_checkpoint, convert_from_huggingface,
                              convert_from_tensorflow)
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from huggingface_folders import (ENCODER, HEADS, HIDDEN, POOLER, classifier_tensors,
                                  config_entries, prefixed, random_tensors, write_huggingface)

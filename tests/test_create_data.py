@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from conftest import SHARED_DATA, WORDS, on_tensorflow_1
-from engine import command, files
+from engine.cli import command
+from engine.disk import files
 from pretraining import create_data, example_protos, texts
 from tokenization import FullTokenizer
 

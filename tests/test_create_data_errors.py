@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from engine import command
+from engine.cli import command
 from pretraining import create_data
 
 TEXT = b"the cat sees a dog .\na bird likes the tree !\n\nthe old river\nthe small house\n"

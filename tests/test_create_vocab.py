@@ -8,7 +8,8 @@ import pytest
 
 from commands import ends_with_error
 from conftest import checkpoint_values
-from engine import checkpoints, command
+from engine.checkpoints import checkpoints
+from engine.cli import command
 from pretraining import create_vocab
 from tokenization import BatchTokenizer, FullTokenizer
 

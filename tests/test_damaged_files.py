@@ -12,9 +12,10 @@ from augmentation import word_vectors
 from conftest import checkpoint_values
 from encoder import label_config, pretraining_tfrecords
 from encoder.config import load_config
-from engine import checkpoint_files, checkpoints, files
+from engine.checkpoints import checkpoint_files, checkpoints
 from engine.data import store
 from engine.data.store import Column
+from engine.disk import files
 from engine.errors import UserError
 from engine.training import run_record
 

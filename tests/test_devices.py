@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from conftest import cpu_devices
-from engine import devices, runtime
+from engine.devices import devices, runtime
 from engine.errors import UserError
 from engine.training.progress_hook import TrainingProgress
 

@@ -13,7 +13,7 @@ from commands import ends_with_error, run_here
 from conftest import checkpoint_values, cpu_devices, sentences, write_cola
 from distillation import compare, data, model, run, student, teacher
 from encoder import convert
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.model import INFERENCE, Mode
 from pretraining_files import LENGTH, features_of, write_frozen, write_unmasked
 from encoder import classifier

@@ -12,8 +12,9 @@ import pytest
 from absl import flags
 
 from conftest import ROOT
-from engine import command, runtime
-from engine.foreign_flags import PROGRAMS
+from engine.cli import command
+from engine.cli.foreign_flags import PROGRAMS
+from engine.devices import runtime
 from pages import blocks, text_of
 from pretraining import run
 from tasks import processors

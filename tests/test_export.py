@@ -20,7 +20,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 import processes
 from commands import arguments, ends_with_error, run_here
 from conftest import ROOT, checkpoint_values, sentences
-from engine import checkpoints, command, files, runtime, saved_model, scratch
+from engine.checkpoints import checkpoints, saved_model
+from engine.cli import command
+from engine.devices import runtime
+from engine.disk import files, scratch
 from engine.errors import UserError
 from exports import INPUTS, read_graph, run_frozen_graph, run_saved_model, train
 from runs import predict

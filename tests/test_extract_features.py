@@ -18,7 +18,7 @@ import processes
 from commands import arguments, ends_with_error, run_here
 from conftest import on_tensorflow_1, plain_session, sentences
 from engine import interruption
-from engine.resumable_file import ResumableFile
+from engine.disk.resumable_file import ResumableFile
 from features import extraction
 from tokenization import FullTokenizer
 
@@ -142,7 +142,7 @@ CHUNKS = {"_CHUNK_TEXTS": 5, "_WRITTEN_VALUES": 2 * 16}  # five texts, written t
 PROGRAM = f"""
 import sys
 import extract_features
-from engine import command
+from engine.cli import command
 from features import extraction
 vars(extraction).update({CHUNKS})
 command.run(extract_features.main, extract_features.define_flags(), usage="", argv=sys.argv)

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from conftest import ROOT, WORDS, checkpoint_values, on_tensorflow_1, on_tensorflow_2, sentences
-from engine import checkpoints, command, foreign_flags
+from engine.checkpoints import checkpoints
+from engine.cli import command, foreign_flags
 from masked_lm import write_tiny_masked_lm
 from pretraining_files import write_frozen
 from reading_files import write_made_up

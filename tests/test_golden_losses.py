@@ -18,7 +18,7 @@ import run_squad
 from commands import run_here
 from conftest import TinyModel
 from distillation import run as distillation_run
-from engine import runtime
+from engine.devices import runtime
 from golden import GOLDEN, RUNTIME, SHARED, STEPS, losses_of, on_cola, read_golden
 from pretraining import run as pretraining_run
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen

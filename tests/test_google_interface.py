@@ -11,7 +11,7 @@ import run_classifier
 import tokenization
 from conftest import (assert_same_training, checkpoint_values, cpu_devices, googles,
                       on_tensorflow_2, sentences)
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from task_files import NASTY, our_examples, write_fixtures, write_rows
 

@@ -13,9 +13,9 @@ import modeling
 from distillation import model as distillation_model
 from distillation.teacher import Teacher
 from encoder import classifier
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.data.batches import Source
-from engine.devices import Devices
+from engine.devices.devices import Devices
 from engine.training import loop
 from engine.training.progress_hook import TrainingProgress
 from pretraining import model as pretraining_model

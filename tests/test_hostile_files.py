@@ -14,11 +14,14 @@ import pytest
 from commands import arguments, start_command
 from encoder import huggingface, label_config, pretraining_tfrecords, vocabulary
 from encoder.config import load_config
-from engine import checkpoint_files, checkpoints, command, files, log
+from engine import log
+from engine.checkpoints import checkpoint_files, checkpoints
+from engine.cli import command
 from engine.data import text_files
 from engine.data.store import Column, open_or_build
+from engine.disk import files
+from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
-from engine.resumable_file import ResumableFile
 from engine.training import run_record
 from runs import model_card
 

@@ -6,7 +6,7 @@ import pytest
 from conftest import cpu_devices, plain_session, write_cola
 from encoder import classifier
 from encoder.encoding import load_encoding
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.data.plan import inference_plan
 from engine.errors import UserError
 from engine.inference import Predictor

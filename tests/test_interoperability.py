@@ -12,7 +12,7 @@ import pytest
 
 from conftest import assert_same_training, checkpoint_values, plain_session
 from encoder import classifier
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.data.plan import TrainingPlan
 from engine.model import INFERENCE
 from trainings import Crash, crash_after, run_loop, settings, training_source

@@ -14,7 +14,8 @@ import pytest
 import processes
 from commands import arguments, run_command, start_command
 from conftest import ROOT, checkpoint_values, on_tensorflow_2, write_cola
-from engine import checkpoint_files, interruption
+from engine import interruption
+from engine.checkpoints import checkpoint_files
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from processes import step_of
 
@@ -168,7 +169,7 @@ def test_an_interrupted_command_leaves_no_temporary_file(module, flags, whole, t
     else:
         given = {**flags, "do_train": False, "output_dir": whole[1]}
     (tmp_path / "temporary").mkdir()
-    code = ("import importlib, os, sys, tempfile; from engine import command; "
+    code = ("import importlib, os, sys, tempfile; from engine.cli import command; "
             f"tempfile.tempdir = sys.argv.pop(); module = importlib.import_module('{module}'); "
             "command.run(module.main, module.define_flags(), usage=''); os._exit(0)")
     process = processes.run(["-c", code, *arguments(given), str(tmp_path / "temporary")])

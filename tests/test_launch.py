@@ -10,7 +10,7 @@ import pytest
 
 import processes
 from conftest import ROOT
-from engine import remote
+from engine.cli import remote
 
 OTHER_HOST = "198.51.100.1"  # an address for documentation, which no machine has
 

@@ -7,12 +7,12 @@ import pytest
 
 from conftest import checkpoint_values, on_tensorflow_2
 from encoder import classifier
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.errors import UserError
-from engine.machines import Cluster
 from engine.model import Outputs
-from engine.peers import Peers
 from engine.training import checkpoint_hook, summaries
+from engine.workers.cluster import Cluster
+from engine.workers.coordination import Peers
 from trainings import recorded, settings, train, training_source
 
 import tensorflow.compat.v1 as tf

@@ -12,8 +12,10 @@ import run_classifier
 import workers
 from commands import run_here
 from conftest import checkpoint_values, write_cola
-from engine import command, files, machines
+from engine.cli import command
+from engine.disk import files
 from engine.errors import UserError
+from engine.workers.cluster import ALONE, PEER_LOST_STATUS, Cluster, from_environment
 from runs import predict
 
 ONE = {"cluster": {"worker": ["trainer-0.jobs.svc:2222"]}, "task": {"type": "worker", "index": 0}}
@@ -35,13 +37,13 @@ def test_a_job_of_one_machine_trains_and_evaluates_there(tiny_model, tmp_path, m
                                    '{"cluster": {"worker": "trainer-0.jobs.svc:2222"}}'])
 def test_what_names_no_other_worker_is_taken_out_of_the_environment(value):
     environment = {"TF_CONFIG": value}
-    assert machines.from_environment(environment) == machines.ALONE
+    assert from_environment(environment) == ALONE
     assert not environment
 
 
 def test_the_chief_is_the_first_worker():
-    cluster = machines.from_environment({"TF_CONFIG": json.dumps(THREE)})
-    assert cluster == machines.Cluster(("a:1", "b:1", "c:1"), 2)
+    cluster = from_environment({"TF_CONFIG": json.dumps(THREE)})
+    assert cluster == Cluster(("a:1", "b:1", "c:1"), 2)
     assert not cluster.is_chief and cluster._replace(index=0).is_chief
 
 
@@ -64,7 +66,7 @@ def test_the_chief_is_the_first_worker():
     ('{"cluster": {"worker": ["a", "b:1"]}}', "'a' is no HOST:PORT")])
 def test_what_is_no_cluster_of_workers_is_refused(value, said):
     with pytest.raises(UserError) as caught:
-        machines.from_environment({"TF_CONFIG": value})
+        from_environment({"TF_CONFIG": value})
     assert said in str(caught.value) and "TF_CONFIG" in str(caught.value)
 
 
@@ -142,12 +144,12 @@ def test_a_lost_worker_is_named_by_all_others(number, lost, tmp_path):
     started[lost].kill(number)
     for index in {0, 1, 2} - {lost}:
         ended = started[index].end()
-        assert ended.status == machines.PEER_LOST_STATUS
+        assert ended.status == PEER_LOST_STATUS
         assert f"worker {lost} (" in ended.said and "is lost" in ended.said
         assert ended.said.count("error:") == 1
     if number == signal.SIGSTOP:
         started[lost].kill(signal.SIGCONT)
-        assert started[lost].end().status == machines.PEER_LOST_STATUS
+        assert started[lost].end().status == PEER_LOST_STATUS
 
 
 def test_a_worker_that_does_not_come_is_named(tmp_path):
@@ -156,7 +158,7 @@ def test_a_worker_that_does_not_come_is_named(tmp_path):
                     which=(0, 2))
     for worker in started:
         ended = worker.end()
-        assert ended.status == machines.PEER_LOST_STATUS
+        assert ended.status == PEER_LOST_STATUS
         assert f"worker 1 ({addresses[1]})" in ended.said and "peer_timeout" in ended.said
 
 

@@ -11,8 +11,8 @@ import workers
 from commands import run_here
 from conftest import assert_same_training, checkpoint_values, write_cola
 from distillation import run as distillation_run
-from engine import runtime
-from engine.machines import PEER_LOST_STATUS
+from engine.devices import runtime
+from engine.workers.cluster import PEER_LOST_STATUS
 from golden import RUNTIME, SHARED, STEPS, losses_of, on_cola, read_golden
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from processes import step_of

@@ -13,7 +13,7 @@ from bad_files import (Case, assert_nothing_half_written, content, directory, fl
                        missing)
 from commands import arguments, ends_with_error, run_command, run_here
 from conftest import TinyModel
-from engine import runtime
+from engine.devices import runtime
 
 HEADER = "label\ttext\n"
 GOOD = "yes\tthe cat\nno\ta dog\n" * 10  # lines 2 to 21, below the header

@@ -11,7 +11,7 @@ import modeling
 from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments, run_command
 from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.training import summaries
 from optimization import LossScale
 from optimizer_runs import (FLOAT16_ROUNDING, INITIAL, assert_alike, gradients_of_steps,

@@ -11,7 +11,7 @@ import run_classifier
 from commands import arguments, ends_with_error, run_here
 from conftest import on_tensorflow_2, write_cola
 from encoder import model_files, model_flags, vocabulary
-from engine import files
+from engine.disk import files
 from engine.errors import UserError
 from masked_lm import write_tiny_masked_lm
 from pretraining import run as pretraining, score

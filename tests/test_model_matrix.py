@@ -16,7 +16,7 @@ from conftest import on_tensorflow_2, sentences
 from distillation import compare, run as distillation, teacher
 from encoder import huggingface, label_config, model_files, vocabulary
 from encoder.model_files import CLASSIFIER, ENCODER, MASKED_LM
-from engine import files
+from engine.disk import files
 from engine.errors import UserError
 from models_of_commands import foreign_copy, make_all
 from pretraining import score

@@ -12,7 +12,7 @@ import multigpu_optimizer
 import optimization
 from conftest import (assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_1,
                       on_tensorflow_2)
-from engine import runtime
+from engine.devices import runtime
 
 import tensorflow.compat.v1 as tf
 

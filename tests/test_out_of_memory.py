@@ -8,8 +8,9 @@ import pytest
 
 from commands import arguments, run_command
 from conftest import cpu_devices, on_tensorflow_1, write_cola
-from engine import checkpoints, memory
+from engine.checkpoints import checkpoints
 from engine.data.batches import Source
+from engine.devices import memory
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import processes
-from engine import files
+from engine.disk import files
 from engine.errors import UserError
 
 
@@ -17,7 +17,7 @@ def write(path):
 
 
 def test_standard_output_is_utf8_in_every_locale():
-    code = ("from absl import flags; from engine import command; "
+    code = ("from absl import flags; from engine.cli import command; "
             "command.run(lambda values: print('\u6211'), flags.FlagValues(), usage='')")
     process = processes.run(["-c", code], env={**os.environ, "PYTHONIOENCODING": "latin-1"},
                             encoding="utf-8")

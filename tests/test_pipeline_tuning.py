@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from conftest import cpu_devices
-from engine import runtime
 from engine.data import batches
 from engine.data.plan import TrainingPlan
+from engine.devices import runtime
 
 import tensorflow.compat.v1 as tf
 

@@ -8,7 +8,7 @@ import pytest
 import processes
 from commands import arguments, ends_with_error, run_here
 from conftest import sentences, write_cola
-from engine import command
+from engine.cli import command
 from runs import predict
 
 NUM_TEXTS = 23

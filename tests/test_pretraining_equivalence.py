@@ -5,7 +5,7 @@ import pytest
 
 from conftest import assert_same_training, checkpoint_values, on_tensorflow_2
 from encoder.pretraining_tfrecords import Sizes
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.data.plan import TrainingPlan
 from pretraining import model

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import WORDS, checkpoint_values, cpu_devices, googles, sentences
 from encoder.pretraining_tfrecords import Sizes
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.inference import Predictor
 from engine.model import Mode
 from pretraining import head, model

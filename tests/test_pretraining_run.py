@@ -10,7 +10,7 @@ import pytest
 from commands import arguments, ends_with_error, run_here
 from conftest import (assert_same_training, checkpoint_values, on_tensorflow_1, on_tensorflow_2,
                       write_cola)
-from engine import command
+from engine.cli import command
 from pretraining import run
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen, write_unmasked
 from trainings import Crash, crash_after

@@ -10,7 +10,7 @@ import modeling
 from commands import arguments, ends_with_error
 from conftest import plain_session, sentences
 from encoder import pretraining_heads
-from engine import command
+from engine.cli import command
 from pretraining import score
 from pretraining_files import pretrained_fixture  # noqa: F401 (a fixture)
 from tokenization import FullTokenizer

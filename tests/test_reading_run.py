@@ -11,7 +11,7 @@ from bert_reference import random_values
 from commands import ends_with_error, run_here
 from conftest import (assert_same_training, checkpoint_values, googles, on_tensorflow_2,
                       plain_session)
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.model import INFERENCE
 from reading import model

@@ -5,7 +5,7 @@ import pytest
 
 import modeling
 from bert_reference import load, random_features, tiny_config, values_for
-from engine import runtime
+from engine.devices import runtime
 from trainings import recorded, settings, train, training_source
 
 import tensorflow.compat.v1 as tf

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
+from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
-from engine.resumable_file import ResumableFile
 
 FACTS = {"seed": 42, "columns": (0, 1)}
 

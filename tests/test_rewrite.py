@@ -7,7 +7,8 @@ import pytest
 
 from commands import arguments, ends_with_error
 from conftest import on_tensorflow_1, plain_session, write_cola
-from engine import checkpoints, command
+from engine.checkpoints import checkpoints
+from engine.cli import command
 from engine.data import store
 from engine.interruption import Interrupted
 from engine.model import INFERENCE

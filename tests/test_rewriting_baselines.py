@@ -8,7 +8,8 @@ from bert_reference import load, random_values
 from commands import arguments, ends_with_error
 from conftest import cpu_devices
 from encoder import pretraining_heads
-from engine import checkpoints, command
+from engine.checkpoints import checkpoints
+from engine.cli import command
 from engine.inference import Predictor
 from rewriting import baselines, data, masked_lm, ranking
 from rewriting.slot_files import SlotExample

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands import ends_with_error
-from engine import command
+from engine.cli import command
 from engine.errors import UserError
 from rewriting import create_data, slot_files
 from rewriting.clauses import Slot, slots

@@ -10,7 +10,7 @@ import pytest
 from bert_reference import load, random_values
 from commands import ends_with_error
 from conftest import assert_same_training, checkpoint_values, on_tensorflow_2, plain_session
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.model import INFERENCE
 from rewriting import data, model, ranking
 from rewriting.slot_files import SlotExample

@@ -12,7 +12,7 @@ import pytest
 from commands import arguments, ends_with_error, run_command, run_here
 from conftest import (SHARED_DATA, TinyModel, assert_same_training, checkpoint_values,
                       on_tensorflow_1, sentences, write_cola)
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 
 TRAIN, DEV, TEST = 48, 21, 13
 

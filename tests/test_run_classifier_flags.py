@@ -10,7 +10,7 @@ from absl import flags as absl_flags
 
 import run_classifier
 from commands import run_command
-from engine import command
+from engine.cli import command
 
 
 def test_a_misspelt_flag_is_an_error_that_names_the_nearest_one():

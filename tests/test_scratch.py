@@ -5,11 +5,11 @@ import subprocess
 import sys
 
 from conftest import ROOT
-from engine import scratch
+from engine.disk import scratch
 
 HOLD = """
 import sys, time
-from engine import scratch
+from engine.disk import scratch
 with scratch.folder(sys.argv[1]) as folder:
     print(folder, flush=True)
     time.sleep(600)

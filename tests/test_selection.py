@@ -10,7 +10,7 @@ import pytest
 
 from commands import arguments, ends_with_error, run_command, run_here
 from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.data.plan import TrainingPlan
 from engine.training.evaluations import Evaluations
 from engine.training.settings import EvaluationSettings

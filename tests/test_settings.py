@@ -10,7 +10,8 @@ from absl import flags
 import run_classifier
 from commands import ends_with_error, run_here
 from conftest import ROOT, cpu_devices, write_cola
-from engine import command, settings
+from engine import settings
+from engine.cli import command
 from engine.errors import UserError
 from engine.settings import setting
 from engine.training import run_record, settings as run_settings

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from conftest import ROOT
-from engine import machines, slurm
 from engine.errors import UserError
+from engine.workers import cluster, slurm
 
 # srun --nodes=2 --ntasks-per-node=1, in job 1000: its ports start at 16384 + 1000 % 256 * 64.
 STEP = {"SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1",
@@ -99,22 +99,22 @@ def test_variables_that_do_not_fit_together_are_refused(changes, said):
 def test_a_run_without_tf_config_has_the_processes_of_its_step_and_their_cards():
     environment = {**STEP, "SLURM_STEP_NODELIST": "a", "SLURM_STEP_TASKS_PER_NODE": "2",
                    "SLURM_LOCALID": "1", "CUDA_VISIBLE_DEVICES": "4,5,6,7"}
-    assert machines.from_environment(environment) == machines.Cluster(("a:31232", "a:31233"), 1)
+    assert cluster.from_environment(environment) == cluster.Cluster(("a:31232", "a:31233"), 1)
     assert environment["CUDA_VISIBLE_DEVICES"] == "6,7"
-    assert machines.from_environment(environment) == machines.ALONE
+    assert cluster.from_environment(environment) == cluster.ALONE
 
 
 def test_cards_that_srun_has_shared_out_are_kept():
     environment = {**STEP, "SLURM_STEP_NODELIST": "a", "SLURM_STEP_TASKS_PER_NODE": "2",
                    "SLURM_LOCALID": "1", "SLURM_GPUS_PER_TASK": "2", "CUDA_VISIBLE_DEVICES": "0,1"}
-    machines.from_environment(environment)
+    cluster.from_environment(environment)
     assert environment["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
 def test_tf_config_says_more_than_slurm():
     environment = {**STEP, "TF_CONFIG": "{}"}
     for _ in range(2):
-        assert machines.from_environment(environment) == machines.ALONE
+        assert cluster.from_environment(environment) == cluster.ALONE
 
 
 def run_script(directory, program, **environment):
@@ -140,8 +140,8 @@ exit "$status"
     (directory / "srun").chmod(0o755)
     (directory / "worker.py").write_text(f"""
 import os, sys
-from engine import machines
-worker = machines.from_environment()
+from engine.workers import cluster
+worker = cluster.from_environment()
 name = f"{{worker.index}}.starts"
 starts = os.path.getsize(name) if os.path.exists(name) else 0
 open(name, "a").write("x")

@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from engine import files, scratch
 from engine.data.store import Column, open_or_build
+from engine.disk import files, scratch
 from engine.errors import UserError
 
 COLUMNS = {"ids": Column("uint16", ragged=True), "label": Column("float32", ragged=False)}

@@ -68,8 +68,9 @@ def test_imports_point_one_way():
 
 
 @pytest.mark.parametrize("attribute, owner", [
-    ("MirroredStrategy", "engine/devices.py"),
-    ("MultiWorkerMirroredStrategy", "engine/devices.py"), ("Estimator", "engine/training/loop.py"),
+    ("MirroredStrategy", "engine/devices/devices.py"),
+    ("MultiWorkerMirroredStrategy", "engine/devices/devices.py"),
+    ("Estimator", "engine/training/loop.py"),
     ("contrib", None),
     # Modules that are loaded on use: imports do not show them.
     ("import_module", "runs/kinds.py")])
@@ -103,7 +104,7 @@ def test_only_the_runtime_and_the_graph_functions_ask_which_tensorflow_runs():
         return isinstance(node, ast.Attribute) and node.attr == "IS_TENSORFLOW_1"
     asking = {name for name in python_files() if room_of(name) in ROOMS
               for node in ast.walk(syntax_of(name)) if asks(node)}
-    assert asking == {"engine/runtime.py", "graph_functions.py"}
+    assert asking == {"engine/devices/runtime.py", "graph_functions.py"}
 
 
 # Imports each module in a process of its own, as far as the first import of TensorFlow.
@@ -170,8 +171,8 @@ def test_a_file_gets_its_name_in_the_file_layer_alone():
                     ("os", "rename"), ("os", "replace"), ("shutil", "move")))
     renaming = {name for name in python_files() if room_of(name) in ROOMS
                 for node in ast.walk(syntax_of(name)) if renames(node)}
-    temporary = "engine/scratch.py"  # its folders are not kept
-    assert renaming == {"engine/files.py", temporary}
+    temporary = "engine/disk/scratch.py"  # its folders are not kept
+    assert renaming == {"engine/disk/files.py", temporary}
 
 
 def test_no_function_of_the_engine_rebinds_a_variable_of_its_module():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from encoder import classifier
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.model import Outputs

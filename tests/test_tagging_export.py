@@ -7,7 +7,7 @@ import pytest
 
 from commands import run_here
 from conftest import cpu_devices, plain_session
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.inference import Predictor
 from rewriting_files import encoding_of
 from tagging import data, model, run

@@ -9,7 +9,7 @@ from commands import ends_with_error, run_here
 from conftest import (assert_same_training, checkpoint_values, cpu_devices,
                       on_tensorflow_2, plain_session)
 from encoder import model_files
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import INFERENCE

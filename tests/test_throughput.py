@@ -10,9 +10,9 @@ from bert_reference import tiny_config
 from conftest import cpu_devices
 from encoder import classifier
 from engine import progress
-from engine.cards import Card
 from engine.data.plan import TrainingPlan
-from engine.devices import Devices
+from engine.devices.devices import Devices
+from engine.devices.gpus import Card
 from engine.model import INFERENCE
 from engine.training import loop, summaries, throughput
 from pretraining import model as pretraining_model

@@ -10,8 +10,8 @@ import pytest
 from commands import arguments, run_command
 from conftest import (assert_same_training, checkpoint_values, on_tensorflow_1, on_tensorflow_2,
                       write_cola)
-from engine import runtime
 from engine.data import batches
+from engine.devices import runtime
 from engine.errors import UserError
 
 

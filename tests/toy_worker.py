@@ -11,8 +11,10 @@ import time
 
 from absl import flags
 
-from engine import command, files, machines, peers
+from engine.cli import command
+from engine.disk import files
 from engine.errors import UserError
+from engine.workers import cluster, coordination
 
 
 def agree(us, directory):
@@ -64,9 +66,9 @@ def end_before_others(us):
 def open_stores(us, directory, names_of):
     """Opens or builds stores, of which each worker has a list of names."""
     import numpy as np
-    from engine import shared_disks
     from engine.data import store
-    shared_disks.find_builder(directory, us)
+    from engine.workers import build_once
+    build_once.find_builder(directory, us)
     for name in names_of[us.cluster.index]:
         store.open_or_build(directory, name, {"content": name},
                             {"n": store.Column("int32", ragged=False)},
@@ -92,25 +94,26 @@ def hang_once(us, directory):
 
 def build(us, report, disks):
     """Notes who has built what all read, on the disk of each."""
-    from engine import shared_disks
+    from engine.workers import build_once
     directory = disks[us.cluster.index]
     path = os.path.join(directory, "built")
-    shared_disks.find_builder(directory, us)
+    build_once.find_builder(directory, us)
 
     def make():
         if not os.path.exists(path):
             files.write_text(path, f"worker {us.cluster.index}")
 
-    shared_disks.build_once(path, {}, make)
+    build_once.build_once(path, {}, make)
     with open(path) as built:
         files.write_text(os.path.join(report, f"read_by_{us.cluster.index}"), built.read())
 
 
 def begin(us, report, directories):
     """Notes what each worker finds in its output directory, and writes there."""
-    from engine import checkpoint_files, worker_folders
+    from engine.checkpoints import checkpoint_files
+    from engine.workers import worker_dirs
     index = us.cluster.index
-    own = worker_folders.output_directory(directories[index], us)
+    own = worker_dirs.output_directory(directories[index], us)
     found = {name: files.hash_of_file(os.path.join(own, name)) for name in os.listdir(own)
              if os.path.isfile(os.path.join(own, name))}
     files.write_json(os.path.join(report, f"{index}.json"), [
@@ -120,9 +123,9 @@ def begin(us, report, directories):
 
 def hang_with_a_folder(us, report, temporary, directory):
     """Makes this worker's folder, in the place for temporary files, and waits for ever."""
-    from engine import worker_folders
+    from engine.workers import worker_dirs
     tempfile.tempdir = temporary
-    worker_folders.output_directory(directory, us)
+    worker_dirs.output_directory(directory, us)
     us.wait("all have folders")
     open(os.path.join(report, f"here{us.cluster.index}"), "w").close()
     us.hear(us.others[0], "never")
@@ -130,9 +133,10 @@ def hang_with_a_folder(us, report, temporary, directory):
 
 def resume(us, directory):
     """Keeps the record of a training that goes on, and whose first checkpoint is soon removed."""
-    from engine import checkpoint_files, checkpoints, worker_folders
+    from engine.checkpoints import checkpoint_files, checkpoints
     from engine.training import run_record
-    own = worker_folders.output_directory(directory, us)
+    from engine.workers import worker_dirs
+    own = worker_dirs.output_directory(directory, us)
     with run_record.recording(own, run_record.Record({}, {}), us.is_chief):
         us.wait("resumed")
         if us.is_chief:
@@ -144,7 +148,8 @@ def resume(us, directory):
 
 
 def main(values):
-    us = peers.join(machines.from_environment(), values.peer_timeout, values.heartbeat_timeout)
+    us = coordination.join(
+        cluster.from_environment(), values.peer_timeout, values.heartbeat_timeout)
     command.at_exit(us.leave)
     globals()[values.call](us, *json.loads(values.arguments))
     us.wait_for_chief()

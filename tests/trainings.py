@@ -7,7 +7,7 @@ import pytest
 from conftest import TinyModel, checkpoint_values, cpu_devices, write_cola
 from encoder import classifier
 from encoder.encoding import load_encoding
-from engine import checkpoints
+from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.training import checkpoint_hook, loop
 from engine.training.settings import Schedule, TrainingSettings

@@ -11,7 +11,7 @@ import traceback
 from typing import Callable, NamedTuple, Sequence
 
 from benchmarks import report
-from engine import command
+from engine.cli import command
 from engine.errors import USER_ERROR_STATUS
 
 SECONDS = 60.0

@@ -14,16 +14,17 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 
-from engine import runtime
+from engine.devices import runtime
 
 import modeling
 import tensorflow.compat.v1 as tf
-from engine import checkpoints, devices
+from engine.checkpoints import checkpoints
 from engine.data.batches import Features, Source
-from engine.devices import Devices
+from engine.devices import devices
+from engine.devices.devices import Devices
+from engine.devices.precision import FLOAT32
 from engine.errors import UserError
 from engine.model import INFERENCE, Forward
-from engine.precision import FLOAT32
 from engine.training import loop, throughput
 from engine.training.settings import Schedule, TrainingSettings
 
@@ -172,7 +173,7 @@ def measure_what_fits(forward: Forward, source: Source, on: Devices, how: Traini
 
 
 def is_out_of_memory(error: UserError) -> bool:
-    """Whether the error is that of `engine.memory`."""
+    """Whether the error is that of `engine.devices.memory`."""
     return str(error).startswith("out of memory")
 
 

@@ -20,8 +20,8 @@ from benchmarks.gpu_stages.common import Machine
 
 import tensorflow.compat.v1 as tf
 from encoder import classifier
-from engine import checkpoints
-from engine.devices import Devices, find_devices
+from engine.checkpoints import checkpoints
+from engine.devices.devices import Devices, find_devices
 from engine.errors import UserError
 from engine.model import Forward, Mode, Outputs
 from engine.training.settings import FLOAT16, FLOAT32

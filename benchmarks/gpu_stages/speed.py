@@ -22,11 +22,11 @@ from distillation import model as distillation_model
 from distillation.teacher import Teacher
 from encoder import classifier, pretraining_heads
 from engine.data.batches import Source
-from engine.devices import Devices
+from engine.devices.devices import Devices
+from engine.devices.precision import FLOAT32
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Forward
-from engine.precision import FLOAT32
 from engine.training import throughput
 from engine.training.settings import TrainingSettings
 from pretraining import model as pretraining_model

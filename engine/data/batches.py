@@ -11,9 +11,9 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine import runtime
 from engine.data.plan import InferenceBatch, TrainingPlan
 from engine.data.store import Records
+from engine.devices import runtime
 
 # Batches are padded to a multiple of this: matrix products are slow at odd lengths, and
 # the device's allocator does better with fewer different shapes.

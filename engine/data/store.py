@@ -15,10 +15,12 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
 import numpy as np
 
-from engine import files, log, shared_disks
+from engine import log
 from engine.data import store_files
 from engine.data.store_files import Chunk, Column, Damaged, RaggedChunk, open_array, path_of
+from engine.disk import files
 from engine.errors import UserError
+from engine.workers import build_once
 
 FORMAT_VERSION = 2  # 1 had no checksums
 
@@ -225,8 +227,8 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
         _build(directory, columns, chunks, facts)
 
     is_new = not os.path.exists(directory)
-    shared_disks.build_once(directory, {"name": name, **key},
-                            lambda: None if os.path.exists(directory) else build())
+    build_once.build_once(directory, {"name": name, **key},
+                          lambda: None if os.path.exists(directory) else build())
     store = Store(directory, columns, build)
     if not is_new:
         store.check()

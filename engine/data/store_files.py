@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Tuple, Un
 
 import numpy as np
 
-from engine import files
+from engine.disk import files
 from engine.errors import UserError
 
 _DESCRIPTION = "store.json"

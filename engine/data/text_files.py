@@ -10,8 +10,8 @@ import os
 import sys
 from typing import Any, BinaryIO, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from engine import files
 from engine.data.odd_rows import OddRows, attempt
+from engine.disk import files
 from engine.errors import UserError
 
 Row = Tuple[int, List[str]]

@@ -5,9 +5,10 @@ from typing import Callable, List, Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from engine import checkpoint_files, checkpoints, interruption
-from engine.peers import NO_PEERS, Peers
+from engine import interruption
+from engine.checkpoints import checkpoint_files, checkpoints
 from engine.training.evaluations import Evaluations
+from engine.workers.coordination import NO_PEERS, Peers
 
 
 def drop_damaged(output_dir: str) -> None:

@@ -8,10 +8,12 @@ import math
 import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
-from engine import checkpoints, files, log
-from engine.peers import NO_PEERS, Peers
+from engine import log
+from engine.checkpoints import checkpoints
+from engine.disk import files
 from engine.training import summaries
 from engine.training.settings import EvaluationSettings
+from engine.workers.coordination import NO_PEERS, Peers
 
 
 # (checkpoint, advance) -> metrics, which include EvaluationSettings.metric_for_best. The function

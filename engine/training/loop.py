@@ -12,18 +12,20 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 import optimization
-from engine import checkpoint_files, checkpoints, interruption, log, memory, precision, runtime
+from engine import interruption, log
+from engine.checkpoints import checkpoint_files, checkpoints
 from engine.data import batches, store
 from engine.data.plan import TrainingPlan
-from engine.devices import Devices
+from engine.devices import memory, precision, runtime
+from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward, Mode
-from engine.peers import Peers
-from engine.training import (
-    checkpoint_hook, loss_check, progress_hook, several_workers, summaries, xla_log)
+from engine.training import (checkpoint_hook, loss_check, progress_hook, stop_together, summaries,
+                             xla_log)
 from engine.training.evaluations import Evaluations
 from engine.training.settings import Schedule, TrainingSettings
 from engine.training.throughput import Operations, Throughput
+from engine.workers.coordination import Peers
 
 
 # Autograph is not needed here, and would wrap a UserError in an exception of its own.
@@ -99,7 +101,7 @@ def _with_optional(hooks: List[tf.train.SessionRunHook], settings: TrainingSetti
     if settings.xla:
         hooks.append(xla_log.CompilationLog(source, plan, first_step))
     if peers.others:
-        hooks.insert(0, several_workers.SharedSignals(signals, peers))
+        hooks.insert(0, stop_together.SharedSignals(signals, peers))
     return hooks
 
 
@@ -140,8 +142,8 @@ def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
     except interruption.Interrupted:
         if not signals.received:
             raise
-    except several_workers.ERRORS_OF_LOSS as error:
-        several_workers.explain(error, peers)
+    except stop_together.ERRORS_OF_LOSS as error:
+        stop_together.explain(error, peers)
         raise
     if signals.received:
         raise interruption.Interrupted(
@@ -199,7 +201,7 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
         if devices.peers.others:
             # After the gradients: all transfers have one order on all machines.
             with tf.control_dependencies([train_op]):
-                several_workers.report(loss, progress_hook.LOSS)
+                stop_together.report(loss, progress_hook.LOSS)
         else:
             _report(loss)
         # Estimator ends a training on a NaN loss, even if the step was skipped. So it gets a loss

@@ -9,9 +9,11 @@ import glob
 import os
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from engine import checkpoints, log, precision
+from engine import log
+from engine.checkpoints import checkpoints
 from engine.data.batches import Source
-from engine.devices import Devices
+from engine.devices import precision
+from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
 from engine.training import loop, run_record

@@ -5,12 +5,15 @@ import json
 import os
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 
-from engine import checkpoint_files, checkpoints, files, log, worker_folders
+from engine import log
+from engine.checkpoints import checkpoint_files, checkpoints
+from engine.disk import files
 from engine.errors import UserError
 from engine.settings import recorded
 from engine.training import settings as run_settings
+from engine.workers import worker_dirs
 
-_FILE = worker_folders.RUN_RECORD
+_FILE = worker_dirs.RUN_RECORD
 
 # The name of the global batch size in the settings; it determines the order of the examples.
 GLOBAL_BATCH_SIZE = "global batch size"

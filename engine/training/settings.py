@@ -10,11 +10,14 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Type, Union
 from absl import flags
 
 import optimization
-from engine import checkpoints, files, log, shared_disks, worker_folders
-from engine.devices import Devices
+from engine import log
+from engine.checkpoints import checkpoints
+from engine.devices.devices import Devices
+from engine.devices.precision import FLOAT16, FLOAT32, PRECISIONS, TF32, chosen_precision
+from engine.disk import files
 from engine.errors import UserError
-from engine.precision import FLOAT16, FLOAT32, PRECISIONS, TF32, chosen_precision
 from engine.settings import MAX_SEED, define_flags, from_flags, recorded, required, setting
+from engine.workers import build_once, worker_dirs
 
 MAX_STEPS = 2**31 - 1
 
@@ -200,7 +203,7 @@ def run_settings(values: flags.FlagValues, devices: Devices,
         evaluation=_evaluation_settings(values, metrics, loss),
         length=from_flags(values, length),
         init_checkpoint=_init_checkpoint(values),
-        output_dir=worker_folders.output_directory(
+        output_dir=worker_dirs.output_directory(
             required(values, "output_dir"), devices.peers),
         store_dir=_make_store_dir(values, devices))
     if "init_checkpoint" in values and values.do_train and not (
@@ -213,7 +216,7 @@ def _make_store_dir(values: flags.FlagValues, devices: Devices) -> str:
     """Makes the directory of --store_dir or its default, and returns its path."""
     directory = files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
-    shared_disks.find_builder(directory, devices.peers)
+    build_once.find_builder(directory, devices.peers)
     return directory
 
 

@@ -14,9 +14,9 @@ from typing import Callable, Dict, NamedTuple, Optional, Union
 
 import numpy as np
 
-from engine import runtime
 from engine.data.plan import TrainingPlan
-from engine.devices import Devices
+from engine.devices import runtime
+from engine.devices.devices import Devices
 from modeling import BertConfig
 
 # Lengths of examples, in tokens, [n] -> FLOPs of a training on them.

@@ -10,10 +10,10 @@ from absl import flags
 from encoder import classifier, model_files
 from encoder.encoding import Encoding, encode_texts_and_pairs
 from encoder.model_files import ModelFiles
-from engine import files
-from engine.checkpoints import Checkpoint
+from engine.checkpoints.checkpoints import Checkpoint
 from engine.data import store, text_files
 from engine.data.batches import Source, token_features
+from engine.disk import files
 from engine.model import Forward, Mode
 from engine.training import throughput
 from runs import model_card, results, sets

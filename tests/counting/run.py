@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from engine import command
+from engine.cli import command
 from counting.head import HEAD
 from runs import command as runs, sets
 

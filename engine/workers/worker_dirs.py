@@ -11,8 +11,10 @@ import os
 import tempfile
 from typing import List
 
-from engine import checkpoint_files, checkpoints, files, scratch, shared_disks
-from engine.peers import Peers
+from engine.checkpoints import checkpoint_files, checkpoints
+from engine.disk import files, scratch
+from engine.workers import build_once
+from engine.workers.coordination import Peers
 
 RUN_RECORD = "run.json"  # of a training, in its output directory
 _CHUNK_BYTES = 1 << 22
@@ -41,7 +43,7 @@ def _state(directory: str) -> List[str]:
 
 def _hand_out(directory: str, us: Peers) -> None:
     names = _state(directory)
-    with shared_disks.token(directory) as token:
+    with build_once.token(directory) as token:
         us.say("state", {"token": token, "names": names})
         sees = {index: us.hear(index, "sees state") for index in us.others}
     for index, is_shared in sees.items():

@@ -3,7 +3,7 @@
 A worker listens at its port before TensorFlow's server does, so only the ports of TF_CONFIG need be
 open between machines. The connections stay open afterwards.
 
-Invalid input (`engine.messages`) closes its connection and affects nothing else.
+Invalid input (`engine.workers.messages`) closes its connection and affects nothing else.
 """
 
 import contextlib
@@ -14,11 +14,11 @@ import time
 from multiprocessing.connection import wait
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from engine import messages, sockets
 from engine.errors import USER_ERROR_STATUS, UserError
-from engine.machines import PEER_LOST_STATUS, Cluster, PeerLost
-from engine.messages import Message
-from engine.sockets import Link
+from engine.workers import messages, sockets
+from engine.workers.cluster import PEER_LOST_STATUS, Cluster, PeerLost
+from engine.workers.messages import Message
+from engine.workers.sockets import Link
 
 _ANSWER_SECONDS = 5.0  # for a connection, and for the whole hello on it
 _RETRY_SECONDS = 0.5

@@ -11,8 +11,9 @@ import re
 import sys
 from typing import Any, Mapping, MutableMapping, NamedTuple, Optional, Tuple
 
-from engine import card_shares, log, slurm
+from engine import log
 from engine.errors import UserError
+from engine.workers import gpu_split, slurm
 
 # The exit status of a worker that has lost another one, or cannot reach it: a supervisor should
 # restart it. It is no signal's number + 128, and Kubernetes' operators retry every status from 128
@@ -117,7 +118,7 @@ def _of_slurm(environment: MutableMapping[str, str]) -> Cluster:
     if step is None:
         return ALONE
     if step.shares_cards:
-        card_shares.take(environment, step.local_index, step.local_processes)
+        gpu_split.take(environment, step.local_index, step.local_processes)
     environment.pop(slurm.NODES)  # like TF_CONFIG: the cards are split once
     return Cluster(tuple(step.addresses), step.index)
 

@@ -8,7 +8,8 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine import checkpoint_files, files
+from engine.checkpoints import checkpoint_files
+from engine.disk import files
 from engine.errors import UserError
 from optimization import LossScale
 

@@ -16,7 +16,7 @@ import stat
 import sys
 from typing import Any, Dict, IO, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
-from engine import scratch
+from engine.disk import scratch
 from engine.errors import UserError
 
 _READ_BYTES = 1 << 20

@@ -13,8 +13,11 @@ from typing import Callable, List, Optional, Union
 
 from absl import flags
 
-from engine import files, foreign_flags, interruption, log, machines
+from engine import interruption, log
+from engine.cli import foreign_flags
+from engine.disk import files
 from engine.errors import USER_ERROR_STATUS, UserError
+from engine.workers import cluster
 
 # Of the process, as its end is: an error leaves all functions that were handed who must hear of it.
 _at_exit: List[Callable[[int, str], None]] = []
@@ -34,7 +37,7 @@ def run(main: Callable[[flags.FlagValues], None],
 
     Exit status: 0; 2, after one line on standard error, for bad input (an unknown flag, a bad
     value, a `UserError`) and for a disk that is full, read-only or faulty; 143 after SIGTERM; 130
-    after Ctrl-C; machines.PEER_LOST_STATUS. A bug gets a traceback. The other workers of
+    after Ctrl-C; cluster.PEER_LOST_STATUS. A bug gets a traceback. The other workers of
     the run are notified, and exit, too.
     """
     argv = sys.argv if argv is None else argv
@@ -56,7 +59,7 @@ def run(main: Callable[[flags.FlagValues], None],
                     positional[0]))
         with interruption.InterruptNow():
             if not _is_divided(flag_values):
-                machines.run_on_chief(machines.from_environment())
+                cluster.run_on_chief(cluster.from_environment())
             main(flag_values)
         _leave(0, "")
     except flags.UnrecognizedFlagError as error:
@@ -75,7 +78,7 @@ def run(main: Callable[[flags.FlagValues], None],
             stream.flush()
         # Threads may still be building the graph; shutting the interpreter down would crash.
         os._exit(128 + interrupted.signal_number)
-    except machines.PeerLost as error:
+    except cluster.PeerLost as error:
         exit_with(error, error.status)
     except Exception as error:
         if not files.is_storage_error(error):

@@ -8,7 +8,8 @@ import json
 import os
 from typing import Any, Mapping, Optional, Union
 
-from engine import files, interruption, log
+from engine import interruption, log
+from engine.disk import files
 from engine.errors import UserError
 
 _RECORD_TYPES = {"facts": dict, "rows": int, "bytes": int}

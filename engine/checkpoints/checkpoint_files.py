@@ -15,7 +15,8 @@ import tensorflow.compat.v1 as tf
 from google.protobuf import text_format
 from tensorflow.python.training.checkpoint_state_pb2 import CheckpointState
 
-from engine import files, log
+from engine import log
+from engine.disk import files
 from engine.errors import UserError
 
 PREFIX = "model.ckpt"  # of the checkpoints of a training, followed by "-" and the step

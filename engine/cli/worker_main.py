@@ -1,6 +1,6 @@
 """Runs one worker for `engine.launch`, on the worker's machine, and makes sure that it exits.
 
-  python -m engine.launched LOCAL_INDEX PROCESSES COMMAND...
+  python -m engine.cli.worker_main LOCAL_INDEX PROCESSES COMMAND...
 
 It takes the worker's share of the machine's cards. Each byte on standard input is the number of a
 signal for the worker. EOF on standard input means that the launcher or its connection died: the
@@ -14,8 +14,9 @@ import sys
 import threading
 from typing import List
 
-from engine import card_shares, command
+from engine.cli import command
 from engine.errors import UserError
+from engine.workers import gpu_split
 
 END_SECONDS = 30.0  # between SIGTERM and SIGKILL: a worker finishes a step and saves it
 
@@ -24,7 +25,7 @@ def main(arguments: List[str]) -> int:
     """Returns the worker's exit status; 128 + the signal's number if a signal ended it."""
     index, processes, *words = arguments
     try:
-        card_shares.take(os.environ, int(index), int(processes))
+        gpu_split.take(os.environ, int(index), int(processes))
     except UserError as error:
         command.exit_with(error)
     worker = subprocess.Popen([sys.executable, *words], stdin=subprocess.DEVNULL)

@@ -12,7 +12,8 @@ import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from engine import checkpoint_files, checkpoints, files
+from engine.checkpoints import checkpoint_files, checkpoints
+from engine.disk import files
 from engine.errors import UserError
 
 GRAPH_FILE = "saved_model.pb"

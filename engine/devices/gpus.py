@@ -9,7 +9,7 @@ import re
 import subprocess
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from engine import runtime
+from engine.devices import runtime
 from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf

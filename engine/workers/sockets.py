@@ -7,8 +7,8 @@ import threading
 import time
 from typing import List, Optional, Tuple
 
-from engine import messages
-from engine.messages import Kind, Message
+from engine.workers import messages
+from engine.workers.messages import Kind, Message
 
 _LOCK_SECONDS = 1.0
 _READ_BYTES = 1 << 20

@@ -4,8 +4,9 @@ import re
 
 from absl import flags
 
-from engine import log, runtime
-from engine.devices import Devices
+from engine import log
+from engine.devices import runtime
+from engine.devices.devices import Devices
 from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf

@@ -4,10 +4,12 @@ import math
 import os
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from engine import cards, log, machines, runtime
-from engine.cores import num_cores
+from engine import log
+from engine.devices import gpus, runtime
+from engine.devices.cores import num_cores
 from engine.errors import UserError
-from engine.peers import NO_PEERS, Peers
+from engine.workers.cluster import ALONE, Cluster
+from engine.workers.coordination import NO_PEERS, Peers
 
 import tensorflow.compat.v1 as tf
 
@@ -35,7 +37,7 @@ class Devices(NamedTuple):
     # step, padding included; None: no limit.
     concurrent_steps: int = 1
     max_step_tokens: Optional[int] = None
-    cards_in_use: Tuple[cards.Card, ...] = ()  # empty if they are unknown, and on the CPU
+    cards_in_use: Tuple[gpus.Card, ...] = ()  # empty if they are unknown, and on the CPU
     dtype: tf.DType = tf.float32  # of the encoder's matrix products in inference
     peers: Peers = NO_PEERS  # the other workers of a training
 
@@ -85,7 +87,7 @@ class Devices(NamedTuple):
         """A new strategy over the devices of all workers, and the session for it."""
         config, cluster = tf.ConfigProto(), self.peers.cluster
         config.CopyFrom(self.session_config)
-        if cluster == machines.ALONE:
+        if cluster == ALONE:
             return TrainingStrategy(self.strategy(), config, "")
         strategy = self.multi_worker_strategy(config)
         self.peers.open_port()
@@ -100,8 +102,8 @@ class Devices(NamedTuple):
     def describe(self) -> str:
         """Describes the devices: 'GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)'."""
         names = " ".join(name.replace("/device:", "").lstrip("/").upper() for name in self.names)
-        named = f"{names} ({cards.names(self.cards_in_use)})" if self.cards_in_use else names
-        return named if self.peers.cluster == machines.ALONE else (
+        named = f"{names} ({gpus.names(self.cards_in_use)})" if self.cards_in_use else names
+        return named if self.peers.cluster == ALONE else (
             f"{len(self.peers.cluster.addresses)} workers, each with {named}")
 
 
@@ -151,17 +153,17 @@ def find_devices(*,
     _check_reach(all_reduce, peers.cluster)
     found = _find_own(num_gpus, replicas_per_gpu, num_cpu_replicas,
                       None if all_reduce == RING else all_reduce, training)
-    if peers.cluster == machines.ALONE:
+    if peers.cluster == ALONE:
         return found
     default = "nccl" if found.kind == "GPU" and replicas_per_gpu == 1 else RING
     return found._replace(peers=peers, all_reduce=all_reduce or default)
 
 
-def _check_reach(all_reduce: Optional[str], cluster: machines.Cluster) -> None:
-    if all_reduce == RING and cluster == machines.ALONE:
+def _check_reach(all_reduce: Optional[str], cluster: Cluster) -> None:
+    if all_reduce == RING and cluster == ALONE:
         raise UserError(f"--all_reduce={RING} is for several workers, and this run has one; leave "
                         "the flag out")
-    if all_reduce not in (None, RING, "nccl") and cluster != machines.ALONE:
+    if all_reduce not in (None, RING, "nccl") and cluster != ALONE:
         raise UserError(f"--all_reduce={all_reduce} adds up in one process, and this run has "
                         f"{len(cluster.addresses)}; use nccl or {RING}, or leave the flag out")
 
@@ -172,7 +174,7 @@ def _find_own(num_gpus: Optional[int], replicas_per_gpu: int, num_cpu_replicas: 
         return _cpu_devices(num_cpu_replicas, all_reduce, training)
     if num_gpus == 0:
         return _cpu_devices(1, all_reduce, training)
-    cards.check_seen()
+    gpus.check_seen()
     visible = runtime.visible_gpu_count()
     if num_gpus is None:
         num_gpus = visible
@@ -237,10 +239,10 @@ def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]
     limits: List[List[int]] = []
     if shared:
         share = _USABLE_SHARE_OF_GPU_MEMORY / replicas_per_gpu
-        limits = [[int(memory * share)] * replicas_per_gpu for memory in cards.memory_mb(num_gpus)]
+        limits = [[int(memory * share)] * replicas_per_gpu for memory in gpus.memory_mb(num_gpus)]
     num_replicas = num_gpus * replicas_per_gpu
-    in_use = cards.in_use(num_gpus)
-    compiled = cards.check_code(in_use)
+    in_use = gpus.in_use(num_gpus)
+    compiled = gpus.check_code(in_use)
     if compiled:
         log.info(f"TensorFlow {tf.VERSION} has no machine code for {', '.join(compiled)}: CUDA "
                  "compiles it at the first start, for many minutes, and keeps it for later ones")

@@ -19,10 +19,11 @@ import time
 import traceback
 from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
-from engine import links, log, messages
+from engine import log
 from engine.errors import UserError
-from engine.machines import ALONE, PEER_LOST_STATUS, Cluster
-from engine.sockets import Link
+from engine.workers import connections, messages
+from engine.workers.cluster import ALONE, PEER_LOST_STATUS, Cluster
+from engine.workers.sockets import Link
 
 _BEATS = 10  # heartbeats in --heartbeat_timeout
 _GRACE_SECONDS = 2.0  # for a worker to exit by itself after the error of another one
@@ -42,7 +43,7 @@ class Peers:
         others: the numbers of the other workers.
     """
 
-    def __init__(self, cluster: Cluster = ALONE, found: links.Links = links.NONE,
+    def __init__(self, cluster: Cluster = ALONE, found: connections.Links = connections.NONE,
                  heartbeat_timeout: float = 0.0):
         self.cluster, self.is_chief = cluster, cluster.is_chief
         self.others = sorted(found.to)
@@ -269,7 +270,7 @@ def join(cluster: Cluster, peer_timeout: float, heartbeat_timeout: float) -> Pee
     """Meets the other workers, if there are any. From here on this one ends if another is lost.
 
     Raises:
-        UserError, PeerLost: see `links.connect`.
+        UserError, PeerLost: see `connections.connect`.
     """
     if cluster == ALONE:
         return NO_PEERS
@@ -277,4 +278,4 @@ def join(cluster: Cluster, peer_timeout: float, heartbeat_timeout: float) -> Pee
              "others")
     if not cluster.is_chief:
         log.quiet()
-    return Peers(cluster, links.connect(cluster, peer_timeout), heartbeat_timeout)
+    return Peers(cluster, connections.connect(cluster, peer_timeout), heartbeat_timeout)

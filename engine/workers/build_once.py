@@ -8,7 +8,7 @@ import os
 import uuid
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
-from engine.peers import NO_PEERS, Peers
+from engine.workers.coordination import NO_PEERS, Peers
 
 # By directory: the workers that share it, the builder first. Of the process, as the disk is of the
 # machine: what is built is opened by its path alone, by code that knows nothing of workers.

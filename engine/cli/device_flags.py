@@ -7,10 +7,15 @@ from typing import Optional
 
 from absl import flags
 
-from engine import command, devices, files, log, machines, peers, precision, runtime, settings
+from engine import log, settings
+from engine.cli import command
+from engine.devices import devices, precision, runtime
+from engine.disk import files
 from engine.errors import UserError
 from engine.settings import setting
 from engine.training.settings import TrainingSettings
+from engine.workers import coordination
+from engine.workers.cluster import from_environment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +67,11 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     Args:
         training: False if the process only predicts or evaluates.
     """
-    asked, joined = settings.from_flags(values, DeviceSettings), peers.NO_PEERS
+    asked, joined = settings.from_flags(values, DeviceSettings), coordination.NO_PEERS
     if training and "heartbeat_timeout" in values:
         # Join first, so that device errors reach the other workers.
-        cluster = machines.from_environment(secret_file=asked.cluster_secret_file)
-        joined = peers.join(cluster, asked.peer_timeout, asked.heartbeat_timeout)
+        cluster = from_environment(secret_file=asked.cluster_secret_file)
+        joined = coordination.join(cluster, asked.peer_timeout, asked.heartbeat_timeout)
         command.at_exit(joined.leave)
     if "xla" in values and values.xla:
         runtime.prepare_xla()
@@ -95,7 +100,7 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
 
 def _code_hash() -> str:
     """A hash of this program's files."""
-    root = glob.escape(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    root = glob.escape(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     packages = map(os.path.dirname, glob.glob(os.path.join(root, "*", "__init__.py")))
     paths = glob.glob(os.path.join(root, "*.py"))
     for package in packages:

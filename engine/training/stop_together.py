@@ -5,8 +5,8 @@ from typing import Optional
 import tensorflow.compat.v1 as tf
 
 from engine import interruption
-from engine.machines import PeerLost
-from engine.peers import Peers
+from engine.workers.cluster import PeerLost
+from engine.workers.coordination import Peers
 
 # The errors that TensorFlow raises when it notices the loss of a worker, among other occasions.
 ERRORS_OF_LOSS = (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError,
