@@ -12,7 +12,7 @@ from commands import run_here
 from conftest import ROOT, plain_session, sentences
 from counting import run
 from runs import kinds, predict
-from test_structure import imported_rooms
+from structure_helpers import imported_rooms
 
 
 @pytest.fixture(scope="module")

@@ -8,26 +8,7 @@ import sys
 import pytest
 
 from conftest import ROOT
-
-ROOT_MODULES = ("modeling", "graph_functions", "tokenization", "optimization", "multigpu_optimizer",
-                "gradient_exchange")
-# These work on the labelled files of `tasks`.
-ON_TASKS = ("augmentation", "rewriting", "distillation")
-CAPABILITIES = ("pretraining", "features", "reading", "tagging", "tasks")
-# Who may import whom, lowest first: a room imports rooms that stand before it.
-MAY_IMPORT = {
-    **{module: set(ROOT_MODULES) for module in ROOT_MODULES},
-    "engine": {"engine", *ROOT_MODULES},
-    "encoder": {"encoder", "engine", *ROOT_MODULES},
-    "runs": {"runs", "encoder", "engine", *ROOT_MODULES},
-    **{name: {name, "runs", "encoder", "engine", *ROOT_MODULES} for name in CAPABILITIES},
-    **{name: {name, "tasks", "runs", "encoder", "engine", *ROOT_MODULES} for name in ON_TASKS},
-    "run_classifier": {"tasks", "runs", "encoder", "engine", *ROOT_MODULES},
-    "run_squad": {"reading", "engine"},
-    "extract_features": {"features", "encoder", "engine", *ROOT_MODULES},
-}
-ROOMS = set(MAY_IMPORT)
-
+from structure_helpers import MAY_IMPORT, ROOMS, ROOT_MODULES, imported_rooms, syntax_of
 
 def python_files():
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard",
@@ -36,22 +17,6 @@ def python_files():
     if listed.returncode or not names:
         pytest.skip("not a git checkout")
     return names
-
-
-def syntax_of(name):
-    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
-        return ast.parse(file.read(), name)
-
-
-def imported_rooms(name):
-    for node in ast.walk(syntax_of(name)):
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            modules = [node.module or ""]
-        else:
-            continue
-        yield from (module.split(".")[0] for module in modules if module.split(".")[0] in ROOMS)
 
 
 def room_of(name):
