@@ -13,6 +13,7 @@ from absl import flags as absl_flags
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
+sys.path.insert(0, os.path.join(ROOT, "tests", "helpers"))
 
 from engine.devices import devices, runtime  # noqa: E402
 

@@ -29,7 +29,7 @@ def modules_on_stacks():
     for frame in tops:
         while frame:
             name = os.path.relpath(frame.f_code.co_filename, ROOT)
-            if not name.startswith(("..", "tests", os.path.join("engine", "command"))):
+            if not name.startswith(("..", "tests", os.path.join("engine", "cli", "command"))):
                 found.add(name)
             frame = frame.f_back
     return found

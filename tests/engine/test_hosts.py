@@ -51,7 +51,7 @@ def start(network, directory, program, **flags):
 @pytest.fixture
 def workers(network, tmp_path):
     """A worker on each host; all have met, and wait."""
-    started = start(network, tmp_path, "tests/toy_worker.py", call="hang",
+    started = start(network, tmp_path, "tests/helpers/toy_worker.py", call="hang",
                     arguments=json.dumps([str(tmp_path)]))
     for index in range(len(started)):
         wait_for(str(tmp_path / f"here{index}"), started)

@@ -39,7 +39,7 @@ def fast_folder(tmp_path):
 def test_whatever_operation_of_the_file_layer_fails_or_is_the_last_one(faults, fast_folder):
     """Each file is then as it was or as it shall be, and the same program goes on."""
     process = subprocess.run(
-        [sys.executable, os.path.join(ROOT, "tests", "fault_scenario.py"), faults,
+        [sys.executable, os.path.join(ROOT, "tests", "helpers", "fault_scenario.py"), faults,
          os.path.join(fast_folder, "case")], env={**os.environ, "LD_PRELOAD": faults},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
     assert process.returncode == 0, process.stderr

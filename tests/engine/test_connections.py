@@ -242,7 +242,7 @@ def test_the_end_of_the_watch_ends_the_process(tmp_path):
     """A bug in it: otherwise a later loss would not be noticed."""
     code = ("from engine.workers import coordination\n"
             "coordination.Peers._find_lost = lambda *_: 1 / 0\n"
-            "from tests import toy_worker\n"
+            "from tests.helpers import toy_worker\n"
             "toy_worker.command.run(toy_worker.main, toy_worker.define_flags(), usage='')")
     flags = arguments(dict(call="hang", arguments=json.dumps([str(tmp_path)])))
     ended = [workers.Worker(tmp_path, ["-c", code, *flags], addresses, index)

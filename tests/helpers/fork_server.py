@@ -1,6 +1,6 @@
 """A process with TensorFlow loaded, of which tests' programs are forks: see processes.py.
 
-  python tests/fork_server.py SOCKET
+  python tests/helpers/fork_server.py SOCKET
 
 Loading takes longer than most programs of tests. A fork is a process as any other, with arguments,
 environment, streams, signals and an exit status of its own.
@@ -19,7 +19,7 @@ from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Dict, List, NamedTuple, Optional
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Commands, and what they load when they first need it. None of it makes a session or a thread of
 # TensorFlow's when it is loaded.
 _LOADED = ("run_classifier", "extract_features", "pretraining.run", "rewriting.run",

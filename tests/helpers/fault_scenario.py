@@ -1,6 +1,6 @@
 """Every N-th operation of the file layer on the disk fails, or the process is killed there.
 
-  LD_PRELOAD=faulty_disk.so python tests/fault_scenario.py faulty_disk.so FOLDER
+  LD_PRELOAD=faulty_disk.so python tests/helpers/fault_scenario.py faulty_disk.so FOLDER
 
 Prints, as JSON, what went wrong, the number of cases and how they ended. Each case is a fork of this
 process, in a folder of its own, with files that an earlier run wrote.
@@ -18,7 +18,7 @@ from typing import Dict
 
 import numpy as np
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from engine.data.store import Column, open_or_build  # noqa: E402
 from engine.disk import files, scratch  # noqa: E402

@@ -3,7 +3,7 @@
 A new flag, a new default or one that goes is on purpose, and belongs in CHANGELOG.md. Write the
 list anew with
 
-  WRITE_FLAGS=1 scripts/test.sh tests/test_flags.py
+  WRITE_FLAGS=1 scripts/test.sh tests/commands/test_flags.py
 """
 
 import difflib
@@ -14,7 +14,7 @@ import pytest
 
 from scripts.flags_page import COMMANDS
 
-LIST = os.path.join(os.path.dirname(__file__), "flags.txt")
+LIST = os.path.join(os.path.dirname(os.path.dirname(__file__)), "flags.txt")
 
 
 def lines_of(command):
@@ -37,4 +37,4 @@ def test_every_command_has_the_flags_of_the_list():
     difference = "".join(difflib.unified_diff(expected, found, "tests/flags.txt", "the code", n=0))
     if difference:
         pytest.fail(f"{difference}If this is meant: WRITE_FLAGS=1 scripts/test.sh "
-                    "tests/test_flags.py, and a line in CHANGELOG.md", pytrace=False)
+                    "tests/commands/test_flags.py, and a line in CHANGELOG.md", pytrace=False)

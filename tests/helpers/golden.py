@@ -10,7 +10,7 @@ from pretraining_files import LENGTH
 
 import tensorflow.compat.v1 as tf
 
-GOLDEN = os.path.join(os.path.dirname(__file__), "golden_losses.json")
+GOLDEN = os.path.join(os.path.dirname(os.path.dirname(__file__)), "golden_losses.json")
 RUNTIME = ".".join(tf.__version__.split(".")[:2])
 STEPS = 20
 

@@ -4,7 +4,7 @@ Each capability that trains runs through its command, on two replicas with dropo
 the file is a change of what training computes, and belongs in CHANGELOG.md. Each runtime writes
 its own part of it:
 
-  WRITE_GOLDEN_LOSSES=1 scripts/test.sh tests/test_golden_losses.py
+  WRITE_GOLDEN_LOSSES=1 scripts/test.sh tests/commands/test_golden_losses.py
 """
 
 import json
