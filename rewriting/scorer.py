@@ -41,7 +41,7 @@ def open_model(trained: ModelFiles) -> Model:
                         f'(task.json has "kind": "{found.own.kind.name}", not "{KIND.name}"); it '
                         "must be the output of python -m rewriting.run")
     check(found)
-    return found._replace(command_settings=Scoring())
+    return found._replace(own=Scoring())
 
 
 def check(found: Model) -> None:

