@@ -56,8 +56,8 @@ def run(values: flags.FlagValues, head: Head, own_of: Callable[[flags.FlagValues
     """
     names = [name for name in (*_WORK, "do_export") if name in values]
     if not any(values[name].value for name in names):
-        raise UserError(f"nothing to do: set at least one of {', '.join(f'--{name}' for name in names)}"
-                        "; --help explains all flags")
+        raise UserError("nothing to do: set at least one of "
+                        f"{', '.join(f'--{name}' for name in names)}; --help explains all flags")
     if "use_tpu" in values:
         tpu_flags.check(values)
     if "do_export" in values:
@@ -79,7 +79,8 @@ def job_of(values: flags.FlagValues, head: Head, own: Any,
     head.check(model)
     devices = device_flags.find_devices(values, training=values.do_train)
     run_of = run_settings(values, devices, head.length, head.metrics(own), head.loss)
-    return Job(head, model, devices, run_of._replace(command_settings=recorded), prediction.predict_batch_size)
+    return Job(head, model, devices, run_of._replace(command_settings=recorded),
+               prediction.predict_batch_size)
 
 
 def check_start(job: Job, *, is_training: bool) -> None:

@@ -68,7 +68,8 @@ def _training(job: Job, sentences: SentenceSet) -> Training:
     own, config = job.model.own, job.model.config
     return Training(
         len(sentences), sentences.content_hash, model.forward_of(config, own),
-        lambda: sentences.source(label_weights(job.settings.command_settings.class_weights, sentences)),
+        lambda: sentences.source(
+            label_weights(job.settings.command_settings.class_weights, sentences)),
         lambda lengths: (throughput.FORWARD_AND_BACKWARD
                          * throughput.encoder_forward(config, lengths)),
         description={"lists_mentions": own.tags.lists_mentions})

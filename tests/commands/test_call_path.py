@@ -28,11 +28,8 @@ def modules_on_stacks():
     for frame in frames.values():
         while frame:
             name = os.path.relpath(frame.f_code.co_filename, ROOT)
-<<<<<<< HEAD:tests/commands/test_call_path.py
-            if not name.startswith(("..", "tests", os.path.join("engine", "cli", "command"))):
-=======
-            if not name.startswith(("..", "<", "tests", os.path.join("engine", "command"))):
->>>>>>> 75dafe0 (The modules between a command and its gradient are counted on all threads; the files of an export of a classifier):tests/test_call_path.py
+            if not name.startswith(
+                    ("..", "<", "tests", os.path.join("engine", "cli", "command"))):
                 found.add(name)
             frame = frame.f_back
     return found
