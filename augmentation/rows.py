@@ -11,8 +11,7 @@ import os
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from engine.data import text_files
-from runs.rows import Example, read_rows
-from runs.rows import Split
+from runs.rows import Example, Split, read_rows
 from tasks.table import Task
 
 

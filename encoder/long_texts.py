@@ -33,6 +33,7 @@ _DESCRIPTIONS = {HEAD: "only their beginning is used",
 @dataclasses.dataclass(frozen=True)
 class LongTexts:
     """How long texts are cut. Part of what a trained model is: its folder names it."""
+    topic = "Long texts"
     long_texts: str = setting(
         HEAD, "What becomes of texts longer than --max_seq_length: head keeps their beginning, "
         "head_tail their beginning and end; windows makes overlapping examples of them, whose "

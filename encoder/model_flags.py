@@ -21,6 +21,8 @@ from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.settings import required
 
+HELP_TOPIC = "Model"  # of the flags defined here
+
 
 def define(values: flags.FlagValues, model: str) -> None:
     """Defines the flags of a model's files; `model` names it in their help: "Vocabulary of ..."."""

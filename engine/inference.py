@@ -33,6 +33,7 @@ _CASTS = "casts_of_weights"
 @dataclasses.dataclass(frozen=True)
 class PredictionSettings:
     """How to predict."""
+    topic = "Prediction"
     predict_batch_size: int = setting(
         8, "Examples of --max_seq_length tokens per replica and prediction step; more "
         "shorter ones, up to the same number of tokens.", positive=True)

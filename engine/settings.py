@@ -14,7 +14,9 @@ from absl import flags
 
 from engine.errors import UserError
 
-Settings = TypeVar("Settings")  # a frozen dataclass whose fields are all made by `setting`
+# A frozen dataclass whose fields are all made by `setting`. Its attribute `topic` is the heading of
+# its flags in --help.
+Settings = TypeVar("Settings")
 
 MAX_SEED = 2**31 - 1
 
@@ -35,13 +37,19 @@ def setting(default: Any, help_text: str, *, positive: bool = False,
         help=help_text, positive=positive, between=between, choices=choices, recorded=recorded))
 
 
-def define_flags(values: flags.FlagValues, cls: Type[Settings], *names: str) -> None:
-    """Defines the flags of the named settings of a class, by default of all."""
+def define_flags(values: flags.FlagValues, cls: Type[Settings], *names: str,
+                 topic: Optional[str] = None) -> None:
+    """Defines the flags of the named settings of a class, by default of all.
+
+    Args:
+        topic: in the place of the class's.
+    """
     types = get_type_hints(cls)
     for field in dataclasses.fields(cls):
         if names and field.name not in names:
             continue
-        choices, arguments = field.metadata["choices"], dict(flag_values=values)
+        choices = field.metadata["choices"]
+        arguments = dict(flag_values=values, module_name=topic or cls.topic)
         if choices:
             flags.DEFINE_enum(field.name, field.default, list(choices), field.metadata["help"],
                               **arguments)

@@ -24,6 +24,7 @@ _LARGE_ODDS = 1000000.0
 @dataclasses.dataclass(frozen=True)
 class AnswerSettings:
     """Which answers are predicted."""
+    topic = "Answers"
     n_best_size: int = setting(
         20, "Answers of a question in nbest_predictions.json, at most; also the number of starts "
         "and of ends that are considered in each window.", positive=True)

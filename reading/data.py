@@ -27,6 +27,7 @@ NO_ANSWER = (0, 0)
 @dataclasses.dataclass(frozen=True)
 class WindowSettings:
     """How a long context is read."""
+    topic = "Long texts"
     doc_stride: int = setting(
         128, "Tokens from the beginning of a window over a long context to that of the next.",
         positive=True)

@@ -9,6 +9,8 @@ from engine.disk import files
 from runs import columns
 from runs.rows import UNREAD, Example, read_split
 
+HELP_TOPIC = "Data"  # of the flags defined here
+
 
 def define_flags(values: flags.FlagValues) -> None:
     """Defines the flags that tell where in a file the texts are."""

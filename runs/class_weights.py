@@ -25,6 +25,7 @@ WeightsOf = Callable[[np.ndarray], np.ndarray]
 @dataclasses.dataclass(frozen=True)
 class ClassSettings:
     """How unequal classes count."""
+    topic = "Training"
     class_weights: Optional[str] = setting(
         None, "Weights of the labels in the training's loss: balanced, in inverse proportion to "
         "their number in the training set; or label=weight,label=weight,..., the others 1. If a "

@@ -22,6 +22,8 @@ from engine.model import INFERENCE
 from runs import model_card
 from runs.head import Head, Model
 
+HELP_TOPIC = "Export"  # of the flags defined here
+
 _FROZEN_GRAPH = "frozen_graph.pb"
 
 

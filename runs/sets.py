@@ -8,6 +8,8 @@ from absl import flags
 from engine.disk import files
 from engine.errors import UserError
 
+HELP_TOPIC = "Data"  # of the flags defined here
+
 FLAG_OF = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 
 

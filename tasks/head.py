@@ -21,11 +21,12 @@ from runs.class_weights import ClassSettings
 from runs.head import (
     Card, Encoded, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
 from runs.label_types import Kind
-from runs.rows import Example
+from runs.rows import Example, Split
 from tasks import metrics, model_folder, report
 from tasks.data import TextSet, TrainingSet, encode_texts, load_texts
 from tasks.model_folder import INDEX, LABEL_FORMS, NAME
-from runs.rows import Split
+
+HELP_TOPIC = "Prediction"  # of the flags defined here
 
 
 def define_flags(values: flags.FlagValues) -> None:

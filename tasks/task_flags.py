@@ -11,6 +11,8 @@ from engine.errors import UserError
 from tasks import model_folder, processors, user_files
 from tasks.table import OWN_DATA, TASKS, Task, find_task
 
+HELP_TOPIC = "Data"  # of the flags defined here
+
 
 def define(values: flags.FlagValues) -> None:
     """Defines the flags of all three."""

@@ -14,10 +14,11 @@ from engine.data import text_files
 from engine.disk import files
 from engine.errors import UserError
 from runs import columns, label_types
+from runs.rows import Split, read_split
 from tasks import metrics as scores
-from runs.rows import read_split
-from runs.rows import Split
 from tasks.table import Target, Task
+
+HELP_TOPIC = "Data"  # of the flags defined here
 
 _MAX_LABELS = 100_000  # with more, the column is not one of classes
 _DEFAULT_SEPARATOR = ","  # between the labels of an example

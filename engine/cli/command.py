@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import warnings
-from typing import Callable, List, Optional, Union
+from typing import Callable, Dict, List, Optional, Union
 
 from absl import flags
 
@@ -21,6 +21,7 @@ from engine.workers import cluster
 
 # Of the process, as its end is: an error leaves all functions that were handed who must hear of it.
 _at_exit: List[Callable[[int, str], None]] = []
+_OWN_TOPIC = "This command"
 
 
 def at_exit(action: Callable[[int, str], None]) -> None:
@@ -48,7 +49,7 @@ def run(main: Callable[[flags.FlagValues], None],
         sys.stdout.reconfigure(encoding="utf-8")  # like all input, whatever the locale
     try:
         if any(argument in ("--help", "-help", "-h", "--helpfull") for argument in argv[1:]):
-            print("{}\n\nFlags:\n{}".format(usage, flag_values.get_help()), flush=True)
+            print(f"{usage}\n\n{_help(flag_values)}", flush=True)
             sys.exit(0)
         for argument in argv:
             _check_text(argument)
@@ -91,6 +92,23 @@ def run(main: Callable[[flags.FlagValues], None],
 def _leave(status: int, why: str) -> None:
     while _at_exit:
         _at_exit.pop()(status, why)
+
+
+def _help(values: flags.FlagValues) -> str:
+    """The flags by topic: first those of the command itself, last those of absl.
+
+    A topic is that of the settings class that defines a flag, or of its module (HELP_TOPIC).
+    """
+    topics: Dict[str, str] = {_OWN_TOPIC: ""}
+    for module in sorted(values.flags_by_module_dict(), key=lambda name: name == "absl.flags"):
+        topic = module  # of a settings class
+        if module in sys.modules or module == sys.argv[0]:
+            topic = getattr(sys.modules.get(module), "HELP_TOPIC", _OWN_TOPIC)
+        if module == "absl.flags":
+            topic = "Other"
+        _, _, shown = values.module_help(module).strip("\n").partition("\n")
+        topics[topic] = topics.get(topic, "") + shown + "\n"
+    return "\n".join(f"{topic}:\n{shown}" for topic, shown in topics.items() if shown)
 
 
 def _check_text(argument: str) -> None:

@@ -21,6 +21,7 @@ from engine.workers.cluster import from_environment
 @dataclasses.dataclass(frozen=True)
 class DeviceSettings:
     """Which devices to use, and how many replicas."""
+    topic = "Devices"
     num_gpus: Optional[int] = setting(
         None, "Number of GPUs to use, of those that CUDA_VISIBLE_DEVICES shows; by default all of "
         "them; 0 for the CPU.", recorded=False)
@@ -49,7 +50,7 @@ def define(values: flags.FlagValues) -> None:
     """Defines the flags for devices and precision of an inference command."""
     settings.define_flags(values, DeviceSettings, "num_gpus", "n_gpus", "replicas_per_gpu",
                           "num_cpu_replicas")
-    settings.define_flags(values, TrainingSettings, "precision")
+    settings.define_flags(values, TrainingSettings, "precision", topic=DeviceSettings.topic)
 
 
 def define_for_training(values: flags.FlagValues) -> None:

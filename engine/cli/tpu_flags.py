@@ -5,6 +5,8 @@ from absl import flags
 from engine import log
 from engine.errors import UserError
 
+HELP_TOPIC = "For TPUs, ignored"  # of the flags defined here
+
 _IGNORED = ("iterations_per_loop", "tpu_name", "tpu_zone", "gcp_project", "master",
             "num_tpu_cores")
 

@@ -19,12 +19,15 @@ from engine.errors import UserError
 from engine.settings import MAX_SEED, define_flags, from_flags, recorded, required, setting
 from engine.workers import build_once, worker_dirs
 
+HELP_TOPIC = "Training"  # of the flags defined here
+
 MAX_STEPS = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingSettings:
     """How to train. Batch sizes are per replica."""
+    topic = "Training"
     train_batch_size: int = setting(
         32, "Examples per replica and training step.", positive=True, recorded=False)
     gradient_accumulation_steps: int = setting(
@@ -82,6 +85,7 @@ class TrainingSettings:
 @dataclasses.dataclass(frozen=True)
 class EvaluationSettings:
     """How to evaluate, and when to evaluate during the training."""
+    topic = "Evaluation"
     eval_batch_size: int = setting(
         8, "Examples of --max_seq_length tokens per replica and evaluation step; more shorter "
         "ones, up to the same number of tokens.", positive=True, recorded=False)
@@ -112,6 +116,7 @@ class Schedule(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class EpochSchedule:
     """The length of a training in epochs."""
+    topic = "Training"
     num_train_epochs: float = setting(3.0, "Passes over the training set.", positive=True)
     warmup_proportion: float = setting(
         0.1, "Share of the training steps over which the learning rate rises: 0.1 means 10%.",
@@ -132,6 +137,7 @@ class EpochSchedule:
 @dataclasses.dataclass(frozen=True)
 class StepSchedule:
     """The length of a training in steps, independent of the number of examples and replicas."""
+    topic = "Training"
     num_train_steps: int = setting(100000, "Training steps.", between=(1, MAX_STEPS))
     num_warmup_steps: int = setting(
         10000, "Steps over which the learning rate rises.", between=(0, MAX_STEPS))

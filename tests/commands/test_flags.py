@@ -9,9 +9,11 @@ list anew with
 import difflib
 import importlib
 import os
+import re
 
 import pytest
 
+from engine.cli.command import run
 from scripts.flags_page import COMMANDS
 
 LIST = os.path.join(os.path.dirname(os.path.dirname(__file__)), "flags.txt")
@@ -38,3 +40,16 @@ def test_every_command_has_the_flags_of_the_list():
     if difference:
         pytest.fail(f"{difference}If this is meant: WRITE_FLAGS=1 scripts/test.sh "
                     "tests/commands/test_flags.py, and a line in CHANGELOG.md", pytrace=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_all_flags_under_topics_that_are_no_names_of_modules(command, capsys):
+    module = importlib.import_module(command)
+    values = module.define_flags()
+    with pytest.raises(SystemExit):
+        run(None, values, usage="What it does.", argv=[command, "--help"])
+    shown = capsys.readouterr().out
+    topics = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
+    assert len(topics) == len(set(topics)) and not [
+        topic for topic in topics if not re.fullmatch("[A-Z][A-Za-z, ]+", topic)]
+    assert [name for name in values if not re.search(rf"^  --(\[no\])?{name}\b", shown, re.MULTILINE)] == []

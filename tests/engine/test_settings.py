@@ -60,6 +60,7 @@ def test_a_run_recorded_before_a_setting_existed_had_its_default(made_up, tiny_c
 
 @dataclasses.dataclass(frozen=True)
 class Example:
+    topic = "Examples"
     count: int = setting(1, "A count.", positive=True)
     share: float = setting(0.5, "A share.", between=(0, 1))
     name: str = setting("a", "A name.", choices=("a", "b"), recorded=False)

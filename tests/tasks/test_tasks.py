@@ -15,9 +15,8 @@ from engine.errors import UserError
 from task_files import MRPC_HEADER, NASTY, XNLI_HEADER, our_examples, write_fixtures, write_rows
 from tasks import metrics
 from tasks.data import TextSet, load_texts
-from runs.rows import Example
+from runs.rows import Columns, Example, Split
 from tasks.examples import read_examples
-from runs.rows import Columns, Split
 from tasks.table import TASKS, Target, Task, find_task
 
 def google_examples(task_name: str, split_name: str, data_dir: str):
