@@ -195,8 +195,8 @@ CASES = {
     "no directory": Case(flags_set(data_dir="{}/nowhere"), ("--data_dir", "nowhere")),
     "neither directory nor file": Case(flags_set(data_dir=None), ("--data_dir", "--train_file")),
     "a file of another kind": Case(
-        in_turn(content("train.xlsx", "PK"), flags_set(train_file="{}/train.xlsx")),
-        ("--train_file", "train.xlsx", ".tsv, .txt, .csv, .jsonl")),
+        in_turn(content("train.xlsx", b"PK\x03\x04\x14\0"), flags_set(train_file="{}/train.xlsx")),
+        ("train.xlsx", ".tsv, .txt, .csv, .jsonl")),
     "labels that nobody knows": Case(flags_set(do_train=False), ("--output_dir", "--do_train")),
     "a column of another task": Case(
         flags_set(task_name="cola", label_column="2"), ("--label_column", "--task_name=file")),

@@ -68,7 +68,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_and_syncs_what_it_
     assert full.returncode == 2, full.stderr
     assert "Traceback" not in full.stderr
     line = full.stderr.splitlines()[-1]
-    assert line.startswith(f"error: {out}/model.ckpt-8: No space left on device; nothing that was")
+    assert line.startswith(f"error: {out}/model.ckpt-8: No space left on device; existing files")
     again = run_command(*arguments(flags), **environment(faults, out, log=tmp_path / "log"))
     assert again.returncode == 0, again.stderr
     assert "model.ckpt-4 (step 4)" in again.stderr

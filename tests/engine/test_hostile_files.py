@@ -240,4 +240,4 @@ def test_a_message_is_one_line_that_a_terminal_shows_and_does_not_obey(capsys):
     with pytest.raises(SystemExit):
         command.exit_with(hostile)
     assert capsys.readouterr().err == f"error: {shown}\n".replace(r"\r\n", " ")
-    assert model_card.labels([hostile])[1] == f"0. `{shown}`"
+    assert model_card._labels([hostile])[1] == f"0. `{shown}`"

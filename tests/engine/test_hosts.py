@@ -129,14 +129,14 @@ def test_a_training_whose_link_is_cut_goes_on_from_its_last_checkpoint(
 
 
 @on_tensorflow_2
-@on_tensorflow_2
 @pytest.mark.parametrize("network", [2], indirect=True)
 def test_the_launcher_waits_for_a_link_and_starts_all_again(network, tmp_path):
     path = network.install_ssh(tmp_path / "bin")
     launcher = subprocess.Popen(
         [*network.hosts[0].enter, sys.executable, "-m", "engine.launch",
          f"--hosts={','.join(host.address for host in network.hosts)}", "--",
-         "-m", "tests.toy_worker", "--call=hang_once", f"--arguments={json.dumps([str(tmp_path)])}",
+         "-m", "tests.helpers.toy_worker", "--call=hang_once",
+         f"--arguments={json.dumps([str(tmp_path)])}",
          f"--heartbeat_timeout={HEARTBEAT_SECONDS}"],
         cwd=ROOT, stderr=subprocess.PIPE, universal_newlines=True,
         env={**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"})

@@ -284,10 +284,11 @@ def test_a_machine_that_cannot_be_reached_is_named_before_any_worker_starts(laun
 
 
 @pytest.mark.parametrize("flags, words, said", [
-    (["--hosts="], ["x.py"], "--hosts=: names"), (["--hosts=a,,b"], ["x.py"], "--hosts=a,,b: names"),
+    (["--hosts="], ["x.py"], "--hosts=: must be names"),
+    (["--hosts=a,,b"], ["x.py"], "--hosts=a,,b: must be names"),
     (["--hosts=a b"], ["x.py"], "--hosts: a b: "),
-    (["--hosts=-oProxyCommand=touch x;@127.0.0.2"], ["x.py"], "none begins with -"),
-    (["--hosts=me@-v"], ["x.py"], "none begins with -"),
+    (["--hosts=-oProxyCommand=touch x;@127.0.0.2"], ["x.py"], "none beginning with -"),
+    (["--hosts=me@-v"], ["x.py"], "none beginning with -"),
     (["--forward_env=NOT_THERE"], ["x.py"], "no variable 'NOT_THERE'"),
     (["--hosts=no-such-host.invalid"], ["x.py"], "--hosts: no-such-host.invalid: "),
     (["--hosts=localhost,127.0.0.2"], ["x.py"], "cannot reach this machine as localhost"),

@@ -83,7 +83,7 @@ def test_what_does_not_train_runs_on_the_chief_alone(module, given, monkeypatch,
 def start(directory, call, *arguments, addresses=(), which=None, **more):
     """Starts workers that call a function of toy_worker.py; by default three."""
     return workers.start_command(
-        directory, ["-m", "tests.toy_worker"],
+        directory, ["-m", "tests.helpers.toy_worker"],
         lambda index: {"call": call, "arguments": json.dumps(arguments), **more}, addresses,
         count=3, which=which)
 

@@ -1,6 +1,6 @@
 """A worker that meets the others and calls a function of this file, without a training.
 
-  python -m tests.toy_worker --call=FUNCTION --arguments=JSON
+  python -m tests.helpers.toy_worker --call=FUNCTION --arguments=JSON
 """
 
 import atexit
