@@ -4,7 +4,6 @@ Features are padded to a fixed length in the files; in the chunks they are not.
 """
 
 import contextlib
-import functools
 import os
 import struct
 import sys
@@ -218,7 +217,9 @@ def _parsed(path: str, specification) -> Iterator[Dict[str, np.ndarray]]:
     graph = tf.Graph()
     with graph.as_default():
         dataset = tf.data.TFRecordDataset(path).batch(_CHUNK_RECORDS)
-        dataset = dataset.map(functools.partial(tf.io.parse_example, features=specification))
+        # Autograph would write a temporary file.
+        dataset = dataset.map(tf.autograph.experimental.do_not_convert(
+            lambda records: tf.io.parse_example(records, specification)))
         dataset = runtime.without_autotuning(dataset.prefetch(2))
         batch = tf.data.make_one_shot_iterator(dataset).get_next()
     # A session on the GPUs would take their memory before the training's session does.
