@@ -37,7 +37,7 @@ shows.
     --teacher=teacher --student=stage1 --do_train --do_eval --eval_each_epoch --output_dir=student
 
 The last directory is like an output directory of run_classifier.py, which can evaluate, predict
-and export the student; tasks.predict takes it, too. --train_file= takes an augmented training
+and export the student; runs.predict takes it, too. --train_file= takes an augmented training
 file. If the teacher is a scorer of rewriting.run, --data_dir holds its training set, and there is
 no --task_name.
 
@@ -131,7 +131,7 @@ def _check_flags(values: flags.FlagValues) -> None:
                                 "not make yet: evaluate after --stage=prediction")
     if values.test_file:
         raise UserError("--test_file: this command does not predict; the student does with python "
-                        f"-m tasks.predict --input_file={values.test_file} --output_dir=STUDENT")
+                        f"-m runs.predict --input_file={values.test_file} --output_dir=STUDENT")
     if values.input_file and values.stage != GENERAL:
         raise UserError("--input_file is for --stage=general; a task's texts are in --data_dir")
     without_effect = (("attention_loss",) if values.stage == PREDICTION

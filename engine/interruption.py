@@ -8,6 +8,9 @@ import weakref
 from typing import Callable, Optional
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# Those that are files; others may stand beside them.
+_COMMANDS = [os.path.join(_ROOT, f"{name}.py")
+             for name in ("run_classifier", "run_squad", "extract_features")]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _CHECK_SECONDS = 0.1
 
@@ -36,8 +39,7 @@ def end_while_loading() -> None:
     TensorFlow takes seconds to load. Programs that import this project keep their handlers.
     """
     program = sys.argv[0]  # "-m" while the package of the module to run is imported
-    is_command = program == "-m" or (
-        program != "-c" and os.path.dirname(os.path.abspath(program)) == _ROOT)
+    is_command = program == "-m" or os.path.abspath(program) in _COMMANDS
     if is_command and threading.current_thread() is threading.main_thread():
         for number, usual in zip(_SIGNALS, (signal.SIG_DFL, signal.default_int_handler)):
             if signal.getsignal(number) == usual:

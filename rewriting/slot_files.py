@@ -7,7 +7,7 @@ in the text, the slot is a sequence of “ as long as the phrase. The whole text
 Either may have a category: "category", or a sixth column.
 
 To be scored, phrases need no labels: {"before": ..., "after": ..., "phrases": [...]}, or lines of
-bert-ad's without the first column; for `tasks.predict`, a phrase and a text whose slot is [MASK] or
+bert-ad's without the first column; for `runs.predict`, a phrase and a text whose slot is [MASK] or
 bert-ad's sequence.
 """
 
@@ -29,7 +29,7 @@ _MASKS = re.compile(r"\[MASK\](?:\s*\[MASK\])*")
 _BERT_AD_BREAK = re.compile("[。！!？，：]")
 EXTENSIONS = {"jsonl": ".jsonl", "bert-ad": ".tsv"}
 _FIVE_COLUMNS = ("; of bert_worker_mask_lm_validset.py's five columns the last two are scored: "
-                 "cut -f4,5 FILE | python -m tasks.predict --output_dir=MODEL")
+                 "cut -f4,5 FILE | python -m runs.predict --output_dir=MODEL")
 
 
 class SlotExample(NamedTuple):

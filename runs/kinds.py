@@ -49,4 +49,6 @@ def open_reader(model_dir: str) -> Tuple[ModelFiles, Reader]:
         raise UserError(f"--output_dir={model_dir}: its task.json names the kind {kind!r}; kinds of "
                         f"models are {', '.join(_MODULES)}")
     head = head_of(kind)
+    if not head.reader:
+        raise UserError(f"--output_dir={model_dir}: a model of the kind {kind!r} reads no plain texts")
     return trained, head.reader(head.open(trained))

@@ -14,7 +14,7 @@ from engine.cli import device_flags
 from engine.training import settings as run_settings
 
 COMMANDS = (
-    "run_classifier", "run_squad", "extract_features", "tasks.predict", "encoder.convert",
+    "run_classifier", "run_squad", "extract_features", "runs.predict", "encoder.convert",
     "pretraining.create_data",
     "pretraining.create_vocab", "pretraining.run", "pretraining.score", "rewriting.create_data",
     "rewriting.run", "rewriting.rewrite", "rewriting.baselines", "distillation.run",

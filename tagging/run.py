@@ -56,9 +56,8 @@ def main(values: flags.FlagValues) -> None:
 def _tagger(values: flags.FlagValues) -> Tagger:
     """The tagger of the training file, or else that of the trained model."""
     train_file = open_files(values).get("train")
-    if not train_file:
-        return _saved_tagger(values)
-    tagger = Tagger(data.find_tags(train_file), values.crf)
+    tagger = (Tagger(data.find_tags(train_file), values.crf) if train_file
+              else _saved_tagger(values))
     class_weights.parse(values.class_weights, classes_of(tagger.tags))
     if values.class_weights and tagger.crf:
         raise UserError(f"--class_weights={values.class_weights} weighs the loss of each word, and "

@@ -135,7 +135,7 @@ def _classifier(base: str) -> List[Scene]:
               ("out/model.ckpt-", "out/checkpoint", "out/run.json", "out/evaluations.json",
                "out/task.json", "store/", "task/"), _CHECKED, _RESULTS, half),
         Scene("exporting", "run_classifier", dict(output_dir="{}/out", do_export=True), of_run),
-        Scene("predicting", "tasks.predict",
+        Scene("predicting", "runs.predict",
               dict(output_dir="{}/out", input_file="{}/texts.txt", output_file="{}/new.tsv",
                    header=False, num_cpu_replicas=1), (*of_run, "texts.txt"))]
 

@@ -148,7 +148,8 @@ class _Handshake:
                 index = reached[ready]
                 self._note_end(index, _last_words(ready) or _last_words(self._by.get(index)))
             elif ready in welcomed:
-                self._join(welcomed[ready])
+                if self._by.get(welcomed[ready]) is ready:  # not replaced in this round
+                    self._join(welcomed[ready])
             elif ready in self._strangers:
                 self._hear_hello(ready)
             else:

@@ -18,7 +18,7 @@ Kind = Mapping[str, Callable[[Any], bool]]  # key → check of its value
 
 LONGEST_GREETING = 1 << 12  # bytes of a message during the handshake
 LONGEST = 1 << 23  # bytes of a later message: parts of files are the longest
-_MOST_VALUES = 1 << 17  # in a message: parsed values take far more memory than their text
+_MOST_VALUES = 1 << 20  # in a message: parsed values take far more memory than their text
 _DEEPEST = 32
 _LONGEST_TEXT = 1000  # characters of a text for people
 

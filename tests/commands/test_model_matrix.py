@@ -149,7 +149,7 @@ TAKERS = {
     "run_classifier --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "run_classifier --do_eval": (evaluates(COLA), OF_TEXTS),
     "run_classifier --do_export --task_name": (exports, {**OF_TEXTS, **ARE_EXPORTS}),
-    "tasks.predict": (kinds.open_reader, {**NOT_TRAINED, "foreign": UNKNOWN}),
+    "runs.predict": (kinds.open_reader, {**NOT_TRAINED, "foreign": UNKNOWN}),
     "distillation.compare": (compares, dict(OF_TEXTS, foreign=UNKNOWN)),
     "distillation.run --teacher --task_name": (teaches, OF_TEXTS),
     "distillation.run --teacher of slots": (teaches_slots, dict(OF_SLOTS, foreign=UNKNOWN)),
@@ -184,10 +184,10 @@ TAKERS = {
 
 # Pairs that tests run, beside those that make the models.
 ALSO_RUN = [
-    ("run_classifier --do_train", "tasks.predict"),
-    ("rewriting.run --do_export", "tasks.predict"),
-    ("encoder.convert --from_huggingface", "tasks.predict"),
-    ("encoder.convert --from_checkpoint", "tasks.predict"),
+    ("run_classifier --do_train", "runs.predict"),
+    ("rewriting.run --do_export", "runs.predict"),
+    ("encoder.convert --from_huggingface", "runs.predict"),
+    ("encoder.convert --from_checkpoint", "runs.predict"),
     ("tagging.run --do_export", "tagging.run --do_predict"),
     ("run_classifier --do_export", "run_classifier --do_train"),
     ("pretraining.run", "pretraining.score"),
@@ -232,7 +232,7 @@ def test_each_pair_is_taken_or_refused_for_its_reason(made, writer, taker, monke
 @pytest.mark.parametrize("kind", kinds._MODULES)
 def test_every_kind_of_the_table_can_be_opened(kind, made):
     assert callable(kinds.head_of(kind).open)
-    of_kind = [path for writer, path in made.at.items() if not refusal("tasks.predict", writer) and
+    of_kind = [path for writer, path in made.at.items() if not refusal("runs.predict", writer) and
                label_config.read(model_files.folder_of(path))["kind"] == kind]
     assert of_kind or kind in ("multi_label", "regression")  # of the module of "classes"
     for path in of_kind:

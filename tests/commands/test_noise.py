@@ -27,7 +27,7 @@ sys.modules.pop(sys.argv[0], None)
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 COMMANDS = (
-    "run_classifier", "run_squad", "extract_features", "tasks.predict", "tagging.run",
+    "run_classifier", "run_squad", "extract_features", "runs.predict", "tagging.run",
     "pretraining.create_vocab", "pretraining.create_data", "pretraining.run", "pretraining.score",
     "rewriting.create_data", "rewriting.run", "rewriting.rewrite", "rewriting.baselines",
     "distillation.run", "distillation.compare", "augmentation.run", "encoder.convert",
@@ -63,7 +63,7 @@ def classify_distil_and_augment(of: Folder, model, masked_lm):
     of.train("run_classifier", **task, **model._asdict(), do_eval=True, do_predict=True,
              do_export=True, output_dir=of.folder / "classifier")
     (of.folder / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(9)))
-    of.run("tasks.predict", output_dir=of.folder / "classifier", input_file=of.folder / "texts.txt",
+    of.run("runs.predict", output_dir=of.folder / "classifier", input_file=of.folder / "texts.txt",
            output_file=of.folder / "answers.tsv")
     of.run("extract_features", **model._asdict(), input_file=of.folder / "texts.txt",
            output_file=of.folder / "features.jsonl", layers=-1, max_seq_length=16)

@@ -1,6 +1,6 @@
 """A classifier goes to Hugging Face's format and back with its head, its labels and its scores.
 
-Scores of `tasks.predict` are held against a NumPy transcription of BERT in Hugging Face's
+Scores of `runs.predict` are held against a NumPy transcription of BERT in Hugging Face's
 conventions and, where HF_PYTHON names an interpreter with it, against transformers itself.
 """
 
@@ -48,7 +48,7 @@ def ours(source, tmp_path_factory):
 
 
 def predicted(model_dir, tmp_path, texts, **flags):
-    """The answers of tasks.predict: labels, and scores [n, labels] ([n, 1] of a regression)."""
+    """The answers of runs.predict: labels, and scores [n, labels] ([n, 1] of a regression)."""
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     command.run(predict.main, predict.define_flags(), usage="", argv=["predict", *arguments({
         "output_dir": model_dir, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 1,

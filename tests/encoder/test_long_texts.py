@@ -156,7 +156,7 @@ def windows_of(text):
 
 
 def predicted(model_dir, texts, tmp_path):
-    """The probabilities that tasks.predict writes."""
+    """The probabilities that runs.predict writes."""
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     run_here({"output_dir": model_dir, "input_file": tmp_path / "texts.txt", "header": False,
               "output_file": tmp_path / "predictions.tsv", "num_cpu_replicas": 2}, predict)

@@ -150,8 +150,9 @@ def test_while_tensorflow_loads_a_signal_ends_the_command_with_a_line(
     assert process.stderr == f"interrupted by {number.name}: run the same command again\n"
 
 
-def test_the_handlers_of_a_program_that_imports_ours_stay_as_they_are():
-    code = ("import signal, run_classifier; print(signal.getsignal(signal.SIGTERM) == "
+@pytest.mark.parametrize("program", ["-c", os.path.join(ROOT, "mine.py")])
+def test_the_handlers_of_a_program_that_imports_ours_stay_as_they_are(program):
+    code = (f"import sys; sys.argv[0] = {program!r}; import signal, run_classifier; print(signal.getsignal(signal.SIGTERM) == "
             "signal.SIG_DFL, signal.getsignal(signal.SIGINT) == signal.default_int_handler)")
     process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE,
                              universal_newlines=True)

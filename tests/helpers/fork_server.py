@@ -23,7 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # Commands, and what they load when they first need it. None of it makes a session or a thread of
 # TensorFlow's when it is loaded.
 _LOADED = ("run_classifier", "extract_features", "pretraining.run", "rewriting.run",
-           "distillation.run", "augmentation.run", "tasks.predict", "encoder.convert", "jinja2",
+           "distillation.run", "augmentation.run", "runs.predict", "encoder.convert", "jinja2",
            "matplotlib.figure", "scipy.stats", "sklearn.metrics", "numpy.random")
 
 

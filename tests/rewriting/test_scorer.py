@@ -106,7 +106,7 @@ def test_a_card_says_what_a_scorer_reads_and_how_well_it_ranks(scorer):
                   f"| mean_reciprocal_rank_test | {results['mean_reciprocal_rank_test']:.5g} |",
                   f"| chance: recall_at_1 | {results['chance']['recall_at_1']:.5g} |"):
         assert words in card
-    assert "tasks.predict" not in card
+    assert "runs.predict" not in card
 
 
 @pytest.mark.parametrize("module", [run, run_classifier])
@@ -175,7 +175,7 @@ def test_json_lines_to_score_have_phrases_with_or_without_labels(tmp_path):
     ("0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".\n", {},
      ("lines.tsv", "phrase 1", "more than 14")),
     ("main\t9\tother\tcat\ta “““.\n", {"do_predict": None, "do_test": True},
-     ("cut -f4,5 FILE | python -m tasks.predict",)),
+     ("cut -f4,5 FILE | python -m runs.predict",)),
     ("0\tcat\ta “““.\n", {"do_test": True}, ("line 1", "3 columns")),
     ("0\tcat\ta cat.\n", {}, ("line 1", "no slot in clause 0")),
     ("", {}, ("lines.tsv", "no slots")),

@@ -192,7 +192,7 @@ def test_a_test_file_without_entities_gets_the_form_of_the_training_file(flags, 
 
 
 def assert_tags_texts(folder, lines):
-    """`tasks.predict` finds in running texts what the lines of columns have."""
+    """`runs.predict` finds in running texts what the lines of columns have."""
     sentences = [[line.split()[0] for line in sentence.strip().split("\n")]
                  for sentence in "\n".join(lines).split("\n\n")]
     (folder / "texts.txt").write_text("".join(" ".join(words) + "\n" for words in sentences))

@@ -1,4 +1,4 @@
-"""`python -m tasks.predict` answers for every text, in order, with the numbers of --do_predict."""
+"""`python -m runs.predict` answers for every text, in order, with the numbers of --do_predict."""
 
 import json
 
@@ -71,7 +71,7 @@ def test_texts_are_taken_some_at_a_time_and_answered_in_order(
 
 
 def test_standard_input_is_a_text_a_line_and_empty_lines_keep_their_place(trained, texts):
-    process = processes.run(["-m", "tasks.predict", f"--output_dir={trained}", "--num_gpus=0"],
+    process = processes.run(["-m", "runs.predict", f"--output_dir={trained}", "--num_gpus=0"],
                             input="\n\n".join(texts))
     assert process.returncode == 0, process.stderr
     _, *rows = [line.split("\t") for line in process.stdout.splitlines()]
