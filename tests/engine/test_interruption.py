@@ -138,6 +138,11 @@ sys.meta_path.insert(0, Finder())
 """
 
 
+def heed_ctrl_c():
+    """In a new process: it ignores Ctrl-C if these tests run in the background of a shell."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("program", [["run_classifier.py"], ["-m", "tagging.run"]])
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_while_tensorflow_loads_a_signal_ends_the_command_with_a_line(
@@ -145,17 +150,18 @@ def test_while_tensorflow_loads_a_signal_ends_the_command_with_a_line(
     (tmp_path / "sitecustomize.py").write_text(SIGNAL_WHEN_LOADED.format(number=int(number)))
     process = subprocess.run([sys.executable, *program], cwd=ROOT, stderr=subprocess.PIPE,
                              env={**os.environ, "PYTHONPATH": str(tmp_path)},
-                             universal_newlines=True)
+                             universal_newlines=True, preexec_fn=heed_ctrl_c)
     assert process.returncode == status
     assert process.stderr == f"interrupted by {number.name}: run the same command again\n"
 
 
 @pytest.mark.parametrize("program", ["-c", os.path.join(ROOT, "mine.py")])
 def test_the_handlers_of_a_program_that_imports_ours_stay_as_they_are(program):
-    code = (f"import sys; sys.argv[0] = {program!r}; import signal, run_classifier; print(signal.getsignal(signal.SIGTERM) == "
-            "signal.SIG_DFL, signal.getsignal(signal.SIGINT) == signal.default_int_handler)")
+    code = (f"import sys; sys.argv[0] = {program!r}; import signal, run_classifier; "
+            "print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "
+            "signal.getsignal(signal.SIGINT) == signal.default_int_handler)")
     process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE,
-                             universal_newlines=True)
+                             universal_newlines=True, preexec_fn=heed_ctrl_c)
     assert process.stdout == "True True\n"
 
 
