@@ -138,9 +138,10 @@ sys.meta_path.insert(0, Finder())
 """
 
 
-def heed_ctrl_c():
-    """In a new process: it ignores Ctrl-C if these tests run in the background of a shell."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def heed_signals():
+    """In a new process: it ignores what this one does, such as Ctrl-C in a shell's background."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("program", [["run_classifier.py"], ["-m", "tagging.run"]])
@@ -150,7 +151,7 @@ def test_while_tensorflow_loads_a_signal_ends_the_command_with_a_line(
     (tmp_path / "sitecustomize.py").write_text(SIGNAL_WHEN_LOADED.format(number=int(number)))
     process = subprocess.run([sys.executable, *program], cwd=ROOT, stderr=subprocess.PIPE,
                              env={**os.environ, "PYTHONPATH": str(tmp_path)},
-                             universal_newlines=True, preexec_fn=heed_ctrl_c)
+                             universal_newlines=True, preexec_fn=heed_signals)
     assert process.returncode == status
     assert process.stderr == f"interrupted by {number.name}: run the same command again\n"
 
@@ -161,7 +162,7 @@ def test_the_handlers_of_a_program_that_imports_ours_stay_as_they_are(program):
             "print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "
             "signal.getsignal(signal.SIGINT) == signal.default_int_handler)")
     process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE,
-                             universal_newlines=True, preexec_fn=heed_ctrl_c)
+                             universal_newlines=True, preexec_fn=heed_signals)
     assert process.stdout == "True True\n"
 
 
