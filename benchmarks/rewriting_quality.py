@@ -1,4 +1,4 @@
-"""How well slots are filled: a scorer with and without span pretraining, beside the baselines.
+"""How well slots are filled: a scorer with and without span pretraining, beside baselines.
 
   python -m benchmarks.rewriting_quality --name='English novels' --texts=en_books.txt \\
     --model=MINILM_TF --work_dir=DIR
@@ -20,11 +20,13 @@ import numpy as np
 
 from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from benchmarks import report
+from benchmarks import report, rewriting_baselines
 from engine.disk import files
 from rewriting import ranking
 from rewriting.clauses import clauses
 from rewriting.texts import read_texts
+
+MAX_SEQ_LENGTH = 64
 
 
 def draw_texts(paths: Sequence[str], count: int, output: str) -> None:
@@ -50,22 +52,10 @@ def run_recipe(args, pretrain_steps: int) -> str:
             cwd=report.ROOT, stdout=subprocess.PIPE, universal_newlines=True, check=True,
             env={**os.environ, "TEXTS": os.path.join(args.work_dir, "texts.txt"),
                  "MODEL": args.model, "OUTPUT_DIR": folder, "PYTHON": sys.executable,
-                 "PRETRAIN_STEPS": str(pretrain_steps), "CUDA_VISIBLE_DEVICES": ""})
+                 "PRETRAIN_STEPS": str(pretrain_steps), "CUDA_VISIBLE_DEVICES": "",
+                 "MAX_SEQ_LENGTH": str(MAX_SEQ_LENGTH)})
         files.write_text(printed, answer.stdout)
     return folder
-
-
-def baselines_of(folder: str) -> Dict[str, Dict[str, str]]:
-    """The table that `rewriting.baselines` has printed, by row and column."""
-    with open(os.path.join(folder, "printed.txt"), encoding="utf-8") as file:
-        lines = [line.strip().split("\t") for line in file]
-    start = next(i for i, line in enumerate(lines) if line[0] == "ranked by")
-    rows = {}
-    for line in lines[start + 1:]:
-        if len(line) != len(lines[start]):
-            return rows
-        rows[line[0]] = dict(zip(lines[start][1:], line[1:]))
-    return rows
 
 
 def scorer_of(folder: str) -> Dict[str, str]:
@@ -75,7 +65,12 @@ def scorer_of(folder: str) -> Dict[str, str]:
 
 def rows_of(args) -> List[Dict[str, str]]:
     without, with_spans = (run_recipe(args, steps) for steps in (0, args.pretrain_steps))
-    figures = {**baselines_of(with_spans),
+    baselines = rewriting_baselines.rank(
+        os.path.join(with_spans, "slots", "test.jsonl"), os.path.join(with_spans, "pretrained"),
+        MAX_SEQ_LENGTH)
+    rounded = {name: {metric: f"{value:.3f}" for metric, value in metrics.items()}
+               for name, metrics in baselines.items()}
+    figures = {**rounded,
                "scorer": scorer_of(without),
                f"scorer, {args.pretrain_steps} steps of span pretraining before":
                    scorer_of(with_spans)}

@@ -102,16 +102,6 @@ class Index:
                                       scores.data[entries][allowed], k)
         return best
 
-    def scores(self, queries: Sequence[str], rows: np.ndarray) -> np.ndarray:
-        """The score of phrase `rows[i]` for query i, float32 [n]."""
-        weighted = self._weighted_queries(queries)
-        found = np.zeros(len(rows), np.float32)
-        for start, weights in self._shards():
-            numbers = np.flatnonzero((rows >= start) & (rows < start + weights.shape[0]))
-            product = weighted[numbers].multiply(weights[rows[numbers] - start])
-            found[numbers] = np.asarray(product.sum(axis=1)).ravel()
-        return found
-
     def _weighted_queries(self, queries: Sequence[str]):
         matrix = _count(queries)
         matrix.data *= self._idf[matrix.indices]

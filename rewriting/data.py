@@ -252,15 +252,6 @@ def unread(encoding: Encoding) -> str:
             f"--max_seq_length={encoding.max_seq_length}")
 
 
-def readable_slots(some: Sequence[SlotExample], encoding: Encoding) -> List[SlotExample]:
-    """The slots and phrases that `load_slots` keeps."""
-    found = _readable(some, encoding)
-    return [slot._replace(phrases=tuple(
-        phrase for number, phrase in enumerate(slot.phrases, start)
-        if found.is_readable[number]))
-        for slot, start, kept in zip(some, found.starts, found.slot_kept) if kept]
-
-
 def _encode(some: Sequence[SlotExample], found: _Readable, encoding: Encoding) -> store.Chunk:
     kept = [slot for slot, keep in zip(some, found.slot_kept) if keep]
     per_slot = np.add.reduceat(

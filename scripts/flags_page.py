@@ -17,7 +17,7 @@ COMMANDS = (
     "run_classifier", "run_squad", "extract_features", "runs.predict", "encoder.convert",
     "pretraining.create_data",
     "pretraining.create_vocab", "pretraining.run", "pretraining.score", "rewriting.create_data",
-    "rewriting.run", "rewriting.rewrite", "rewriting.baselines", "distillation.run",
+    "rewriting.run", "rewriting.rewrite", "distillation.run",
     "distillation.compare", "augmentation.run", "tagging.run", "engine.launch")
 
 _HEADER = """# Flags

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Learns to rewrite texts: cuts slots into them, pretrains on the slots if asked to, fine-tunes a
-# model that scores phrases, compares it with the baselines on held-out texts, and rewrites ten
-# of these.
+# model that scores phrases, compares it with chance on held-out texts, and rewrites ten of these.
 #
 #   TEXTS=reviews.tsv MODEL=bert scripts/rewrite.sh [flags of rewriting.run]
 #
@@ -70,16 +69,11 @@ pretrain() {
 
 # report: prints the metrics on the held-out texts, and ten of them rewritten.
 report() {
-  local -a masked_lm=()
-  if has_masked_lm "$model"; then
-    masked_lm=("${model_flags[@]}" --init_checkpoint="$model" --output_dir="$work/baselines")
-  fi
   printf '\nMetrics of the fine-tuned model on the test set:\n'
   grep -E '^(mean_reciprocal_rank|pair_accuracy|recall_at_[0-9]+)_test' \
     "$work/scorer/eval_results.txt" | print_metrics
-  printf '\nMetrics of the baselines:\n'
-  "$python" -m rewriting.baselines --slots_file="$work/slots/test.jsonl" \
-    ${masked_lm[@]+"${masked_lm[@]}"} ${replicas[@]+"${replicas[@]}"} | sed 's/^/  /'
+  printf '\nMetrics of random scores:\n'
+  chance | print_metrics
   printf '\nTexts of the test set, rewritten:\n'
   ten_texts >"$work/ten.txt"
   "$python" -m rewriting.rewrite --output_dir="$work/scorer" --input_file="$work/ten.txt" \
@@ -89,12 +83,11 @@ report() {
   printf '\nAll results: %s\n' "$work"
 }
 
-has_masked_lm() {
-  "$python" -c "import sys
-from encoder import pretraining_heads
-from engine.checkpoints import checkpoints
-checkpoint = checkpoints.open_checkpoint(sys.argv[1])
-sys.exit(not pretraining_heads.has_masked_lm_head(checkpoint))" "$1"
+# chance: prints the metrics that random scores have on the test set.
+chance() {
+  "$python" -c "import json, sys
+for name, value in json.load(open(sys.argv[1]))['chance_test'].items(): print(name, '=', value)" \
+    "$work/scorer/eval_results.json"
 }
 
 # ten_texts: prints the first ten one-line texts of the test set.

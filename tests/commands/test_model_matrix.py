@@ -173,7 +173,6 @@ TAKERS = {
     "tagging.run --do_train": (opens("--init_checkpoint", ENCODER), {}),
     "tagging.run --do_predict": (tags, NO_TAGS),
     "tagging.run --do_export": (exports_tags, {**NO_TAGS, **ARE_EXPORTS}),
-    "rewriting.baselines": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
     "encoder.convert --from_tensorflow": (opens("--from_tensorflow", ENCODER), {}),
     "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), {
         **NOT_TRAINED, **OF_READERS, **OF_TAGGERS}),

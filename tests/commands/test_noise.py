@@ -29,7 +29,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 COMMANDS = (
     "run_classifier", "run_squad", "extract_features", "runs.predict", "tagging.run",
     "pretraining.create_vocab", "pretraining.create_data", "pretraining.run", "pretraining.score",
-    "rewriting.create_data", "rewriting.run", "rewriting.rewrite", "rewriting.baselines",
+    "rewriting.create_data", "rewriting.run", "rewriting.rewrite",
     "distillation.run", "distillation.compare", "augmentation.run", "encoder.convert",
     "engine.launch", "engine.count_gpus", "scripts.make_demonstration_data",
     "scripts.show_predictions")
@@ -100,9 +100,6 @@ def pretrain_rewrite_read_and_tag(of: Folder, model, masked_lm):
              output_dir=of.folder / "scorer")
     of.run("rewriting.rewrite", output_dir=of.folder / "scorer", input_file=of.folder / "slots.txt",
            pool_file=of.folder / "slots" / "pool.txt", output_file=of.folder / "rewritten.tsv")
-    of.run("rewriting.baselines", slots_file=of.folder / "slots" / "test.jsonl",
-           init_checkpoint=of.folder / "pretrained", max_seq_length=32,
-           output_dir=of.folder / "baselines")
     (of.folder / "tags.txt").write_text(columns(made_up(16, seed=1), "iob1"))
     of.train("tagging.run", **model._asdict(), train_file=of.folder / "tags.txt",
              dev_file=of.folder / "tags.txt", do_eval=True, output_dir=of.folder / "tagger")

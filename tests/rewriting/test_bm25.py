@@ -35,11 +35,6 @@ def test_the_best_are_those_of_the_formula_in_its_order(at_a_time, monkeypatch):
         expected = sorted(np.flatnonzero(scores), key=lambda row: -scores[row])[:10]
         np.testing.assert_allclose(matches.scores, scores[expected], rtol=1e-5)
         np.testing.assert_allclose(scores[matches.rows], scores[expected], rtol=1e-5)
-    rows = np.arange(len(queries)) * 4
-    np.testing.assert_allclose(
-        index_of(phrases).scores(queries, rows),
-        [score(query, phrases[row], phrases) for query, row in zip(queries, rows)],
-        rtol=1e-5, atol=1e-7)
 
 
 def test_of_equal_phrases_the_first_come_first():
