@@ -1,6 +1,7 @@
 """A model's bert_config.json, read and checked."""
 
 import os
+from typing import Any, Mapping
 
 import modeling
 from engine.disk import files
@@ -11,19 +12,21 @@ _MAX_LAYERS = 10_000  # each is a part of the graph, however small
 
 def load_config(path: str) -> modeling.BertConfig:
     """Reads a config. Raises a UserError if the file is missing or is not a BERT config."""
-    values = files.read_json(path, "--bert_config_file")
-    if not isinstance(values, dict) or "vocab_size" not in values:
-        raise UserError(f"--bert_config_file={path} is no BERT config: it lacks vocab_size")
+    return checked(files.read_record(path, "--bert_config_file", {}), f"--bert_config_file={path}")
+
+
+def checked(values: Mapping[str, Any], where: str) -> modeling.BertConfig:
+    """The config with these values. Raises a UserError if there can be no such model."""
+    config = modeling.BertConfig.from_dict(values)
     try:
-        config = modeling.BertConfig.from_dict(values)
         modeling.check_config(config)
-    except (TypeError, ValueError) as error:  # a value of the wrong type; one out of range
-        raise UserError(f"--bert_config_file={path}: {error}") from error
-    check_size(config, f"--bert_config_file={path}")
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
+    _check_size(config, where)
     return config
 
 
-def check_size(config: modeling.BertConfig, where: str) -> None:
+def _check_size(config: modeling.BertConfig, where: str) -> None:
     """Raises a UserError if the weights alone are larger than the machine's memory."""
     hidden = config.hidden_size
     rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size

@@ -18,9 +18,8 @@ from absl import flags
 import numpy as np
 from safetensors.numpy import save_file
 
-import modeling
 from encoder import huggingface, label_config, model_files, variables, vocabulary
-from encoder.config import check_size, load_config
+from encoder.config import checked, load_config
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
 from engine import log
@@ -28,14 +27,16 @@ from engine.checkpoints import checkpoints
 from engine.cli import command
 from engine.disk import files
 from engine.errors import UserError
+from engine.settings import required
 
 import tensorflow.compat.v1 as tf
 
 CHECKPOINT = "bert_model.ckpt"
 
-SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-         "intermediate_size", "max_position_embeddings", "type_vocab_size")
-RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
+# Entries of both kinds of config.
+SHAPE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+         "intermediate_size", "max_position_embeddings", "type_vocab_size",
+         "hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
 # Hugging Face's name → ours. On the way back the first of several names is written.
 ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu",
@@ -68,13 +69,12 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
     """
     config_path = os.path.join(source_dir, huggingface.CONFIG)
     config = files.read_record(config_path, "Hugging Face configuration", {})
-    huggingface.check_type(config, config_path)  # before its weights, which may be pickles
+    huggingface.check_type(config, config_path)
     weights = huggingface.open_weights(source_dir)
-    huggingface.check_type(config, config_path, weights.shapes)
     bert_config, config_warnings = _config_from_huggingface(config, config_path)
-    weights, num_outputs = huggingface.with_classifier(weights, config)
     tokens = vocabulary.read_tokens(source_dir, bert_config["vocab_size"])
     do_lower_case, tokenizer_warnings = vocabulary.read_casing(source_dir, tokens)
+    num_outputs = huggingface.num_outputs(weights, config)
     description = num_outputs and label_config.from_huggingface(
         config, config_path, num_outputs, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
         max_seq_length=vocabulary.longest_input(source_dir, bert_config["max_position_embeddings"]))
@@ -86,7 +86,7 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
                                config_warnings + tokenizer_warnings + matched.warnings)
 
 
-def convert_from_checkpoint(source: str, labels: Sequence[str], output_dir: str, *,
+def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[str],
                             label_kind: Optional[str] = None, takes_pairs: bool = False,
                             do_lower_case: Optional[bool] = None,
                             max_seq_length: Optional[int] = None,
@@ -96,8 +96,8 @@ def convert_from_checkpoint(source: str, labels: Sequence[str], output_dir: str,
 
     Args:
         source: the prefix of a checkpoint, or the folder of a training.
-        labels: of the classifier's outputs, in their order; none for a regression.
         output_dir: new or empty; written completely or not at all.
+        labels: of the classifier's outputs, in their order; none for a regression.
         label_kind: one of `label_config.KINDS`; default: a single label, or a regression.
         do_lower_case: default: as the files beside the vocabulary or its tokens say.
         max_seq_length: the longest input in tokens; default: 128, or all positions if fewer.
@@ -161,13 +161,13 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     """
     model = model_files.open_model(source, "--from_tensorflow")
     weights = _weights_of(model.checkpoint)
-    config_path = bert_config_file or os.path.join(model.folder, model_files.CONFIG)
-    bert_config = files.read_record(config_path, "BERT configuration", {})
+    config_path = bert_config_file or model.file(model_files.CONFIG)
+    bert_config = load_config(config_path).to_dict()
     config = _config_from_tensorflow(bert_config, config_path)
     description = model.description()
     matched = variables.match(weights.shapes, bert_config, "tensorflow", weights.path,
                               description and label_config.num_outputs(description))
-    vocab_file = vocab_file or os.path.join(model.folder, vocabulary.FILE)
+    vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config["vocab_size"])
     do_lower_case, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
     max_length, labels = config["max_position_embeddings"], {}
@@ -197,15 +197,10 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
 def _config_from_huggingface(config: Mapping[str, Any],
                              path: str) -> Tuple[Dict[str, Any], List[str]]:
     """The `bert_config.json` of a Hugging Face config, and warnings."""
-    bert_config = _common_entries(config, path)
+    bert_config = {key: config.get(key) for key in SHAPE}
     bert_config["hidden_act"] = _look_up(ACTIVATIONS, config.get("hidden_act"), path)
-    try:
-        modeling.check_config(modeling.BertConfig.from_dict(bert_config))
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from error
+    checked(bert_config, path)
     epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
-    if not isinstance(epsilon, float):
-        raise UserError(f"{path}: layer_norm_eps is {epsilon!r}, must be a number")
     if epsilon == LAYER_NORM_EPSILON:
         return bert_config, []
     return bert_config, [f"{path}: layer_norm_eps is {epsilon}, here it is always "
@@ -215,22 +210,9 @@ def _config_from_huggingface(config: Mapping[str, Any],
 def _config_from_tensorflow(bert_config: Mapping[str, Any], path: str) -> Dict[str, Any]:
     # Reversed, so that the first of several names wins.
     names = {ours: theirs for theirs, ours in reversed(list(ACTIVATIONS.items()))}
-    return {"model_type": "bert", **_common_entries(bert_config, path),
-            "hidden_act": _look_up(names, bert_config.get("hidden_act"), path),
+    return {"model_type": "bert", **{key: bert_config[key] for key in SHAPE},
+            "hidden_act": _look_up(names, bert_config["hidden_act"], path),
             "layer_norm_eps": LAYER_NORM_EPSILON}
-
-
-def _common_entries(config: Mapping[str, Any], path: str) -> Dict[str, Any]:
-    """The entries that both kinds of config have under the same name, checked."""
-    for key in SIZES:
-        if type(config.get(key)) is not int or config[key] < 1:
-            raise UserError(f"{path}: {key} is {config.get(key)!r}, must be a positive integer")
-    for key in RATES:
-        if type(config.get(key)) not in (int, float):
-            raise UserError(f"{path}: {key} is {config.get(key)!r}, must be a number")
-    entries = {key: config[key] for key in SIZES + RATES}
-    check_size(modeling.BertConfig.from_dict(entries), path)
-    return entries
 
 
 def _look_up(names: Mapping[str, str], name: Any, path: str) -> str:
@@ -310,33 +292,27 @@ def main(values: flags.FlagValues) -> None:
     print(f"wrote {log.visible(conversion.output)} (--do_lower_case={str(conversion.do_lower_case).lower()})")
 
 
-# The flags that go with each source, beside --output_dir.
-_FLAGS_OF = {
-    "from_huggingface": ("takes_pairs",),
-    "from_tensorflow": ("bert_config_file", "vocab_file"),
-    "from_checkpoint": ("labels", "label_kind", "takes_pairs", "do_lower_case", "max_seq_length",
-                        "bert_config_file", "vocab_file"),
+# Each source's function, and the flags that are its arguments beside --output_dir.
+_CONVERSIONS = {
+    "from_huggingface": (convert_from_huggingface, ("takes_pairs",)),
+    "from_tensorflow": (convert_from_tensorflow, ("bert_config_file", "vocab_file")),
+    "from_checkpoint": (convert_from_checkpoint, (
+        "labels", "label_kind", "takes_pairs", "do_lower_case", "max_seq_length",
+        "bert_config_file", "vocab_file")),
 }
 
 
 def _convert(values: flags.FlagValues) -> Conversion:
-    given = [name for name in _FLAGS_OF if values[name].value]
+    given = [name for name in _CONVERSIONS if values[name].value]
     if len(given) != 1:
         raise UserError("give one of --from_huggingface, --from_tensorflow and --from_checkpoint")
-    source, allowed = given[0], _FLAGS_OF[given[0]]
-    for name in dict.fromkeys(sum(_FLAGS_OF.values(), ())):
-        if values[name].present and name not in allowed:
-            owners = [f"--{other}" for other, names in _FLAGS_OF.items() if name in names]
-            raise UserError(f"--{name} goes with {' and '.join(owners)} only")
-    if not values.output_dir:
-        raise UserError("--output_dir is not given")
-    options = {name: values[name].value for name in allowed}
-    if source == "from_checkpoint":
-        return convert_from_checkpoint(values.from_checkpoint, options.pop("labels"),
-                                       values.output_dir, **options)
-    convert = (convert_from_tensorflow if source == "from_tensorflow"
-               else convert_from_huggingface)
-    return convert(values[source].value, values.output_dir, **options)
+    source, = given
+    convert, options = _CONVERSIONS[source]
+    for name in _CONVERSIONS["from_checkpoint"][1]:  # which has all of them
+        if values[name].present and name not in options:
+            raise UserError(f"--{name} does not go with --{source}")
+    return convert(values[source].value, required(values, "output_dir"),
+                   **{name: values[name].value for name in options})
 
 
 if __name__ == "__main__":

@@ -137,13 +137,9 @@ def _description(kind: str, labels: List[str], where: str, **entries: Any) -> Di
 
 
 def _labels(names: Any, path: str) -> List[str]:
-    try:
-        by_index = {int(index): str(name).strip() for index, name in names.items()}
-    except (AttributeError, ValueError) as error:
-        raise UserError(f"{path}: id2label is no map from 0, 1, 2 … to labels") from error
-    labels = [by_index[index] for index in sorted(by_index)]
-    if not labels or sorted(by_index) != list(range(len(labels))):
+    if not isinstance(names, dict) or not names or set(names) != set(map(str, range(len(names)))):
         raise UserError(f"{path}: id2label is no map from 0, 1, 2 … to labels")
+    labels = [str(names[str(index)]).strip() for index in range(len(names))]
     check_labels(labels, f"{path}: id2label")
     return labels
 
@@ -161,11 +157,11 @@ def check_labels(labels: Sequence[str], where: str) -> None:
 
 
 def _kind(problem: Any, num_labels: int, path: str) -> str:
-    if problem is None:  # transformers' default
-        return "regression" if num_labels == 1 else "classes"
-    kinds = {theirs: ours for ours, theirs in _PROBLEMS.items()}
+    default = "regression" if num_labels == 1 else "classes"  # as in transformers
+    kinds = {None: default, **{theirs: ours for ours, theirs in _PROBLEMS.items()}}
     if problem not in list(kinds):
-        raise UserError(f"{path}: problem_type is {problem!r}; can be converted: {sorted(kinds)}")
+        raise UserError(f"{path}: problem_type is {problem!r}; can be converted: "
+                        f"{', '.join(_PROBLEMS.values())}")
     kind = kinds[problem]
     if kind == "regression" and num_labels != 1:
         raise UserError(f"{path}: a regression to {num_labels} numbers; here it is to one")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-import processes
 from encoder import convert
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine.errors import UserError
@@ -51,10 +50,6 @@ def set_tensors(change_tensors):
     return change
 
 
-def in_turn(*changes):
-    return lambda folder: [change(folder) for change in changes]
-
-
 def only_a_pickle(folder):
     os.rename(os.path.join(folder, "model.safetensors"), os.path.join(folder, "pytorch_model.bin"))
 
@@ -65,24 +60,14 @@ def only_a_pickle(folder):
     (remove("vocab.txt"), "vocab.txt: No such file"),
     (only_a_pickle, "pytorch_model.bin is a pickle"),
     (truncate("model.safetensors", 5000), "truncated"),
-    (truncate("model.safetensors", 0), "truncated"),
     (truncate("config.json", 20), "not valid JSON"),
     (truncate("vocab.txt", 0), "vocab.txt is empty"),
     (write("vocab.txt", "x\n" * (VOCAB + 1)), "vocabulary .* 31 entries, .* vocab_size 30"),
-    (set_config(model_type="roberta"), "model_type is 'roberta': its vocabulary is not WordPiece"),
-    (set_config(model_type="albert"), "model_type is 'albert': its layers share their weights"),
-    (set_config(model_type="deberta-v2"), "'deberta-v2': its attention .* relative positions"),
-    (set_config(model_type="distilbert"), "'distilbert': it has neither segments nor a pooler"),
-    (set_config(model_type="electra"), "'electra': it has no pooler"),
-    (set_config(model_type="t5"), "model_type is 't5'; only BERT encoders"),
-    (set_config(model_type=["bert"]), r"model_type is \['bert'\]; only BERT encoders"),
+    (set_config(model_type="roberta"), "model_type is 'roberta'; only models of BERT's own shape"),
     (set_config(model_type="ernie", use_task_id=True), "use_task_id is True"),
-    (in_turn(set_config(model_type=None), set_tensors(lambda tensors: tensors.update(
-        {"deberta.embeddings.x": np.zeros(1, np.float32)}))), "model_type is 'deberta'"),
     (set_config(position_embedding_type="relative_key"), "position_embedding_type"),
     (set_config(hidden_act="swish"), "hidden_act is 'swish'.*gelu_new"),
     (set_config(hidden_act=["gelu"]), r"hidden_act is \['gelu'\]; can be converted"),
-    (set_config(layer_norm_eps="1e-12"), "layer_norm_eps is '1e-12', must be a number"),
     (set_config(num_attention_heads=5), "config.json: .*12.*5"),
     (set_config(hidden_size=None), "hidden_size is None"),
     (set_config(initializer_range="x"), "initializer_range is 'x'"),
@@ -102,15 +87,13 @@ def test_a_bad_hugging_face_folder_is_one_clear_line(bare_encoder, tmp_path, dam
 
 
 @pytest.mark.parametrize("damage, message", [
-    (remove("bert_config.json"), "bert_config.json: No such file"),
+    (remove("bert_config.json"), "holds no bert_config.json; copy there"),
     (remove("bert_model.ckpt.index"), "checkpoint"),
-    (remove("bert_model.ckpt.data-00000-of-00001"), "cut short"),
     (truncate("bert_model.ckpt.data-00000-of-00001", 2000), "cut short"),
     (truncate("bert_model.ckpt.index", 40), "is no TensorFlow checkpoint, or is damaged"),
-    (remove("vocab.txt"), "vocab.txt: No such file"),
+    (remove("vocab.txt"), "holds no vocab.txt; copy there"),
     (set_config("bert_config.json", vocab_size=31), "word_embeddings has the shape .30, 12."),
-    (set_config("bert_config.json", hidden_act="swish"), "hidden_act is 'swish'.*gelu_erf"),
-    (set_config("bert_config.json", num_hidden_layers=10**19), "_config.json: 10,.*number wrong"),
+    (set_config("bert_config.json", hidden_act="swish"), "_config.json: Unknown activation 'swish'"),
 ])
 def test_a_bad_tensorflow_folder_is_one_clear_line(bare_encoder, tmp_path, damage, message):
     convert_from_huggingface(bare_encoder, str(tmp_path / "tensorflow"))
@@ -138,30 +121,13 @@ def test_a_folder_with_something_in_it_is_never_written_into(bare_encoder, tmp_p
 @pytest.mark.parametrize("arguments, message", [
     ([], "one of --from_huggingface, --from_tensorflow and --from_checkpoint"),
     (["--from_huggingface=x", "--from_tensorflow=x"], "one of"),
-    (["--from_huggingface=x"], "--output_dir is not given"),
+    (["--from_huggingface=x"], "--output_dir is required"),
     (["--from_huggingface=x", "--output_dir=y", "--vocab_file=z"],
-     "--vocab_file goes with --from_tensorflow and --from_checkpoint only"),
-    (["--from_tensorflow=x", "--output_dir=y", "--labels=z"], "goes with --from_checkpoint only"),
+     "--vocab_file does not go with --from_huggingface"),
+    (["--from_tensorflow=x", "--output_dir=y", "--labels=z"], "--labels does not go with --from_tens"),
 ])
 def test_flags_that_make_no_sense_together_are_one_clear_line(arguments, message):
     values = convert.define_flags()
     values(["convert_checkpoint", *arguments])
     with pytest.raises(UserError, match=message):
         convert.main(values)
-
-
-def test_bad_input_exits_with_status_2_and_one_line(tmp_path):
-    result = run_command("--from_huggingface=/nowhere", f"--output_dir={tmp_path / 'out'}")
-    assert result.returncode == 2
-    assert result.stderr.splitlines()[-1].startswith("error: ")
-    assert "/nowhere/config.json" in result.stderr.splitlines()[-1]
-
-
-def test_the_command_prints_where_the_checkpoint_is(bare_encoder, tmp_path):
-    result = run_command(f"--from_huggingface={bare_encoder}", f"--output_dir={tmp_path / 'out'}")
-    assert result.returncode == 0, result.stderr
-    assert str(tmp_path / "out" / "bert_model.ckpt") in result.stdout
-
-
-def run_command(*arguments):
-    return processes.run(["-m", "encoder.convert", *arguments])

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from commands import arguments, run_here
-from conftest import checkpoint_values, on_tensorflow_2, sentences
+from conftest import checkpoint_values, sentences
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine.cli import command
 from engine.errors import UserError
@@ -141,6 +141,7 @@ def test_a_classifier_of_pairs_scores_pairs(tmp_path):
     assert scores.shape == (2, 3) and np.abs(scores[0] - scores[1]).max() > 1e-3
 
 
+@pytest.mark.parametrize("kind", ["multi_label"], indirect=True)
 def test_a_converted_classifier_can_be_exported(ours, tmp_path):
     folder, (_, scores) = ours
     shutil.copytree(str(folder), str(tmp_path / "ours"))
@@ -179,7 +180,6 @@ def test_a_token_classifier_s_head_is_no_classifier_here(tmp_path):
 
 @pytest.mark.parametrize("changes, message", [
     ({"id2label": {"0": "a", "2": "b"}}, "id2label is no map from 0, 1, 2"),
-    ({"id2label": {"x": "a", "y": "b"}}, "id2label is no map"),
     ({"id2label": ["a", "b"]}, "id2label is no map"),
     ({"id2label": {"0": "a", "1": "a"}}, "the same label twice: a, a"),
     ({"id2label": {"0": "a", "1": "b", "2": "c", "3": "d"}},
@@ -197,42 +197,6 @@ def test_labels_that_make_no_sense_are_one_clear_line(tmp_path, changes, message
     with pytest.raises(UserError, match=message):
         convert_from_huggingface(source, str(tmp_path / "out"))
     assert os.listdir(str(tmp_path)) == ["source"]
-
-
-@on_tensorflow_2
-@pytest.mark.parametrize("value", [None, 5, "x", True, [], [[]], {"a": []}, 10**19], ids=str)
-def test_an_entry_of_any_type_is_converted_or_a_clear_line(tmp_path, value):
-    source = write_huggingface(
-        tmp_path / "source", classifier_tensors(3), config=config_entries("classes"),
-        tokenizer_config={"do_lower_case": True, "model_max_length": 12})
-    refused = []
-    for name in ("config.json", "tokenizer_config.json"):
-        path = os.path.join(source, name)
-        with open(path) as file:
-            content = json.load(file)
-        for key in (*content, "layer_norm_eps", "position_embedding_type", "is_decoder"):
-            with open(path, "w") as file:
-                json.dump({**content, key: value}, file)
-            try:
-                convert_from_huggingface(source, str(tmp_path / name / key))
-            except UserError:
-                refused.append(key)
-        with open(path, "w") as file:
-            json.dump(content, file)
-    assert "hidden_size" in refused
-
-
-@pytest.mark.parametrize("text, message", [
-    ("{", "task.json is not valid JSON"), ('{"labels": []}', "task.json is damaged: it lacks 'kind'"),
-    ('{"kind": "classes", "do_lower_case": true, "max_seq_length": 8}',
-     "task.json is damaged: it lacks 'labels'")])
-@pytest.mark.parametrize("kind", ["classes"], indirect=True)
-def test_a_damaged_description_is_one_clear_line(ours, tmp_path, text, message):
-    shutil.copytree(str(ours[0]), str(tmp_path / "ours"))
-    (tmp_path / "ours" / "task.json").write_text(text)
-    with pytest.raises(UserError, match=message):
-        convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back"))
-    assert os.listdir(str(tmp_path)) == ["ours"]
 
 
 def test_a_head_without_its_bias_is_one_clear_line(tmp_path):

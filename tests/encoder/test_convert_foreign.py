@@ -1,4 +1,4 @@
-"""Models from elsewhere become model folders: of BERT's relatives, shards, other code's trainings."""
+"""Models from elsewhere become model folders: of BERT's relatives, of other code's trainings."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import shutil
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
 from commands import run_here
 from conftest import checkpoint_values
@@ -15,7 +14,7 @@ from encoder.convert import (convert_from_checkpoint, convert_from_huggingface,
                              convert_from_tensorflow)
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
-from huggingface_folders import (ENCODER, HEADS, HIDDEN, POOLER, classifier_tensors,
+from huggingface_folders import (ENCODER, HEADS, POOLER, classifier_tensors,
                                  config_entries, prefixed, random_tensors, write_huggingface)
 
 
@@ -62,68 +61,6 @@ def test_a_relative_of_bert_s_shape_is_the_same_model(tmp_path, family):
     assert_same(values_in(tmp_path / "expected"), values_in(tmp_path / "out"))
 
 
-def test_weights_in_shards_are_put_together(classifier, tmp_path):
-    source, ours = classifier
-    path = os.path.join(source, "model.safetensors")
-    tensors = load_file(path)
-    os.remove(path)
-    names, files = sorted(tensors), ("a.safetensors", "b.safetensors")
-    parts = dict(zip(files, (names[::2], names[1::2])))
-    for file, part in parts.items():
-        save_file({name: tensors[name] for name in part}, os.path.join(source, file))
-    index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
-    (tmp_path / "source" / "model.safetensors.index.json").write_text(json.dumps(index))
-    convert_from_huggingface(source, str(tmp_path / "again"))
-    assert_same(values_in(ours), values_in(tmp_path / "again"))
-    os.remove(os.path.join(source, "b.safetensors"))
-    with pytest.raises(UserError, match="weights that .*index.json names: .*b.safetensors"):
-        convert_from_huggingface(source, str(tmp_path / "out"))
-    for damaged in ({}, {"weight_map": {"x": "../a.safetensors"}}):
-        (tmp_path / "source" / "model.safetensors.index.json").write_text(json.dumps(damaged))
-        with pytest.raises(UserError, match="index.json has no weight_map"):
-            convert_from_huggingface(source, str(tmp_path / "out"))
-
-
-@pytest.mark.parametrize("scope", ["classifier", "score", "classifier.out_proj"])
-@pytest.mark.parametrize("architectures", [None, ["SentimentModel"],
-                                           ["BertForSequenceClassification"]])
-def test_a_head_is_found_whatever_its_name_and_the_model_s(
-        classifier, tmp_path, scope, architectures):
-    _, ours = classifier
-    tensors = {name.replace("classifier", scope): value
-               for name, value in classifier_tensors(3).items()}
-    source = write_huggingface(tmp_path / "other", tensors, config={
-        **config_entries("classes"), "architectures": architectures})
-    convert_from_huggingface(source, str(tmp_path / "out"))
-    assert_same(values_in(ours), values_in(tmp_path / "out"))
-    assert description_in(ours) == description_in(tmp_path / "out")
-
-
-def test_a_head_without_a_bias_or_names_for_its_labels_is_complete(tmp_path):
-    tensors = {name.replace("classifier", "score"): value
-               for name, value in classifier_tensors(4).items() if name != "classifier.bias"}
-    convert_from_huggingface(write_huggingface(tmp_path / "source", tensors), str(tmp_path / "out"))
-    np.testing.assert_array_equal(values_in(tmp_path / "out")["output_bias"], np.zeros(4))
-    assert description_in(tmp_path / "out")["labels"] == [f"LABEL_{i}" for i in range(4)]
-
-
-@pytest.mark.parametrize("change", [
-    {"classifier.dense.weight": (HIDDEN, HIDDEN), "classifier.dense.bias": (HIDDEN,)},
-    {"norm.weight": (HIDDEN,)}, {"bert.pooler.dense.weight": None, "bert.pooler.dense.bias": None},
-    {"classifier.weight": None, "classifier.bias": None}])
-def test_a_head_that_is_not_one_linear_layer_is_refused_by_name(tmp_path, change):
-    tensors = classifier_tensors(3)
-    for name, shape in change.items():
-        if shape:
-            tensors[name] = np.zeros(shape, np.float32)
-        else:
-            del tensors[name]
-    source = write_huggingface(tmp_path / "source", tensors, config=config_entries("classes"))
-    head = "none" if "classifier.weight" in change else "classifier"
-    with pytest.raises(UserError, match=rf"head \({head}.*\) is not one linear layer .*BertModel"):
-        convert_from_huggingface(source, str(tmp_path / "out"))
-
-
 # --- Other code's trainings --------------------------------------------------------------
 
 
@@ -166,7 +103,7 @@ def test_the_kind_of_its_labels_can_be_said(
     checkpoints.write_checkpoint(os.path.join(foreign, "model.ckpt-7"), {
         **values, "output_weights": values["output_weights"][:num_outputs],
         "output_bias": values["output_bias"][:num_outputs]})
-    convert_from_checkpoint(foreign, labels, str(tmp_path / "out"), label_kind=kind)
+    convert_from_checkpoint(foreign, str(tmp_path / "out"), labels=labels, label_kind=kind)
     description = description_in(tmp_path / "out")
     assert tuple(description[name] for name in ("kind", "labels", "label_separator")) == found
     assert (description["max_seq_length"], description["do_lower_case"]) == (16, True)
@@ -180,10 +117,8 @@ def test_the_kind_of_its_labels_can_be_said(
     (dict(labels=[], label_kind="regression"), "a regression has one output"),
     (dict(max_seq_length=17), "--max_seq_length=17: the model has only 16 positions"),
     (dict(bert_config_file=None), "foreign holds no bert_config.json; copy there"),
-    (dict(vocab_file=None), "foreign holds no vocab.txt; copy there"),
     (dict(vocab_file="/no/where.txt"), "where.txt: No such file"),
     (dict(source="source"), "is a Hugging Face folder: python -m encoder.convert --from_hugg"),
-    (dict(source="nothing"), "nothing: there is no checkpoint"),
 ])
 def test_what_does_not_fit_is_one_clear_line_and_nothing_is_written(
         classifier, foreign, tmp_path, changes, message):
