@@ -4,7 +4,9 @@
 """
 
 import dataclasses
+import glob
 import importlib
+import os
 from typing import Any, Container, Iterable, List, NamedTuple, Tuple
 
 from absl import flags
@@ -13,12 +15,7 @@ from engine import settings
 from engine.cli import device_flags
 from engine.training import settings as run_settings
 
-COMMANDS = (
-    "run_classifier", "run_squad", "extract_features", "runs.predict", "encoder.convert",
-    "pretraining.create_data",
-    "pretraining.create_vocab", "pretraining.run", "pretraining.score", "rewriting.create_data",
-    "rewriting.run", "rewriting.rewrite", "distillation.run",
-    "distillation.compare", "augmentation.run", "tagging.run", "engine.launch")
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 _HEADER = """# Flags
 
@@ -32,6 +29,20 @@ class Group(NamedTuple):
     title: str
     text: str
     settings: Tuple[Any, ...]
+
+
+def commands() -> List[str]:
+    """The commands of the root and its rooms: modules that define flags and can be run."""
+    found = []
+    for pattern in ("*.py", "*/*.py"):
+        for path in sorted(glob.glob(os.path.join(_ROOT, pattern))):
+            with open(path, encoding="utf-8") as file:
+                source = file.read()
+            name = os.path.relpath(path, _ROOT)[:-len(".py")].replace(os.sep, ".")
+            if ("define_flags" in source and '\nif __name__ == "__main__":' in source
+                    and not name.startswith("scripts.")):
+                found.append(name)
+    return found
 
 
 def groups() -> List[Group]:
@@ -63,7 +74,7 @@ def text() -> str:
         recorded = {field.name for cls in group.settings for field in dataclasses.fields(cls)
                     if field.metadata["recorded"]}
         parts.append(f"## {group.title}\n\n{group.text}\n\n{_table(_all(values), recorded)}")
-    for command in COMMANDS:
+    for command in commands():
         own = [flag for flag in _all(importlib.import_module(command).define_flags())
                if flag.name not in shared or flag.default != shared[flag.name]]
         name = f"python -m {command}" if "." in command else f"python {command}.py"

@@ -1,7 +1,6 @@
 """The earlier name of `python -m runs.predict`."""
 
-from engine.cli import command
-from runs.predict import USAGE, define_flags, main
+import runpy
 
 if __name__ == "__main__":
-    command.run(main, define_flags(), usage=USAGE)
+    runpy.run_module("runs.predict", run_name="__main__", alter_sys=True)

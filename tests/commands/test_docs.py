@@ -17,12 +17,14 @@ from engine.cli.foreign_flags import PROGRAMS
 from engine.devices import runtime
 from pages import blocks, text_of
 from pretraining import run
+from scripts.flags_page import commands
 from tasks import processors
 from tasks.examples import read_examples
 
 PAGES = ["README.md"] + sorted(os.path.join("docs", name)
                                for name in os.listdir(os.path.join(ROOT, "docs"))
                                if name.endswith(".md"))
+SCRIPTS = ("scripts.make_demonstration_data", "scripts.show_predictions")
 # absl's, TensorBoard's, Docker's, SLURM's (as far as the first hyphen)
 OTHER_FLAGS = {"help", "logdir", "gpus", "shm", "ulimit", "nodes", "ntasks"}
 
@@ -50,16 +52,6 @@ def modules_named(page):
             if line.startswith("|"):
                 room = name.split(".")[0]
                 yield from (room + other for other in re.findall(r", `(\.[a-z]\w*)`", line))
-
-
-def commands_with_flags():
-    """The modules that define a command line."""
-    names = subprocess.run(
-        ["git", "grep", "-l", "^def define_flags() ->", "--", "*.py"], cwd=ROOT,
-        stdout=subprocess.PIPE, universal_newlines=True).stdout.split()
-    if not names:
-        pytest.skip("not a git checkout")
-    return [name[:-len(".py")].replace(os.sep, ".") for name in names]
 
 
 def run_blocks(some, directory):
@@ -120,9 +112,14 @@ def test_commands_that_are_named_exist(page):
         assert os.path.exists(os.path.join(ROOT, *name.split(".")) + ".py"), name
 
 
+def test_every_command_has_a_row_in_the_readme():
+    files = {name[:-len(".py")] for name in re.findall(r"`python (\w+\.py)`", text_of("README.md"))}
+    assert set(commands()) <= {*files, *modules_named("README.md")}
+
+
 def test_flags_that_are_named_exist():
     known = set(OTHER_FLAGS)
-    for name in commands_with_flags():
+    for name in (*commands(), *SCRIPTS):
         values = importlib.import_module(name).define_flags()
         assert isinstance(values, flags.FlagValues)
         known |= set(values) | {f"no{flag}" for flag in values if values[flag].boolean}

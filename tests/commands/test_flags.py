@@ -14,7 +14,7 @@ import re
 import pytest
 
 from engine.cli.command import run
-from scripts.flags_page import COMMANDS
+from scripts.flags_page import commands
 
 LIST = os.path.join(os.path.dirname(os.path.dirname(__file__)), "flags.txt")
 
@@ -30,7 +30,7 @@ def lines_of(command):
 
 
 def test_every_command_has_the_flags_of_the_list():
-    found = [line for command in COMMANDS for line in lines_of(command)]
+    found = [line for command in commands() for line in lines_of(command)]
     if os.environ.get("WRITE_FLAGS"):
         with open(LIST, "w", encoding="utf-8") as file:
             file.writelines(found)
@@ -42,7 +42,7 @@ def test_every_command_has_the_flags_of_the_list():
                     "tests/commands/test_flags.py, and a line in CHANGELOG.md", pytrace=False)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands())
 def test_help_shows_all_flags_under_topics_that_are_no_names_of_modules(command, capsys):
     module = importlib.import_module(command)
     values = module.define_flags()

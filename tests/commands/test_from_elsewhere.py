@@ -21,7 +21,7 @@ from pretraining_files import write_frozen
 from reading_files import write_made_up
 from rewriting_files import made_up_texts
 from scripts import foreign_flags_page
-from scripts.flags_page import COMMANDS
+from scripts.flags_page import commands
 from task_files import MRPC_HEADER, write_rows
 
 with open(foreign_flags_page.PAGE, encoding="utf-8") as page:
@@ -64,7 +64,7 @@ def test_every_flag_of_a_script_is_known_or_answered(project, script, name, flag
 
 
 def test_answers_name_flags_that_exist():
-    flags = {name: set(importlib.import_module(name).define_flags()) for name in COMMANDS}
+    flags = {name: set(importlib.import_module(name).define_flags()) for name in commands()}
     for program in foreign_flags.PROGRAMS:
         for theirs, answer in program.flags.items():
             for named, other in re.findall(r"--(\w+)\S*(?: of ([a-z_]+\.[a-z_]+))?", answer):

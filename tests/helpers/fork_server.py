@@ -20,11 +20,9 @@ from multiprocessing.connection import Connection
 from typing import Dict, List, NamedTuple, Optional
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# Commands, and what they load when they first need it. None of it makes a session or a thread of
-# TensorFlow's when it is loaded.
-_LOADED = ("run_classifier", "extract_features", "pretraining.run", "rewriting.run",
-           "distillation.run", "augmentation.run", "runs.predict", "encoder.convert", "jinja2",
-           "matplotlib.figure", "scipy.stats", "sklearn.metrics", "numpy.random")
+# What commands load when they first need it. Neither this nor the commands make a session or a
+# thread of TensorFlow's when they are loaded.
+_LOADED = ("jinja2", "matplotlib.figure", "scipy.stats", "sklearn.metrics", "numpy.random")
 
 
 class Request(NamedTuple):
@@ -115,7 +113,8 @@ def end(status: int) -> None:
 def main(socket: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which end this process
     sys.path[0] = ROOT
-    for name in _LOADED:
+    flags_page = importlib.import_module("scripts.flags_page")
+    for name in (*flags_page.commands(), *_LOADED):
         importlib.import_module(name)
     gc.freeze()  # what is loaded stays in the memory that forks share
     try:

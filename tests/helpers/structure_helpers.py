@@ -1,6 +1,7 @@
 """What tests share with test_structure."""
 
 import ast
+import glob
 import os
 
 from conftest import ROOT
@@ -9,16 +10,18 @@ ROOT_MODULES = ("modeling", "graph_functions", "tokenization", "optimization", "
                 "gradient_exchange")
 # These work on the labelled files of `tasks`.
 ON_TASKS = ("augmentation", "rewriting", "distillation")
-CAPABILITIES = ("pretraining", "features", "reading", "tagging", "tasks")
+BELOW = ("runs", "encoder", "engine")
+CAPABILITIES = {os.path.basename(os.path.dirname(path)) for path in glob.glob(
+    os.path.join(ROOT, "*", "__init__.py"))} - {*BELOW, *ON_TASKS, "benchmarks"}
 # Who may import whom, lowest first: a room imports rooms that stand before it.
 MAY_IMPORT = {
     **{module: set(ROOT_MODULES) for module in ROOT_MODULES},
     "engine": {"engine", *ROOT_MODULES},
     "encoder": {"encoder", "engine", *ROOT_MODULES},
     "runs": {"runs", "encoder", "engine", *ROOT_MODULES},
-    **{name: {name, "runs", "encoder", "engine", *ROOT_MODULES} for name in CAPABILITIES},
-    **{name: {name, "tasks", "runs", "encoder", "engine", *ROOT_MODULES} for name in ON_TASKS},
-    "run_classifier": {"tasks", "runs", "encoder", "engine", *ROOT_MODULES},
+    **{name: {name, *BELOW, *ROOT_MODULES} for name in CAPABILITIES},
+    **{name: {name, "tasks", *BELOW, *ROOT_MODULES} for name in ON_TASKS},
+    "run_classifier": {"tasks", *BELOW, *ROOT_MODULES},
     "run_squad": {"reading", "engine"},
     "extract_features": {"features", "encoder", "engine", *ROOT_MODULES},
 }
