@@ -91,7 +91,7 @@ def with_outputs(teacher: Teacher, examples: TrainingSet, devices: Devices, *,
          "config": teacher.config.to_dict(),
          **({} if devices.dtype == tf.float32 else {"type": devices.dtype.name})},
         {"logits": store.Column("float32", ragged=True)},
-        lambda: _outputs(teacher, examples, devices, per_replica_batch_size), verifies_later=True)
+        lambda: _outputs(teacher, examples, devices, per_replica_batch_size))
 
     def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
         logits, _ = outputs.values("logits", indices)

@@ -71,8 +71,7 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
     key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
            "vocab_size": sizes.vocab_size}
     records = store.open_or_build(store_dir, "pretraining", key,
-                                  columns_of(layout, sizes.vocab_size), chunks,
-                                  verifies_later=True)
+                                  columns_of(layout, sizes.vocab_size), chunks)
     return Opened(records, hashes, layout, list(layouts))
 
 

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from engine.checkpoints import checkpoints
-from engine.data import batches, store
+from engine.data import batches
 from engine.data.batches import Features
 from engine.data.plan import InferenceBatch, inference_plan
 from engine.devices import memory, runtime
@@ -94,7 +94,6 @@ class Predictor:
         Raises:
             UserError: out of memory; a prediction in float16 is not finite.
         """
-        store.verify()
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
             source.padded_lengths(), self._tokens_per_replica(per_replica_batch_size, source),
@@ -215,8 +214,8 @@ def _check_finite(predictions: List[Features]) -> None:
         for name, values in replica.items():
             if not np.isfinite(values).all():
                 raise UserError(f"--precision=float16: {name} of an example are not finite, since "
-                                "the model has values that float16 cannot hold; use "
-                                "--precision=bfloat16, or leave the flag out")
+                                "the model has values that float16 cannot hold; leave the flag "
+                                "out")
 
 
 def _in_order(plan, results, num_examples: int) -> Dict[str, np.ndarray]:

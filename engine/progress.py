@@ -1,5 +1,6 @@
 """Shows the progress of a run: a bar on a terminal, log lines at intervals elsewhere."""
 
+import numbers
 import os
 import sys
 import time
@@ -17,7 +18,8 @@ _SHORTEST_SECONDS = 0.1  # shorter times are not logged
 class Counter:
     """Shows the progress of a task, and logs a closing line with the time it took.
 
-    Use it as a context manager; there is no closing line after an exception.
+    Use it as a context manager. The closing line comes as soon as the total is reached, at the
+    latest at the end; there is none after an exception.
 
     Args:
         description: names the task, such as "Preparing train.tsv".
@@ -30,6 +32,7 @@ class Counter:
         self._unit = unit
         self._total = total
         self._count = 0
+        self._is_closed = False
 
     def __enter__(self) -> "Counter":
         self._start = self._last_line_time = time.time()
@@ -40,15 +43,21 @@ class Counter:
         """Adds `count` to the units done."""
         self._count += count
         self._bar.update(count)
-        if self._bar.disable and time.time() - self._last_line_time > LINE_SECONDS:
+        if self._count == self._total:
+            self._close()
+        elif self._bar.disable and time.time() - self._last_line_time > LINE_SECONDS:
             self._log_line()
 
     def __exit__(self, kind, error, traceback) -> None:
         self._bar.close()
-        if error is None:
-            seconds = self._seconds()
-            took = f" in {seconds:.1f} s, {self._rate()}" if seconds >= _SHORTEST_SECONDS else ""
-            log.info(f"{self._description}: {self._count:,} {self._unit}{took}")
+        if error is None and not self._is_closed:
+            self._close()
+
+    def _close(self) -> None:
+        self._bar.close()
+        self._is_closed, seconds = True, self._seconds()
+        took = f" in {seconds:.1f} s, {self._rate()}" if seconds >= _SHORTEST_SECONDS else ""
+        log.info(f"{self._description}: {counted(self._count, self._unit)}{took}")
 
     def _log_line(self) -> None:
         done, left = f"{self._count:,}", ""
@@ -63,6 +72,12 @@ class Counter:
 
     def _rate(self) -> str:
         return rate(self._count / self._seconds(), self._unit)
+
+
+def counted(count: float, unit: str) -> str:
+    """A number of units, whose name is given in the plural: "1,234 texts" or "1 text"."""
+    number = format(count, "," if isinstance(count, numbers.Integral) else "g")
+    return f"{number} {unit[:-1] if count == 1 else unit}"
 
 
 def rate(per_second: float, unit: str) -> str:

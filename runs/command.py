@@ -170,7 +170,7 @@ def _score(job: Job, sets: Sets, predicting: inference.Predicting) -> Optional[M
         What was measured of the first set.
     """
     head, checkpoint, first = job.head, trained_checkpoint(job), None
-    log.info(f"{head.verb} with {checkpoint.path} (step {checkpoint.global_step})")
+    log.info(f"{head.verb} with {checkpoint.describe()}")
 
     def visibly(some: Any, batch_size: int, call: Callable, *arguments: Any) -> Optional[Measured]:
         with Counter(head.verb, unit=head.unit, total=len(some)) as counter:

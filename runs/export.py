@@ -96,7 +96,7 @@ def write(output_dir: str, head: Head, frozen_type: Optional[str]) -> None:
         _describe(os.path.join(draft, saved_model.ASSETS), trained)
         files.write_text(os.path.join(draft, "README.md"), model_card.text(
             output_dir, head, model, checkpoint.global_step, frozen_type))
-    log.info(f"Exported {checkpoint.path} (step {checkpoint.global_step}): {folder}")
+    log.info(f"Exported {checkpoint.describe()}: {folder}")
 
 
 def _describe(assets: str, trained: ModelFiles) -> None:

@@ -52,7 +52,7 @@ def text(output_dir: str, head: Head, model: Model, global_step: int,
     pairs = [", ".join(arguments[start:start + 2]) for start in range(0, len(arguments), 2)]
     return "\n".join([
         f"# {_cell(task_name)}: a fine-tuned BERT\n",
-        f"{card.summary}; the model after training step {global_step}.\n",
+        card.summary + (f"; the model after training step {global_step}" if global_step else "") + ".\n",
         *_labels(card.labels),
         *_metrics(output_dir, global_step),
         "## Settings\n",
@@ -82,7 +82,7 @@ def _labels(names: Sequence[str]) -> List[str]:
 def _metrics(output_dir: str, global_step: int) -> List[str]:
     """The section on the evaluation at this step, if there was one."""
     results = _results(os.path.join(output_dir, "eval_results.json"))
-    if results.get("global_step") != global_step:
+    if not results or results.get("global_step", 0) != global_step:
         return ["## Metrics\n", "This checkpoint was not evaluated.\n"]
     figures = _figures(results)
     is_tested = any(name.endswith("_test") for name in figures)

@@ -20,11 +20,12 @@ def write(output_dir: str, results: Mapping[str, float], details: Mapping[str, A
     Args:
         results: metric → value.
         details: JSON values for eval_results.json alone.
+        global_step: of the model; 0 if it has none, as an export.
 
     Returns:
         The results in the order of eval_results.txt.
     """
-    results = _in_order({**results, "global_step": global_step})
+    results = _in_order({**results, **({"global_step": global_step} if global_step else {})})
     write_lines(os.path.join(output_dir, FILES[0]),
                 (f"{name} = {value}" for name, value in results.items()))
     # A correlation can be NaN, which JSON does not have.

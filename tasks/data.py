@@ -162,7 +162,7 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
                 counter.advance(len(examples))
 
     name = os.path.splitext(os.path.basename(split.file))[0]
-    records = store.open_or_build(store_dir, name, key, columns, chunks, verifies_later=True)
+    records = store.open_or_build(store_dir, name, key, columns, chunks)
     digest = files.hash_of(json.dumps(content).encode("utf-8"))
     texts = TextSet(records, task.kind, digest, encoding, dynamic_padding)
     if texts.num_cut:

@@ -43,6 +43,10 @@ class Checkpoint(NamedTuple):
             return 0
         return int(tf.train.load_variable(self.path, tf.GraphKeys.GLOBAL_STEP))
 
+    def describe(self) -> str:
+        """The path, and the step if it has one."""
+        return f"{self.path} (step {self.global_step})" if self.global_step else self.path
+
     def parameters(self) -> List[str]:
         """Names of the model's variables, without slots, global step and loss scale."""
         return sorted(name for name in self.shapes

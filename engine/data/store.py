@@ -9,15 +9,13 @@ damaged store is rebuilt. The caller interprets the arrays.
 import hashlib
 import json
 import os
-import threading
-import weakref
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Iterable, Mapping, Union
 
 import numpy as np
 
 from engine import log
 from engine.data import store_files
-from engine.data.store_files import Chunk, Column, Damaged, RaggedChunk, open_array, path_of
+from engine.data.store_files import Chunk, Column, Damaged, RaggedChunk, file_name, open_array
 from engine.disk import files
 from engine.errors import UserError
 from engine.workers import build_once
@@ -102,104 +100,29 @@ class Records:
 class Store(Records):
     """A finished store, memory-mapped. Made by `open_or_build`.
 
-    Args:
-        directory: its path.
-        columns: its columns.
-        build: rebuilds it, if it is damaged.
-
     Attributes:
+        directory: its path.
         facts: JSON values that were stored with it.
+
+    Raises:
+        Damaged: a file has changed since it was written.
     """
 
-    def __init__(self, directory: str, columns: Mapping[str, Column], build: Callable[[], None]):
+    def __init__(self, directory: str, columns: Mapping[str, Column]):
         self.directory = directory
-        self._columns = columns
-        self._build = build
-        self._check: Optional[_Check] = None
-        try:
-            self._map(store_files.read_description(directory, columns))
-        except Damaged as damage:
-            self._build_again(damage)
-
-    def check(self) -> None:
-        """Starts to compare the values with their checksums, in a thread; see `verify`."""
-        large = [path_of(self.directory, name) for name, column in self._columns.items()
-                 if column.ragged]
-        self._check = _Check({path: self._checksums[os.path.basename(path)] for path in large})
-        _unverified.add(self)
-
-    def verify(self) -> None:
-        """Waits for the comparison; rebuilds the store if it is damaged.
-
-        Raises:
-            UserError: it cannot be rebuilt.
-        """
-        check, self._check = self._check, None
-        if check:
-            try:
-                check.result()
-            except Damaged as damage:
-                self._build_again(damage)
-
-    def _map(self, description: Mapping[str, Any]) -> None:
-        values, offsets = {}, {}
-        for name, (dtype, ragged) in self._columns.items():
-            values[name] = open_array(path_of(self.directory, name), dtype)
-            if ragged:
-                offsets[name] = open_array(path_of(self.directory, name, "offsets"), "int64")
+        description = store_files.read_description(directory)
         self.facts: Dict[str, Any] = description["facts"]
-        self._checksums: Dict[str, int] = description["checksums"]
+        values, offsets = {}, {}
+        for name, (dtype, ragged) in columns.items():
+            values[name] = open_array(directory, file_name(name), dtype)
+            if ragged:
+                offsets[name] = open_array(directory, file_name(name, "offsets"), "int64")
         super().__init__(description["num_records"], values, offsets)
-
-    def _build_again(self, damage: Exception) -> None:
-        log.warn(f"the store {self.directory} is damaged ({damage}): it is built again")
-        try:
-            self._build()
-            self._map(store_files.read_description(self.directory, self._columns))
-        except (UserError, Damaged) as error:
-            raise UserError(f"the store {self.directory} is damaged ({damage}), and cannot be "
-                            f"built again: {error}") from error
-
-
-_unverified: "weakref.WeakSet[Store]" = weakref.WeakSet()
-
-
-def verify() -> None:
-    """Calls `Store.verify` of every store whose values are still being compared.
-
-    Call it in the main thread, before reading values.
-    """
-    while _unverified:
-        _unverified.pop().verify()
-
-
-class _Check(threading.Thread):
-    """Compares files with their checksums in the background."""
-
-    def __init__(self, checksums: Mapping[str, int]):
-        super().__init__(daemon=True)  # a command that fails does not wait for it
-        self._checksums = checksums
-        self._error: Optional[Exception] = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            for path, checksum in self._checksums.items():
-                store_files.compare(path, checksum)
-        except Exception as error:
-            self._error = error
-
-    def result(self) -> None:
-        """Waits. Raises Damaged, or the error of reading a file."""
-        self.join()
-        if self._error:
-            raise self._error
 
 
 def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping[str, Column],
                   chunks: Callable[[], Iterable[Chunk]], *,
-                  facts: Callable[[], Mapping[str, Any]] = dict,
-                  verifies_later: bool = False) -> Store:
+                  facts: Callable[[], Mapping[str, Any]] = dict) -> Store:
     """Opens the store of `key`, building it first if there is none, or if it is damaged.
 
     All workers of a run call it together.
@@ -212,8 +135,6 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
         chunks: called only to build; yields the records in chunks of bounded size, each with
             all columns.
         facts: called after the last chunk; returns JSON values to keep with the store.
-        verifies_later: returns while the values of ragged columns are still being compared with
-            their checksums; nothing may read them before `verify`. All else is verified.
 
     Raises:
         UserError: the store is damaged, and its inputs are damaged or gone; another worker opens
@@ -224,23 +145,20 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
     directory = os.path.join(root, f"{name}-{digest}")
 
     def build() -> None:
-        _build(directory, columns, chunks, facts)
+        # Replaces a damaged store, but not one that another process has just built: both have the
+        # same key, and so the same bytes.
+        with files.atomic_folder(directory, replaces=os.path.exists(directory)) as draft:
+            store_files.write(draft, columns, chunks(), facts)
 
-    is_new = not os.path.exists(directory)
     build_once.build_once(directory, {"name": name, **key},
                           lambda: None if os.path.exists(directory) else build())
-    store = Store(directory, columns, build)
-    if not is_new:
-        store.check()
-        if not verifies_later:
-            store.verify()
-    return store
-
-
-def _build(directory: str, columns, chunks, facts) -> None:
-    """Builds a store; replaces a damaged one, but not one that another process has just built.
-
-    Both have the same key, and so the same bytes.
-    """
-    with files.atomic_folder(directory, replaces=os.path.exists(directory)) as draft:
-        store_files.write(draft, columns, chunks(), facts)
+    try:
+        return Store(directory, columns)
+    except Damaged as damage:
+        log.warn(f"the store {directory} is damaged ({damage}): it is built again")
+        try:
+            build()
+            return Store(directory, columns)
+        except (UserError, Damaged) as error:
+            raise UserError(f"the store {directory} is damaged ({damage}), and cannot be built "
+                            f"again: {error}") from error

@@ -45,56 +45,40 @@ def write(directory: str, columns: Mapping[str, Column], chunks: Iterable[Chunk]
                      {**description, "checksum": _checksum_of(description)})
 
 
-class _ArrayFile:
-    """Writes a file of a store and computes its checksum."""
-
-    def __init__(self, path: str):
-        self._file = open(path, "wb")
-        self.checksum = 0
-
-    def write(self, values: np.ndarray, dtype: str) -> None:
-        # Not `tofile`, whose errors do not say that the disk is full.
-        content = values.astype(dtype, copy=False).tobytes()
-        self.checksum = zlib.crc32(content, self.checksum)
-        self._file.write(content)
-
-    def close(self) -> None:
-        self._file.close()
-
-
 def _write_arrays(directory: str, columns: Mapping[str, Column],
                   chunks: Iterable[Chunk]) -> Tuple[int, Dict[str, int]]:
     """Writes the files of all columns; returns the number of records and the checksums."""
     ends = {name: 0 for name, column in columns.items() if column.ragged}
     num_records = 0
+    checksums = dict.fromkeys([file_name(name) for name in columns]
+                              + [file_name(name, "offsets") for name in ends], 0)
     with contextlib.ExitStack() as stack:
-        def create(name: str, part: str) -> _ArrayFile:
-            return stack.enter_context(contextlib.closing(
-                _ArrayFile(path_of(directory, name, part))))
+        opened = {name: stack.enter_context(open(os.path.join(directory, name), "wb"))
+                  for name in checksums}
 
-        written = {name: create(name, "values") for name in columns}
-        offsets = {name: create(name, "offsets") for name in ends}
-        for file in offsets.values():
-            file.write(np.zeros(1), "int64")
+        def append(name: str, values: np.ndarray, dtype: str) -> None:
+            # Not `tofile`, whose errors do not say that the disk is full.
+            content = values.astype(dtype, copy=False).tobytes()
+            checksums[name] = zlib.crc32(content, checksums[name])
+            opened[name].write(content)
+
+        for name in ends:
+            append(file_name(name, "offsets"), np.zeros(1), "int64")
         for chunk in chunks:
             for name, column in columns.items():
                 values = chunk[name]
                 if column.ragged:
                     values, lengths = values
-                    offsets[name].write(ends[name] + np.cumsum(lengths, dtype="int64"), "int64")
+                    append(file_name(name, "offsets"),
+                           ends[name] + np.cumsum(lengths, dtype="int64"), "int64")
                     ends[name] += int(lengths.sum())
-                written[name].write(values, column.dtype)
+                append(file_name(name), values, column.dtype)
             num_records += len(lengths if column.ragged else values)
-    return num_records, {
-        os.path.basename(path_of(directory, name, part)): file.checksum
-        for part, group in (("values", written), ("offsets", offsets))
-        for name, file in group.items()}
+    return num_records, checksums
 
 
-def read_description(directory: str, columns: Mapping[str, Column]) -> Mapping[str, Any]:
-    """The content of store.json, verified against the files' sizes and checksums.
-
-    Leaves out the values of ragged columns, which are large: see `compare`.
+def read_description(directory: str) -> Mapping[str, Any]:
+    """The content of store.json, once all files have been compared with their checksums.
 
     Raises:
         Damaged: a file has changed since it was written.
@@ -106,17 +90,8 @@ def read_description(directory: str, columns: Mapping[str, Column]) -> Mapping[s
         raise Damaged(str(error)) from error
     if description.pop("checksum") != _checksum_of(description):
         raise Damaged(f"{path} is not as it was written")
-    num_records, checksums = description["num_records"], description["checksums"]
-    for name, column in columns.items():
-        values, offsets = path_of(directory, name), path_of(directory, name, "offsets")
-        num_values = num_records
-        if column.ragged:
-            _require_size(offsets, 8 * (num_records + 1))
-            compare(offsets, checksums[os.path.basename(offsets)])
-            num_values = int(open_array(offsets, "int64")[-1])
-        _require_size(values, num_values * np.dtype(column.dtype).itemsize)
-        if not column.ragged:
-            compare(values, checksums[os.path.basename(values)])
+    for name, checksum in description["checksums"].items():
+        _compare(os.path.join(directory, name), checksum)
     return description
 
 
@@ -125,15 +100,9 @@ def _checksum_of(description: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(as_read, sort_keys=True).encode("utf-8"))
 
 
-def _require_size(path: str, size: int) -> None:
+def _compare(path: str, checksum: int) -> None:
     if not os.path.isfile(path):
         raise Damaged(f"{path} is not there")
-    if os.path.getsize(path) != size:
-        raise Damaged(f"{path} has {os.path.getsize(path):,} bytes of {size:,}")
-
-
-def compare(path: str, checksum: int) -> None:
-    """Raises Damaged unless the file's content has this checksum."""
     actual = 0
     with files.name_disk_errors(path), open(path, "rb") as file:
         for block in iter(lambda: file.read(_READ_BYTES), b""):
@@ -142,13 +111,14 @@ def compare(path: str, checksum: int) -> None:
         raise Damaged(f"{path} is not as it was written")
 
 
-def path_of(directory: str, name: str, part: str = "values") -> str:
-    """The path of a column's values or, as the part "offsets", of its records' starts."""
-    return os.path.join(directory, f"{name}.{part}")
+def file_name(column: str, part: str = "values") -> str:
+    """The file of a column's values or, as the part "offsets", of its records' starts."""
+    return f"{column}.{part}"
 
 
-def open_array(path: str, dtype: str) -> np.ndarray:
+def open_array(directory: str, name: str, dtype: str) -> np.ndarray:
     """The values in a file, memory-mapped."""
+    path = os.path.join(directory, name)
     if not os.path.getsize(path):  # an empty file cannot be mapped
         return np.zeros(0, dtype)
     # As a plain array: a memmap's own indexing is slow.

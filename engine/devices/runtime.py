@@ -19,6 +19,7 @@ from tensorflow.python.framework import kernels
 from tensorflow.python.platform import build_info
 
 IS_TENSORFLOW_1 = tf.VERSION.startswith("1.")
+HAS_BFLOAT16 = not IS_TENSORFLOW_1  # kernels of matrix products
 
 # A graph is many small, long-lived Python objects. Python's default garbage collection would take a
 # sixth of the time to build it.
@@ -113,14 +114,6 @@ def allow_tensor_float_32(allowed: bool) -> bool:
     elif not allowed:
         os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     return allowed and not is_forbidden
-
-
-def require_bfloat16() -> None:
-    """Raises a UserError if this TensorFlow lacks kernels for bfloat16."""
-    if IS_TENSORFLOW_1:
-        raise UserError(f"--precision=bfloat16: TensorFlow {tf.VERSION} cannot multiply matrices "
-                        "in bfloat16; use TensorFlow 2.15 (Python 3.9 to 3.11), or "
-                        "--precision=float16 on GPUs")
 
 
 def visible_gpu_count() -> int:

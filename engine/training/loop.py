@@ -14,7 +14,7 @@ import modeling
 import optimization
 from engine import interruption, log
 from engine.checkpoints import checkpoint_files, checkpoints
-from engine.data import batches, store
+from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.devices import memory, precision, runtime
 from engine.devices.devices import Devices
@@ -275,8 +275,7 @@ def _run_config(devices: Devices, settings: TrainingSettings,
 
 
 class _ModelCheck(tf.train.SessionRunHook):
-    """Checks the model against the checkpoint it starts from, and the examples against their
-    checksums, before the session is created."""
+    """Checks the model against the checkpoint it starts from, before the session is created."""
 
     def __init__(self, initial_values: checkpoints.InitialValues,
                  earlier: Optional[checkpoints.Checkpoint],
@@ -286,11 +285,9 @@ class _ModelCheck(tf.train.SessionRunHook):
         self._init_checkpoint = init_checkpoint
 
     def begin(self) -> None:
-        store.verify()  # waits for the comparison with checksums
         if self._earlier:
             self._check_earlier()
-            log.info(f"Resuming from {self._earlier.path} "
-                     f"(step {self._earlier.global_step})")
+            log.info(f"Resuming from {self._earlier.describe()}")
         elif self._init_checkpoint:
             self._report_warm_start()
 

@@ -87,7 +87,8 @@ class TrainingProgress(tf.train.SessionRunHook):
         for gigabytes in self._throughput.peak_memory_gb().values():
             log.info(f"Peak memory: {gigabytes:,.1f} GB")
         if self._skipped_steps:
-            log.warn(f"{self._skipped_steps} steps were skipped: their gradients were not finite")
+            log.warn(f"skipped {progress.counted(self._skipped_steps, 'steps')} with gradients "
+                     "that were not finite")
         if self._loss_scale:
             log.info(f"The loss scale of the last step was {self._loss_scale:,.0f}")
 

@@ -16,6 +16,7 @@ from engine.devices import precision
 from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
+from engine.progress import counted
 from engine.training import loop, run_record
 from engine.training.evaluations import Evaluate, Evaluations, discard
 from engine.training.settings import RunSettings
@@ -124,10 +125,10 @@ def _announce(run: Run) -> None:
     micro_batches = settings.training.gradient_accumulation_steps
     accumulated = f" x {micro_batches} accumulated" if micro_batches > 1 else ""
     global_batch_size = settings.global_batch_size(devices.num_replicas)
-    replicas = "1 replica" if devices.num_replicas == 1 else f"{devices.num_replicas} replicas"
-    log.info(f"Training on {devices.describe()}: {replicas} x "
-             f"{settings.training.train_batch_size}{accumulated} = {global_batch_size} examples "
-             f"per step; {settings.length.describe(run.num_examples, global_batch_size)}")
+    log.info(f"Training on {devices.describe()}: {counted(devices.num_replicas, 'replicas')} x "
+             f"{settings.training.train_batch_size}{accumulated} = "
+             f"{counted(global_batch_size, 'examples')} per step; "
+             f"{settings.length.describe(run.num_examples, global_batch_size)}")
     if devices.peers.others:
         log.info("Evaluations and predictions run on this worker, the chief, alone: they take little "
                  "of a training's time, and their results need not cross machines")

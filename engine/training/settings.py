@@ -16,6 +16,7 @@ from engine.devices.devices import Devices
 from engine.devices.precision import FLOAT16, FLOAT32, PRECISIONS, TF32, chosen_precision
 from engine.disk import files
 from engine.errors import UserError
+from engine.progress import counted
 from engine.settings import MAX_SEED, define_flags, from_flags, recorded, required, setting
 from engine.workers import build_once, worker_dirs
 
@@ -130,8 +131,9 @@ class EpochSchedule:
     def describe(self, num_examples: int, global_batch_size: int) -> str:
         """The length for a log line, in epochs and steps."""
         steps = self.schedule(num_examples, global_batch_size)
-        return (f"{num_examples:,} examples x {self.num_train_epochs:g} epochs = "
-                f"{steps.num_train_steps:,} steps, {steps.warmup_steps:,} of them warm-up")
+        return (f"{counted(num_examples, 'examples')} x "
+                f"{counted(self.num_train_epochs, 'epochs')} = "
+                f"{counted(steps.num_train_steps, 'steps')}, {steps.warmup_steps:,} of them warm-up")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,9 +151,9 @@ class StepSchedule:
 
     def describe(self, num_examples: int, global_batch_size: int) -> str:
         """The length for a log line, in steps and epochs."""
-        epochs = self.num_train_steps * global_batch_size / num_examples
-        return (f"{self.num_train_steps:,} steps, {self.num_warmup_steps:,} of them warm-up, are "
-                f"{epochs:.3g} epochs of {num_examples:,} examples")
+        epochs = float(f"{self.num_train_steps * global_batch_size / num_examples:.3g}")
+        return (f"{counted(self.num_train_steps, 'steps')}, {self.num_warmup_steps:,} of them "
+                f"warm-up, are {counted(epochs, 'epochs')} of {counted(num_examples, 'examples')}")
 
 
 class RunSettings(NamedTuple):
@@ -233,15 +235,15 @@ def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) ->
         UserError: the examples do not fill one batch, or there are more than MAX_STEPS steps.
     """
     steps = num_examples * num_epochs / global_batch_size
+    passes = f"{counted(num_examples, 'examples')} x {counted(num_epochs, 'epochs')}"
     if steps < 1:
         raise UserError(
-            f"{num_examples} examples x {num_epochs:g} epochs do not fill one batch of "
-            f"{global_batch_size} over all replicas; lower --train_batch_size or "
-            "--gradient_accumulation_steps, or use fewer replicas")
+            f"{passes} do not fill one batch of {global_batch_size} over all replicas; lower "
+            "--train_batch_size or --gradient_accumulation_steps, or use fewer replicas")
     if not steps <= MAX_STEPS:
         raise UserError(
-            f"{num_examples} examples x {num_epochs:g} epochs at {global_batch_size} per step are "
-            f"more than {MAX_STEPS:,} steps; lower --num_train_epochs")
+            f"{passes} at {global_batch_size} per step are more than {MAX_STEPS:,} steps; lower "
+            "--num_train_epochs")
     return int(steps)
 
 

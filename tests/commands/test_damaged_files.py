@@ -162,7 +162,7 @@ def chunks():
 
 
 def opened(folder, source=chunks) -> store.Store:
-    return store.open_or_build(str(folder), "s", {}, COLUMNS, source, verifies_later=True)
+    return store.open_or_build(str(folder), "s", {}, COLUMNS, source)
 
 
 def gone():
@@ -184,14 +184,13 @@ def test_a_damaged_store_is_said_and_built_again(name, how, tmp_path, capsys):
     else:
         path.write_bytes(content[:-2] if how == "cut" else content + b"\0\0\0\0")
     with pytest.raises(UserError, match="is damaged .*cannot be built again: train.tsv: No such"):
-        opened(tmp_path, gone).verify()
+        opened(tmp_path, gone)
     records = opened(tmp_path)
-    store.verify()
     assert records.flat("ids").tolist() == list(range(100))
     assert records.lengths("ids").tolist() == [40, 60]
     assert records.scalars("label").tolist() == [0.5, 1.5]
     assert f"{records.directory} is damaged" in capsys.readouterr().err
-    opened(tmp_path, gone).verify()
+    opened(tmp_path, gone)
     assert len(os.listdir(str(tmp_path))) == 1
 
 

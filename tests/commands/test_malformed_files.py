@@ -303,5 +303,5 @@ def test_rows_that_are_odd_and_harmless_are_taken_and_counted(command_line, caps
     path = folder / "train.tsv"
     assert warnings == [f"WARNING: {path}: skipped 2 blank lines",
                         f"WARNING: {path}: 2 examples have an empty text"]
-    assert "23 examples x 1 epochs" in said
+    assert "23 examples x 1 epoch" in said
     assert json.loads((folder / "out" / "eval_results.json").read_text())["num_examples"] == 3

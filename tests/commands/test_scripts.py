@@ -259,7 +259,7 @@ def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_pa
     assert noise(whole.stderr, "--- ") == [], "nor the step that begins"
     assert re.search(r"\| teacher \| 1 × 16 \|.*\n\| student \| 1 × 8 \|", whole.stdout)
     of_teacher, of_first_stage, of_second_stage = map(
-        int, re.findall(r"(\d+) examples x 1 epochs", whole.stderr))
+        int, re.findall(r"(\d+) examples x 1 epoch", whole.stderr))
     assert of_teacher == 32 and of_first_stage == of_second_stage > 64, "it is augmented"
     again = run(os.environ, command, **settings)
     assert again.stdout == whole.stdout and "step" not in again.stderr

@@ -172,7 +172,7 @@ def test_augmented_texts_in_the_layout_of_the_task_take_the_training_files_place
                                  for index, text in enumerate(sentences(80, seed=9))))
     run_here({**flags, "stage": "intermediate", "student": "1,16,2,32", "train_file": augmented,
               "output_dir": tmp_path / "out"}, run)
-    assert "80 examples x 1 epochs = 10 steps" in capsys.readouterr().err
+    assert "80 examples x 1 epoch = 10 steps" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stage, epochs, learning_rate", [
@@ -220,7 +220,7 @@ def test_a_student_of_general_distillation_goes_on_with_a_task(
             "max_seq_length": LENGTH, "do_train": True, "num_cpu_replicas": 1,
             "train_batch_size": 8, "num_train_epochs": 1, "output_dir": tmp_path / "general"}
     run_here(here, run)
-    assert "24 examples x 1 epochs = 3 steps" in capsys.readouterr().err
+    assert "24 examples x 1 epoch = 3 steps" in capsys.readouterr().err
     assert "projection/kernel" in parameters(tmp_path / "general")
     run_here(here, run)
     assert "nothing is left to train" in capsys.readouterr().err

@@ -77,7 +77,7 @@ def test_in_float16_the_step_is_skipped_and_counted(
             tmp_path / str(steps), 4, num_train_steps=steps, precision="float16",
             gradient_accumulation_steps=2), forward=losing(tiny_model, float("nan"), replica=1))
     before, after = run(3), run(4)
-    assert "1 steps were skipped" in capsys.readouterr().err
+    assert "skipped 1 step with gradients" in capsys.readouterr().err
     assert math.isnan(losses[-1]) and np.isfinite(losses[:-1]).all()
     for name in checkpoint_values(tiny_model.init_checkpoint):
         np.testing.assert_array_equal(before[name], after[name], err_msg=name)

@@ -116,4 +116,4 @@ def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing_on_any_replic
             assert (value, by_length[4][name]) == (3, 4)
         else:
             np.testing.assert_array_equal(value, by_length[4][name], err_msg=name)
-    assert "1 steps were skipped" in capsys.readouterr().err
+    assert "skipped 1 step with gradients" in capsys.readouterr().err

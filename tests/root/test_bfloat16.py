@@ -119,35 +119,51 @@ def test_tensorflow_1_refuses_it_in_one_line_and_leaves_nothing(tiny_model, tmp_
     assert "use TensorFlow 2.15" in line and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("flags, has", [
-    ("fpu avx512f avx512_bf16 amx_tile", True), ("fpu avx512f amx_bf16 amx_tile", True),
-    ("fpu avx512f avx512_vnni amx_int8", False), (None, False)])
-def test_processors_with_units_are_known_by_their_flags(flags, has):
-    lines = ["processor\t: 0", "model name\t: One with amx_bf16 in its name"]
-    if flags:
-        lines += [f"flags\t\t: {flags}", "bugs\t\t: amx_bf16"]
-    assert precision.cpu_has_bfloat16("".join(f"{line}\n" for line in lines)) == has
-
-
 def devices_with(*cards):
     return Devices(tuple(f"/gpu:{i}" for i in range(len(cards))), "GPU", "nccl",
                    tf.ConfigProto(), cards_in_use=cards)
 
 
-@on_2
-def test_devices_without_units_get_a_warning(monkeypatch, capsys):
-    def warning(devices, cpu_info=""):
-        monkeypatch.setattr(precision, "_cpu_info", lambda: cpu_info)
-        precision.check("bfloat16", devices)
+@pytest.fixture
+def warning(monkeypatch, tmp_path, capsys):
+    """The warning on a machine whose processor has these flags; None: it has no /proc/cpuinfo."""
+    def of(devices, flags_of_cpu=None, choice="bfloat16"):
+        path = tmp_path / "cpuinfo"
+        if flags_of_cpu is not None:
+            path.write_text("processor\t: 0\nmodel name\t: One with amx_bf16 in its name\n"
+                            f"flags\t\t: {flags_of_cpu}\nbugs\t\t: amx_bf16\n")
+        monkeypatch.setattr(precision, "_CPU_INFO", str(path))
+        precision.check(choice, devices)
         return capsys.readouterr().err
+    return of
 
+
+@on_2
+def test_devices_without_units_get_a_warning(warning):
     on_cpu = cpu_devices(1)
-    assert "has neither amx_bf16 nor avx512_bf16" in warning(on_cpu, "flags : fpu avx2\n")
-    assert not warning(on_cpu, "flags : fpu amx_bf16\n")
+    for lacking in (None, "fpu avx2", "fpu avx512f avx512_vnni amx_int8"):
+        assert "has neither amx_bf16 nor avx512_bf16" in warning(on_cpu, lacking)
+    for flags_of_cpu in ("fpu avx512f avx512_bf16 amx_tile", "fpu avx512f amx_bf16"):
+        assert not warning(on_cpu, flags_of_cpu)
     v100, a100 = (Card(name, compute_capability=capability)
                   for name, capability in (("Tesla V100", (7, 0)), ("A100", (8, 0))))
     assert "not faster on GPU:0 (Tesla V100)" in warning(devices_with(v100))
     assert not warning(devices_with(a100))
+
+
+def test_float16_on_the_cpu_names_bfloat16_only_where_the_processor_has_it(warning):
+    lacking, having = (warning(cpu_devices(1), flags_of_cpu, "float16")
+                       for flags_of_cpu in ("fpu avx2", "fpu amx_bf16"))
+    assert "leave it out\n" in lacking
+    assert ("or set --precision=bfloat16" in having) == runtime.HAS_BFLOAT16
+
+
+def test_tensorflows_own_mixed_precision_is_refused_with_the_flag_that_chooses(monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION", "0")
+    precision.check("tf32", cpu_devices(1))
+    monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION", "1")
+    with pytest.raises(UserError, match="^TF_ENABLE_AUTO_MIXED_PRECISION .*choose with --precision$"):
+        precision.check("tf32", cpu_devices(1))
 
 
 def test_commands_that_only_infer_take_the_precision_of_the_flag():

@@ -78,6 +78,16 @@ def scores_of(outputs):
     return outputs["probabilities"]
 
 
+@of_one_kind
+def test_an_export_that_is_evaluated_has_no_step(exported, tmp_path, capsys):
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\nthe cat sees a dog\tcat\n")
+    run_here(dict(task_name="file", data_dir=tmp_path, do_eval=True, num_cpu_replicas=1,
+                  init_checkpoint=exported / "export", output_dir=tmp_path / "out"))
+    assert "step" not in capsys.readouterr().err
+    results = json.loads((tmp_path / "out" / "eval_results.json").read_text())
+    assert "eval_accuracy" in results and "global_step" not in results
+
+
 def read_saved_model(export_dir):
     message = saved_model_pb2.SavedModel()
     message.ParseFromString((export_dir / "saved_model.pb").read_bytes())

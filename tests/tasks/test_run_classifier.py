@@ -79,7 +79,7 @@ def steps_of(output_dir) -> int:
 def test_the_line_before_training_states_replicas_batches_examples_steps_and_devices(finished):
     line, = [line for line in finished[1].splitlines() if line.startswith("Training on")]
     assert line == ("Training on CPU:0 CPU:1: 2 replicas x 4 = 8 examples per step; 48 examples "
-                    "x 1 epochs = 6 steps, 2 of them warm-up")
+                    "x 1 epoch = 6 steps, 2 of them warm-up")
 
 
 def test_a_run_reports_what_it_found_in_the_checkpoint_and_how_far_it_is(finished):
@@ -343,7 +343,7 @@ def test_551_examples_one_epoch_batch_1_on_8_replicas_are_68_steps(tiny_model, t
         vocab_file=tiny_model.vocab_file, bert_config_file=tmp_path / "config.json",
         max_seq_length=8, train_batch_size=1, num_train_epochs=1, num_cpu_replicas=8)))
     assert process.returncode == 0, process.stderr
-    assert "8 replicas x 1 = 8 examples per step; 551 examples x 1 epochs = 68 steps, " \
+    assert "8 replicas x 1 = 8 examples per step; 551 examples x 1 epoch = 68 steps, " \
         "6 of them warm-up" in process.stderr
     assert steps_of(tmp_path / "out") == 68
 

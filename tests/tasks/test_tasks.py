@@ -237,7 +237,7 @@ def test_a_store_is_made_anew_for_another_length_casing_or_content_and_else_reus
         capsys.readouterr()
         load_texts(PAIR_TASK, PAIR_TASK.train, str(tmp_path), encoding, str(tmp_path / "store"),
                    dynamic_padding=True)
-        return ": 1 examples" in capsys.readouterr().err
+        return ": 1 example" in capsys.readouterr().err
 
     assert prepared("A cat")
     assert not prepared("A cat")
