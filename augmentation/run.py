@@ -251,7 +251,7 @@ def _task(values: flags.FlagValues) -> Tuple[str, Task]:
         for other in ("dev_file", "test_file"):
             if values[other].present:
                 raise UserError(f"--{other}: only the training set is augmented; leave it out")
-        return name, user_files.make_task(user_files.Options.from_flags(values), ["train"])
+        return name, user_files.make_task(values, ["train"])
     task_flags.refuse_own_data_flags(values, ("data_dir",))
     return find_task(name)
 

@@ -26,7 +26,7 @@ from runs import command as runs
 from runs.head import Job, Model, Sets
 from tasks import capabilities, head, model_folder, task_flags, user_files
 from tasks.capabilities import Capability
-from tasks.table import TASKS, Target, Task
+from tasks.table import TASKS, Task
 
 USAGE = """Distils a fine-tuned big BERT into a small one, on every GPU that CUDA_VISIBLE_DEVICES
 shows.
@@ -142,7 +142,7 @@ def _check_flags(values: flags.FlagValues) -> None:
 
 
 def _distil_in_general(values: flags.FlagValues) -> None:
-    for name in ("task_name", "processor", *user_files.Options._fields):
+    for name in ("task_name", "processor", *user_files.FLAGS):
         if values[name].present:
             raise UserError(f"--{name} is for a task, and --stage=general has none: its texts are "
                             "in --input_file")
@@ -217,7 +217,7 @@ def _task(values: flags.FlagValues, the_teacher: Teacher) -> Tuple[str, Task]:
     capability = capabilities.of_model(kind)
     if capability:
         _check_flags_of(capability, values)
-        return capability.task_name, Task(Target(kind.labels, metrics=(), kind_of_labels=kind))
+        return capability.task_name, Task(kind, metrics=())
     wanted = {"train": values.do_train, "dev": values.do_eval}
     sets = [name for name in wanted if wanted[name]]
     task_name, task = task_flags.find(values, sets, model_folder.Labels(

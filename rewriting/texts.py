@@ -32,7 +32,7 @@ def read_texts(path: str, what: str, column: Optional[str] = None,
     Raises:
         UserError: the file cannot be read, or no row has a text.
     """
-    for example in _examples(path, what, columns.Roles(column, None, None), header, role):
+    for example in _examples(path, what, columns.Roles(column), header, role):
         yield example.text_a
 
 
@@ -47,7 +47,7 @@ def read_with_categories(path: str, what: str, column: Optional[str], header: Op
     Raises:
         UserError: see `read_texts`.
     """
-    roles = columns.Roles(column, category_column, None)
+    roles = columns.Roles(column, category_column)
     for example in _examples(path, what, roles, header, "text"):
         yield example.text_a, (example.text_b or "").strip()
 
@@ -59,10 +59,10 @@ def _examples(path: str, what: str, given: columns.Roles, header: Optional[bool]
     for column, its_role in ((given.text, role), (given.text_pair, "category")):
         if column is not None:
             table.position(column, its_role)
-    roles = columns.complete_texts(given, table, takes_pairs=given.text_pair is not None)
-    columns.report(table, roles._replace(text_pair=None), given._replace(text_pair=None))
+    roles = columns.find(
+        table, given, labelled=False, takes_pairs=given.text_pair is not None)
     odd, count = OddRows("rows are read as empty texts"), 0
-    for example in read_split(columns.split_of(table, roles, table, labelled=False), "", odd=odd):
+    for example in read_split(columns.split_of(table, roles), "", odd=odd):
         yield Example("", None, None) if example is UNREAD else example
         count += 1
     odd.report(count)

@@ -21,6 +21,7 @@ from engine.model import Forward, Mode
 from engine.training.settings import EpochSchedule, RunSettings
 from engine.training.throughput import Operations
 from modeling import BertConfig
+from runs.columns import Trained
 from runs.rows import Example
 
 
@@ -108,6 +109,7 @@ class Reader(NamedTuple):
     # (texts that are longer than the input, all texts) → what became of them, for a log line.
     # None for a model that reads texts of any length as a whole.
     describe_cut: Optional[Callable[[int, int], str]] = None
+    trained_columns: Optional[Trained] = None  # of the texts in the training's file
 
 
 class Card(NamedTuple):

@@ -21,6 +21,7 @@ class Kind:
     num_outputs: int  # of the model
     labels: Tuple[str, ...] = ()  # names of the classes; empty for a regression
     separator: str = ""  # between the labels of one example; empty if it has exactly one
+    aliases: Mapping[str, str] = {}  # other names that a file may give a label → the label
 
     def parse(self, text: str) -> Any:
         """Parses a label. Raises ValueError, whose message completes "the label must be"."""
@@ -67,15 +68,14 @@ class SingleLabel(Kind):
     name = "classes"
     column = Column("int32", ragged=False)
 
-    def __init__(self, labels: Sequence[str], aliases: Sequence[Tuple[str, str]] = ()):
-        self.labels = tuple(labels)
+    def __init__(self, labels: Sequence[str], aliases: Mapping[str, str] = {}):
+        self.labels, self.aliases = tuple(labels), aliases
         self.num_outputs = len(self.labels)
         self._indices = {label: index for index, label in enumerate(labels)}
-        for alias, label in aliases:
-            self._indices[alias] = self._indices[label]
 
     def parse(self, text: str) -> int:
-        index = self._indices.get(text.strip())
+        name = text.strip()
+        index = self._indices.get(self.aliases.get(name, name))
         if index is None:
             raise ValueError(f"one of {_listed(self.labels)}")
         return index

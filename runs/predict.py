@@ -113,11 +113,10 @@ def _examples(values: flags.FlagValues, reader: Reader, arriving: Optional[Arriv
     if not arriving:
         table = columns.read_head(
             files.require_file(values.input_file, "--input_file"), values.header)
-        given = columns.Roles(values.text_column, values.text_pair_column, None)
-        roles = columns.complete_texts(given, table, reader.takes_pairs)
-        columns.report(table, roles, given)
-        split = columns.split_of(table, roles, table, labelled=False)
-        yield from read_split(split, "", odd=odd)
+        given = columns.Roles(values.text_column, values.text_pair_column)
+        roles = columns.find(table, given, labelled=False, takes_pairs=reader.takes_pairs,
+                             trained=reader.trained_columns)
+        yield from read_split(columns.split_of(table, roles), "", odd=odd)
         return
     for name in ("text_column", "text_pair_column", "header"):
         if values[name].present:

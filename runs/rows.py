@@ -1,7 +1,8 @@
 """Streams the examples of files of rows, and checks each row."""
 
+import collections
 import os
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Counter, Iterator, List, NamedTuple, Optional, Tuple
 
 from engine import log
 from engine.data import text_files
@@ -44,47 +45,51 @@ ParsedRow = Tuple[int, List[str], Example]
 
 
 def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
-               is_first_look: bool = False, odd: Optional[OddRows] = None) -> Iterator[Example]:
-    """Streams the examples of a file.
+               odd: Optional[OddRows] = None) -> Iterator[Example]:
+    """Streams the examples of a file; in the end warns of skipped rows and empty texts.
 
     Args:
         odd: counts the rows that are not as the split says, which come as UNREAD.
         kind: what the labels are; not needed for a file without labels.
-        is_first_look: the file will be read again. Warnings about odd rows are left for then.
 
     Raises:
         UserError: with file and line number, for anything that is not as the split says;
             also if the file holds no example.
     """
     path = os.path.join(data_dir, split.file)
-    parser = _Parser(kind, split, path)
-    count = 0
-    for _, _, example in _parsed(parser, split, path, odd):
+    skipped: Counter[str] = collections.Counter()
+    count = num_empty = 0
+    for _, _, example in read_rows(kind, split, data_dir, odd, skipped):
         count += 1
+        num_empty += not (example.text_a.strip() or (example.text_b or "").strip())
         yield example
-    if not is_first_look:
-        parser.report()
+    for what, number in skipped.items():
+        log.warn(f"{path}: skipped {number} {what}")
+    if num_empty:
+        log.warn(f"{path}: {num_empty} examples have an empty text")
     if not count:
         raise UserError(f"{path} holds no examples")
 
 
-def read_rows(kind: Kind, split: Split, data_dir: str) -> Iterator[ParsedRow]:
-    """Streams the rows of a file that hold an example, as fields and parsed."""
+def read_rows(kind: Optional[Kind], split: Split, data_dir: str, odd: Optional[OddRows] = None,
+              skipped: Optional[Counter[str]] = None) -> Iterator[ParsedRow]:
+    """Streams the rows of a file that hold an example, as fields and parsed.
+
+    Args:
+        odd: see `read_split`.
+        skipped: counts the rows that are left out, by the reason.
+    """
     path = os.path.join(data_dir, split.file)
-    yield from _parsed(_Parser(kind, split, path), split, path)
-
-
-def _parsed(parser: "_Parser", split: Split, path: str,
-            odd: Optional[OddRows] = None) -> Iterator[ParsedRow]:
-    for line_number, fields in _rows(parser.kind, split, path, odd):
+    parser = _Parser(kind, split, path, collections.Counter() if skipped is None else skipped)
+    for line_number, fields in _fields(kind, split, path, odd):
         example = UNREAD if fields is None else attempt(
             odd, UNREAD, parser.parse, line_number, fields)
         if example:
             yield line_number, fields, example
 
 
-def _rows(kind: Optional[Kind], split: Split, path: str,
-          odd: Optional[OddRows]) -> Iterator[text_files.Row]:
+def _fields(kind: Optional[Kind], split: Split, path: str,
+            odd: Optional[OddRows]) -> Iterator[text_files.Row]:
     label = split.columns.label
     if split.format == "jsonl":
         list_key = split.keys[label] if label is not None and kind.separator else None
@@ -99,57 +104,43 @@ def _rows(kind: Optional[Kind], split: Split, path: str,
 class _Parser:
     """Turns the fields of a row into an Example."""
 
-    def __init__(self, kind: Optional[Kind], split: Split, path: str):
+    def __init__(self, kind: Optional[Kind], split: Split, path: str, skipped: Counter[str]):
         self._columns = columns = split.columns
-        self._path = path
-        self.kind = kind
+        self._kind, self._path, self._skipped = kind, path, skipped
         positions = [columns.text_a, columns.text_b, columns.label,
                      columns.only and columns.only[0]]
         self._num_columns = max(
             position + 1 if position >= 0 else -position
             for position in positions if position is not None)
-        self._hint = ("a text with commas or line ends needs quotes around it"
-                      if split.format == "csv" else "a text can hold no tab and no line end")
-        self._short_rows = self._blank_rows = self._empty_texts = 0
+        self._wanted = (
+            f"the task needs at least {self._num_columns} (tab-separated)"
+            if columns.width is None else f"the file's first line has {columns.width}; "
+            + ("a text with commas or line ends needs quotes around it" if split.format == "csv"
+               else "a text can hold no tab and no line end"))
 
     def parse(self, line_number: int, fields: List[str]) -> Optional[Example]:
         """The example of a row; None if the row is skipped."""
         columns = self._columns
-        if columns.width is not None:
-            if columns.width > 1 and len(fields) == 1 and not fields[0].strip():
-                self._blank_rows += 1
-                return None
-            if len(fields) != columns.width:
-                raise UserError(f"{self._path}, line {line_number}: {len(fields)} columns, and "
-                                f"the file's first line has {columns.width}; {self._hint}")
-        if len(fields) < self._num_columns:
-            if columns.skip_short_rows:
-                self._short_rows += 1
-                return None
-            raise UserError(f"{self._path}, line {line_number}: {len(fields)} columns, and the "
-                            f"task needs at least {self._num_columns} (tab-separated)")
+        is_short = len(fields) < self._num_columns
+        if columns.skip_short_rows and is_short:
+            self._skipped["rows with too few columns; the published file has such rows"] += 1
+            return None
+        if columns.width not in (None, 1) and len(fields) == 1 and not fields[0].strip():
+            self._skipped["blank lines"] += 1
+            return None
+        if is_short or columns.width not in (None, len(fields)):
+            raise UserError(f"{self._path}, line {line_number}: {len(fields)} columns, and "
+                            f"{self._wanted}")
         if columns.only and fields[columns.only[0]] != columns.only[1]:
             return None
-        example = Example(
+        return Example(
             fields[columns.text_a],
             None if columns.text_b is None else fields[columns.text_b],
             None if columns.label is None else self._label(fields[columns.label], line_number))
-        self._empty_texts += not (example.text_a.strip() or (example.text_b or "").strip())
-        return example
-
-    def report(self) -> None:
-        """Warns of skipped rows and empty texts."""
-        if self._short_rows:
-            log.warn(f"{self._path}: skipped {self._short_rows} rows with too few columns; the "
-                     "published file of this task has such rows")
-        if self._blank_rows:
-            log.warn(f"{self._path}: skipped {self._blank_rows} blank lines")
-        if self._empty_texts:
-            log.warn(f"{self._path}: {self._empty_texts} examples have an empty text")
 
     def _label(self, text: str, line_number: int) -> Any:
         try:
-            return self.kind.parse(text)
+            return self._kind.parse(text)
         except ValueError as error:
             raise UserError(f"{self._path}, line {line_number}: the label is {brief(text)}, and "
                             f"must be {error}") from error

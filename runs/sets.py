@@ -35,7 +35,7 @@ def find(values: flags.FlagValues, name: str, extensions: Sequence[str]) -> str:
     if given:
         return files.require_file(os.path.abspath(given), f"--{name}_file")
     if not data_dir:
-        raise UserError(f"--{FLAG_OF[name]} needs --data_dir or --{name}_file")
+        raise UserError(f"the {name} set is missing: give --data_dir or --{name}_file")
     if not os.path.isdir(data_dir):
         raise UserError(f"--data_dir={data_dir}: there is no such directory")
     candidates = [name + extension for extension in extensions]

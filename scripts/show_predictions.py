@@ -42,7 +42,7 @@ def main(values: flags.FlagValues) -> None:
     shown = itertools.islice(zip(examples, predictions(values.output_dir)), NUM_SHOWN)
     for example, (row, prediction) in shown:
         print("  " + " | ".join(filter(None, (example.text_a, example.text_b))))
-        print("    " + describe(task.labels, row, prediction))
+        print("    " + describe(task.kind.labels, row, prediction))
 
 
 def define_flags() -> flags.FlagValues:

@@ -145,8 +145,8 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
                "text": store.Column("uint32", ragged=False)}
     if kind:
         columns["label"] = kind.column
-    key = {"content": content, "labels": task.labels,
-           "label_separator": task.label_separator, "label_aliases": task.target.label_aliases,
+    key = {"content": content, "labels": task.kind.labels,
+           "label_separator": task.kind.separator, "label_aliases": list(task.kind.aliases.items()),
            "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
            "long_texts": encoding.long_texts.layout()}

@@ -55,7 +55,7 @@ class _TableProcessor(DataProcessor):
         return self._examples(data_dir, self.task.test, "test")
 
     def get_labels(self) -> List[str]:
-        return list(self.task.labels)
+        return list(self.task.kind.labels)
 
     def _examples(self, data_dir: str, split: Split, set_type: str) -> List[InputExample]:
         return self._create_examples(self._read_tsv(os.path.join(data_dir, split.file)), set_type)
@@ -74,7 +74,7 @@ class _TableProcessor(DataProcessor):
 
     def _example(self, guid: str, split: Split, index: int,
                  fields: Sequence[str]) -> InputExample:
-        columns, aliases = split.columns, dict(self.task.target.label_aliases)
+        columns, aliases = split.columns, self.task.kind.aliases
         try:
             label = self.get_labels()[0] if columns.label is None else fields[columns.label]
             return InputExample(guid, fields[columns.text_a],

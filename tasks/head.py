@@ -37,8 +37,9 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def _facts(model: Model) -> Dict[str, Any]:
-    return {"task": model.own.task_name,
-            model_folder.LABEL_SET: model_folder.label_set(model.own.kind),
+    kind = model.own.kind
+    labels = [*kind.labels, f"separated by {kind.separator}"] if kind.separator else kind.labels
+    return {"task": model.own.task_name, "label set": labels,
             **model.encoder_facts(), "--long_texts": model.encoding.long_texts.facts()}
 
 
@@ -244,7 +245,7 @@ def _reader(model: Model) -> Reader:
         return encoding.long_texts.describe(num_cut, num_texts, encoding.max_seq_length)
 
     return Reader(forward_of(model), encode, model.own.takes_pairs, ["label", *kind.labels],
-                  describe_cut)
+                  describe_cut, model.own.trained_columns)
 
 
 def results_of(kind: Kind, logits: np.ndarray) -> Iterator[Result]:

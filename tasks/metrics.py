@@ -17,56 +17,33 @@ class Metric(NamedTuple):
 
 
 # scikit-learn takes a second to import, so it is imported only when a metric is computed.
-def _accuracy(labels, predicted):
-    from sklearn.metrics import accuracy_score
-    return accuracy_score(labels, predicted)
+def _of_classes(name: str, function: str, **options: Any) -> Metric:
+    def score(labels: np.ndarray, predicted: np.ndarray) -> float:
+        import sklearn.metrics
+        return getattr(sklearn.metrics, function)(labels, predicted, **options)
+
+    return Metric(name, score)
 
 
-def _matthews(labels, predicted):
-    from sklearn.metrics import matthews_corrcoef
-    return matthews_corrcoef(labels, predicted)
-
-
-def _f1(labels, predicted):
-    from sklearn.metrics import f1_score
-    return f1_score(labels, predicted, zero_division=0)
-
-
-def _micro_f1(labels, predicted):
-    from sklearn.metrics import f1_score
-    return f1_score(labels, predicted, average="micro", zero_division=0)
-
-
-def _macro_f1(labels, predicted):
-    """The mean over the classes that occur in the labels or the predictions."""
-    from sklearn.metrics import f1_score
-    return f1_score(labels, predicted, average="macro", zero_division=0)
-
-
-def _pearson(labels, predicted):
-    from scipy.stats import pearsonr
-    return _correlation(pearsonr, labels, predicted)
-
-
-def _spearman(labels, predicted):
-    from scipy.stats import spearmanr
-    return _correlation(spearmanr, labels, predicted)
-
-
-def _correlation(function, labels, predicted):
+def _correlation(name: str, function: str) -> Metric:
     """The correlation; NaN (it is undefined) if all labels or all predictions are equal."""
-    if np.ptp(labels) == 0 or np.ptp(predicted) == 0:
-        return math.nan
-    return function(labels, predicted)[0]
+    def score(labels: np.ndarray, predicted: np.ndarray) -> float:
+        import scipy.stats
+        if np.ptp(labels) == 0 or np.ptp(predicted) == 0:
+            return math.nan
+        return getattr(scipy.stats, function)(labels, predicted)[0]
+
+    return Metric(name, score)
 
 
-accuracy = Metric("eval_accuracy", _accuracy)
-matthews_correlation = Metric("matthews_correlation", _matthews)
-f1 = Metric("f1", _f1)
-micro_f1 = Metric("micro_f1", _micro_f1)
-macro_f1 = Metric("macro_f1", _macro_f1)
-pearson = Metric("pearson", _pearson)
-spearman = Metric("spearman", _spearman)
+accuracy = _of_classes("eval_accuracy", "accuracy_score")
+matthews_correlation = _of_classes("matthews_correlation", "matthews_corrcoef")
+f1 = _of_classes("f1", "f1_score", zero_division=0)
+micro_f1 = _of_classes("micro_f1", "f1_score", average="micro", zero_division=0)
+# The mean over the classes that occur in the labels or the predictions.
+macro_f1 = _of_classes("macro_f1", "f1_score", average="macro", zero_division=0)
+pearson = _correlation("pearson", "pearsonr")
+spearman = _correlation("spearman", "spearmanr")
 
 
 def evaluate(metrics: Sequence[Metric], labels: np.ndarray, predicted: np.ndarray,

@@ -4,18 +4,14 @@ The description is beside the checkpoints, or in the assets of an export: `task.
 and the settings of tokenization), `vocab.txt` and `bert_config.json`.
 """
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 from encoder import label_config, long_texts, model_files
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
-from engine.training import run_record
 from runs import columns, label_types
 from runs.head import Model
 from tasks.table import Task
-
-# The name of the labels in a run's record.
-LABEL_SET = "label set"
 
 _COLUMNS = "columns"
 # What stands for a label in predict.txt.
@@ -67,7 +63,6 @@ def load(model_dir: str, flag: str = "--output_dir",
     description = model.description()
     if description:
         labels = _labels(description, f"{flag}={model_dir}")
-        _check_record(labels.kind, model)
         _check_length(description["max_seq_length"], model)
         encoding = model.encoding(description["max_seq_length"])._replace(
             long_texts=long_texts.of_description(description))
@@ -77,21 +72,6 @@ def load(model_dir: str, flag: str = "--output_dir",
         raise model_files.unknown_labels(model)
     model_files.check_outputs(model.checkpoint, labels.kind.num_outputs, flag)
     return Model(Classification(*labels), model.config(), encoding)
-
-
-def label_set(kind: label_types.Kind) -> Sequence[str]:
-    """The labels as a run's record has them."""
-    return [*kind.labels, f"separated by {kind.separator}"] if kind.separator else kind.labels
-
-
-def _check_record(kind: label_types.Kind, model: model_files.ModelFiles) -> None:
-    """Raises a UserError if the model was trained with these labels in another order."""
-    record = run_record.load(model.folder)
-    now, trained = list(label_set(kind)), record.facts.get(LABEL_SET) if record else None
-    if isinstance(trained, list) and trained != now and sorted(map(str, trained)) == sorted(now):
-        raise UserError(f"{model.folder}: {label_config.FILE} has the labels {', '.join(now[:20])}, and "
-                        f"the model was trained with {', '.join(trained[:20])} (run.json): their order "
-                        "is that of its outputs; put it right")
 
 
 def _check_length(max_seq_length: int, model: model_files.ModelFiles) -> None:
@@ -129,16 +109,13 @@ def labels_beside(checkpoint: checkpoints.Checkpoint, flag: str) -> Optional[lab
 
 def check_labels(kind: label_types.Kind, task_kind: label_types.Kind, path: str, flag: str) -> None:
     """Raises a UserError if a classifier in `path` predicts other labels than the task's."""
-    if kind.labels == task_kind.labels and kind.name != task_kind.name:
-        raise UserError(f"{flag}={path} predicts the task's labels in another way: its {label_config.FILE} has "
-                        f'"kind": "{kind.name}", and the task is "{task_kind.name}"')
-    if kind.labels != task_kind.labels:
+    if (kind.name, kind.labels) != (task_kind.name, task_kind.labels):
         raise UserError(f"{flag}={path} predicts {_brief(kind)}, and the task has "
                         f"{_brief(task_kind)}; they must be of the same task")
 
 
 def _brief(kind: label_types.Kind) -> str:
-    return f"the labels {', '.join(kind.labels[:20])}" if kind.labels else "numbers"
+    return f"the labels {', '.join(kind.labels[:20])} ({kind.name})" if kind.labels else "numbers"
 
 
 def _labels(description: Mapping[str, Any], where: str) -> Labels:

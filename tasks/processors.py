@@ -7,21 +7,19 @@ import hashlib
 import importlib.util
 import inspect
 import json
-import re
 import sys
-import traceback
 from typing import Any, Iterator, List, NamedTuple, Optional, Type
 
-from absl import flags
 import tensorflow.compat.v1 as tf
 
 from encoder import label_config
 from engine.data import text_files
 from engine.disk import files
 from engine.errors import UserError
-from tasks import metrics as scores
+from runs import label_types
 from runs.rows import Columns
-from tasks.table import Target, Task
+from tasks import metrics as scores
+from tasks.table import Task
 
 
 class InputExample:
@@ -106,35 +104,8 @@ def _errors_of_user(where: str = "") -> Iterator[None]:
     """Raises a UserError for what a user can mend in a processor's file."""
     try:
         yield
-    except ImportError as error:
-        raise (_no_flags(where, error) if "'FLAGS'" in str(error) else
-               UserError(f"--processor: {where}{error}")) from error
-    except (OSError, tf.errors.OpError) as error:  # tf.gfile raises the latter
+    except (ImportError, OSError, tf.errors.OpError) as error:  # tf.gfile raises the last
         raise UserError(f"--processor: {where}{error}") from error
-    except flags.Error as error:  # of FLAGS that nobody has parsed
-        raise _no_flags(where, error) from error
-    except AttributeError as error:
-        if _is_about_flags(error):
-            raise _no_flags(where, error) from error
-        missing = re.match(r"module 'tensorflow' has no attribute '(\w+)'", str(error))
-        if not (missing and hasattr(tf, missing.group(1))):
-            raise
-        raise UserError(f"--processor: {where}TensorFlow {tf.VERSION} has no "
-                        f"tf.{missing.group(1)}: write \"import tensorflow.compat.v1 as tf\" for "
-                        "\"import tensorflow as tf\"") from error
-
-
-def _is_about_flags(error: AttributeError) -> bool:
-    """Whether it is from `FLAGS.name` or `run_classifier.FLAGS`."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return (frame.f_globals["__name__"].startswith("absl.flags")
-            or str(error) == "module 'run_classifier' has no attribute 'FLAGS'")
-
-
-def _no_flags(where: str, error: Exception) -> UserError:
-    return UserError(f"--processor: {where}it reads a global flag ({error}), and here a command's "
-                     "flags are its own: take --data_dir from the method's argument, and write "
-                     "other values into the file")
 
 
 def digest(split: ProcessorSplit, data_dir: str) -> str:
@@ -162,7 +133,8 @@ def make_task(specification: str) -> Task:
     label_config.check_labels(labels, f"--processor={specification}: get_labels()")
     labelled, unlabelled = Columns(text_a=0, label=1), Columns(text_a=0)
     metrics = (scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman)
-    return Task(Target(labels, metrics=metrics), *(
+    kind = label_types.SingleLabel(labels) if labels else label_types.Regression()
+    return Task(kind, metrics, *(
         ProcessorSplit(processor, name, labelled if name != "test" else unlabelled)
         for name in ("train", "dev", "test")))
 

@@ -50,8 +50,7 @@ def find(values: flags.FlagValues, sets: Sequence[str],
         return values.processor, processors.make_task(values.processor)
     name = settings.required(values, "task_name")
     if name == OWN_DATA:
-        return name, user_files.make_task(
-            user_files.Options.from_flags(values), sets, *(saved_labels or ()))
+        return name, user_files.make_task(values, sets, saved_labels)
     refuse_own_data_flags(values, ("data_dir", "train_file"))
     try:
         name, task = find_task(name)
@@ -78,7 +77,7 @@ def fixed_labels(values: flags.FlagValues) -> Optional[model_folder.Labels]:
 
 def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> None:
     """Raises a UserError if a flag for a user's own files is set, other than the allowed ones."""
-    for name in user_files.Options._fields:
+    for name in user_files.FLAGS:
         if name not in allowed and values[name].present:
             raise UserError(f"--{name} is only for --task_name={OWN_DATA}")
 
@@ -91,7 +90,7 @@ def refuse_flags_of_texts(values: flags.FlagValues, command: str, flag: str, its
         flag: the flag that gives the model, for messages.
         its_set: the set that is read, "train" or "dev".
     """
-    for name in ("task_name", "processor", *user_files.Options._fields):
+    for name in ("task_name", "processor", *user_files.FLAGS):
         if name not in ("data_dir", f"{its_set}_file") and values[name].present:
             raise UserError(f"--{name} is for texts, and {flag} is a model of {command}, whose "
                             f"{its_set} set is {its_set}.* in --data_dir, or --{its_set}_file")

@@ -3,22 +3,25 @@
 What the flags do not give is detected from the training file and logged.
 """
 
-import os
-from typing import NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Optional, Sequence, Set, Tuple
 
 from absl import flags
 
 from encoder import label_config
 from engine import log
 from engine.data import text_files
-from engine.disk import files
 from engine.errors import UserError
-from runs import columns, label_types
-from runs.rows import Split, read_split
+from runs import columns, label_types, sets
+from runs.rows import Split, read_rows
 from tasks import metrics as scores
-from tasks.table import Target, Task
+from tasks.model_folder import Labels
+from tasks.table import Task
 
 HELP_TOPIC = "Data"  # of the flags defined here
+
+# The flags of `define_flags`, and --data_dir.
+FLAGS = ("data_dir", "train_file", "dev_file", "test_file", "text_column", "text_pair_column",
+         "label_column", "header", "label_kind", "label_separator")
 
 _MAX_LABELS = 100_000  # with more, the column is not one of classes
 _DEFAULT_SEPARATOR = ","  # between the labels of an example
@@ -51,105 +54,48 @@ def define_flags(values: flags.FlagValues) -> None:
                         "an example's labels, by default a comma.", flag_values=values)
 
 
-class Options(NamedTuple):
-    """The values of the flags of `define_flags`, and of --data_dir."""
-    data_dir: Optional[str]
-    train_file: Optional[str]
-    dev_file: Optional[str]
-    test_file: Optional[str]
-    text_column: Optional[str]
-    text_pair_column: Optional[str]
-    label_column: Optional[str]
-    header: Optional[bool]
-    label_kind: Optional[str]
-    label_separator: Optional[str]
-
-    @classmethod
-    def from_flags(cls, values: flags.FlagValues) -> "Options":
-        """Reads the flags."""
-        return cls(*(values[name].value for name in cls._fields))
-
-
-def make_task(options: Options, sets: Sequence[str],
-              trained_kind: Optional[label_types.Kind] = None,
-              takes_pairs: Optional[bool] = None,
-              trained: Optional[columns.Trained] = None) -> Task:
+def make_task(values: flags.FlagValues, names: Sequence[str],
+              trained: Optional[Labels] = None) -> Task:
     """The task of a user's files.
 
     Args:
-        options: the user's flags.
-        sets: the sets that the run needs, of "train", "dev" and "test", in this order.
-        trained_kind: the labels of a trained model; without it, the labels are those of the
-            training file.
-        takes_pairs: whether the trained model takes pairs of texts.
-        trained: the columns that it was trained with; those of the flags come first.
+        names: of the sets that the run needs: "train", "dev" and "test", in this order.
+        trained: the labels of a trained model, and the columns that it was trained with: those of
+            the flags come first. Without it, the labels are those of the training file.
 
     Raises:
         UserError: a file or a column is missing, or the labels cannot be learned.
     """
-    _check_kind(options, trained_kind)
-    if trained_kind is None and "train" not in sets:
+    kind, takes_pairs, remembered = trained or (None, None, None)
+    _check_kind(values, kind)
+    if kind is None and "train" not in names:
         raise UserError("the labels are unknown: --output_dir has no trained model, and this "
                         "run has no training file; train first (--do_train)")
-    header = trained.header if trained and options.header is None else options.header
-    tables = {name: columns.read_head(_find_file(options, name), header) for name in sets}
+    header = remembered.header if remembered and values.header is None else values.header
+    tables = {name: columns.read_head(sets.find(values, name, text_files.FORMATS), header)
+              for name in names}
     first = next(iter(tables.values()))
-    given = columns.Roles(options.text_column, options.text_pair_column, options.label_column)
-    remembered = trained.roles_in(first) if trained else None
-    roles = columns.Roles(*(flag or column for flag, column in zip(given, remembered or given)))
-    if list(sets) == ["test"]:
-        roles = columns.complete_texts(roles._replace(label=given.label), first,
-                                       bool(takes_pairs))
-    elif None in (roles.text, roles.label):
-        roles = columns.complete(roles, first, takes_pairs)
-    if roles != given:
-        columns.report(first, roles, given, remembered)
-    if takes_pairs not in (None, roles.text_pair is not None):
-        raise UserError(f"{first.path}: the trained model takes "
-                        f"{'pairs of texts' if takes_pairs else 'single texts'}; give its columns "
-                        "with --text_column and --text_pair_column")
+    roles = columns.find(
+        first, columns.Roles(values.text_column, values.text_pair_column, values.label_column),
+        labelled=list(names) != ["test"], takes_pairs=takes_pairs, trained=remembered)
     splits = {name: columns.split_of(table, roles, first, labelled=name != "test")
               for name, table in tables.items()}
-    kind = trained_kind or _infer_kind(options, tables["train"], splits["train"])
-    own = columns.Trained(*roles, options.header, first.width) if "train" in sets else None
-    return Task(Target(kind.labels, kind.separator, _METRICS[kind.name]), **splits,
-                trained_columns=own)
+    kind = kind or _infer_kind(values, tables["train"], splits["train"])
+    own = columns.Trained(*roles, values.header, first.width) if "train" in names else None
+    return Task(kind, _METRICS[kind.name], **splits, trained_columns=own)
 
 
-def _check_kind(options: Options, trained_kind: Optional[label_types.Kind]) -> None:
-    separator = options.label_separator
+def _check_kind(values: flags.FlagValues, trained: Optional[label_types.Kind]) -> None:
+    separator = values.label_separator
     if separator is not None and not separator.strip():
         raise UserError(f"--label_separator={separator!r}: must not be blank")
-    if separator is not None and options.label_kind != label_types.MultiLabel.name:
+    if separator is not None and values.label_kind != label_types.MultiLabel.name:
         raise UserError(f"--label_separator={separator!r} needs --label_kind=multi_label; set "
                         "both or neither")
-    if trained_kind is None:
-        return
-    if options.label_kind not in (None, trained_kind.name):
-        raise UserError(f"--label_kind={options.label_kind}: the model was trained with "
-                        f"{trained_kind.name}")
-    if separator not in (None, trained_kind.separator):
-        raise UserError(f"--label_separator={separator!r}: the model was trained with "
-                        f"{trained_kind.separator!r}")
-
-
-def _find_file(options: Options, name: str) -> str:
-    given = getattr(options, f"{name}_file")
-    if given:
-        return files.require_file(os.path.abspath(given), f"--{name}_file")
-    if not options.data_dir:
-        raise UserError(f"--task_name=file needs --data_dir or --{name}_file")
-    if not os.path.isdir(options.data_dir):
-        raise UserError(f"--data_dir={options.data_dir}: there is no such directory")
-    candidates = [name + extension for extension in text_files.FORMATS]
-    found = [candidate for candidate in candidates
-             if os.path.exists(os.path.join(options.data_dir, candidate))]
-    if len(found) != 1:
-        there = " and ".join(found) or f"none of {', '.join(candidates)}"
-        raise UserError(f"--data_dir={options.data_dir} has {there}; name the file with "
-                        f"--{name}_file")
-    return files.require_file(os.path.abspath(os.path.join(options.data_dir, found[0])),
-                              "--data_dir")
+    for name, known in (("label_kind", trained.name),
+                        ("label_separator", trained.separator)) if trained else ():
+        if values[name].value not in (None, known):
+            raise UserError(f"--{name}={values[name].value}: the model was trained with {known!r}")
 
 
 class _AsWritten(label_types.Kind):
@@ -174,23 +120,21 @@ class _AsWritten(label_types.Kind):
         return labels
 
 
-def _infer_kind(options: Options, table: columns.Table, split: Split) -> label_types.Kind:
+def _infer_kind(values: flags.FlagValues, table: columns.Table,
+                split: Split) -> label_types.Kind:
     """The given or else the detected kind, with the labels of the training file."""
-    if options.label_kind == label_types.Regression.name:
+    if values.label_kind == label_types.Regression.name:
         return label_types.Regression()
-    several = options.label_kind == label_types.MultiLabel.name or (
-        options.label_kind is None and _holds_lists(table, split))
-    separator = (options.label_separator or _DEFAULT_SEPARATOR) if several else ""
-    labels = _distinct_labels(options, split, separator)
-    if options.label_kind is None and not several and _have_fractions(labels):
+    several = values.label_kind == label_types.MultiLabel.name or (
+        values.label_kind is None and _holds_lists(table, split))
+    separator = (values.label_separator or _DEFAULT_SEPARATOR) if several else ""
+    labels = {label for *_, example in read_rows(_AsWritten(separator), split, "")
+              for label in example.label}
+    if values.label_kind is None and not several and _have_fractions(labels):
         log.info(f"{split.file}: the labels are numbers with fractions, so this is a regression; "
                  "to change that, set --label_kind")
         return label_types.Regression()
-    if not labels:
-        raise UserError(f"{split.file}: no example has a label; is --label_column right?")
-    if len(labels) == 1:
-        raise UserError(f"{split.file}: every label is {min(labels)[:40]!r}, so there is nothing "
-                        "to learn; is --label_column right?")
+    _check_number(labels, split.file)
     labels = _sorted_labels(labels)
     shown = ", ".join(label[:40] for label in labels[:10]) + (", ..." if len(labels) > 10 else "")
     log.info(f"{split.file}: {len(labels):,} labels ({shown}), "
@@ -199,25 +143,23 @@ def _infer_kind(options: Options, table: columns.Table, split: Split) -> label_t
     return label_types.MultiLabel(labels, separator) if several else label_types.SingleLabel(labels)
 
 
-def _distinct_labels(options: Options, split: Split, separator: str) -> Set[str]:
-    """The distinct labels of a file; stops early if there are too many numbers to be classes."""
-    labels: Set[str] = set()
-    for example in read_split(split, "", _AsWritten(separator), is_first_look=True):
-        labels.update(example.label)
-        if len(labels) > _MAX_LABELS:
-            if options.label_kind is None and not separator and _have_fractions(labels):
-                break
-            raise UserError(f"{split.file}: more than {_MAX_LABELS:,} different labels; is "
-                            "--label_column right? (If they are numbers to be predicted, set "
-                            "--label_kind=regression)")
-    return labels
+def _check_number(labels: Set[str], file: str) -> None:
+    """Raises a UserError if a column's values are no classes to learn."""
+    if not labels:
+        raise UserError(f"{file} holds no examples with a label; is --label_column right?")
+    if len(labels) == 1:
+        raise UserError(f"{file}: every label is {min(labels)[:40]!r}, so there is nothing "
+                        "to learn; is --label_column right?")
+    if len(labels) > _MAX_LABELS:
+        raise UserError(f"{file}: more than {_MAX_LABELS:,} different labels; is --label_column "
+                        "right? (If they are numbers to be predicted, set --label_kind=regression)")
 
 
 def _holds_lists(table: columns.Table, split: Split) -> bool:
     if table.format != "jsonl":
         return False
     position = table.names.index(split.keys[split.columns.label])
-    return any(isinstance(value, list) for value in table.column(position))
+    return any(isinstance(value, list) for value in table.values(position))
 
 
 def _have_fractions(labels: Set[str]) -> bool:

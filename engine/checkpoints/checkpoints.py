@@ -195,7 +195,7 @@ def _prefix_of(path: str, what: str) -> str:
         return _prefix_in(path, what)
     prefix = path[:-len(".index")] if path.endswith(".index") else path
     if not checkpoint_files.exists(prefix):
-        raise UserError(f"{what}={path}: there is no checkpoint with that prefix "
+        raise UserError(f"{what}={path}: no trained model: no folder, and no checkpoint with that prefix "
                         f"(expected {prefix}.index and {prefix}.data-00000-of-00001)")
     return prefix
 

@@ -13,6 +13,7 @@ from conftest import cpu_devices
 from encoder.encoding import load_encoding
 from engine.checkpoints import checkpoints
 from masked_lm import OneAtATime, write_tiny_masked_lm
+from task_files import user_task
 from tasks.examples import read_examples
 from tasks.table import TASKS
 from tokenization import FullTokenizer
@@ -185,7 +186,7 @@ def test_both_texts_of_a_pair_vary_beside_the_other_as_it_is(model, tmp_path):
     task = TASKS["qnli"]
     found = list(read_examples(task, task.train, str(tmp_path / "out")))
     for a, b, label in pairs:
-        index = task.labels.index(label)
+        index = task.kind.labels.index(label)
         of_pair = [row for row in found if row.text_a == a or row.text_b == b]
         assert of_pair[0] == (a, b, index) and {row.label for row in of_pair} == {index}
         varied_a = [row.text_a for row in of_pair if row.text_b == b][1:]
@@ -244,19 +245,17 @@ def test_a_file_of_ones_own_keeps_its_format_its_columns_and_its_labels(name, mo
                                 for text, more, labels in ROWS))
     flags = {"task_name": "file", "label_kind": "multi_label", "text_column": "text"}
     augment_here(model, tmp_path / "out", data_dir=tmp_path / "data", **flags)
-    from tasks import user_files
     for directory, each in (("data", 1), ("out", 3)):
-        task = user_files.make_task(user_files.Options(
-            str(tmp_path / directory), None, None, None, "text", None, None, None, "multi_label",
-            None), ["train"])
-        assert task.labels == ("a", "b")
+        task = user_task(tmp_path / directory, ["train"], text_column="text",
+                         label_kind="multi_label")
+        assert task.kind.labels == ("a", "b")
         found = list(read_examples(task, task.train, ""))
         assert len(found) >= 2 * each
         for text, _, labels in ROWS:
             of_row = [row for row in found if row.text_a[:3] == text[:3] or "\t" in row.text_a
                       and "\t" in text]
             assert of_row[0].text_a == text and len(of_row) >= each
-            assert {tuple(task.labels[index] for index in row.label) for row in of_row} == {
+            assert {tuple(task.kind.labels[index] for index in row.label) for row in of_row} == {
                 tuple(labels)}
             marks = [character for character in text if not character.isalpha()]
             assert all([c for c in row.text_a if not c.isalpha()] == marks for row in of_row)

@@ -2,8 +2,11 @@
 
 import os
 
+from commands import arguments
+from run_classifier import define_flags
+from tasks import user_files
 from tasks.examples import read_examples
-from tasks.table import TASKS
+from tasks.table import TASKS, Task
 
 # Quotes that do not pair, spaces at the ends, a line end that only Unicode knows, a byte
 # order's neighbour, an empty field: what csv readers and line splitters stumble over.
@@ -53,3 +56,10 @@ def write_fixtures(directory) -> None:
 def our_examples(task_name: str, split_name: str, data_dir: str):
     task = TASKS[task_name]
     return list(read_examples(task, getattr(task, split_name), data_dir))
+
+
+def user_task(folder, sets, *labels, **flags) -> Task:
+    """The task of a user's files in a folder; `labels` are those of a trained model."""
+    values = define_flags()
+    values(["", *arguments({"data_dir": folder, **flags})])
+    return user_files.make_task(values, sets, *labels)

@@ -121,7 +121,7 @@ def test_an_export_is_of_the_command_s_own_kind(scorer, tiny_classifier, capsys)
     assert "another kind of classifier" in message and "rewriting.run" in message
     message = refused(capsys, {"output_dir": scorer, "do_export": True, "task_name": "cola"},
                       run_classifier)
-    assert "predicts the labels does not fit, fits, and the task has the labels 0, 1" in message
+    assert "the labels does not fit, fits (scorer), and the task has the labels 0, 1" in message
     assert not (tiny_classifier / "export").exists()
 
 
@@ -289,7 +289,7 @@ def test_a_users_own_classifier_with_these_labels_is_one_of_texts(own_classifier
                                "do_eval": True, "num_cpu_replicas": 1, "dev_file": write_slots(
                                    tmp_path / "dev.jsonl", [
                                        SlotExample("a ", ".", ("cat", "dog"), 1)])}, run)
-    assert 'its task.json has "kind": "classes", and the task is "scorer"' in message
+    assert "fits (classes), and the task has the labels does not fit, fits (scorer)" in message
 
 
 def test_a_scorer_stays_one_when_it_comes_back_from_hugging_face(scorer, tmp_path):

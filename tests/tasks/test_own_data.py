@@ -17,9 +17,11 @@ from conftest import ROOT, TinyModel, sentences, write_cola
 from encoder.encoding import load_encoding
 from engine.errors import UserError
 from runs import label_types
-from tasks import metrics, processors, user_files
+from task_files import user_task
+from tasks import metrics, processors
 from tasks.data import TextSet, load_texts
 from tasks.examples import read_examples
+from tasks.model_folder import Labels
 from tasks.table import Task
 
 import tensorflow.compat.v1 as tf
@@ -31,10 +33,8 @@ def make_task(folder, files: Dict[str, str], **options) -> Task:
     """Writes the files, named after their sets, and makes the task that they are."""
     for name, text in files.items():
         (folder / name).write_bytes(text.encode("utf-8"))
-    values = dict.fromkeys(user_files.Options._fields)
-    return user_files.make_task(
-        user_files.Options(**{**values, "data_dir": str(folder), **options}),
-        [name for name in SETS if any(file.startswith(name) for file in files)])
+    sets = [name for name in SETS if any(file.startswith(name) for file in files)]
+    return user_task(folder, sets, **options)
 
 
 def rows_of(task: Task, name: str) -> List[Tuple]:
@@ -106,8 +106,8 @@ def test_columns_header_and_kind_are_detected_and_logged(name, tmp_path, capsys)
     assert rows_of(task, "train") == expected
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith(f"{tmp_path / file}: ") and "(detected)" in said[0]
-    assert "so this is a regression" in said[1] if not task.labels else (
-        f"{len(task.labels)} labels ({', '.join(task.labels)})" in said[1])
+    assert "so this is a regression" in said[1] if not task.kind.labels else (
+        f"{len(task.kind.labels)} labels ({', '.join(task.kind.labels)})" in said[1])
 
 
 SAID = {
@@ -165,7 +165,7 @@ def test_a_test_file_may_lack_the_label_column(name, tmp_path):
     (("b", "10", "2"), ("10", "2", "b")), (("\u00b3", "\u00b2"), ("\u00b2", "\u00b3"))])
 def test_labels_are_in_the_order_of_their_values_or_letters(labels, expected, tmp_path):
     text = "".join(f"{label}\tthe text {i}\n" for i, label in enumerate([*labels, *labels]))
-    assert make_task(tmp_path, {"train.tsv": text}).labels == expected
+    assert make_task(tmp_path, {"train.tsv": text}).kind.labels == expected
 
 
 def test_a_second_set_may_have_another_format(tmp_path):
@@ -181,15 +181,14 @@ def test_hundreds_of_thousands_of_fractions_are_a_regression(tmp_path):
 
 
 @pytest.mark.parametrize("options, message", [
-    (dict(label_kind="regression"), "trained with multi_label"),
+    (dict(label_kind="regression"), "trained with 'multi_label'"),
     (dict(label_kind="multi_label", label_separator=";"), "trained with '[|]'"),
     (dict(text_pair_column="more"), "single texts")])
 def test_flags_that_contradict_a_trained_model_are_refused(options, message, tmp_path):
     (tmp_path / "dev.tsv").write_text("text\tlabel\tmore\na\tx|y\tb\n")
-    values = {**dict.fromkeys(user_files.Options._fields), "data_dir": str(tmp_path), **options}
+    trained = Labels(label_types.MultiLabel(["x", "y"], "|"), takes_pairs=False)
     with pytest.raises(UserError, match=message):
-        user_files.make_task(user_files.Options(**values), ["dev"],
-                           label_types.MultiLabel(["x", "y"], "|"), False)
+        user_task(tmp_path, ["dev"], trained, **options)
 
 
 # --- Kinds of labels -----------------------------------------------------------------------
@@ -308,7 +307,7 @@ def test_a_processor_and_the_equivalent_file_give_the_same_records(tiny_model, t
                           label_column="1")
     (tmp_path / "mine.py").write_text(PROCESSOR)
     task = processors.make_task(f"{tmp_path / 'mine.py'}:Mine")
-    assert task.labels == file_task.labels == ("no", "yes")
+    assert task.kind.labels == file_task.kind.labels == ("no", "yes")
     texts = load(task, "train", tmp_path, tiny_model, str(tmp_path))
     expected = load(file_task, "train", tmp_path, tiny_model)
     assert len(texts) == 30 and texts.records.directory != expected.records.directory
@@ -326,7 +325,7 @@ from tasks.table import TASKS
 path, data_dir, vocab_file, store_dir = sys.argv[1:]
 encoding = load_encoding(vocab_file, do_lower_case=True, max_seq_length=16, vocab_size=33)
 theirs, ours = processors.make_task(path + ":ColaProcessor"), TASKS["cola"]
-assert theirs.labels == ours.labels
+assert theirs.kind.labels == ours.kind.labels
 for name in ("train", "dev", "test"):
     features = []
     for task in (theirs, ours):

@@ -10,7 +10,7 @@ from scipy import stats
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_1, sentences
 from engine.errors import UserError
-from runs import columns
+from runs import columns, predict
 
 
 @pytest.fixture
@@ -130,6 +130,11 @@ def test_a_model_remembers_its_columns(with_many_columns, capsys):
     assert results_of(with_many_columns) == trained
     run_here({**with_many_columns, "do_predict": True})
     np.testing.assert_array_equal(probabilities_of(with_many_columns), probabilities)
+    folder = with_many_columns["data_dir"]
+    run_here(dict(output_dir=with_many_columns["output_dir"], input_file=folder / "test.tsv",
+                  output_file=folder / "answers.tsv", num_cpu_replicas=1), predict)
+    answers = np.loadtxt(str(folder / "answers.tsv"), skiprows=1, usecols=(1, 2))
+    np.testing.assert_allclose(answers, probabilities, atol=1e-6)
 
 
 def test_a_column_that_a_flag_gives_overrules_the_one_that_a_model_remembers(
@@ -138,7 +143,7 @@ def test_a_column_that_a_flag_gives_overrules_the_one_that_a_model_remembers(
     elsewhere = {**with_many_columns, "output_dir": tmp_path, "do_eval": True,
                  "init_checkpoint": with_many_columns["output_dir"]}
     run_here({**elsewhere, "text_column": "source"})
-    assert "text in column source, label in column 3 (as in training)" in capsys.readouterr().err
+    assert ": a header line, label in column 3 (as in training)" in capsys.readouterr().err
     assert results_of(elsewhere)["eval_loss"] != trained["eval_loss"]
 
 

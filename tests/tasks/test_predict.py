@@ -109,6 +109,7 @@ def test_a_line_each_is_a_text_each_whatever_word_the_first_one_is(trained, tmp_
     assert len((tmp_path / "answers.tsv").read_text().splitlines()) == 1 + 2
 
 
-def test_a_directory_without_a_trained_model_is_refused(tmp_path, capsys):
-    with ends_with_error(capsys, "holds no checkpoint, so it is no trained model"):
-        predict_here(tmp_path)
+@pytest.mark.parametrize("name", [".", "not there"])
+def test_a_directory_without_a_trained_model_is_refused(name, tmp_path, capsys):
+    with ends_with_error(capsys, f"--output_dir={tmp_path / name}", "no trained model"):
+        predict_here(tmp_path / name)

@@ -17,7 +17,8 @@ from tasks import metrics
 from tasks.data import TextSet, load_texts
 from runs.rows import Columns, Example, Split
 from tasks.examples import read_examples
-from tasks.table import TASKS, Target, Task, find_task
+from runs.label_types import SingleLabel
+from tasks.table import TASKS, Task, find_task
 
 def google_examples(task_name: str, split_name: str, data_dir: str):
     run_classifier = pytest.importorskip(
@@ -27,7 +28,7 @@ def google_examples(task_name: str, split_name: str, data_dir: str):
                  }[task_name]()
     examples = getattr(processor, f"get_{split_name}_examples")(data_dir)
     labels = processor.get_labels()
-    assert labels == list(TASKS[task_name].labels)
+    assert labels == list(TASKS[task_name].kind.labels)
     return [Example(example.text_a, example.text_b,
                     None if split_name == "test" else labels.index(example.label))
             for example in examples]
@@ -112,7 +113,7 @@ def test_the_tasks_that_the_original_lacks_read_glues_files(
 
 def test_a_byte_order_mark_belongs_neither_to_a_text_nor_to_a_label(tmp_path):
     (tmp_path / "train.tsv").write_bytes(b"\xef\xbb\xbf" + b"1\tsome text\n")
-    task = Task(Target(("0", "1")),
+    task = Task(SingleLabel(("0", "1")), (),
                 Split("train.tsv", Columns(text_a=1, label=0, header=False)))
     assert list(read_examples(task, task.train, str(tmp_path))) == [Example("some text", None, 1)]
 
