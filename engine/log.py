@@ -19,6 +19,12 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)
 
 
+def brief(value: object) -> str:
+    """The value in at most 60 visible characters."""
+    text = visible(str(value))
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def quiet() -> None:
     """Silences `info`: another worker prints the same lines."""
     global _is_quiet

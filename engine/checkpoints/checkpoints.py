@@ -246,7 +246,7 @@ class InitialValues:
         if tf.GraphKeys.LOCAL_VARIABLES in (kwargs.get("collections") or ()):
             return getter(name, *args, **kwargs)  # initialized by `frozen`
         if self._checkpoint and name in self._checkpoint.shapes:
-            self._check_shape(name, kwargs["shape"])
+            _check_shape(self._checkpoint, name, kwargs["shape"])
             self._note(self.found, name)
             kwargs["initializer"] = _restored(self._checkpoint, name)
         else:
@@ -258,13 +258,6 @@ class InitialValues:
     def _note(names: List[str], name: str) -> None:
         if name not in names:  # each replica builds the model, with the same names
             names.append(name)
-
-    def _check_shape(self, name: str, shape: Sequence[int]) -> None:
-        needed, held = tf.TensorShape(shape).as_list(), self._checkpoint.shapes[name]
-        if needed != held:
-            raise UserError(f"{self._checkpoint.path}: {name} has the shape {held}, and the model "
-                            f"needs {needed}; the checkpoint, --bert_config_file and the task's "
-                            "labels must match")
 
     def _seeded(self, initializer, name: str):
         if getattr(initializer, "seed", False) is not None:
@@ -306,11 +299,7 @@ def frozen(checkpoint: Checkpoint, scope: str) -> Iterator[None]:
     """
     def get_variable(getter, name, *args, **kwargs):
         own_name = name[len(scope) + 1:]
-        held = checkpoint.shapes.get(own_name)
-        if held != tf.TensorShape(kwargs["shape"]).as_list():
-            raise UserError(f"{checkpoint.path} does not match its config: {own_name} "
-                            f"{'is missing' if held is None else f'has the shape {held}'}, and the "
-                            f"config needs {kwargs['shape']}")
+        _check_shape(checkpoint, own_name, kwargs["shape"])
         kwargs.update(initializer=_restored(checkpoint, own_name), trainable=False,
                       collections=[tf.GraphKeys.LOCAL_VARIABLES])
         return getter(name, *args, **kwargs)
@@ -322,10 +311,13 @@ def frozen(checkpoint: Checkpoint, scope: str) -> Iterator[None]:
 def check_matches(checkpoint: Checkpoint, variables: Sequence[tf.Variable]) -> None:
     """Raises a UserError unless `checkpoint` can restore all of `variables`."""
     for variable in variables:
-        name, shape = variable.op.name, variable.shape.as_list()
-        held = checkpoint.shapes.get(name)
-        if held != shape:
-            state = "is missing" if held is None else f"has the shape {held}"
-            raise UserError(f"{checkpoint.path} does not match the model: {name} {state}, "
-                            f"and the model needs {shape}; the checkpoint (of --output_dir or "
-                            "--init_checkpoint), --bert_config_file and the task must match")
+        _check_shape(checkpoint, variable.op.name, variable.shape)
+
+
+def _check_shape(checkpoint: Checkpoint, name: str, shape: Sequence[int]) -> None:
+    needed, held = tf.TensorShape(shape).as_list(), checkpoint.shapes.get(name)
+    if held != needed:
+        state = "is missing" if held is None else f"has the shape {held}"
+        raise UserError(f"{checkpoint.path} does not match the model: {name} {state}, and the model "
+                        f"needs {needed}; the checkpoint, its config file and the task's labels "
+                        "must match")

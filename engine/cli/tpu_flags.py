@@ -7,19 +7,17 @@ from engine.errors import UserError
 
 HELP_TOPIC = "For TPUs, ignored"  # of the flags defined here
 
-_IGNORED = ("iterations_per_loop", "tpu_name", "tpu_zone", "gcp_project", "master",
-            "num_tpu_cores")
+_TEXTS = ("tpu_name", "tpu_zone", "gcp_project", "master")
+_NUMBERS = {"iterations_per_loop": 1000, "num_tpu_cores": 8}  # with Google's defaults
 
 
 def define(values: flags.FlagValues) -> None:
     """Defines the flags for TPUs."""
     flags.DEFINE_bool("use_tpu", False, "Not supported; must be false.", flag_values=values)
-    flags.DEFINE_integer("iterations_per_loop", 1000, "TPU only; ignored.", flag_values=values)
-    flags.DEFINE_string("tpu_name", None, "TPU only; ignored.", flag_values=values)
-    flags.DEFINE_string("tpu_zone", None, "TPU only; ignored.", flag_values=values)
-    flags.DEFINE_string("gcp_project", None, "TPU only; ignored.", flag_values=values)
-    flags.DEFINE_string("master", None, "TPU only; ignored.", flag_values=values)
-    flags.DEFINE_integer("num_tpu_cores", 8, "TPU only; ignored.", flag_values=values)
+    for name in _TEXTS:
+        flags.DEFINE_string(name, None, "TPU only; ignored.", flag_values=values)
+    for name, default in _NUMBERS.items():
+        flags.DEFINE_integer(name, default, "TPU only; ignored.", flag_values=values)
 
 
 def check(values: flags.FlagValues) -> None:
@@ -27,6 +25,6 @@ def check(values: flags.FlagValues) -> None:
     if values.use_tpu:
         raise UserError("--use_tpu=true: this program runs on GPUs and CPUs; "
                         "set --use_tpu=false, and --num_gpus for the number of cards")
-    for name in _IGNORED:
+    for name in (*_TEXTS, *_NUMBERS):
         if values[name].present:
             log.warn(f"--{name} is for TPUs and has no effect here")

@@ -50,7 +50,7 @@ def atomic_folder(path: str, *, replaces: bool = True) -> Iterator[str]:
     """Yields an empty folder; it replaces `path`, or is removed on failure.
 
     Args:
-        replaces: False: keeps a folder that another process has published meanwhile.
+        replaces: False: keeps a folder that is there.
     """
     path = os.path.abspath(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -60,11 +60,12 @@ def atomic_folder(path: str, *, replaces: bool = True) -> Iterator[str]:
         yield temporary
         sync_folder(temporary)
         if replaces and os.path.isdir(path):
-            scratch.move_into(path, own)
+            with contextlib.suppress(FileNotFoundError):  # another process is replacing it, too
+                scratch.move_into(path, own)
         try:
             os.rename(temporary, path)
         except OSError:
-            if replaces or not os.path.isdir(path):
+            if not os.path.isdir(path):  # else another process has published it meanwhile
                 raise
         sync(os.path.dirname(path))
 

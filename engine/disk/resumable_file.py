@@ -53,13 +53,13 @@ class ResumableFile:
         self._header = _encoded(header)
         self._record_path = f"{path}.json" if keep_record else f"{self.partial_path}.json"
         if os.path.exists(self._record_path):
-            self._resume(files.read_json(self._record_path, "the record"))
+            self._resume(files.read_record(self._record_path, "the record", _RECORD_TYPES))
         elif keep_record and os.path.exists(path):
             raise UserError(f"{path} exists and was not written by this command; use another "
                             "--output_dir")
 
-    def _resume(self, record: Any) -> None:
-        difference = _difference(record, self._facts)
+    def _resume(self, record: Mapping[str, Any]) -> None:
+        difference = _difference(record["facts"], self._facts)
         if difference and self._keep_record:
             raise UserError(f"{self.path} was made with another {difference}; use another "
                             "--output_dir, or remove the file and its record .json")
@@ -119,29 +119,15 @@ def _encoded(content: Union[str, bytes]) -> bytes:
     return content.encode("utf-8") if isinstance(content, str) else content
 
 
-def _difference(record: Any, facts: Mapping[str, Any]) -> Optional[str]:
-    """The first fact that differs from the record's, with both values; None if none differs."""
-    if not _is_record(record):
-        return "version of this program"
-    for name in sorted({*facts, *record["facts"]}):
-        earlier, now = record["facts"].get(name), facts.get(name)
-        if earlier != now:
-            return f"{name}: was {_brief(earlier)}, now {_brief(now)}"
+def _difference(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> Optional[str]:
+    """The first fact that differs, with both values; None if none differs."""
+    for name in sorted({*earlier, *now}):
+        was, is_now = earlier.get(name), now.get(name)
+        if was != is_now:
+            return f"{name}: was {log.brief(was)}, now {log.brief(is_now)}"
     return None
-
-
-def _is_record(record: Any) -> bool:
-    return (isinstance(record, dict)
-            and all(isinstance(record.get(name), kind) for name, kind in _RECORD_TYPES.items())
-            and min(record["rows"], record["bytes"]) >= 0
-            and isinstance(record.get("digest", ""), str))
 
 
 def _size_of(path: str) -> int:
     """The size in bytes; -1 for a missing file, or a link, which this module never makes."""
     return os.path.getsize(path) if os.path.exists(path) and not os.path.islink(path) else -1
-
-
-def _brief(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

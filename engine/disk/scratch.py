@@ -6,6 +6,7 @@ file will be opened. A process locks its folders while it lives; unlocked leftov
 
 import contextlib
 import fcntl
+import functools
 import os
 import re
 import secrets
@@ -22,14 +23,11 @@ _REPLACED, _LOCK = f"{PREFIX}replaced", f"{PREFIX}lock"
 def folder(directory: str) -> Iterator[str]:
     """Yields a new folder in a directory; removes it at the end.
 
-    Also removes leftovers of killed processes of this host. Keeps folders in use, which are locked,
-    and all folders on a disk without locks.
+    For the first one in a directory, the process also removes leftovers of killed processes of this
+    host. Keeps folders in use, which are locked, and all folders on a disk without locks.
     """
-    prefix = f"{PREFIX}{re.sub('[^A-Za-z0-9]', '', socket.gethostname())}-"
-    for leftover in os.listdir(directory):
-        if re.fullmatch(re.escape(prefix) + "[0-9a-f]{16}", leftover):
-            _remove_if_unused(os.path.join(directory, leftover))
-    path = os.path.join(directory, f"{prefix}{secrets.token_hex(8)}")
+    _remove_leftovers(os.path.realpath(directory))
+    path = os.path.join(directory, f"{_prefix()}{secrets.token_hex(8)}")
     draft = f"{path}.new"
     try:
         os.mkdir(draft, 0o700)
@@ -48,6 +46,17 @@ def move_into(path: str, own: str) -> None:
     """
     os.mkdir(os.path.join(own, _REPLACED))
     os.rename(path, os.path.join(own, _REPLACED, os.path.basename(path)))
+
+
+def _prefix() -> str:
+    return f"{PREFIX}{re.sub('[^A-Za-z0-9]', '', socket.gethostname())}-"
+
+
+@functools.lru_cache(maxsize=None)  # each small write would list a large directory again
+def _remove_leftovers(directory: str) -> None:
+    for name in os.listdir(directory):
+        if re.fullmatch(re.escape(_prefix()) + "[0-9a-f]{16}", name):
+            _remove_if_unused(os.path.join(directory, name))
 
 
 def _remove_if_unused(path: str) -> None:

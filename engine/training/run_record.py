@@ -119,11 +119,5 @@ def _difference(earlier: Any, now: Any) -> str:
         return ""
     if isinstance(earlier, dict) and isinstance(now, dict):
         key = next(key for key in sorted({*earlier, *now}) if earlier.get(key) != now.get(key))
-        return f"{key} was {_brief(earlier.get(key))}, now {_brief(now.get(key))}"
-    return f"was {_brief(earlier)}, now {_brief(now)}"
-
-
-def _brief(value: Any) -> str:
-    """The value, shortened for a message."""
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        return f"{key} was {log.brief(earlier.get(key))}, now {log.brief(now.get(key))}"
+    return f"was {log.brief(earlier)}, now {log.brief(now)}"

@@ -46,8 +46,9 @@ def connect(cluster: Cluster, timeout: float) -> Links:
 
     Raises:
         UserError: a worker's name is unknown, or this one's port is in use.
-        PeerLost: a worker cannot be reached, does not reach this one, or has exited. Connected
-            workers are notified of either error, and exit with the same status.
+        PeerLost: a worker cannot be reached, does not reach this one, or has exited.
+
+    Other workers are notified of either error, and exit with its status.
     """
     return _Handshake(cluster, timeout).run()
 
@@ -72,12 +73,12 @@ class _Handshake:
         self._by: Dict[int, Link] = {}
         self._joined: Set[int] = set()  # the workers in `_by` that have confirmed
         self._errors: Dict[int, Exception] = {}  # the last error of connecting to a worker
+        self._confirmation: Message = {}  # the last message to each worker; or an exit message
         self._failure: Optional[PeerLost] = None  # another worker has exited
 
     def run(self) -> Links:
         listeners = self._listen()
-        for index in self._others:
-            threading.Thread(target=self._reach, args=(index, {}), daemon=True).start()
+        self._reach_others()
         while not self._is_complete():
             if time.monotonic() > self._end:
                 self._check_reached()
@@ -85,7 +86,7 @@ class _Handshake:
                 self._check_reached_by()
             self._serve(listeners)
             if self._failure:
-                self._give_up(self._failure, [])
+                self._give_up(self._failure)
         for link in self._strangers:
             link.close()
         return Links(self._to, self._by, listeners)
@@ -97,37 +98,42 @@ class _Handshake:
                 return sockets.listen(self._cluster.addresses[self._cluster.index])
             except OSError as error:
                 if time.monotonic() > end:
-                    self._give_up(UserError(
+                    self._give_up_port(UserError(
                         f"{self._cluster.name(self._cluster.index)}: its port cannot be opened: "
                         f"{error.strerror}; stop the process that uses it, or choose "
-                        "another port"), self._others)
+                        "another port"))
                 time.sleep(_RETRY_SECONDS)
 
     def _is_complete(self) -> bool:
         return len(self._to) == len(self._joined) == len(self._others)
 
-    def _reach(self, index: int, more: Message) -> None:
+    def _reach_others(self) -> List[threading.Thread]:
+        reaching = [threading.Thread(target=self._reach, args=(index,), daemon=True)
+                    for index in self._others]
+        for thread in reaching:
+            thread.start()
+        return reaching
+
+    def _reach(self, index: int) -> None:
         """Connects to a worker, with retries; runs in its own thread."""
         while True:
             link = None
             try:
                 link = sockets.connect(self._cluster.addresses[index], _ANSWER_SECONDS)
-                self._say_hello(link, index, more)
+                self._say_hello(link, index)
                 self._to[index] = link
                 return
             except (OSError, ValueError) as error:
                 if link:
                     link.close()
-                if more and isinstance(error, (BrokenPipeError, ConnectionResetError)):
-                    return  # it has exited itself
                 self._errors[index] = error
                 time.sleep(_RETRY_SECONDS)
 
-    def _say_hello(self, link: Link, index: int, more: Message) -> None:
+    def _say_hello(self, link: Link, index: int) -> None:
         secret, deadline = self._cluster.secret, time.monotonic() + _ANSWER_SECONDS
         challenge = link.wait_for(deadline, messages.CHALLENGE)["challenge"]
         hello = {"from": self._cluster.index, "to": index, "nonce": messages.nonce(),
-                 "cluster": self._cluster_hash, **more}
+                 "cluster": self._cluster_hash}
         link.send({**hello, "proof": messages.proof(secret, "hello", challenge, hello)})
         answer = link.wait_for(deadline, messages.WELCOME, messages.REFUSAL)
         if "refused" in answer:
@@ -136,8 +142,7 @@ class _Handshake:
                 answer["welcome"], messages.proof(secret, "welcome", challenge, hello)):
             raise ValueError("the process that listens there does not know the run's secret")
         link.trust()
-        if not more:
-            link.send({})  # confirms
+        link.send(self._confirmation)
 
     def _serve(self, listeners: Sequence[socket.socket]) -> None:
         """Handles the input of all connections, or waits briefly."""
@@ -162,15 +167,18 @@ class _Handshake:
                                  said.get("status") or PEER_LOST_STATUS)
 
     def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
+        try:
             link, challenge = sockets.accept(listener), messages.nonce()
-            link.send({"challenge": challenge})
             self._strangers[link] = challenge, time.monotonic() + _ANSWER_SECONDS
+            link.send({"challenge": challenge})
+        except OSError:
+            # Of too many open files: the listener stays ready until another connection is closed.
+            time.sleep(_POLL_SECONDS)
 
     def _hear_hello(self, link: Link) -> None:
         """Welcomes or refuses a worker. Rejects connections of other runs."""
         try:
-            hello = link.receive_one(messages.HELLO, messages.FAREWELL)
+            hello = link.receive_one(messages.HELLO)
             if hello is None:
                 return
             (challenge, _), found = self._strangers.pop(link), hello.pop("proof")
@@ -180,12 +188,9 @@ class _Handshake:
                 raise ValueError(refused)
             link.send({"welcome": messages.proof(
                 self._cluster.secret, "welcome", challenge, hello)})
-            if "status" in hello:
-                self._note_end(hello["from"], hello)
-            else:
-                link.trust()
-                self._forget(hello["from"])
-                self._by[hello["from"]] = link
+            link.trust()
+            self._forget(hello["from"])
+            self._by[hello["from"]] = link
         except (OSError, ValueError):
             self._strangers.pop(link, None)
             link.close()
@@ -199,14 +204,17 @@ class _Handshake:
         if not hmac.compare_digest(
                 proof, messages.proof(self._cluster.secret, "hello", challenge, hello)):
             return "there is another secret of the run"
-        if "status" not in hello and index in self._by and not self._by[index].is_closed():
+        if index in self._by and not self._by[index].is_closed():
             return f"worker {index} is connected already"
         return ""
 
     def _join(self, index: int) -> None:
         """Marks a worker as joined after its confirmation; forgets it if the connection closes."""
         try:
-            if self._by[index].receive_one(messages.HEARTBEAT) is not None:
+            message = self._by[index].receive_one(messages.HEARTBEAT, messages.LAST_WORDS)
+            if message:
+                self._note_end(index, message)
+            elif message is not None:
                 self._joined.add(index)
         except (OSError, ValueError):
             self._forget(index)
@@ -231,7 +239,7 @@ class _Handshake:
                 said = (f"{self._cluster.name(index)} could not be reached for "
                         f"{self._timeout:g} s (--peer_timeout): {error}")
                 kind = UserError if isinstance(error, socket.gaierror) else PeerLost
-                self._give_up(kind(said), list(self._to))
+                self._give_up(kind(said))
 
     def _check_reached_by(self) -> None:
         for index in self._others:
@@ -239,25 +247,20 @@ class _Handshake:
                 self._give_up(PeerLost(
                     f"{self._cluster.name(index)} has not reached this worker at "
                     f"{self._cluster.addresses[self._cluster.index]} for {self._timeout:g} s "
-                    "(--peer_timeout)"), list(self._to))
+                    "(--peer_timeout)"))
 
-    def _give_up(self, error: Exception, told: Sequence[int]) -> None:
-        """Notifies other workers of an error, and raises it.
+    def _give_up_port(self, error: UserError) -> None:
+        """Notifies all workers, which cannot reach this one, of an error, and raises it."""
+        self._confirmation = messages.last_words(USER_ERROR_STATUS, str(error))
+        for thread in self._reach_others():
+            thread.join(max(0.0, self._end - time.monotonic()))
+        raise error
 
-        Args:
-            told: the workers to notify besides those that have reached this one.
-        """
-        end = max(self._end, time.monotonic() + _ANSWER_SECONDS)
+    def _give_up(self, error: Exception) -> None:
+        """Notifies the workers that have reached this one of an error, and raises it."""
         status = error.status if isinstance(error, PeerLost) else USER_ERROR_STATUS
-        message = messages.last_words(status, str(error))
         for link in self._by.values():
-            link.send_if_free(message)
-        tellers = [threading.Thread(target=self._reach, args=(index, message), daemon=True)
-                   for index in told if index not in self._by]
-        for teller in tellers:
-            teller.start()
-        for teller in tellers:
-            teller.join(max(0.0, end - time.monotonic()))
+            link.send_if_free(messages.last_words(status, str(error)))
         raise error
 
 

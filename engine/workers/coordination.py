@@ -255,12 +255,7 @@ def _differences(name: str, one: Any, other: Any, prefix: str = "") -> Iterator[
         for key in {**one, **other}:
             yield from _differences(prefix + key, one.get(key), other.get(key), f"{prefix}{key}: ")
     elif one != other:
-        yield name, _brief(one), _brief(other)
-
-
-def _brief(value: Any) -> str:
-    text = log.visible(str(value))
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        yield name, log.brief(one), log.brief(other)
 
 
 NO_PEERS = Peers()

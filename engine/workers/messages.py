@@ -84,8 +84,6 @@ def _is_from(lowest: int, highest: int) -> Callable[[Any], bool]:
 CHALLENGE = {"challenge": _is_hash}
 HELLO = {"from": _is_from(0, 1 << 20), "to": _is_from(0, 1 << 20), "cluster": _is_hash,
          "nonce": _is_hash, "proof": _is_hash}
-# The hello of a worker that exits during the handshake.
-FAREWELL = {**HELLO, "status": _is_from(1, 255), "why": _is_text}
 WELCOME = {"welcome": _is_hash}
 REFUSAL = {"refused": _is_text}
 

@@ -102,31 +102,6 @@ def test_a_command_told_to_end_while_it_writes_leaves_nothing_half_written(
             if path not in before and path.name not in folders] == []
 
 
-@on_tensorflow_2
-def test_a_command_told_to_end_while_it_predicts_leaves_no_predictions(
-        tiny_classifier, tmp_path):
-    shutil.copytree(str(tiny_classifier), str(tmp_path / "out"))
-    before = sorted(os.listdir(str(tmp_path / "out")))
-    data_dir = write_cola(tmp_path / "cola", train=48)
-    with open(os.path.join(str(data_dir), "test.tsv"), "a") as file:
-        file.writelines(f"{row}\tthe cat sees a dog\n" for row in range(100_000))
-    process = start_command(*arguments(dict(
-        task_name="cola", data_dir=data_dir, output_dir=tmp_path / "out", do_predict=True,
-        store_dir=tmp_path / "store", num_cpu_replicas=1)))
-    said = ""
-    while "Predicting with" not in said:
-        line = process.stderr.readline()
-        assert line, said  # it has ended
-        said += line
-    time.sleep(1)  # of many in which it predicts
-    process.terminate()
-    said += process.communicate()[1]
-    assert process.returncode == 143, said
-    assert said.splitlines()[-1].startswith("interrupted by SIGTERM") and "Traceback" not in said
-    assert "Predicted" not in said
-    assert sorted(os.listdir(str(tmp_path / "out"))) == before
-
-
 def test_what_is_renamed_before_it_is_synced_would_be_noticed(tmp_path):
     log = tmp_path / "log"
     written = "write\t/a/.bert-tmp-1/x\t\n"

@@ -3,14 +3,12 @@
 import json
 import os
 import signal
-import subprocess
 import time
 
 import pytest
 
 import processes
 from conftest import ROOT
-from engine.cli import remote
 
 OTHER_HOST = "198.51.100.1"  # an address for documentation, which no machine has
 
@@ -34,9 +32,11 @@ def launch(tmp_path):
     """Starts the launcher with a toy worker's program, in an empty directory."""
     started = []
     program_of_launcher = (
-        "import os, runpy\n"
+        "import os\n"
         f"os.environ['PYTHONPATH'] = {ROOT!r}\n"
-        "runpy.run_module('engine.launch', run_name='__main__', alter_sys=True)")
+        "from engine.cli import launch\n"
+        "launch._REST_SECONDS, launch._LAST_WORDS_SECONDS, launch._FAILED_SECONDS = 2, 3, 0.5\n"
+        "launch.start()")
 
     def start(program, *flags, **environment):
         (tmp_path / "worker.py").write_text(PREAMBLE + program)
@@ -108,17 +108,15 @@ def test_workers_on_one_machine_have_free_ports_and_share_its_cards(launch):
     assert len(ports) == 2 and "29400" not in ports
 
 
-@pytest.mark.parametrize("status", [1, 2])
-def test_a_status_that_a_restart_does_not_mend_ends_all(status, launch, tmp_path):
+def test_a_status_that_a_restart_does_not_mend_ends_all(launch, tmp_path):
     """Worker 0 notices first that worker 1 has gone, which ends a little later than it vanishes."""
-    process = launch(f"""
+    code, _, errors = ended(launch("""
 if index == 0: sys.exit(193)
 wait_for(0)
 time.sleep(0.5)
-sys.exit({status})""", "--processes_per_host=2")
-    code, _, errors = ended(process)
-    assert code == status
-    assert f"WARNING: [localhost:1] ended with status {status}\n" in errors
+sys.exit(2)""", "--processes_per_host=2"))
+    assert code == 2
+    assert "WARNING: [localhost:1] ended with status 2\n" in errors
     assert starts(tmp_path) == {"0.starts": 1, "1.starts": 1}
 
 
@@ -164,7 +162,7 @@ say("done")
 """, "--processes_per_host=2")
     status, output, errors = ended(process)
     assert (status, output) == (0, "done\n")
-    assert "[localhost:1] has not ended 10 s after the first worker, and is killed" in errors
+    assert "[localhost:1] has not ended 2 s after the first worker, and is killed" in errors
     assert starts(tmp_path) == {"0.starts": 1, "1.starts": 1}
 
 
@@ -251,17 +249,6 @@ if starts == 0: os.kill(os.getpid(), signal.SIGKILL) if index == 0 else time.sle
         assert hidden not in shown.replace("--forward_env=MINE", "")
 
 
-def test_a_program_whose_path_looks_like_an_assignment_runs_on_another_machine(ssh, tmp_path):
-    ssh()
-    program = tmp_path / "a=b c"
-    program.write_text('#!/bin/sh\nread line; echo "$1" "$MINE" "$line"\n')
-    program.chmod(0o755)
-    answer = subprocess.run(
-        remote.arguments(OTHER_HOST, [str(program), "it's"]), stdout=subprocess.PIPE,
-        input=remote.as_input({"MINE": "a 'b' $c \\d", "EMPTY": ""}) + b"the rest\n")
-    assert answer.stdout == b"it's a 'b' $c \\d the rest\n"
-
-
 def test_a_worker_on_another_machine_ends_with_the_launcher(launch, ssh, tmp_path):
     ssh(f"me@{OTHER_HOST}")
     process = launch("""
@@ -285,20 +272,14 @@ def test_a_machine_that_cannot_be_reached_is_named_before_any_worker_starts(laun
 
 @pytest.mark.parametrize("flags, words, said", [
     (["--hosts="], ["x.py"], "--hosts=: must be names"),
-    (["--hosts=a,,b"], ["x.py"], "--hosts=a,,b: must be names"),
-    (["--hosts=a b"], ["x.py"], "--hosts: a b: "),
     (["--hosts=-oProxyCommand=touch x;@127.0.0.2"], ["x.py"], "none beginning with -"),
-    (["--hosts=me@-v"], ["x.py"], "none beginning with -"),
     (["--forward_env=NOT_THERE"], ["x.py"], "no variable 'NOT_THERE'"),
     (["--hosts=no-such-host.invalid"], ["x.py"], "--hosts: no-such-host.invalid: "),
     (["--hosts=localhost,127.0.0.2"], ["x.py"], "cannot reach this machine as localhost"),
     (["--hosts=127.0.0.2,127.0.0.2"], ["x.py"], "127.0.0.2 more than once"),
     (["--processes_per_host=0"], ["x.py"], "--processes_per_host=0"),
-    (["--port=70000"], ["x.py"], "--port=70000"), (["--max_restarts=-1"], ["x.py"], "--max_res"),
     (["--host=a"], ["x.py"], "Unknown command line flag 'host'"),
-    (["--host=a"], [], "there is no command"),
-    (["run_classifier.py", "--do_train"], [], "there is no command: give it after --"),
-    ([], [], "there is no command")])
+    (["run_classifier.py", "--do_train"], [], "there is no command: give it after --")])
 def test_bad_flags_end_in_one_line(flags, words, said):
     result = processes.run(["-m", "engine.launch", *flags, *(["--", *words] if words else [])])
     assert result.returncode == 2

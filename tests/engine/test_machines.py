@@ -11,7 +11,6 @@ import pytest
 import run_classifier
 import workers
 from commands import run_here
-from conftest import checkpoint_values, write_cola
 from engine.cli import command
 from engine.disk import files
 from engine.errors import UserError
@@ -21,16 +20,6 @@ from runs import predict
 ONE = {"cluster": {"worker": ["trainer-0.jobs.svc:2222"]}, "task": {"type": "worker", "index": 0}}
 THREE = {"cluster": {"worker": ["b:1", "c:1"], "chief": ["a:1"]},
          "task": {"type": "worker", "index": 1}}
-
-
-def test_a_job_of_one_machine_trains_and_evaluates_there(tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", json.dumps(ONE))
-    run_here(dict(tiny_model._asdict(), task_name="cola", do_train=True, do_eval=True,
-                  data_dir=write_cola(tmp_path / "cola", train=8, dev=4), max_seq_length=16,
-                  train_batch_size=2, num_train_epochs=1, num_cpu_replicas=2,
-                  output_dir=tmp_path / "out"))
-    assert checkpoint_values(str(tmp_path / "out"))["global_step"] == 2
-    assert (tmp_path / "out" / "eval_results.txt").exists()
 
 
 @pytest.mark.parametrize("value", ["", "{}", '{"cluster": {}}', json.dumps(ONE),
@@ -52,12 +41,11 @@ def test_the_chief_is_the_first_worker():
     ('{"cluster": {"worker": 5}}', "not the JSON of a cluster"),
     (json.dumps({**THREE, "task": {}}), "not the JSON of a cluster"),
     (json.dumps({**THREE, "task": {"type": "worker", "index": 2}}), "this process is worker 2"),
-    (json.dumps({**THREE, "task": {"type": "evaluator", "index": 0}}), "is evaluator 0"),
     # It would train alone, into the folder of the chief.
     ('{"cluster": {"chief": ["a:1"], "evaluator": ["b:1"]}, "task": {"type": "evaluator", '
      '"index": 0}}', "is evaluator 0"),
     *((json.dumps(THREE).replace('"index": 1', f'"index": {index}'), f"this process is worker {said}")
-      for index, said in (("1e999", "inf"), ("1.5", "1.5"), ("true", "True"), ("-1", "-1"))),
+      for index, said in (("1e999", "inf"), ("-1", "-1"))),
     ("[" * 100000, "not the JSON of a cluster"),
     ('{"cluster": {"worker": ["a:1", "b:1", "A:1"]}, "task": {"type": "worker", "index": 0}}',
      "names a:1 2 times"),
@@ -113,10 +101,7 @@ def test_every_worker_says_in_what_they_differ(tmp_path):
 @pytest.mark.parametrize("call, arguments, said", [
     ("do_another_thing", [], "the workers do not do the same: worker 0 ("),
     ("end_before_others", [], "the workers do not do the same: worker "),
-    ("open_stores", [["a", "b"], ["a", "c"], ["a", "b"]], "the workers differ in data: name: "),
-    ("open_stores", [["a", "b"], ["a"], ["a", "b"]], "the workers do not do the same: worker "),
-    ("compare_more", [], "the workers do not do the same: worker "),
-    ("send_a_list", [], "the workers differ in facts: worker 0 (")])
+    ("open_stores", [["a", "b"], ["a", "c"], ["a", "b"]], "the workers differ in data: name: ")])
 def test_workers_at_different_places_do_not_wait_for_each_other(call, arguments, said, tmp_path):
     if arguments:
         arguments = [str(tmp_path), arguments]
@@ -126,17 +111,15 @@ def test_workers_at_different_places_do_not_wait_for_each_other(call, arguments,
         assert said in ended.said and ended.said.count("error:") == 1
 
 
-@pytest.mark.parametrize("kind, status", [("UserError", 2), ("ValueError", 1)])
-def test_others_end_with_the_status_of_a_worker_that_failed(kind, status, tmp_path):
-    failed, *others = [worker.end() for worker in start(tmp_path, "fail", 0, kind, "no such file")]
-    assert failed.status == status
+def test_others_end_with_the_status_of_a_worker_that_failed(tmp_path):
+    failed, *others = [worker.end() for worker in start(tmp_path, "fail", 0, "no such file")]
+    assert failed.status == 1
     for other in others:
-        assert other.status == status
+        assert other.status == 1
         assert "worker 0 (" in other.said and "no such file" in other.said
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("lost", [0, 2])
+@pytest.mark.parametrize("number, lost", [(signal.SIGKILL, 0), (signal.SIGSTOP, 2)])
 def test_a_lost_worker_is_named_by_all_others(number, lost, tmp_path):
     started = start(tmp_path, "hang", str(tmp_path), heartbeat_timeout=2.0)
     for index in range(3):
@@ -207,21 +190,6 @@ def test_all_begin_with_the_chiefs_checkpoint_and_only_the_chief_writes(tiny_cla
             assert found[name] == files.hash_of_file(str(chief / name))
         assert not os.path.exists(own)
     assert not other.exists() and not (chief / "by_1").exists()
-
-
-def test_folders_of_killed_workers_are_removed_at_the_next_start(tmp_path):
-    temporary, output_dir = tmp_path / "temporary", str(tmp_path / "out")
-    temporary.mkdir()
-    for _ in range(2):
-        started = start(tmp_path, "hang_with_a_folder", str(tmp_path), str(temporary), output_dir)
-        for index in range(3):
-            workers.wait_for(str(tmp_path / f"here{index}"), started)
-            (tmp_path / f"here{index}").unlink()
-        assert len(os.listdir(str(temporary))) == 2, "of the workers that live"
-        for worker in started:
-            worker.kill()
-        for worker in started:
-            assert worker.end().status == -signal.SIGKILL
 
 
 def test_that_the_chief_removes_the_checkpoint_of_the_start_is_no_damage(tiny_classifier, tmp_path):

@@ -81,6 +81,7 @@ def in_a_fork(folder: str, library, number: int, fault: int) -> str:
     """Writes all; how the process ended: "", "killed", "one line", or what is wrong."""
     process = os.fork()
     if not process:
+        scratch._remove_leftovers.cache_clear()  # as in a new process
         library.faults_arm(folder.encode(), b"", number, fault)
         try:
             write_all(folder)

@@ -6,14 +6,12 @@
 import atexit
 import json
 import os
-import tempfile
 import time
 
 from absl import flags
 
 from engine.cli import command
 from engine.disk import files
-from engine.errors import UserError
 from engine.workers import cluster, coordination
 
 
@@ -43,21 +41,6 @@ def do_another_thing(us):
     us.wait("all")
 
 
-def compare_more(us):
-    """Worker 1 compares a set of data that the others do not have."""
-    if us.cluster.index == 1:
-        us.compare("the data", {"data": {"name": "dev"}})
-    us.compare("the training", {"task": "cola"})
-
-
-def send_a_list(us):
-    """Worker 1 has a list where the others have facts."""
-    if us.cluster.index == 1:
-        us.say("facts", [1])
-    us.compare("facts", {"task": "cola"})
-    us.wait("never")
-
-
 def end_before_others(us):
     if us.cluster.index == 0:
         us.wait("all")
@@ -75,9 +58,9 @@ def open_stores(us, directory, names_of):
                             lambda: [{"n": np.arange(3, dtype=np.int32)}])
 
 
-def fail(us, index, kind, said):
+def fail(us, index, said):
     if us.cluster.index == index:
-        raise {"UserError": UserError, "ValueError": ValueError}[kind](said)
+        raise ValueError(said)
     us.wait("never")
 
 
@@ -119,16 +102,6 @@ def begin(us, report, directories):
     files.write_json(os.path.join(report, f"{index}.json"), [
         found, checkpoint_files.list_checkpoints(own), own])
     files.write_text(os.path.join(own, f"by_{index}"), "")
-
-
-def hang_with_a_folder(us, report, temporary, directory):
-    """Makes this worker's folder, in the place for temporary files, and waits for ever."""
-    from engine.workers import worker_dirs
-    tempfile.tempdir = temporary
-    worker_dirs.output_directory(directory, us)
-    us.wait("all have folders")
-    open(os.path.join(report, f"here{us.cluster.index}"), "w").close()
-    us.hear(us.others[0], "never")
 
 
 def resume(us, directory):
