@@ -42,8 +42,8 @@ def list_checkpoints(directory: str) -> List[str]:
     matches = [match for match in map(_INDEX.fullmatch, os.listdir(directory)) if match]
     matches.sort(key=lambda match: int(match.group(2)))
     if matches:
-        _warn(f"{path} {'names a checkpoint that is not there' if listed else 'is damaged'}: "
-              f"using the checkpoints whose files are in {directory}")
+        warn_once(f"{path} {'names a checkpoint that is not there' if listed else 'is damaged'}: "
+                  f"using the checkpoints whose files are in {directory}")
     return [match.group(1) for match in matches]
 
 
@@ -175,13 +175,8 @@ def _num_bytes(shape: Sequence[int], dtype: tf.DType) -> int:
     return functools.reduce(lambda product, size: product * size, shape, dtype.size)
 
 
-def warn_of_damage(prefix: str, reason: str, instead: str) -> None:
-    """Warns, once, that a damaged checkpoint is skipped."""
-    _warn(f"{prefix} is damaged ({reason}): {instead}")
-
-
 @functools.lru_cache(maxsize=None)
-def _warn(line: str) -> None:
+def warn_once(line: str) -> None:
     """Prints each warning once, although a run checks the same files several times."""
     log.warn(line)
 

@@ -86,7 +86,7 @@ def _first_whole(directory: str, names: Sequence[str], instead: str) -> Optional
             damage = checkpoint_files.damage(prefix)
             if not damage:
                 return describe(prefix)
-            checkpoint_files.warn_of_damage(prefix, damage, instead)
+            checkpoint_files.warn_once(f"{prefix} is damaged ({damage}): {instead}")
     return None
 
 
@@ -97,13 +97,8 @@ def checkpoint_name(step: int) -> str:
 
 def has_whole(directory: str, step: int) -> bool:
     """Whether an output directory still has the checkpoint of this step; warns if it is damaged."""
-    prefix = os.path.join(directory, checkpoint_name(step))
-    if not checkpoint_files.exists(prefix):
-        return False
-    damage = checkpoint_files.damage(prefix)
-    if damage:
-        checkpoint_files.warn_of_damage(prefix, damage, "it does not count as the best")
-    return not damage
+    names = [checkpoint_name(step)]
+    return _first_whole(directory, names, "it does not count as the best") is not None
 
 
 def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:

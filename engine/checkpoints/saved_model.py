@@ -46,7 +46,8 @@ def write(folder: str, build: Build, checkpoint: checkpoints.Checkpoint) -> None
     Raises:
         UserError: the checkpoint belongs to another model.
     """
-    with tf.Graph().as_default() as graph, _session_without_gpu(graph) as session:
+    no_gpu = tf.ConfigProto(device_count={"GPU": 0})
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph, config=no_gpu) as session:
         with tf.variable_scope("", use_resource=True, custom_getter=_at_zero):
             signature = build()
         checkpoints.check_matches(checkpoint, tf.global_variables())
@@ -83,10 +84,6 @@ def write_frozen_graph(path: str, build: Build, checkpoint: checkpoints.Checkpoi
     _cast_rows_only(graph_def)
     with files.atomic_path(path) as temporary, open(temporary, "wb") as file:
         file.write(graph_def.SerializeToString())
-
-
-def _session_without_gpu(graph: tf.Graph) -> tf.Session:
-    return tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0}))
 
 
 def _at_zero(getter, name: str, *args, **kwargs) -> tf.Variable:

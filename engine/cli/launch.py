@@ -1,10 +1,12 @@
-"""Starts the workers of a run on several machines; restarts all of them if one is lost.
+"""Starts a command on several machines, or in several processes on this one.
 
   python -m engine.launch --hosts=a,b -- run_classifier.py --do_train ...
 
-Workers on this machine are started directly, others over ssh, in the same directory with the same
-interpreter. The launcher forwards the chief's output unchanged, and the others' lines after
-"[HOST:NUMBER]". When a worker exits, its status (`engine.workers.cluster`) decides what follows.
+After -- comes a Python script, or -m and a module, and its flags. It starts here directly, and over
+ssh on other machines, in the same directory with the same interpreter. The first worker's output is
+forwarded unchanged, the others' lines after "[HOST:NUMBER]". A worker that exits with a status from 1
+to 127 ends the run with that status. If one is lost (128 and more), all workers restart from the last
+checkpoint.
 """
 
 import contextlib
@@ -25,14 +27,6 @@ from absl import flags
 from engine import log
 from engine.cli import command, remote, worker_main
 from engine.errors import UserError
-
-USAGE = """Starts a command on several machines, or in several processes on this one.
-
-  python -m engine.launch --hosts=a,b -- run_classifier.py --do_train ...
-
-After -- comes a Python script, or -m and a module, and its flags. A worker that exits with a
-status from 1 to 127 ends the run with that status. If one is lost (128 and more), all workers
-restart from the last checkpoint."""
 
 _NO_COMMAND = ("there is no command: give it after --, as in python -m engine.launch "
                "--hosts=a,b -- run_classifier.py --do_train")
@@ -188,7 +182,10 @@ class Launcher:
                         _REST_SECONDS)
             failed = [worker for worker in workers if worker.status]
             if not failed:
-                _warn_of_rest(workers)
+                for worker in workers:
+                    if worker.status is None:
+                        log.warn(f"{worker.place.label} has not ended {_REST_SECONDS:g} s after the "
+                                 "first worker, and is killed; the results are complete")
                 return 0
             _wait_until(lambda: _ended(workers), _LAST_WORDS_SECONDS)
             decisive = _decisive(failed[0], workers)
@@ -232,13 +229,6 @@ def _described(status: int) -> str:
 def _is_over(workers: List[Worker]) -> bool:
     """Whether a worker has failed, or the chief, which writes the results, has succeeded."""
     return any(worker.status for worker in workers) or workers[0].status == 0
-
-
-def _warn_of_rest(workers: List[Worker]) -> None:
-    for worker in workers:
-        if worker.status is None:
-            log.warn(f"{worker.place.label} has not ended {_REST_SECONDS:g} s after the first "
-                     "worker, and is killed; the results are complete")
 
 
 def _ended(workers: List[Worker]) -> bool:
@@ -353,9 +343,5 @@ def start() -> None:
     if not {"--", "--help", "-h"} & set(sys.argv):
         command.exit_with(_NO_COMMAND)  # any flags may be the command's
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    command.run(functools.partial(main, sys.argv[split + 1:]), define_flags(), usage=USAGE,
+    command.run(functools.partial(main, sys.argv[split + 1:]), define_flags(), usage=__doc__,
                 argv=sys.argv[:split])
-
-
-if __name__ == "__main__":
-    start()

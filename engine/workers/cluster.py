@@ -4,7 +4,6 @@ A run has one worker on each machine, or several: a worker is a process with som
 The first one is the chief, which alone writes the results.
 """
 
-import collections
 import json
 import os
 import re
@@ -12,6 +11,7 @@ import sys
 from typing import Any, Mapping, MutableMapping, NamedTuple, Optional, Tuple
 
 from engine import log
+from engine.disk import files
 from engine.errors import UserError
 from engine.workers import gpu_split, slurm
 
@@ -81,17 +81,11 @@ def from_environment(environment: MutableMapping[str, str] = os.environ,
 
 
 def _read_secret(path: str) -> str:
-    try:
-        if not os.path.isfile(path):  # a pipe or a device may be endless
-            raise ValueError("it is no regular file")
-        with open(path, encoding="utf-8") as file:
-            secret = file.read(_LONGEST_SECRET).strip()
-        if len(secret) < _SHORTEST_SECRET:
-            raise ValueError(f"it has fewer than {_SHORTEST_SECRET} characters")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"--cluster_secret_file={path}: {reason}; write a random text into it, "
-                        "such as `openssl rand -hex 32` prints") from error
+    content = files.read_whole(path, "--cluster_secret_file", _LONGEST_SECRET)
+    secret = content.decode("utf-8", errors="replace").strip()
+    if len(secret) < _SHORTEST_SECRET:
+        raise UserError(f"--cluster_secret_file {path} has fewer than {_SHORTEST_SECRET} characters; "
+                        "write a random text into it, such as `openssl rand -hex 32` prints")
     return secret
 
 
@@ -156,7 +150,3 @@ def _check_addresses(addresses: Tuple[str, ...]) -> None:
         if not re.fullmatch(r"[\w.\[\]:%-]{1,255}", host) or not port.isdigit() or not (
                 0 < int(port) < 2**16):
             raise UserError(f"{_VARIABLE} in the environment: {address[:300]!r} is no HOST:PORT")
-    for address, count in collections.Counter(map(str.lower, addresses)).most_common(1):
-        if count > 1:
-            raise UserError(f"{_VARIABLE} in the environment names {address} {count} times; each "
-                            "worker has an address of its own")

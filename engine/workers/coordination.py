@@ -62,7 +62,8 @@ class Peers:
     def say(self, key: str, value: Any, to: Optional[int] = None) -> None:
         """Sends a value, of JSON's types, to a worker, or to all others."""
         for index in self.others if to is None else [to]:
-            self._send(index, {"key": messages.cut(key), "value": value})
+            with contextlib.suppress(OSError):  # `_take` notices it, too, and the process exits
+                self._links.to[index].send({"key": messages.cut(key), "value": value})
 
     def hear(self, index: int, key: str) -> Any:
         """Waits for the next value from a worker; it must have this key.
@@ -156,11 +157,8 @@ class Peers:
             self._keep_watch()
         except Exception as error:  # a bug: a later loss would not be noticed
             traceback.print_exc()
-            line = f"the other workers are not watched any more: {type(error).__name__}: {error}"
-            with contextlib.suppress(Exception):
-                self.leave(PEER_LOST_STATUS, line)
-            sys.stderr.write(f"error: {log.visible(line)}\n")
-            _exit(PEER_LOST_STATUS)
+            self._end(PEER_LOST_STATUS, "the other workers are not watched any more: "
+                      f"{type(error).__name__}: {error}")
 
     def _keep_watch(self) -> None:
         interval, last_beat = self._timeout / _BEATS, 0.0
@@ -231,15 +229,11 @@ class Peers:
 
     def _end(self, status: int, line: str) -> None:
         if self._ending.acquire(blocking=False):
-            self.leave(status, line)
-            sys.stderr.write(f"error: {line}\n")
-            _exit(status)
-
-    def _send(self, index: int, message: Mapping[str, Any]) -> None:
-        try:
-            self._links.to[index].send(message)
-        except OSError:
-            pass  # `_take` notices it, too, and the process exits
+            try:
+                self.leave(status, line)
+            finally:
+                sys.stderr.write(f"error: {log.visible(line)}\n")
+                _exit(status)
 
 
 def _exit(status: int) -> None:

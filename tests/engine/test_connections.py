@@ -255,14 +255,14 @@ def test_the_secret_is_nowhere_to_be_seen(cluster):
 
 
 @pytest.mark.parametrize("content, said", [
-    (None, "regular file"), (b"too short\n\n", "fewer than 16"), (b"\xff" * 20, "decode")])
+    (None, "regular file"), (b"too short\n\n", "fewer than 16")])
 def test_a_file_without_a_secret_is_refused(content, said, tmp_path, cluster):
     path = tmp_path / "secret"
     if content:
         path.write_bytes(content)
     else:
         os.mkfifo(str(path))
-    with pytest.raises(UserError, match=f"--cluster_secret_file={path}: .*{said}"):
+    with pytest.raises(UserError, match=f"--cluster_secret_file {path} .*{said}"):
         from_environment({}, str(path))
     path.unlink()
     path.write_text(f" {SECRET}\n")

@@ -66,13 +66,12 @@ def assert_ends_for_loss_of(victim, worker):
     assert f"error: worker {victim} (10.77.0.{victim + 1}:2222) is lost: " in ended.said
 
 
-@pytest.mark.parametrize("network, victim", [(2, 1), (3, 0)], indirect=["network"])
-def test_a_cut_link_is_noticed_on_both_sides(network, workers, victim):
-    network.cut(network.hosts[victim])
-    for index, worker in enumerate(workers):
-        if index != victim:
-            assert_ends_for_loss_of(victim, worker)
-    assert workers[victim].end().status == 193
+@pytest.mark.parametrize("network", [3], indirect=True)
+def test_a_cut_link_is_noticed_on_both_sides(network, workers):
+    network.cut(network.hosts[0])
+    for worker in workers[1:]:
+        assert_ends_for_loss_of(0, worker)
+    assert workers[0].end().status == 193
 
 
 @pytest.mark.parametrize("network", [2], indirect=True)

@@ -47,8 +47,6 @@ def test_the_chief_is_the_first_worker():
     *((json.dumps(THREE).replace('"index": 1', f'"index": {index}'), f"this process is worker {said}")
       for index, said in (("1e999", "inf"), ("-1", "-1"))),
     ("[" * 100000, "not the JSON of a cluster"),
-    ('{"cluster": {"worker": ["a:1", "b:1", "A:1"]}, "task": {"type": "worker", "index": 0}}',
-     "names a:1 2 times"),
     ('{"cluster": {"worker": ["a:1", "b\\u001b[2J:1"]}}', r"'b\x1b[2J:1' is no HOST:PORT"),
     ('{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}}', "the job 'ps'"),
     ('{"cluster": {"worker": ["a", "b:1"]}}', "'a' is no HOST:PORT")])

@@ -14,7 +14,6 @@ from engine.checkpoints import checkpoints
 from engine.data.plan import TrainingPlan
 from engine.training.evaluations import Evaluations
 from engine.training.settings import EvaluationSettings
-from runs import predict
 from trainings import Crash
 
 STEPS = 12
@@ -112,24 +111,6 @@ def test_the_best_is_kept_and_evaluated_predicted_with_and_exported(flags, tmp_p
     assert final_results(output_dir)["global_step"] == 2
     assert checkpoints.latest(str(output_dir)).global_step == STEPS
     assert checkpoints.open_checkpoint(str(output_dir)).global_step == 2
-
-
-def test_predict_takes_the_best(flags, finished, tmp_path):
-    output_dir = tmp_path / "out"
-    shutil.copytree(str(finished[0]), str(output_dir))
-    path = output_dir / "evaluations.json"
-    path.write_text(json.dumps({**evaluations(output_dir), "best_checkpoint": "model.ckpt-4"}))
-    (tmp_path / "texts.tsv").write_text("the cat sees a dog\n")
-    answers = {}
-    for name in ("best", "newest"):
-        if name == "newest":
-            path.unlink()
-        values = predict.define_flags()
-        values(["predict", f"--output_dir={output_dir}", f"--input_file={tmp_path}/texts.tsv",
-                f"--output_file={tmp_path}/{name}.tsv", "--noheader", "--num_gpus=0"])
-        predict.main(values)
-        answers[name] = (tmp_path / f"{name}.tsv").read_text()
-    assert answers["best"] != answers["newest"]
 
 
 @pytest.fixture
@@ -249,13 +230,12 @@ def stopped_early(flags, tmp_path_factory):
 
 
 @on_tensorflow_1
-@pytest.mark.parametrize("died_at", (2, 6))
 def test_a_run_that_dies_between_checkpoint_and_evaluation_decides_as_the_uninterrupted_one(
-        died_at, flags, stopped_early, tmp_path, monkeypatch):
+        flags, stopped_early, tmp_path, monkeypatch):
     original = Evaluations.run
 
     def die(self, checkpoint, *arguments):
-        if checkpoint.global_step == died_at:
+        if checkpoint.global_step == 2:
             raise Crash()
         original(self, checkpoint, *arguments)
     parts = steady(flags, tmp_path, early_stopping_patience=2)
