@@ -126,6 +126,8 @@ class _Handshake:
             except (OSError, ValueError) as error:
                 if link:
                     link.close()
+                if self._confirmation and isinstance(error, (BrokenPipeError, ConnectionResetError)):
+                    return  # it has exited itself
                 self._errors[index] = error
                 time.sleep(_RETRY_SECONDS)
 

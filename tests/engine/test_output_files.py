@@ -1,7 +1,6 @@
 """Where a command may write: a new file, through a link, into a device or a pipe; a new folder."""
 
 import os
-import tempfile
 import threading
 
 import pytest
@@ -22,14 +21,6 @@ def test_standard_output_is_utf8_in_every_locale():
     process = processes.run(["-c", code], env={**os.environ, "PYTHONIOENCODING": "latin-1"},
                             encoding="utf-8")
     assert (process.returncode, process.stdout) == (0, "\u6211\n"), process.stderr
-
-
-def test_a_file_gets_its_name_when_it_is_complete(tmp_path):
-    with files.output(str(tmp_path / "out.tsv")) as file:
-        file.write("answers\n")
-        assert not (tmp_path / "out.tsv").exists()
-    assert (tmp_path / "out.tsv").read_text() == "answers\n"
-    assert os.listdir(str(tmp_path)) == ["out.tsv"]
 
 
 def test_a_link_stays_one_and_its_file_is_written(tmp_path):
@@ -57,15 +48,6 @@ def test_standard_output_may_be_given_by_its_name_also_where_it_is_a_file(capfd)
     write("/dev/stdout")
     write(os.devnull)
     assert capfd.readouterr().out == "before\nanswers\n"
-
-
-@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="the system has no /dev/shm")
-def test_a_file_in_shared_memory_is_a_file_like_others():
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        for _ in range(2):
-            write(os.path.join(folder, "out.tsv"))
-        with open(os.path.join(folder, "out.tsv")) as file:
-            assert file.read() == "answers\n"
 
 
 def test_a_mount_point_is_no_new_folder(tmp_path, monkeypatch):

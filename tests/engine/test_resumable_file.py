@@ -52,14 +52,6 @@ def test_another_run_goes_on_after_the_last_chunk_that_was_recorded(path):
     assert sorted(os.listdir(os.path.dirname(path))) == ["train.tsv", "train.tsv.json"]
 
 
-def test_what_was_not_recorded_is_cut_off_where_nothing_is_left_to_write(path):
-    write(path, ["a\n"])
-    with open(f"{path}.part", "a") as file:
-        file.write("half a li")
-    open_file(path).finish()
-    assert content(path) == "a\n"
-
-
 def test_it_begins_anew_where_its_beginning_is_gone(path):
     write(path, ["a\n", "b\n"])
     os.remove(f"{path}.part")

@@ -261,6 +261,7 @@ def test_a_run_that_dies_before_its_last_evaluation_makes_up_for_it(
     assert evaluations(output_dir) == record
 
 
+@on_tensorflow_2
 def test_a_run_resumed_without_evaluations_discards_its_best(flags, tmp_path, capsys):
     run_here(steady(flags, tmp_path))
     run_here(steady(flags, tmp_path, eval_every_steps=None, num_train_epochs=3))
