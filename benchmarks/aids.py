@@ -131,12 +131,8 @@ def _in_turn(args, aids: Sequence[str], data_dir: str, flags: Sequence[str]
             output_dir = _output_dir(data_dir, aid)
             shutil.rmtree(output_dir, ignore_errors=True)
             runs.append(train(args, aid, data_dir, output_dir, *flags))
-            print(aid, *runs[-1][:3], *_said_by_xla(runs[-1]), flush=True)
+            print(aid, *runs[-1][:3], flush=True)
     return measured
-
-
-def _said_by_xla(run: Measured) -> Sequence[str]:
-    return re.findall(r"XLA compiled the layers for \d+ lengths? .*", run.log)
 
 
 def _row(aid: str, runs: Sequence[Measured], plain: Sequence[Measured]) -> Dict[str, str]:

@@ -179,7 +179,7 @@ def is_out_of_memory(error: UserError) -> bool:
 
 def peak_memory_gb(on: Devices) -> Optional[float]:
     """The most that tensors took on a card, or the process on the CPU, in 10^9 bytes."""
-    return throughput.peak_memory_gb(on).get("peak_memory_gb")
+    return throughput.Throughput(on, FLOAT32).peak_memory_gb().get("peak_memory_gb")
 
 
 def _has_memory_info(on: Devices) -> bool:

@@ -10,12 +10,9 @@ import glob
 import os
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from engine.errors import UserError
-
 import tensorflow.compat.v1 as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import cross_device_ops, input_lib, mirrored_strategy
-from tensorflow.python.framework import kernels
 from tensorflow.python.platform import build_info
 
 IS_TENSORFLOW_1 = tf.VERSION.startswith("1.")
@@ -137,20 +134,9 @@ def prepare_xla() -> None:
 
     Call it before the first session and before `visible_gpu_count`. By default TensorFlow
     compiles later and, if it finds too many shapes, silently not at all.
-
-    Raises:
-        UserError: this TensorFlow has no XLA.
     """
-    if not has_kernel("XlaLaunch"):
-        raise UserError(f"--xla: the TensorFlow {tf.VERSION} here was built without XLA; leave "
-                        "the flag out, or install a build that has it, such as pip's")
     os.environ["TF_XLA_FLAGS"] = " ".join(
         ["--tf_xla_enable_lazy_compilation=false", os.environ.get("TF_XLA_FLAGS", "")])
-
-
-def has_kernel(operation: str) -> bool:
-    """Whether this TensorFlow can run an operation of that name, on any device."""
-    return bool(kernels.get_registered_kernels_for_op(operation).kernel)
 
 
 def session_config(*, num_cpu_devices: int = 1,

@@ -4,8 +4,10 @@ Estimator runs it under MirroredStrategy. The batches come from the plan, the up
 `optimization`. Interrupted runs resume.
 """
 
+import functools
+import math
 import os
-from typing import Callable, Dict, List, Optional, Sequence, Union
+from typing import Callable, Dict, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -20,11 +22,11 @@ from engine.devices import memory, precision, runtime
 from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward, Mode
-from engine.training import (checkpoint_hook, loss_check, progress_hook, stop_together, summaries,
-                             xla_log)
+from engine.training import checkpoint_hook, step_hook, stop_together, summaries
 from engine.training.evaluations import Evaluations
 from engine.training.settings import Schedule, TrainingSettings
 from engine.training.throughput import Operations, Throughput
+from engine.training.training_progress import TrainingProgress
 from engine.workers.coordination import Peers
 
 
@@ -57,7 +59,10 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
     first_step = earlier.global_step if earlier else 0
     global_batch_size = settings.examples_per_replica * devices.num_replicas
     plan = TrainingPlan(source.lengths, global_batch_size, settings.seed)
-    source = source.bucketed() if settings.xla else source
+    if settings.xla:
+        source = source.bucketed()
+        log.info("XLA compiles the layers once for each length of batches, when it first comes, of "
+                 f"{', '.join(map(str, source.buckets))} tokens")
 
     def is_evaluated(step: int) -> bool:
         return evaluations is not None and step > 0 and _is_due(step, evaluations, plan, schedule)
@@ -68,41 +73,37 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
         return
 
     initial_values = checkpoints.InitialValues(None if earlier else init_checkpoint, settings.seed)
-    reached = Throughput(plan, source.lengths, operations, devices, settings.precision)
-    curves = summaries.TrainingSummaries(
-        output_dir, source, plan, first_step=first_step, num_train_steps=schedule.num_train_steps,
-        save_checkpoints_steps=settings.save_checkpoints_steps, throughput=reached)
-    progress = progress_hook.TrainingProgress(
-        first_step, schedule.num_train_steps, global_batch_size, reached)
+    reached = Throughput(devices, settings.precision)
+    curves = summaries.TrainingSummaries(output_dir, schedule.num_train_steps, reached)
+    progress = TrainingProgress(first_step, schedule.num_train_steps, reached)
     signals = interruption.InterruptLater()
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
         evaluations, is_evaluated, devices.peers)
-    hooks = _with_optional([_ModelCheck(initial_values, earlier, init_checkpoint), curves, saver,
-                            progress], settings, signals, source, plan, first_step, saver.kept,
-                           devices.peers)
+    listeners = [curves.add, progress.add]
+    if settings.precision != precision.FLOAT16:  # which skips such a step instead
+        listeners.insert(0, functools.partial(_check_loss, saver.kept))
+    hooks = [_ModelCheck(initial_values, earlier, init_checkpoint),
+             step_hook.StepHook(first_step, source, plan, operations, listeners, progress.log_end),
+             saver, *more_hooks]
+    if devices.peers.others:
+        hooks.insert(0, stop_together.SharedSignals(signals, devices.peers))
 
     with signals, curves, progress, memory.explained(lambda: _describe_step(
             saver.step or first_step, source, plan, settings) + saver.kept()):
         _run(_model_fn(forward, initial_values, settings, schedule, devices,
                        _most_rows(source, settings, ties_embeddings)),
              _input_fn(source, plan, devices, settings, first_step, schedule.num_train_steps),
-             [*hooks, *more_hooks], signals, saver, schedule.num_train_steps,
+             hooks, signals, saver, schedule.num_train_steps,
              _run_config(devices, settings, output_dir), devices.peers)
 
 
-def _with_optional(hooks: List[tf.train.SessionRunHook], settings: TrainingSettings,
-                   signals: interruption.InterruptLater, source: batches.Source, plan: TrainingPlan,
-                   first_step: int, kept: Callable[[], str],
-                   peers: Peers) -> List[tf.train.SessionRunHook]:
-    """The hooks of every training, of which the first checks the model, and those of this one."""
-    if settings.precision != precision.FLOAT16:
-        hooks.insert(1, loss_check.LossCheck(first_step, kept))
-    if settings.xla:
-        hooks.append(xla_log.CompilationLog(source, plan, first_step))
-    if peers.others:
-        hooks.insert(0, stop_together.SharedSignals(signals, peers))
-    return hooks
+def _check_loss(kept: Callable[[], str], step: step_hook.Step) -> None:
+    """Ends the training at a loss that is not finite. `kept` says what was saved before."""
+    if not math.isfinite(step.loss):
+        raise UserError(
+            f"the loss of step {step.number} is {step.loss}, not a number to learn from: lower "
+            "--learning_rate, or look for examples that the loss cannot take; " + kept())
 
 
 def _recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
@@ -201,11 +202,11 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
         if devices.peers.others:
             # After the gradients: all transfers have one order on all machines.
             with tf.control_dependencies([train_op]):
-                stop_together.report(loss, progress_hook.LOSS)
+                stop_together.report(loss, step_hook.LOSS)
         else:
             _report(loss)
         # Estimator ends a training on a NaN loss, even if the step was skipped. So it gets a loss
-        # of 0; `LossCheck` checks the true one.
+        # of 0; `_check_loss` checks the true one.
         return tf.estimator.EstimatorSpec(mode, loss=tf.zeros_like(loss), train_op=train_op)
     return model_fn
 
@@ -213,7 +214,7 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
 def _report(loss: tf.Tensor) -> None:
     """Adds the mean of the replicas' losses to the collection for hooks."""
     def add_mean(strategy: tf.distribute.Strategy, losses) -> None:
-        tf.add_to_collection(progress_hook.LOSS, strategy.reduce(
+        tf.add_to_collection(step_hook.LOSS, strategy.reduce(
             tf.distribute.ReduceOp.MEAN, losses, axis=None))
 
     tf.distribute.get_replica_context().merge_call(add_mean, args=(loss,))

@@ -10,11 +10,10 @@ import math
 import re
 import resource
 import sys
-from typing import Callable, Dict, NamedTuple, Optional, Union
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
-from engine.data.plan import TrainingPlan
 from engine.devices import runtime
 from engine.devices.devices import Devices
 from modeling import BertConfig
@@ -28,27 +27,15 @@ FORWARD_AND_BACKWARD = 3
 
 
 class Throughput:
-    """FLOPs per step, TFLOP/s and MFU.
+    """TFLOP/s, MFU and peak memory of a run on its devices.
 
     Args:
-        lengths: tokens of each example of the training set, [n].
-        operations: FLOPs by lengths; None: unknown.
         precision: of matrix products.
     """
 
-    def __init__(self, plan: TrainingPlan, lengths: np.ndarray,
-                 operations: Optional[Operations], devices: Devices, precision: str):
-        self._plan = plan
-        self._lengths = lengths
-        self._operations = operations
+    def __init__(self, devices: Devices, precision: str):
         self._devices = devices
         self._peak = peak(devices, precision)
-
-    def operations(self, step: int) -> float:
-        """FLOPs of the step after `step`, on all replicas; 0 if unknown."""
-        if not self._operations:
-            return 0.0
-        return self._operations(self._lengths[self._plan.global_batch(step)])
 
     def values(self, operations_per_second: float) -> Dict[str, float]:
         """model_tflops, in TFLOP/s, and peak_share (MFU), if known."""
@@ -66,8 +53,14 @@ class Throughput:
         return f", {values['model_tflops']:.3g} TFLOP/s{share}"
 
     def peak_memory_gb(self) -> Dict[str, float]:
-        """`peak_memory_gb` of the run's devices."""
-        return peak_memory_gb(self._devices)
+        """peak_memory_gb, the peak memory in 10^9 bytes, if known.
+
+        On cards that of the card with the highest; on the CPU that of the process.
+        """
+        if self._devices.kind == "CPU":
+            return {"peak_memory_gb": _memory_of_process() / 1e9}
+        used = runtime.peak_gpu_memory(len(self._devices.names))
+        return {"peak_memory_gb": used / 1e9} if used else {}
 
 
 class _Peak(NamedTuple):
@@ -133,6 +126,12 @@ def masked_words_forward(config: BertConfig, num_words: float) -> float:
     return num_words * 2 * config.hidden_size * (config.hidden_size + config.vocab_size)
 
 
+def finite_mean(values: Sequence[float]) -> float:
+    """The mean of the finite values (those of skipped steps are not); NaN if there are none."""
+    finite = [value for value in values if math.isfinite(value)]
+    return float(np.mean(finite, dtype=np.float64)) if finite else math.nan
+
+
 def peak(devices: Devices, of_precision: str) -> Optional[float]:
     """The peak FLOP/s of all cards of a run; None if a card is unknown.
 
@@ -145,17 +144,6 @@ def peak(devices: Devices, of_precision: str) -> Optional[float]:
             return None
         total += (getattr(known, of_precision) or known.float32) * 1e12
     return total * len(devices.peers.cluster.addresses) or None
-
-
-def peak_memory_gb(devices: Devices) -> Dict[str, float]:
-    """peak_memory_gb, the peak memory in 10^9 bytes, if known.
-
-    On cards that of the card with the highest; on the CPU that of the process.
-    """
-    if devices.kind == "CPU":
-        return {"peak_memory_gb": _memory_of_process() / 1e9}
-    used = runtime.peak_gpu_memory(len(devices.names))
-    return {"peak_memory_gb": used / 1e9} if used else {}
 
 
 def _memory_of_process() -> int:

@@ -9,7 +9,7 @@ import pytest
 from conftest import cpu_devices
 from engine.devices import devices, runtime
 from engine.errors import UserError
-from engine.training.progress_hook import TrainingProgress
+from engine.training.step_hook import StepHook
 
 import multigpu_optimizer
 import tensorflow.compat.v1 as tf
@@ -113,9 +113,9 @@ def test_a_session_has_the_devices_of_the_run_and_a_step_runs_on_all_of_them(
     def after_run(self, run_context, run_values):
         nodes.update(node.device.split("device:")[1]
                      for graph in run_values.run_metadata.partition_graphs for node in graph.node)
-    original = TrainingProgress.before_run
+    original = StepHook.before_run
     for method in (after_create_session, before_run, after_run):
-        monkeypatch.setattr(TrainingProgress, method.__name__, method)
+        monkeypatch.setattr(StepHook, method.__name__, method)
     source = training_source(tiny_model, tmp_path)
     train(tiny_model, source, 3, settings(tmp_path / "out", 2, num_train_steps=1),
           config_changes={"num_hidden_layers": 1})

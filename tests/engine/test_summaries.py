@@ -1,6 +1,6 @@
 """The curves in the event files are those of the training, and outlive an interruption.
 
-Compared with TensorFlow's and TensorBoard's own readers, the schedule's formula in NumPy
+Compared with TensorBoard's own reader, the schedule's formula in NumPy
 and the batches that the training reads.
 """
 
@@ -10,12 +10,13 @@ import os
 import numpy as np
 import pytest
 
-from encoder import classifier
+from conftest import cpu_devices
 from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.data.plan import TrainingPlan
-from engine.model import Outputs
 from engine.training import checkpoint_hook, summaries
+from engine.training.step_hook import Step
+from engine.training.throughput import Throughput
 from trainings import Crash, recorded, run_loop, settings, train, training_source
 
 import tensorflow.compat.v1 as tf
@@ -65,14 +66,6 @@ def test_every_curve_has_a_point_for_each_of_the_first_steps(finished):
     assert min(values(history, "examples_per_second")) > 0
 
 
-def test_tensorflows_own_reader_finds_the_same_points(finished):
-    theirs = {}
-    for event in events(finished[0]):
-        for value in event.summary.value:
-            theirs.setdefault(value.tag, []).append((event.step, value.simple_value))
-    assert theirs == summaries.read_history(finished[0])
-
-
 def test_loss_and_gradient_norm_are_those_of_the_steps(finished):
     output_dir, losses, norms = finished
     history = summaries.read_history(output_dir)
@@ -98,19 +91,34 @@ def test_the_padding_share_is_that_of_the_batches(finished, source):
     np.testing.assert_allclose(values(history, "padding_share"), expected, rtol=1e-6)
 
 
-def test_a_long_run_has_points_at_intervals_that_are_means_over_their_steps(
-        tiny_model, source, finished, tmp_path, monkeypatch):
+def step(number, **values):
+    return Step(**{**dict(number=number, loss=1.0, learning_rate=0.1, gradient_norm=1.0,
+                          loss_scale=None, num_examples=8, num_tokens=60, num_padded_tokens=80,
+                          operations=0.0), **values})
+
+
+@pytest.fixture
+def written(tmp_path):
+    """The curves of these steps, as the training writes and the report reads them."""
+    def history(steps, num_train_steps):
+        reached = Throughput(cpu_devices(1), "tf32")
+        with summaries.TrainingSummaries(str(tmp_path), num_train_steps, reached) as curves:
+            for each in steps:
+                curves.add(each)
+        return summaries.read_history(str(tmp_path))
+    return history
+
+
+def test_a_long_run_has_points_at_intervals_that_are_means_over_their_steps(written, monkeypatch):
     monkeypatch.setattr(summaries, "_FIRST_STEPS", 2)
     monkeypatch.setattr(summaries, "_MAX_POINTS", 5)  # of 24 steps: every fifth
-    train(tiny_model, source, REPLICAS, settings(tmp_path, 8, num_train_steps=STEPS))
-    sparse, dense = summaries.read_history(str(tmp_path)), summaries.read_history(finished[0])
-    steps = [1, 2, 5, 10, 15, 20, 24]
-    for name in ("loss", "gradient_norm"):
-        means = [np.mean(values(dense, name)[start:end]) for start, end in zip([0] + steps, steps)]
-        assert [step for step, _ in sparse[name]] == steps
-        np.testing.assert_allclose(values(sparse, name), means, rtol=1e-5)
-    assert [value for _, value in sparse["learning_rate"]] == [
-        value for step, value in dense["learning_rate"] if step in steps]
+    history = written([step(number, loss=number, learning_rate=number, gradient_norm=2 * number,
+                            num_tokens=number) for number in range(1, 25)], 24)
+    assert history["loss"] == [(1, 1), (2, 2), (5, 4), (10, 8), (15, 13), (20, 18), (24, 22.5)]
+    assert history["gradient_norm"] == [(number, 2 * mean) for number, mean in history["loss"]]
+    assert history["padding_share"] == [
+        (number, pytest.approx(1 - mean / 80)) for number, mean in history["loss"]]
+    assert history["learning_rate"] == [(number, number) for number, _ in history["loss"]]
 
 
 def test_a_run_of_many_steps_has_about_a_thousand_points():
@@ -160,33 +168,22 @@ def test_tensorboard_shows_a_run_that_went_on_like_our_reader(interrupted):
         assert [(event.step, event.value) for event in board.Scalars(name)] == history[name]
 
 
-def test_points_of_a_run_that_died_are_void_where_the_next_one_has_none(tmp_path):
-    for start, steps in ((1, (5, 10, 15, 20)), (11, (12, 24))):
-        with summaries._writer(str(tmp_path)) as writer:
-            writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), start)
-            for step in steps:
-                writer.add_summary(summaries._summary({"loss": start}), step)
-    assert summaries.read_history(str(tmp_path)) == {
-        "loss": [(5, 1), (10, 1), (12, 11), (24, 11)]}
+def test_points_of_a_run_that_died_are_void_where_the_next_one_has_none(written, monkeypatch):
+    monkeypatch.setattr(summaries, "_FIRST_STEPS", 0)
+    monkeypatch.setattr(summaries, "_MAX_POINTS", 4)
+    written([step(number) for number in range(1, 21)], 20)
+    assert written([step(number, loss=11) for number in range(11, 25)], 48)["loss"] == [
+        (5, 1), (10, 1), (12, 11), (24, 11)]
 
 
-def test_values_that_are_not_finite_have_no_point(tiny_model, source, tmp_path):
-    """The loss of step 3 is infinite, and its gradient: in float16, a step to skip."""
-    forward = classifier.forward_of(tiny_model.config(), 2)
-
-    def poisoned(features, mode):
-        outputs = forward(features, mode)
-        factor = tf.where(tf.equal(tf.train.get_global_step(), 2), float("inf"), 1.0)
-        return Outputs(outputs.loss * factor, outputs.predictions)
-
-    train(tiny_model, source, REPLICAS, settings(tmp_path, 8, num_train_steps=4,
-                                                   precision="float16"),
-          forward=poisoned)
-    history = summaries.read_history(str(tmp_path))
-    for name in NAMES:
-        assert np.isfinite(values(history, name)).all()
-        steps = [step for step, _ in history[name]]
-        assert (3 not in steps) == (name in ("loss", "gradient_norm")) and 4 in steps
+def test_values_that_are_not_finite_have_no_point(written):
+    """As those of a step that mixed precision skips."""
+    scale = dict(loss_scale=2.0 ** 15)
+    history = written([step(1, **scale), step(2, loss=np.inf, gradient_norm=np.nan, **scale),
+                       step(3, **scale)], 3)
+    for name in ("loss", "gradient_norm"):
+        assert history[name] == [(1, 1), (3, 1)]
+    assert history["skipped_steps"] == [(1, 0), (2, 1), (3, 0)]
 
 
 def test_a_training_that_is_refused_leaves_no_file(source, tmp_path):

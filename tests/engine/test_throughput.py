@@ -108,10 +108,8 @@ def test_the_peak_is_that_of_all_cards_and_unknown_if_one_is(names, precision, t
 
 
 def test_a_line_says_the_share_of_the_peak_where_it_is_known():
-    def described(*names, operations=lambda lengths: 1.0):
-        plan = TrainingPlan(np.array([1]), 1, 0)
-        return throughput.Throughput(plan, np.array([1]), operations, devices_with(*names),
-                                     "float16").describe(78e12)
+    def described(*names):
+        return throughput.Throughput(devices_with(*names), "float16").describe(78e12)
 
     assert described("NVIDIA A100-SXM4-40GB") == ", 78 TFLOP/s (25% of the peak)"
     assert described("Some card") == ", 78 TFLOP/s"

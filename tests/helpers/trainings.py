@@ -11,6 +11,7 @@ from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.training import checkpoint_hook, loop
 from engine.training.settings import Schedule, TrainingSettings
+from engine.training.training_progress import TrainingProgress
 from tasks.data import load_texts
 from tasks.table import TASKS
 
@@ -57,16 +58,14 @@ def train(model: TinyModel, source, num_replicas, run_settings, *, config_change
 
 
 def recorded(monkeypatch):
-    """Collects the loss and the gradient norm of every step, as the progress hook sees them."""
-    losses, norms = [], []
-    from engine.training.progress_hook import TrainingProgress
-    original = TrainingProgress.after_run
+    """Collects the loss and the gradient norm of every step."""
+    losses, norms, original = [], [], TrainingProgress.add
 
-    def after_run(self, run_context, run_values):
-        losses.append(run_values.results["loss"])
-        norms.append(run_values.results["gradient_norm"])
-        original(self, run_context, run_values)
-    monkeypatch.setattr(TrainingProgress, "after_run", after_run)
+    def add(self, step):
+        losses.append(step.loss)
+        norms.append(step.gradient_norm)
+        original(self, step)
+    monkeypatch.setattr(TrainingProgress, "add", add)
     return losses, norms
 
 

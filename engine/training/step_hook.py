@@ -1,0 +1,78 @@
+"""Hands what each training step computed to those who check, show and write it."""
+
+from typing import Callable, NamedTuple, Optional, Sequence
+
+import tensorflow.compat.v1 as tf
+
+import multigpu_optimizer
+from engine.data.batches import Source
+from engine.data.plan import TrainingPlan
+from engine.training.throughput import Operations
+
+# The graph collection with the mean loss of a step over all replicas, a scalar.
+LOSS = "loss"
+
+
+class Step(NamedTuple):
+    """A training step, on all replicas."""
+    number: int  # the global step after it
+    loss: float  # the mean of its examples
+    learning_rate: float  # of its update, that is, the schedule's value at `number - 1`
+    gradient_norm: float  # not finite: the step was skipped
+    loss_scale: Optional[float]  # None without mixed precision
+    num_examples: int
+    num_tokens: int
+    num_padded_tokens: int  # with padding
+    operations: float  # FLOPs; 0: unknown
+
+
+class StepHook(tf.train.SessionRunHook):
+    """Calls functions with each step.
+
+    It must come before the hook that saves, so that no checkpoint is on disk without what the
+    functions write of the steps before it, and none of a step that they refuse.
+
+    Args:
+        operations: FLOPs by lengths; None: unknown.
+        listeners: called with each step, in their order.
+        at_end: called after the last step.
+    """
+
+    def __init__(self, first_step: int, source: Source, plan: TrainingPlan,
+                 operations: Optional[Operations], listeners: Sequence[Callable[[Step], None]],
+                 at_end: Callable[[], None]):
+        self._step = first_step
+        self._source = source
+        self._plan = plan
+        self._operations = operations
+        self._listeners = listeners
+        self._at_end = at_end
+
+    def begin(self) -> None:
+        """Finds the values of a step in the graph."""
+        self._fetches = {"loss": tf.get_collection(LOSS)[0],
+                         "learning_rate": tf.get_collection(multigpu_optimizer.LEARNING_RATE)[0],
+                         "gradient_norm": tf.get_collection(multigpu_optimizer.GRADIENT_NORM)[0]}
+        for scale in tf.get_collection(multigpu_optimizer.LOSS_SCALE)[:1]:
+            self._fetches["loss_scale"] = scale
+
+    def before_run(self, run_context):
+        """Asks for the values of the step."""
+        return tf.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context, run_values) -> None:
+        """Calls the listeners."""
+        indices = self._plan.global_batch(self._step)
+        lengths = self._source.lengths[indices]
+        self._step += 1
+        step = Step(
+            number=self._step, num_examples=len(indices), num_tokens=int(lengths.sum()),
+            num_padded_tokens=len(indices) * self._source.padded_length(indices),
+            operations=self._operations(lengths) if self._operations else 0.0,
+            **{"loss_scale": None, **run_values.results})
+        for listener in self._listeners:
+            listener(step)
+
+    def end(self, session) -> None:
+        """Calls `at_end`."""
+        self._at_end()

@@ -1,0 +1,83 @@
+"""Shows the progress of a training: step, loss, learning rate, examples/s and the time left."""
+
+import math
+import time
+from typing import List
+
+from engine import log, progress
+from engine.training.step_hook import Step
+from engine.training.throughput import Throughput, finite_mean
+
+
+class TrainingProgress:
+    """Shows the step, loss, learning rate, speed over all replicas and time left.
+
+    The loss is the mean since the last time it was shown. Use it as a context manager around the
+    training, so that the bar is removed before an error is printed.
+    """
+
+    def __init__(self, first_step: int, num_train_steps: int, throughput: Throughput):
+        self._first_step = first_step
+        self._num_train_steps = num_train_steps
+        self._throughput = throughput
+        self._losses: List[float] = []
+        self._skipped_steps = 0
+        self._loss_scale = None
+        # Since the end of the first step, whose time includes the set-up.
+        self._start = None
+        self._steps = self._examples = 0
+        self._operations = 0.0
+
+    def __enter__(self) -> "TrainingProgress":
+        self._bar = progress.bar(initial=self._first_step, total=self._num_train_steps,
+                                 bar_format="step {n}/{total} |{bar}| {desc}")
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._bar.close()
+
+    def add(self, step: Step) -> None:
+        """Counts a step; shows the values at the first and last step, and at intervals."""
+        if self._start is not None:
+            self._steps += 1
+            self._examples += step.num_examples
+            self._operations += step.operations
+        self._losses.append(step.loss)
+        self._skipped_steps += not math.isfinite(step.gradient_norm)
+        self._loss_scale = step.loss_scale
+        self._bar.update()
+        if self._start is None or step.number == self._num_train_steps or self._is_time():
+            self._show(step)
+
+    def log_end(self) -> None:
+        """Logs the peak memory, and the skipped steps and the loss scale, if there are any."""
+        for gigabytes in self._throughput.peak_memory_gb().values():
+            log.info(f"Peak memory: {gigabytes:,.1f} GB")
+        if self._skipped_steps:
+            log.warn(f"skipped {progress.counted(self._skipped_steps, 'steps')} with gradients "
+                     "that were not finite")
+        if self._loss_scale:
+            log.info(f"The loss scale of the last step was {self._loss_scale:,.0f}")
+
+    def _is_time(self) -> bool:
+        interval = progress.LINE_SECONDS if self._bar.disable else progress.BAR_SECONDS
+        return time.time() - self._last_shown > interval
+
+    def _show(self, step: Step) -> None:
+        state = (f"loss {finite_mean(self._losses):.4f}, lr {step.learning_rate:.2e}"
+                 f"{self._speed(self._num_train_steps - step.number)}")
+        if self._bar.disable or step.number == self._num_train_steps:
+            log.info(f"step {step.number}/{self._num_train_steps}: {state}")
+        else:
+            self._bar.set_description_str(state)
+        self._losses.clear()
+        self._last_shown = time.time()
+
+    def _speed(self, steps_left: int) -> str:
+        if self._start is None:
+            self._start = time.time()
+            return ""
+        seconds = max(time.time() - self._start, 1e-9)
+        rate = progress.rate(self._examples / seconds, "examples")
+        reached = self._throughput.describe(self._operations / seconds)
+        return f", {rate}{reached}, {progress.clock(steps_left * seconds / self._steps)} left"
