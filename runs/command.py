@@ -74,10 +74,10 @@ def job_of(values: flags.FlagValues, head: Head, own: Any,
            load_model: LoadModel = model_flags.load_model) -> Job:
     """Checks the flags; makes the output directory only if they are correct."""
     prediction = settings.from_flags(values, PredictionSettings)
-    recorded = settings.from_flags(values, head.settings) if head.settings else None
     model = Model(own, *load_model(values))
     head.check(model)
     devices = device_flags.find_devices(values, training=values.do_train)
+    recorded = settings.from_flags(values, head.settings) if head.settings else None
     run_of = run_settings(values, devices, head.length, head.metrics(own), head.loss)
     return Job(head, model, devices, run_of._replace(command_settings=recorded),
                prediction.predict_batch_size)

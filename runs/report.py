@@ -11,6 +11,7 @@ from engine import log
 from engine.training import run_record, summaries
 from engine.training.run_record import Record
 from engine.training.summaries import History
+from engine.version import VERSION
 from runs import report_page
 from runs.head import Job, Measured, Model
 
@@ -65,8 +66,8 @@ def _of_encoding(encoding: Optional[Encoding]) -> Dict[str, Any]:
 
 
 def environment() -> Dict[str, str]:
-    """The versions of TensorFlow and Python in this process, and its system."""
-    return {"TensorFlow": tf.VERSION, "Python": platform.python_version(),
+    """The versions of this program, TensorFlow and Python in this process, and its system."""
+    return {"version": VERSION, "TensorFlow": tf.VERSION, "Python": platform.python_version(),
             "system": f"{platform.system()} {platform.machine()}"}
 
 

@@ -17,6 +17,7 @@ from engine import interruption, log
 from engine.cli import foreign_flags
 from engine.disk import files
 from engine.errors import USER_ERROR_STATUS, UserError
+from engine.version import VERSION
 from engine.workers import cluster
 
 # Of the process, as its end is: an error leaves all functions that were handed who must hear of it.
@@ -50,6 +51,9 @@ def run(main: Callable[[flags.FlagValues], None],
     try:
         if any(argument in ("--help", "-help", "-h", "--helpfull") for argument in argv[1:]):
             print(f"{usage}\n\n{_help(flag_values)}", flush=True)
+            sys.exit(0)
+        if "--version" in argv[1:]:
+            print(VERSION, flush=True)
             sys.exit(0)
         for argument in argv:
             _check_text(argument)

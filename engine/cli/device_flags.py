@@ -13,6 +13,7 @@ from engine.devices import devices, precision, runtime
 from engine.disk import files
 from engine.errors import UserError
 from engine.settings import setting
+from engine.training import run_record
 from engine.training.settings import TrainingSettings
 from engine.workers import coordination
 from engine.workers.cluster import from_environment
@@ -74,6 +75,8 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         cluster = from_environment(secret_file=asked.cluster_secret_file)
         joined = coordination.join(cluster, asked.peer_timeout, asked.heartbeat_timeout)
         command.at_exit(joined.leave)
+        if values.do_train:
+            run_record.keep_settings(values, joined)
     if "xla" in values and values.xla:
         runtime.prepare_xla()
     chosen = precision.chosen_precision(values)

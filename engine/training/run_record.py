@@ -5,18 +5,25 @@ import json
 import os
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 
+from absl import flags
+
 from engine import log
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files
 from engine.errors import UserError
 from engine.settings import recorded
 from engine.training import settings as run_settings
+from engine.version import VERSION
 from engine.workers import worker_dirs
+from engine.workers.coordination import Peers
 
 _FILE = worker_dirs.RUN_RECORD
 
 # The name of the global batch size in the settings; it determines the order of the examples.
 GLOBAL_BATCH_SIZE = "global batch size"
+
+# Flags that say the same thing: if one is given, no recorded value of another is kept.
+_ALTERNATIVES = ({"precision", "fp16"}, {"eval_every_steps", "eval_each_epoch"})
 
 
 class Record(NamedTuple):
@@ -34,6 +41,31 @@ def load(output_dir: str) -> Optional[Record]:
     return Record(record["facts"], {**recorded(run_settings.TrainingSettings()),
                                     **recorded(run_settings.EvaluationSettings()),
                                     **record["settings"]})
+
+
+def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
+    """Sets the flags of a resumed run that are not given to the values that its record has.
+
+    A run that was started with another version has its own defaults that way.
+    """
+    record = peers.from_chief("recorded settings", lambda: _resumed_settings(values.output_dir))
+    given = {name for name in values if values[name].present}
+    given.update(*(names for names in _ALTERNATIVES if names & given))
+    kept = []
+    for name in sorted({*values} - given - {"init_checkpoint"}):
+        value = record.get(f"--{name}", values[name].value)
+        if value != values[name].value:
+            values[name].value = value
+            kept.append(f"--{name}={value}")
+    if kept:
+        log.info(f"{values.output_dir} is resumed with its recorded {', '.join(kept)}")
+
+
+def _resumed_settings(output_dir: Optional[str]) -> Dict[str, Any]:
+    """The recorded settings of the run that a training in this directory resumes; or else none."""
+    record = load(output_dir) if output_dir and checkpoints.latest(output_dir) else None
+    return {name: value for name, value in record.settings.items()
+            if name.startswith("--")} if record else {}
 
 
 def check(output_dir: str, facts: Mapping[str, Any]) -> None:
@@ -100,7 +132,7 @@ def recording(output_dir: str, record: Record, is_chief: bool) -> Iterator[None]
         return
     path = os.path.join(output_dir, _FILE)
     try:  # a signal may arrive once the file exists
-        files.write_json(path, record._asdict())
+        files.write_json(path, {"version": VERSION, **record._asdict()})
         yield
     finally:
         if not checkpoint_files.list_checkpoints(output_dir) and os.path.exists(path):

@@ -42,6 +42,15 @@ def test_every_command_has_the_flags_of_the_list():
                     "tests/commands/test_flags.py, and a line in CHANGELOG.md", pytrace=False)
 
 
+def test_every_command_tells_its_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(None, importlib.import_module("runs.predict").define_flags(), usage="",
+            argv=["predict", "--version"])
+    with open(os.path.join(os.path.dirname(LIST), os.pardir, "CHANGELOG.md")) as file:
+        released = re.search(r"^## \[(.*?)\]", file.read(), re.MULTILINE)
+    assert not ended.value.code and capsys.readouterr().out == f"{released.group(1)}\n"
+
+
 @pytest.mark.parametrize("command", commands())
 def test_help_shows_all_flags_under_topics_that_are_no_names_of_modules(command, capsys):
     module = importlib.import_module(command)

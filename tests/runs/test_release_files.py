@@ -1,0 +1,67 @@
+"""The promise of a release: files written by 1.x load in 1.y, and runs of 1.x are resumed."""
+
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from conftest import ROOT
+from release_files import SETTINGS, kinds, length, read, train
+
+RELEASES = [os.path.join(ROOT, "tests", "files_of_1.0.0")]
+NAMES = sorted(kinds(""))
+_NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+
+
+@pytest.fixture(params=RELEASES, ids=os.path.basename)
+def release(request):
+    return request.param
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_predicts_what_it_predicted_then(name, release, tmp_path):
+    folder = str(tmp_path / name)
+    shutil.copytree(os.path.join(release, name), folder)
+    found = read(kinds(release)[name], folder)
+    with open(os.path.join(release, f"{name}.expected"), encoding="utf-8") as file:
+        expected = file.read()
+    assert _NUMBER.sub("?", found) == _NUMBER.sub("?", expected)
+    np.testing.assert_allclose(list(map(float, _NUMBER.findall(found))),
+                               list(map(float, _NUMBER.findall(expected))), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_is_resumed_with_the_settings_that_it_recorded(name, release, tmp_path, capsys):
+    folder, kind = str(tmp_path / name), kinds(release)[name]
+    shutil.copytree(os.path.join(release, name), folder)
+    with open(os.path.join(folder, "run.json")) as file:
+        before = json.load(file)
+    assert before["version"] == os.path.basename(release)[len("files_of_"):]
+    train(kind, release, folder, train_batch_size=8, **length(kind, 24))
+    said = capsys.readouterr().err
+    assert "(step " in said and "is resumed with its recorded --dynamic_padding=False" in said
+    assert name != "classifier" or "Preparing" not in said
+    with open(os.path.join(folder, "run.json")) as file:
+        settings = json.load(file)["settings"]
+    changed = {flag for flag in settings if settings[flag] != before["settings"][flag]}
+    assert changed <= {"--num_train_epochs", "--num_train_steps"}
+    assert all(settings[f"--{flag}"] == value for flag, value in SETTINGS.items())
+
+
+def test_a_flag_that_is_given_wins_over_the_record(release, tmp_path, capsys):
+    folder, kind = str(tmp_path / "tagger"), kinds(release)["tagger"]
+    shutil.copytree(os.path.join(release, "tagger"), folder)
+    train(kind, release, folder, train_batch_size=8, seed=8, precision="float32",
+          **length(kind, 22))
+    said = capsys.readouterr().err
+    assert "resumed with another --seed: was 7, now 8" in said
+    assert "recorded --dynamic_padding=False, --learning_rate=0.02\n" in said
+
+
+def test_the_files_are_small():
+    for release in RELEASES:
+        assert sum(os.path.getsize(os.path.join(folder, name))
+                   for folder, _, names in os.walk(release) for name in names) < 200_000
