@@ -6,7 +6,7 @@ foreign_flags.txt; the lists in docs/from-elsewhere.md are generated from it.
 
 import os
 import re
-from typing import Container, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Container, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 
 class Program(NamedTuple):
@@ -46,17 +46,13 @@ def explain(argv: Sequence[str], known: Container[str]) -> str:
         known: the names of the command's own flags.
     """
     named: Dict[str, List[str]] = {}  # answer → flags
-    for name in _unknown(argv, known):
+    flags = dict.fromkeys(match.group(1) for match in map(_FLAG.match, argv[1:]) if match)
+    for name in (flag for flag in flags if flag not in known):
         answer = _answer(argv[0], name, known)
         if answer:
             named.setdefault(answer, []).append(f"--{name}")
     answers = [f"{', '.join(names)} ({answer})" for answer, names in named.items()]
     return f"not flags of this command: {'; '.join(answers)}" if answers else ""
-
-
-def _unknown(argv: Sequence[str], known: Container[str]) -> Iterable[str]:
-    names = (match.group(1) for match in map(_FLAG.match, argv[1:]) if match)
-    return dict.fromkeys(name for name in names if name not in known)
 
 
 def _answer(path: str, name: str, known: Container[str]) -> Optional[str]:

@@ -82,7 +82,7 @@ def from_environment(environment: MutableMapping[str, str] = os.environ,
 
 def _read_secret(path: str) -> str:
     content = files.read_whole(path, "--cluster_secret_file", _LONGEST_SECRET)
-    secret = content.decode("utf-8", errors="replace").strip()
+    secret = content.decode("latin-1").strip()  # of any bytes
     if len(secret) < _SHORTEST_SECRET:
         raise UserError(f"--cluster_secret_file {path} has fewer than {_SHORTEST_SECRET} characters; "
                         "write a random text into it, such as `openssl rand -hex 32` prints")

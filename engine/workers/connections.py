@@ -7,6 +7,7 @@ Invalid input (`engine.workers.messages`) closes its connection and affects noth
 """
 
 import contextlib
+import errno
 import hmac
 import socket
 import threading
@@ -171,11 +172,11 @@ class _Handshake:
     def _accept(self, listener: socket.socket) -> None:
         try:
             link, challenge = sockets.accept(listener), messages.nonce()
-            self._strangers[link] = challenge, time.monotonic() + _ANSWER_SECONDS
             link.send({"challenge": challenge})
-        except OSError:
-            # Of too many open files: the listener stays ready until another connection is closed.
-            time.sleep(_POLL_SECONDS)
+            self._strangers[link] = challenge, time.monotonic() + _ANSWER_SECONDS
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # the listener stays ready
+                time.sleep(_POLL_SECONDS)
 
     def _hear_hello(self, link: Link) -> None:
         """Welcomes or refuses a worker. Rejects connections of other runs."""

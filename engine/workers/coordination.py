@@ -27,7 +27,6 @@ from engine.workers.sockets import Link
 
 _BEATS = 10  # heartbeats in --heartbeat_timeout
 _GRACE_SECONDS = 2.0  # for a worker to exit by itself after the error of another one
-_MOST_UNHEARD = 1000  # messages of a worker; more would only fill the memory
 _END = "the end"  # the key of a worker's message that its work is done
 _ADVICE = "start the same command, of the same version, on the same data everywhere"
 
@@ -197,8 +196,6 @@ class Peers:
         """Receives a worker's messages; returns whether its connection is still open."""
         try:
             received = link.receive(*messages.JOINED)
-            if len(self._said[index]) > _MOST_UNHEARD:
-                raise ValueError(f"it has sent {_MOST_UNHEARD} values that nothing waits for")
         except (OSError, ValueError) as error:
             self._closed.setdefault(index, str(error))
             return False

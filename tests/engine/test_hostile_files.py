@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from commands import arguments, start_command
-from encoder import huggingface, label_config, pretraining_tfrecords, vocabulary
+from encoder import huggingface, label_config, vocabulary
 from encoder.config import load_config
 from engine import log
 from engine.checkpoints import checkpoint_files, checkpoints
@@ -212,16 +212,6 @@ def test_what_only_saves_time_is_made_anew(kind, tmp_path, alarm):
     os.remove(description)
     PLACE[kind](description)
     assert build().flat("ids").tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_what_is_no_regular_file_is_neither_hashed_nor_a_set_of_records(kind, tmp_path, alarm):
-    path = str(tmp_path / "records")
-    PLACE[kind](path)
-    for read in (lambda: files.content_hash(path, str(tmp_path / "hashes.json")),
-                 lambda: pretraining_tfrecords._check_lengths(path)):
-        with pytest.raises(UserError, match="records is no regular file"):
-            read()
 
 
 def test_a_list_of_checkpoints_without_end_is_one_line(tmp_path):

@@ -12,10 +12,8 @@ import time
 import pytest
 
 from benchmarks import hosts
-from commands import arguments, run_here
-from conftest import (ROOT, assert_same_training, checkpoint_values, on_tensorflow_1,
-                      on_tensorflow_2, write_cola)
-from processes import step_of
+from commands import arguments
+from conftest import ROOT, on_tensorflow_2
 from workers import Worker, wait_for
 
 WHY_NOT = hosts.why_not()
@@ -39,19 +37,14 @@ def network(request):
         yield made
 
 
-def start(network, directory, program, **flags):
-    """Starts a worker on each host."""
-    addresses = [f"{host.address}:2222" for host in network.hosts]
-    flags.update(heartbeat_timeout=HEARTBEAT_SECONDS)
-    return [Worker(directory, ["-c", ENTER, host.namespace, program, *arguments(flags)], addresses,
-                   index) for index, host in enumerate(network.hosts)]
-
-
 @pytest.fixture
 def workers(network, tmp_path):
     """A worker on each host; all have met, and wait."""
-    started = start(network, tmp_path, "tests/helpers/toy_worker.py", call="hang",
-                    arguments=json.dumps([str(tmp_path)]))
+    addresses = [f"{host.address}:2222" for host in network.hosts]
+    flags = arguments(dict(call="hang", arguments=json.dumps([str(tmp_path)]),
+                           heartbeat_timeout=HEARTBEAT_SECONDS))
+    started = [Worker(tmp_path, ["-c", ENTER, host.namespace, "tests/helpers/toy_worker.py", *flags],
+                      addresses, index) for index, host in enumerate(network.hosts)]
     for index in range(len(started)):
         wait_for(str(tmp_path / f"here{index}"), started)
     yield started
@@ -82,33 +75,6 @@ def test_a_slow_link_and_a_short_cut_are_borne(network, workers):
     network.mend(network.hosts[0])
     time.sleep(2 * HEARTBEAT_SECONDS)
     assert all(worker.is_running() for worker in workers)
-
-
-@on_tensorflow_1
-@pytest.mark.parametrize("network", [2], indirect=True)
-def test_a_training_whose_link_is_cut_goes_on_from_its_last_checkpoint(
-        network, tiny_model, tmp_path):
-    config = tiny_model.config(num_hidden_layers=1, hidden_dropout_prob=0.1)
-    (tmp_path / "config.json").write_text(config.to_json_string())
-    flags = dict(tiny_model._asdict(), bert_config_file=tmp_path / "config.json", do_train=True,
-                 task_name="cola", data_dir=write_cola(tmp_path / "cola", train=48),
-                 max_seq_length=16, train_batch_size=2, num_train_epochs=2, learning_rate=1e-3,
-                 save_checkpoints_steps=1)
-    run_here({**flags, "output_dir": tmp_path / "whole", "num_cpu_replicas": 2})
-    flags["output_dir"] = tmp_path / "out"
-    network.slow_down(network.hosts[1], "4mbit")  # so that it is cut before the last step
-
-    started = start(network, tmp_path, "run_classifier.py", **flags, num_cpu_replicas=1)
-    while step_of(tmp_path / "out") < 3:
-        assert all(worker.is_running() for worker in started), [each.said() for each in started]
-        time.sleep(0.01)
-    network.cut(network.hosts[1])
-    for index, worker in enumerate(started):
-        assert_ends_for_loss_of(1 - index, worker)
-    assert step_of(tmp_path / "out") < 24
-    run_here({**flags, "num_cpu_replicas": 2})
-    assert_same_training(checkpoint_values(str(tmp_path / "whole")),
-                         checkpoint_values(str(tmp_path / "out")))
 
 
 @on_tensorflow_2
