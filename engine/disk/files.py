@@ -340,7 +340,9 @@ def content_hash(path: str, memory_path: str) -> str:
     status = os.stat(path)
     os.makedirs(os.path.dirname(memory_path), exist_ok=True)
     identity = [status.st_size, status.st_mtime_ns]
-    known = _load_memory(memory_path)
+    known: Dict[str, Any] = {}
+    with contextlib.suppress(UserError):  # it only saves time: an unreadable cache counts as empty
+        known = read_record(memory_path, "the memory", {})
     entry = known.get(os.path.realpath(path))
     if isinstance(entry, list) and len(entry) == 3 and entry[:2] == identity:
         return entry[2]
@@ -348,12 +350,3 @@ def content_hash(path: str, memory_path: str) -> str:
     known[os.path.realpath(path)] = identity + [digest]
     write_json(memory_path, known)
     return digest
-
-
-def _load_memory(path: str) -> dict:
-    # It only saves time: an unreadable cache counts as empty.
-    try:
-        known = read_json(path, "the memory")
-    except UserError:
-        known = None
-    return known if isinstance(known, dict) else {}
