@@ -15,6 +15,7 @@ from engine.data import text_columns
 from engine.settings import setting
 from reading import final_text, squad_files, windows
 from reading.data import QuestionSet
+from reading.squad_files import Words
 from tokenization import BatchTokenizer
 
 # The odds of a question to have no answer where no span is possible.
@@ -51,6 +52,7 @@ class Candidate(NamedTuple):
     text: str  # "" for none
     start_logit: float
     end_logit: float
+    first_character: int = 0  # of the words in the context that it is cut out of
 
     @property
     def score(self) -> float:
@@ -68,12 +70,22 @@ class Answers(NamedTuple):
     candidates: Sequence[Candidate]  # best first
     null_odds: Optional[float]  # of having no answer; None if all questions have one
 
+    def chosen(self) -> Tuple[Candidate, float]:
+        """The candidate that is predicted, and its probability."""
+        number = [candidate.text for candidate in self.candidates].index(self.text)
+        return self.candidates[number], self._probabilities()[number]
+
     def n_best(self) -> List[Dict[str, object]]:
         """The candidates with their probabilities, as nbest_predictions.json has them."""
-        probabilities = _softmax([candidate.score for candidate in self.candidates])
         return [{"text": candidate.text, "probability": probability,
                  "start_logit": candidate.start_logit, "end_logit": candidate.end_logit}
-                for candidate, probability in zip(self.candidates, probabilities)]
+                for candidate, probability in zip(self.candidates, self._probabilities())]
+
+    def _probabilities(self) -> List[float]:
+        largest = max(candidate.score for candidate in self.candidates)
+        powers = [math.exp(candidate.score - largest) for candidate in self.candidates]
+        total = sum(powers)
+        return [power / total for power in powers]
 
 
 class _Span(NamedTuple):
@@ -183,29 +195,24 @@ def _null_span(start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarr
 def _candidates(spans: Sequence[_Span], context: Context, settings: AnswerSettings,
                 tokenizer: BatchTokenizer) -> List[Candidate]:
     """The best spans with different texts."""
-    words, found = squad_files.words_of(context.text).texts, {}
+    words, found = squad_files.words_of(context.text), {}
     for span in spans:
         if len(found) >= settings.n_best_size:
             break
-        text = _text_of(span, context, words, settings, tokenizer) if span.start else ""
+        first, text = (_text_of(span, context, words, settings, tokenizer) if span.start
+                       else (0, ""))
         if text not in found:
-            found[text] = Candidate(text, span.start_logit, span.end_logit)
+            found[text] = Candidate(text, span.start_logit, span.end_logit, first)
     return list(found.values())
 
 
-def _text_of(span: _Span, context: Context, words: Sequence[str], settings: AnswerSettings,
-             tokenizer: BatchTokenizer) -> str:
+def _text_of(span: _Span, context: Context, words: Words, settings: AnswerSettings,
+             tokenizer: BatchTokenizer) -> Tuple[int, str]:
+    """The first character of the words that a span is in, and the text that it is of them."""
     ids = context.input_ids[span.window][span.start:span.end + 1].tolist()
     shift = int(context.spans.starts[span.window]) - context.query_length - 2
     first_word, last_word = context.token_words[[span.start + shift, span.end + shift]].tolist()
-    return final_text.project(
+    return int(words.starts[first_word]), final_text.project(
         final_text.join_pieces(tokenizer.convert_ids_to_tokens(ids)),
-        " ".join(words[first_word:last_word + 1]), tokenizer.basic_tokenizer,
+        " ".join(words.texts[first_word:last_word + 1]), tokenizer.basic_tokenizer,
         verbose=settings.verbose_logging)
-
-
-def _softmax(scores: Sequence[float]) -> List[float]:
-    largest = max(scores)
-    powers = [math.exp(score - largest) for score in scores]
-    total = sum(powers)
-    return [power / total for power in powers]

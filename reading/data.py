@@ -50,12 +50,14 @@ class QuestionSet:
     Attributes:
         records: one for each question, with the columns of `_columns`.
         first_window: of each question, and the number of all windows, [questions + 1].
+        path: of the file, "" of questions in memory.
         content_hash: two sets with the same hash hold the same questions.
         encoding, settings: how they were tokenized.
     """
 
-    def __init__(self, records: store.Records, content_hash: str, encoding: Encoding,
+    def __init__(self, path: str, records: store.Records, content_hash: str, encoding: Encoding,
                  settings: WindowSettings, dynamic_padding: bool):
+        self.path = path
         self.records = records
         self.content_hash = content_hash
         self.encoding = encoding
@@ -136,7 +138,7 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
         store_dir, f"{'train' if is_training else 'questions'}-{name}", key,
         _columns(encoding, is_training), prepare.chunks, facts=lambda: counts)
     _report(path, records.facts, is_training)
-    found = QuestionSet(records, content, encoding, settings, dynamic_padding)
+    found = QuestionSet(path, records, content, encoding, settings, dynamic_padding)
     if not len(found):
         raise UserError(f"{path}: of its {records.facts['num_questions']:,} questions none can be "
                         "used: they have no answers where their answer_start says, or no context")
@@ -148,7 +150,7 @@ def encode(paragraphs: Iterable[Paragraph], encoding: Encoding,
     """Questions in memory, tokenized to be answered."""
     prepare = _Preparation("", encoding, settings, is_training=False, counts=_no_counts())
     records = store.Records.of_chunk(prepare.chunk(paragraphs))
-    return QuestionSet(records, "", encoding, settings, dynamic_padding=True)
+    return QuestionSet("", records, "", encoding, settings, dynamic_padding=True)
 
 
 def _no_counts() -> Dict[str, int]:

@@ -11,11 +11,12 @@ from typing import Any, Callable, Iterator, Tuple
 
 from engine import log
 from engine.disk import files
-from reading import answers
+from reading import answers, scores
 from reading.answers import Answers
 from reading.data import QuestionSet
 from reading.measures import MEASURES
-from reading.scores import Scores
+from reading.report import Miss, Shown
+from reading.scores import Answered
 from runs.head import Job, Measured, Predict
 
 PREDICTIONS, N_BEST, NULL_ODDS = PREDICTION_FILES = (
@@ -39,13 +40,24 @@ def measure(job: Job, questions: QuestionSet, predict: Predict,
     """
     own = job.model.own
     may_have_none = own.windows.version_2_with_negative
-    scores = Scores(MEASURES[own.measure][may_have_none], may_have_none=may_have_none)
+    compare, answered, misses = MEASURES[own.measure][may_have_none], [], []
     for part in questions.parts(_WINDOWS_AT_A_TIME):
         logits = predict(questions.source(part))
-        for identity, right, found in answers.find_all(questions, part, logits, own.answers):
-            scores.add(found.text, right, found.null_odds or 0.0)
+        for (identity, right, found), num_tokens in zip(
+                answers.find_all(questions, part, logits, own.answers),
+                questions.records.lengths("token_words", part).tolist()):
             write_answers(identity, found)
-    return Measured(scores.results() if questions.is_labelled else {})
+            agreement = compare(found.text, right)
+            answered.append(Answered(agreement, bool(right), bool(found.text),
+                                     found.null_odds or 0.0, num_tokens))
+            if agreement.f1 < 1:
+                predicted, probability = found.chosen()
+                misses.append(Miss(identity, predicted, probability * (1 - agreement.f1)))
+    if not questions.is_labelled:
+        return Measured({})
+    return Measured(scores.results(answered, may_have_none=may_have_none),
+                    table=scores.table(answered, may_have_none=may_have_none),
+                    shown=Shown(questions.path, misses))
 
 
 def write(job: Job, questions: QuestionSet, suffix: str, predict: Predict) -> Measured:

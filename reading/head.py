@@ -19,7 +19,7 @@ from engine.model import Forward, Mode
 from engine.settings import Settings
 from engine.training import throughput
 from modeling import BertConfig
-from reading import answers, data, evaluation, measures, model
+from reading import answers, data, evaluation, measures, model, report
 from reading.answers import Answers, AnswerSettings
 from reading.data import QuestionSet, WindowSettings
 from reading.squad_files import Paragraph, Question
@@ -176,9 +176,9 @@ def _paragraph(example: Example) -> Paragraph:
 def result(found: Answers) -> Result:
     """The answer to a question, as a line of predictions."""
     # 'empty' is Google's placeholder for no possible span.
-    text = "" if answers.NONE_POSSIBLE in found.candidates else found.text
-    probability = next((entry["probability"] for entry in found.n_best()
-                        if entry["text"] == text), 0.0)
+    text, probability = found.text, found.chosen()[1]
+    if answers.NONE_POSSIBLE in found.candidates:
+        text, probability = "", 0.0
     entry = {"answer": text, "probability": float(f"{probability:.9g}")}
     if found.null_odds is not None:
         entry["null_odds"] = float(f"{found.null_odds:.9g}")
@@ -191,5 +191,6 @@ HEAD = Head(
     facts=_facts, require=_require, load=_load, forward=_forward,
     measure=evaluation.measure, write=evaluation.write,
     prediction_files=evaluation.PREDICTION_FILES,
-    describe=_describe, open=open_model, outputs=_outputs, card=_card, reader=_reader, check=check,
+    describe=_describe, open=open_model, outputs=_outputs, card=_card, reader=_reader,
+    page=report.page, check=check,
     metrics=lambda own: evaluation.metrics(own.windows.version_2_with_negative), loss=None)

@@ -42,25 +42,34 @@ class Mistake(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a sentence: an entity, or the words between two."""
+    """A part of a text: one with a mark, such as an entity, or what is between two."""
     text: str
-    type: str = ""  # of the entity
+    mark: str = ""  # what is said of the part
     is_right: bool = True
 
 
-class TaggedSentence(NamedTuple):
-    """A sentence with its true entities, and the same with those that the model finds."""
-    true: Sequence[Part]
-    predicted: Sequence[Part]
+class MarkedTexts(NamedTuple):
+    """A section of examples with marks in their texts."""
+    title: str
+    note: str  # what the marks mean
+    examples: Sequence[Mapping[str, Sequence[Part]]]  # name -> text
 
 
-class ClassScores(NamedTuple):
-    """How good the predictions of one label are."""
-    label: str
-    precision: float
-    recall: float
-    f1: float
-    support: int  # examples that have it
+class Scores(NamedTuple):
+    """A section on how good the predictions of groups of examples are."""
+    title: str
+    note: str
+    columns: Sequence[str]  # the name of the groups first; "F1" has a bar
+    rows: Sequence[Sequence[Any]]
+    best: float = 1.0  # the F1 of a full bar
+
+
+def class_scores(rows: Sequence[Sequence[Any]]) -> Optional[Scores]:
+    """The section on the classes, of label, precision, recall, F1 and the number of examples."""
+    return Scores(
+        "Classes", "Of the examples predicted to have a label, precision is the share that has it; "
+        "of those that have it, recall is the share that is found. F1 is their harmonic mean.",
+        ("Label", "Precision", "Recall", "F1", "Examples"), rows) if rows else None
 
 
 class Confusion(NamedTuple):
@@ -76,9 +85,9 @@ class Report(NamedTuple):
     history: History
     evaluation: Sequence[Tuple[str, float]]  # metric, value
     confusion: Optional[Confusion] = None
-    per_class: Sequence[ClassScores] = ()
+    scores: Optional[Scores] = None
     mistakes: Sequence[Mistake] = ()  # the most confident first
-    tagged: Sequence[TaggedSentence] = ()  # those with most mistakes first
+    marked: Optional[MarkedTexts] = None
 
 
 class _Chart(NamedTuple):

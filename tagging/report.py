@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Sequence
 
 from runs.head import Job, Measured
-from runs.report_page import ClassScores, Part, TaggedSentence
+from runs.report_page import MarkedTexts, Part, class_scores
 from tagging.evaluation import Found
 from tagging.schemes import Entity
 
@@ -15,23 +15,27 @@ _FIRST_WIDE = 0x2E80  # from here on scripts are written without spaces
 def page(job: Job, measured: Measured) -> Dict[str, Any]:
     """See `Head.page`."""
     del job
-    return {"per_class": [ClassScores(row["type"], row["precision"], row["recall"], row["f1"],
-                                      row["num_true"]) for row in measured.table],
-            "tagged": _sentences(measured.shown)}
+    sentences = _sentences(measured.shown)
+    return {
+        "scores": class_scores([list(row.values())[:5] for row in measured.table]),
+        "marked": MarkedTexts(
+            "Sentences with mistakes", "Those with most mistakes first. Blue entities are right; "
+            "orange ones are not found (true) or not there (predicted) with this type, begin and "
+            "end.", sentences) if sentences else None}
 
 
-def _sentences(shown: Found) -> List[TaggedSentence]:
+def _sentences(shown: Found) -> List[Dict[str, List[Part]]]:
     """The sentences with most mistakes. They are read again: the store has only token ids."""
     pairs = list(zip(shown.true, shown.predicted))
     mistakes = [len(set(true) ^ set(predicted)) for true, predicted in pairs]
     worst = sorted(range(len(pairs)), key=lambda index: -mistakes[index])[:_MAX_SENTENCES]
     wanted = {index for index in worst if mistakes[index]}
-    found: Dict[int, TaggedSentence] = {}
+    found: Dict[int, Dict[str, List[Part]]] = {}
     for index, sentence in enumerate(shown.file.sentences() if wanted else ()):
         if index in wanted:
             true, predicted = pairs[index]
-            found[index] = TaggedSentence(parts(sentence.words, true, predicted),
-                                          parts(sentence.words, predicted, true))
+            found[index] = {"True": parts(sentence.words, true, predicted),
+                            "Predicted": parts(sentence.words, predicted, true)}
         if len(found) == len(wanted):
             break
     return [found[index] for index in worst if index in found]

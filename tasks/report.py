@@ -6,7 +6,7 @@ import numpy as np
 
 from runs.head import Job, Measured
 from runs.label_types import Kind
-from runs.report_page import ClassScores, Confusion, Mistake
+from runs.report_page import Confusion, Mistake, class_scores
 from tasks.examples import read_examples
 
 _MAX_MISTAKES = 20
@@ -28,7 +28,7 @@ def page(job: Job, measured: Measured) -> Dict[str, Any]:
     confusion = shown.confusion_matrix and Confusion(
         job.model.own.kind.labels, np.array(shown.confusion_matrix))
     return {"confusion": confusion or None, "mistakes": _mistakes(job, shown),
-            "per_class": [ClassScores(*row.values()) for row in shown.per_class]}
+            "scores": class_scores([list(row.values()) for row in shown.per_class])}
 
 
 def _mistakes(job: Job, shown: Shown) -> Sequence[Mistake]:

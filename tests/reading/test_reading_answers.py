@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from conftest import SHARED_DATA, TinyModel, googles
-from reading import answers, evaluation, final_text, head, windows
-from reading.answers import AnswerSettings
+from reading import answers, evaluation, final_text, head, report, windows
+from reading.answers import AnswerSettings, Candidate
+from reading.squad_files import Answer, Question
 from reading_files import features, googles_features, load, write, write_made_up
 from tokenization import BasicTokenizer
 
@@ -122,6 +123,18 @@ def test_the_threshold_decides_between_the_best_answer_and_none(tiny_model, tmp_
             assert (text == "") == (odds[identity] > threshold)
     assert not any(predicted[-1000.0].values()) and all(predicted[1000.0].values())
     assert 0 < sum(map(bool, predicted[0.0].values())) < questions.num_questions
+
+
+def test_the_report_marks_right_and_predicted_answers_in_their_context():
+    """The second "cat" is predicted: from the word that the span begins in."""
+    context = "a cat and (the old cat) sat" + " on" * 200
+    question = Question("7", "who?", [Answer("old cat", 15), Answer("cat", 19)], False, True)
+    example = report._example(context, question, Candidate("cat) sat", 0.0, 0.0, 19))
+    assert [part for part in example.pop("Context") if part.text] == [
+        ("a cat and (the ", "", False), ("old ", "right", True), ("cat", "right, predicted", True),
+        (") sat", "predicted", False), (context[27:526], "", False), (" ...", "", True)]
+    assert {name: part.text for name, (part,) in example.items()} == {
+        "Question": "who?", "Answer": "old cat / cat", "Predicted": "cat) sat"}
 
 
 def test_a_window_without_room_for_an_answer_has_none():

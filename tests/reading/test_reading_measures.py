@@ -5,8 +5,8 @@ Their figures were compared with those of the scripts on real questions, to the 
 
 import pytest
 
-from reading import measures
-from reading.scores import Scores
+from reading import measures, scores
+from reading.scores import Answered
 
 
 @pytest.mark.parametrize("prediction, answers, exact, f1", [
@@ -47,11 +47,21 @@ def test_words_between_chinese_characters_are_those_of_nltk(text, words):
     assert measures._treebank_words(text) == words
 
 
+def answered(measure, *questions):
+    """Each question: what is predicted, the right answers, the odds, the tokens of the context."""
+    return [Answered(measure(predicted, right), bool(right), bool(predicted), *rest)
+            for predicted, right, *rest in questions]
+
+
 def test_scores_are_in_percent_of_all_questions():
-    scores = Scores(measures.squad, may_have_none=False)
-    scores.add("old dog", ["dog"])
-    scores.add("cat", ["cat", "dog"])
-    assert scores.results() == {"exact_match": 50.0, "f1": pytest.approx(100 * (2 / 3 + 1) / 2)}
+    found = answered(measures.squad, ("old dog", ["dog"], 0.0, 65), ("cat", ["cat", "dog"], 0.0, 9),
+                     ("dog", ["dog"], 0.0, 128))
+    f1 = pytest.approx(100 * (2 / 3 + 2) / 3)
+    assert scores.results(found, may_have_none=False) == {
+        "exact_match": pytest.approx(100 * 2 / 3), "f1": f1}
+    assert [tuple(row.values()) for row in scores.table(found, may_have_none=False)] == [
+        ("up to 64 tokens", 1, 100, 100),
+        ("up to 128 tokens", 2, 50, pytest.approx(100 * (2 / 3 + 1) / 2))]
 
 
 def test_the_best_threshold_is_the_odds_of_the_last_question_to_answer():
@@ -59,12 +69,11 @@ def test_the_best_threshold_is_the_odds_of_the_last_question_to_answer():
 
     Without any answer 2 of 4 are right. Answering the first makes 3, the second 2, the third 3.
     """
-    scores = Scores(measures.squad_2, may_have_none=True)
-    scores.add("tree", [], 0.5)
-    scores.add("dog", ["dog"], -1.5)
-    scores.add("", [], 3.0)
-    scores.add("bird", ["bird"], 2.0)
-    assert scores.results() == {
+    found = answered(measures.squad_2, ("tree", [], 0.5), ("dog", ["dog"], -1.5), ("", [], 3.0),
+                     ("bird", ["bird"], 2.0))
+    assert scores.results(found, may_have_none=True) == {
         "exact": 75.0, "f1": 75.0, "total": 4, "HasAns_exact": 100.0, "HasAns_f1": 100.0,
         "HasAns_total": 2, "NoAns_exact": 50.0, "NoAns_f1": 50.0, "NoAns_total": 2,
         "best_exact": 75.0, "best_exact_thresh": -1.5, "best_f1": 75.0, "best_f1_thresh": -1.5}
+    assert [tuple(row.values())[:3] for row in scores.table(found, may_have_none=True)] == [
+        ("up to 64 tokens", 4, 75), ("has an answer", 2, 100), ("has none", 2, 50)]

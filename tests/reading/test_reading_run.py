@@ -14,6 +14,7 @@ from conftest import (assert_same_training, checkpoint_values, googles, on_tenso
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.model import INFERENCE
+from pages import Page
 from reading import model
 from reading_files import load, question, text_of, write_made_up
 from runs import kinds, predict
@@ -149,6 +150,11 @@ def test_all_questions_are_answered_and_scored(trained, files):
     evaluations = json.loads((trained / "evaluations.json").read_text())["evaluations"]
     assert evaluations[-1]["f1"] == pytest.approx(results["f1"])
     assert (trained / "vocab.txt").exists()
+    page = Page((trained / "report.html").read_text(encoding="utf-8"))
+    rows = {row[0]: float(row[3]) for row in page.rows[1:]}
+    assert rows["has an answer"] == pytest.approx(results["HasAns_f1"], abs=1e-4)
+    assert "up to 64 tokens" in rows and "Wrong answers" in page.text
+    assert {"class": "is-right"} in page.all("mark")
 
 
 def test_predictions_do_not_depend_on_batches_or_replicas(trained, tiny_model, files, tmp_path):

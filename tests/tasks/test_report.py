@@ -12,7 +12,7 @@ import pytest
 from conftest import on_tensorflow_2
 from pages import Page
 from runs import report_page
-from runs.report_page import ClassScores, Confusion, Mistake, Report
+from runs.report_page import Confusion, MarkedTexts, Mistake, Part, Report, Scores, class_scores
 
 LABELS = "财经 房产 家居 教育 科技 时尚 时政 体育 游戏 娱乐".split()
 HOSTILE = "<script>alert(1)</script> & \"quotes\""
@@ -34,14 +34,22 @@ FULL = Report(
     history=HISTORY,
     evaluation=[("eval_accuracy", 0.98765432), ("global_step", 12345), ("pearson", float("nan"))],
     confusion=Confusion(LABELS, COUNTS),
-    per_class=[ClassScores(label, 0.875, 0.75, 0.8077, 1234) for label in LABELS],
+    scores=class_scores([(label, 0.875, 0.75, 0.8077, 1234) for label in LABELS]),
     mistakes=MISTAKES)
-LONG = FULL._replace(per_class=[
-    ClassScores("international_entertainment_news", 0.875, 0.75, 0.8077, 1234567)])
-MANY = FULL._replace(per_class=(), confusion=Confusion(
+LONG = FULL._replace(scores=class_scores([
+    ("international_entertainment_news", 0.875, 0.75, 0.8077, 1234567)]))
+MANY = FULL._replace(scores=None, confusion=Confusion(
     [f"a_long_name_of_an_intent_{index}" for index in range(21)], np.eye(21, dtype=int) * 777))
 NUMBERS = Report("STS-B", {}, {}, [("pearson", 0.88)],
                  mistakes=[Mistake("A man plays.", "A man sings.", 4.5, 0.31023, None)])
+
+ANSWERS = FULL._replace(confusion=None, mistakes=(), scores=Scores(
+    "Contexts", "In percent.", ("Context", "Questions", "Exact match", "F1"),
+    [("up to 1,024 tokens", 12345, 45.89, 61.4), ("has none", 724, 100.0, 100.0)], best=100.0),
+    marked=MarkedTexts("Wrong answers", "The most confident first.", [
+        {"Question": [Part("Who?")], "Predicted": [Part("none")],
+         "Context": [Part("W" * 300), Part("the dog ", "right, predicted"),
+                     Part(HOSTILE, "predicted", False)]}]))
 
 
 def written(tmp_path, content: Report):
@@ -119,8 +127,8 @@ def test_a_page_needs_no_network(tmp_path):
 
 
 @on_tensorflow_2
-@pytest.mark.parametrize("content", (FULL, LONG, MANY, NUMBERS),
-                         ids=("full", "long", "many", "numbers"))
+@pytest.mark.parametrize("content", (FULL, LONG, MANY, NUMBERS, ANSWERS),
+                         ids=("full", "long", "many", "numbers", "answers"))
 def test_a_page_is_no_wider_than_a_phone(content, tmp_path):
     path = written(tmp_path, content)
     found = measured(path)

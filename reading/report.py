@@ -1,0 +1,80 @@
+"""The report's sections on answers: scores by length of the context, and the worst mistakes."""
+
+import itertools
+from typing import Any, Collection, Dict, List, NamedTuple, Sequence
+
+from reading import data, squad_files
+from reading.answers import Candidate
+from reading.squad_files import Question
+from runs.head import Job, Measured
+from runs.report_page import MarkedTexts, Part, Scores
+
+_MAX_MISSES = 20
+_MARGIN = 500  # characters of the context around the answers
+
+
+class Miss(NamedTuple):
+    """A wrong answer."""
+    question: str  # its id
+    predicted: Candidate
+    weight: float  # its probability, times the share that is wrong
+
+
+class Shown(NamedTuple):
+    """What the report needs of an evaluation."""
+    path: str  # of the questions
+    misses: Sequence[Miss]
+
+
+def page(job: Job, measured: Measured) -> Dict[str, Any]:
+    """See `Head.page`."""
+    del job
+    examples = _examples(measured.shown)
+    return {
+        "scores": Scores(
+            "Contexts", "Exact match and F1 in percent, by length of the context; where questions "
+            "may have no answer, also of those that have one, and of the others.",
+            ("Context", "Questions", "Exact match", "F1"),
+            [list(row.values()) for row in measured.table], best=100.0),
+        "marked": MarkedTexts(
+            "Wrong answers", "The most confident first. In the context, right answers are blue, "
+            "and what is predicted beside them is orange.", examples) if examples else None}
+
+
+def _examples(shown: Shown) -> List[Dict[str, Sequence[Part]]]:
+    """The worst answers. Their questions are read again: the store has only token ids."""
+    worst = sorted(shown.misses, key=lambda miss: -miss.weight)[:_MAX_MISSES]
+    predicted = {miss.question: miss.predicted for miss in worst}
+    found = {question.id: _example(paragraph.context, question, predicted[question.id])
+             for paragraph in squad_files.paragraphs(shown.path)
+             for question in paragraph.questions if question.id in predicted}
+    return [found[miss.question] for miss in worst]
+
+
+def _example(context: str, question: Question, predicted: Candidate) -> Dict[str, Sequence[Part]]:
+    texts = dict.fromkeys(answer.text for answer in question.answers)
+    right = [place for answer in question.answers if data.points_at_text(answer, context)
+             for place in range(answer.start, answer.start + len(answer.text))]
+    start = context.find(predicted.text, predicted.first_character)
+    end = start + len(predicted.text) if start >= 0 else start
+    return {"Question": [Part(question.text)],
+            "Answer": [Part(" / ".join(texts) or "none")],
+            "Predicted": [Part(predicted.text or "none")],
+            "Context": parts(context, right, range(start, end))}
+
+
+def parts(context: str, right: Collection[int], predicted: Collection[int]) -> List[Part]:
+    """The context around the answers, in parts: those that are right, predicted, both or neither.
+
+    Args:
+        right, predicted: the positions of the answers' characters.
+    """
+    marked = [*right, *predicted] or [0]
+    first, end = max(0, min(marked) - _MARGIN), max(marked) + _MARGIN
+    found = [Part("... " * (first > 0))]
+    for (is_right, is_predicted), places in itertools.groupby(
+            range(first, min(end, len(context))),
+            lambda place: (place in right, place in predicted)):
+        marks = ["right"] * is_right + ["predicted"] * is_predicted
+        found.append(Part("".join(context[place] for place in places), ", ".join(marks), is_right))
+    return [*found, Part(" ..." * (end < len(context)))]
