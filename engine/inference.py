@@ -7,9 +7,8 @@ the size of the set, the batch and the number of replicas, unlike with Estimator
 
 import contextlib
 import dataclasses
-import functools
 from concurrent import futures
-from typing import Callable, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -100,9 +99,15 @@ class Predictor:
             len(self._devices.names))
         self._session.run(self._start_feed)
         results: Dict[int, List[Features]] = {}
-        run = functools.partial(self._run, source, plan, set())
+
+        def run(_: int) -> Tuple[int, List[Features]]:  # steps finish in any order
+            with memory.explained(lambda: _describe_largest_step(plan, source)):
+                return self._session.run(self._fetches)
+
         with futures.ThreadPoolExecutor(self._devices.concurrent_steps) as threads:
             for step, predictions in threads.map(run, range(len(plan))):
+                if self._devices.dtype == tf.float16:
+                    _check_finite(predictions)
                 results[step] = predictions
                 advance(len(plan[step].indices))
         return _in_order(plan, [results[step] for step in range(len(plan))], len(source.lengths))
@@ -110,23 +115,6 @@ class Predictor:
     def _tokens_per_replica(self, per_replica_batch_size: int, source: batches.Source) -> int:
         tokens = per_replica_batch_size * source.max_length
         return min(tokens, self._devices.max_step_tokens or tokens)
-
-    def _run(self, source: batches.Source, plan: Sequence[InferenceBatch], running: Set[int],
-             number: int) -> Tuple[int, List[Features]]:
-        """Runs one of the remaining steps; returns its number and predictions.
-
-        Args:
-            running: the numbers of the steps in progress. Steps finish in any order.
-            number: the number of the step to start.
-        """
-        running.add(number)
-        with memory.explained(lambda: _describe_largest_step(
-                [plan[step] for step in list(running)], source)):
-            step, predictions = self._session.run(self._fetches)
-        running.discard(step)
-        if self._devices.dtype == tf.float16:
-            _check_finite(predictions)
-        return step, predictions
 
 
 # (a checkpoint, per-replica batch size, `advance`) → a function from a source to `Predictor.predict`'s
@@ -184,8 +172,9 @@ def _predictions(forward: Forward, features_of_replicas, devices: Devices):
             for replica in range(len(devices.names))]
 
 
-def _describe_largest_step(steps: Sequence[InferenceBatch], source: batches.Source) -> str:
-    size, length = max(((max(batch.sizes), source.padded_length(batch.indices)) for batch in steps),
+def _describe_largest_step(plan: Sequence[InferenceBatch], source: batches.Source) -> str:
+    """The step that lacks the memory: the longest of those with the most tokens, which come first."""
+    size, length = max(((max(batch.sizes), source.padded_length(batch.indices)) for batch in plan),
                        key=lambda shape: shape[0] * shape[1])
     if size == 1:
         return f"in a step of 1 example per replica x {length} tokens; lower --max_seq_length"

@@ -14,12 +14,9 @@ from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf
 
-_CARD = re.compile(r"GPU \d+: (.*) \(UUID: (GPU-[^)]+)\)")
-_SLICE = re.compile(r"\s+(MIG \S+) .*\(UUID: (MIG-[^)]+)\)")
-
 
 class Card(NamedTuple):
-    """A card, or a part of a card that CUDA treats as one (MIG)."""
+    """A card."""
     name: str
     uuid: str = ""
     memory_mb: Optional[int] = None  # None: unknown
@@ -28,13 +25,17 @@ class Card(NamedTuple):
 
 def on_machine() -> List[Card]:
     """All cards, in bus order; empty without a driver."""
-    attributes = _attributes()
-    return [Card(name, uuid, **attributes.get(uuid, {}))
-            for name, uuid in _CARD.findall(_nvidia_smi("-L"))]
+    fields = "name,uuid,memory.total"
+    # Drivers before 510 do not tell the compute capability.
+    answer = _query(f"{fields},compute_cap") or _query(fields)
+    return [_card(*line.split(", ")) for line in answer.splitlines() if ", GPU-" in line]
 
 
 def visible() -> List[Card]:
-    """The cards that CUDA_VISIBLE_DEVICES names, in its order; all of them if it is not set."""
+    """The cards that CUDA_VISIBLE_DEVICES names, in its order; all of them if it is not set.
+
+    Parts of cards (MIG) are left to TensorFlow.
+    """
     cards = on_machine()
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
@@ -123,13 +124,13 @@ def missing_libraries(libraries: Sequence[str]) -> List[str]:
 
 def _obstacles(cards: Sequence[Card]) -> List[str]:
     """The reasons why TensorFlow cannot use the cards, each with its remedy."""
-    if not visible():
+    if not visible() and "MIG-" not in os.environ["CUDA_VISIBLE_DEVICES"]:
         return [f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r} names none of them; "
                 f"it takes numbers from 0 to {len(cards) - 1} or what nvidia-smi -L shows"]
     needs, obstacles = runtime.cuda_needs(), []
     if not tf.test.is_built_with_cuda():
         return [f"it was built for the CPU alone; {needs.remedy}"]
-    driver = _nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split("\n")[0]
+    driver = _query("driver_version").split("\n")[0]
     if driver.split(".")[0].isdigit() and int(driver.split(".")[0]) < needs.least_driver:
         obstacles.append(f"the driver {driver} is older than {needs.least_driver}; install a later one")
     if not _is_loadable("libcuda.so.1"):
@@ -151,56 +152,26 @@ def _named(name: str, cards: Sequence[Card]) -> Optional[Card]:
     """The card that CUDA_VISIBLE_DEVICES names by its number, its UUID or the start of its UUID."""
     if name.isdigit():
         return cards[int(name)] if int(name) < len(cards) else None
-    if name.startswith("MIG-"):
-        return _slice(name, cards)
     named = [card for card in cards if name and card.uuid.startswith(name)]
     return named[0] if len(named) == 1 else None
 
 
-def _slice(uuid: str, cards: Sequence[Card]) -> Optional[Card]:
-    """A part of a card (MIG), with the card's compute capability; its memory is unknown."""
-    card = None
-    for line in _nvidia_smi("-L").splitlines():
-        whole, part = _CARD.match(line), _SLICE.match(line)
-        if whole:
-            card = next(card for card in cards if card.uuid == whole.group(2))
-        elif part and card and part.group(2).startswith(uuid):
-            return card._replace(name=f"{card.name} {part.group(1)}", uuid=uuid, memory_mb=None)
-    return None
-
-
-def _attributes() -> Dict[str, dict]:
-    """Memory and compute capability of each card, by UUID.
-
-    Drivers before 510 do not tell the compute capability.
-    """
-    for fields in ("uuid,memory.total,compute_cap", "uuid,memory.total"):
-        answer = _nvidia_smi(f"--query-gpu={fields}", "--format=csv,noheader,nounits")
-        if answer:
-            break
-    attributes = {}
-    for line in answer.splitlines():
-        uuid, memory, *capability = [value.strip() for value in line.split(",")]
-        attributes[uuid] = {
-            "memory_mb": int(memory) if memory.isdigit() else None,
-            "compute_capability": _capability(capability[0]) if capability else None}
-    return attributes
-
-
-def _capability(text: str) -> Optional[runtime.ComputeCapability]:
-    match = re.fullmatch(r"(\d+)\.(\d+)", text)
-    return (int(match.group(1)), int(match.group(2))) if match else None
+def _card(name: str, uuid: str, memory: str, capability: str = "") -> Card:
+    match = re.fullmatch(r"(\d+)\.(\d+)", capability)
+    return Card(name, uuid, int(memory) if memory.isdigit() else None,
+                (int(match.group(1)), int(match.group(2))) if match else None)
 
 
 def _number(capability: runtime.ComputeCapability) -> str:
     return "{}.{}".format(*capability)
 
 
-def _nvidia_smi(*arguments: str) -> str:
-    """The output of nvidia-smi; empty if it is not installed or fails."""
+def _query(fields: str) -> str:
+    """A line with these fields for each card; empty if nvidia-smi is missing or does not know one."""
     try:
-        answer = subprocess.run(["nvidia-smi", *arguments], stdout=subprocess.PIPE,
-                                stderr=subprocess.DEVNULL, universal_newlines=True)
+        answer = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True)
     except OSError:
         return ""
     return answer.stdout if answer.returncode == 0 else ""

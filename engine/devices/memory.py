@@ -24,20 +24,3 @@ def explained(explain: Callable[[], str]) -> Iterator[None]:
         if not _MEMORY.search(error.message):
             raise
         raise UserError(f"out of memory {explain()}") from error
-
-
-def smaller_batch(batch_size: int, times: int) -> str:
-    """The flags for the same training step in less memory, for the middle of a message.
-
-    Args:
-        batch_size: --train_batch_size now.
-        times: --gradient_accumulation_steps now.
-
-    Returns:
-        The text; empty for a batch of one example.
-    """
-    divisors = [divisor for divisor in range(2, batch_size + 1) if batch_size % divisor == 0]
-    if not divisors:
-        return ""
-    return (f"--train_batch_size={batch_size // divisors[0]} "
-            f"--gradient_accumulation_steps={times * divisors[0]} make the same step in less, and ")

@@ -162,11 +162,14 @@ def _is_due(step: int, evaluations: Evaluations, plan: TrainingPlan,
 def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
                    settings: TrainingSettings) -> str:
     """The size of the step after `step`, and how to make it smaller, for `memory.explained`."""
-    batch_size = settings.train_batch_size
+    batch_size, times = settings.train_batch_size, settings.gradient_accumulation_steps
+    parts = next((parts for parts in range(2, batch_size + 1) if batch_size % parts == 0), None)
+    same_step = parts and (f"--train_batch_size={batch_size // parts} "
+                           f"--gradient_accumulation_steps={times * parts} make the same step in "
+                           "less, and ")
     return (f"in training step {step + 1}: {batch_size} examples per replica at a time x "
-            f"{source.padded_length(plan.global_batch(step))} tokens; "
-            + memory.smaller_batch(batch_size, settings.gradient_accumulation_steps)
-            + "--recompute_layers or a smaller --max_seq_length help; ")
+            f"{source.padded_length(plan.global_batch(step))} tokens; {same_step or ''}"
+            "--recompute_layers or a smaller --max_seq_length help; ")
 
 
 def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,

@@ -207,7 +207,8 @@ def run_settings(values: flags.FlagValues, devices: Devices,
         UserError: a flag is missing or has a bad value.
     """
     found = RunSettings(
-        training=_training_settings(values),
+        training=dataclasses.replace(from_flags(values, TrainingSettings),
+                                     precision=chosen_precision(values)),
         evaluation=_evaluation_settings(values, metrics, loss),
         length=from_flags(values, length),
         init_checkpoint=_init_checkpoint(values),
@@ -251,11 +252,6 @@ def _init_checkpoint(values: flags.FlagValues) -> Optional[checkpoints.Checkpoin
     # distillation.run has no --init_checkpoint: its student starts from --student.
     given = "init_checkpoint" in values and values.init_checkpoint
     return checkpoints.open_checkpoint(given) if given else None
-
-
-def _training_settings(values: flags.FlagValues) -> TrainingSettings:
-    return dataclasses.replace(from_flags(values, TrainingSettings),
-                               precision=chosen_precision(values))
 
 
 def _evaluation_settings(values: flags.FlagValues, metrics: Sequence[str],

@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
+import processes
 import run_classifier
 from commands import arguments
-from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
+from conftest import ROOT
 from engine.cli import device_flags
 from engine.devices import devices, gpus, runtime
 from engine.errors import UserError
@@ -19,22 +20,19 @@ A100 = ("NVIDIA A100-SXM4-40GB", 40960, "8.0")
 V100 = ("Tesla V100-SXM2-16GB", 16384, "7.0")
 H100 = ("NVIDIA H100 80GB HBM3", 81559, "9.0")
 K80 = ("Tesla K80", 11441, "3.7")
-SLICE = "  MIG 1g.5gb      Device  0: (UUID: MIG-7c5a)\n"
 no_gpu_here = pytest.mark.skipif(runtime.visible_gpu_count() > 0, reason="for machines without GPUs")
 
 
-def install_nvidia_smi(directory, *models, driver="535.104.05", knows_capability=True, slices=""):
+def install_nvidia_smi(directory, *models, driver="535.104.05", knows_capability=True):
     """A program of that name that tells of these cards."""
-    listed = "".join(f"GPU {i}: {name} (UUID: GPU-{i}00-{i})\n{slices}"
-                     for i, (name, _, _) in enumerate(models))
-    rows = [(f"GPU-{i}00-{i}", str(memory), capability)
-            for i, (_, memory, capability) in enumerate(models)]
-    answers = {"-L": listed,
-               "driver_version": f"{driver}\n" * len(models),
-               "uuid,memory.total": "".join(", ".join(row[:2]) + "\n" for row in rows)}
+    rows = [(name, f"GPU-{i}00-{i}", str(memory), capability)
+            for i, (name, memory, capability) in enumerate(models)]
+    answers = {"driver_version": f"{driver}\n" * len(models),
+               "name,uuid,memory.total": "".join(", ".join(row[:3]) + "\n" for row in rows)}
     if knows_capability:
-        answers["uuid,memory.total,compute_cap"] = "".join(", ".join(row) + "\n" for row in rows)
-    cases = "".join(f"'{what}'|'--query-gpu={what}') printf '%s' '{answer}' ;;\n"
+        answers["name,uuid,memory.total,compute_cap"] = "".join(
+            ", ".join(row) + "\n" for row in rows)
+    cases = "".join(f"'--query-gpu={what}') printf '%s' '{answer}' ;;\n"
                     for what, answer in answers.items())
     path = directory / "nvidia-smi"
     path.write_text(f'#!/bin/sh\ncase "$1" in\n{cases}*) exit 2 ;;\nesac\n')
@@ -81,10 +79,9 @@ def test_visible_cards_are_those_that_cuda_would_take(machine, visible, expected
             for card in gpus.visible()] == expected
 
 
-def test_a_part_of_a_card_has_its_capability_and_no_known_memory(machine):
-    machine(A100, visible="MIG-7c5a", slices=SLICE)
-    assert gpus.visible() == [
-        gpus.Card("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "MIG-7c5a", None, (8, 0))]
+def test_a_part_of_a_card_is_left_to_tensorflow_and_has_no_known_memory(machine):
+    machine(A100, visible="MIG-7c5a")
+    assert gpus.visible() == []
     with pytest.raises(UserError, match="use --replicas_per_gpu=1"):
         gpus.memory_mb(1)
 
@@ -221,49 +218,19 @@ def test_libraries_are_looked_for_where_tensorflow_does(tmp_path, monkeypatch):
         "libnowhere.so.1"]
 
 
-@pytest.fixture
-def unseen_card(tmp_path):
-    """The environment variables of a machine with a card that TensorFlow does not see."""
-    environment = {name: value for name, value in os.environ.items()
-                   if name != "CUDA_VISIBLE_DEVICES"}
-    path = os.pathsep.join([install_nvidia_smi(tmp_path, V100), os.environ["PATH"]])
-    return {**environment, "PATH": path}
-
-
-def run(command, environment):
-    return subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, universal_newlines=True)
-
-
 @no_gpu_here
-def test_a_command_ends_with_status_2_and_one_line(unseen_card, tiny_model, tmp_path):
-    flags = arguments(dict(tiny_model._asdict(), task_name="cola", max_seq_length=24,
-                           data_dir=write_cola(tmp_path / "cola", train=8), do_train=True,
-                           output_dir=tmp_path / "out"))
-    answer = run([sys.executable, "run_classifier.py", *flags], unseen_card)
-    assert answer.returncode == 2, answer.stderr
-    line, = answer.stderr.splitlines()
+@pytest.mark.parametrize("command", [["run_classifier.py"], ["-m", "engine.count_gpus"]])
+def test_a_command_ends_with_status_2_and_one_line(command, machine, tiny_model, tmp_path):
+    """The recipes ask engine.count_gpus."""
+    machine(V100)
+    process = processes.start([*command, *arguments(dict(
+        tiny_model._asdict(), task_name="cola", max_seq_length=24, do_train=True,
+        data_dir=tmp_path, output_dir=tmp_path / "out"))])
+    line, = process.communicate()[1].splitlines()
+    assert process.returncode == 2
     assert line.startswith(f"error: TensorFlow {tf.VERSION} sees none of this machine's GPUs "
                            "(Tesla V100-SXM2-16GB): ")
     assert not (tmp_path / "out").exists()
-
-
-@on_tensorflow_2
-@on_tensorflow_1
-@no_gpu_here
-def test_a_recipe_ends_with_the_same_line_unless_the_cpu_is_asked_for(unseen_card):
-    def find_replicas(*flags, **variables):
-        return run(["bash", "-c", "set -euo pipefail; source scripts/environment.sh; "
-                    'source scripts/inputs.sh; python=$0; find_replicas "$@"; '
-                    'echo "${on_all_replicas[@]}"', sys.executable, *flags],
-                   {**unseen_card, **variables})
-    refused = find_replicas("--learning_rate=1e-4")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.startswith("error: TensorFlow ") and refused.stderr.count("\n") == 1
-    for accepted in (find_replicas("--num_gpus=0"), find_replicas("--num_cpu_replicas=2"),
-                     find_replicas(CUDA_VISIBLE_DEVICES="")):
-        assert (accepted.returncode, accepted.stdout) == (
-            0, "--num_cpu_replicas=2 --train_batch_size=16\n"), accepted.stderr
 
 
 # --- TensorFloat-32 ------------------------------------------------------------------------
