@@ -13,20 +13,13 @@ import processes
 from commands import arguments
 from conftest import ROOT, on_tensorflow_2, sentences, write_cola
 from masked_lm import write_tiny_masked_lm
-from noise_of_commands import MARK, MARK_LINES, marked_lines, noise
+from noise_of_commands import MARK, RUN_MARKED, noise
 from reading_files import write_made_up
 from rewriting_files import made_up_texts
 from scripts.flags_page import commands
+from shell_scripts import forking_python_fixture, run  # noqa: F401 (a fixture)
 from tagging_files import columns, made_up
 
-RUN_MARKED = MARK_LINES + """
-import runpy, sys
-from engine import log
-mark(log)
-sys.argv.pop(0)
-sys.modules.pop(sys.argv[0], None)
-runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-"""
 WITHOUT_PAGE = ("scripts.make_demonstration_data", "scripts.show_predictions")
 
 
@@ -121,24 +114,24 @@ def test_help_says_nothing_beside_itself_and_a_wrong_flag_gets_one_line(module):
 
 
 @on_tensorflow_2
-def test_a_new_process_says_no_more_than_one_that_had_loaded_everything(tmp_path):
+def test_a_new_process_says_no_more_than_one_that_had_loaded_everything():
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     wrong = subprocess.run([sys.executable, "run_classifier.py", "--version"], cwd=ROOT,
-                           env=marked_lines(tmp_path), stderr=subprocess.PIPE, universal_newlines=True)
+                           env=environment, stderr=subprocess.PIPE, universal_newlines=True)
     assert wrong.stderr == "error: Unknown command line flag 'version'\n"
 
 
 @on_tensorflow_2
 @pytest.mark.parametrize("script", ["quickstart", "rewrite"])
-def test_a_script_says_what_our_log_says_and_nothing_else(script, tiny_model, tmp_path):
+def test_a_script_says_what_our_log_says_and_nothing_else(
+        script, tiny_model, forking_python, tmp_path):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(60)))
     settings = {"quickstart": dict(TASK="cola", DATA_DIR=write_cola(
         tmp_path / "cola", train=40, dev=5, test=5)), "rewrite": dict(
         TEXTS=str(tmp_path / "texts.txt"), MAX_SEQ_LENGTH="32")}[script]
-    process = subprocess.run(
-        [f"scripts/{script}.sh", "--num_train_epochs=1"] + (
-            ["--max_seq_length=16"] if script == "quickstart" else []),
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
-        env={**marked_lines(tmp_path), **settings, "PYTHON": sys.executable,
-             "MODEL": os.path.dirname(tiny_model.vocab_file), "OUTPUT_DIR": str(tmp_path / "out")})
+    process = run(os.environ, f"scripts/{script}.sh --num_train_epochs=1" + (
+        " --max_seq_length=16" if script == "quickstart" else ""), **settings,
+        PYTHON=forking_python, MODEL=os.path.dirname(tiny_model.vocab_file),
+        OUTPUT_DIR=str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="")
     assert process.returncode == 0, process.stderr
     assert noise(process.stderr) == [] and MARK in process.stderr

@@ -12,9 +12,9 @@ import zipfile
 import pytest
 from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
 from masked_lm import write_tiny_masked_lm
-from noise_of_commands import marked_lines, noise
+from noise_of_commands import noise
 from shell_scripts import TOOLS, assert_one_error_line, run
-from shell_scripts import bare_machine_fixture  # noqa: F401 (a fixture)
+from shell_scripts import bare_machine_fixture, forking_python_fixture  # noqa: F401 (fixtures)
 
 RECIPES = ("scripts/quickstart.sh", "scripts/distill.sh")
 pytestmark = pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason="needs a POSIX shell")
@@ -169,9 +169,9 @@ def test_a_python_that_uv_cannot_download_is_one_line_that_says_why(bare_machine
 
 
 @on_tensorflow_2
-def test_check_runs_the_linter_before_the_tests(bare_machine):
+def test_check_runs_the_linter_before_the_tests(bare_machine, forking_python):
     pytest.importorskip("ruff")
-    result = run(bare_machine, "scripts/check.sh --version", PYTHON=sys.executable)
+    result = run(bare_machine, "scripts/check.sh --version", PYTHON=forking_python)
     assert result.returncode == 0, result.stdout + result.stderr
     checked, tested = result.stdout.splitlines()
     assert checked == "All checks passed!" and tested.startswith("pytest ")
@@ -227,34 +227,37 @@ def test_paths_are_those_of_the_folder_that_a_recipe_is_called_from(bare_machine
 
 @on_tensorflow_2
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_refuses_a_folder_that_is_no_model(bare_machine, tmp_path, recipe):
+def test_a_recipe_refuses_a_folder_that_is_no_model(
+        bare_machine, forking_python, tmp_path, recipe):
     (tmp_path / "notes").mkdir()
     result = run(bare_machine, recipe, OUTPUT_DIR=str(tmp_path / "out"),
-                 MODEL=str(tmp_path / "notes"), PYTHON=sys.executable)
+                 MODEL=str(tmp_path / "notes"), PYTHON=forking_python)
     assert_one_error_line(result, "neither bert_config.json", "nor config.json")
 
 
 @on_tensorflow_2
-def test_the_quickstart_names_the_files_of_questions_that_it_wants(tiny_model, tmp_path):
+def test_the_quickstart_names_the_files_of_questions_that_it_wants(
+        tiny_model, forking_python, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train-v1.1.json").write_text("{}")
     result = run(dict(os.environ), "scripts/quickstart.sh", OUTPUT_DIR=str(tmp_path / "out"),
-                 MODEL=os.path.dirname(tiny_model.vocab_file), PYTHON=sys.executable,
+                 MODEL=os.path.dirname(tiny_model.vocab_file), PYTHON=forking_python,
                  DATA_DIR=str(tmp_path / "data"), TASK="squad")
     assert_one_error_line(result, "data must hold one dev*.json, with questions in SQuAD's format")
 
 
 @on_tensorflow_2
-def test_distilling_ends_with_a_table_and_does_each_step_once(tiny_model, tmp_path):
+def test_distilling_ends_with_a_table_and_does_each_step_once(
+        tiny_model, forking_python, tmp_path):
     model, masked_lm = (os.path.dirname(files.vocab_file) for files in (
         tiny_model, write_tiny_masked_lm(tiny_model, tmp_path / "masked_lm")))
     settings = dict(
         MODEL=model, MASKED_LM=masked_lm, TASK="cola", STUDENT="1,8,2,12",
         DATA_DIR=write_cola(tmp_path / "cola", train=32, dev=9), TEACHER_EPOCHS="1",
         INTERMEDIATE_EPOCHS="1", PREDICTION_EPOCHS="1", OUTPUT_DIR=str(tmp_path / "out"),
-        PYTHON=sys.executable, CUDA_VISIBLE_DEVICES="")
+        PYTHON=forking_python, CUDA_VISIBLE_DEVICES="")
     command = "scripts/distill.sh --max_seq_length=16"
-    whole = run(marked_lines(tmp_path), command, **settings)
+    whole = run(os.environ, command, **settings)
     assert whole.returncode == 0, whole.stderr
     assert noise(whole.stderr, "--- ") == [], "nor the step that begins"
     assert re.search(r"\| teacher \| 1 × 16 \|.*\n\| student \| 1 × 8 \|", whole.stdout)

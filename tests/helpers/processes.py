@@ -51,6 +51,12 @@ def _read_on_loading(environment: Dict[str, str]) -> Dict[str, str]:
             if name.startswith(_READ_ON_LOADING)}
 
 
+def with_our_loading(environment: Dict[str, str]) -> Dict[str, str]:
+    """An environment with which `start` forks: what is read on loading is as in this process."""
+    return {**{name: value for name, value in environment.items()
+               if not name.startswith(_READ_ON_LOADING)}, **_read_on_loading(_ENVIRONMENT)}
+
+
 class _Server:
     """The process of which programs are forks. The first program starts it."""
     _only: Optional["_Server"] = None
