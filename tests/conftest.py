@@ -100,6 +100,13 @@ def tiny_classifier(two_layers, tmp_path_factory):
     return directory
 
 
+@pytest.fixture(scope="session")
+def made(tiny_model, tiny_classifier, tmp_path_factory):
+    """Models made by the commands from one another; a test that changes one makes a copy."""
+    from models_of_commands import make_all
+    return make_all(tiny_model, tiny_classifier, tmp_path_factory.mktemp("models"))
+
+
 def sentences(count: int, seed: int = 0):
     """Made-up sentences of 1 to 20 words."""
     generator = random.Random(seed)

@@ -44,7 +44,8 @@ def test_a_chunk_is_what_has_arrived_and_a_line_ends_where_its_end_arrives(pipe)
     assert list(chunks) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"a", b"a\n", b"a\n\n", b"\n\na\r\nb" * 700000])
+@pytest.mark.parametrize("content", [b"", b"\n", b"a", b"a\n", b"a\n\n", b"\n\na\r\nb" * 70000],
+                         ids=len)
 def test_lines_of_a_file_are_those_of_python_in_full_chunks(content, tmp_path):
     (tmp_path / "lines").write_bytes(content)
     with open(str(tmp_path / "lines"), "rb") as file:

@@ -18,7 +18,6 @@ import run_squad
 from commands import run_here
 from conftest import TinyModel
 from distillation import run as distillation_run
-from engine.devices import runtime
 from golden import GOLDEN, RUNTIME, SHARED, STEPS, losses_of, on_cola, read_golden
 from pretraining import run as pretraining_run
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
@@ -105,10 +104,3 @@ def test_a_run_has_the_losses_that_it_always_had(first):
         # Processors add up in other orders, and the steps carry the differences on.
         np.testing.assert_allclose(losses, golden[run], rtol=1e-4, err_msg=run)
         assert len(set(losses)) == STEPS, f"{run}: a training that moves nothing proves nothing"
-
-
-def test_the_same_run_on_the_same_machine_has_the_same_losses_bit_for_bit(first, tmp_path):
-    """Those of distillation are in test_distillation_training.py, of reading in its tests."""
-    train = rank_and_tag if runtime.IS_TENSORFLOW_1 else classify_and_pretrain
-    second = train(write_model(tmp_path / "model"), tmp_path)
-    assert second == {run: first[run] for run in second}

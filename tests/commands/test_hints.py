@@ -14,7 +14,6 @@ import run_squad
 from commands import run_here
 from conftest import ROOT, on_tensorflow_2, sentences
 from distillation import compare, run as distillation
-from models_of_commands import make_all
 from pretraining import run as pretraining, score
 from pretraining_files import LENGTH, PREDICTIONS
 from rewriting import rewrite, run as rewriting
@@ -26,11 +25,6 @@ pytestmark = on_tensorflow_2  # the hints depend on no runtime
 
 CPU = dict(num_cpu_replicas=1)
 TRAINS = dict(CPU, do_train=True, train_batch_size=8, num_train_epochs=1, max_seq_length=LENGTH)
-
-
-@pytest.fixture(scope="module")
-def made(tiny_model, tiny_classifier, tmp_path_factory):
-    return make_all(tiny_model, tiny_classifier, tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from encoder import huggingface, label_config, model_files, vocabulary
 from encoder.model_files import CLASSIFIER, ENCODER, MASKED_LM
 from engine.disk import files
 from engine.errors import UserError
-from models_of_commands import foreign_copy, make_all
+from models_of_commands import foreign_copy
 from pretraining import score
 from pretraining_files import LENGTH
 from reading import model as reading_model
@@ -200,11 +200,6 @@ def refusal(taker, writer):
     if kind == "huggingface":
         return None if taker.endswith("--from_huggingface") else "is a Hugging Face folder"
     return TAKERS[taker][1].get(kind)
-
-
-@pytest.fixture(scope="module")
-def made(tiny_model, tiny_classifier, tmp_path_factory):
-    return make_all(tiny_model, tiny_classifier, tmp_path_factory.mktemp("models"))
 
 
 # --- The pairs ---------------------------------------------------------------------------

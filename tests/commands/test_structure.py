@@ -75,6 +75,7 @@ def test_only_the_runtime_and_the_graph_functions_ask_which_tensorflow_runs():
 # Imports each module in a process of its own, as far as the first import of TensorFlow.
 IMPORT_EACH = """
 import importlib, os, sys
+import absl.flags, numpy  # once for all
 class Finder:
     def find_spec(self, name, path=None, target=None):
         if name == "tensorflow":
