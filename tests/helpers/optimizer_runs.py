@@ -3,41 +3,12 @@
 import numpy as np
 
 import optimization
-from conftest import checkpoint_values
 from encoder import classifier
 from engine.model import Outputs
-from trainings import STEPS, recorded, settings, train
 
 import tensorflow.compat.v1 as tf
 
 FLOAT16_ROUNDING = 2.0 ** -11  # relative
-
-
-def plain_and_narrow(precision, tolerance, model, source, tmp_path, monkeypatch):
-    """What two trainings end with, which are alike but for the rounding of their products."""
-    losses, _ = recorded(monkeypatch)
-    plain, narrow = (train(model, source, 1, settings(
-        tmp_path / name, 16, learning_rate=1e-3, precision=name)) for name in ("tf32", precision))
-    assert losses[STEPS - 1] < losses[0] - 0.05, "a training that learns nothing proves nothing"
-    np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=tolerance)
-    assert np.abs(np.subtract(losses[STEPS:], losses[:STEPS])).max() > 1e-6
-    assert all(narrow[name].dtype == value.dtype for name, value in plain.items())
-    return plain, narrow
-
-
-def assert_alike(runs, losses, norms, model, rounding, times=1):
-    """Each run is like the first, but for so many roundings: its losses, and how values move."""
-    initial = checkpoint_values(model.init_checkpoint)
-    for index, run in enumerate(runs[1:], 1):
-        part = slice(index * STEPS, (index + 1) * STEPS)
-        np.testing.assert_allclose(losses[part], losses[:STEPS], rtol=times * rounding)
-        np.testing.assert_allclose(norms[part], norms[:STEPS], rtol=10 * rounding)
-        for name in initial:
-            if "key/bias" in name:
-                continue  # it has only noise for a gradient
-            difference = np.linalg.norm(run[name] - runs[0][name])
-            moved = np.linalg.norm(runs[0][name] - initial[name])
-            assert difference < 10 * times * rounding * moved, name
 
 
 def overflowing(model, *, step: int):

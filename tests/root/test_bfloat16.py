@@ -1,15 +1,9 @@
-"""--precision=bfloat16: trains and infers like float32 but for rounding, where TensorFlow and the processor can.
-
-A bfloat16 has 8 bits, so one rounding changes a value by up to 2**-9 of it. What is compared went
-through tens of them one after the other, most of them independent.
-"""
+"""--precision of 16 bits: which machines have it, and predictions. Trainings: test_mixed_precision."""
 
 import numpy as np
 import pytest
 
-import modeling
 import run_classifier
-from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments, run_command, run_here
 from conftest import cpu_devices, sentences, write_cola
 from encoder import classifier
@@ -22,13 +16,12 @@ from engine.devices.gpus import Card
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs
-from optimizer_runs import assert_alike, plain_and_narrow
 from runs import predict
-from trainings import recorded, settings, train, training_source
+from trainings import settings, train, training_source
 
 import tensorflow.compat.v1 as tf
 
-ROUNDING = 2.0 ** -9  # relative
+ROUNDING = 2.0 ** -9  # relative, of a bfloat16
 
 on_2 = pytest.mark.skipif(runtime.IS_TENSORFLOW_1, reason="TensorFlow 1.15 has no bfloat16")
 on_1 = pytest.mark.skipif(not runtime.IS_TENSORFLOW_1, reason="TensorFlow 2.15 has bfloat16")
@@ -37,72 +30,6 @@ on_1 = pytest.mark.skipif(not runtime.IS_TENSORFLOW_1, reason="TensorFlow 2.15 h
 @pytest.fixture(scope="module")
 def source(tiny_model, tmp_path_factory):
     return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
-
-
-# --- The model ---------------------------------------------------------------------------
-
-
-@on_2
-def test_outputs_and_gradients_are_those_of_float32_but_for_rounding():
-    """With layers that are recomputed; what is kept is compared by trainings."""
-    config = tiny_config(hidden_act="gelu_erf")
-
-    def run(dtype):
-        return evaluate(modeling.BertModel, config, random_features(), is_training=True,
-                        gradients=True, dropout_seed=np.array([1, 2], np.int32),
-                        computation=modeling.Computation(dtype=dtype, recompute=True))
-
-    expected, actual = run(tf.float32), run(tf.bfloat16)
-    assert {value.dtype for value in actual.values()} == {np.dtype(np.float32)}
-    assert_close(actual, expected, tolerance=20 * ROUNDING)
-    assert np.abs(actual["pooled"] - expected["pooled"]).max() > 1e-4
-
-
-@on_2
-@pytest.mark.parametrize("recompute", [False, True])
-def test_a_weight_is_cast_once_and_what_a_layer_normalizes_is_in_float32(recompute):
-    computation = modeling.Computation(dtype=tf.bfloat16, recompute=recompute)
-    with tf.Graph().as_default() as graph:
-        model = modeling.BertModel(tiny_config(), True, tf.zeros([1, 2], tf.int32),
-                                   computation=computation)
-        tf.gradients([model.get_sequence_output(), model.get_pooled_output()],
-                     tf.trainable_variables())
-        graph_def = graph.as_graph_def()
-    casts = [node for node in graph_def.node
-             if node.op == "Cast" and tf.DType(node.attr["DstT"].type) == tf.bfloat16]
-    kernels_and_biases = 2 * 6 * tiny_config().num_hidden_layers
-    assert len(casts) == kernels_and_biases
-    layers = [function for function in graph_def.library.function
-              if "encoder_layer" in function.signature.name or "recomputed" in function.signature.name]
-    assert layers
-    for function in layers:
-        types = {kind: {tf.DType(node.attr["T"].type) for node in function.node_def
-                        if node.op in operations}
-                 for kind, operations in (("products", {"MatMul", "BatchMatMulV2"}),
-                                          ("statistics", {"Softmax", "Rsqrt"}))}
-        assert types["products"] <= {tf.bfloat16} and types["statistics"] <= {tf.float32}
-        argument_types = [argument.type for argument in function.signature.input_arg]
-        assert argument_types.count(tf.bfloat16.as_datatype_enum) >= 12
-
-
-# --- Training ----------------------------------------------------------------------------
-
-
-@on_2
-def test_a_training_is_that_of_float32_but_for_rounding(
-        tiny_model, source, tmp_path, monkeypatch):
-    plain, narrow = plain_and_narrow("bfloat16", 0.05, tiny_model, source, tmp_path, monkeypatch)
-    assert sorted(narrow) == sorted(plain), "no loss scale, no second copy of a weight"
-
-
-@on_2
-def test_1x16_and_2x4x2_step_alike(tiny_model, source, tmp_path, monkeypatch):
-    """Sums of each replica's products are rounded, so the orders of summation differ."""
-    losses, norms = recorded(monkeypatch)
-    runs = [train(tiny_model, source, replicas, settings(
-        tmp_path / str(index), batch, gradient_accumulation_steps=times, precision="bfloat16"))
-        for index, (replicas, batch, times) in enumerate(((1, 16, 1), (2, 4, 2)))]
-    assert_alike(runs, losses, norms, tiny_model, ROUNDING, times=2)
 
 
 # --- Which machines have it --------------------------------------------------------------
@@ -227,19 +154,3 @@ def test_a_prediction_that_float16_cannot_hold_is_refused():
                 continue
             with pytest.raises(UserError, match="--precision=float16: logits of an example"):
                 predictor.predict(source, 1)
-
-
-@on_2
-def test_a_training_command_evaluates_and_predicts_in_bfloat16(tiny_model, tmp_path):
-    run_here(dict(tiny_model._asdict(), do_train=True, do_eval=True, do_predict=True,
-                  task_name="cola", max_seq_length=24, train_batch_size=4, num_gpus=0,
-                  data_dir=write_cola(tmp_path / "cola", train=24, dev=9, test=5),
-                  output_dir=tmp_path / "out", num_train_epochs=1, precision="bfloat16"))
-    trained = tmp_path / "out"
-    assert len((trained / "predict.txt").read_text().split()) == 5
-    before = np.loadtxt(str(trained / "test_results.tsv"))
-    run_here(dict(tiny_model._asdict(), do_predict=True, task_name="cola", max_seq_length=24,
-                  data_dir=tmp_path / "cola", output_dir=trained, num_gpus=0))
-    after = np.loadtxt(str(trained / "test_results.tsv"))
-    np.testing.assert_allclose(after, before, atol=20 * ROUNDING)
-    assert (after != before).any()

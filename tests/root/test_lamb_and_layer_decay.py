@@ -1,10 +1,10 @@
-"""LAMB and layer-wise learning rates against NumPy, and on several replicas like on one."""
+"""AdamW, LAMB and layer-wise learning rates against NumPy."""
 
 import numpy as np
 import pytest
 
 import optimization
-from conftest import assert_same_training, checkpoint_values
+from conftest import checkpoint_values
 from optimizer_runs import DECAY, EPSILON, INITIAL, gradients_of_steps, optimizer, run_optimizer
 from trainings import settings, train, training_source
 
@@ -41,16 +41,14 @@ def assert_close(expected, actual):
         np.testing.assert_allclose(actual[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
 @pytest.mark.parametrize("use_resource", (True, False))
-def test_ten_steps_of_lamb_equal_the_formula_in_numpy(use_resource):
+def test_ten_steps_equal_the_formula_in_numpy(kind, use_resource):
     steps = gradients_of_steps(10)
-    expected = in_numpy(steps, 0.01, lamb=True)
-    actual, count = run_optimizer(steps, optimizer("lamb"), use_resource=use_resource,
+    actual, count = run_optimizer(steps, optimizer(kind), use_resource=use_resource,
                                   global_step=True)
     assert count == 10
-    assert_close(expected, actual)
-    adam = in_numpy(steps, 0.01, lamb=False)
-    assert np.abs(adam["dense/kernel"] - expected["dense/kernel"]).max() > 1e-3
+    assert_close(in_numpy(steps, 0.01, lamb=kind == "lamb"), actual)
 
 
 def test_a_parameter_of_zeros_still_moves(monkeypatch):
@@ -63,8 +61,7 @@ def test_a_parameter_of_zeros_still_moves(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
-@pytest.mark.parametrize("use_resource", (True, False))
-@pytest.mark.parametrize("bad", (np.nan, np.inf))
+@pytest.mark.parametrize("use_resource, bad", [(True, np.nan), (False, np.inf)])
 def test_a_gradient_that_is_not_finite_leaves_everything_but_the_step(kind, use_resource, bad):
     def run(steps):
         return run_optimizer(steps, optimizer(kind), use_resource=use_resource,
@@ -114,17 +111,3 @@ def test_the_first_step_of_a_model_moves_each_layer_by_its_rate(two_layers, sour
                          ("bert/embeddings/LayerNorm/beta", 0.125)):
         largest = np.abs(moved[name] - initial[name]).max()
         assert largest == pytest.approx(factor * 1e-3 * 0.1 / np.sqrt(0.001), rel=0.05), name
-
-
-def test_lamb_on_several_replicas_and_micro_batches_steps_like_on_one(
-        tiny_model, source, tmp_path):
-    runs = [train(tiny_model, source, replicas, settings(
-        tmp_path / str(index), batch, gradient_accumulation_steps=times, optimizer="lamb",
-        layer_lr_decay=0.9))
-        for index, (replicas, batch, times) in enumerate(((1, 16, 1), (2, 4, 2)))]
-    for run in runs[1:]:
-        assert_same_training(runs[0], run)
-    adam = train(tiny_model, source, 1, settings(tmp_path / "adam", 16))
-    assert sorted(adam) == sorted(runs[0]), "a checkpoint does not say which optimizer it was"
-    name = "bert/pooler/dense/kernel"
-    assert np.abs(adam[name] - runs[0][name]).max() > 1e-5

@@ -13,41 +13,6 @@ from optimizer_runs import INITIAL, gradients_of_steps, run_optimizer
 
 import tensorflow.compat.v1 as tf
 
-def adam_w_in_numpy(steps, learning_rate, *, weight_decay_rate, clip_norm=None, beta_1=0.9,
-                    beta_2=0.999, epsilon=1e-6):
-    """The formula of the class's docstring, in float64."""
-    weights = {name: value.astype(np.float64) for name, value in INITIAL.items()}
-    m = {name: np.zeros_like(value) for name, value in weights.items()}
-    v = {name: np.zeros_like(value) for name, value in weights.items()}
-    for gradients in steps:
-        norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in gradients.values()))
-        scale = min(1.0, clip_norm / norm) if clip_norm else 1.0
-        for name, g in gradients.items():
-            g = g.astype(np.float64) * scale
-            m[name] = beta_1 * m[name] + (1 - beta_1) * g
-            v[name] = beta_2 * v[name] + (1 - beta_2) * g * g
-            decay = weight_decay_rate if name == "dense/kernel" else 0.0
-            weights[name] -= learning_rate * (
-                m[name] / (np.sqrt(v[name]) + epsilon) + decay * weights[name])
-    return {**weights, **{f"{name}/adam_m": value for name, value in m.items()},
-            **{f"{name}/adam_v": value for name, value in v.items()}}
-
-
-@pytest.mark.parametrize("use_resource", (True, False))
-@pytest.mark.parametrize("clip_norm", (None, 1.0))
-def test_ten_steps_equal_the_formula_in_numpy(use_resource, clip_norm):
-    steps = gradients_of_steps(10)
-    expected = adam_w_in_numpy(steps, 0.01, weight_decay_rate=0.1, clip_norm=clip_norm)
-    actual, count = run_optimizer(
-        steps, lambda: multigpu_optimizer.AdamWeightDecayOptimizer(
-            0.01, weight_decay_rate=0.1, exclude_from_weight_decay=["LayerNorm", "bias"],
-            clip_norm=clip_norm), use_resource=use_resource, global_step=True)
-    assert count == 10
-    assert sorted(actual) == sorted(expected)
-    for name, value in expected.items():
-        np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
-
-
 def test_googles_semantics_leave_global_step_to_the_caller():
     values, count = run_optimizer(
         gradients_of_steps(2), lambda: optimization.AdamWeightDecayOptimizer(0.01),

@@ -25,18 +25,15 @@ def assert_same(expected, actual, tolerance):
         assert np.abs(value - actual[name]).max() <= tolerance, name
 
 
-@pytest.mark.parametrize("replicas, changes", [
-    (1, {}), (2, dict(gradient_accumulation_steps=2, precision="float16"))])
-def test_a_training_with_dropout_is_the_same(
-        two_layers, source, tmp_path, monkeypatch, replicas, changes):
+def test_a_training_with_dropout_is_the_same(two_layers, source, tmp_path, monkeypatch):
     losses, _ = recorded(monkeypatch)
     dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     kept, recomputed = (train(
-        two_layers, source, replicas, settings(
-            tmp_path / str(recompute), 4, num_train_steps=8, recompute_layers=recompute,
-            **changes), config_changes=dropout)
+        two_layers, source, 2, settings(
+            tmp_path / str(recompute), 4, num_train_steps=4, recompute_layers=recompute,
+            gradient_accumulation_steps=2), config_changes=dropout)
         for recompute in (False, True))
-    np.testing.assert_allclose(losses[:8], losses[8:], rtol=1e-3 if changes else 1e-5)
+    np.testing.assert_allclose(losses[:4], losses[4:], rtol=1e-5)
     assert_same({name: kept[name] for name in kept if "/adam_" not in name},
                 {name: recomputed[name] for name in recomputed if "/adam_" not in name}, 1e-5)
 

@@ -242,10 +242,8 @@ def test_text_and_utf8_bytes_become_str_and_nothing_else_does():
 
 
 @pytest.mark.parametrize("do_lower_case, folder", [
-    (False, "uncased_L-24_H-1024_A-16"), (False, "uncased_L-12_H-768_A-12"),
-    (False, "multilingual_L-12_H-768_A-12"), (False, "chinese_L-12_H-768_A-12"),
-    (True, "cased_L-12_H-768_A-12"), (True, "cased_L-24_H-1024_A-16"),
-    (True, "multi_cased_L-12_H-768_A-12"),
+    (False, "uncased_L-24_H-1024_A-16"), (False, "chinese_L-12_H-768_A-12"),
+    (True, "cased_L-12_H-768_A-12"), (True, "multi_cased_L-12_H-768_A-12"),
 ])
 def test_the_wrong_casing_for_a_published_checkpoint_is_an_error(do_lower_case, folder):
     checkpoint = f"/models/{folder}/bert_model.ckpt"
