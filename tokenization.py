@@ -92,10 +92,10 @@ def load_vocab(vocab_file: Path) -> "collections.OrderedDict[str, int]":
     """
     path = os.fsdecode(vocab_file)
     try:
-        lines = _read_bytes(path).decode("utf-8").split("\n")
+        with open(path, "rb") as stream:
+            lines = stream.read().decode("utf-8").split("\n")
     except OSError as error:
-        reason = error.strerror or error
-        raise ValueError(_vocab_message(path, f"cannot be read ({reason})")) from error
+        raise ValueError(_vocab_message(path, f"cannot be read ({error.strerror})")) from error
     except UnicodeDecodeError as error:
         raise ValueError(_vocab_message(path, f"is not UTF-8 text ({error})")) from error
     if not lines[-1]:
@@ -103,19 +103,6 @@ def load_vocab(vocab_file: Path) -> "collections.OrderedDict[str, int]":
     if not lines:
         raise ValueError(_vocab_message(path, "is empty"))
     return collections.OrderedDict((line.strip(), index) for index, line in enumerate(lines))
-
-
-def _read_bytes(path: str) -> bytes:
-    if "://" not in path:
-        with open(path, "rb") as stream:
-            return stream.read()
-    # TensorFlow reads gs://, hdfs:// and the like, but takes seconds to import.
-    import tensorflow.compat.v1 as tf
-    try:
-        with tf.gfile.GFile(path, "rb") as stream:
-            return stream.read()
-    except tf.errors.OpError as error:
-        raise OSError(error.message) from error
 
 
 def _vocab_message(path: str, wrong: str) -> str:

@@ -21,7 +21,7 @@ def run_dropout(shape, prob, seed):
 
 @pytest.mark.parametrize("prob", [0.1, 0.5, 0.003])
 def test_dropout_keeps_the_right_share_and_the_mean(prob):
-    values = run_dropout([1000, 1001], prob, [5, 6])
+    values = run_dropout([1001, 1001], prob, [5, 6])  # an odd number of values
     kept = values != 0
     deviation = math.sqrt(prob * (1 - prob) / values.size)
     assert abs((1 - kept.mean()) - prob) < 1e-4 + 4 * deviation
@@ -35,11 +35,6 @@ def test_dropout_of_probability_zero_or_none_is_the_identity():
     with tf.Graph().as_default():
         ones = tf.ones([3])
         assert modeling.dropout(ones, 0.0) is ones and modeling.dropout(ones, None) is ones
-
-
-def test_an_odd_number_of_values_is_dropped_too():
-    values = run_dropout([3, 5, 7], 0.5, [5, 6])
-    assert values.shape == (3, 5, 7) and set(np.unique(values)) == {0, 2}
 
 
 def test_dropouts_gradient_passes_where_it_kept():
@@ -96,14 +91,6 @@ def test_attention_drops_probabilities_and_its_gradient_knows():
                                         "d key": gradients[1], "d value": gradients[2]}))
         assert_close(*results, 1e-6)
         assert np.abs(results[0]["d query"]).max() > 0.01
-
-
-def test_places_have_seeds_of_their_own_whatever_the_number_of_layers():
-    with tf.Graph().as_default(), plain_session() as session:
-        places = session.run(modeling._independent_seeds([5, 3], tf.constant([1, 2]), [0.0, 0.1]))
-        fewer = session.run(modeling._independent_seeds([4, 3], tf.constant([1, 2]), [0.1, 0.0]))
-    assert len(np.unique(places.reshape([15, 2]), axis=0)) == 15
-    np.testing.assert_array_equal(places[:4], fewer)
 
 
 def masks_at(places):

@@ -29,7 +29,7 @@ def test_a_training_with_dropout_is_the_same(two_layers, source, tmp_path, monke
     losses, _ = recorded(monkeypatch)
     dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     kept, recomputed = (train(
-        two_layers, source, 2, settings(
+        two_layers, source, 1, settings(
             tmp_path / str(recompute), 4, num_train_steps=4, recompute_layers=recompute,
             gradient_accumulation_steps=2), config_changes=dropout)
         for recompute in (False, True))
