@@ -32,14 +32,9 @@ def masked_lm_logits(states: tf.Tensor, embedding_table: tf.Tensor,
         return tf.nn.bias_add(logits, bias)
 
 
-def has_masked_lm_head(checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint holds the variables of `masked_lm_logits`."""
-    return "cls/predictions/output_bias" in checkpoint.shapes
-
-
 def require_masked_lm_head(checkpoint: Checkpoint) -> Checkpoint:
     """Returns `checkpoint`; raises a UserError if it has no masked-LM head."""
-    if not has_masked_lm_head(checkpoint):
+    if "cls/predictions/output_bias" not in checkpoint.shapes:
         raise UserError(f"{checkpoint.path} has no masked-LM head (cls/predictions/...): give a "
                         "pretrained model as it was released, or one of python -m "
                         "pretraining.run --do_train, not an encoder or a classifier")

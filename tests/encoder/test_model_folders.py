@@ -81,12 +81,10 @@ def test_the_vocabulary_is_the_examples_and_so_is_its_casing(flags, released, tm
     with pytest.raises(UserError, match="released/vocab.txt is not the one that"):
         vocabulary_of(dict(flags, vocab_file=vocab_file))
     assert vocabulary_of(dict(flags, vocab_file=tmp_path / "other.txt"))[1]
-
-
-def test_a_vocabulary_too_large_for_the_model_is_not_taken(flags, released):
-    with open(str(released / "vocab.txt"), "a") as file:
+    with open(vocab_file, "a") as file:
         file.write("more\n")
-    assert vocabulary_of(flags) is None
+    write_origin(flags, vocab_file, True)
+    assert vocabulary_of(flags) is None  # it is too large for the model
 
 
 def test_the_model_to_start_from_brings_its_config_vocabulary_and_casing(released, capsys):
@@ -139,11 +137,6 @@ def test_a_checkpoint_that_is_no_bert_or_several_are_one_clear_line(released):
         model_files.open_model(str(released.parent), "--init_checkpoint")
 
 
-def write_config(folder, **changes):
-    path = folder / "bert_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
 @pytest.fixture
 def tuned(tiny_classifier, tmp_path):
     """The folder of a fine-tuned classifier, which a test may change."""
@@ -151,16 +144,15 @@ def tuned(tiny_classifier, tmp_path):
     return tmp_path / "tuned"
 
 
-def test_layers_that_the_config_beside_them_lacks_are_refused(released, tuned):
-    for folder in (released, tuned):
-        write_config(folder, num_hidden_layers=1)
-        with pytest.raises(UserError, match="has bert/encoder/layer_1/.* names 1 layers"):
-            model_files.open_model(str(folder), "--init_checkpoint").config()
-        for module in (run_classifier, pretraining):
-            values = values_of(module, dict(init_checkpoint=folder, max_seq_length=16))
-            with pytest.raises(UserError, match="--init_checkpoint=.* names 1 layers"):
-                model_flags.load_config_of_flags(
-                    values, model_files.open_model(str(folder), "--init_checkpoint"))
+def test_layers_that_the_config_beside_them_lacks_are_refused(released):
+    path = released / "bert_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_hidden_layers": 1}))
+    model = model_files.open_model(str(released), "--init_checkpoint")
+    with pytest.raises(UserError, match="has bert/encoder/layer_1/.* names 1 layers"):
+        model.config()
+    values = values_of(run_classifier, dict(init_checkpoint=released, max_seq_length=16))
+    with pytest.raises(UserError, match="--init_checkpoint=.* names 1 layers"):
+        model_flags.load_config_of_flags(values, model)
 
 
 def test_a_config_with_fewer_layers_starts_a_training_and_predicts_nothing(
@@ -180,10 +172,7 @@ def test_a_config_with_fewer_layers_starts_a_training_and_predicts_nothing(
 
 @pytest.mark.parametrize("changes, said", [
     (dict(labels=["0", "0"]), "task.json has the same label twice: 0, 0"),
-    (dict(labels=["0", "1\n"]), r"task.json has the label '1\\n': .* a tab or a line end"),
-    (dict(labels=["0", ""]), "task.json has an empty label"),
     (dict(max_seq_length=2), "task.json has max_seq_length 2, and the model has 40 positions"),
-    (dict(max_seq_length=41), "task.json has max_seq_length 41"),
 ])
 def test_a_description_that_is_not_the_model_s_is_one_line(changes, said, tuned):
     path = tuned / "task.json"
@@ -211,22 +200,17 @@ def test_the_longest_input_is_that_of_the_classifier_that_is_used(tuned, release
 
 
 @on_tensorflow_2
-@pytest.mark.parametrize("is_export", [False, True])
-def test_a_recipe_takes_any_model_folder(
-        tiny_classifier, bare_machine, tmp_path, is_export):  # noqa: F811
+def test_a_recipe_takes_an_export(tiny_classifier, bare_machine, tmp_path):  # noqa: F811
     folder = tmp_path / "model"
-    if is_export:
-        for name in ("vocab.txt", "bert_config.json", "task.json"):
-            os.makedirs(str(folder / "assets.extra"), exist_ok=True)
-            shutil.copy(str(tiny_classifier / name), str(folder / "assets.extra"))
-        (folder / "saved_model.pb").write_text("")
-    else:
-        shutil.copytree(str(tiny_classifier), str(folder))
+    inside = folder / "assets.extra"
+    inside.mkdir(parents=True)
+    for name in ("vocab.txt", "bert_config.json", "task.json"):
+        shutil.copy(str(tiny_classifier / name), str(inside))
+    (folder / "saved_model.pb").write_text("")
     result = run(bare_machine, "source scripts/environment.sh; source scripts/inputs.sh; "
                  "work=$HOME; use_environment; check_inputs; find_model; "
                  "echo $model $vocab_file $lower_case", MODEL=str(folder),
                  PYTHON=sys.executable)
-    inside = folder / "assets.extra" if is_export else folder
     assert result.stdout.splitlines()[-1] == f"{folder} {inside}/vocab.txt true", result.stderr
 
 

@@ -169,14 +169,6 @@ def test_every_way_on_any_number_of_replicas_steps_like_one_replica_with_the_who
                              actual.values[way.__name__])
 
 
-def test_without_clipping_minimize_steps_like_one_replica(of_one_replica, tmp_path):
-    one, two = (train(tmp_path / str(replicas), [by_minimize], num_replicas=replicas,
-                      clip_norm=None).values[by_minimize.__name__] for replicas in (1, 2))
-    assert_same_training(one, two)
-    clipped = of_one_replica.values[by_tf_gradients.__name__]
-    assert np.abs(one["dense/kernel/adam_m"] - clipped["dense/kernel/adam_m"]).max() > 0.01
-
-
 def test_googles_clipping_makes_the_weights_depend_on_the_number_of_replicas(
         of_one_replica, tmp_path):
     kernels = [train(tmp_path / str(replicas), [by_googles_clipping], num_replicas=replicas,
