@@ -18,9 +18,8 @@ from engine.settings import setting
 ENTRY = "long_texts"
 
 HEAD, HEAD_TAIL, WINDOWS = WAYS = ("head", "head_tail", "windows")
-MEAN, MAX = COMBINATIONS = ("mean", "max")
 
-# By default the beginning has a quarter of what is kept, as in the paper (128 of 510 tokens).
+# The beginning has a quarter of what is kept, as in the paper (128 of 510 tokens).
 _HEAD_SHARE = 4
 # By default consecutive windows share a quarter of their tokens.
 _OVERLAP_SHARE = 4
@@ -37,30 +36,21 @@ class LongTexts:
     long_texts: str = setting(
         HEAD, "What becomes of texts longer than --max_seq_length: head keeps their beginning, "
         "head_tail their beginning and end; windows makes overlapping examples of them, whose "
-        "scores are combined. Default: as the folder of a trained classifier says, or else head.",
+        "mean scores count. Default: as the folder of a trained classifier says, or else head.",
         choices=WAYS, recorded=False)
-    head_tokens: Optional[int] = setting(
-        None, "With --long_texts=head_tail: tokens of the beginning; the rest are of the end. "
-        "Default: a quarter.", positive=True, recorded=False)
     window_overlap: Optional[int] = setting(
         None, "With --long_texts=windows: tokens that consecutive windows share. Default: a "
         "quarter of a window.", positive=True, recorded=False)
-    window_scores: str = setting(
-        MEAN, "With --long_texts=windows: how the scores (logits) of a text's windows become the "
-        "text's.", choices=COMBINATIONS, recorded=False)
 
     def check(self, max_seq_length: int) -> "LongTexts":
         """Returns itself; raises a UserError if the parts do not fit together, or the length."""
-        for name, way in (("head_tokens", HEAD_TAIL), ("window_overlap", WINDOWS)):
-            value = getattr(self, name)
-            if value is not None and self.long_texts != way:
-                raise UserError(f"--{name} needs --long_texts={way}")
-            if value is not None and value > max_seq_length - 3:
-                raise UserError(f"--{name}={value}: of a single text, --max_seq_length="
-                                f"{max_seq_length} has room for {max_seq_length - 2} tokens, and "
-                                "this must be fewer")
-        if self.window_scores != MEAN and self.long_texts != WINDOWS:
-            raise UserError(f"--window_scores needs --long_texts={WINDOWS}")
+        overlap = self.window_overlap
+        if overlap is not None and self.long_texts != WINDOWS:
+            raise UserError(f"--window_overlap needs --long_texts={WINDOWS}")
+        if overlap is not None and overlap > max_seq_length - 3:
+            raise UserError(f"--window_overlap={overlap}: of a single text, --max_seq_length="
+                            f"{max_seq_length} has room for {max_seq_length - 2} tokens, and "
+                            "this must be fewer")
         return self
 
     def facts(self) -> Optional[Dict[str, Any]]:
@@ -69,11 +59,6 @@ class LongTexts:
             return None
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in given.items() if value is not None}
-
-    def layout(self) -> Dict[str, Any]:
-        """Of `facts`, those that determine the examples."""
-        return {name: value for name, value in (self.facts() or {}).items()
-                if name != "window_scores"}
 
     def describe(self, num_cut: int, num_texts: int, max_seq_length: int) -> str:
         """For a log line: how many of the texts do not fit, and what becomes of them."""
@@ -84,8 +69,7 @@ class LongTexts:
         """How many of the `kept` tokens of texts of these lengths are of the beginning, [n]."""
         if self.long_texts != HEAD_TAIL:
             return kept
-        head = kept // _HEAD_SHARE if self.head_tokens is None else self.head_tokens
-        return np.where(kept < lengths, np.minimum(head, kept), kept)
+        return np.where(kept < lengths, kept // _HEAD_SHARE, kept)
 
     def windows(self, lengths: np.ndarray, size: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """The windows of `size` tokens over texts, each as (index of the text, its first token).
@@ -115,13 +99,9 @@ def of_description(description: Mapping[str, Any]) -> LongTexts:
         found = LongTexts(**facts)
     except TypeError:  # no object, or one with other entries
         found = None
-    if not (found and _is_whole(found)):
+    overlap = found and found.window_overlap
+    if not (found and found.long_texts in WAYS
+            and (overlap is None or isinstance(overlap, int) and overlap > 0)):
         raise UserError(f"{FILE} of the trained model is damaged: its {ENTRY} are "
                         f"{str(facts)[:80]}")
     return found
-
-
-def _is_whole(found: LongTexts) -> bool:
-    return (found.long_texts in WAYS and found.window_scores in COMBINATIONS
-            and all(value is None or isinstance(value, int) and value > 0
-                    for value in (found.head_tokens, found.window_overlap)))

@@ -8,7 +8,6 @@ from typing import Dict, Iterator, List, Optional, Union
 import numpy as np
 
 from encoder.encoding import Encoding, encode_texts_and_pairs
-from encoder.long_texts import MAX
 from engine import log
 from engine.data import store
 from engine.data.batches import Source, token_features
@@ -89,14 +88,11 @@ class TextSet(TrainingSet):
         return self.kind.targets(self.records, self._starts)
 
     def combined(self, logits: np.ndarray) -> np.ndarray:
-        """The logits of the texts, [texts, outputs], of those of the examples, [n, outputs]."""
+        """The mean logits of each text's examples, [texts, outputs], from [n, outputs]."""
         if self.num_texts == len(self):
             return logits
-        starts = self._starts
-        if self.encoding.long_texts.window_scores == MAX:
-            return np.maximum.reduceat(logits, starts)
-        counts = np.diff(np.append(starts, len(self)))
-        sums = np.add.reduceat(logits.astype(np.float64), starts)
+        counts = np.diff(np.append(self._starts, len(self)))
+        sums = np.add.reduceat(logits.astype(np.float64), self._starts)
         return (sums / counts[:, np.newaxis]).astype(logits.dtype)
 
     def describe_cut(self) -> str:
@@ -149,7 +145,7 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
            "label_separator": task.kind.separator, "label_aliases": list(task.kind.aliases.items()),
            "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
-           "long_texts": encoding.long_texts.layout()}
+           "long_texts": encoding.long_texts.facts()}
 
     def chunks() -> Iterator[store.Chunk]:
         description = f"Preparing {os.path.join(data_dir, split.file)}"

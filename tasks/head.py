@@ -220,7 +220,7 @@ def card(model: Model, reading: Reading = _TEXTS) -> Card:
         reading = _TEXTS._replace(examples="pairs of texts")
     of_window = "" if encoding.long_texts.long_texts != WINDOWS else (
         ". They are those of one window: a text that is too long is several inputs, which the "
-        f"program below makes, combining their logits by their {encoding.long_texts.window_scores}")
+        "program below makes, combining their logits by their mean")
     does, outputs = (text.format(count=kind.num_outputs) for text in _WORDS[kind.name])
     return Card(
         f"{does}, for {reading.examples}", kind.labels,

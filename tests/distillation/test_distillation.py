@@ -62,15 +62,15 @@ def test_how_the_teacher_reads_long_texts_is_taken_over_and_said(flags, tmp_path
     teacher = tmp_path / "teacher"
     shutil.copytree(str(flags["teacher"]), str(teacher))
     description = json.loads((teacher / "task.json").read_text())
-    description["long_texts"] = {"long_texts": "head_tail", "head_tokens": 5}
+    description["long_texts"] = {"long_texts": "windows", "window_overlap": 5}
     (teacher / "task.json").write_text(json.dumps(description))
     run_here({**flags, "stage": "intermediate", "student": SHAPE, "teacher": teacher,
               "store_dir": tmp_path / "store", "max_seq_length": 12, "output_dir": tmp_path / "out"},
              run)
     said = capsys.readouterr().err
-    assert "as by the teacher: --long_texts=head_tail --head_tokens=5" in said
+    assert "as by the teacher: --long_texts=windows --window_overlap=5" in said
     assert json.loads((tmp_path / "out" / "run.json").read_text())["facts"]["--long_texts"] == (
-        {**description["long_texts"], "window_scores": "mean"})
+        description["long_texts"])
 
 
 def test_a_dev_set_that_all_models_read_alike_is_prepared_once(flags, tmp_path, capsys):

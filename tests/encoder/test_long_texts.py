@@ -47,14 +47,14 @@ def cut_by_hand(a, b, room, ways):
     def cut(tokens, kept):
         head = kept
         if ways.long_texts == "head_tail" and kept < len(tokens):
-            head = kept // 4 if ways.head_tokens is None else min(ways.head_tokens, kept)
+            head = kept // 4
         return tokens[:head] + tokens[len(tokens) - (kept - head):]
     return [(cut(a, kept_a), cut(b, kept_b))]
 
 
 @pytest.mark.parametrize("ways", [
-    LongTexts(), LongTexts("head_tail"), LongTexts("head_tail", head_tokens=7),
-    LongTexts("windows"), LongTexts("windows", window_overlap=9)])
+    LongTexts(), LongTexts("head_tail"), LongTexts("windows"),
+    LongTexts("windows", window_overlap=9)])
 @pytest.mark.parametrize("pairs", [False, True])
 def test_records_are_as_cut_by_hand(ways, pairs, tiny_model):
     encoding = encoding_of(tiny_model, ways)
@@ -81,19 +81,16 @@ def test_a_pair_without_room_for_windows_is_one_record(tiny_model):
     assert chunk["text"].tolist() == [0] and chunk["num_left_out"].tolist() == [6]
 
 
-@pytest.mark.parametrize("window_scores, combine", [("mean", np.mean), ("max", np.max)])
-def test_the_scores_of_windows_become_those_of_texts(window_scores, combine, tiny_model):
-    ways = LongTexts("windows", window_scores=window_scores)
-    kind = SingleLabel(["a", "b"])
-    texts = encode_texts([Example(text, None, None) for text in TEXTS], kind,
-                         encoding_of(tiny_model, ways))
+def test_the_scores_of_windows_become_those_of_texts(tiny_model):
+    texts = encode_texts([Example(text, None, None) for text in TEXTS], SingleLabel(["a", "b"]),
+                         encoding_of(tiny_model, LongTexts("windows")))
     assert texts.num_texts == len(TEXTS) < len(texts)
     assert texts.num_cut == sum(len(text.split()) > LENGTH - 2 for text in TEXTS)
     logits = np.random.RandomState(0).normal(size=(len(texts), 2)).astype(np.float32)
     numbers = texts.records.scalars("text")
     np.testing.assert_allclose(
         texts.combined(logits),
-        [combine(logits[numbers == number], axis=0) for number in range(len(TEXTS))], rtol=1e-6)
+        [logits[numbers == number].mean(axis=0) for number in range(len(TEXTS))], rtol=1e-6)
 
 
 def write_task(folder):
@@ -168,7 +165,7 @@ def by_windows(model_dir, texts, tmp_path):
     shutil.copytree(str(model_dir), str(plain))
     description = json.loads((plain / "task.json").read_text())
     assert description.pop("long_texts") == {
-        "long_texts": "windows", "window_overlap": 3, "window_scores": "mean"}
+        "long_texts": "windows", "window_overlap": 3}
     (plain / "task.json").write_text(json.dumps(description))
     windows = [windows_of(text) for text in texts]
     logits = np.log(predicted(plain, sum(windows, []), tmp_path))
@@ -178,8 +175,7 @@ def by_windows(model_dir, texts, tmp_path):
 
 
 @pytest.mark.parametrize("changes, message", [
-    ({"head_tokens": 3}, "--head_tokens needs --long_texts=head_tail"),
-    ({"window_scores": "max"}, "--window_scores needs --long_texts=windows"),
+    ({"window_overlap": 3}, "--window_overlap needs --long_texts=windows"),
     ({"long_texts": "windows", "window_overlap": 10}, "--window_overlap=10: of a single text"),
     ({"long_texts": "windows", "window_overlap": 0}, "--window_overlap=0: must be")])
 def test_flags_that_do_not_fit_together_are_one_line(changes, message, flags, tmp_path, capsys):
