@@ -57,8 +57,8 @@ class LongTexts:
         """What is not as by default, as JSON values; None if everything is."""
         if self.long_texts == HEAD:
             return None
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in dataclasses.asdict(self).items()
+                if value is not None}
 
     def describe(self, num_cut: int, num_texts: int, max_seq_length: int) -> str:
         """For a log line: how many of the texts do not fit, and what becomes of them."""

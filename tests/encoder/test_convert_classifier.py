@@ -155,13 +155,17 @@ def test_a_converted_classifier_can_be_exported(ours, tmp_path):
 
 @pytest.mark.parametrize("changes, num_labels, kind, labels", [
     ({"problem_type": None}, 3, "classes", ["good, very", "bad", "neither"]),
+    ({"problem_type": None, "architectures": None, "id2label": None}, 2, "classes",
+     ["LABEL_0", "LABEL_1"]),
     ({"problem_type": None, "id2label": {"0": "LABEL_0"}}, 1, "regression", []),
     ({"id2label": {"1": "b", "0": "a"}}, 2, "classes", ["a", "b"]),
     ({"problem_type": "multi_label_classification"}, 3, "multi_label",
      ["good, very", "bad", "neither"])])
 def test_the_kind_is_what_transformers_takes_it_for(tmp_path, changes, num_labels, kind, labels):
-    source = write_huggingface(tmp_path / "source", classifier_tensors(num_labels),
-                               config={**config_entries("classes"), **changes})
+    config = {**config_entries("classes"), **changes}  # None: the entry is not there
+    source = write_huggingface(
+        tmp_path / "source", classifier_tensors(num_labels),
+        config={name: value for name, value in config.items() if value is not None})
     convert_from_huggingface(source, str(tmp_path / "ours"))
     description = json.loads((tmp_path / "ours" / "task.json").read_text())
     assert (description["kind"], description["labels"]) == (kind, labels)
