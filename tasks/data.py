@@ -145,7 +145,7 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
            "label_separator": task.kind.separator, "label_aliases": list(task.kind.aliases.items()),
            "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
-           "long_texts": encoding.long_texts.facts()}
+           "long_texts": encoding.long_texts.facts() or {}}
 
     def chunks() -> Iterator[store.Chunk]:
         description = f"Preparing {os.path.join(data_dir, split.file)}"
