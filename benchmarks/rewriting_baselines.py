@@ -13,10 +13,10 @@ from engine.data.store import Records
 from engine.devices import devices
 from engine.inference import Predictor
 from engine.model import Forward, Mode, Outputs
-from rewriting import bm25, data, ranking
-from rewriting.clauses import clauses, count_words
+from rewriting import bm25, data, evaluation
 from rewriting.pairs import Pairs
 from rewriting.slot_files import SlotExample, read_slots
+from rewriting.texts import clauses, count_words
 
 
 def rank(slots_file: str, model: str, max_seq_length: int) -> Dict[str, Dict[str, float]]:
@@ -35,7 +35,7 @@ def rank(slots_file: str, model: str, max_seq_length: int) -> Dict[str, Dict[str
         likelihoods = predictor.predict(source, 8)["log_likelihood"]
     num_phrases = np.array([len(slot.phrases) for slot in slots])
     num_fitting = np.ones_like(num_phrases)
-    return {name: ranking.evaluate(num_phrases, num_fitting, scores) for name, scores in (
+    return {name: evaluation.rank(num_phrases, num_fitting, scores) for name, scores in (
         ("chance", np.zeros(len(pairs))), ("length", by_length(slots)), ("BM25", by_bm25(slots)),
         ("masked LM", likelihoods))}
 

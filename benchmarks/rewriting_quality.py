@@ -22,9 +22,8 @@ from engine.devices import runtime  # noqa: F401 (before anything that imports T
 
 from benchmarks import report, rewriting_baselines
 from engine.disk import files
-from rewriting import ranking
-from rewriting.clauses import clauses
-from rewriting.texts import read_texts
+from rewriting import evaluation
+from rewriting.texts import clauses, read_texts
 
 MAX_SEQ_LENGTH = 64
 
@@ -60,7 +59,7 @@ def run_recipe(args, pretrain_steps: int) -> str:
 
 def scorer_of(folder: str) -> Dict[str, str]:
     results = files.read_json(os.path.join(folder, "scorer", "eval_results.json"), "results")
-    return {metric: f"{results[metric + '_test']:.3f}" for metric in ranking.METRICS}
+    return {metric: f"{results[metric + '_test']:.3f}" for metric in evaluation.METRICS}
 
 
 def rows_of(args) -> List[Dict[str, str]]:

@@ -55,10 +55,9 @@ def train_one_step(model: str, texts_file: str, work_dir: str) -> None:
         f"--max_seq_length={MAX_SEQ_LENGTH}")
 
 
-def load_rewriter(model: Model, pool_file: str, store_dir: str):
-    phrases = pool.load_pool(pool_file, None, model.encoding, store_dir)
+def rewriter_of(model: Model, phrases: pool.Pool) -> rewriter.Rewriter:
     return rewriter.Rewriter(model.encoding, phrases, constraints.make_constraints(None, [], []),
-                             rewriter.Limits(min_words=2, num_candidates=50, top_k=5))
+                             num_candidates=50, top_k=5)
 
 
 class OneAtATime:
@@ -106,21 +105,25 @@ def their_rate(pairs: List[Tuple[str, str, str]]) -> float:
 def compare(args, work_dir: str) -> None:
     train_one_step(args.model, args.texts, work_dir)
     model, checkpoint = model_folder.load(f"{work_dir}/out"), model_files.open_model(f"{work_dir}/out", "--output_dir").checkpoint
-    ours = load_rewriter(model, f"{work_dir}/slots/pool.txt", work_dir)
+    phrases = pool.load_pool(f"{work_dir}/slots/pool.txt", None, model.encoding, work_dir)
+    ours = rewriter_of(model, phrases)
     lines = list(itertools.islice(texts.read_texts(args.texts, "--texts"), args.num_texts))
     found, tried = ours.candidates(lines)
     slow_pairs = []
     for pair in np.linspace(0, len(tried) - 1, NUM_SLOW_PAIRS).astype(int):
         slot = found[tried.slots[pair]][1]
-        slow_pairs.append((slot.before, ours.phrase(tried.phrases[pair]), slot.after))
+        slow_pairs.append((slot.before, phrases.phrase(tried.phrases[pair]), slot.after))
     rates: List[float] = []
     peers: List[float] = []
-    source = ours.example().source()
+    source = tried.source()
     with report.peers_process(make_peer, f"{work_dir}/out") as process, Predictor(
             pairwise(model.config), source,
             devices.find_devices(num_gpus=0, training=False)) as predictor:
         predictor.restore(checkpoint)
-        predict = rewriter.predict_with(predictor, 8, lambda count: None)
+
+        def predict(pairs):
+            return predictor.predict(pairs.source(), 8)["logits"]
+
         ours.rewrite(lines[:8], predict)
         process.submit(their_rate, slow_pairs[:1]).result()
         for _ in range(args.pairs):
@@ -151,7 +154,7 @@ def search(args) -> dict:
     memory.start()
     model = model_folder.load(f"{args.work_dir}/out")
     start = time.time()
-    ours = load_rewriter(model, args.pool_file, args.work_dir)
+    ours = rewriter_of(model, pool.load_pool(args.pool_file, None, model.encoding, args.work_dir))
     prepared = time.time() - start
     lines = list(itertools.islice(texts.read_texts(args.texts, "--texts"), args.num_texts))
     start = time.time()

@@ -93,8 +93,7 @@ def _dev_sets(values: flags.FlagValues, first: Model) -> LoadDevSet:
     if capability:
         task_flags.refuse_flags_of_texts(values, capability.command,
                                          f"--models={values.models[0]}", "dev")
-        return lambda encoding, store_dir: capability.load_dev_set(
-            encoding, store_dir, values.data_dir, values.dev_file)
+        return lambda encoding, store_dir: capability.load_dev_set(encoding, store_dir, values)
     _, task = task_flags.find(values, ["dev"], first.own.labels)
     model_folder.check_labels(first.own.kind, task.kind, values.models[0], "--models")
     data_dir = task_flags.data_dir(values)

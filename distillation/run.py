@@ -112,7 +112,7 @@ def main(values: flags.FlagValues) -> None:
         runs.check_start(job, is_training=values.do_train)
     capability = capabilities.of_model(job.model.own.kind)
     if capability:
-        examples = capability.load_training_set(job, values.data_dir, values.train_file)
+        examples = capability.load_training_set(job, values)
         sets = Sets(distillation.training(job, examples))
     else:
         sets = head.load(job, values, distillation.training)

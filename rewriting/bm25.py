@@ -10,7 +10,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from engine.data.store import Chunk, Column, Records
-from rewriting.clauses import words
+from rewriting.texts import words
 
 COLUMNS: Dict[str, Column] = {"terms": Column("int32", ragged=True),
                               "term_counts": Column("uint16", ragged=True)}

@@ -2,13 +2,12 @@
 
 import re
 import unicodedata
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from engine.data.store import Records
-from rewriting import phrases
-from rewriting.clauses import LETTER, Slot
+from rewriting.pool import Pool
+from rewriting.texts import LETTER, Slot
 
 
 class ConstrainedWord:
@@ -48,11 +47,6 @@ class Constraints(NamedTuple):
         return tuple(number for number, word in enumerate(self.kept)
                      if word.is_in(slot.clause) and not word.is_in(rest))
 
-    def allow_around(self, slot: Slot) -> bool:
-        """Whether the text around the slot allows any phrase at all."""
-        rest = slot.filled("\n")
-        return not any(word.is_in(rest) for word in self.forbidden)
-
 
 def make_constraints(max_phrase_length: Optional[int], kept: Sequence[str],
                      forbidden: Sequence[str]) -> Constraints:
@@ -64,24 +58,17 @@ def make_constraints(max_phrase_length: Optional[int], kept: Sequence[str],
 class PoolMasks:
     """Which phrases of a pool are allowed, in general and for a clause with kept words."""
 
-    def __init__(self, constraints: Constraints, records: Records, is_usable: np.ndarray):
-        self._allowed = is_usable.copy()
-        self._has_kept = [np.zeros(len(records), bool) for _ in constraints.kept]
-        if any(constraints):
-            self._look_at_each(constraints, records)
-        self._of_needed = {(): self._allowed}
-
-    def _look_at_each(self, constraints: Constraints, records: Records) -> None:
-        for row, text in phrases.decode_all(records):
+    def __init__(self, constraints: Constraints, pool: Pool):
+        self._allowed = pool.is_usable.copy()
+        self._has_kept = np.zeros([len(constraints.kept), len(self._allowed)], bool)
+        for row, text in enumerate(pool.phrases() if any(constraints) else ()):
             if len(text) > (constraints.max_phrase_length or len(text)) or any(
                     word.is_in(text) for word in constraints.forbidden):
                 self._allowed[row] = False
-            for has, word in zip(self._has_kept, constraints.kept):
-                has[row] = word.is_in(text)
+            self._has_kept[:, row] = [word.is_in(text) for word in constraints.kept]
 
-    def mask(self, needed: Tuple[int, ...]) -> np.ndarray:
+    def mask(self, needed: Sequence[int]) -> np.ndarray:
         """The allowed phrases that have all these kept words, bool [phrases]."""
-        if needed not in self._of_needed:
-            having: List[np.ndarray] = [self._has_kept[number] for number in needed]
-            self._of_needed[needed] = np.logical_and.reduce([self._allowed, *having])
-        return self._of_needed[needed]
+        if not needed:
+            return self._allowed
+        return self._allowed & self._has_kept[list(needed)].all(axis=0)

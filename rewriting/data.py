@@ -1,20 +1,20 @@
 """Slots with candidate phrases, tokenized in a store, for training and ranking."""
 
 import os
-from typing import Dict, Iterator, List, NamedTuple, Sequence
+from typing import Dict, Iterator, NamedTuple, Sequence
 
 import numpy as np
 
 from encoder.encoding import Encoding
 from engine import log
-from engine.data import store
+from engine.data import store, text_columns
 from engine.data.batches import Source
 from engine.data.chunks import in_chunks
 from engine.data.odd_rows import OddRows
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
-from rewriting import pairs, phrases, ranking, slot_files
+from rewriting import pairs, slot_files
 from rewriting.slot_files import SlotExample
 from runs import label_types
 from tasks.data import TrainingSet
@@ -43,23 +43,24 @@ class SlotSet(NamedTuple):
         return labels
 
     @property
-    def categories(self) -> List[str]:
+    def categories(self) -> np.ndarray:
         """The category of each slot, "" if it has none, [slots]."""
-        return [text for _, text in phrases.decode_all(self.pairs.contexts, "category")]
+        rows = self.pairs.slots[self.starts]
+        return np.array(text_columns.from_chunk(self.pairs.contexts.values("category", rows)))
 
     @property
     def is_readable(self) -> np.ndarray:
         """Whether the model can read the phrase of each pair, bool [pairs]."""
-        return self.pairs.candidates.lengths("ids") > 0
+        return self.pairs.candidates.lengths("ids", self.pairs.phrases) > 0
 
     @property
     def is_ranked(self) -> np.ndarray:
-        """See `ranking.is_ranked`, bool [slots]."""
-        return ranking.is_ranked(self.num_phrases, self.num_fitting)
+        """Which slots have a phrase that fits and at least one other phrase, bool [slots]."""
+        return (self.num_fitting > 0) & (self.num_phrases > 1)
 
 
-class _SlotTrainingSet(TrainingSet):
-    """Trains on slots."""
+class PairwiseSet(TrainingSet):
+    """Trains on one pair at a time."""
     kind = KIND
     has_pairs = True
 
@@ -71,10 +72,6 @@ class _SlotTrainingSet(TrainingSet):
     def store_name(self) -> str:
         """See `TrainingSet`."""
         return os.path.basename(self.slot_set.pairs.contexts.directory)
-
-
-class PairwiseSet(_SlotTrainingSet):
-    """Trains on one pair at a time."""
 
     def __len__(self) -> int:
         return len(self.slot_set.pairs)
@@ -89,16 +86,23 @@ class PairwiseSet(_SlotTrainingSet):
         return source._replace(fetch=fetch) if with_labels else source
 
 
-class ListwiseSet(_SlotTrainingSet):
+class ListwiseSet(PairwiseSet):
     """Trains on one slot at a time: those that have a right phrase and a wrong one.
 
-    Args:
-        slots: the numbers of these slots, [n].
+    Raises:
+        UserError: there are none.
     """
 
-    def __init__(self, slot_set: SlotSet, slots: np.ndarray):
+    def __init__(self, slot_set: SlotSet):
         super().__init__(slot_set)
-        self.slots = slots
+        self.slots = np.flatnonzero(slot_set.is_ranked)
+        if not len(self.slots):
+            raise UserError("no slot of the train set has both a phrase that fits and one that "
+                            "does not: --objective=listwise has nothing to learn from")
+        num_left_out = len(slot_set.num_phrases) - len(self.slots)
+        if num_left_out:
+            log.warn(f"{num_left_out:,} slots of the train set lack a phrase that fits, or one that "
+                     "does not: --objective=listwise leaves them out")
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -134,116 +138,57 @@ class ListwiseSet(_SlotTrainingSet):
             fetch_for_step=lambda indices, epochs, length: fetch(indices, length))
 
 
-def listwise_set(found: SlotSet) -> ListwiseSet:
-    """The slots with a right and a wrong phrase; raises a UserError if there are none."""
-    slots = np.flatnonzero(found.is_ranked)
-    if not len(slots):
-        raise UserError("no slot of the train set has both a phrase that fits and one that does "
-                        "not: --objective=listwise has nothing to learn from")
-    if len(slots) < len(found.num_phrases):
-        log.warn(f"{len(found.num_phrases) - len(slots):,} slots of the train set lack a phrase "
-                 "that fits, or one that does not: --objective=listwise leaves them out")
-    return ListwiseSet(found, slots)
-
-
 def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding: bool,
-               unlabelled: bool = False) -> SlotSet:
+               labelled: bool = True) -> SlotSet:
     """Opens the tokenized slots of a file, preparing them first if needed.
 
     A phrase that the model cannot read (too long, or without tokens) is skipped. If it is the
     one that fits, its slot is skipped.
 
     Args:
-        unlabelled: for predictions: the pairs are all phrases of the file, in its order, whether
-            they fit or not, and whether the model can read them or not.
+        labelled: False for predictions: the pairs are all phrases of the file, in its order,
+            whether they fit or not, and whether the model can read them or not.
 
     Raises:
-        UserError: the file is not in a format of `slot_files.read_slots`, or if unlabelled of
-            `slot_files.read_lines`, or the model can read none of its phrases.
+        UserError: the file is not in a format of `slot_files.read_slots`, or the model can read
+            none of its phrases.
     """
     files.require_file(path, "the set")
     content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
     key = {"content": content, "format": os.path.splitext(path)[1], "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
-           "unlabelled": unlabelled}
+           "labelled": labelled}
     columns = {**pairs.context_columns(encoding),
                "ids": store.Column(encoding.id_dtype, ragged=True),
                "phrase_lengths": store.Column("int32", ragged=True),
                "num_fitting": store.Column("uint8", ragged=False),
-               "category": phrases.COLUMN}
-
+               "category": text_columns.COLUMN}
     malformed = OddRows("")  # lines, when they are prepared
 
     def chunks() -> Iterator[store.Chunk]:
-        read = (slot_files.read_lines(path, malformed) if unlabelled
-                else slot_files.read_slots(path))
-        num_unreadable = num_lost_slots = 0
+        read = slot_files.read_slots(path, labelled=labelled, odd=None if labelled else malformed)
         with Counter(f"Preparing {path}", unit="slots") as counter:
             for some in in_chunks(read, _SLOTS_AT_A_TIME):
-                found = _readable(some, encoding)
-                if unlabelled:
-                    found = _with_all(found)
-                num_unreadable += int((~found.is_readable).sum())
-                num_lost_slots += int((~found.slot_kept).sum())
-                if found.slot_kept.any():
-                    yield _encode(some, found, encoding)
+                yield _encode(some, encoding)
                 counter.advance(len(some))
-        if num_unreadable:
-            log.warn(f"{path}: {num_unreadable:,} phrases are left out, and with their own phrase "
-                     f"{num_lost_slots:,} slots: they have no tokens or more than "
-                     f"{pairs.longest_phrase(encoding.max_seq_length)}, and the model "
-                     f"reads a phrase twice within --max_seq_length={encoding.max_seq_length}")
 
     name = os.path.splitext(os.path.basename(path))[0]
     records = store.open_or_build(store_dir, f"slots-{name}", key, columns, chunks)
-    if not len(records):
-        raise UserError(f"{path}: no phrase is short enough for "
-                        f"--max_seq_length={encoding.max_seq_length}")
     found = _slot_set(records, content, encoding, dynamic_padding)
-    if unlabelled:
-        odd = OddRows("phrases have no score, and empty lines in the predictions")
-        for number in np.flatnonzero(~found.is_readable) + 1:
-            odd.add(f"{path}, phrase {number:,}: {unread(encoding)}, or its line is no slot"
-                    + (f": {malformed.first}" if malformed.first else ""))
-        odd.report(len(found.pairs))
+    if labelled:
+        return _readable(found, path, encoding)
+    odd = OddRows("phrases have no score, and empty lines in the predictions")
+    for number in np.flatnonzero(~found.is_readable) + 1:
+        odd.add(f"{path}, phrase {number:,}: {unread(encoding)}, or its line is no slot"
+                + (f": {malformed.first}" if malformed.first else ""))
+    odd.report(len(found.pairs))
     return found
 
 
 def encode_slots(some: Sequence[SlotExample], encoding: Encoding) -> SlotSet:
-    """Slots in memory, with all their phrases, as of `load_slots` unlabelled."""
-    chunk = _encode(some, _with_all(_readable(some, encoding)), encoding)
-    return _slot_set(store.Records.of_chunk(chunk), "", encoding, dynamic_padding=True)
-
-
-class _Readable(NamedTuple):
-    """The tokens of some slots' phrases, and which of them a model can read."""
-    ids: np.ndarray  # of all phrases, one after the other
-    lengths: np.ndarray  # [phrases]
-    starts: np.ndarray  # the first phrase of each slot, [slots]
-    is_readable: np.ndarray  # whether the model can read a phrase, bool [phrases]
-    phrase_kept: np.ndarray  # whether it is readable and its slot is kept, bool [phrases]
-    slot_kept: np.ndarray  # bool [slots]
-
-
-def _readable(some: Sequence[SlotExample], encoding: Encoding) -> _Readable:
-    num_phrases = [len(slot.phrases) for slot in some]
-    ids, lengths = encoding.tokenizer.encode_batch(
-        [phrase for slot in some for phrase in slot.phrases])
-    is_readable = (lengths > 0) & (lengths <= pairs.longest_phrase(encoding.max_seq_length))
-    starts = np.cumsum(num_phrases) - num_phrases
-    has_own = np.array([slot.num_fitting > 0 for slot in some])
-    slot_kept = (~has_own | is_readable[starts]) & np.logical_or.reduceat(is_readable, starts)
-    return _Readable(ids, lengths, starts, is_readable,
-                     is_readable & np.repeat(slot_kept, num_phrases), slot_kept)
-
-
-def _with_all(found: _Readable) -> _Readable:
-    """All slots and phrases are kept, those that the model cannot read without tokens."""
-    return found._replace(
-        ids=found.ids[np.repeat(found.is_readable, found.lengths)],
-        lengths=np.where(found.is_readable, found.lengths, 0),
-        is_readable=np.ones_like(found.is_readable),
-        phrase_kept=np.ones_like(found.phrase_kept), slot_kept=np.ones_like(found.slot_kept))
+    """Slots in memory, with all their phrases, as of `load_slots` without labels."""
+    return _slot_set(store.Records.of_chunk(_encode(some, encoding)), "", encoding,
+                     dynamic_padding=True)
 
 
 def unread(encoding: Encoding) -> str:
@@ -252,33 +197,49 @@ def unread(encoding: Encoding) -> str:
             f"--max_seq_length={encoding.max_seq_length}")
 
 
-def _encode(some: Sequence[SlotExample], found: _Readable, encoding: Encoding) -> store.Chunk:
-    kept = [slot for slot, keep in zip(some, found.slot_kept) if keep]
-    per_slot = np.add.reduceat(
-        found.phrase_kept.astype(np.int64), found.starts)[found.slot_kept]
-    kept_lengths = found.lengths[found.phrase_kept]
-    ends = np.cumsum(kept_lengths)
-    slot_ends = np.cumsum(per_slot)
-    flat_ends = np.concatenate([[0], ends])[np.concatenate([[0], slot_ends])]
-    contexts = pairs.encode_contexts([slot.before for slot in kept],
-                                     [slot.after for slot in kept], encoding)
-    return {**contexts,
-            "ids": (found.ids[np.repeat(found.phrase_kept, found.lengths)], np.diff(flat_ends)),
-            "phrase_lengths": (kept_lengths, per_slot),
-            "num_fitting": np.array([slot.num_fitting for slot in kept]),
-            "category": phrases.to_chunk([slot.category for slot in kept])}
+def _encode(some: Sequence[SlotExample], encoding: Encoding) -> store.Chunk:
+    """Tokenizes slots with all their phrases; those that the model cannot read have no tokens."""
+    num_phrases = np.array([len(slot.phrases) for slot in some])
+    ids, lengths = encoding.tokenizer.encode_batch(
+        [phrase for slot in some for phrase in slot.phrases])
+    is_short = lengths <= pairs.longest_phrase(encoding.max_seq_length)
+    ids, lengths = ids[np.repeat(is_short, lengths)], np.where(is_short, lengths, 0)
+    slot_ends = np.cumsum(num_phrases)
+    id_ends = np.concatenate([[0], np.cumsum(lengths)])[np.concatenate([[0], slot_ends])]
+    contexts = pairs.encode_contexts([slot.before for slot in some],
+                                     [slot.after for slot in some], encoding)
+    return {**contexts, "ids": (ids, np.diff(id_ends)), "phrase_lengths": (lengths, num_phrases),
+            "num_fitting": np.array([slot.num_fitting for slot in some]),
+            "category": text_columns.to_chunk([slot.category for slot in some])}
 
 
 def _slot_set(records: store.Records, content: str, encoding: Encoding,
-                  dynamic_padding: bool) -> SlotSet:
+              dynamic_padding: bool) -> SlotSet:
+    """All slots with all their phrases."""
     num_phrases = records.lengths("phrase_lengths")
     phrase_lengths = records.flat("phrase_lengths")
     # The same token ids with one record for each phrase.
     candidates = store.Records(len(phrase_lengths), {"ids": records.flat("ids")},
                                {"ids": np.concatenate([[0], np.cumsum(phrase_lengths)])})
     slots = np.repeat(np.arange(len(records), dtype=np.int32), num_phrases)
-    numbers = np.arange(len(candidates), dtype=np.int32)
     return SlotSet(
-        pairs.Pairs(records, candidates, slots, numbers, encoding.tokenizer,
-                    encoding.max_seq_length, dynamic_padding),
+        pairs.Pairs(records, candidates, slots, np.arange(len(candidates), dtype=np.int32),
+                    encoding.tokenizer, encoding.max_seq_length, dynamic_padding),
         num_phrases, records.scalars("num_fitting"), content)
+
+
+def _readable(found: SlotSet, path: str, encoding: Encoding) -> SlotSet:
+    """The slots and phrases that the model can read; see `load_slots`."""
+    is_kept = found.is_readable & np.repeat(
+        found.is_readable[found.starts] | (found.num_fitting == 0), found.num_phrases)
+    if not is_kept.any():
+        raise UserError(f"{path}: no phrase is short enough for "
+                        f"--max_seq_length={encoding.max_seq_length}")
+    num_phrases = np.add.reduceat(is_kept.astype(np.int64), found.starts)
+    slot_kept = num_phrases > 0
+    if not is_kept.all():
+        log.warn(f"{path}: {int((~found.is_readable).sum()):,} phrases are left out, and with "
+                 f"their own phrase {int((~slot_kept).sum()):,} slots: they have no tokens or more "
+                 f"than {pairs.longest_phrase(encoding.max_seq_length)}, and the model reads a "
+                 f"phrase twice within --max_seq_length={encoding.max_seq_length}")
+    return SlotSet(found.pairs.chosen(is_kept), num_phrases[slot_kept], found.num_fitting[slot_kept], found.content_hash)

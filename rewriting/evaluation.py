@@ -1,20 +1,31 @@
-"""Evaluates how well a model ranks the phrases of held-out slots, and predicts which phrases fit."""
+"""Evaluates how well a model ranks the phrases of held-out slots, and predicts which phrases fit.
+
+Phrases with equal scores are in random order: every metric is the mean over all these orders,
+so that constant scores get exactly the result of chance.
+"""
 
 import math
-from typing import Any, Dict, List
+from typing import Any, Dict, List, NamedTuple
 
 import numpy as np
 
 from engine import log
 from engine.training import run_record
-from rewriting import ranking
 from rewriting.data import KIND, SlotSet
 from rewriting.model import log_odds
 from runs.head import Job, Measured, Predict
 from tasks.head import write_predictions
 
 PAIRWISE, LISTWISE = OBJECTIVES = ("pairwise", "listwise")
-METRICS = ranking.METRICS
+_RECALLED = (1, 5, 10)
+METRICS = ("mean_reciprocal_rank", "pair_accuracy",
+           *(f"recall_at_{count}" for count in _RECALLED))
+
+
+class Shown(NamedTuple):
+    """What the report shows."""
+    slots: SlotSet
+    odds: np.ndarray  # the score of each pair
 
 
 def measure(job: Job, slots: SlotSet, predict: Predict) -> Measured:
@@ -24,39 +35,36 @@ def measure(job: Job, slots: SlotSet, predict: Predict) -> Measured:
     return Measured(
         results_of(slots, logits, job.model.own.objective),
         {"num_slots": int(slots.is_ranked.sum()), "num_pairs": len(slots.pairs),
-         "chance": ranking.chance(slots.num_phrases, slots.num_fitting), "per_category": rows},
+         "chance": rank(slots.num_phrases, slots.num_fitting, np.zeros(len(slots.pairs))),
+         "per_category": rows},
         rows)
 
 
 def write(job: Job, slots: SlotSet, suffix: str, predict: Predict) -> None:
     """Writes test_results.tsv and predict.txt: which phrases fit."""
-    _warn_of_labels(job.settings.output_dir)
-    write_predictions(job, predict(slots.pairs.source())["logits"], suffix, slots.is_readable)
-
-
-def _warn_of_labels(output_dir: str) -> None:
-    record = run_record.load(output_dir)
+    record = run_record.load(job.settings.output_dir)
     if record and record.facts.get("--objective") == LISTWISE:
         log.warn("trained with --objective=listwise, the model ranks the phrases of a slot: compare "
                  "their probabilities in test_results.tsv; the labels in predict.txt mean little")
+    write_predictions(job, predict(slots.pairs.source())["logits"], suffix, slots.is_readable)
 
 
-def results_of(slot_set: SlotSet, logits: np.ndarray, objective: str) -> Dict[str, float]:
-    """The metrics of a set: ranking.METRICS, the pairs' eval_accuracy, the objective's eval_loss.
+def results_of(slots: SlotSet, logits: np.ndarray, objective: str) -> Dict[str, float]:
+    """The metrics of a set: METRICS, the pairs' eval_accuracy, the objective's eval_loss.
 
     Args:
         logits: [pairs, 2].
     """
-    odds, labels = log_odds(logits.astype(np.float64)), slot_set.labels
+    odds, labels = log_odds(logits.astype(np.float64)), slots.labels
     if objective == LISTWISE:
-        loss = _listwise_loss(slot_set, odds)
+        loss = _listwise_loss(slots, odds)
     else:
         loss = float(np.mean(KIND.losses(logits.astype(np.float64), labels)))
     return {"eval_accuracy": float(np.mean((odds > 0) == labels)), "eval_loss": loss,
-            **ranking.evaluate(slot_set.num_phrases, slot_set.num_fitting, odds)}
+            **rank(slots.num_phrases, slots.num_fitting, odds)}
 
 
-def per_category(slot_set: SlotSet, logits: np.ndarray) -> List[Dict[str, Any]]:
+def per_category(slots: SlotSet, logits: np.ndarray) -> List[Dict[str, Any]]:
     """The metrics of the slots of each category; no rows if no slot has one.
 
     The ranking is None where no slot of a category can be ranked.
@@ -64,29 +72,51 @@ def per_category(slot_set: SlotSet, logits: np.ndarray) -> List[Dict[str, Any]]:
     Args:
         logits: [pairs, 2].
     """
-    categories = slot_set.categories
-    if not any(categories):
-        return []
-    odds = log_odds(logits.astype(np.float64))
-    is_right = (odds > 0) == slot_set.labels
-    names, numbers = np.unique(categories, return_inverse=True)
-    rows = []
-    for number, name in enumerate(names.tolist()):
-        slots = numbers == number
-        pairs = np.repeat(slots, slot_set.num_phrases)
-        found = ranking.evaluate(slot_set.num_phrases[slots], slot_set.num_fitting[slots],
-                                 odds[pairs])
-        rows.append({"category": name, "num_slots": int(slot_set.is_ranked[slots].sum()),
+    categories, odds = slots.categories, log_odds(logits.astype(np.float64))
+    is_right = (odds > 0) == slots.labels
+    names, rows = np.unique(categories).tolist(), []
+    for category in names if any(names) else ():
+        chosen = categories == category
+        pairs = np.repeat(chosen, slots.num_phrases)
+        found = rank(slots.num_phrases[chosen], slots.num_fitting[chosen], odds[pairs])
+        rows.append({"category": category, "num_slots": int(slots.is_ranked[chosen].sum()),
                      "num_pairs": int(pairs.sum()), "eval_accuracy": float(is_right[pairs].mean()),
                      **{metric: None if math.isnan(value) else value
                         for metric, value in found.items()}})
     return rows
 
 
-def _listwise_loss(slot_set: SlotSet, odds: np.ndarray) -> float:
+def _listwise_loss(slots: SlotSet, odds: np.ndarray) -> float:
     """The mean, over the ranked slots, of the softmax cross-entropy over their phrases."""
-    largest = np.maximum.reduceat(odds, slot_set.starts)
-    powers = np.exp(odds - np.repeat(largest, slot_set.num_phrases))
-    losses = (np.log(np.add.reduceat(powers, slot_set.starts)) + largest
-              - odds[slot_set.starts])
-    return float(np.mean(losses[slot_set.is_ranked]))
+    largest = np.maximum.reduceat(odds, slots.starts)
+    powers = np.exp(odds - np.repeat(largest, slots.num_phrases))
+    losses = np.log(np.add.reduceat(powers, slots.starts)) + largest - odds[slots.starts]
+    return float(np.mean(losses[slots.is_ranked]))
+
+
+def rank(num_phrases: np.ndarray, num_fitting: np.ndarray,
+         scores: np.ndarray) -> Dict[str, float]:
+    """METRICS over the slots with a phrase that fits and another one; NaN if there are none.
+
+    `pair_accuracy` is the share of the other phrases that rank below the fitting one.
+
+    Args:
+        num_phrases: of each slot, [slots].
+        num_fitting: 1 if the first phrase of a slot fits, otherwise 0, [slots].
+        scores: of each phrase, slot after slot; higher is better, [phrases].
+    """
+    starts = np.cumsum(num_phrases) - num_phrases
+    own = np.repeat(scores[starts], num_phrases)
+    ranked = (num_fitting > 0) & (num_phrases > 1)
+    if not ranked.any():
+        return dict.fromkeys(METRICS, float("nan"))
+    higher = np.add.reduceat((scores > own).astype(np.int64), starts)[ranked]
+    equal = np.add.reduceat((scores == own).astype(np.int64), starts)[ranked]  # itself too
+    others = num_phrases[ranked] - 1
+    harmonic = np.concatenate([[0], np.cumsum(1 / np.arange(1, num_phrases.max() + 1))])
+    results = {
+        "mean_reciprocal_rank": np.mean((harmonic[higher + equal] - harmonic[higher]) / equal),
+        "pair_accuracy": np.sum(others - higher - (equal - 1) / 2) / np.sum(others)}
+    for count in _RECALLED:
+        results[f"recall_at_{count}"] = np.mean(np.clip(count - higher, 0, equal) / equal)
+    return {name: float(value) for name, value in results.items()}

@@ -1,28 +1,31 @@
 """Negatives for slots: clauses of other texts, chosen at random or by similarity."""
 
+import itertools
 from typing import Dict, Iterator, List, Optional, Sequence, Set
 
 import numpy as np
 
-from engine.data import store
-from rewriting import bm25, phrases
-from rewriting.clauses import Slot, count_words
+from engine.data import store, text_columns
+from rewriting import bm25
+from rewriting.texts import Slot, count_words
 
 RANDOM, LIKE_LENGTH, BM25 = KINDS = ("random", "like_length", "bm25")
-COLUMNS: Dict[str, store.Column] = {**phrases.COLUMNS,
-                                    "num_words": store.Column("uint16", ragged=False)}
 # The most draws to find a clause that is not in the text itself and not drawn before.
 _MOST_DRAWS = 100
 _LIKE = 0.8  # similar lengths: the shorter is at least this share of the longer
 
 
+def columns_for(kinds: Sequence[str]) -> Dict[str, store.Column]:
+    """The columns of a store for what `encode` returns."""
+    return {"text": text_columns.COLUMN, "num_words": store.Column("uint16", ragged=False),
+            **(bm25.COLUMNS if BM25 in kinds else {})}
+
+
 def encode(clauses: Sequence[str], kinds: Sequence[str]) -> store.Chunk:
-    """Clauses with the columns of COLUMNS and, for BM25, its terms."""
-    chunk = dict(phrases.encode(clauses))
-    chunk["num_words"] = np.minimum([count_words(clause) for clause in clauses], 2**16 - 1)
-    if BM25 in kinds:
-        chunk.update(bm25.encode(clauses))
-    return chunk
+    """Clauses with the columns that drawing these kinds of negatives takes."""
+    return {"text": text_columns.to_chunk(clauses),
+            "num_words": np.minimum([count_words(clause) for clause in clauses], 2**16 - 1),
+            **(bm25.encode(clauses) if BM25 in kinds else {})}
 
 
 class Negatives:
@@ -77,22 +80,15 @@ class Negatives:
         drawn: List[str] = []
         for number in range(count):
             kind = self._kinds[number % len(self._kinds)]
-            rows = {RANDOM: self._any_rows, LIKE_LENGTH: lambda: self._like_rows(slot),
-                    BM25: lambda: hard}[kind]
-            excluded = own.union(drawn)
-            found = self._first(rows(), excluded)
-            if found is None and kind != RANDOM:
-                found = self._first(self._any_rows(), excluded)
+            preferred = {RANDOM: (), LIKE_LENGTH: self._like_rows(slot), BM25: hard}[kind]
+            texts = map(self._text, itertools.chain(preferred, self._any_rows()))
+            found = next((text for text in texts if text not in own and text not in drawn), None)
             if found is not None:
                 drawn.append(found)
         return drawn
 
-    def _first(self, rows: Iterator[int], excluded: Set[str]) -> Optional[str]:
-        for row in rows:
-            text = phrases.decode(self._clauses, row)
-            if text not in excluded:
-                return text
-        return None
+    def _text(self, row: int) -> str:
+        return text_columns.from_chunk(self._clauses.values("text", np.array([row])))[0]
 
     def _any_rows(self) -> Iterator[int]:
         return self._rows_between(0, len(self._rows))

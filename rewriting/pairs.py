@@ -74,6 +74,11 @@ class Pairs(NamedTuple):
     def __len__(self) -> int:
         return len(self.slots)
 
+    def chosen(self, which: np.ndarray) -> "Pairs":
+        """Some of the pairs, by a mask or by their numbers."""
+        return Pairs(self.contexts, self.candidates, self.slots[which], self.phrases[which],
+                     self.tokenizer, self.max_seq_length, self.dynamic_padding)
+
     def lengths(self) -> np.ndarray:
         """Tokens of each pair, [n]."""
         context = (self.contexts.lengths("before", self.slots)

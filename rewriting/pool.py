@@ -12,12 +12,12 @@ import numpy as np
 
 from encoder.encoding import Encoding
 from engine import log
-from engine.data import store
+from engine.data import store, text_columns
 from engine.data.chunks import in_chunks
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
-from rewriting import bm25, pairs, phrases, texts
+from rewriting import bm25, pairs, texts
 
 _PHRASES_AT_A_TIME = 8192
 
@@ -28,6 +28,16 @@ class Pool(NamedTuple):
     index: bm25.Index
     is_usable: np.ndarray  # bool [phrases]: neither a duplicate nor too long for the model
     content_hash: str
+
+    def phrase(self, row: int) -> str:
+        """The text of a phrase."""
+        return text_columns.from_chunk(self.records.values("text", np.array([row])))[0]
+
+    def phrases(self) -> Iterator[str]:
+        """The texts of all phrases, in bounded memory."""
+        for start in range(0, len(self.records), _PHRASES_AT_A_TIME):
+            yield from text_columns.from_chunk(
+                self.records.values("text", slice(start, start + _PHRASES_AT_A_TIME)))
 
 
 def load_pool(path: str, column: Optional[str], encoding: Encoding, store_dir: str) -> Pool:
@@ -43,7 +53,7 @@ def load_pool(path: str, column: Optional[str], encoding: Encoding, store_dir: s
     content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
     key = {"content": content, "format": os.path.splitext(path)[1], "column": column,
            "vocab": encoding.vocab_hash, "do_lower_case": encoding.do_lower_case}
-    columns = {**phrases.COLUMNS, **bm25.COLUMNS,
+    columns = {"text": text_columns.COLUMN, **bm25.COLUMNS,
                "ids": store.Column(encoding.id_dtype, ragged=True),
                "hash": store.Column("uint64", ragged=False)}
 
@@ -52,7 +62,7 @@ def load_pool(path: str, column: Optional[str], encoding: Encoding, store_dir: s
             path, "--pool_file", column, role="pool")))
         with Counter(f"Preparing {path}", unit="phrases") as counter:
             for some in in_chunks(read, _PHRASES_AT_A_TIME):
-                yield {**phrases.encode(some), **bm25.encode(some),
+                yield {"text": text_columns.to_chunk(some), **bm25.encode(some),
                        "ids": encoding.tokenizer.encode_batch(some), "hash": _hashes(some)}
                 counter.advance(len(some))
 
@@ -68,15 +78,14 @@ def _hashes(some: List[str]) -> np.ndarray:
 def _usable(records: store.Records, path: str, encoding: Encoding) -> np.ndarray:
     lengths = records.lengths("ids")
     most = pairs.longest_phrase(encoding.max_seq_length)
-    is_usable = (lengths > 0) & (lengths <= most)
     num_too_long = int((lengths > most).sum())
     if num_too_long:
         log.warn(f"{path}: {num_too_long:,} phrases are left out: they have more than {most} "
                  "tokens, and the model reads a phrase twice within "
                  f"{encoding.max_seq_length}")
-    is_first = np.zeros(len(records), bool)
-    is_first[np.unique(records.scalars("hash"), return_index=True)[1]] = True
-    is_usable &= is_first
+    is_usable = np.zeros(len(records), bool)
+    is_usable[np.unique(records.scalars("hash"), return_index=True)[1]] = True
+    is_usable &= (lengths > 0) & (lengths <= most)
     if not is_usable.any():
         raise UserError(f"--pool_file={path} holds no phrase that the model can read")
     return is_usable

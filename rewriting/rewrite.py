@@ -3,12 +3,14 @@
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt < texts.txt
 """
 
-import hashlib
+import contextlib
 import itertools
 import json
 import os
-from typing import Any, Dict, Iterator, Optional
+import re
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
+import numpy as np
 from absl import flags
 
 from encoder import model_files
@@ -18,11 +20,13 @@ from engine.data import text_files
 from engine.data.arriving_lines import ArrivingLines
 from engine.data.chunks import in_chunks
 from engine.disk import files
+from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
-from rewriting import constraints, pool, rewrite_files, rewriter, scorer, texts
+from rewriting import constraints, data, pairs, pool, rewriter, scorer, slot_files, texts
 from rewriting.model import pairwise
+from rewriting.rewriter import Rewrite
 
 USAGE = """Rewrites texts: replaces one clause of a text by a phrase of a pool. BM25 finds the
 phrases that are nearest to the text, and the model predicts which of them fit, on every GPU
@@ -32,12 +36,13 @@ that CUDA_VISIBLE_DEVICES shows.
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt --input_file=texts.csv \\
     --output_file=rewrites.jsonl --keep_words=hotel --max_phrase_length=20
 
---output_dir is that of `python -m rewriting.run`. With an --output_file, the same command resumes
+--output_dir is that of `python -m rewriting.run`. With files for both, the same command resumes
 an interrupted run. The columns of TSV are the number of the text (from 1), the probability that
 the phrase fits, the clause, the phrase and the new text. A JSON line has all rewrites of a text.
 The columns of bert-ad are the probability, the phrase and the text with the slot."""
 
 _TEXTS_AT_A_TIME = 64
+_FIELD_ENDS = re.compile("[\t\r\n]")
 # Flags that do not change the rewrites.
 _WITHOUT_EFFECT = ("output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
                    "store_dir")
@@ -56,13 +61,11 @@ def define_flags() -> flags.FlagValues:
     texts.define_flags(values)
     flags.DEFINE_string("output_file", None, "The rewrites; default: standard output.",
                         flag_values=values)
-    flags.DEFINE_enum("format", None, sorted(rewrite_files.FORMATS), "Format of the rewrites; "
+    flags.DEFINE_enum("format", None, sorted(FORMATS), "Format of the rewrites; "
                       "default: by the output file's name, or tsv.", flag_values=values)
     flags.DEFINE_integer("top_k", 5, "Most rewrites of a text.", flag_values=values)
     flags.DEFINE_integer("num_candidates", 50, "Phrases that the model scores for each clause.",
                          flag_values=values)
-    flags.DEFINE_integer("min_clause_words", 2, "Fewest words (ideographs) of a clause that "
-                         "is replaced.", flag_values=values)
     flags.DEFINE_integer("max_phrase_length", None, "Most characters of a phrase; default: no "
                          "limit.", flag_values=values)
     flags.DEFINE_list("keep_words", [], "Words, separated by commas, that a rewrite must have "
@@ -76,13 +79,47 @@ def define_flags() -> flags.FlagValues:
     return values
 
 
+def _tsv(number: int, text: str, rewrites: Sequence[Rewrite]) -> str:
+    return _lines([str(number), _number(rewrite.probability), rewrite.slot.clause, rewrite.phrase,
+                   rewrite.text] for rewrite in rewrites)
+
+
+def _bert_ad(number: int, text: str, rewrites: Sequence[Rewrite]) -> str:
+    return _lines([_number(rewrite.probability), rewrite.phrase,
+                   rewrite.slot.filled(slot_files.BERT_AD_MARK * len(rewrite.phrase))]
+                  for rewrite in rewrites)
+
+
+def _jsonl(number: int, text: str, rewrites: Sequence[Rewrite]) -> str:
+    return json.dumps({"text": text, "rewrites": [
+        {"probability": float(_number(rewrite.probability)), "before": rewrite.slot.before,
+         "clause": rewrite.slot.clause, "after": rewrite.slot.after, "phrase": rewrite.phrase,
+         "text": rewrite.text} for rewrite in rewrites]}, ensure_ascii=False) + "\n"
+
+
+# Name → (number of the text, from 1; the text; its rewrites) → lines
+FORMATS: Dict[str, Callable[[int, str, Sequence[Rewrite]], str]] = {
+    "tsv": _tsv, "jsonl": _jsonl, "bert-ad": _bert_ad}
+_HEADERS = {"tsv": "number\tprobability\tclause\tphrase\ttext\n", "jsonl": "", "bert-ad": ""}
+
+
+def _number(probability: float) -> str:
+    return f"{probability:.6g}"
+
+
+def _lines(rows: Iterator[List[str]]) -> str:
+    """Tab-separated lines; a tab or line end within a field becomes a space."""
+    return "".join("\t".join(_FIELD_ENDS.sub(" ", field) for field in row) + "\n" for row in rows)
+
+
 def main(values: flags.FlagValues) -> None:
     """Reads, rewrites and writes, a bounded number of texts at a time."""
-    model, checkpoint = _model(values)
+    trained = model_files.open_model(settings.required(values, "output_dir"), "--output_dir",
+                                     model_files.CLASSIFIER)
+    model = scorer.open_model(trained)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    word_constraints = _constraints(values)
-    limits = rewriter.Limits(*(settings.positive(values, name) for name in (
-        "min_clause_words", "num_candidates", "top_k")))
+    allowed = _constraints(values)
+    limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
     devices = device_flags.find_devices(values, training=False)
@@ -92,75 +129,38 @@ def main(values: flags.FlagValues) -> None:
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
     phrases = pool.load_pool(settings.required(values, "pool_file"), values.pool_column,
                              model.encoding, store_dir)
-    rewrites = rewriter.Rewriter(model.encoding, phrases, word_constraints, limits)
-    facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir)
+    rewrites = rewriter.Rewriter(model.encoding, phrases, allowed, **limits)
+    facts = _facts(values, trained.checkpoint.path, phrases.content_hash, store_dir)
     # The graph needs an example of its input.
-    example = rewrites.example().source()
-    output = rewrite_files.open_output(values.output_file, form, facts)
-    with Predictor(pairwise(model.config), example, devices) as predictor:
-        predictor.restore(checkpoint)
-        with Counter("Scoring", unit="pairs") as counter:
-            predict = rewriter.predict_with(predictor, batch_size, counter.advance)
-            try:
-                _rewrite_all(read, arriving, rewrites, predict, rewrite_files.FORMATS[form],
-                             output)
-            except interruption.Interrupted as interrupted:
-                if values.output_file and output.num_rows:
-                    interrupted.said = (f"{output.num_rows:,} texts are done; the same command "
-                                        "goes on from there")
-                raise
+    example = data.encode_slots([slot_files.UNREAD], model.encoding).pairs.source()
+    with _open_output(values, facts, _HEADERS[form]) as (num_done, append), \
+            Predictor(pairwise(model.config), example, devices) as predictor, \
+            Counter("Scoring", unit="pairs") as counter:
+        predictor.restore(trained.checkpoint)
 
+        def predict(tried: pairs.Pairs) -> np.ndarray:
+            return predictor.predict(tried.source(), batch_size, counter.advance)["logits"]
 
-def _rewrite_all(read: Iterator[str], arriving: Optional[ArrivingLines],
-                 rewrites: rewriter.Rewriter, predict: rewriter.Predict,
-                 formatted: rewrite_files.Formatter, output: rewrite_files.Output) -> None:
-    digest, num_without = _skip_done(read, output), 0
-    for some in in_chunks(read, _TEXTS_AT_A_TIME, arriving=arriving):
-        found = rewrites.rewrite(some, predict)
-        lines = []
-        for number, (text, of_text) in enumerate(zip(some, found), start=output.num_rows + 1):
-            digest.update(_line(text))
-            num_without += not of_text
-            lines.append(formatted(number, text, of_text))
-        output.append("".join(lines), len(some), digest.hexdigest())
-    output.finish()
+        number, num_without = num_done, 0
+        for some in in_chunks(itertools.islice(read, num_done, None), _TEXTS_AT_A_TIME,
+                              arriving=arriving):
+            found = rewrites.rewrite(some, predict)
+            append("".join(map(FORMATS[form], itertools.count(number + 1), some, found)), len(some))
+            number += len(some)
+            num_without += found.count([])
     if num_without:
         log.warn(f"{num_without:,} texts have no rewrite: they have no second clause, or no phrase "
                  "meets the constraints")
 
 
-def _skip_done(read: Iterator[str], output: rewrite_files.Output) -> Any:
-    """Reads the texts that an earlier run has rewritten; returns their hash, to be continued."""
-    digest, count = hashlib.sha256(), 0
-    for text in itertools.islice(read, output.num_rows):
-        digest.update(_line(text))
-        count += 1
-    if output.num_rows and (count, digest.hexdigest()) != (output.num_rows, output.digest):
-        raise UserError(f"the first {output.num_rows:,} texts are not those that the interrupted "
-                        "run has rewritten: give the same texts again, or remove the file that "
-                        "ends in .part")
-    return digest
-
-
-def _line(text: str) -> bytes:
-    return json.dumps(text).encode("utf-8") + b"\n"
-
-
-def _model(values: flags.FlagValues):
-    """The trained scorer and its checkpoint."""
-    trained = model_files.open_model(settings.required(values, "output_dir"), "--output_dir",
-                                     model_files.CLASSIFIER)
-    return scorer.open_model(trained), trained.checkpoint
-
-
 def _constraints(values: flags.FlagValues) -> constraints.Constraints:
-    longest = values.max_phrase_length
-    if longest is not None:
+    if values.max_phrase_length is not None:
         settings.positive(values, "max_phrase_length")
     for name in ("keep_words", "forbidden_words"):
         if not all(word.strip() for word in values[name].value):
             raise UserError(f"--{name}={','.join(values[name].value)}: a word is empty")
-    return constraints.make_constraints(longest, values.keep_words, values.forbidden_words)
+    return constraints.make_constraints(
+        values.max_phrase_length, values.keep_words, values.forbidden_words)
 
 
 def _texts(values: flags.FlagValues, arriving: Optional[ArrivingLines]) -> Iterator[str]:
@@ -183,6 +183,32 @@ def _facts(values: flags.FlagValues, checkpoint: str, pool_hash: str,
         os.path.join(store_dir, "hashes.json"))
     return {**given, "checkpoint": [checkpoint, os.path.getmtime(f"{checkpoint}.index")],
             "pool": pool_hash, "input": content}
+
+
+@contextlib.contextmanager
+def _open_output(values: flags.FlagValues, facts: Dict[str, Any], header: str
+                 ) -> Iterator[Tuple[int, Callable[[str, int], None]]]:
+    """Opens the output; it is resumed if it is a file, and the texts are one.
+
+    Returns:
+        How many texts are done, and append(lines, the number of texts that they are made of).
+    """
+    if not (values.input_file and values.output_file):
+        with files.output(values.output_file) as file:
+            file.write(header)
+            yield 0, lambda lines, num_texts: print(lines, end="", file=file, flush=True)
+        return
+    output = ResumableFile(values.output_file, facts, keep_record=False, header=header)
+    if output.num_rows:
+        log.info(f"Going on with {output.partial_path}: {output.num_rows:,} texts are done")
+    try:
+        yield output.num_rows, output.append
+    except interruption.Interrupted as interrupted:
+        if output.num_rows:
+            interrupted.said = (f"{output.num_rows:,} texts are done; the same command goes on "
+                                "from there")
+        raise
+    output.finish()
 
 
 if __name__ == "__main__":

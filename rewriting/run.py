@@ -8,7 +8,7 @@ from absl import flags
 from engine.cli import command
 from rewriting.evaluation import OBJECTIVES, PAIRWISE
 from rewriting.scorer import HEAD, Scoring, find
-from runs import command as runs
+from runs import command as runs, sets
 from tasks import head
 
 USAGE = """Fine-tunes any BERT checkpoint to score how well a phrase fits a slot of a text, on
@@ -29,20 +29,13 @@ Batch sizes are per replica (GPU) and count pairs of a slot and a phrase; with
 def define_flags() -> flags.FlagValues:
     """The flags of this command."""
     values = flags.FlagValues()
-    flags.DEFINE_string("data_dir", None, "Directory with train, dev and test, each .jsonl or "
-                        ".tsv.", flag_values=values)
-    for name in ("train", "dev", "test"):
-        flags.DEFINE_string(f"{name}_file", None, f"The {name} set, by default {name}.* in "
-                            "--data_dir.", flag_values=values)
+    sets.define_flags(values, "Train on the train set.", "Rank the phrases of the dev set.",
+                      "Predict which phrases of the test set fit; it needs no labels.")
+    flags.DEFINE_bool("do_test", False, "Rank the phrases of the test set; the names of its "
+                      "metrics end in _test.", flag_values=values)
     flags.DEFINE_enum("objective", PAIRWISE, OBJECTIVES, "pairwise: classify each phrase as "
                       "fitting or not; listwise: choose among all phrases of a slot.",
                       flag_values=values)
-    flags.DEFINE_bool("do_train", False, "Train on the train set.", flag_values=values)
-    flags.DEFINE_bool("do_eval", False, "Rank the phrases of the dev set.", flag_values=values)
-    flags.DEFINE_bool("do_test", False, "Rank the phrases of the test set; the names of its "
-                      "metrics end in _test.", flag_values=values)
-    flags.DEFINE_bool("do_predict", False, "Predict which phrases of the test set fit; it needs "
-                      "no labels.", flag_values=values)
     head.define_flags(values)
     runs.define_flags(values)
     return values
@@ -55,10 +48,8 @@ def main(values: flags.FlagValues) -> None:
 
 def _scoring(values: flags.FlagValues) -> Scoring:
     """Checks that the sets are there."""
-    for name, wanted in (("train", values.do_train), ("dev", values.do_eval),
-                         ("test", values.do_test or values.do_predict)):
-        if wanted:
-            find(values, name)
+    for name in sets.wanted(values) + ["test"] * values.do_test:
+        find(values, name)
     return Scoring(values.objective, values.predict_labels)
 
 

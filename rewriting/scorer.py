@@ -1,6 +1,6 @@
 """The scorer as `runs` and other commands see it: see `runs.head` and `tasks.capabilities`."""
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple
 
 import numpy as np
 from absl import flags
@@ -10,8 +10,9 @@ from encoder.model_files import ModelFiles
 from engine.errors import UserError
 from engine.training import throughput
 from rewriting import data, evaluation, model, pairs, slot_files
-from rewriting.data import KIND, PairwiseSet, SlotSet, load_slots
+from rewriting.data import KIND, ListwiseSet, PairwiseSet, SlotSet, load_slots
 from rewriting.model import pairwise
+from runs import sets
 from runs.head import AnyResult, Encoded, Job, Model, Reader, Sets, Training
 from runs.rows import Example
 from tasks import head, model_folder
@@ -49,28 +50,27 @@ def check(found: Model) -> None:
     pairs.check_vocabulary(found.encoding)
 
 
-def _load(job: Job, values: flags.FlagValues) -> Sets:
-    settings = job.settings
-
-    def load(name: str, unlabelled: bool = False) -> SlotSet:
-        return load_slots(find(values, name), job.model.encoding, settings.store_dir,
-                          unlabelled=unlabelled,
-                          dynamic_padding=settings.training.dynamic_padding)
-
-    train = _training(job, load("train")) if values.do_train else None
-    ranked = {suffix: name for suffix, name, wanted in (
-        ("", "dev", values.do_eval), ("_test", "test", values.do_test)) if wanted}
-    found = {suffix: load(name) for suffix, name in ranked.items()}
-    for suffix, name in ranked.items():
-        if not found[suffix].is_ranked.any():
-            raise UserError(f"{find(values, name)}: no slot has a phrase that fits and one that "
-                            "does not, so there is nothing to rank")
-    return Sets(train, found, {"": load("test", unlabelled=True)} if values.do_predict else {})
-
-
 def find(values: flags.FlagValues, name: str) -> str:
     """The file of the train, dev or test set; raises a UserError if there is none, or several."""
-    return slot_files.find_set(name, values.data_dir, values[f"{name}_file"].value)
+    return sets.find(values, name, list(slot_files.EXTENSIONS.values()))
+
+
+def _load(job: Job, values: flags.FlagValues) -> Sets:
+    train = _training(job, _load_set(job, values, "train")) if values.do_train else None
+    ranked = {}
+    for suffix, name, is_wanted in (("", "dev", values.do_eval), ("_test", "test", values.do_test)):
+        if is_wanted:
+            ranked[suffix] = _load_set(job, values, name)
+            if not ranked[suffix].is_ranked.any():
+                raise UserError(f"{find(values, name)}: no slot has a phrase that fits and one "
+                                "that does not, so there is nothing to rank")
+    return Sets(train, ranked,
+                {"": _load_set(job, values, "test", labelled=False)} if values.do_predict else {})
+
+
+def _load_set(job: Job, values: flags.FlagValues, name: str, *, labelled: bool = True) -> SlotSet:
+    return load_slots(find(values, name), job.model.encoding, job.settings.store_dir,
+                      labelled=labelled, dynamic_padding=job.settings.training.dynamic_padding)
 
 
 def _training(job: Job, slots: SlotSet) -> Training:
@@ -78,7 +78,7 @@ def _training(job: Job, slots: SlotSet) -> Training:
     operations = of_pairs = throughput.classifier(config)
     examples, forward = PairwiseSet(slots), pairwise(config)
     if objective == evaluation.LISTWISE:
-        examples, forward = data.listwise_set(slots), model.listwise(config)
+        examples, forward = ListwiseSet(slots), model.listwise(config)
 
         def operations(lengths: np.ndarray) -> float:
             return examples.mean_phrases * of_pairs(lengths)
@@ -105,17 +105,13 @@ def _reader(found: Model) -> Reader:
     return Reader(pairwise(found.config), encode, True, ["label", *KIND.labels])
 
 
-def _load_training_set(job: Job, data_dir: Optional[str], train_file: Optional[str]) -> PairwiseSet:
+def _load_training_set(job: Job, values: flags.FlagValues) -> PairwiseSet:
     check(job.model)
-    return PairwiseSet(load_slots(
-        slot_files.find_set("train", data_dir, train_file), job.model.encoding, job.settings.store_dir,
-        dynamic_padding=job.settings.training.dynamic_padding))
+    return PairwiseSet(_load_set(job, values, "train"))
 
 
-def _load_dev_set(encoding: Encoding, store_dir: str, data_dir: Optional[str],
-                  dev_file: Optional[str]) -> DevSet:
-    slots = load_slots(slot_files.find_set("dev", data_dir, dev_file), encoding, store_dir,
-                       dynamic_padding=True)
+def _load_dev_set(encoding: Encoding, store_dir: str, values: flags.FlagValues) -> DevSet:
+    slots = load_slots(find(values, "dev"), encoding, store_dir, dynamic_padding=True)
     return DevSet(slots.pairs.source(),
                   lambda logits: evaluation.results_of(slots, logits, evaluation.PAIRWISE))
 

@@ -14,14 +14,11 @@ bert-ad's sequence.
 import json
 import os
 import re
-from typing import (
-    Any, Callable, Dict, IO, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple)
+from typing import Any, Dict, IO, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from engine.data import text_files
 from engine.data.odd_rows import OddRows, attempt
-from engine.disk import files
 from engine.errors import UserError
-from rewriting.clauses import Slot
 
 BERT_AD_MARK = "“"
 _RUN = re.compile(f"{BERT_AD_MARK}+")
@@ -40,87 +37,49 @@ class SlotExample(NamedTuple):
     num_fitting: int  # 1: the first phrase is the slot's own; 0: none fits
     category: str = ""  # that results are also reported by; empty: none
 
-    @classmethod
-    def of_slot(cls, slot: Slot, negatives: Iterable[str]) -> "SlotExample":
-        """An example whose first phrase is the slot's own clause."""
-        return cls(slot.before, slot.after, (slot.clause, *negatives), 1)
-
-
-def find_set(name: str, data_dir: Optional[str], given: Optional[str]) -> str:
-    """The file of the train, dev or test set.
-
-    Args:
-        name: of the set.
-        data_dir, given: the values of --data_dir and --<name>_file.
-
-    Raises:
-        UserError: there is none, or there are two.
-    """
-    if given:
-        return files.require_file(given, f"--{name}_file")
-    if not data_dir:
-        raise UserError(f"--data_dir or --{name}_file is required")
-    candidates = [os.path.join(data_dir, name + extension) for extension in EXTENSIONS.values()]
-    found = [path for path in candidates if os.path.exists(path)]
-    if len(found) != 1:
-        there = " and ".join(found) or f"neither {' nor '.join(candidates)}"
-        raise UserError(f"--data_dir={data_dir} has {there}; name the file with --{name}_file")
-    return found[0]
-
 
 UNREAD = SlotExample("", "", ("",), 0)  # in the place of a line to be scored that is no slot
-_Reader = Callable[[str], Iterator[SlotExample]]
 
 
-def read_slots(path: str) -> Iterator[SlotExample]:
+def read_slots(path: str, *, labelled: bool = True,
+               odd: Optional[OddRows] = None) -> Iterator[SlotExample]:
     """Streams the slots of a file: .jsonl has our lines, .tsv and .txt have bert-ad's.
+
+    Args:
+        labelled: False for lines to be scored: their phrases come as they stand, without labels.
+        odd: counts lines that are no slot, which come as UNREAD; without it, they are errors.
 
     Raises:
         UserError: with file and line number, for a line that is not a slot; also if the file
             holds none.
     """
-    yield from _read(path, _ours, lambda path: _merged(_bert_ads(path)))
-
-
-def read_lines(path: str, odd: Optional[OddRows] = None) -> Iterator[SlotExample]:
-    """Streams the lines of a file to be scored: their phrases, as they stand, without labels.
-
-    Lines that are no slot are counted by `odd`, and come as UNREAD; without it, they are errors.
-
-    Raises:
-        UserError: as `read_slots`.
-    """
-    yield from _read(path, lambda path: _ours(path, labelled=False, odd=odd),
-                     lambda path: _bert_ads(path, labelled=False, odd=odd))
-
-
-def _read(path: str, ours: _Reader, bert_ads: _Reader) -> Iterator[SlotExample]:
     extension = os.path.splitext(path)[1].lower()
-    if extension not in text_files.FORMATS or extension == ".csv":
+    if extension not in (".jsonl", ".tsv", ".txt"):
         raise UserError(f"{path}: its name must end in .jsonl, or in .tsv or .txt for bert-ad's "
                         "lines")
-    count = 0
-    for slot in ours(path) if extension == ".jsonl" else bert_ads(path):
-        count += 1
-        yield slot
-    if not count:
+    slots = (_ours if extension == ".jsonl" else _bert_ads)(path, labelled, odd)
+    first = next(slots, None)
+    if first is None:
         raise UserError(f"{path} holds no slots")
+    yield first
+    yield from slots
 
 
-def _ours(path: str, *, labelled: bool = True,
-          odd: Optional[OddRows] = None) -> Iterator[SlotExample]:
+def _ours(path: str, labelled: bool, odd: Optional[OddRows]) -> Iterator[SlotExample]:
     for _, slot in text_files.json_objects(path, odd, lambda line_number, value: _our_slot(
             f"{path}, line {line_number}", value, labelled)):
         yield slot or UNREAD
 
 
 def _our_slot(where: str, value: Dict[str, Any], labelled: bool) -> SlotExample:
-    phrases = _phrases_of(value, labelled)
+    own = [value.get("clause")] if labelled or "phrases" not in value else []
+    others = value.get("negatives", []) if own else value["phrases"]
+    phrases = own + others if isinstance(others, list) else [None]
     texts = [value.get("before"), value.get("after"), value.get("category", ""), *phrases]
     if not phrases or not all(isinstance(text, str) for text in texts):
-        others = "" if labelled else ", or instead of these two \"phrases\", a list of texts"
+        scored = "" if labelled else ", or instead of these two \"phrases\", a list of texts"
         raise UserError(f"{where}: not a slot with \"before\", \"clause\" "
-                        f"and \"after\", texts, and \"negatives\", a list of texts{others}; "
+                        f"and \"after\", texts, and \"negatives\", a list of texts{scored}; "
                         "a \"category\" is a text")
     before, after, category, *phrases = map(text_files.whole_characters, texts)
     if labelled:
@@ -128,42 +87,32 @@ def _our_slot(where: str, value: Dict[str, Any], labelled: bool) -> SlotExample:
     return SlotExample(before, after, tuple(phrases), int(labelled), category)
 
 
-def _phrases_of(value: Dict[str, Any], labelled: bool) -> List[Any]:
-    """The phrases of a JSON object, the fitting one first; something else if they are malformed."""
-    if not labelled and "phrases" in value:
-        first, others = [], value["phrases"]
-    else:
-        first, others = [value.get("clause")], value.get("negatives", [])
-    return first + others if isinstance(others, list) else [None]
-
-
-def _merged(lines: Iterator[SlotExample]) -> Iterator[SlotExample]:
-    """Consecutive lines with the same slot become one."""
+def _bert_ads(path: str, labelled: bool, odd: Optional[OddRows]) -> Iterator[SlotExample]:
+    """Consecutive lines with the same slot are one, unless they are to be scored."""
     slot: Optional[SlotExample] = None
-    for line in lines:
-        same = slot and slot._replace(phrases=(), num_fitting=0) == line._replace(
-            phrases=(), num_fitting=0)
-        if same and not (line.num_fitting and slot.num_fitting):
-            phrases = (line.phrases + slot.phrases if line.num_fitting
-                       else slot.phrases + line.phrases)
-            slot = slot._replace(phrases=phrases, num_fitting=slot.num_fitting + line.num_fitting)
-            continue
-        if slot:
-            yield slot
-        slot = line
-    if slot:
-        yield slot
-
-
-def _bert_ads(path: str, *, labelled: bool = True,
-              odd: Optional[OddRows] = None) -> Iterator[SlotExample]:
-    """A slot with one phrase for each line."""
     for line_number, line in text_files.lines(path):
         fields = line.split("\t")
         if not labelled and len(fields) == 3:
             fields = ["0", *fields]
-        slot = attempt(odd, UNREAD, _parse_bert_ad, f"{path}, line {line_number}", fields)
-        yield slot if labelled else slot._replace(num_fitting=0)
+        found = attempt(odd, UNREAD, _parse_bert_ad, f"{path}, line {line_number}", fields)
+        if not labelled:
+            yield found._replace(num_fitting=0)
+            continue
+        merged = slot and _merged(slot, found)
+        if slot and not merged:
+            yield slot
+        slot = merged or found
+    if slot:
+        yield slot
+
+
+def _merged(slot: SlotExample, line: SlotExample) -> Optional[SlotExample]:
+    """The slot with the phrase of a line; None if the line has another slot."""
+    if line._replace(phrases=slot.phrases, num_fitting=slot.num_fitting) != slot or (
+            line.num_fitting and slot.num_fitting):
+        return None
+    phrases = line.phrases + slot.phrases if line.num_fitting else slot.phrases + line.phrases
+    return slot._replace(phrases=phrases, num_fitting=slot.num_fitting + line.num_fitting)
 
 
 def _parse_bert_ad(where: str, fields: List[str]) -> SlotExample:

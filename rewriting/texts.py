@@ -1,15 +1,33 @@
-"""Raw texts from a user's files: lines, or a column of a table."""
+"""Texts of a user's files, and their clauses: the slots in which a text can take another phrase."""
 
-from typing import Iterator, Optional, Tuple
+import re
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from absl import flags
 
 from engine.data.odd_rows import OddRows
 from engine.disk import files
 from runs import columns
-from runs.rows import UNREAD, Example, read_split
+from runs.rows import UNREAD, read_split
 
 HELP_TOPIC = "Data"  # of the flags defined here
+
+_IDEOGRAPH = "[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]"
+# A letter or digit of any other script.
+LETTER = f"(?:(?!{_IDEOGRAPH})\\w)"
+# A word: an ideograph, or a sequence of letters.
+_WORD = re.compile(f"{_IDEOGRAPH}|{LETTER}+")
+_ALNUM = "[0-9A-Za-z\uff10-\uff19]"
+# Chinese marks always end a clause. Western marks also occur within numbers, times and names
+# ("3.5", "10:30", "e.g."), between letters or digits. Chinese titles use a space as a comma.
+_BREAK = re.compile(
+    "[。｡！？，；：…\r\n]"
+    f"|(?<!{_ALNUM})[.．,!?;:]|[.．,!?;:](?!{_ALNUM})"
+    f"|(?<={_IDEOGRAPH})\\s+(?={_IDEOGRAPH})")
+_SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
+# Characters around a clause that do not belong to it.
+_TRIMMED = _SPACES + "\"“”'‘’«»「」『』"
+_MIN_WORDS = 2  # of a clause that becomes a slot
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -22,47 +40,78 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def read_texts(path: str, what: str, column: Optional[str] = None,
                header: Optional[bool] = None, role: str = "text") -> Iterator[str]:
-    """Streams the texts of a .tsv, .txt (tab-separated), .csv or .jsonl file.
+    """Streams the texts of a file; see `read_with_categories`."""
+    return (text for text, _ in read_with_categories(path, what, column, header, role=role))
+
+
+def read_with_categories(path: str, what: str, column: Optional[str], header: Optional[bool],
+                         category_column: Optional[str] = None,
+                         role: str = "text") -> Iterator[Tuple[str, str]]:
+    """Streams texts and their categories, "" without a column of them.
 
     Args:
+        path: a .tsv, .txt (tab-separated), .csv or .jsonl file.
         what: the flag that names the file, for errors.
-        column, header: see `define_flags`.
-        role: of the column, for errors: its flag is --<role>_column.
+        column, category_column: the name of a column, or its number from 1.
+        header: see `define_flags`.
+        role: of the column of texts, for errors: its flag is --<role>_column.
 
     Raises:
         UserError: the file cannot be read, or no row has a text.
     """
-    for example in _examples(path, what, columns.Roles(column), header, role):
-        yield example.text_a
-
-
-def read_with_categories(path: str, what: str, column: Optional[str], header: Optional[bool],
-                         category_column: Optional[str]) -> Iterator[Tuple[str, str]]:
-    """Streams texts with their categories, which are empty without a column of them.
-
-    Args:
-        what, column, header: see `read_texts`.
-        category_column: the name of the column, or its number from 1.
-
-    Raises:
-        UserError: see `read_texts`.
-    """
-    roles = columns.Roles(column, category_column)
-    for example in _examples(path, what, roles, header, "text"):
-        yield example.text_a, (example.text_b or "").strip()
-
-
-def _examples(path: str, what: str, given: columns.Roles, header: Optional[bool],
-              role: str) -> Iterator[Example]:
-    """Examples whose second text is the category, if there is a column of it."""
+    given = columns.Roles(column, category_column)
     table = columns.read_head(files.require_file(path, what), header)
-    for column, its_role in ((given.text, role), (given.text_pair, "category")):
-        if column is not None:
-            table.position(column, its_role)
+    for its_column, its_role in ((column, role), (category_column, "category")):
+        if its_column is not None:
+            table.position(its_column, its_role)
     roles = columns.find(
-        table, given, labelled=False, takes_pairs=given.text_pair is not None)
+        table, given, labelled=False, takes_pairs=category_column is not None)
     odd, count = OddRows("rows are read as empty texts"), 0
     for example in read_split(columns.split_of(table, roles), "", odd=odd):
-        yield Example("", None, None) if example is UNREAD else example
+        yield ("", "") if example is UNREAD else (example.text_a, (example.text_b or "").strip())
         count += 1
     odd.report(count)
+
+
+class Slot(NamedTuple):
+    """A clause of a text and the text around it: `before + clause + after` is the whole text."""
+    before: str
+    clause: str
+    after: str
+
+    def filled(self, phrase: str) -> str:
+        """The text with another phrase instead of the clause."""
+        return self.before + phrase + self.after
+
+
+def slots(text: str) -> List[Slot]:
+    """A slot for each clause of at least two words; none for a text with fewer than two of them."""
+    found = [Slot(text[:start], text[start:end], text[end:]) for start, end in _spans(text)
+             if count_words(text[start:end]) >= _MIN_WORDS]
+    return found if len(found) > 1 else []
+
+
+def clauses(text: str) -> List[str]:
+    """The clauses of a text, or of a part of one."""
+    return [text[start:end] for start, end in _spans(text) if start < end]
+
+
+def count_words(text: str) -> int:
+    """The number of words of a text; see `words`."""
+    return len(words(text))
+
+
+def words(text: str) -> List[str]:
+    """The words of a text in order; each ideograph is a word."""
+    return _WORD.findall(text)
+
+
+def _spans(text: str) -> Iterator[Tuple[int, int]]:
+    """The start and end of each clause, trimmed."""
+    start = 0
+    for end, next_start in [match.span() for match in _BREAK.finditer(text)] + [(len(text), 0)]:
+        part = text[start:end]
+        trimmed = part.strip(_TRIMMED)
+        first = start + len(part) - len(part.lstrip(_TRIMMED))
+        yield first, first + len(trimmed)
+        start = next_start

@@ -3,6 +3,7 @@
 from typing import Callable, Dict, NamedTuple, Optional
 
 import numpy as np
+from absl import flags
 
 from encoder.encoding import Encoding
 from engine.data.batches import Source
@@ -23,10 +24,10 @@ class Capability(NamedTuple):
     task_name: str  # in the record of a run
     command: str  # that evaluates such a model and predicts with it
     reading: Reading
-    # (job, --data_dir, --train_file) → the training set; raises a UserError if there is none.
-    load_training_set: Callable[[Job, Optional[str], Optional[str]], TrainingSet]
-    # (encoding, store_dir, --data_dir, --dev_file) → the dev set; raises a UserError likewise.
-    load_dev_set: Callable[[Encoding, str, Optional[str], Optional[str]], DevSet]
+    # (job, flags) → the training set; raises a UserError if there is none.
+    load_training_set: Callable[[Job, flags.FlagValues], TrainingSet]
+    # (encoding, store_dir, flags) → the dev set; raises a UserError likewise.
+    load_dev_set: Callable[[Encoding, str, flags.FlagValues], DevSet]
 
 
 def of_model(kind: label_types.Kind) -> Optional[Capability]:

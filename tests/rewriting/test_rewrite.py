@@ -13,9 +13,9 @@ from engine.data import store
 from engine.interruption import Interrupted
 from engine.model import INFERENCE
 from rewriting import constraints, data, pairs, rewrite, rewriter
-from rewriting.clauses import Slot, slots
 from rewriting.model import pairwise
 from rewriting.slot_files import BERT_AD_MARK
+from rewriting.texts import Slot, slots
 from rewriting_files import create_here, encoding_of, made_up_texts, run_here as train_here
 
 import tensorflow.compat.v1 as tf
@@ -153,39 +153,6 @@ def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
     assert sum(map(len, calls)) == NUM_TEXTS - 8
     assert (tmp_path / "parts.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
     assert not list(tmp_path.glob("*.part*"))
-
-
-@on_tensorflow_1
-def test_other_texts_on_standard_input_do_not_go_on_with_an_interrupted_run(
-        trained, files, texts, tmp_path, monkeypatch, capsys):
-    rewrite_here(trained, **files, output_file=tmp_path / "whole.tsv")
-    del files["input_file"]
-    monkeypatch.setattr(rewrite, "_TEXTS_AT_A_TIME", 4)
-    original, calls = rewriter.Rewriter.rewrite, []
-
-    def stop_in_the_second_call(self, some, predict):
-        calls.append(some)
-        if len(calls) == 2:
-            raise KeyError("stopped")
-        return original(self, some, predict)
-
-    def lines(some):
-        return lambda *args: iter(enumerate(some, start=1))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(rewriter.Rewriter, "rewrite", stop_in_the_second_call)
-        patch.setattr(rewrite.text_files, "lines_of", lines(texts))
-        with pytest.raises(KeyError):
-            rewrite_here(trained, **files, output_file=tmp_path / "out.tsv")
-    with monkeypatch.context() as patch:
-        patch.setattr(rewrite.text_files, "lines_of", lines(texts[1:]))
-        with pytest.raises(SystemExit):
-            rewrite_here(trained, **files, output_file=tmp_path / "out.tsv")
-    assert "the first 4 texts are not those" in capsys.readouterr().err
-    monkeypatch.setattr(rewrite.text_files, "lines_of", lines(texts))
-    rewrite_here(trained, **files, output_file=tmp_path / "out.tsv")
-    assert "4 texts are done" in capsys.readouterr().err
-    assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
 
 @on_tensorflow_1

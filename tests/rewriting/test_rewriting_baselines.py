@@ -7,7 +7,7 @@ import modeling
 from benchmarks import rewriting_baselines as baselines
 from bert_reference import load, random_values
 from encoder import pretraining_heads
-from rewriting import ranking
+from rewriting import evaluation
 from rewriting.slot_files import SlotExample
 from rewriting_files import score, write_slots
 from tokenization import FullTokenizer
@@ -54,7 +54,7 @@ def test_every_baseline_ranks_the_readable_phrases_by_its_scores(
         "BM25": [score(text, phrase, phrases) for text, slot in zip(texts, SLOTS)
                  for phrase in slot.phrases],
         "masked LM": likelihoods(tiny_model, language_model, max_seq_length)}
-    assert found == {name: ranking.evaluate(counts, np.ones(2), np.array(scores))
+    assert found == {name: evaluation.rank(counts, np.ones(2), np.array(scores))
                      for name, scores in expected.items()}
     np.testing.assert_allclose(baselines.by_bm25(SLOTS), expected["BM25"], rtol=1e-5)
 

@@ -10,8 +10,8 @@ from commands import ends_with_error
 from engine.cli import command
 from engine.errors import UserError
 from rewriting import create_data, slot_files
-from rewriting.clauses import Slot, slots
 from rewriting.slot_files import SlotExample, read_slots
+from rewriting.texts import Slot, slots
 from rewriting_files import create_here, made_up_texts
 
 SETS = ("train", "dev", "test")

@@ -13,8 +13,8 @@ from encoder.encoding import load_encoding
 from engine.data import store
 from engine.errors import UserError
 from rewriting import data, pairs
-from rewriting.clauses import slots
 from rewriting.slot_files import SlotExample
+from rewriting.texts import slots
 from rewriting_files import encoding_of, write_slots
 from tokenization import FullTokenizer
 
@@ -96,7 +96,7 @@ def test_a_batch_of_slots_has_each_with_all_its_phrases(tiny_model, tmp_path):
     path = write_slots(tmp_path / "train.jsonl", SLOTS)
     found = data.load_slots(path, encoding_of(tiny_model), str(tmp_path),
                                 dynamic_padding=True)
-    slots = data.listwise_set(found)
+    slots = data.ListwiseSet(found)
     source = slots.source(with_labels=True)
     one_by_one = found.pairs.features(np.array([0, 1, 2, 4, 5, 4]), 16)["input_ids"]
     features = source.fetch(np.array([0, 1]), 16)
@@ -123,7 +123,7 @@ def test_slots_of_real_chinese_texts_are_whole(tmp_path):
                              max_seq_length=64, vocab_size=21128)
     with open(reviews, encoding="utf-8") as file:
         rows = list(itertools.islice(file, 200))
-    found = [SlotExample.of_slot(slot, ()) for row in rows for slot in slots(row.split("\t")[1])]
+    found = [SlotExample(slot.before, slot.after, (slot.clause,), 1) for row in rows for slot in slots(row.split("\t")[1])]
     path = write_slots(tmp_path / "train.jsonl", found)
     slot_set = data.load_slots(path, encoding, str(tmp_path), dynamic_padding=True)
     assert len(slot_set.pairs) > 1000

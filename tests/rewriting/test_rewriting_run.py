@@ -12,7 +12,7 @@ from commands import ends_with_error
 from conftest import assert_same_training, checkpoint_values, on_tensorflow_2, plain_session
 from engine.checkpoints import checkpoints
 from engine.model import INFERENCE
-from rewriting import data, model, ranking
+from rewriting import data, evaluation, model
 from rewriting.slot_files import SlotExample
 from rewriting_files import create_here, encoding_of, made_up_texts, run_here, write_slots
 from trainings import recorded, run_loop, settings
@@ -39,7 +39,7 @@ def slot_set(tiny_model, slots_dir):
 
 
 OBJECTIVES = {"pairwise": (model.pairwise, data.PairwiseSet),
-              "listwise": (model.listwise, data.listwise_set)}
+              "listwise": (model.listwise, data.ListwiseSet)}
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -73,7 +73,7 @@ def outputs_of(forward, features, values=None):
 
 def test_the_listwise_loss_is_the_cross_entropy_of_a_softmax_over_each_slots_phrases(
         tiny_model, slot_set):
-    slots = data.listwise_set(slot_set)
+    slots = data.ListwiseSet(slot_set)
     features = slots.source(with_labels=True).fetch(np.arange(5), 32)
     features["num_phrases"] = np.array([4, 2, 4, 3, 4], np.int32)  # not all phrases count
     pairs = {name: values.reshape(-1, 32) for name, values in features.items()
@@ -104,14 +104,14 @@ def test_the_ranking_is_the_mean_over_all_orders_of_phrases_with_equal_scores():
         others += count - 1
         for limit in recalled:
             recalled[limit].append(np.mean([rank <= limit for rank in ranks]))
-    found = ranking.evaluate(np.array(counts), np.array(fitting), scores)
+    found = evaluation.rank(np.array(counts), np.array(fitting), scores)
     assert found == pytest.approx({
         "mean_reciprocal_rank": np.mean(reciprocals), "pair_accuracy": before / others,
         **{f"recall_at_{limit}": np.mean(values) for limit, values in recalled.items()}})
 
 
 def test_scores_that_know_nothing_get_what_chance_gives():
-    found = ranking.chance(np.array([20] * 3), np.array([1] * 3))
+    found = evaluation.rank(np.array([20] * 3), np.array([1] * 3), np.zeros(60))
     assert found == pytest.approx({
         "mean_reciprocal_rank": np.mean(1 / np.arange(1, 21)), "pair_accuracy": 0.5,
         "recall_at_1": 0.05, "recall_at_5": 0.25, "recall_at_10": 0.5})
@@ -129,7 +129,7 @@ def test_a_scorer_is_trained_evaluated_on_the_way_and_ranked(
     run_here(tiny_model, slots_dir, tmp_path, objective=objective, do_train=True, do_eval=True,
              do_test=True, eval_each_epoch=True)
     results = results_in(tmp_path)
-    for name in ("eval_accuracy", "eval_loss", *ranking.METRICS):
+    for name in ("eval_accuracy", "eval_loss", *evaluation.METRICS):
         assert name in results and name + "_test" in results
     details = json.loads((tmp_path / "eval_results.json").read_text())
     for suffix, name in (("", "dev"), ("_test", "test")):
@@ -164,7 +164,7 @@ def test_a_tiny_model_learns_which_phrase_belongs_where(two_layers, tmp_path):
 
 @pytest.mark.parametrize("flags, words", [
     ({"do_train": False}, ("--do_train", "--do_test")),
-    ({"data_dir": "nowhere"}, ("nowhere", "train.jsonl", "train.tsv")),
+    ({"data_dir": "nowhere"}, ("--data_dir=nowhere",)),
     ({"train_file": "none.jsonl"}, ("--train_file", "none.jsonl")),
     ({"data_dir": None}, ("--data_dir", "--train_file")),
     ({"objective": "guess"}, ("--objective", "listwise")),
@@ -176,6 +176,8 @@ def test_a_tiny_model_learns_which_phrase_belongs_where(two_layers, tmp_path):
     ({"metric_for_best": "f1", "eval_each_epoch": True, "do_eval": True},
      ("--metric_for_best=f1", "recall_at_10")),
     ({"do_train": False, "do_eval": True}, ("output_weights", "--do_train")),
+    ({"do_train": False, "do_test": True, "init_checkpoint": None, "bert_config_file": None},
+     ("--output_dir=", "out has no trained model", "--init_checkpoint")),
 ])
 def test_wrong_input_is_one_line(flags, words, tiny_model, slots_dir, tmp_path, monkeypatch,
                                  capsys):

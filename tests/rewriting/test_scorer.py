@@ -86,7 +86,7 @@ def refused(capsys, flags, module):
 def test_an_export_has_the_scores_of_the_checkpoint(scorer, expected, folder, two_layers,
                                                     tmp_path):
     lines = data.load_slots(str(folder / "test.jsonl"), encoding_of(two_layers, LONGEST),
-                            str(tmp_path), dynamic_padding=False, unlabelled=True)
+                            str(tmp_path), dynamic_padding=False, labelled=False)
     features = lines.pairs.source().fetch(np.arange(len(lines.pairs)), LONGEST)
     exported = run_saved_model(scorer / "export", features)
     frozen = run_frozen_graph(scorer / "export" / "frozen_graph.pb", features, exported)
@@ -167,7 +167,7 @@ def test_json_lines_to_score_have_phrases_with_or_without_labels(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (
         {"before": "a ", "after": ".", "phrases": ["cat", "dog"]},
         {"before": "a ", "clause": "tree", "after": ".", "negatives": ["cat"]})))
-    assert list(slot_files.read_lines(str(tmp_path / "a.jsonl"))) == [
+    assert list(slot_files.read_slots(str(tmp_path / "a.jsonl"), labelled=False)) == [
         SlotExample("a ", ".", ("cat", "dog"), 0), SlotExample("a ", ".", ("tree", "cat"), 0)]
 
 
@@ -301,22 +301,6 @@ def test_a_scorer_stays_one_when_it_comes_back_from_hugging_face(scorer, tmp_pat
         assert descriptions[0] == descriptions[1]
 
 
-def test_create_data_makes_no_slot_of_a_longer_clause(tmp_path, capsys):
-    (tmp_path / "texts.txt").write_text("".join(
-        f"{text}, {'and so on ' * 9}, the end is near .\n" for text in made_up_texts(40)))
-    flags = {"input_file": tmp_path / "texts.txt", "output_dir": tmp_path}
-    create_here(**flags)
-    assert any("and so on" in slot.phrases[0] for slot in slots_in(tmp_path / "train.jsonl"))
-    create_here(max_clause_words=8, **flags)
-    found = [slot for name in ("train", "dev", "test") for slot in slots_in(
-        tmp_path / f"{name}.jsonl")]
-    assert found and max(len(phrase.split()) for slot in found for phrase in slot.phrases) <= 8
-    assert "and so on" not in (tmp_path / "pool.txt").read_text()
-    with pytest.raises(SystemExit):
-        create_here(max_clause_words=1, **flags)
-    assert "--max_clause_words=1" in capsys.readouterr().err
-
-
 # --- Categories ----------------------------------------------------------------------------
 
 
@@ -439,7 +423,7 @@ def test_the_teachers_outputs_are_the_logits_of_the_pairs(scorer, expected, fold
     ({"do_eval": True}, ("--do_eval", "rewriting.run --do_eval")),
     ({"eval_each_epoch": True, "do_eval": True}, ("rewriting.run --do_eval",)),
     ({"data_dir": None}, ("--data_dir or --train_file",)),
-    ({"data_dir": "nowhere"}, ("nowhere", "train.jsonl")),
+    ({"data_dir": "nowhere"}, ("--data_dir=nowhere",)),
     ({"max_seq_length": 4}, ("--max_seq_length=4",))])
 def test_what_a_scorer_cannot_be_asked_is_said(changes, words, distil, tmp_path, capsys):
     message = refused(capsys, {**distil, "stage": "prediction", "student": "1,16,2,32",
