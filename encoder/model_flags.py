@@ -75,6 +75,9 @@ def load_config_of_flags(values: flags.FlagValues,
         UserError: the model has fewer positions or more layers, or there is no such file.
     """
     found = find_file(values, "bert_config_file", model_files.CONFIG)
+    if not (found or values.init_checkpoint) and "do_train" in values and not values.do_train:
+        raise UserError(f"--output_dir={required(values, 'output_dir')} has no trained model; give "
+                        "the folder of one, or --init_checkpoint")
     config = load_config(found or required(values, "bert_config_file"))
     if model and not values.bert_config_file and not _trained(values):
         model_files.check_layers(model.checkpoint, config, model.flag)

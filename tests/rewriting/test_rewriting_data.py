@@ -196,15 +196,6 @@ def test_wrong_input_is_one_line_and_leaves_nothing(flags, content, words, tmp_p
     assert not list((tmp_path / "out").glob("*")) and not list((tmp_path / "out").glob(".*"))
 
 
-@pytest.mark.parametrize("content", [b'{"text": "a b, c d"}\n', b' [["a b, c d"]]', b"PK\3\4\0\0"])
-def test_what_is_not_lines_of_text_is_refused_under_an_unknown_name(content, tmp_path, capsys):
-    (tmp_path / "texts.json").write_bytes(content)
-    with pytest.raises(SystemExit):
-        create_here(input_file=tmp_path / "texts.json", output_dir=tmp_path / "out")
-    assert "does not hold lines of text" in capsys.readouterr().err
-    assert not list((tmp_path / "out").glob("*"))
-
-
 @pytest.mark.parametrize("column", [None, 2])
 def test_a_file_with_another_name_is_read_as_text_with_tabs(column, texts_file, tmp_path):
     texts = texts_file.read_text().splitlines()

@@ -1,20 +1,17 @@
 """A pair of slot and phrase as the model reads it: the slot is whole and where it belongs."""
 
-import itertools
-import os
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import SHARED_DATA, WORDS
+from conftest import WORDS
 from encoder.encoding import load_encoding
 from engine.data import store
 from engine.errors import UserError
 from rewriting import data, pairs
 from rewriting.slot_files import SlotExample
-from rewriting.texts import slots
 from rewriting_files import encoding_of, write_slots
 from tokenization import FullTokenizer
 
@@ -112,22 +109,3 @@ def test_a_vocabulary_without_mask_is_refused(tiny_model, tmp_path):
                              vocab_size=5)
     with pytest.raises(UserError, match=r"lacks \[MASK\]"):
         pairs.check_vocabulary(encoding)
-
-
-def test_slots_of_real_chinese_texts_are_whole(tmp_path):
-    folder = os.path.join(SHARED_DATA, "vocab", "chinese")
-    reviews = os.path.join(SHARED_DATA, "zh", "ChnSentiCorp", "dev.tsv")
-    if not os.path.exists(reviews):
-        pytest.skip("../shared/data is not there")
-    encoding = load_encoding(os.path.join(folder, "vocab.txt"), do_lower_case=True,
-                             max_seq_length=64, vocab_size=21128)
-    with open(reviews, encoding="utf-8") as file:
-        rows = list(itertools.islice(file, 200))
-    found = [SlotExample(slot.before, slot.after, (slot.clause,), 1) for row in rows for slot in slots(row.split("\t")[1])]
-    path = write_slots(tmp_path / "train.jsonl", found)
-    slot_set = data.load_slots(path, encoding, str(tmp_path), dynamic_padding=True)
-    assert len(slot_set.pairs) > 1000
-    ids = slot_set.pairs.features(np.arange(len(slot_set.pairs)), 64)["input_ids"]
-    masked = (ids == encoding.tokenizer.mask_id).sum(axis=1)
-    first_sep = (ids == encoding.tokenizer.sep_id).argmax(axis=1)
-    np.testing.assert_array_equal(masked, first_sep - 1)

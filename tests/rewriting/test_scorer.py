@@ -9,8 +9,8 @@ import pytest
 
 import run_classifier
 from commands import ends_with_error, run_here
-from conftest import cpu_devices, on_tensorflow_2
-from distillation import compare, run as distillation_run, teacher
+from conftest import on_tensorflow_2
+from distillation import compare, run as distillation_run
 from encoder import convert
 from exports import run_frozen_graph, run_saved_model
 from rewriting import data, evaluation, rewrite, run, slot_files
@@ -116,15 +116,6 @@ def test_either_command_exports_it_anew(module, scorer):
     assert (scorer / "export" / "README.md").read_text() == before
 
 
-def test_an_export_is_of_the_command_s_own_kind(scorer, tiny_classifier, capsys):
-    message = refused(capsys, {"output_dir": tiny_classifier, "do_export": True}, run)
-    assert "another kind of classifier" in message and "rewriting.run" in message
-    message = refused(capsys, {"output_dir": scorer, "do_export": True, "task_name": "cola"},
-                      run_classifier)
-    assert "the labels does not fit, fits (scorer), and the task has the labels 0, 1" in message
-    assert not (tiny_classifier / "export").exists()
-
-
 # --- Predictions ---------------------------------------------------------------------------
 
 
@@ -155,12 +146,6 @@ def test_a_line_of_any_file_has_its_prediction_in_its_place(scorer, expected, fl
     np.testing.assert_allclose(found, expected[order], atol=1e-6)
     labels = (scorer / "predict.txt").read_text().splitlines()
     assert labels == [str(row.argmax()) for row in found]  # as in bert-ad's predict.txt
-
-
-def test_the_folder_alone_is_enough_to_predict(scorer, expected, folder):
-    run_here({"output_dir": scorer, "test_file": folder / "test.jsonl", "do_predict": True,
-              "num_cpu_replicas": 1}, run)
-    np.testing.assert_allclose(probabilities_in(scorer), expected, atol=1e-6)
 
 
 def test_json_lines_to_score_have_phrases_with_or_without_labels(tmp_path):
@@ -214,19 +199,6 @@ def test_an_odd_line_has_an_empty_score_and_the_others_theirs(scorer, expected, 
     assert len(labels) == len(lines) and labels[2:6] == [""] * 4
 
 
-def test_a_long_phrase_leaves_the_ranking_of_the_others(scorer, flags, folder, tmp_path):
-    slots = slots_in(folder / "test.jsonl")
-    write_slots(tmp_path / "test.jsonl", [
-        *slots, slots[0]._replace(phrases=("cat " * 40, "dog"))])
-    results = []
-    for output_dir, test_file in (("a", folder / "test.jsonl"), ("b", tmp_path / "test.jsonl")):
-        run_here({**flags, "output_dir": tmp_path / output_dir, "init_checkpoint": scorer / "export",
-                  "test_file": test_file, "do_test": True, "do_predict": True}, run)
-        results.append(json.loads((tmp_path / output_dir / "eval_results.json").read_text()))
-    assert results[0] == results[1]
-    assert (tmp_path / "b" / "predict.txt").read_text().splitlines()[-2] == ""
-
-
 @pytest.mark.parametrize("which", ["", "export"])
 @pytest.mark.parametrize("name, row", [
     ("pairs.tsv", "{phrase}\t{before}[MASK]{after}\n"),
@@ -255,7 +227,7 @@ def test_predict_scores_phrases_in_texts_with_a_slot(which, name, row, scorer, e
 
 @pytest.fixture(scope="module")
 def own_classifier(two_layers, tmp_path_factory):
-    """A classifier of a user's own texts, whose labels are those words."""
+    """The folder of a classifier of a user's own texts, whose labels are those words."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "train.tsv").write_text("".join(
         f"{label}\tthe {noun} sees {end}\n" for noun in NOUNS
@@ -264,11 +236,11 @@ def own_classifier(two_layers, tmp_path_factory):
               "output_dir": folder / "out", "do_train": True, "do_export": True,
               "max_seq_length": 16, "num_cpu_replicas": 1, "train_batch_size": 4,
               "num_train_epochs": 1})
-    return folder
+    return folder / "out"
 
 
 def test_a_users_own_classifier_with_these_labels_is_one_of_texts(own_classifier, tmp_path, capsys):
-    trained, train_file = own_classifier / "out", own_classifier / "train.tsv"
+    trained = own_classifier
     (tmp_path / "texts.txt").write_text("the cat sees a cat\n")
     for folder in (trained, trained / "export"):
         run_here({"output_dir": folder, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 1,
@@ -276,13 +248,6 @@ def test_a_users_own_classifier_with_these_labels_is_one_of_texts(own_classifier
         header, row = (tmp_path / "out.tsv").read_text().splitlines()
         assert header.split("\t")[0] == "label" and row.split("\t")[0] in ("fits", "does not fit")
     assert "runs.predict" in (trained / "export" / "README.md").read_text()
-    run_here({"teacher": trained, "task_name": "file", "train_file": train_file, "do_train": True,
-              "stage": "prediction", "student": "1,16,2,32", "num_cpu_replicas": 1,
-              "train_batch_size": 4, "num_train_epochs": 1, "output_dir": tmp_path / "student"},
-             distillation_run)
-    run_here({"models": f"{trained},{tmp_path / 'student'}", "task_name": "file",
-              "dev_file": train_file, "num_cpu_replicas": 1}, compare)
-    assert "| student |" in capsys.readouterr().out
     message = refused(capsys, {"output_dir": trained, "do_export": True}, run)
     assert '"kind": "classes", not "scorer"' in message
     message = refused(capsys, {"output_dir": tmp_path, "init_checkpoint": trained / "export",
@@ -405,24 +370,9 @@ def test_a_scorer_teaches_a_smaller_one(distil, expected, flags, tmp_path):
     assert json.loads((tmp_path / "new.jsonl").read_text())["rewrites"]
 
 
-def test_the_teachers_outputs_are_the_logits_of_the_pairs(scorer, expected, folder, tmp_path):
-    taught = teacher.load(str(scorer))
-    slot_set = data.load_slots(str(folder / "test.jsonl"), taught.encoding, str(tmp_path),
-                               dynamic_padding=True)
-    source = teacher.with_outputs(taught, data.PairwiseSet(slot_set), cpu_devices(2),
-                                  per_replica_batch_size=4, store_dir=str(tmp_path))
-    features = source.fetch(np.arange(len(slot_set.pairs)), LONGEST)
-    np.testing.assert_allclose(np.diff(features["teacher_logits"]), np.diff(np.log(expected)),
-                               rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(features["label_ids"], slot_set.labels)
-
-
 @pytest.mark.parametrize("changes, words", [
     ({"task_name": "cola"}, ("--task_name", "rewriting.run")),
-    ({"text_column": "2"}, ("--text_column", "rewriting.run")),
     ({"do_eval": True}, ("--do_eval", "rewriting.run --do_eval")),
-    ({"eval_each_epoch": True, "do_eval": True}, ("rewriting.run --do_eval",)),
-    ({"data_dir": None}, ("--data_dir or --train_file",)),
     ({"data_dir": "nowhere"}, ("--data_dir=nowhere",)),
     ({"max_seq_length": 4}, ("--max_seq_length=4",))])
 def test_what_a_scorer_cannot_be_asked_is_said(changes, words, distil, tmp_path, capsys):
