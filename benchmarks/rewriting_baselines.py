@@ -65,9 +65,9 @@ def by_bm25(slots: Sequence[SlotExample]) -> np.ndarray:
     phrases = [phrase for slot in slots for phrase in slot.phrases]
     index = bm25.Index(Records.of_chunk(bm25.encode(phrases)))
     slot_of = np.repeat(np.arange(len(slots)), [len(slot.phrases) for slot in slots])
-    contexts = [f"{slot.before} {slot.after}" for slot in slots]
     scores = np.zeros(len(phrases), np.float32)
-    for match in index.top(contexts, len(phrases), lambda number: slot_of == number):
+    for number, slot in enumerate(slots):
+        match, = index.top([f"{slot.before} {slot.after}"], len(phrases), slot_of == number)
         scores[match.rows] = match.scores
     return scores
 

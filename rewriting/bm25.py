@@ -5,7 +5,7 @@ score = sum over the text's terms of idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b
 Terms are words and, in scripts without spaces, ideographs and pairs of neighbouring ones.
 """
 
-from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -74,30 +74,26 @@ class Index:
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
-    def top(self, queries: Sequence[str], k: int,
-            is_allowed: Callable[[int], np.ndarray]) -> List[Matches]:
+    def top(self, queries: Sequence[str], k: int, is_allowed: np.ndarray) -> List[Matches]:
         """The k best phrases for each query, fewer if fewer match; of equal ones the first.
 
         Args:
-            is_allowed: the number of a query -> which phrases may be found, bool [phrases].
+            is_allowed: which phrases may be found, bool [phrases].
         """
         best: List[Matches] = []
         for first in range(0, len(queries), _QUERIES_AT_A_TIME):
-            part = queries[first:first + _QUERIES_AT_A_TIME]
-            masks = [is_allowed(first + number) for number in range(len(part))]
-            best += self._top_of_some(part, k, masks)
+            best += self._top_of_some(queries[first:first + _QUERIES_AT_A_TIME], k, is_allowed)
         return best
 
-    def _top_of_some(self, queries: Sequence[str], k: int,
-                     masks: List[np.ndarray]) -> List[Matches]:
+    def _top_of_some(self, queries: Sequence[str], k: int, is_allowed: np.ndarray) -> List[Matches]:
         weighted = self._weighted_queries(queries).T.tocsr()  # [terms, queries]
         best = [Matches(np.zeros(0, np.int64), np.zeros(0, np.float32)) for _ in queries]
         for start, weights in self._shards():
             scores = (weights @ weighted).tocsc()  # [phrases, queries]
-            for number, mask in enumerate(masks):
+            for number in range(len(queries)):
                 entries = slice(*scores.indptr[number:number + 2])
                 rows = scores.indices[entries].astype(np.int64) + start
-                allowed = mask[rows]
+                allowed = is_allowed[rows]
                 best[number] = _merge(best[number], rows[allowed],
                                       scores.data[entries][allowed], k)
         return best

@@ -29,6 +29,7 @@ class SlotSet(NamedTuple):
     num_phrases: np.ndarray  # of each slot, [slots]
     num_fitting: np.ndarray  # fitting phrases of each slot, 0 or 1, [slots]
     content_hash: str
+    path: str = ""  # of the file; "" of slots in memory
 
     @property
     def starts(self) -> np.ndarray:
@@ -174,9 +175,9 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
 
     name = os.path.splitext(os.path.basename(path))[0]
     records = store.open_or_build(store_dir, f"slots-{name}", key, columns, chunks)
-    found = _slot_set(records, content, encoding, dynamic_padding)
+    found = _slot_set(records, content, encoding, dynamic_padding)._replace(path=path)
     if labelled:
-        return _readable(found, path, encoding)
+        return _readable(found, encoding)
     odd = OddRows("phrases have no score, and empty lines in the predictions")
     for number in np.flatnonzero(~found.is_readable) + 1:
         odd.add(f"{path}, phrase {number:,}: {unread(encoding)}, or its line is no slot"
@@ -228,8 +229,9 @@ def _slot_set(records: store.Records, content: str, encoding: Encoding,
         num_phrases, records.scalars("num_fitting"), content)
 
 
-def _readable(found: SlotSet, path: str, encoding: Encoding) -> SlotSet:
+def _readable(found: SlotSet, encoding: Encoding) -> SlotSet:
     """The slots and phrases that the model can read; see `load_slots`."""
+    path = found.path
     is_kept = found.is_readable & np.repeat(
         found.is_readable[found.starts] | (found.num_fitting == 0), found.num_phrases)
     if not is_kept.any():
@@ -242,4 +244,5 @@ def _readable(found: SlotSet, path: str, encoding: Encoding) -> SlotSet:
                  f"their own phrase {int((~slot_kept).sum()):,} slots: they have no tokens or more "
                  f"than {pairs.longest_phrase(encoding.max_seq_length)}, and the model reads a "
                  f"phrase twice within --max_seq_length={encoding.max_seq_length}")
-    return SlotSet(found.pairs.chosen(is_kept), num_phrases[slot_kept], found.num_fitting[slot_kept], found.content_hash)
+    return found._replace(pairs=found.pairs.chosen(is_kept), num_phrases=num_phrases[slot_kept],
+                          num_fitting=found.num_fitting[slot_kept])

@@ -5,7 +5,7 @@ so that constant scores get exactly the result of chance.
 """
 
 import math
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List
 
 import numpy as np
 
@@ -20,12 +20,6 @@ PAIRWISE, LISTWISE = OBJECTIVES = ("pairwise", "listwise")
 _RECALLED = (1, 5, 10)
 METRICS = ("mean_reciprocal_rank", "pair_accuracy",
            *(f"recall_at_{count}" for count in _RECALLED))
-
-
-class Shown(NamedTuple):
-    """What the report shows."""
-    slots: SlotSet
-    odds: np.ndarray  # the score of each pair
 
 
 def measure(job: Job, slots: SlotSet, predict: Predict) -> Measured:

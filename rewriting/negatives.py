@@ -71,7 +71,7 @@ class Negatives:
                  for its_slots in slots_of_texts]
         # Some will be the text's own, or duplicates.
         most_own = max(map(len, slots_of_texts), default=0)
-        matches = self._index.top(texts, 4 * count + 2 * most_own, lambda _: self._is_allowed)
+        matches = self._index.top(texts, 4 * count + 2 * most_own, self._is_allowed)
         return [match.rows for match in matches]
 
     def _draw_for(self, slot: Slot, own: Set[str], count: int,

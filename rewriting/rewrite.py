@@ -159,7 +159,7 @@ def _constraints(values: flags.FlagValues) -> constraints.Constraints:
     for name in ("keep_words", "forbidden_words"):
         if not all(word.strip() for word in values[name].value):
             raise UserError(f"--{name}={','.join(values[name].value)}: a word is empty")
-    return constraints.make_constraints(
+    return constraints.Constraints(
         values.max_phrase_length, values.keep_words, values.forbidden_words)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from encoder.encoding import Encoding
 from engine.data import store
 from rewriting import data, pairs
-from rewriting.constraints import Constraints, PoolMasks
+from rewriting.constraints import Constraints
 from rewriting.pool import Pool
 from rewriting.texts import Slot, clauses, slots
 
@@ -39,7 +39,7 @@ class Rewriter:
         self._encoding = encoding
         self._pool = pool
         self._constraints = constraints
-        self._masks = PoolMasks(constraints, pool)
+        self._allowed = constraints.mask(pool)
         self._num_candidates = num_candidates
         self._top_k = top_k
 
@@ -73,24 +73,18 @@ class Rewriter:
         """For each slot the rows of its candidates, those nearest to its text first."""
         # Repeating a clause of the text is not a rewrite.
         own_clauses = [set(map(_normalized, clauses(text))) for text in texts]
-        # The slots of a text share a search, except those that need a kept word.
-        needs = [(number, self._constraints.needed(slot)) for number, slot in found]
-        searches = list(dict.fromkeys(needs))
         count = self._num_candidates + max(map(len, own_clauses), default=0)
-        matches = self._pool.index.top(
-            [texts[number] for number, _ in searches], count,
-            lambda search: self._masks.mask(searches[search][1]))
-        rows_of = {search: self._filled_up(match.rows.tolist(), search[1], count)
-                   for search, match in zip(searches, matches)}
-        return [self._usable(rows_of[need], slot, own_clauses[need[0]])
-                for need, (_, slot) in zip(needs, found)]
+        searched = sorted({number for number, _ in found})
+        matches = self._pool.index.top([texts[number] for number in searched], count,
+                                       self._allowed)
+        rows_of = dict(zip(searched, (self._filled_up(match.rows, count) for match in matches)))
+        return [self._usable(rows_of[number], slot, own_clauses[number])
+                for number, slot in found]
 
-    def _filled_up(self, rows: List[int], needed: Tuple[int, ...], count: int) -> List[int]:
+    def _filled_up(self, rows: np.ndarray, count: int) -> List[int]:
         """If too few phrases share a word with the text, adds the first others of the pool."""
-        if len(rows) < count:
-            first = np.flatnonzero(self._masks.mask(needed))[:2 * count].tolist()
-            rows = list(dict.fromkeys(rows + first))[:count]
-        return rows
+        more = np.flatnonzero(self._allowed)[:2 * count] if len(rows) < count else []
+        return list(dict.fromkeys([*rows.tolist(), *map(int, more)]))[:count]
 
     def _usable(self, rows: Sequence[int], slot: Slot, own_clauses: Set[str]) -> List[int]:
         phrases = [(row, self._pool.phrase(row)) for row in rows]
