@@ -15,6 +15,7 @@ from absl import flags
 
 from encoder import model_files
 from engine import interruption, log, settings
+from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli import command, device_flags
 from engine.data import text_files
 from engine.data.arriving_lines import ArrivingLines
@@ -27,6 +28,7 @@ from engine.progress import Counter
 from rewriting import constraints, data, pairs, pool, rewriter, scorer, slot_files, texts
 from rewriting.model import pairwise
 from rewriting.rewriter import Rewrite
+from runs.head import Model
 
 USAGE = """Rewrites texts: replaces one clause of a text by a phrase of a pool. BM25 finds the
 phrases that are nearest to the text, and the model predicts which of them fit, on every GPU
@@ -114,9 +116,7 @@ def _lines(rows: Iterator[List[str]]) -> str:
 
 def main(values: flags.FlagValues) -> None:
     """Reads, rewrites and writes, a bounded number of texts at a time."""
-    trained = model_files.open_model(settings.required(values, "output_dir"), "--output_dir",
-                                     model_files.CLASSIFIER)
-    model = scorer.open_model(trained)
+    model, checkpoint = _model(values)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     allowed = _constraints(values)
     limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
@@ -130,13 +130,13 @@ def main(values: flags.FlagValues) -> None:
     phrases = pool.load_pool(settings.required(values, "pool_file"), values.pool_column,
                              model.encoding, store_dir)
     rewrites = rewriter.Rewriter(model.encoding, phrases, allowed, **limits)
-    facts = _facts(values, trained.checkpoint.path, phrases.content_hash, store_dir)
+    facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir)
     # The graph needs an example of its input.
     example = data.encode_slots([slot_files.UNREAD], model.encoding).pairs.source()
     with _open_output(values, facts, _HEADERS[form]) as (num_done, append), \
             Predictor(pairwise(model.config), example, devices) as predictor, \
             Counter("Scoring", unit="pairs") as counter:
-        predictor.restore(trained.checkpoint)
+        predictor.restore(checkpoint)
 
         def predict(tried: pairs.Pairs) -> np.ndarray:
             return predictor.predict(tried.source(), batch_size, counter.advance)["logits"]
@@ -151,6 +151,12 @@ def main(values: flags.FlagValues) -> None:
     if num_without:
         log.warn(f"{num_without:,} texts have no rewrite: they have no second clause, or no phrase "
                  "meets the constraints")
+
+
+def _model(values: flags.FlagValues) -> Tuple[Model, Checkpoint]:
+    trained = model_files.open_model(settings.required(values, "output_dir"), "--output_dir",
+                                     model_files.CLASSIFIER)
+    return scorer.open_model(trained), trained.checkpoint
 
 
 def _constraints(values: flags.FlagValues) -> constraints.Constraints:
