@@ -140,7 +140,7 @@ def test_a_scorer_is_trained_evaluated_on_the_way_and_ranked(
     assert evaluations["evaluations"][-1]["eval_loss"] == pytest.approx(results["eval_loss"])
     other = {"pairwise": "listwise", "listwise": "pairwise"}[objective]
     with ends_with_error(capsys, f"another --objective: was {objective}"):
-        run_here(tiny_model, slots_dir, tmp_path, objective=other, do_train=True)
+        run_here(tiny_model, slots_dir, tmp_path, objective=other, do_train=True, do_eval=True)
     # The same model, ranked anew on another number of replicas.
     run_here(tiny_model, slots_dir, tmp_path, objective=objective, do_eval=True,
              num_cpu_replicas=3, eval_batch_size=2)
