@@ -5,19 +5,14 @@ the masked LM predicts there. The model predicts no word of several WordPieces: 
 for those are their nearest neighbours among the word vectors.
 """
 
-import functools
-from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from augmentation.masked_lm import MaskedLanguageModel, WordPositions
 from augmentation.variants import Word, words_of
 from augmentation.word_vectors import WordVectors
-from engine.data import store
-from engine.progress import Counter
 from tokenization import BatchTokenizer
-
-_REMEMBERED_WORDS = 1 << 16
 
 
 class Text(NamedTuple):
@@ -50,85 +45,41 @@ class Parser:
         return length == 1 and token_ids[start] != self._unknown_id
 
 
-class Neighbours:
-    """The neighbours of the words of some texts. Made by `open_neighbours`."""
-
-    def __init__(self, vectors: WordVectors, records: store.Records):
-        self._vectors = vectors
-        self._records = records
-        self._rows = records.scalars("row")
-        self.find = functools.lru_cache(_REMEMBERED_WORDS)(self.find)
-
-    def find(self, word: str) -> Sequence[str]:
-        """The neighbours of a lower-cased word, nearest first; none if it has no vector."""
-        row, = self._vectors.rows_of([word])
-        index = int(np.searchsorted(self._rows, row))
-        if row < 0 or index == len(self._rows) or self._rows[index] != row:
-            return ()
-        neighbours, _ = self._records.values("neighbours", slice(index, index + 1))
-        return tuple(self._vectors.word(neighbour) for neighbour in neighbours)
-
-
-def open_neighbours(vectors: WordVectors, texts: Callable[[], Iterable[Text]], count: int,
-                    store_dir: str, key: object) -> Neighbours:
-    """Finds the neighbours of the texts' words, all in one pass; a second run opens them.
-
-    Args:
-        texts: gives the texts; not called by a second run.
-        count: number of neighbours for each word.
-        key: everything that determines vectors and texts, as JSON values.
-    """
-    def chunks() -> Iterator[store.Chunk]:
-        rows = _rows_to_look_up(vectors, texts())
-        with Counter("Finding neighbours", unit="words", total=len(rows)) as counter:
-            for nearest in vectors.nearest(rows, count):
-                some, rows = rows[:len(nearest)], rows[len(nearest):]
-                yield {"row": some,
-                       "neighbours": (np.concatenate(nearest),
-                                      np.array([len(row) for row in nearest], np.int64))}
-                counter.advance(len(nearest))
-
-    columns = {"row": store.Column("int32", ragged=False),
-               "neighbours": store.Column("int32", ragged=True)}
-    return Neighbours(vectors, store.open_or_build(
-        store_dir, "neighbours", {"of": key, "count": count}, columns, chunks))
-
-
-def _rows_to_look_up(vectors: WordVectors, texts: Iterable[Text]) -> np.ndarray:
-    """The rows of all words of several WordPieces, ascending. Memory: the rows, not the texts."""
-    found = np.zeros(len(vectors), bool)
-    for text in texts:
-        words = [word.text.lower() for word, position in zip(text.words, text.positions)
-                 if position is None]
-        if words:
-            rows = vectors.rows_of(words)
-            found[rows[rows >= 0]] = True
-    return np.flatnonzero(found)
-
-
 class Candidates:
     """Finds what the words of texts could be replaced by.
 
     Args:
-        neighbours: None if there are no word vectors: words of several WordPieces are kept.
+        vectors: None if there are none: words of several WordPieces are kept.
     """
 
     def __init__(self, tokenizer: BatchTokenizer, model: MaskedLanguageModel,
-                 neighbours: Optional[Neighbours]):
+                 vectors: Optional[WordVectors]):
         self._tokens = tokenizer.inv_vocab
         self._model = model
-        self._neighbours = neighbours
+        self._vectors = vectors
+        self._neighbours: Dict[str, List[str]] = {}  # of all words seen so far
 
     def of_texts(self, texts: Sequence[Text]) -> List[List[Sequence[str]]]:
         """The candidates for each word of each text."""
+        if self._vectors:
+            self._find_neighbours(texts)
         predicted = iter(self._model.candidates(_word_positions(texts)))
         return [[self._of_word(word, next(predicted) if position is not None else None)
                  for word, position in zip(text.words, text.positions)]
                 for text in texts]
 
+    def _find_neighbours(self, texts: Sequence[Text]) -> None:
+        """Looks up all new words of several WordPieces in one pass over the vectors."""
+        words = {word.text.lower() for text in texts
+                 for word, position in zip(text.words, text.positions) if position is None}
+        new = sorted(word for word in words
+                     if word in self._vectors and word not in self._neighbours)
+        self._neighbours.update(
+            zip(new, self._vectors.nearest(new, self._model.num_candidates)))
+
     def _of_word(self, word: Word, predicted: Optional[np.ndarray]) -> Sequence[str]:
         if predicted is None:
-            return self._neighbours.find(word.text.lower()) if self._neighbours else ()
+            return self._neighbours.get(word.text.lower(), ())
         candidates = [self._tokens[index] for index in predicted]
         if len(word.text) == 1 and not word.text.isascii():
             # Texts of ideographs have no spaces: a word of letters would run into the

@@ -6,7 +6,7 @@ that doubles the tokens, halves what fits of a long text, and the prediction is 
 word itself. A text that is too long for the model is cut to what fits around the word.
 """
 
-from typing import Callable, Dict, Mapping, NamedTuple, Tuple
+from typing import Dict, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
@@ -56,9 +56,9 @@ class MaskedLanguageModel:
     def __init__(self, config: modeling.BertConfig, checkpoint: checkpoints.Checkpoint,
                  tokenizer: BatchTokenizer, devices: Devices, *, max_seq_length: int,
                  num_candidates: int, per_replica_batch_size: int):
+        self.num_candidates = num_candidates
         self._tokenizer = tokenizer
         self._max_seq_length = max_seq_length
-        self._num_candidates = num_candidates
         self._batch_size = per_replica_batch_size
         is_word = _words_of(tokenizer.vocab, config.vocab_size)
         if is_word.sum() < num_candidates + 2:
@@ -78,8 +78,7 @@ class MaskedLanguageModel:
     def __exit__(self, *exception) -> None:
         self._predictor.__exit__(*exception)
 
-    def candidates(self, words: WordPositions,
-                   advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
+    def candidates(self, words: WordPositions) -> np.ndarray:
         """The ids of the likeliest words but the word itself, ascending, [n, num_candidates].
 
         In float32 the candidates for a word depend neither on its batch nor on the number of
@@ -87,26 +86,24 @@ class MaskedLanguageModel:
         alone.
         """
         if not len(words.positions):
-            return np.zeros([0, self._num_candidates], np.int32)
-        ids, margins = self._best(words, advance)
+            return np.zeros([0, self.num_candidates], np.int32)
+        ids, margins = self._best(words)
         for index in np.flatnonzero(margins < _SCORE_TOLERANCE):
             alone = WordPositions(
                 words.token_ids, *(values[index:index + 1] for values in words[1:]))
             ids[index] = self._best(alone)[0][0]
         return np.sort(ids, axis=1)
 
-    def _best(self, words: WordPositions, advance: Callable[[int], None] = lambda count: None
-              ) -> Tuple[np.ndarray, np.ndarray]:
+    def _best(self, words: WordPositions) -> Tuple[np.ndarray, np.ndarray]:
         """The ids of the best other words, [n, num_candidates], and the margin to the next, [n]."""
-        best = self._predictor.predict(self._source(words), self._batch_size, advance)
+        best = self._predictor.predict(self._source(words), self._batch_size)
         own = words.token_ids[words.starts + words.positions]
-        rows, count = np.arange(len(own)), self._num_candidates
-        is_other = best["ids"] != own[:, np.newaxis]
         # The others first, in their order.
-        order = np.argsort(~is_other, axis=1, kind="stable")
+        order = np.argsort(best["ids"] == own[:, np.newaxis], axis=1, kind="stable")
         ids = np.take_along_axis(best["ids"], order, axis=1)
         scores = np.take_along_axis(best["scores"], order, axis=1)
-        return ids[:, :count], scores[rows, count - 1] - scores[rows, count]
+        last = self.num_candidates - 1
+        return ids[:, :last + 1], scores[:, last] - scores[:, last + 1]
 
     def _source(self, words: WordPositions) -> Source:
         width = self._max_seq_length - _SPECIAL_TOKENS
@@ -115,8 +112,17 @@ class MaskedLanguageModel:
         starts, masked = words.starts + first, words.positions - first + 1
 
         def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
-            return _inputs(self._tokenizer, words.token_ids, starts[indices], widths[indices],
-                           masked[indices], length)
+            tokenizer, rows = self._tokenizer, np.arange(len(indices))
+            positions, ends = np.arange(length), widths[indices, np.newaxis]
+            is_text = (positions >= 1) & (positions <= ends)
+            input_ids = np.full(is_text.shape, tokenizer.pad_id, np.int32)
+            input_ids[is_text] = words.token_ids[
+                (starts[indices, np.newaxis] + positions - 1)[is_text]]
+            input_ids[:, 0] = tokenizer.cls_id
+            input_ids[positions == ends + 1] = tokenizer.sep_id
+            input_ids[rows, masked[indices]] = tokenizer.mask_id
+            return {"input_ids": input_ids, "input_mask": (positions <= ends + 1).astype(np.int32),
+                    "masked_positions": masked[indices, np.newaxis].astype(np.int32)}
 
         # Inputs are short and sorted by length: padded to a multiple of eight, a fifth of a
         # batch would be padding.
@@ -146,23 +152,3 @@ def _forward_of(config: modeling.BertConfig, is_word: np.ndarray, count: int) ->
         best = tf.math.top_k(logits + impossible, count)
         return Outputs(loss=None, predictions={"ids": best.indices, "scores": best.values})
     return forward
-
-
-def _inputs(tokenizer: BatchTokenizer, token_ids: np.ndarray, starts: np.ndarray,
-            widths: np.ndarray, masked: np.ndarray, length: int) -> Dict[str, np.ndarray]:
-    """Features of some inputs, padded to `length`.
-
-    Args:
-        token_ids: of all texts.
-        starts, widths: [b], the part of token_ids that each input holds.
-        masked: [b], the position of the mask in the input.
-    """
-    positions, widths = np.arange(length), widths[:, np.newaxis]
-    is_text = (positions >= 1) & (positions <= widths)
-    input_ids = np.full(is_text.shape, tokenizer.pad_id, np.int32)
-    input_ids[is_text] = token_ids[(starts[:, np.newaxis] + positions - 1)[is_text]]
-    input_ids[:, 0] = tokenizer.cls_id
-    input_ids[positions == widths + 1] = tokenizer.sep_id
-    input_ids[np.arange(len(masked)), masked] = tokenizer.mask_id
-    return {"input_ids": input_ids, "input_mask": (positions <= widths + 1).astype(np.int32),
-            "masked_positions": masked[:, np.newaxis].astype(np.int32)}

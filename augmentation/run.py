@@ -16,7 +16,7 @@ from absl import flags
 
 import modeling
 from augmentation import masked_lm, word_vectors
-from augmentation.candidates import Candidates, Neighbours, Parser, Text, open_neighbours
+from augmentation.candidates import Candidates, Parser, Text
 from augmentation.rows import Row, header_of, rows_of
 from augmentation.variants import variants
 from encoder import model_files, model_flags, vocabulary
@@ -54,14 +54,6 @@ _ROUNDS_OF_TASK = {"cola": 30, "mrpc": 30, "rte": 30, "sts-b": 30, "wnli": 30,
 _WORDS_AT_A_TIME = 8192
 
 
-class Settings(NamedTuple):
-    """What determines the variants."""
-    num_rounds: int  # N
-    num_candidates: int  # M
-    probability: float  # p
-    seed: int
-
-
 class Job(NamedTuple):
     """Everything that an augmentation needs."""
     task: Task
@@ -75,7 +67,10 @@ class Job(NamedTuple):
     devices: Devices
     precision: str
     per_replica_batch_size: int  # inputs of full length
-    settings: Settings
+    num_rounds: int  # N
+    num_candidates: int  # M
+    probability: float  # p
+    seed: int
 
 
 def define_flags() -> flags.FlagValues:
@@ -99,7 +94,7 @@ def define_flags() -> flags.FlagValues:
         "what fits around the word. Default: all positions that the model has.",
         flag_values=values)
     settings.define_flags(values, PredictionSettings)
-    flags.DEFINE_string("store_dir", None, "Where word vectors and neighbours are kept; "
+    flags.DEFINE_string("store_dir", None, "Where word vectors are kept; "
                         "default: <output_dir>/store.", flag_values=values)
     device_flags.define(values)
     values.set_default("precision", FLOAT32)  # see masked_lm: nearly equal scores are told apart
@@ -110,20 +105,22 @@ def main(values: flags.FlagValues) -> None:
     """Checks the input, then augments row by row, in constant memory."""
     job = _job(values)
     total = sum(1 for _ in read_examples(job.task, job.task.train, job.data_dir))
-    facts = _facts(job)
-    file = ResumableFile(job.output_file, facts, keep_record=True,
+    file = ResumableFile(job.output_file, _facts(job), keep_record=True,
                          header=header_of(job.task.train, job.data_dir))
     if file.is_whole:
         log.info(f"{file.path} is whole: nothing is left to augment")
         return
-    neighbours = _neighbours(job, facts)
+    if job.glove_embs:
+        vectors = word_vectors.open_vectors(job.glove_embs, job.store_dir)
+    else:
+        log.info("no --glove_embs: words of several WordPieces are kept")
+        vectors = None
     with masked_lm.MaskedLanguageModel(
             job.config, job.checkpoint, job.encoding.tokenizer, job.devices,
-            max_seq_length=job.encoding.max_seq_length,
-            num_candidates=job.settings.num_candidates,
+            max_seq_length=job.encoding.max_seq_length, num_candidates=job.num_candidates,
             per_replica_batch_size=job.per_replica_batch_size) as model:
         try:
-            _augment(job, Candidates(job.encoding.tokenizer, model, neighbours), file, total)
+            _augment(job, Candidates(job.encoding.tokenizer, model, vectors), file, total)
         except interruption.Interrupted as interrupted:
             interrupted.said = (f"{file.num_rows:,} of {total:,} examples are augmented; the same "
                                 "command goes on from there")
@@ -138,7 +135,7 @@ def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) 
     with Counter(f"Augmenting {job.task.train.file}", unit="examples",
                  total=total - file.num_rows) as counter:
         for some in _in_chunks(rows, Parser(job.encoding.tokenizer)):
-            lines = list(_augmented(some, candidates, job.settings))
+            lines = list(_augmented(some, candidates, job))
             num_variants += len(lines) - len(some)
             file.append("".join(lines), len(some))
             counter.advance(len(some))
@@ -167,37 +164,21 @@ def _texts_of(row: Row) -> List[str]:
     return [text for text in (row.example.text_a, row.example.text_b) if text is not None]
 
 
-def _augmented(rows: Sequence[ParsedRow], candidates: Candidates,
-               settings: Settings) -> Iterator[str]:
+def _augmented(rows: Sequence[ParsedRow], candidates: Candidates, job: Job) -> Iterator[str]:
     """The lines that the rows become."""
     found = iter(candidates.of_texts([text for row in rows for text in row.texts]))
     for row, texts in rows:
         text_a, text_b = row.example.text_a, row.example.text_b
         # Each text has a generator of its own: its variants do not depend on other texts.
         versions = [
-            variants(text, parsed.words, next(found), num_rounds=settings.num_rounds,
-                     probability=settings.probability,
-                     generator=np.random.RandomState([settings.seed, row.line_number, index]))
+            variants(text, parsed.words, next(found), num_rounds=job.num_rounds,
+                     probability=job.probability,
+                     generator=np.random.RandomState([job.seed, row.line_number, index]))
             for index, (text, parsed) in enumerate(zip(_texts_of(row), texts))]
         for version in versions[0]:
             yield row.with_texts(version, text_b)
         for version in versions[1][1:] if len(versions) == 2 else ():
             yield row.with_texts(text_a, version)
-
-
-def _neighbours(job: Job, facts: Dict[str, Any]) -> Optional[Neighbours]:
-    if not job.glove_embs:
-        log.info("no --glove_embs: words of several WordPieces are kept")
-        return None
-    vectors = word_vectors.open_vectors(job.glove_embs, job.store_dir)
-    parser = Parser(job.encoding.tokenizer)
-
-    def texts() -> Iterator[Text]:
-        for row in rows_of(job.task, job.task.train, job.data_dir):
-            yield from map(parser.parse, _texts_of(row))
-
-    key = [facts[name] for name in ("training data", "vocabulary", "do_lower_case", "word vectors")]
-    return open_neighbours(vectors, texts, job.settings.num_candidates, job.store_dir, key)
 
 
 def _facts(job: Job) -> Dict[str, Any]:
@@ -213,8 +194,7 @@ def _facts(job: Job) -> Dict[str, Any]:
         # The index holds a checksum of every tensor.
         "checkpoint": files.content_hash(f"{job.checkpoint.path}.index", memory),
         "word vectors": files.content_hash(job.glove_embs, memory) if job.glove_embs else None,
-        "N": job.settings.num_rounds, "M": job.settings.num_candidates,
-        "p": job.settings.probability, "seed": job.settings.seed,
+        "N": job.num_rounds, "M": job.num_candidates, "p": job.probability, "seed": job.seed,
         "--precision": job.precision}
 
 
@@ -227,7 +207,12 @@ def _job(values: flags.FlagValues) -> Job:
     vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
     if values.glove_embs:
         files.require_file(values.glove_embs, "--glove_embs")
-    rounds = _settings(values, name)
+    num_rounds = _ROUNDS_OF_TASK.get(name, _ROUNDS)
+    if values["N"].present:
+        num_rounds = settings.positive(values, "N")
+    num_candidates = settings.positive(values, "M")
+    probability = settings.in_range(values, "p", 0, 1)
+    seed = settings.in_range(values, "seed", 0, 2**32 - 1)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     devices = device_flags.find_devices(values, training=False)
     output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
@@ -242,7 +227,8 @@ def _job(values: flags.FlagValues) -> Job:
     if data_dir:
         _copy_other_sets(task, data_dir, output_dir)
     return Job(task, data_dir, output_file, config, encoding, checkpoint, values.glove_embs,
-               store_dir, devices, values.precision, batch_size, rounds)
+               store_dir, devices, values.precision, batch_size, num_rounds, num_candidates,
+               probability, seed)
 
 
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:
@@ -254,15 +240,6 @@ def _task(values: flags.FlagValues) -> Tuple[str, Task]:
         return name, user_files.make_task(values, ["train"])
     task_flags.refuse_own_data_flags(values, ("data_dir",))
     return find_task(name)
-
-
-def _settings(values: flags.FlagValues, task_name: str) -> Settings:
-    num_rounds = _ROUNDS_OF_TASK.get(task_name, _ROUNDS)
-    return Settings(
-        num_rounds=settings.positive(values, "N") if values["N"].present else num_rounds,
-        num_candidates=settings.positive(values, "M"),
-        probability=settings.in_range(values, "p", 0, 1),
-        seed=settings.in_range(values, "seed", 0, 2**32 - 1))
 
 
 def _model(values: flags.FlagValues

@@ -6,7 +6,7 @@
 import os
 import tempfile
 import time
-from typing import Callable, Dict, List, NamedTuple, Tuple
+from typing import Callable, Dict, List, NamedTuple
 
 from absl import flags
 import numpy as np
@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from encoder import classifier, model_files
 from encoder.encoding import Encoding
 from engine import log, settings
-from engine.checkpoints import checkpoints
+from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli import command, device_flags
 from engine.data.batches import Source
 from engine.devices.devices import Devices
@@ -56,10 +56,7 @@ def define_flags() -> flags.FlagValues:
 
 
 class Measurement(NamedTuple):
-    """The size, speed and metrics of a model."""
-    num_layers: int
-    hidden_size: int
-    num_parameters: int
+    """The speed and metrics of a model."""
     latency: float  # seconds for one example
     throughput: float  # examples per second
     metrics: Dict[str, float]
@@ -78,13 +75,13 @@ def main(values: flags.FlagValues) -> None:
     load_dev_set = _dev_sets(values, models[0])
     for folder, model in zip(folders[1:], models[1:]):
         model_folder.check_labels(model.own.kind, models[0].own.kind, folder, "--models")
+    checkpoints = [model_files.open_model(folder, "--models").checkpoint for folder in folders]
     devices = device_flags.find_devices(values, training=True)
     with scratch.folder(tempfile.gettempdir()) as store_dir:
-        measurements = [_measure(model, model_files.open_model(folder, "--models").checkpoint,
-                                 load_dev_set(model.encoding, store_dir), devices, batch_size)
-                        for folder, model in zip(folders, models)]
-    names = [log.visible(os.path.basename(os.path.abspath(folder))) for folder in folders]
-    print("\n".join(table(names, measurements, devices)))
+        measurements = [_measure(model, checkpoint, load_dev_set(model.encoding, store_dir),
+                                 devices, batch_size)
+                        for model, checkpoint in zip(models, checkpoints)]
+    print("\n".join(_table(folders, models, checkpoints, measurements, devices)))
 
 
 def _dev_sets(values: flags.FlagValues, first: Model) -> LoadDevSet:
@@ -97,28 +94,11 @@ def _dev_sets(values: flags.FlagValues, first: Model) -> LoadDevSet:
     _, task = task_flags.find(values, ["dev"], first.own.labels)
     model_folder.check_labels(first.own.kind, task.kind, values.models[0], "--models")
     data_dir = task_flags.data_dir(values)
-    prepared: List[TextSet] = []
-
-    def load(encoding: Encoding, store_dir: str) -> capabilities.DevSet:
-        texts = next((texts for texts in prepared if _is_read_alike(texts, encoding)), None)
-        if not texts:
-            texts = load_texts(task, task.dev, data_dir, encoding, store_dir, dynamic_padding=True)
-            prepared.append(texts)
-        return _dev_set_of_task(task, texts, encoding.max_seq_length)
-
-    return load
+    return lambda encoding, store_dir: _dev_set_of_task(task, load_texts(
+        task, task.dev, data_dir, encoding, store_dir, dynamic_padding=True))
 
 
-def _is_read_alike(texts: TextSet, encoding: Encoding) -> bool:
-    """Whether an encoding would give the same ids: that of the set, or one that cuts no text."""
-    first, second = (each._replace(tokenizer=None, vocab_file="")  # its content has a hash
-                     for each in (texts.encoding, encoding))
-    if not texts.num_cut and texts.records.lengths("input_ids").max() <= second.max_seq_length:
-        second = second._replace(max_seq_length=first.max_seq_length, long_texts=first.long_texts)
-    return first == second
-
-
-def _dev_set_of_task(task: Task, texts: TextSet, max_length: int) -> capabilities.DevSet:
+def _dev_set_of_task(task: Task, texts: TextSet) -> capabilities.DevSet:
     kind, labels = task.kind, texts.labels
 
     def evaluate(logits: np.ndarray) -> Dict[str, float]:
@@ -126,62 +106,57 @@ def _dev_set_of_task(task: Task, texts: TextSet, max_length: int) -> capabilitie
         return metrics.evaluate(task.metrics, labels, kind.predicted_labels(kind.scores(logits)),
                                 kind.losses(logits, labels))
 
-    source = texts.source(with_labels=False)._replace(max_length=max_length)
-    return capabilities.DevSet(source, evaluate)
+    return capabilities.DevSet(texts.source(with_labels=False), evaluate)
 
 
-def _measure(model: Model, checkpoint: checkpoints.Checkpoint, dev_set: capabilities.DevSet,
+def _measure(model: Model, checkpoint: Checkpoint, dev_set: capabilities.DevSet,
              devices: Devices, batch_size: int) -> Measurement:
     forward = classifier.forward_of(model.config, model.own.kind.num_outputs)
-    logits, seconds = _predict(forward, checkpoint, dev_set.source, devices, batch_size)
-    latency, num_parameters = _latency(forward, checkpoint, dev_set.source, devices)
-    return Measurement(model.config.num_hidden_layers, model.config.hidden_size, num_parameters,
-                       latency, len(dev_set.source.lengths) / seconds, dev_set.evaluate(logits))
-
-
-def _predict(forward: Forward, checkpoint: checkpoints.Checkpoint, source: Source,
-             devices: Devices, batch_size: int) -> Tuple[np.ndarray, float]:
-    """The logits of all examples, and the seconds that they took."""
+    source = dev_set.source
     with Predictor(forward, source, devices) as predictor:
         predictor.restore(checkpoint)
         predictor.predict(source, batch_size)  # not timed: the first run includes set-up
         start = time.time()
         logits = predictor.predict(source, batch_size)["logits"]
-        return logits, time.time() - start
+        throughput = len(source.lengths) / (time.time() - start)
+    return Measurement(_latency(forward, checkpoint, source, devices), throughput,
+                       dev_set.evaluate(logits))
 
 
-def _latency(forward: Forward, checkpoint: checkpoints.Checkpoint, source: Source,
-             devices: Devices) -> Tuple[float, int]:
-    """The median seconds for a single example, and the number of the model's parameters."""
-    chosen = np.arange(min(_NUM_LATENCIES, len(source.lengths)))
-    examples = [source.fetch(chosen[i:i + 1], source.padded_length(chosen[i:i + 1]))
-                for i in chosen]
+def _latency(forward: Forward, checkpoint: Checkpoint, source: Source, devices: Devices) -> float:
+    """The median seconds for a single example."""
+    chosen = np.arange(min(_NUM_LATENCIES, len(source.lengths)))[:, np.newaxis]
+    examples = [source.fetch(one, source.padded_length(one)) for one in chosen]
     with tf.Graph().as_default(), tf.Session(config=devices.session_config) as session:
         inputs = {name: tf.placeholder(tf.int32, [1, None]) for name in examples[0]}
         logits = forward(inputs, mode_on(devices)).predictions["logits"]
-        variables = tf.trainable_variables()
-        tf.train.Saver(variables).restore(session, checkpoint.path)
+        tf.train.Saver().restore(session, checkpoint.path)
         seconds: List[float] = []
-        for example in [examples[0]] + examples:
+        for example in [examples[0], *examples]:
             start = time.time()
             session.run(logits, {inputs[name]: example[name] for name in inputs})
             seconds.append(time.time() - start)
-        return float(np.median(seconds[1:])), sum(v.shape.num_elements() for v in variables)
+        return float(np.median(seconds[1:]))
 
 
-def table(names: List[str], measurements: List[Measurement], devices: Devices) -> List[str]:
+def _table(folders: List[str], models: List[Model], checkpoints: List[Checkpoint],
+           measurements: List[Measurement], devices: Devices) -> List[str]:
     """A table in Markdown, as lines; speeds are compared with the first model's."""
     first = measurements[0]
     metric_names = [name for name in first.metrics if name != "eval_loss"]
     header = ["", "layers × hidden", "parameters", "size", "latency, batch 1",
               f"throughput, {devices.describe()}", *metric_names]
-    rows = [[name, f"{model.num_layers} × {model.hidden_size}",
-             f"{model.num_parameters / 1e6:.1f} M", f"{model.num_parameters * 4 / 1e6:.1f} MB",
-             f"{model.latency * 1e3:.2f} ms ({first.latency / model.latency:.1f} × as fast)",
-             f"{model.throughput:,.0f} examples/s "
-             f"({model.throughput / first.throughput:.1f} ×)",
-             *(f"{model.metrics[metric]:.3f}" for metric in metric_names)]
-            for name, model in zip(names, measurements)]
+    rows = []
+    for folder, model, checkpoint, found in zip(folders, models, checkpoints, measurements):
+        millions = sum(int(np.prod(checkpoint.shapes[name]))
+                       for name in checkpoint.parameters()) / 1e6
+        rows.append([
+            log.visible(os.path.basename(os.path.abspath(folder))),
+            f"{model.config.num_hidden_layers} × {model.config.hidden_size}",
+            f"{millions:.1f} M", f"{millions * 4:.1f} MB",
+            f"{found.latency * 1e3:.2f} ms ({first.latency / found.latency:.1f} × as fast)",
+            f"{found.throughput:,.0f} examples/s ({found.throughput / first.throughput:.1f} ×)",
+            *(f"{found.metrics[metric]:.3f}" for metric in metric_names)])
     return ["| " + " | ".join(row) + " |" for row in
             [header, ["---"] * len(header), *rows]]
 

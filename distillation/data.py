@@ -7,23 +7,6 @@ from encoder.encoding import Encoding
 from engine.data.batches import Features, Source, token_features
 
 
-def open_texts(patterns: str, encoding: Encoding, vocab_size: int,
-               store_dir: str) -> pretraining_tfrecords.Opened:
-    """The examples of TFRecord files.
-
-    Args:
-        patterns: comma-separated names, patterns and directories.
-
-    Raises:
-        UserError: the files have no examples of this length and vocabulary.
-    """
-    length = encoding.max_seq_length
-    # Any number of masked tokens will do, as they are restored.
-    sizes = pretraining_tfrecords.Sizes(
-        length, max_predictions_per_seq=length, vocab_size=vocab_size)
-    return pretraining_tfrecords.open_store(patterns, "--input_file", sizes, store_dir)
-
-
 def source(texts: pretraining_tfrecords.Opened, encoding: Encoding, *,
            dynamic_padding: bool) -> Source:
     """Batches of input_ids, input_mask and segment_ids."""

@@ -5,25 +5,25 @@ learns the teacher's attention, states and embeddings, then its logits. Before t
 from a pretrained teacher on any text (general distillation).
 """
 
-from typing import Optional, Sequence, Tuple
+from typing import Iterable, Optional, Tuple
 
 from absl import flags
 
-from distillation import data, student, teacher
-from distillation.student import Student
+from distillation import student, teacher
+from distillation.student import LayerMap, Student
 from distillation.teacher import Teacher
 from distillation.training import (
-    GENERAL, INTERMEDIATE, PREDICTION, STAGES, Distillation, train_in_general)
+    GENERAL, GENERAL_HEAD, INTERMEDIATE, PREDICTION, Distillation, DistillationSettings)
+from encoder import pretraining_tfrecords
 from encoder.encoding import Encoding
 from engine import log, settings
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli import command, device_flags
-from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.inference import PredictionSettings
-from engine.training.settings import EpochSchedule, RunSettings, define_run_flags, run_settings
-from runs import command as runs
-from runs.head import Job, Model, Sets
+from engine.training.settings import EpochSchedule, define_run_flags, run_settings
+from runs import command as runs, export
+from runs.head import Head, Job, Model, Sets
 from tasks import capabilities, head, model_folder, task_flags, user_files
 from tasks.capabilities import Capability
 from tasks.table import TASKS, Task
@@ -49,35 +49,24 @@ General distillation from a pretrained model, on pretraining examples, can come 
 # Epochs of the intermediate stage, where they are not 20 (section 4.2 of the paper).
 _EPOCHS = {"cola": 50, "mnli": 10, "qnli": 10, "qqp": 10, "xnli": 10}
 _LONGEST_TEXT, _LONGEST_PAIR = 64, 128  # in tokens
-_LEARNING_RATES = {GENERAL: 5e-5, INTERMEDIATE: 5e-5, PREDICTION: 3e-5}
+# Flags that need a classifier of a task of texts.
+_OF_A_CLASSIFIER = ("do_eval", "do_export", "eval_every_steps", "eval_each_epoch")
 
 
 def define_flags() -> flags.FlagValues:
     """The flags of this command."""
     values = flags.FlagValues()
-    flags.DEFINE_enum("stage", None, list(STAGES), "What the student learns: the teacher's "
-                      "embeddings, states and attention, without a task (general) or with one "
-                      "(intermediate); or the teacher's logits (prediction).", flag_values=values)
-    flags.DEFINE_string("teacher", None, "Folder of the trained classifier, or its export; for "
-                        "--stage=general, of any model.", flag_values=values)
+    settings.define_flags(values, DistillationSettings)
     flags.DEFINE_string("input_file", None, "For --stage=general: TFRecord files of pretraining "
                         "examples, comma-separated: names, patterns and directories.",
                         flag_values=values)
     flags.DEFINE_string("student", None, "The student: the folder of a model, such as the "
                         "--output_dir of an earlier stage, or a shape for a new one: "
-                        "layers,hidden,heads,intermediate.", flag_values=values)
-    flags.DEFINE_enum("student_init", "teacher", ["teacher", "random"], "Initial values of a "
-                      "student given as a shape: the teacher's for variables of the same shape, or "
-                      "random ones.", flag_values=values)
+                        "layers,hidden,heads,intermediate. One of the teacher's hidden size starts "
+                        "from the teacher's values.", flag_values=values)
     flags.DEFINE_string("layer_map", None, "For each layer of the student, the layer of the "
                         "teacher that it learns from, counted from 1, such as 3,6,9,12; by "
                         "default spread evenly.", flag_values=values)
-    flags.DEFINE_bool("attention_loss", True, "Also learn the attention scores; both models then "
-                      "need the same number of heads.", flag_values=values)
-    flags.DEFINE_float("temperature", 1.0, "Temperature of the softmax in the loss of "
-                       "--stage=prediction.", flag_values=values)
-    flags.DEFINE_float("label_weight", 0.0, "Weight, from 0 to 1, of the loss on the labels in "
-                       "--stage=prediction.", flag_values=values)
     task_flags.define(values)
     flags.DEFINE_bool("do_train", False, "Train the student.", flag_values=values)
     flags.DEFINE_bool("do_eval", False, "Evaluate the student on the dev set; only with "
@@ -85,6 +74,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("max_seq_length", None, "Longest input in tokens; by default as in the "
                          "paper: 64, or 128 for pairs and --stage=general; for files of your own, "
                          "the teacher's.", flag_values=values)
+    export.define_flags(values)
     define_run_flags(values, EpochSchedule)
     settings.define_flags(values, PredictionSettings)
     device_flags.define_for_training(values)
@@ -102,114 +92,108 @@ def _set_default_of_stage(values: flags.FlagValues, name: str, help_text: str) -
 
 
 def main(values: flags.FlagValues) -> None:
-    """Trains and evaluates the student, as the flags ask."""
-    _check_flags(values)
-    if values.stage == GENERAL:
-        _distil_in_general(values)
-        return
-    job, distillation = _job(values)
-    if values.stage == PREDICTION:
-        runs.check_start(job, is_training=values.do_train)
-    capability = capabilities.of_model(job.model.own.kind)
-    if capability:
-        examples = capability.load_training_set(job, values)
-        sets = Sets(distillation.training(job, examples))
-    else:
-        sets = head.load(job, values, distillation.training)
-    runs.carry_out(job, sets)
+    """Trains, evaluates and exports the student, as the flags ask."""
+    if values.do_train or values.do_eval or not values.do_export:
+        _check_flags(values)
+    export.check_flags(values, head.HEAD)
+    if values.do_train or values.do_eval:
+        runs.carry_out(*(_general(values) if values.stage == GENERAL else _with_task(values)))
+    if values.do_export:
+        export.write(values.output_dir, head.HEAD, values.export_frozen_graph)
 
 
 def _check_flags(values: flags.FlagValues) -> None:
     settings.required(values, "stage")
     if not (values.do_train or values.do_eval):
-        raise UserError("nothing to do: set --do_train, --do_eval or both; --help explains all "
-                        "flags")
+        raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_export; "
+                        "--help explains all flags")
     if values.stage != PREDICTION:
-        for name in ("do_eval", "eval_every_steps", "eval_each_epoch"):
-            if values[name].value:
-                raise UserError(f"--{name} needs a classifier, which --stage={values.stage} does "
-                                "not make yet: evaluate after --stage=prediction")
+        _refuse(values, _OF_A_CLASSIFIER, f"needs a classifier, which --stage={values.stage} does "
+                "not make yet: evaluate after --stage=prediction")
     if values.test_file:
         raise UserError("--test_file: this command does not predict; the student does with python "
                         f"-m runs.predict --input_file={values.test_file} --output_dir=STUDENT")
     if values.input_file and values.stage != GENERAL:
         raise UserError("--input_file is for --stage=general; a task's texts are in --data_dir")
-    without_effect = (("attention_loss",) if values.stage == PREDICTION
-                      else ("temperature", "label_weight"))
-    for name in without_effect:
-        if values[name].present:
-            raise UserError(f"--{name} has no effect on the loss of --stage={values.stage}")
+    _refuse(values, ("attention_loss",) if values.stage == PREDICTION else
+            ("temperature", "label_weight"), f"has no effect on the loss of --stage={values.stage}")
 
 
-def _distil_in_general(values: flags.FlagValues) -> None:
-    for name in ("task_name", "processor", *user_files.FLAGS):
-        if values[name].present:
-            raise UserError(f"--{name} is for a task, and --stage=general has none: its texts are "
-                            "in --input_file")
-    directory = settings.required(values, "teacher")
+def _refuse(values: flags.FlagValues, names: Iterable[str], why: str) -> None:
+    """Raises a UserError if one of these flags is set."""
+    for name in names:
+        if values[name].value != values[name].default:
+            raise UserError(f"--{name} {why}")
+
+def _general(values: flags.FlagValues) -> Tuple[Job, Sets]:
+    """A student that learns on any texts."""
+    _refuse(values, ("task_name", "processor", *user_files.FLAGS),
+            "is for a task, and --stage=general has none: its texts are in --input_file")
+    directory, patterns = (settings.required(values, name) for name in ("teacher", "input_file"))
     the_teacher = teacher.load_encoder(directory, values.max_seq_length or _LONGEST_PAIR)
-    the_student, distillation = _student_and_distillation(values, the_teacher)
-    encoding = _encoding(values, the_teacher, the_student, _LONGEST_PAIR)
-    patterns = settings.required(values, "input_file")
-    devices, run = _devices_and_settings(values, the_student, distillation)
-    texts = data.open_texts(patterns, encoding, the_teacher.config.vocab_size, run.store_dir)
-    train_in_general(distillation, texts, the_student.config, encoding, devices, run)
+    job, distillation = _job(values, the_teacher, GENERAL_HEAD, None, _LONGEST_PAIR)
+    # Any number of masked tokens will do, as they are restored.
+    length = job.model.encoding.max_seq_length
+    sizes = pretraining_tfrecords.Sizes(length, max_predictions_per_seq=length,
+                                        vocab_size=the_teacher.config.vocab_size)
+    texts = pretraining_tfrecords.open_store(
+        patterns, "--input_file", sizes, job.settings.store_dir)
+    return job, Sets(distillation.general_training(job, texts))
 
 
-def _job(values: flags.FlagValues) -> Tuple[Job, Distillation]:
-    """Checks the flags; makes the output directory only if they are correct."""
+def _with_task(values: flags.FlagValues) -> Tuple[Job, Sets]:
+    """A student that learns a task, and its sets."""
     the_teacher = teacher.load(settings.required(values, "teacher"),
                                task_flags.fixed_labels(values))
     task_name, task = _task(values, the_teacher)
-    the_student, distillation = _student_and_distillation(values, the_teacher)
+    capability = capabilities.of_model(task.kind)
+    own = model_folder.Classification(
+        task.kind, the_teacher.takes_pairs, task.trained_columns, task_name, task,
+        "" if capability else task_flags.data_dir(values))
     longest = the_teacher.encoding.max_seq_length
     if task_name in TASKS:
         longest = _LONGEST_PAIR if the_teacher.takes_pairs else _LONGEST_TEXT
-    encoding = _encoding(values, the_teacher, the_student, longest)
-    data_dir = "" if capabilities.of_model(task.kind) else task_flags.data_dir(values)
-    devices, run = _devices_and_settings(
-        values, the_student, distillation, _EPOCHS.get(task_name, 20),
-        [metric.name for metric in task.metrics])
-    own = model_folder.Classification(task.kind, the_teacher.takes_pairs, task.trained_columns,
-                                      task_name, task, data_dir)
-    return Job(head.HEAD, Model(own, the_student.config, encoding), devices, run), distillation
+    job, distillation = _job(values, the_teacher, head.HEAD, own, longest)
+    if values.stage == PREDICTION:
+        runs.check_start(job, is_training=values.do_train)
+    if capability:
+        examples = capability.load_training_set(job, values)
+        return job, Sets(distillation.training(job, examples))
+    return job, head.load(job, values, distillation.training)
 
 
-def _student_and_distillation(values: flags.FlagValues,
-                              the_teacher: Teacher) -> Tuple[Student, Distillation]:
+def _job(values: flags.FlagValues, the_teacher: Teacher, its_head: Head,
+         own: Optional[model_folder.Classification], longest: int) -> Tuple[Job, Distillation]:
+    """Checks the flags of all stages; makes the output directory only if they are correct.
+
+    Args:
+        longest: the default of --max_seq_length.
+    """
+    if values.num_train_epochs is None:
+        values.num_train_epochs = (
+            _EPOCHS.get(own.task_name, 20) if values.stage == INTERMEDIATE else 3)
+    if values.learning_rate is None:
+        values.learning_rate = 3e-5 if values.stage == PREDICTION else 5e-5
+    # Sets the flags of a resumed run to the values that it recorded.
+    devices = device_flags.find_devices(values, training=values.do_train)
+    learned = settings.from_flags(values, DistillationSettings)
     the_student = student.find(settings.required(values, "student"), the_teacher)
-    if the_student.checkpoint and values["student_init"].present:
-        raise UserError("--student_init is for a student given as a shape, and "
-                        f"--student={values.student} is a model with values of its own")
     layer_map = ()
-    takes_values = (the_student.checkpoint is None and values.student_init == "teacher"
-                    and the_student.config.hidden_size == the_teacher.config.hidden_size)
-    if values.stage != PREDICTION or takes_values:
+    if learned.stage != PREDICTION or not the_student.checkpoint:
         layer_map = student.layer_map(values.layer_map, the_student.config, the_teacher.config)
     elif values.layer_map:
         raise UserError(f"--layer_map has no effect in --stage={PREDICTION}: "
-                        f"--student={values.student} does not start from the teacher's values")
-    if values.stage != PREDICTION and values.attention_loss:
+                        f"--student={values.student} has values of its own")
+    if learned.stage != PREDICTION and learned.attention_loss:
         _check_heads(the_student, the_teacher)
-    return the_student, Distillation(
-        values.stage, the_teacher, layer_map, values.attention_loss,
-        settings.positive(values, "temperature"),
-        settings.in_range(values, "label_weight", 0, 1),
-        settings.from_flags(values, PredictionSettings).predict_batch_size)
-
-
-def _devices_and_settings(values: flags.FlagValues, the_student: Student,
-                          distillation: Distillation, epochs_of_intermediate_stage: int = 0,
-                          metrics: Sequence[str] = ()) -> Tuple[Devices, RunSettings]:
-    if values.num_train_epochs is None:
-        values.num_train_epochs = (
-            epochs_of_intermediate_stage if values.stage == INTERMEDIATE else 3)
-    if values.learning_rate is None:
-        values.learning_rate = _LEARNING_RATES[values.stage]
-    devices = device_flags.find_devices(values, training=values.do_train)
-    run = run_settings(values, devices, EpochSchedule, metrics)
-    return devices, run._replace(
-        init_checkpoint=_init_checkpoint(values, the_student, distillation))
+    model = Model(own, the_student.config, _encoding(values, the_teacher, the_student, longest))
+    metrics = [metric.name for metric in own.task.metrics] if own else []
+    run = run_settings(values, devices, EpochSchedule, metrics)._replace(
+        command_settings=learned,
+        init_checkpoint=_init_checkpoint(values, the_student, the_teacher, layer_map))
+    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
+    return (Job(its_head, model, devices, run),
+            Distillation(the_teacher, layer_map, learned, batch_size))
 
 
 def _task(values: flags.FlagValues, the_teacher: Teacher) -> Tuple[str, Task]:
@@ -230,10 +214,8 @@ def _check_flags_of(capability: Capability, values: flags.FlagValues) -> None:
     """Raises a UserError for flags that need a task of texts."""
     task_flags.refuse_flags_of_texts(values, capability.command, f"--teacher={values.teacher}",
                                      "train")
-    for name in ("do_eval", "eval_every_steps", "eval_each_epoch"):
-        if values[name].value:
-            raise UserError(f"--{name}: evaluate the student with {capability.command} --do_eval, "
-                            f"as its teacher, --teacher={values.teacher}")
+    _refuse(values, _OF_A_CLASSIFIER, f"is for texts: use {capability.command} --do_eval or "
+            f"--do_export for the student, as for its teacher, --teacher={values.teacher}")
 
 
 def _check_heads(the_student: Student, the_teacher: Teacher) -> None:
@@ -262,13 +244,12 @@ def _encoding(values: flags.FlagValues, the_teacher: Teacher, the_student: Stude
     return the_teacher.encoding._replace(max_seq_length=length)
 
 
-def _init_checkpoint(values: flags.FlagValues, the_student: Student,
-                     distillation: Distillation) -> Optional[Checkpoint]:
-    if the_student.checkpoint or values.student_init == "random":
+def _init_checkpoint(values: flags.FlagValues, the_student: Student, the_teacher: Teacher,
+                     layer_map: LayerMap) -> Optional[Checkpoint]:
+    if the_student.checkpoint:
         return the_student.checkpoint
-    the_teacher = distillation.teacher
-    found = student.initial_values(the_student.config, the_teacher, distillation.layer_map,
-                                   with_head=distillation.stage == PREDICTION)
+    found = student.initial_values(the_student.config, the_teacher, layer_map,
+                                   with_head=values.stage == PREDICTION)
     if not found:
         log.warn(f"--student={values.student} has another hidden size than the teacher "
                  f"({the_teacher.config.hidden_size}): it starts from random values")

@@ -1,65 +1,91 @@
 """The three stages of distillation as training runs: their models, features and facts."""
 
+import dataclasses
 import json
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, NamedTuple, Optional
 
 from distillation import data, model, teacher
 from distillation.student import LayerMap
 from distillation.teacher import Teacher
-from encoder import model_files, pretraining_tfrecords
-from encoder.encoding import Encoding
+from encoder import pretraining_tfrecords
 from engine.data.batches import Source
-from engine.devices.devices import Devices
 from engine.disk import files
 from engine.model import Forward
-from engine.training import run, throughput
-from engine.training.settings import RunSettings
+from engine.settings import setting
+from engine.training import throughput
 from modeling import BertConfig
-from runs.head import Job, Training
+from runs.head import Job, Model, Training
 from tasks import head
 from tasks.data import TrainingSet
 
 GENERAL, INTERMEDIATE, PREDICTION = STAGES = ("general", "intermediate", "prediction")
 
 
+@dataclasses.dataclass(frozen=True)
+class DistillationSettings:
+    """What a student learns, and from whom."""
+    topic = "Training"
+    stage: Optional[str] = setting(
+        None, "What the student learns: the teacher's embeddings, states and attention, without a "
+        "task (general) or with one (intermediate); or the teacher's logits (prediction).",
+        choices=STAGES)
+    teacher: Optional[str] = setting(
+        None, "Folder of the trained classifier, or its export; for --stage=general, of any model.")
+    attention_loss: bool = setting(
+        True, "Also learn the attention scores; both models then need the same number of heads.")
+    temperature: float = setting(
+        1.0, "Temperature of the softmax in the loss of --stage=prediction.", positive=True)
+    label_weight: float = setting(
+        0.0, "Weight, from 0 to 1, of the loss on the labels in --stage=prediction.",
+        between=(0, 1))
+
+
 class Distillation(NamedTuple):
-    """A stage, the teacher and the settings of the losses."""
-    stage: str
+    """The teacher, and how a student learns from it."""
     teacher: Teacher
     layer_map: LayerMap
-    attention_loss: bool
-    temperature: float
-    label_weight: float
+    settings: DistillationSettings
     predict_batch_size: int  # per replica, for the teacher's outputs
 
     def facts(self) -> Dict[str, Any]:
         """What identifies the run, in addition to the job's facts."""
+        settings = self.settings
         stage_facts = (
-            {"--temperature": self.temperature, "--label_weight": self.label_weight}
-            if self.stage == PREDICTION else
-            {"--layer_map": self.layer_map, "--attention_loss": self.attention_loss})
-        return {"--stage": self.stage, "teacher": self.teacher.digest, **stage_facts}
+            {"--temperature": settings.temperature, "--label_weight": settings.label_weight}
+            if settings.stage == PREDICTION else
+            {"--layer_map": self.layer_map, "--attention_loss": settings.attention_loss})
+        return {"--stage": settings.stage, "teacher": self.teacher.digest, **stage_facts}
 
     def states_forward(self, config: BertConfig) -> Forward:
         """The student and its loss against the teacher's states and attention."""
         return model.intermediate(config, self.teacher, self.layer_map,
-                                  attention=self.attention_loss)
+                                  attention=self.settings.attention_loss)
 
     def training(self, job: Job, examples: TrainingSet) -> Training:
         """The training of the student in a stage with a task."""
         config, forward = job.model.config, head.forward_of(job.model)
-        if self.stage == INTERMEDIATE:
+        if self.settings.stage == INTERMEDIATE:
             forward = self.states_forward(config)
         else:
-            forward = model.prediction(forward, job.model.own.kind, temperature=self.temperature,
-                                       label_weight=self.label_weight)
+            forward = model.prediction(
+                forward, job.model.own.kind, temperature=self.settings.temperature,
+                label_weight=self.settings.label_weight)
         return head.training_of(job, examples)._replace(
             forward=forward, make_source=lambda: self.source(job, examples), facts=self.facts(),
             operations=self.operations(config))
 
+    def general_training(self, job: Job, texts: pretraining_tfrecords.Opened) -> Training:
+        """The training of the student on texts without labels."""
+        config, dynamic_padding = job.model.config, job.settings.training.dynamic_padding
+        return Training(
+            len(texts.records), files.hash_of(json.dumps(texts.hashes).encode("utf-8")),
+            self.states_forward(config),
+            lambda: data.source(texts, job.model.encoding, dynamic_padding=dynamic_padding),
+            self.operations(config), facts=self.facts())
+
     def operations(self, config: BertConfig) -> throughput.Operations:
         """Of a student's training; without labels, the teacher infers beside it."""
-        if self.stage == PREDICTION:
+        if self.settings.stage == PREDICTION:
             return throughput.classifier(config)
         return lambda lengths: (
             throughput.FORWARD_AND_BACKWARD * throughput.encoder_forward(config, lengths)
@@ -67,35 +93,18 @@ class Distillation(NamedTuple):
 
     def source(self, job: Job, examples: TrainingSet) -> Source:
         """The features that the stage's model needs."""
-        if self.stage == INTERMEDIATE:
+        if self.settings.stage == INTERMEDIATE:
             return examples.source(with_labels=False)
         return teacher.with_outputs(
             self.teacher, examples, job.devices, store_dir=job.settings.store_dir,
             per_replica_batch_size=self.predict_batch_size)
 
 
-def train_in_general(distillation: Distillation, texts: pretraining_tfrecords.Opened,
-                     config: BertConfig, encoding: Encoding, devices: Devices,
-                     settings: RunSettings) -> None:
-    """Trains a student on texts without labels.
+def _general_facts(trained: Model) -> Dict[str, Any]:
+    facts = trained.encoder_facts()
+    return {"task": "general distillation", **{name: facts[name] for name in (
+        "model config", "vocabulary", "--max_seq_length")}}
 
-    Args:
-        config: of the student.
 
-    Raises:
-        UserError: the output directory belongs to another run, or the checkpoint to another model.
-    """
-    digest = files.hash_of(json.dumps(texts.hashes).encode("utf-8"))
-    dynamic_padding = settings.training.dynamic_padding
-    run.train(run.Run(
-        facts={"task": "general distillation", "model config": config.to_dict(),
-               "vocabulary": encoding.vocab_hash, "--max_seq_length": encoding.max_seq_length,
-               "training data": digest, **distillation.facts()},
-        settings=settings,
-        devices=devices,
-        num_examples=len(texts.records),
-        forward=distillation.states_forward(config),
-        operations=distillation.operations(config),
-        make_source=lambda: data.source(texts, encoding, dynamic_padding=dynamic_padding),
-        save_description=lambda: model_files.save(
-            settings.output_dir, config, encoding.vocab_file, encoding.do_lower_case)))
+# It has no head: nothing of it is evaluated, and its folder holds an encoder.
+GENERAL_HEAD = head.HEAD._replace(facts=_general_facts, describe=lambda own: {})

@@ -8,9 +8,8 @@ and [UNK], [CLS], [SEP], [MASK] where BERT's vocabularies have them.
   python -m pretraining.create_vocab --extend_vocab --vocab_file=$BERT/vocab.txt \\
     --init_checkpoint=$BERT/bert_model.ckpt --words_file=words.txt --output_dir=extended
 
-gives [unused] rows to the words of a file, or, with --input_file, to the words of a text
-whose splitting into WordPieces costs the most tokens; writes vocab.txt and bert_model.ckpt, in
-which the embedding of each such word is the mean of its WordPieces' and all else is unchanged.
+gives [unused] rows to the words of a file; writes vocab.txt and bert_model.ckpt, in which the
+embedding of each such word is the mean of its WordPieces' and all else is unchanged.
 """
 
 import os
@@ -22,7 +21,7 @@ from absl import flags
 
 from encoder import model_files, vocabulary
 from encoder.encoding import check_vocab_size
-from engine import log
+from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.cli import command
 from engine.disk import files
@@ -35,6 +34,7 @@ import tensorflow.compat.v1 as tf
 
 CHECKPOINT = "bert_model.ckpt"
 
+_OF_EXTENSION = ("vocab_file", "init_checkpoint", "words_file")  # flags
 _SHOWN_WORDS = 10
 
 
@@ -59,8 +59,6 @@ def define_flags() -> flags.FlagValues:
     define(flags.DEFINE_string, "vocab_file", None, "the vocabulary to extend")
     define(flags.DEFINE_string, "init_checkpoint", None, "the checkpoint to extend")
     define(flags.DEFINE_string, "words_file", None, "words to give rows to, one a line")
-    define(flags.DEFINE_integer, "num_words", None, "most words of --input_file that are given "
-           "rows; default: as many as there are unused rows", lower_bound=1)
     flags.mark_flag_as_required("output_dir", flag_values=values)
     return values
 
@@ -70,10 +68,9 @@ def main(flag_values: flags.FlagValues) -> None:
     if flag_values.extend_vocab:
         extend(flag_values)
         return
-    given = [name for name in ("vocab_file", "init_checkpoint", "words_file", "num_words")
-             if flag_values[name].value is not None]
-    if given:
-        raise UserError(f"--{given[0]} is for --extend_vocab")
+    for name in _OF_EXTENSION:
+        if flag_values[name].value:
+            raise UserError(f"--{name} is for --extend_vocab")
     train(flag_values)
 
 
@@ -90,19 +87,16 @@ def train(flag_values: flags.FlagValues) -> None:
 
 def extend(flag_values: flags.FlagValues) -> None:
     """Writes a vocabulary and a checkpoint in which unused rows belong to words."""
-    for name in ("vocab_file", "init_checkpoint"):
-        if not flag_values[name].value:
-            raise UserError(f"--extend_vocab needs --{name}")
+    for name in _OF_EXTENSION:
+        settings.required(flag_values, name)
     tokenizer = vocabulary.load_tokenizer(flag_values.vocab_file, flag_values.do_lower_case)
     checkpoint = model_files.open_model(flag_values.init_checkpoint, "--init_checkpoint").checkpoint
     num_rows = checkpoint.shapes[vocabularies.WORD_EMBEDDINGS][0]
     tokens = vocabulary.read_tokens(flag_values.vocab_file, num_rows)
     check_vocab_size(flag_values.vocab_file, len(tokens), num_rows, "--init_checkpoint")
     with files.new_folder(flag_values.output_dir, "--output_dir") as folder:
-        words = _words(flag_values, tokenizer, len(vocabularies.unused_rows(tokens)))
+        words = _words(flag_values.words_file, tokenizer)
         extended, added = vocabularies.extend(tokens, words, tokenizer)
-        if not added:
-            raise UserError("there is no new word, or no [unused] row in --vocab_file")
         _write_vocab(folder, extended, flag_values.do_lower_case)
         reader = tf.train.load_checkpoint(checkpoint.path)
         variables = {name: np.asarray(reader.get_tensor(name)) for name in checkpoint.shapes}
@@ -119,25 +113,14 @@ def extend(flag_values: flags.FlagValues) -> None:
              + (" …" if len(added) > _SHOWN_WORDS else ""))
 
 
-def _words(flag_values: flags.FlagValues, tokenizer: FullTokenizer, num_rows: int) -> List[str]:
-    """The words of --words_file, which must all fit, or the best ones of --input_file."""
-    if bool(flag_values.words_file) == bool(flag_values.input_file):
-        raise UserError("--extend_vocab needs one of --words_file and --input_file")
-    if flag_values.input_file:
-        ranked = vocabularies.words_that_split(_lines(flag_values.input_file), tokenizer)
-        return ranked[:flag_values.num_words]
-    words = []
-    for line_number, line in texts.read_lines(flag_values.words_file):
-        if line.strip():
-            try:
-                words.append(vocabularies.single_word(line.strip(), tokenizer))
-            except ValueError as error:
-                raise UserError(f"{flag_values.words_file}, line {line_number}: {error}") from error
-    num_new = len(set(words) - set(tokenizer.vocab))
-    if num_new > num_rows:
-        raise UserError(f"--words_file={flag_values.words_file} has {num_new:,} new words, and "
-                        f"--vocab_file {num_rows:,} unused rows")
-    return words
+def _words(words_file: str, tokenizer: FullTokenizer) -> Iterator[str]:
+    """The words of a file, as BERT sees them."""
+    for line_number, line in texts.read_lines(words_file):
+        words = tokenizer.basic_tokenizer.tokenize(line)
+        if len(words) > 1:
+            raise UserError(f"{words_file}, line {line_number}: {line.strip()!r} is {len(words)} "
+                            f"words for BERT ({' '.join(words)}), and a row is for one word")
+        yield from words
 
 
 def _lines(input_file: str) -> Iterator[str]:

@@ -25,8 +25,6 @@ _EVALUATION_SEED = 0
 _MASK_FACTS = {"mask_shape": str, "masked_lm_prob": (int, float), "vocab_sha256": str,
                "max_predictions_per_seq": int, "do_lower_case": bool}
 
-_ABOUT = "the description of records"  # in messages about that file
-
 
 class RecordSet(NamedTuple):
     """The examples of some files. Made by `load_records`."""
@@ -113,34 +111,13 @@ def load_records(patterns: str, flag: str, sizes: Sizes, store_dir: str, *,
     opened = pretraining_tfrecords.open_store(patterns, flag, sizes, store_dir)
     records, scheme = opened.records, None
     if vocab_file:
-        _check_vocab(opened.paths, vocab_file)
+        check_vocab(opened.paths, vocab_file)
     if opened.layout.num_predictions is None:
         scheme = _scheme(opened.paths, vocab_file, sizes)
     digest = files.hash_of(json.dumps([opened.hashes, scheme]).encode("utf-8"))
     most_masked = (masking.most_masked(np.arange(sizes.max_seq_length + 1), scheme) if scheme
                    else _most_masked(records, sizes.max_seq_length))
     return RecordSet(records, digest, sizes.max_seq_length, dynamic_padding, scheme, most_masked)
-
-
-class Origin(NamedTuple):
-    """What the settings of `create_data` say of the vocabulary of its examples."""
-    path: str  # of the examples
-    vocab_hash: str
-    do_lower_case: bool
-
-
-def origin_of(patterns: str, flag: str) -> Optional[Origin]:
-    """The vocabulary of the first of some files; None if another program has written it."""
-    path = files.find(patterns, flag)[0]
-    if not os.path.exists(_facts_path(path)):
-        return None
-    facts = files.read_record(_facts_path(path), _ABOUT,
-                              {"vocab_sha256": str, "do_lower_case": bool})
-    return Origin(path, facts["vocab_sha256"], facts["do_lower_case"])
-
-
-def _facts_path(path: str) -> str:
-    return f"{path}.json"
 
 
 def _most_masked(records: store.Records, max_seq_length: int) -> np.ndarray:
@@ -151,16 +128,22 @@ def _most_masked(records: store.Records, max_seq_length: int) -> np.ndarray:
     return np.maximum.accumulate(most)
 
 
-def _check_vocab(paths: List[str], vocab_file: str) -> None:
-    """Compares the vocabulary with that in the settings of `create_data`, if there are any."""
-    digest = vocabulary.content_hash(vocab_file)
+def check_vocab(paths: List[str], vocab_file: str) -> Optional[bool]:
+    """Compares a vocabulary with that of the examples, as `create_data` describes them.
+
+    Returns:
+        `do_lower_case` of the first files with a description; None if another program wrote them.
+    """
+    digest, do_lower_case = vocabulary.content_hash(vocab_file), None
     for path in paths:
-        facts_path = _facts_path(path)
-        if not os.path.exists(facts_path):
-            continue
-        facts = files.read_record(facts_path, _ABOUT, {"vocab_sha256": str})
-        if facts["vocab_sha256"] != digest:
-            raise UserError(f"--vocab_file={vocab_file} is not the one that {path} was made with")
+        if os.path.exists(f"{path}.json"):
+            facts = files.read_record(f"{path}.json", "the description of records",
+                                      {"vocab_sha256": str, "do_lower_case": bool})
+            if facts["vocab_sha256"] != digest:
+                raise UserError(f"--vocab_file={vocab_file} is not the one that {path} was made "
+                                "with")
+            do_lower_case = facts["do_lower_case"]
+    return do_lower_case
 
 
 def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> masking.Scheme:
@@ -188,10 +171,6 @@ def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> maskin
 
 
 def _mask_facts(path: str) -> Dict[str, Any]:
-    facts_path = _facts_path(path)
-    facts = files.read_record(facts_path, f"{path} needs masks to be drawn as described in the "
-                              "file", _MASK_FACTS)
-    if (facts["mask_shape"] not in masking.SHAPES or not 0 <= facts["masked_lm_prob"] <= 1
-            or facts["max_predictions_per_seq"] < 1):
-        raise UserError(f"{facts_path} is damaged: its masks cannot be drawn")
+    facts = files.read_record(f"{path}.json", f"{path} needs masks to be drawn as described in "
+                              "the file", _MASK_FACTS)
     return {name: facts[name] for name in _MASK_FACTS}

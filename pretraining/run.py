@@ -11,11 +11,11 @@ as many examples. run_classifier.py takes the resulting model as --init_checkpoi
 """
 
 import os
-from typing import List, Optional, Tuple
+from typing import Optional, Tuple
 
 from absl import flags
 
-from encoder import model_files, model_flags, vocabulary
+from encoder import model_files, model_flags, pretraining_tfrecords, vocabulary
 from encoder.encoding import Encoding
 from engine import log
 from engine.cli import command, device_flags, tpu_flags
@@ -23,7 +23,7 @@ from engine.errors import UserError
 from engine.settings import positive, required
 from engine.training.settings import StepSchedule, define_run_flags
 from modeling import BertConfig
-from pretraining.data import Origin, origin_of
+from pretraining.data import check_vocab
 from pretraining.head import HEAD, LOSS
 from runs import command as runs
 
@@ -78,13 +78,14 @@ def _load_model(values: flags.FlagValues) -> Tuple[BertConfig, Optional[Encoding
 
 def _vocabulary(values: flags.FlagValues, config: BertConfig) -> Optional[Encoding]:
     """The model's vocabulary: --vocab_file, or one that is found and fits; None with a warning."""
-    origin = origin_of(required(values, "input_file"), "--input_file")
+    examples = pretraining_tfrecords.find(required(values, "input_file"), "--input_file")
     found = model_flags.find_file(values, "vocab_file", vocabulary.FILE) or os.path.join(
         os.path.dirname(values.bert_config_file or ""), vocabulary.FILE)
     try:
-        tokens = _tokens(found, config, origin)
-        do_lower_case = (origin.do_lower_case if origin else
-                         vocabulary.read_casing(os.path.dirname(found), tokens)[0])
+        do_lower_case = check_vocab(examples, found)
+        tokens = vocabulary.read_tokens(found, config.vocab_size)
+        if do_lower_case is None:
+            do_lower_case = vocabulary.read_casing(os.path.dirname(found), tokens)[0]
         # No tokenizer: the examples have ids already.
         return Encoding(None, found, vocabulary.content_hash(found), do_lower_case,
                         values.max_seq_length)
@@ -94,14 +95,6 @@ def _vocabulary(values: flags.FlagValues, config: BertConfig) -> Optional[Encodi
         log.warn(f"--output_dir gets no {vocabulary.FILE}, which commands that read texts need: "
                  f"{error}; give --vocab_file")
         return None
-
-
-def _tokens(vocab_file: str, config: BertConfig, origin: Optional[Origin]) -> List[str]:
-    """The tokens of a vocabulary; raises a UserError if it is not the model's and examples'."""
-    if origin and vocabulary.content_hash(vocab_file) != origin.vocab_hash:
-        raise UserError(f"--vocab_file={vocab_file} is not the one that {origin.path} was made "
-                        "with")
-    return vocabulary.read_tokens(vocab_file, config.vocab_size)
 
 
 if __name__ == "__main__":

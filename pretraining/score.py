@@ -13,7 +13,6 @@ is null. Lines longer than --max_seq_length are cut into parts that are scored s
 Memory does not grow with the text.
 """
 
-import contextlib
 import json
 import math
 from typing import Iterator, List, NamedTuple
@@ -31,7 +30,7 @@ from engine.data.arriving_lines import ArrivingLines
 from engine.data.batches import Features, Source
 from engine.data.chunks import in_chunks
 from engine.disk import files
-from engine.inference import PredictionSettings, Predictor
+from engine.inference import PredictionSettings, predicting
 from engine.progress import Counter
 from pretraining import model
 from pretraining.corpus import piece_flags
@@ -55,23 +54,6 @@ def define_flags() -> flags.FlagValues:
     values.set_default("predict_batch_size", 32)
     device_flags.define(values)
     return values
-
-
-class Line(NamedTuple):
-    """A line and the losses of its tokens."""
-    tokens: List[str]
-    losses: List[float]  # -log(probability) of each
-    num_words: int  # or WordPieces, if each is masked alone
-
-    def json(self) -> str:
-        """The line of the output: perplexity, tokens and their probabilities."""
-        perplexity = None
-        if self.tokens:
-            # e^710 is more than a float holds.
-            perplexity = math.exp(min(sum(self.losses) / self.num_words, 700.0))
-        tokens = [{"token": token, "probability": float(f"{math.exp(-loss):.6g}")}
-                  for token, loss in zip(self.tokens, self.losses)]
-        return json.dumps({"perplexity": perplexity, "tokens": tokens}, ensure_ascii=False)
 
 
 class Text(NamedTuple):
@@ -121,13 +103,23 @@ class Text(NamedTuple):
 
         return Source(parts[self.part_of] + 2, fetch, encoding.max_seq_length)
 
-    def lines(self, losses: np.ndarray, encoding: Encoding) -> Iterator[Line]:
-        """The lines again, with the loss of each token, from `losses` [T]."""
+    def scores(self, losses: np.ndarray, encoding: Encoding) -> Iterator[str]:
+        """A line of JSON for each line, from -log(probability) of each token, `losses` [T]."""
         tokens = encoding.tokenizer.convert_ids_to_tokens(self.ids.tolist())
         ends = np.cumsum(self.line_lengths)
         for start, end in zip(ends - self.line_lengths, ends):
-            yield Line(tokens[start:end], losses[start:end].tolist(),
-                       int(self.begins_word[start:end].sum()))
+            perplexity = None
+            if start < end:
+                mean = losses[start:end].sum(dtype=np.float64) / self.begins_word[start:end].sum()
+                perplexity = _rounded(min(mean, 700.0))  # e^710 is more than a float holds
+            yield json.dumps({"perplexity": perplexity, "tokens": [
+                {"token": token, "probability": _rounded(-loss)}
+                for token, loss in zip(tokens[start:end], losses[start:end])]},
+                ensure_ascii=False)
+
+
+def _rounded(logarithm: float) -> float:
+    return float(f"{math.exp(logarithm):.6g}")
 
 
 def main(values: flags.FlagValues) -> None:
@@ -139,27 +131,20 @@ def main(values: flags.FlagValues) -> None:
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     files.check_output(values.output_file, "--output_file", [values.input_file])
     devices = device_flags.find_devices(values, training=False)
-    forward = model.forward_of(config, next_sentences=False)
-    with files.output(values.output_file) as file, \
-            Counter("Scoring", unit="tokens") as counter, contextlib.ExitStack() as stack:
-        predictors: List[Predictor] = []
-
-        def losses_of(text: Text) -> np.ndarray:
-            if not len(text.ids):
-                return np.zeros(0)
-            source = text.source(encoding)
-            if not predictors:
-                predictors.append(stack.enter_context(Predictor(forward, source, devices)))
-                predictors[0].restore(checkpoint)
-            return predictors[0].predict(source, batch_size, counter.advance)["masked_lm_loss"]
-
-        arriving = None if values.input_file else ArrivingLines()
-        read = (text_files.lines_of(arriving, "standard input") if arriving
-                else text_files.lines(values.input_file))
+    arriving = None if values.input_file else ArrivingLines()
+    read = (text_files.lines_of(arriving, "standard input") if arriving
+            else text_files.lines(values.input_file))
+    with files.output(values.output_file) as file, Counter("Scoring", unit="tokens") as counter, \
+            predicting(lambda _: model.forward_of(config, next_sentences=False),
+                       devices) as predicting_with:
+        predict = predicting_with(checkpoint, batch_size, counter.advance)
         for lines in in_chunks((line for _, line in read), _CHUNK_CHARACTERS,
                                lambda line: len(line) + 1, arriving):
             text = Text.of(lines, encoding, whole_words=values.do_whole_word_mask)
-            file.writelines(line.json() + "\n" for line in text.lines(losses_of(text), encoding))
+            losses = np.zeros(0)
+            if len(text.ids):
+                losses = predict(text.source(encoding))["masked_lm_loss"]
+            file.writelines(line + "\n" for line in text.scores(losses, encoding))
             file.flush()
 
 

@@ -1,6 +1,5 @@
 """New vocabularies: trained on a corpus, or extended by the words of a domain."""
 
-import collections
 import re
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Tuple
 
@@ -56,50 +55,26 @@ def train(texts: Iterable[str], *, vocab_size: int, num_unused: int, do_lower_ca
     return head + sorted(pieces)
 
 
-def words_that_split(texts: Iterable[str], tokenizer: FullTokenizer) -> List[str]:
-    """Words of several WordPieces, and unknown words; those that cost the most tokens first."""
-    counts = collections.Counter()
-    for text in texts:
-        counts.update(text.split())
-    words = collections.Counter()
-    for part, count in counts.items():
-        for word in tokenizer.basic_tokenizer.tokenize(part):
-            words[word] += count
-    saved: Dict[str, int] = {}
-    for word, count in words.items():
-        pieces = tokenizer.wordpiece_tokenizer.tokenize(word)
-        saved[word] = count * (len(pieces) - 1 or int(pieces == ["[UNK]"]))
-    ranked = sorted(saved, key=lambda word: (-saved[word], word))
-    return [word for word in ranked if saved[word]]
-
-
-def single_word(text: str, tokenizer: FullTokenizer) -> str:
-    """`text` as BERT sees it; raises ValueError if that is not one word."""
-    words = tokenizer.basic_tokenizer.tokenize(text)
-    if len(words) != 1:
-        raise ValueError(f"{text!r} is {len(words)} words for BERT ({' '.join(words)}), and a row "
-                         "is for one word")
-    return words[0]
-
-
-def unused_rows(tokens: List[str]) -> List[int]:
-    """The unused rows of a vocabulary, ascending."""
-    return [row for row, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
-
-
 def extend(tokens: List[str], words: Iterable[str],
            tokenizer: FullTokenizer) -> Tuple[List[str], List[NewWord]]:
     """The vocabulary with words in its unused rows, and these words.
 
     Args:
         tokens: the vocabulary, by row.
-        words: single words; those that have a row already are skipped, and so are those for
-            which no row is left.
+        words: single words; those that have a row already are skipped.
         tokenizer: the vocabulary's.
+
+    Raises:
+        UserError: there are more words than unused rows, or no new one.
     """
+    new_words = [word for word in dict.fromkeys(words) if word not in tokenizer.vocab]
+    rows = [row for row, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
+    if not 0 < len(new_words) <= len(rows):
+        raise UserError(f"--words_file has {len(new_words):,} new words, and --vocab_file "
+                        f"{len(rows):,} unused rows: give at least one word, and no more words "
+                        "than rows")
     extended, added = list(tokens), []
-    new_words = dict.fromkeys(word for word in words if word not in tokenizer.vocab)
-    for row, word in zip(unused_rows(tokens), new_words):
+    for row, word in zip(rows, new_words):
         pieces = tokenizer.convert_tokens_to_ids(tokenizer.wordpiece_tokenizer.tokenize(word))
         added.append(NewWord(word, row, pieces))
         extended[row] = word

@@ -107,15 +107,13 @@ def test_it_is_the_plain_algorithm(model, glove, tmp_path):
     assert len(lines) > 3 * len(TEXTS)
 
 
-@pytest.mark.parametrize("replicas, batch, words_at_a_time", [(2, 8, 8192), (3, 1, 5), (1, 1, 20)])
-def test_replicas_batches_and_pieces_of_work_change_no_byte(
-        replicas, batch, words_at_a_time, model, glove, tmp_path, monkeypatch):
+def test_replicas_batches_and_pieces_of_work_change_no_byte(model, glove, tmp_path, monkeypatch):
     write_cola(tmp_path / "cola", TEXTS * 3)
     flags = {"task_name": "cola", "data_dir": tmp_path / "cola", "glove_embs": glove}
-    expected = augment_here(model, tmp_path / "expected", **flags)
-    monkeypatch.setattr(run, "_WORDS_AT_A_TIME", words_at_a_time)
-    assert expected == augment_here(model, tmp_path / "out", num_cpu_replicas=replicas,
-                                    predict_batch_size=batch, **flags)
+    expected = augment_here(model, tmp_path / "expected", num_cpu_replicas=2, **flags)
+    monkeypatch.setattr(run, "_WORDS_AT_A_TIME", 20)
+    assert expected == augment_here(model, tmp_path / "out", num_cpu_replicas=3,
+                                    predict_batch_size=1, **flags)
     assert expected != augment_here(model, tmp_path / "other", **{**flags, "seed": 8})
 
 
@@ -196,16 +194,6 @@ def test_both_texts_of_a_pair_vary_beside_the_other_as_it_is(model, tmp_path):
         assert len(of_pair) == 1 + len(varied_a) + len(varied_b)
     assert len([row for row in found if row.text_a == "cat ?"]) == 1 + SETTINGS["N"]
     assert (tmp_path / "out" / "dev.tsv").read_text() == "the dev set"
-
-
-def test_a_text_does_not_vary_with_the_file_around_it(model, tmp_path):
-    found = []
-    for name, texts in (("one", ["cat", TEXTS[4]]), ("two", ["zebra", TEXTS[4], TEXTS[1]])):
-        write_cola(tmp_path / name, texts)
-        lines = augment_here(model, tmp_path / f"out {name}", task_name="cola",
-                             data_dir=tmp_path / name)
-        found.append([line.split("\t")[3] for line in lines if TEXTS[4][-1] in line])
-    assert found[0] == found[1] and len(found[0]) > 3
 
 
 def test_chinese_varies_by_characters(tiny_model, tmp_path):

@@ -1,7 +1,6 @@
 """Neighbours by word vectors are the nearest by cosine, and a file's broken line is named."""
 
 import os
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -27,10 +26,9 @@ def write_vectors(path, count: int, dimension: int = 5) -> str:
 
 def neighbours(vectors, words, count):
     """The words nearest to each of `words`; none for one that is not there."""
-    rows = vectors.rows_of(words)
-    known = rows[rows >= 0]
-    found = dict(zip(known, (row for some in vectors.nearest(known, count) for row in some)))
-    return [[vectors.word(row) for row in found.get(row, ())] for row in rows]
+    known = [word for word in words if word in vectors]
+    found = dict(zip(known, vectors.nearest(known, count)))
+    return [found.get(word, []) for word in words]
 
 
 def plain_neighbours(path, words, count):
@@ -95,18 +93,15 @@ def test_formats_of_the_wild_are_read_and_only_lower_cased_words_of_letters_kept
 
 
 @pytest.mark.parametrize("line, wrong", [
-    (b"word 0.5\n", "line 3: 1 numbers, and the file's first line has 2; it is cut short"),
-    (b"word 0.5 0.5 0.5\n", "line 3: more numbers than the 2"),
-    (b"word 0.5 0,5\n", "line 3: '0,5' is not a finite number"),
-    (b"word 0.5 nan\n", "line 3: 'nan' is not a finite number"),
-    (b"word 0.5 1e99\n", "line 3: '1e99' is not a finite number"),
-    (b"\n", "line 3: 0 numbers"),
+    (b"word 0.5\n", "line 3: must be a word and 2 numbers"),
+    (b"word 0.5 0,5\n", "line 3: must be a word and 2 numbers"),
+    (b"word 0.5 nan\n", "line 3: must be a word and 2 numbers"),
     (b"w\xff 1 1\n", "line 3: not UTF-8"),
 ])
 def test_a_broken_line_is_named(line, wrong, tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_bytes(b"a 1 0\nb 0 1\n" + line + b"c 1 1\n")
-    with pytest.raises(UserError, match="vectors.txt, " + wrong.replace(".", r"\.")):
+    with pytest.raises(UserError, match="vectors.txt, " + wrong):
         word_vectors.open_vectors(str(path), str(tmp_path))
     assert sorted(os.listdir(str(tmp_path))) == ["hashes.json", "vectors.txt"]
 
@@ -116,22 +111,3 @@ def test_a_file_without_words_is_refused(content, tmp_path):
     (tmp_path / "vectors.txt").write_text(content)
     with pytest.raises(UserError, match="--glove_embs"):
         word_vectors.open_vectors(str(tmp_path / "vectors.txt"), str(tmp_path))
-
-
-def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(word_vectors, "_LINES_AT_A_TIME", 64)
-    monkeypatch.setattr(word_vectors, "_ROWS_AT_A_TIME", 64)
-
-    def peak(count):
-        path = write_vectors(tmp_path / f"{count}.txt", count, dimension=100)
-        tracemalloc.start()
-        vectors = word_vectors.open_vectors(path, str(tmp_path))
-        neighbours(vectors, ["b", "cc"], 5)
-        used = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return used
-
-    peak(500)
-    # Both files are longer than what is read of one at a time.
-    matrix = (9000 - 4000) * 100 * 4
-    assert peak(9000) - peak(4000) < matrix / 4

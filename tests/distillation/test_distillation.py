@@ -11,8 +11,9 @@ import tensorflow.compat.v1 as tf
 import modeling
 from commands import ends_with_error, run_here
 from conftest import checkpoint_values, cpu_devices, sentences, write_cola
-from distillation import compare, data, model, run, student, teacher
+from distillation import compare, data, losses, model, run, student, teacher
 from encoder import convert
+from encoder.pretraining_tfrecords import Sizes, open_store
 from engine.checkpoints import checkpoints
 from engine.model import INFERENCE, Mode
 from pretraining_files import LENGTH, features_of, write_frozen, write_unmasked
@@ -50,14 +51,6 @@ def first_stage(flags, tmp_path_factory):
     return output_dir
 
 
-def test_a_student_of_another_width_is_told_of_its_random_values_once_and_in_its_own_flags(
-        flags, tmp_path, capsys):
-    run_here({**flags, "stage": "intermediate", "student": SHAPE, "output_dir": tmp_path}, run)
-    warnings = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
-    assert warnings == ["WARNING: --student=1,8,2,12 has another hidden size than the teacher (16): "
-                        "it starts from random values"]
-
-
 def test_how_the_teacher_reads_long_texts_is_taken_over_and_said(flags, tmp_path, capsys):
     teacher = tmp_path / "teacher"
     shutil.copytree(str(flags["teacher"]), str(teacher))
@@ -71,24 +64,6 @@ def test_how_the_teacher_reads_long_texts_is_taken_over_and_said(flags, tmp_path
     assert "as by the teacher: --long_texts=windows --window_overlap=5" in said
     assert json.loads((tmp_path / "out" / "run.json").read_text())["facts"]["--long_texts"] == (
         description["long_texts"])
-
-
-def test_a_dev_set_that_all_models_read_alike_is_prepared_once(flags, tmp_path, capsys):
-    def compared(length):
-        other = tmp_path / f"{length}"
-        shutil.copytree(str(flags["teacher"]), str(other))
-        description = json.loads((other / "task.json").read_text())
-        (other / "task.json").write_text(json.dumps({**description, "max_seq_length": length}))
-        run_here(dict(models=f"{flags['teacher']},{other}", task_name="cola",
-                      data_dir=flags["data_dir"], num_cpu_replicas=1), compare)
-        said = capsys.readouterr()
-        metrics = [row.split("|")[-3:] for row in said.out.splitlines()[2:]]
-        return said.err.count("Preparing"), metrics
-
-    for length in (LONGEST, 40, 22):  # a sentence has 20 words at most
-        prepared, (first, second) = compared(length)
-        assert prepared == 1 and first == second
-    assert compared(8)[0] == 2, "it cuts texts"
 
 
 @pytest.fixture(scope="module")
@@ -133,32 +108,49 @@ def test_the_second_stage_leaves_an_ordinary_classifier(tiny_model, both_stages,
 
 
 def test_the_student_evaluates_predicts_exports_and_converts_like_any_model(
-        both_stages, flags, tmp_path, capsys):
+        both_stages, flags, tmp_path):
     evaluated = (both_stages / "eval_results.txt").read_text()
     assert [row["step"] for row in json.loads(
         (both_stages / "evaluations.json").read_text())["evaluations"]] == [3, 6]
     run_here(dict(task_name="cola", data_dir=flags["data_dir"], output_dir=both_stages,
-                  vocab_file=both_stages / "vocab.txt", max_seq_length=LONGEST, do_eval=True,
-                  bert_config_file=both_stages / "bert_config.json", do_predict=True,
-                  do_export=True, num_cpu_replicas=1))
+                  max_seq_length=LONGEST, do_eval=True, do_predict=True, num_cpu_replicas=1))
     np.testing.assert_allclose(
         *[[float(line.split(" = ")[1]) for line in text.splitlines()] for text in (
             evaluated, (both_stages / "eval_results.txt").read_text())], rtol=1e-5)
     assert len((both_stages / "predict.txt").read_text().splitlines()) == 13
+    run_here(dict(output_dir=both_stages, do_export=True), run)
     texts, answers = tmp_path / "texts.txt", tmp_path / "answers.tsv"
     texts.write_text("".join(f"{text}\n" for text in sentences(5)))
-    for folder in (both_stages, both_stages / "export"):
-        run_here(dict(output_dir=folder, input_file=texts, output_file=answers, header=False,
-                      text_column=1, num_cpu_replicas=1), predict)
-        assert len(answers.read_text().splitlines()) == 6
+    run_here(dict(output_dir=both_stages / "export", input_file=texts, output_file=answers,
+                  header=False, text_column=1, num_cpu_replicas=1), predict)
+    assert len(answers.read_text().splitlines()) == 6
     run_here(dict(from_tensorflow=both_stages, output_dir=tmp_path / "hf"), convert)
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [
         "BertForSequenceClassification"]
 
 
+def test_the_report_and_the_model_card_name_the_teacher_and_the_stage(both_stages, flags):
+    run_here(dict(output_dir=both_stages, do_export=True), run)
+    for path in ("report.html", "export/README.md"):
+        page = (both_stages / path).read_text()
+        assert "--teacher" in page and str(flags["teacher"]) in page
+        assert "--stage" in page and "prediction" in page
+
+
+def test_teacher_and_student_are_compared_in_a_table(both_stages, flags, capsys):
+    run_here(dict(models=f"{flags['teacher']},{both_stages}", task_name="cola",
+                  data_dir=flags["data_dir"], num_cpu_replicas=1), compare)
+    _, _, *rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()]
+    assert [row[1] for row in rows] == ["2 × 16", "1 × 8"]
+    results = dict(line.split(" = ") for line in (
+        both_stages / "eval_results.txt").read_text().splitlines())
+    assert rows[1][6].strip(" |") == f"{float(results['eval_accuracy']):.3f}"
+
+
 def test_a_stage_that_is_run_again_has_nothing_left_and_other_settings_are_refused(
         both_stages, first_stage, flags, capsys):
-    again = {**flags, **ON_TWO, "stage": "prediction", "student": first_stage, "output_dir": both_stages}
+    again = {**flags, **ON_TWO, "stage": "prediction", "student": first_stage, "do_eval": True,
+             "output_dir": both_stages}
     run_here(again, run)
     assert "nothing is left to train" in capsys.readouterr().err
     with ends_with_error(capsys, "another --temperature: was 1.0, now 2.0"):
@@ -202,7 +194,8 @@ def test_general_distillation_reads_the_texts_of_pretraining_without_their_masks
     else:
         write_unmasked(path, tiny_model, 9)
     taught = teacher.load_encoder(os.path.dirname(tiny_model.vocab_file), LENGTH)
-    texts = data.open_texts(str(path), taught.encoding, taught.config.vocab_size, str(tmp_path))
+    texts = open_store(str(path), "--input_file", Sizes(
+        LENGTH, max_predictions_per_seq=LENGTH, vocab_size=taught.config.vocab_size), str(tmp_path))
     source = data.source(texts, taught.encoding, dynamic_padding=True)
     features = source.fetch(np.arange(9), LENGTH)
     for index, example in enumerate(features_of(9)):
@@ -220,7 +213,11 @@ def test_a_student_of_general_distillation_goes_on_with_a_task(
             "max_seq_length": LENGTH, "do_train": True, "num_cpu_replicas": 1,
             "train_batch_size": 8, "num_train_epochs": 1, "output_dir": tmp_path / "general"}
     run_here(here, run)
-    assert "24 examples x 1 epoch = 3 steps" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "24 examples x 1 epoch = 3 steps" in said
+    assert [line for line in said.splitlines() if "WARNING" in line] == [
+        "WARNING: --student=1,8,2,12 has another hidden size than the teacher (16): "
+        "it starts from random values"]
     assert "projection/kernel" in parameters(tmp_path / "general")
     run_here(here, run)
     assert "nothing is left to train" in capsys.readouterr().err
@@ -243,23 +240,6 @@ def test_a_student_of_the_teachers_width_starts_with_its_layers_and_head(
     ours, taught = checkpoint_values(str(output_dir)), checkpoint_values(str(tiny_classifier))
     for name in parameters(output_dir):
         np.testing.assert_allclose(ours[name], taught[name], atol=1e-7, err_msg=name)
-
-
-def test_layers_are_taken_over_as_far_as_the_shapes_are_the_same(tiny_classifier):
-    taught = teacher.load(str(tiny_classifier))
-    config = student.find("1,16,4,20", taught).config
-    layers = student.layer_map(None, config, taught.config)
-    assert layers == (2,)
-    found = student.initial_values(config, taught, layers, with_head=False)
-    held = checkpoint_values(str(tiny_classifier))
-    assert found.stored_names["bert/encoder/layer_0/attention/self/key/kernel"] == (
-        "bert/encoder/layer_1/attention/self/key/kernel")
-    assert "bert/encoder/layer_0/intermediate/dense/kernel" not in found.shapes
-    assert "output_weights" not in found.shapes
-    assert found.shapes["bert/embeddings/word_embeddings"] == list(
-        held["bert/embeddings/word_embeddings"].shape)
-    narrow = student.find(SHAPE, taught).config
-    assert student.initial_values(narrow, taught, layers, with_head=True) is None
 
 
 @pytest.mark.parametrize("own, others, expected", [
@@ -300,7 +280,10 @@ def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
         np.testing.assert_allclose(features["teacher_logits"], expected, atol=1e-5)
 
 
-LOGITS, OTHERS = np.array([[1.0, -0.5], [0.2, 2.0]]), np.array([[0.3, 0.1], [-1.0, 1.5]])
+# Their formulas: tests/distillation/test_distillation_losses.py.
+_LOSS_OF_OUTPUTS = {
+    "classes": losses.soft_cross_entropy, "multi_label": losses.soft_sigmoid_cross_entropy,
+    "regression": lambda student, teacher, tau: losses.output_error(student, teacher)}
 
 
 @pytest.mark.parametrize("kind, columns", [
@@ -308,7 +291,6 @@ LOGITS, OTHERS = np.array([[1.0, -0.5], [0.2, 2.0]]), np.array([[0.3, 0.1], [-1.
 @pytest.mark.parametrize("label_weight", [0.0, 0.25])
 def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
         tiny_model, kind, columns, label_weight):
-    """Against the formulas, of the model's own logits."""
     rng = np.random.RandomState(0)
     taught, tau = rng.normal(size=[3, columns]).astype(np.float32), 2.0
     labels = {"classes": np.array([0, 1, 1]), "multi_label": np.float32([[0, 1], [1, 1], [0, 0]]),
@@ -324,13 +306,6 @@ def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         loss, logits = session.run([outputs.loss, outputs.predictions["logits"]])
-    if kind.name == "classes":
-        soft = -(np.exp(label_types.log_softmax(taught / tau)) * label_types.log_softmax(logits / tau)).sum(1)
-    elif kind.name == "multi_label":
-        p, q = (1 / (1 + np.exp(-x / tau)) for x in (taught, logits))
-        soft = -(p * np.log(q) + (1 - p) * np.log(1 - q)).mean(1)
-    else:
-        soft, tau = (taught - logits)[:, 0]**2, 1
-    expected = ((1 - label_weight) * tau**2 * soft.mean()
-                + label_weight * kind.losses(logits, labels).mean())
+        wanted = session.run(_LOSS_OF_OUTPUTS[kind.name](logits, taught, tau))
+    expected = (1 - label_weight) * wanted + label_weight * kind.losses(logits, labels).mean()
     np.testing.assert_allclose(loss, expected, rtol=1e-5)

@@ -8,7 +8,7 @@ from conftest import assert_same_training, checkpoint_values, plain_session
 from distillation import model, teacher
 from engine.model import INFERENCE
 from engine.training import checkpoint_hook
-from trainings import settings, train, train_in_two_parts, training_source
+from trainings import settings, train, training_source
 
 STEPS = 6
 
@@ -61,18 +61,6 @@ def test_replicas_and_micro_batches_end_with_the_same_student(
     assert_same_training(one, accumulated)
     moved = one["projection/kernel"] - np.eye(16)
     assert np.abs(moved).max() > 1e-5, "the projection learns"
-
-
-def test_an_interrupted_stage_ends_bit_for_bit_like_the_uninterrupted_one(
-        tiny_model, taught, source, tmp_path, monkeypatch):
-    dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
-    forward = model.intermediate(
-        tiny_model.config(num_hidden_layers=1, **dropout), taught, (2,), attention=True)
-    whole = train(tiny_model, source, 2, settings(tmp_path / "whole", 8), forward=forward)
-    resumed = train_in_two_parts(tiny_model, source, (2, 2), tmp_path / "parts", crash_step=7,
-                                 monkeypatch=monkeypatch, forward=forward)
-    for name, value in whole.items():
-        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
 
 
 def test_the_teacher_stays_as_it_is_on_every_replica_and_in_no_checkpoint(

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 import modeling
+from commands import arguments
 from conftest import TinyModel, plain_session
 from encoder import pretraining_heads
+from engine.cli import command
 from engine.disk import files
+from pretraining import create_data
 
 import tensorflow.compat.v1 as tf
 
@@ -70,6 +73,17 @@ def write_unmasked(path, model: TinyModel, count: int, seed: int = 0) -> str:
         json.dump({"vocab_sha256": digest, "do_lower_case": True, "mask_shape": "words",
                    "masked_lm_prob": 0.15, "max_predictions_per_seq": PREDICTIONS}, file)
     return str(path)
+
+
+def create_data_here(folder, vocab_file, text=None, **flags) -> str:
+    """Runs create_data on a text in this process; returns its --output_file."""
+    flags = {"input_file": folder / "text.txt", "output_file": folder / "out.tfrecord",
+             "vocab_file": vocab_file, "num_processes": 1, **flags}
+    if text is not None:
+        (folder / "text.txt").write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+    command.run(create_data.main, create_data.define_flags(), usage="",
+                argv=["create_data", *arguments(flags)])
+    return str(flags["output_file"])
 
 
 @pytest.fixture(name="pretrained", scope="module")

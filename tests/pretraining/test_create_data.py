@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from conftest import SHARED_DATA, WORDS, on_tensorflow_1
-from engine.cli import command
 from engine.disk import files
-from pretraining import create_data, example_protos, texts
+from pretraining import example_protos, texts
+from pretraining_files import create_data_here
 from tokenization import FullTokenizer
 
 import tensorflow.compat.v1 as tf
@@ -24,16 +24,9 @@ ENGLISH_VOCAB = os.path.join(SHARED_DATA, "vocab", "uncased_en", "vocab.txt")
 
 
 def create(folder, vocab_file, text=None, **flags):
-    """Runs the command on a text in this process; returns the features of its examples."""
-    output = os.path.join(str(folder), "out.tfrecord")
-    flags = {"input_file": os.path.join(str(folder), "text.txt"), "output_file": output,
-             "vocab_file": vocab_file, "num_processes": 1, **flags}
-    if text is not None:
-        with open(flags["input_file"], "w", encoding="utf-8") as file:
-            file.write(text)
-    command.run(create_data.main, create_data.define_flags(), usage="",
-                argv=["create_data", *(f"--{name}={value}" for name, value in flags.items())])
-    return [example for path in flags["output_file"].split(",") for example in read(path)]
+    """The features of the examples that create_data makes of a text."""
+    paths = create_data_here(folder, vocab_file, text, **flags)
+    return [example for path in paths.split(",") for example in read(path)]
 
 
 def read(path):
@@ -71,7 +64,7 @@ corpus = strategies.lists(strategies.lists(sentence, min_size=1, max_size=5), mi
 @given(documents=corpus, seed=strategies.integers(0, 9), whole_words=strategies.booleans(),
        objective=strategies.sampled_from(["mlm_nsp", "mlm", "span"]),
        masks=strategies.sampled_from(["frozen", "dynamic"]))
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
 def test_over_any_corpus_examples_are_what_the_text_says(tiny_model, tmp_path_factory, documents,
                                                          seed, whole_words, objective, masks):
     folder = tmp_path_factory.mktemp("corpus")

@@ -6,18 +6,13 @@ import sys
 
 import pytest
 
-from engine.cli import command
-from pretraining import create_data
+from pretraining_files import create_data_here
 
 TEXT = b"the cat sees a dog .\na bird likes the tree !\n\nthe old river\nthe small house\n"
 
 
 def run(folder, vocab_file, text=TEXT, **flags):
-    (folder / "text.txt").write_bytes(text)
-    flags = {"input_file": folder / "text.txt", "output_file": folder / "out.tfrecord",
-             "vocab_file": vocab_file, "num_processes": 1, "max_seq_length": 16, **flags}
-    command.run(create_data.main, create_data.define_flags(), usage="",
-                argv=["create_data", *(f"--{name}={value}" for name, value in flags.items())])
+    create_data_here(folder, vocab_file, text, **{"max_seq_length": 16, **flags})
 
 
 def error_line(capsys, folder, vocab_file, *arguments, **flags):
@@ -78,15 +73,6 @@ def test_text_that_the_vocabulary_hardly_knows_is_warned_of(tiny_model, tmp_path
     assert "WARNING" in capsys.readouterr().err
 
 
-def test_lines_of_100000_characters_are_cut_like_any_other(tiny_model, tmp_path):
-    long_line = b"the cat sees a dog " * 5300
-    for objective in ("mlm_nsp", "mlm", "span"):
-        (tmp_path / objective).mkdir()
-        run(tmp_path / objective, tiny_model.vocab_file, long_line + b"\n\n" + long_line + b"\n",
-            objective=objective, dupe_factor=1)
-        assert (tmp_path / objective / "out.tfrecord").stat().st_size
-
-
 def test_output_of_other_settings_is_not_overwritten(tiny_model, tmp_path, capsys):
     run(tmp_path, tiny_model.vocab_file)
     content = (tmp_path / "out.tfrecord").read_bytes()
@@ -104,8 +90,6 @@ def test_output_that_is_there_already_is_not_made_again(tiny_model, tmp_path, ca
     text_time = os.stat(str(tmp_path / "text.txt")).st_mtime_ns
     (tmp_path / "text.txt").write_bytes(TEXT)
     os.utime(str(tmp_path / "text.txt"), ns=(text_time, text_time))
-    command.run(create_data.main, create_data.define_flags(), usage="", argv=[
-        "create_data", f"--input_file={tmp_path}/text.txt", "--max_seq_length=16",
-        f"--output_file={tmp_path}/out.tfrecord", f"--vocab_file={tiny_model.vocab_file}"])
+    create_data_here(tmp_path, tiny_model.vocab_file, max_seq_length=16)
     assert os.stat(str(tmp_path / "out.tfrecord")).st_mtime_ns == made
     assert "same settings" in capsys.readouterr().err

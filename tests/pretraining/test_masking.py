@@ -94,20 +94,20 @@ def test_words_are_masked_as_a_whole_and_those_that_are_too_long_are_skipped():
 
 @on_tensorflow_1
 def test_eighty_ten_ten_and_every_place_alike():
-    features = records([([1] * 20, [1] * 20)] * 20000)
-    masks = masking.draw(features, keys(20000), scheme())
+    features = records([([1] * 20, [1] * 20)] * 8000)
+    masks = masking.draw(features, keys(8000), scheme())
     rows, slots = np.nonzero(masks["masked_lm_weights"])
     places = masks["masked_lm_positions"][rows, slots]
     shown = masks["input_ids"][rows, places]
     original = masks["masked_lm_ids"][rows, slots]
-    count = len(rows)  # 120,000: a share's standard deviation is below 0.0012
+    count = len(rows)  # 48,000: a share's standard deviation is below 0.002
     assert abs((shown == MASK).mean() - 0.8) < 0.006
-    assert abs((shown == original).mean() - 0.1001) < 0.005
+    assert abs((shown == original).mean() - 0.1001) < 0.006
     random_ones = shown[(shown != MASK) & (shown != original)]
     assert abs(len(random_ones) / count - 0.0999) < 0.005
-    assert abs(random_ones.mean() - VOCAB_SIZE / 2) < 15  # any id, each alike
+    assert abs(random_ones.mean() - VOCAB_SIZE / 2) < 20  # any id, each alike
     counts = np.bincount(places, minlength=LENGTH)[np.r_[1:21, 22:42]]
-    assert abs(counts / (count / 40) - 1).max() < 0.08
+    assert abs(counts / (count / 40) - 1).max() < 0.12
 
 
 @on_tensorflow_1
