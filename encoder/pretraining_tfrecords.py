@@ -236,14 +236,12 @@ def _parsed(path: str, specification) -> Iterator[Dict[str, np.ndarray]]:
 def _damage_as_user_error(path: str):
     try:
         yield
-    except (tf.errors.DataLossError, message.DecodeError) as error:
-        raise UserError(f"{path} is no TFRecord file, or is damaged: "
-                        f"{str(error).splitlines()[0]}") from error
     except tf.errors.InvalidArgumentError as error:
         raise UserError(f"{path}: a record is not like the first: "
                         f"{str(error).splitlines()[0]}") from error
-    except tf.errors.OpError as error:  # not found, no permission
-        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    except (tf.errors.OpError, message.DecodeError) as error:
+        raise UserError(f"{path} is no TFRecord file, or is damaged: "
+                        f"{str(error).splitlines()[0]}") from error
 
 
 def _chunk(batch: Dict[str, np.ndarray], layout: Layout, vocab_size: int,

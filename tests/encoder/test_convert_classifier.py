@@ -254,15 +254,6 @@ def scores_of_transformers(folder, texts, tmp_path):
     return labels, np.array(scores)
 
 
-def test_transformers_scores_our_classifier_alike(trained, tmp_path):
-    convert_from_tensorflow(str(trained), str(tmp_path / "theirs"))
-    texts = [*sentences(7, 5), " ".join(sentences(7, 5))]  # the last one is cut
-    _, scores = predicted(trained, tmp_path, texts)
-    labels, theirs = scores_of_transformers(tmp_path / "theirs", texts, tmp_path)
-    assert sorted(labels) == ["cat", "no cat"]
-    np.testing.assert_allclose(theirs, scores, atol=1e-4)
-
-
 def test_we_score_the_classifier_of_transformers_alike_in_both_directions(kind, tmp_path):
     source = tmp_path / "source"
     run_transformers(TRANSFORMERS_SAVES, source, json.dumps(config_entries(kind)))
