@@ -33,10 +33,11 @@ import tensorflow.compat.v1 as tf
 
 CHECKPOINT = "bert_model.ckpt"
 
-# Entries of both kinds of config.
-SHAPE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-         "intermediate_size", "max_position_embeddings", "type_vocab_size",
-         "hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
+# What both kinds of config name alike.
+COMMON_ENTRIES = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "max_position_embeddings", "type_vocab_size", "hidden_dropout_prob",
+    "attention_probs_dropout_prob", "initializer_range")
 
 # Hugging Face's name → ours. On the way back the first of several names is written.
 ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu",
@@ -197,7 +198,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
 def _config_from_huggingface(config: Mapping[str, Any],
                              path: str) -> Tuple[Dict[str, Any], List[str]]:
     """The `bert_config.json` of a Hugging Face config, and warnings."""
-    bert_config = {key: config.get(key) for key in SHAPE}
+    bert_config = {key: config.get(key) for key in COMMON_ENTRIES}
     bert_config["hidden_act"] = _look_up(ACTIVATIONS, config.get("hidden_act"), path)
     checked(bert_config, path)
     epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
@@ -210,7 +211,7 @@ def _config_from_huggingface(config: Mapping[str, Any],
 def _config_from_tensorflow(bert_config: Mapping[str, Any], path: str) -> Dict[str, Any]:
     # Reversed, so that the first of several names wins.
     names = {ours: theirs for theirs, ours in reversed(list(ACTIVATIONS.items()))}
-    return {"model_type": "bert", **{key: bert_config[key] for key in SHAPE},
+    return {"model_type": "bert", **{key: bert_config[key] for key in COMMON_ENTRIES},
             "hidden_act": _look_up(names, bert_config["hidden_act"], path),
             "layer_norm_eps": LAYER_NORM_EPSILON}
 
