@@ -11,10 +11,11 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from encoder import windows
 from engine.data import text_columns
 from engine.settings import setting
-from reading import final_text, squad_files, windows
-from reading.data import QuestionSet
+from reading import final_text, squad_files
+from reading.data import NUM_SPECIAL, QuestionSet
 from reading.squad_files import Words
 from tokenization import BatchTokenizer
 
@@ -126,7 +127,7 @@ def _context(questions: QuestionSet, number: int, text: str) -> Tuple[Context, n
     token_words, _ = records.values("token_words", this)
     lengths, _ = records.values("window_lengths", this)
     ids, _ = records.values("input_ids", this)
-    room = questions.encoding.max_seq_length - query_length - windows.NUM_SPECIAL
+    room = questions.encoding.max_seq_length - query_length - NUM_SPECIAL
     spans = windows.over(len(token_words), room, questions.settings.doc_stride)
     return Context(text, token_words, np.split(ids, np.cumsum(lengths)[:-1]), query_length,
                    spans), lengths

@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 
+from encoder import windows
 from encoder.encoding import Encoding
 from engine import log
 from engine.data import store, text_columns
@@ -16,10 +17,11 @@ from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
 from engine.settings import setting
-from reading import squad_files, windows
+from reading import squad_files
 from reading.squad_files import Answer, Paragraph, Question, Words
 
 _CHUNK_CHARACTERS = 1 << 20
+NUM_SPECIAL = 3  # of `[CLS] question [SEP] tokens of the context [SEP]`, a window
 # The positions of an answer that is not in the window: [CLS].
 NO_ANSWER = (0, 0)
 
@@ -38,10 +40,10 @@ class WindowSettings:
 
     def check(self, max_seq_length: int) -> None:
         """Raises a UserError if a window may have no room for a context."""
-        if max_seq_length <= self.max_query_length + windows.NUM_SPECIAL:
+        if max_seq_length <= self.max_query_length + NUM_SPECIAL:
             raise UserError(f"--max_seq_length={max_seq_length} leaves no room for a context beside "
                             f"a question of --max_query_length={self.max_query_length} tokens and "
-                            f"{windows.NUM_SPECIAL} special ones; raise the one or lower the other")
+                            f"{NUM_SPECIAL} special ones; raise the one or lower the other")
 
 
 class QuestionSet:
@@ -227,10 +229,10 @@ class _Preparation:
             self._counts["num_unlabelled"] += not question.is_labelled
             query = query[:self._settings.max_query_length]
             spans = windows.over(
-                len(context.ids), self._encoding.max_seq_length - len(query) - windows.NUM_SPECIAL,
+                len(context.ids), self._encoding.max_seq_length - len(query) - NUM_SPECIAL,
                 self._settings.doc_stride)
             row = {"input_ids": _input_ids(query, context.ids, spans, self._encoding),
-                   "window_lengths": spans.lengths + len(query) + windows.NUM_SPECIAL,
+                   "window_lengths": spans.lengths + len(query) + NUM_SPECIAL,
                    "query_length": len(query)}
             if not self._is_training:
                 texts = [answer.text for answer in question.answers]

@@ -1,11 +1,13 @@
 """Tagged sentences, tokenized in a store: a record is a window of a sentence."""
 
+import collections
 import json
 import os
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from encoder import windows
 from encoder.encoding import Encoding
 from engine import log
 from engine.data import store
@@ -14,18 +16,17 @@ from engine.data.chunks import in_chunks
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
-from tagging import schemes, windows
+from tagging import schemes
 from tagging.formats import Sentence, TaggedFile
 
 _SENTENCES_AT_A_TIME = 4096
-_WORDS_VERSION = 2  # of how files are cut into words: stores of another one are prepared anew
+_WORDS_VERSION = 3  # of how files are cut into words and windows: other stores are prepared anew
 
 
 class TagSet(NamedTuple):
     """What a model can predict."""
     types: Tuple[str, ...]  # of entities
     scheme: str  # of the files
-    lists_mentions: bool = False  # whether they are JSON lines that have entities as CLUENER's do
 
     @property
     def labels(self) -> Tuple[str, ...]:
@@ -39,22 +40,28 @@ class TagSet(NamedTuple):
 
 
 def find_tags(file: TaggedFile) -> TagSet:
-    """The types and the scheme of a file's tags; says which scheme it is.
+    """The types of a file's entities, and the scheme that spells most of its sentences.
 
     Raises:
-        UserError: a tag is none, or the tags are of no scheme.
+        UserError: it has no entity.
     """
-    evidence, missed = schemes.Evidence(file.path), set()
+    types, spelled, num_sentences = set(), collections.Counter(), 0
     for sentence in file.sentences():
-        evidence.add(sentence.tags, sentence.lines)
-        missed.update(sentence.missed)
-    given = file.layout.scheme if file.has_scheme else None
-    found = TagSet(tuple(sorted(missed.union(evidence.types))), evidence.scheme(given),
-                   file.lists_mentions)
-    shown = ", ".join(found.types[:10]) + (", ..." if len(found.types) > 10 else "")
-    log.info(f"{file.path}: tags in the scheme {found.scheme}; {len(found.types):,} types of "
-             f"entities ({shown})")
-    return found
+        entities = schemes.entities(sentence.tags)
+        num_sentences += 1
+        types.update(sentence.missed, (entity.type for entity in entities))
+        spelled.update(scheme for scheme in schemes.NAMES if sentence.tags == schemes.spell(
+            entities, len(sentence.tags), scheme))
+    if not types:
+        raise UserError(f"{file.path} has no entity: every tag is O; is --tag_column right?")
+    scheme = max(schemes.NAMES, key=lambda name: spelled[name])  # of equals, the first
+    found = sorted(types)
+    log.info(f"{file.path}: tags in the scheme {scheme}; {len(found):,} types of entities "
+             f"({', '.join(found[:10])}{', ...' if len(found) > 10 else ''})")
+    if spelled[scheme] < num_sentences:
+        log.warn(f"{file.path}: {num_sentences - spelled[scheme]:,} of {num_sentences:,} sentences "
+                 f"are not tagged as {scheme} has it; entities are read as conlleval reads them")
+    return TagSet(tuple(found), scheme)
 
 
 class SentenceSet:
@@ -62,13 +69,16 @@ class SentenceSet:
 
     Attributes:
         records: the windows, with the columns of `_columns`.
+        missed: type → the number of true entities that no tags of the words can spell.
         content_hash: identifies the file and what is read of it.
         file: None for sentences in memory.
     """
 
-    def __init__(self, records: store.Records, tags: TagSet, content_hash: str,
-                 max_seq_length: int, dynamic_padding: bool, file: Optional[TaggedFile] = None):
+    def __init__(self, records: store.Records, tags: TagSet, max_seq_length: int, *,
+                 missed: Dict[str, int], content_hash: str = "", dynamic_padding: bool = True,
+                 file: Optional[TaggedFile] = None):
         self.records = records
+        self.missed = missed
         self.file = file
         self.tags = tags
         self.content_hash = content_hash
@@ -79,25 +89,17 @@ class SentenceSet:
         """The number of windows."""
         return len(self.records)
 
-    @property
-    def first_windows(self) -> np.ndarray:
-        """The number of each sentence's first window, [sentences]."""
-        return np.flatnonzero(self.records.scalars("first_word") == 0)
+    def of_sentences(self, labels: np.ndarray) -> List[np.ndarray]:
+        """The labels of each sentence's words, of those that all windows have, [windows, words].
 
-    @property
-    def has_long_sentences(self) -> bool:
-        """Whether any sentence has several windows."""
-        return len(self.first_windows) < len(self)
-
-    @property
-    def missed(self) -> List[str]:
-        """The types of the true entities that no tags of the words can spell."""
-        return [self.tags.types[index] for index in self.records.flat("missed").tolist()]
-
-    def sentences(self) -> Iterator[Tuple[int, int]]:
-        """The windows of each sentence: the first, and the one after the last."""
-        first = self.first_windows.tolist()
-        return zip(first, first[1:] + [len(self)])
+        A word has the label of the window where it has most context.
+        """
+        first, count = (self.records.scalars(name)[:, np.newaxis]
+                        for name in ("first_decided", "num_decided"))
+        number = np.arange(labels.shape[1])
+        decided = labels[(number >= first) & (number < first + count)]
+        ends = np.cumsum(count)[self.records.scalars("closes") == 1]
+        return np.split(decided, ends[:-1])
 
     def source(self, label_weights: Optional[np.ndarray] = None) -> Source:
         """Batches of windows, of b windows with up to t tokens.
@@ -121,7 +123,7 @@ class SentenceSet:
             features.update(
                 first_pieces=records.padded("first_pieces", indices, length).astype(np.int32),
                 num_words=records.lengths("first_pieces", indices).astype(np.int32),
-                opens=(records.scalars("first_word", indices) == 0).astype(np.float32),
+                opens=records.scalars("opens", indices).astype(np.float32),
                 closes=records.scalars("closes", indices).astype(np.float32),
                 weights=np.ones(len(indices), np.float32),
                 label_ids=np.zeros((len(indices), length), np.int32))
@@ -147,15 +149,13 @@ class SentenceSet:
 
 
 def _columns(encoding: Encoding, *, has_tags: bool) -> Dict[str, store.Column]:
+    number = store.Column("int32", ragged=False)
     columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
-               "first_segment_length": store.Column("int32", ragged=False),
+               "first_segment_length": number,
                "first_pieces": store.Column("uint16", ragged=True),  # of each word: a position
-               "first_word": store.Column("int32", ragged=False),  # its number in the sentence
-               "closes": store.Column("uint8", ragged=False)}  # has the sentence's last word
-    if has_tags:
-        columns["labels"] = store.Column("uint16", ragged=True)  # of each word
-        columns["missed"] = store.Column("uint16", ragged=True)  # types; with the first window
-    return columns
+               # The words whose labels the window decides, and whether it has the sentence's ends.
+               "first_decided": number, "num_decided": number, "opens": number, "closes": number}
+    return {**columns, "labels": store.Column("uint16", ragged=True)} if has_tags else columns
 
 
 def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir: str, *,
@@ -170,51 +170,46 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
     key = {"content": content, "words": _WORDS_VERSION, "tags": [tags.types, tags.scheme],
            "vocab": encoding.vocab_hash, "do_lower_case": encoding.do_lower_case,
            "max_seq_length": encoding.max_seq_length}
+    missed: Dict[str, int] = collections.Counter()
 
     def chunks() -> Iterator[store.Chunk]:
+        missed.clear()
         with Counter(f"Preparing {file.path}", unit="sentences") as counter:
-            for sentences in in_chunks(_checked(file, tags), _SENTENCES_AT_A_TIME):
+            for sentences in in_chunks(file.sentences(), _SENTENCES_AT_A_TIME):
                 yield _encode(sentences, tags, encoding, file.path if file.has_tags else None)
+                missed.update(name for sentence in sentences for name in sentence.missed)
                 counter.advance(len(sentences))
 
     name = os.path.splitext(os.path.basename(file.path))[0]
-    records = store.open_or_build(store_dir, f"tags-{name}", key,
-                                  _columns(encoding, has_tags=file.has_tags), chunks)
+    records = store.open_or_build(
+        store_dir, f"tags-{name}", key, _columns(encoding, has_tags=file.has_tags), chunks,
+        facts=lambda: {"missed": missed})
     if not len(records):
         raise UserError(f"{file.path} holds no sentences")
-    found = SentenceSet(records, tags, files.hash_of(json.dumps(content).encode("utf-8")),
-                        encoding.max_seq_length, dynamic_padding, file)
-    _report(found, file)
+    found = SentenceSet(
+        records, tags, encoding.max_seq_length, missed=records.facts["missed"],
+        content_hash=files.hash_of(json.dumps(content).encode("utf-8")),
+        dynamic_padding=dynamic_padding, file=file)
+    _report(found, file.path)
     return found
 
 
-def _checked(file: TaggedFile, tags: TagSet) -> Iterator[Sentence]:
-    """The sentences; raises a UserError at their end if their tags are in another scheme."""
-    evidence = schemes.Evidence(file.path)
-    for sentence in file.sentences():
-        if file.has_tags:
-            evidence.add(sentence.tags, sentence.lines)
-        yield sentence
-    if file.has_tags and file.has_scheme:
-        evidence.check(tags.scheme, is_given=file.layout.scheme is not None)
-
-
-def _report(found: SentenceSet, file: TaggedFile) -> None:
-    num_long = int((np.diff(np.append(found.first_windows, len(found))) > 1).sum())
+def _report(found: SentenceSet, path: str) -> None:
+    opens, closes = (found.records.scalars(name) == 1 for name in ("opens", "closes"))
+    num_long = int((opens & ~closes).sum())
     if num_long:
-        log.info(f"{file.path}: {num_long:,} of {len(found.first_windows):,} sentences are longer "
-                 f"than --max_seq_length={found.max_seq_length}: they are read in overlapping "
-                 "windows")
-    if file.has_tags and found.missed:
-        log.warn(f"{file.path}: {len(found.missed):,} entities begin or end within a word or "
+        log.info(f"{path}: {num_long:,} of {int(opens.sum()):,} sentences are longer than "
+                 f"--max_seq_length={found.max_seq_length}: they are read in overlapping windows")
+    if found.missed:
+        log.warn(f"{path}: {sum(found.missed.values()):,} entities begin or end within a word or "
                  "overlap others: they are not trained on, and count as not found")
 
 
 def encode_words(sentences: List[List[str]], tags: TagSet, encoding: Encoding) -> SentenceSet:
     """Words of sentences in memory, tokenized to be tagged."""
     found = [Sentence(words, [], None) for words in sentences]
-    return SentenceSet(store.Records.of_chunk(_encode(found, tags, encoding, None)), tags, "",
-                       encoding.max_seq_length, dynamic_padding=True)
+    return SentenceSet(store.Records.of_chunk(_encode(found, tags, encoding, None)), tags,
+                       encoding.max_seq_length, missed={})
 
 
 def _encode(sentences: List[Sentence], tags: TagSet, encoding: Encoding,
@@ -224,34 +219,31 @@ def _encode(sentences: List[Sentence], tags: TagSet, encoding: Encoding,
     Args:
         tagged_file: where their tags are from; None if they have none.
     """
-    has_tags = tagged_file is not None
-    limit = encoding.max_seq_length - 2
-    ids, counts = _pieces([word for sentence in sentences for word in sentence.words], encoding)
-    piece_starts = np.cumsum(counts) - counts
-    counts = np.minimum(counts, limit)  # of a word with more, the first
+    room = encoding.max_seq_length - 2
+    stride = max(1, room // 2)
+    ids, counts = _pieces([word for sentence in sentences for word in sentence.words], encoding,
+                          stride)  # more in a word, and a window might have the beginning of none
     label_of = {label: index for index, label in enumerate(tags.labels)}
-    rows: Dict[str, List] = {name: [] for name in _columns(encoding, has_tags=has_tags)}
-    word = 0
+    columns = _columns(encoding, has_tags=tagged_file is not None)
+    rows: Dict[str, List] = {name: [] for name in columns}
+    word = piece = 0
     for sentence in sentences:
-        words = slice(word, word + len(sentence.words))
-        word = words.stop
-        labels = _labels(sentence, tagged_file, tags, label_of) if has_tags else None
-        for window in windows.cut(counts[words], limit):
-            starts, lengths = (values[words][window.first:window.end]
-                               for values in (piece_starts, counts))
-            _add_window(rows, encoding, ids, starts, lengths)
-            rows["first_word"].append(window.first)
-            rows["closes"].append(window.end == len(sentence.words))
-            if labels is not None:
-                rows["labels"].append(labels[window.first:window.end])
-                missed = sentence.missed if window.first == 0 else ()
-                rows["missed"].append([_type_index(name, tags, tagged_file, sentence)
-                                       for name in missed])
-    return _as_chunk(rows, _columns(encoding, has_tags=has_tags))
+        lengths = counts[word:word + len(sentence.words)]
+        starts = np.cumsum(lengths) - lengths
+        spans = windows.over(int(lengths.sum()), room, stride)
+        for name, values in _windows(ids[piece:piece + int(lengths.sum())], starts, spans,
+                                     encoding).items():
+            rows[name] += values
+        if tagged_file:
+            labels = _labels(sentence, tagged_file, tags, label_of)
+            rows["labels"] += [labels[first:end] for first, end in _words_in(starts, spans)]
+        word += len(lengths)
+        piece += int(lengths.sum())
+    return _as_chunk(rows, columns)
 
 
-def _pieces(words: List[str], encoding: Encoding) -> Tuple[np.ndarray, np.ndarray]:
-    """The ids of all words, concatenated, and their number for each word, at least 1.
+def _pieces(words: List[str], encoding: Encoding, most: int) -> Tuple[np.ndarray, np.ndarray]:
+    """The ids of all words, concatenated, and their number for each word, from 1 to `most`.
 
     A word without pieces, such as a control character, is an unknown one.
     """
@@ -259,23 +251,37 @@ def _pieces(words: List[str], encoding: Encoding) -> Tuple[np.ndarray, np.ndarra
     empty = np.flatnonzero(counts == 0)
     unknown = encoding.tokenizer.vocab["[UNK]"]
     ids = np.insert(ids, (np.cumsum(counts) - counts)[empty], unknown)
-    return ids, np.maximum(counts, 1)
+    counts = np.maximum(counts, 1)
+    number = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return ids[number < most], np.minimum(counts, most)
 
 
-def _add_window(rows: Dict[str, List], encoding: Encoding, ids: np.ndarray, starts: np.ndarray,
-                lengths: np.ndarray) -> None:
-    """Adds the tokens of a window.
+def _words_in(starts: np.ndarray, spans: windows.Windows) -> np.ndarray:
+    """The first word that begins in each window, and the one after the last, [windows, 2]."""
+    return np.searchsorted(starts, np.transpose([spans.starts, spans.starts + spans.lengths]))
+
+
+def _windows(ids: np.ndarray, starts: np.ndarray, spans: windows.Windows,
+             encoding: Encoding) -> Dict[str, List]:
+    """The columns of the windows of a sentence, but its labels.
 
     Args:
-        starts, lengths: where the pieces of each of its words are in `ids`.
+        ids: its pieces.
+        starts: the first piece of each word.
     """
-    first_pieces = np.cumsum(lengths) - lengths
-    positions = np.repeat(starts - first_pieces, lengths) + np.arange(lengths.sum())
-    tokenizer = encoding.tokenizer
-    rows["input_ids"].append(np.concatenate([[tokenizer.cls_id], ids[positions],
-                                             [tokenizer.sep_id]]))
-    rows["first_segment_length"].append(len(positions) + 2)
-    rows["first_pieces"].append(first_pieces + 1)  # after [CLS]
+    tokenizer, found = encoding.tokenizer, _words_in(starts, spans)
+    deciding = windows.of_most_context(spans)[starts]
+    decided = np.searchsorted(deciding, np.arange(len(found) + 1))
+    return {
+        "input_ids": [np.concatenate([[tokenizer.cls_id], ids[start:start + length],
+                                      [tokenizer.sep_id]]) for start, length in zip(*spans)],
+        "first_segment_length": list(spans.lengths + 2),
+        "first_pieces": [starts[first:end] - start + 1  # after [CLS]
+                         for (first, end), start in zip(found, spans.starts)],
+        "first_decided": list(decided[:-1] - found[:, 0]),
+        "num_decided": list(np.diff(decided)),
+        "opens": list(found[:, 0] == 0),
+        "closes": list(np.arange(len(found)) == len(found) - 1)}
 
 
 def _labels(sentence: Sentence, path: str, tags: TagSet,
@@ -283,20 +289,12 @@ def _labels(sentence: Sentence, path: str, tags: TagSet,
     found = schemes.entities(sentence.tags)
     for entity in found:
         if entity.type not in tags.types:
-            raise _unknown(entity.type, tags, path, sentence.lines[entity.first])
+            raise UserError(
+                f"{path}, line {sentence.lines[entity.first]}: an entity of the type "
+                f"{entity.type[:40]!r}, which the model does not know: the training file has "
+                f"{', '.join(tags.types[:20])}")
     spelled = schemes.spell(found, len(sentence.words), schemes.learned(tags.scheme))
     return [label_of[tag] for tag in spelled]
-
-
-def _type_index(name: str, tags: TagSet, path: str, sentence: Sentence) -> int:
-    if name not in tags.types:
-        raise _unknown(name, tags, path, sentence.lines[0])
-    return tags.types.index(name)
-
-
-def _unknown(name: str, tags: TagSet, path: str, line: int) -> UserError:
-    return UserError(f"{path}, line {line}: an entity of the type {name[:40]!r}, which the "
-                     f"model does not know: the training file has {', '.join(tags.types[:20])}")
 
 
 def _as_chunk(rows: Dict[str, List], columns: Dict[str, store.Column]) -> store.Chunk:

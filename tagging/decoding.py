@@ -6,7 +6,7 @@ graph, in batches, with a step of a loop for each word; what the loops collect a
 GPUs have no arrays of integers.
 """
 
-from typing import NamedTuple, Optional, Tuple, Union
+from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -71,27 +71,6 @@ def best_labels(words: Words, scores: Scores) -> tf.Tensor:
     earlier = tf.scan(back, came_from, last, reverse=True)
     labels = tf.concat([earlier, last[tf.newaxis]], axis=0)
     return tf.cast(tf.transpose(labels), tf.int32)
-
-
-def best_labels_of_one(emissions: np.ndarray, allowed: Transitions,
-                       trained: Union[np.ndarray, float] = 0.0) -> np.ndarray:
-    """`best_labels` of one sentence of any length, on the host, int32 [words].
-
-    Args:
-        emissions: [words, labels].
-        trained: the scores of a CRF, [labels + 2, labels]: of pairs, first and last labels.
-    """
-    limits = np.vstack([allowed.pairs, allowed.first, allowed.last])
-    scores = (np.where(limits, 0, _FORBIDDEN) + trained).astype(np.float32)
-    total, came_from = scores[-2] + emissions[0], []
-    for word in emissions[1:]:
-        candidates = total[:, np.newaxis] + scores[:-2]
-        came_from.append(candidates.argmax(axis=0))
-        total = candidates.max(axis=0) + word
-    labels = [(total + scores[-1]).argmax()]
-    for before in reversed(came_from):
-        labels.append(before[labels[-1]])
-    return np.array(labels[::-1], np.int32)
 
 
 def log_likelihood(words: Words, label_ids: tf.Tensor, scores: Scores) -> tf.Tensor:

@@ -9,9 +9,10 @@ import functools
 import json
 import os
 import unicodedata
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from engine.data import text_files
+from engine.data.odd_rows import OddRows, attempt
 from engine.errors import UserError
 from tagging import schemes
 from tagging.schemes import Entity
@@ -22,7 +23,10 @@ PREDICTED = "predicted"  # the key that is added to JSON lines
 
 _DOCUMENT = "-DOCSTART-"  # CoNLL-2003's line between documents
 _JSON = (".json", ".jsonl")
+_KEYS = ("entities", "spans", "label")  # of the entities in an object
 _SPACES = " \t"  # between columns; other spaces of Unicode may be words
+
+Span = Tuple[int, int, str]  # first character, the one after the last, type
 
 
 class Sentence(NamedTuple):
@@ -34,23 +38,19 @@ class Sentence(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How the files of a run are to be read, where the user says so."""
-    word_column: int = 1  # from 1
-    tag_column: int = -1  # from 1; negative: from the last
-    scheme: Optional[str] = None  # of the tags in columns; None: to be guessed
+    """The columns of words and tags, from 1; negative: from the last."""
+    word_column: int = 1
+    tag_column: int = -1
 
 
 class TaggedFile(abc.ABC):
     """A file of sentences.
 
     Attributes:
-        has_tags: whether the tags are read, too.
-        layout: what the user says about it.
-        has_scheme: whether its tags are in a scheme; spans are read as IOB2.
-        lists_mentions: whether its entities are listed by type and mention, as CLUENER's are.
+        has_tags: whether the tags are read, too. Lines that cannot be read are errors then, and
+            left out otherwise.
+        layout: what the user says about its columns.
     """
-    has_scheme = True
-    lists_mentions = False
 
     def __init__(self, path: str, layout: Layout, has_tags: bool):
         self.path = path
@@ -61,15 +61,24 @@ class TaggedFile(abc.ABC):
     def sentences(self) -> Iterator[Sentence]:
         """The sentences with words, one after the other; raises a UserError with file and line."""
 
-    @abc.abstractmethod
-    def with_predictions(self, tags: Iterable[List[str]], *,
-                         lists_mentions: bool = False) -> Iterator[str]:
-        """Every line of the file, with what is predicted.
+    def with_predictions(self, tags: Iterator[List[str]]) -> Iterator[str]:
+        """Every line of the file, with what is predicted if it can be read.
 
         Args:
             tags: of the words of each of `sentences`.
-            lists_mentions: the form for lines without entities, whose own form cannot be seen.
         """
+        odd, num_lines = OddRows("lines are left as they are"), 0
+        for line in self._tagged(tags, odd):
+            num_lines += 1
+            yield line
+        odd.report(num_lines)
+
+    @abc.abstractmethod
+    def _tagged(self, tags: Iterator[List[str]], odd: OddRows) -> Iterator[str]:
+        """`with_predictions`, counting the lines that cannot be read."""
+
+    def _odd_rows(self) -> Optional[OddRows]:
+        return None if self.has_tags else OddRows("")
 
 
 def open_file(path: str, layout: Layout, *, has_tags: bool) -> TaggedFile:
@@ -79,7 +88,7 @@ def open_file(path: str, layout: Layout, *, has_tags: bool) -> TaggedFile:
         has_tags: False: only the words are read.
 
     Raises:
-        UserError: it holds no sentence, or its first line is not in any of the formats.
+        UserError: its first line has no such columns.
     """
     if os.path.splitext(path)[1].lower() in _JSON:
         return JsonLines(path, layout, has_tags)
@@ -100,17 +109,14 @@ class Columns(TaggedFile):
             raise UserError(f"{path} holds no sentences")
         number, line = first
         self._separator = "\t" if "\t" in line else None  # None: any number of spaces
-        self._num_columns = len(self._fields(line))
+        self._num_columns = len(self._split(line))
         self._word = self._index(layout.word_column, "--word_column", number)
-        self._tag = None
-        if has_tags:
-            self._tag = self._index(layout.tag_column, "--tag_column", number)
-            if self._tag == self._word:
-                raise UserError(f"{path}, line {number}: {self._num_columns} columns, and words "
-                                "and tags need one each; give them with --word_column and "
-                                "--tag_column")
+        self._tag = self._index(layout.tag_column, "--tag_column", number) if has_tags else None
+        if self._tag == self._word:
+            raise UserError(f"{path}, line {number}: {self._num_columns} columns, and words and "
+                            "tags need one each; give them with --word_column and --tag_column")
 
-    def _fields(self, line: str) -> List[str]:
+    def _split(self, line: str) -> List[str]:
         return (line.split(self._separator) if self._separator else
                 [field for field in line.split(" ") if field])
 
@@ -122,44 +128,47 @@ class Columns(TaggedFile):
                             "columns; they are numbered from 1, and from the last with -1, -2 …")
         return index
 
-    def _rows(self) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
-        """Number, text and columns of each line; None for one that has no word."""
+    def _rows(self, odd: Optional[OddRows]) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
+        """Number, text and columns of each line; None for one that has none."""
         for number, line in text_files.lines(self.path):
-            if not line.strip(_SPACES):
-                yield number, line, None
-                continue
-            fields = self._fields(line)
-            if len(fields) != self._num_columns:
-                raise UserError(f"{self.path}, line {number}: {len(fields)} columns, and the first "
-                                f"line has {self._num_columns}")
-            yield number, line, None if fields[self._word] == _DOCUMENT else fields
+            yield number, line, attempt(odd, None, self._fields, number, line) if (
+                line.strip(_SPACES)) else None
+
+    def _fields(self, number: int, line: str) -> List[str]:
+        fields = self._split(line)
+        if len(fields) != self._num_columns:
+            raise UserError(f"{self.path}, line {number}: {len(fields)} columns, and the first "
+                            f"line has {self._num_columns}")
+        if self.has_tags and not schemes.is_tag(fields[self._tag]):
+            raise UserError(f"{self.path}, line {number}: {fields[self._tag][:40]!r} is no tag: O, "
+                            "or one of B, I, M, E and S, a hyphen and a type, as in B-PER; is "
+                            "--tag_column right?")
+        return fields
 
     def sentences(self) -> Iterator[Sentence]:
         """See `TaggedFile`."""
-        words, lines, tags = [], [], []
-        for number, _, fields in self._rows():
-            if fields:
-                words.append(fields[self._word])
-                lines.append(number)
-                if self.has_tags:
-                    tags.append(fields[self._tag])
-            elif words:
-                yield Sentence(words, lines, tags if self.has_tags else None)
-                words, lines, tags = [], [], []
-        if words:
-            yield Sentence(words, lines, tags if self.has_tags else None)
+        rows: List[Tuple[int, List[str]]] = []
+        for number, _, fields in self._rows(self._odd_rows()):
+            if fields and fields[self._word] != _DOCUMENT:
+                rows.append((number, fields))
+            elif rows:
+                yield self._sentence(rows)
+                rows = []
+        if rows:
+            yield self._sentence(rows)
 
-    def with_predictions(self, tags: Iterable[List[str]], *,
-                         lists_mentions: bool = False) -> Iterator[str]:
-        """See `TaggedFile`."""
+    def _sentence(self, rows: List[Tuple[int, List[str]]]) -> Sentence:
+        return Sentence([fields[self._word] for _, fields in rows], [number for number, _ in rows],
+                        [fields[self._tag] for _, fields in rows] if self.has_tags else None)
+
+    def _tagged(self, tags: Iterator[List[str]], odd: OddRows) -> Iterator[str]:
         flat = (tag for some in tags for tag in some)
-        for _, line, fields in self._rows():
-            if not line.strip(_SPACES):
-                yield line
-            else:
-                tag = next(flat) if fields else schemes.OUTSIDE
+        for _, line, fields in self._rows(odd):
+            if fields:
+                tag = schemes.OUTSIDE if fields[self._word] == _DOCUMENT else next(flat)
                 row = line if self._separator else line.rstrip(_SPACES)
-                yield f"{row}{self._separator or ' '}{tag}"
+                line = f"{row}{self._separator or ' '}{tag}"
+            yield line
 
 
 class JsonLines(TaggedFile):
@@ -170,117 +179,75 @@ class JsonLines(TaggedFile):
     or a list [start, end, type] for each; the key may also be "spans" or "label".
     """
 
-    has_scheme = False
-
-    def __init__(self, path: str, layout: Layout, has_tags: bool):
-        super().__init__(path, layout, has_tags)
-        first = next((value for _, value in text_files.json_objects(path)), None)
-        if first is None:
-            raise UserError(f"{path} holds no sentences")
-        self.lists_mentions = isinstance(first.get(_entities_key(first)), dict)
-
     def sentences(self) -> Iterator[Sentence]:
         """See `TaggedFile`."""
-        for number, value in text_files.json_objects(self.path):
-            text = self._text(number, value)
-            units = units_of(text)
-            tags, missed = None, []
-            if self.has_tags:
-                spans = self._spans(number, value, text)
-                tags, missed = tags_of_spans(spans, units)
+        for number, _, value in self._objects(self._odd_rows()):
+            units = units_of(value["text"]) if value else []
             if units:
-                yield Sentence([text[start:end] for start, end in units], [number] * len(units),
-                               tags, missed)
+                tags, missed = (tags_of_spans(self._spans(number, value), units) if self.has_tags
+                                else (None, []))
+                yield Sentence([value["text"][start:end] for start, end in units],
+                               [number] * len(units), tags, missed)
 
-    def with_predictions(self, tags: Iterable[List[str]], *,
-                         lists_mentions: bool = False) -> Iterator[str]:
-        """See `TaggedFile`."""
-        tags = iter(tags)
+    def _objects(self, odd: Optional[OddRows]) -> Iterator[Tuple[int, str, Optional[Dict]]]:
+        """Number, text and object of each line; None for one that has none."""
         for number, line in text_files.lines(self.path):
-            if not line.strip():
-                yield line
-                continue
-            value = json.loads(line)
-            text = self._text(number, value)
-            units = units_of(text)
-            found = schemes.entities(next(tags)) if units else []
-            spans = [(units[entity.first][0], units[entity.last][1], entity.type)
-                     for entity in found]
-            key = _entities_key(value)
-            as_mentions = isinstance(value[key], dict) if key else lists_mentions
-            shown = _as_clueners(spans, text) if as_mentions else [
-                {"start": start, "end": end, "label": name} for start, end, name in spans]
-            yield text_files.whole_characters(
-                json.dumps({**value, PREDICTED: shown}, ensure_ascii=False))
+            yield number, line, attempt(odd, None, self._object, number, line) if (
+                line.strip()) else None
 
-    def _text(self, number: int, value: Dict[str, Any]) -> str:
+    def _object(self, number: int, line: str) -> Dict[str, Any]:
+        value = text_files.json_object(self.path, number, line)
         if not isinstance(value.get("text"), str):
             raise UserError(f"{self.path}, line {number}: the object has no \"text\" that is a "
                             f"text; it has {', '.join(map(repr, value)) or 'no keys'}")
-        return text_files.whole_characters(value["text"])
+        return {**value, "text": text_files.whole_characters(value["text"])}
 
-    def _spans(self, number: int, value: Dict[str, Any], text: str) -> List["Span"]:
-        key = _entities_key(value)
+    def _tagged(self, tags: Iterator[List[str]], odd: OddRows) -> Iterator[str]:
+        for _, line, value in self._objects(odd):
+            if value:
+                units = units_of(value["text"])
+                value[PREDICTED] = [entry_of(value["text"], units, entity)
+                                    for entity in (schemes.entities(next(tags)) if units else ())]
+                line = text_files.whole_characters(json.dumps(value, ensure_ascii=False))
+            yield line
+
+    def _spans(self, number: int, value: Dict[str, Any]) -> List[Span]:
+        key = next((key for key in _KEYS if key in value), None)
         if key is None:
             raise UserError(f"{self.path}, line {number}: the object has no \"label\", "
                             "\"entities\" or \"spans\"")
         try:
-            spans = _clueners(value[key]) if isinstance(value[key], dict) else [
-                _span(item) for item in value[key]]
+            return [_span(value["text"], *item) for item in _items(value[key])]
         except (TypeError, ValueError, KeyError, AttributeError):
             raise UserError(
                 f"{self.path}, line {number}: {key!r} is {json.dumps(value[key])[:60]}, and must "
                 "be {type: {mention: [[first, last], ...]}} or a list of [start, end, type] or "
-                "{\"start\", \"end\", \"label\"}") from None
-        for start, end, name in spans:
-            if not 0 <= start < end <= len(text):
-                raise UserError(f"{self.path}, line {number}: a span of {name!r} from character "
-                                f"{start} to before {end}, and the text has {len(text)}")
-        if isinstance(value[key], dict):
-            self._check_mentions(number, value[key], text)
-        return spans
+                "{\"start\", \"end\", \"label\"}, of characters of the text, from 0") from None
 
-    def _check_mentions(self, number: int, label: Dict[str, Dict[str, List[List[int]]]],
-                        text: str) -> None:
-        """Raises a UserError if a mention of CLUENER's is not where its characters are."""
-        for mentions in label.values():
+
+def _items(label: Any) -> Iterator[Sequence[Any]]:
+    """First character, the one after the last and type of each entity; of CLUENER's, the mention."""
+    if isinstance(label, dict):
+        for name, mentions in label.items():
             for mention, places in mentions.items():
-                for first, last in places:
-                    if text[first:last + 1] != text_files.whole_characters(mention):
-                        raise UserError(
-                            f"{self.path}, line {number}: the mention {mention[:40]!r} is not at "
-                            f"the characters {first} to {last}, where the text has "
-                            f"{text[first:last + 1][:40]!r}; they count from 0, and the second is "
-                            "the mention's last one")
+                yield from ((first, last + 1, name, mention) for first, last in places)
+        return
+    for item in label:
+        yield (item["start"], item["end"], item["label"]) if isinstance(item, dict) else item
 
 
-Span = Tuple[int, int, str]  # first character, the one after the last, type
-
-
-def _entities_key(value: Dict[str, Any]) -> Optional[str]:
-    """The key of an object's entities; None if it has none."""
-    return next((key for key in ("entities", "spans", "label") if key in value), None)
-
-
-def _clueners(label: Dict[str, Dict[str, List[List[int]]]]) -> List[Span]:
-    return [_span([first, last + 1, name]) for name, mentions in label.items()
-            for places in mentions.values() for first, last in places]
-
-
-def _span(item: Any) -> Span:
-    start, end, name = (item["start"], item["end"], item["label"]) if isinstance(
-        item, dict) else item
-    if type(start) is not int or type(end) is not int or not isinstance(name, str) or not name:
+def _span(text: str, start: int, end: int, name: str, mention: Optional[str] = None) -> Span:
+    if not (type(start) is type(end) is int and 0 <= start < end <= len(text)
+            and isinstance(name, str) and name
+            and mention in (None, text[start:end])):
         raise ValueError
     return start, end, text_files.whole_characters(name)
 
 
-def _as_clueners(spans: Sequence[Span], text: str) -> Dict[str, Dict[str, List[List[int]]]]:
-    label: Dict[str, Dict[str, List[List[int]]]] = {}
-    for start, end, name in spans:
-        places = label.setdefault(name, {}).setdefault(text[start:end], [])
-        places.append([start, end - 1])
-    return label
+def entry_of(text: str, units: Sequence[Tuple[int, int]], entity: Entity) -> Dict[str, Any]:
+    """An entity as a JSON object, with its first character and the one after its last."""
+    start, end = units[entity.first][0], units[entity.last][1]
+    return {"start": start, "end": end, "label": entity.type, "text": text[start:end]}
 
 
 def units_of(text: str) -> List[Tuple[int, int]]:

@@ -1,7 +1,7 @@
 """The head that tags the words of sentences, as `runs` sees it: see `runs.head`."""
 
 import json
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -44,7 +44,7 @@ def open_files(values: flags.FlagValues) -> Dict[str, TaggedFile]:
     Raises:
         UserError: one is missing, or has no sentence; or flags for columns are given without any.
     """
-    layout = Layout(values.word_column, values.tag_column, values.scheme)
+    layout = Layout(values.word_column, values.tag_column)
     found = {name: formats.open_file(sets.find(values, name, formats.EXTENSIONS), layout,
                                      has_tags=name != "test") for name in sets.wanted(values)}
     given = [name for name in Layout._fields if values[name].present]
@@ -71,8 +71,7 @@ def _training(job: Job, sentences: SentenceSet) -> Training:
         lambda: sentences.source(
             label_weights(job.settings.command_settings.class_weights, sentences)),
         lambda lengths: (throughput.FORWARD_AND_BACKWARD
-                         * throughput.encoder_forward(config, lengths)),
-        description={"lists_mentions": own.tags.lists_mentions})
+                         * throughput.encoder_forward(config, lengths)))
 
 
 def classes_of(tags: TagSet) -> SingleLabel:
@@ -91,10 +90,8 @@ def label_weights(weights: str, sentences: SentenceSet):
     return class_weights.of_classes(weights, classes, words)[class_of]
 
 
-def _forward(trained: Model, some: Sequence[SentenceSet], checkpoint: Checkpoint) -> Forward:
-    del checkpoint
-    return model.forward_of(trained.config, trained.own, gives_scores=any(
-        sentences.has_long_sentences for sentences in some))
+def _forward(trained: Model, *_: Any) -> Forward:
+    return model.forward_of(trained.config, trained.own)
 
 
 def _describe(own: Tagger) -> Dict[str, Any]:
@@ -115,10 +112,7 @@ def open_model(trained: ModelFiles) -> Model:
             isinstance(name, str) for name in record["types"]):
         raise UserError(f"{path} is damaged: it has the scheme {record['scheme'][:20]!r} and the "
                         f"types {str(record['types'])[:40]}")
-    lists_mentions = record.get("lists_mentions", False)  # older models do not have it
-    if not isinstance(lists_mentions, bool):
-        raise UserError(f"{path} is damaged: lists_mentions is {str(lists_mentions)[:20]!r}")
-    own = Tagger(TagSet(tuple(record["types"]), record["scheme"], lists_mentions), record["crf"])
+    own = Tagger(TagSet(tuple(record["types"]), record["scheme"]), record["crf"])
     found = Model(own, trained.config(), trained.encoding(description["max_seq_length"]))
     require(found, trained.checkpoint, trained.flag)
     return found
@@ -162,23 +156,15 @@ def _reader(trained: Model) -> Reader:
         return Encoded(sentences.source(),
                        lambda predictions: _results(texts, units, sentences, predictions))
 
-    return Reader(model.forward_of(trained.config, trained.own, gives_scores=True), encode,
-                  False, ["entities"])
+    return Reader(_forward(trained), encode, False, ["entities"])
 
 
 def _results(texts: List[str], units: List[List[Tuple[int, int]]], sentences: SentenceSet,
              predictions: Dict[str, np.ndarray]) -> Iterator[Result]:
-    tagged = evaluation.decoded(sentences, sentences.sentences(), predictions)
-    for text, places, labels in zip(texts, units, tagged.labels):
-        tags = [sentences.tags.labels[index] for index in labels[:len(places)]]
-        found = [_entry(text, places[entity.first][0], places[entity.last][1], entity.type)
-                 for entity in schemes.entities(tags)]
+    entities = evaluation.entities_of(sentences, sentences.of_sentences(predictions["labels"]))
+    for text, places, some in zip(texts, units, entities):
+        found = [formats.entry_of(text, places, entity) for entity in some if places]
         yield Result([json.dumps(found, ensure_ascii=False)], {"entities": found})
-
-
-def _entry(text: str, start: int, end: int, name: str) -> Dict[str, object]:
-    """An entity, with its first character and the one after its last."""
-    return {"start": start, "end": end, "label": name, "text": text[start:end]}
 
 
 HEAD = Head(

@@ -18,14 +18,11 @@ class Tagger(NamedTuple):
     crf: bool  # trains the scores of transitions, and the likelihood of whole sequences
 
 
-def forward_of(config: modeling.BertConfig, tagger: Tagger, *,
-               gives_scores: bool = False) -> Forward:
+def forward_of(config: modeling.BertConfig, tagger: Tagger) -> Forward:
     """The model and its loss. Its features are those of `data.SentenceSet.source`.
 
-    Its predictions: "labels", int32 [b, t], the best sequence that the scheme allows; "loss",
-    float32 [b], the sum of the losses of a window's words; and with `gives_scores`, what
-    `decoding.best_labels_of_one` needs: "emissions", float32 [b, t, labels], and, of a CRF,
-    "scores", float32 [b, labels + 2, labels].
+    Its predictions: "labels", int32 [b, t], the best sequence that the scheme allows, and "loss",
+    float32 [b], the sum of the losses of a window's words.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         words, trained = words_of(config, tagger, features, mode)
@@ -33,13 +30,8 @@ def forward_of(config: modeling.BertConfig, tagger: Tagger, *,
         loss = tf.reduce_mean(losses * features["weights"])
         if mode.is_training:
             return Outputs(loss=loss, predictions={})
-        predictions = {"labels": best_labels(tagger, words, trained), "loss": losses}
-        if gives_scores:
-            predictions["emissions"] = words.emissions
-        if gives_scores and trained:
-            rows = tf.concat([trained.pairs, [trained.first], [trained.last]], axis=0)
-            predictions["scores"] = tf.tile(rows[tf.newaxis], [tf.shape(losses)[0], 1, 1])
-        return Outputs(loss=loss, predictions=predictions)
+        return Outputs(loss=loss, predictions={
+            "labels": best_labels(tagger, words, trained), "loss": losses})
     return forward
 
 

@@ -11,7 +11,7 @@ from engine.cli import command
 from engine.errors import UserError
 from runs import class_weights, command as runs, kinds, sets
 from runs.class_weights import ClassSettings
-from tagging import data, schemes
+from tagging import data
 from tagging.formats import Layout
 from tagging.head import HEAD, classes_of, open_files, open_model
 from tagging.model import Tagger
@@ -40,8 +40,6 @@ def define_flags() -> flags.FlagValues:
                          "-1 is the last.", flag_values=values)
     flags.DEFINE_integer("tag_column", Layout().tag_column, "The column of the tags, from 1; -1 "
                          "is the last. The test file needs none.", flag_values=values)
-    flags.DEFINE_enum("scheme", None, schemes.NAMES, "The scheme of the tags in columns; detected "
-                      "by default.", flag_values=values)
     flags.DEFINE_bool("crf", False, "Train the scores of transitions between tags, and the "
                       "likelihood of whole sequences (a linear-chain CRF).", flag_values=values)
     runs.define_flags(values, ClassSettings)
@@ -77,9 +75,6 @@ def _saved_tagger(values: flags.FlagValues) -> Tagger:
     if values.crf and not saved.crf:
         raise UserError(f"--crf: {trained.checkpoint.path} was trained without a CRF; leave the flag "
                         "out, or train a model with it (--do_train)")
-    if values.scheme not in (None, saved.tags.scheme):
-        raise UserError(f"--scheme={values.scheme}: {trained.checkpoint.path} was trained with "
-                        f"{saved.tags.scheme}, and predicts that; leave the flag out")
     return saved
 
 

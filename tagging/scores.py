@@ -4,7 +4,7 @@ An entity is found if it is predicted with the same type, first and last word.
 """
 
 import collections
-from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from tagging.schemes import Entity
 
@@ -33,12 +33,12 @@ class Score(NamedTuple):
 
 
 def score(sentences: Iterable[Tuple[Sequence[Entity], Sequence[Entity]]],
-          missed: Sequence[str] = ()) -> Tuple[Score, Dict[str, Score]]:
+          missed: Mapping[str, int]) -> Tuple[Score, Dict[str, Score]]:
     """The score over all entities (micro), and that of each type, in alphabetical order.
 
     Args:
         sentences: true and predicted entities of each sentence.
-        missed: the types of true entities that no tags can spell.
+        missed: type → the number of true entities that no tags can spell.
     """
     true, predicted, found = (collections.Counter() for _ in range(3))
     true.update(missed)

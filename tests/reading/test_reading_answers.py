@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from conftest import SHARED_DATA, TinyModel, googles
-from reading import answers, evaluation, final_text, head, report, windows
+from encoder import windows
+from reading import answers, evaluation, final_text, head, report
 from reading.answers import AnswerSettings, Candidate
 from reading.squad_files import Answer, Question
 from reading_files import features, googles_features, load, write, write_made_up

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from conftest import googles
+from encoder import windows
 from engine.errors import UserError
-from reading import windows
 from reading_files import (encoding_of, features, googles_features, load, question, write,
                            write_made_up)
 

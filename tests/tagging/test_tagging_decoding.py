@@ -62,20 +62,6 @@ def test_the_best_sequence_is_the_best_of_all_that_the_scheme_allows(problem, ha
         assert tuple(found[window, :count]) == best
 
 
-@pytest.mark.parametrize("has_crf", (False, True))
-def test_a_long_sentence_is_decoded_like_a_window(problem, has_crf):
-    emissions, _, trained = problem
-    words = Words(tf.constant(emissions[:1]), tf.constant([5]), tf.ones([1]), tf.ones([1]))
-    allowed = schemes.transitions(LABELS, "bioes")
-    scores = decoding.constrained(allowed, Scores(*map(tf.constant, trained)) if has_crf else None)
-    with plain_session() as session:
-        expected = session.run(decoding.best_labels(words, scores))[0]
-    pairs, first, last = trained
-    found = decoding.best_labels_of_one(
-        emissions[0], allowed, np.vstack([pairs, first, last]) if has_crf else 0.0)
-    np.testing.assert_array_equal(found, expected)
-
-
 def test_the_likelihood_and_its_gradients_are_those_of_the_sum_over_all_sequences(problem):
     emissions, label_ids, trained = problem
     inputs = [tf.constant(emissions), *map(tf.constant, trained)]

@@ -9,6 +9,7 @@ from commands import run_here
 from conftest import cpu_devices, plain_session
 from engine.checkpoints import checkpoints
 from engine.inference import Predictor
+from engine.model import Outputs
 from rewriting_files import encoding_of
 from tagging import data, model, run
 from tagging.model import Tagger
@@ -26,7 +27,13 @@ def test_the_export_has_the_tags_of_the_model(crf, tiny_model, tmp_path):
                                for _ in range(20)], tags, encoding_of(tiny_model, 16))
     words = data.encode_words([[word] for word in "cat dog the old house".split()], tags,
                               encoding_of(tiny_model, 16))
-    forward = model.forward_of(tiny_model.config(), Tagger(tags, crf), gives_scores=True)
+
+    def forward(features, mode):
+        tagger = Tagger(tags, crf)
+        words, scores = model.words_of(tiny_model.config(), tagger, features, mode)
+        return Outputs(loss=None, predictions={
+            "labels": model.best_labels(tagger, words, scores), "emissions": words.emissions})
+
     with Predictor(forward, found.source(), cpu_devices(1)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(str(tmp_path)))
         expected = predictor.predict(found.source(), 20)

@@ -1,26 +1,23 @@
-"""Windows over a long context: where they begin, and which of them sees most around a token.
+"""Windows over a long text: where they begin, and which of them sees most around a token.
 
-As in Google's run_squad.py. A window has `[CLS] question [SEP] tokens of the context [SEP]`.
+As in Google's run_squad.py.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-NUM_SPECIAL = 3  # [CLS] and twice [SEP]
-
-
 class Windows(NamedTuple):
-    """The windows over one context."""
-    starts: np.ndarray  # the first token of the context in each, [w]
-    lengths: np.ndarray  # tokens of the context in each, [w]
+    """The windows over one text."""
+    starts: np.ndarray  # the first token of the text in each, [w]
+    lengths: np.ndarray  # tokens of the text in each, [w]
 
 
 def over(num_tokens: int, room: int, doc_stride: int) -> Windows:
-    """The windows over a context of `num_tokens`; none if it has no tokens.
+    """The windows over a text of `num_tokens`; none if it has no tokens.
 
     Args:
-        room: the most tokens of a context in a window.
+        room: the most tokens of the text in a window.
         doc_stride: tokens from the beginning of a window to that of the next.
     """
     if not num_tokens:
@@ -32,7 +29,7 @@ def over(num_tokens: int, room: int, doc_stride: int) -> Windows:
 
 
 def of_most_context(windows: Windows) -> np.ndarray:
-    """For each token of a context, the number of the window that sees most around it, [tokens].
+    """For each token of a text, the number of the window that sees most around it, [tokens].
 
     That is the one with the most tokens on the side that has fewer, plus a hundredth of the
     window's length, as in the original; of equals the first.
