@@ -34,7 +34,7 @@ def launch(tmp_path):
     program_of_launcher = (
         "import os\n"
         f"os.environ['PYTHONPATH'] = {ROOT!r}\n"
-        "from engine.cli import launch\n"
+        "from engine import launch\n"
         "launch._REST_SECONDS, launch._LAST_WORDS_SECONDS, launch._FAILED_SECONDS = 2, 3, 0.5\n"
         "launch.start()")
 
