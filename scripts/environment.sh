@@ -83,16 +83,7 @@ require() {
   missing=$("$python" -c 'import importlib.util, sys
 print(*[name for name in sys.argv[1:] if not importlib.util.find_spec(name)])' "$@")
   [[ -z $missing ]] || fail "$python has its own TensorFlow but lacks ${missing// /, }:" \
-    "$(how_to_install "$file")"
-}
-
-# how_to_install FILE: prints a command for $python that leaves its TensorFlow as it is.
-how_to_install() {
-  if [[ $(<"$1") == *$'\ntensorflow'* ]]; then
-    printf '%s\n' "grep -v tensorflow $1 | $python -m pip install -r /dev/stdin"
-  else
-    printf '%s\n' "$python -m pip install -r $1"
-  fi
+    "install what $file names, but TensorFlow"
 }
 
 # install DIRECTORY ARGUMENT...: what pip shall install there; at once where it has done so.
@@ -107,22 +98,13 @@ install() {
   touch "$marker"
 }
 
-# stamp DIRECTORY ARGUMENT...: prints the file that says that pip has installed this there.
+# stamp DIRECTORY ARGUMENT...: prints the file that says that pip has installed this there; another
+# one when a file of requirements changes.
 stamp() {
-  local directory=$1 argument
+  local directory=$1
   shift
-  for argument in "$@"; do
-    if [[ -f $argument ]]; then requirements "$argument"; else printf '%s\n' "$argument"; fi
-  done | cksum | { read -r sum _ && printf '%s\n' "$directory/installed-$sum"; }
-}
-
-# requirements FILE: prints its lines, and those of the files that it refers to.
-requirements() {
-  local line
-  while read -r line; do
-    printf '%s\n' "$line"
-    if [[ $line == "-r "* ]]; then requirements "${1%/*}/${line#-r }"; fi
-  done <"$1"
+  { printf '%s\n' "$@" && cat "$repository"/{,*/}requirements.txt; } | cksum |
+    { read -r sum _ && printf '%s\n' "$directory/installed-$sum"; }
 }
 
 # find_python VERSION...: prints an interpreter of the first of these that can make environments.
@@ -144,42 +126,25 @@ find_python() {
 
 # bring_python: prints a Python 3.11 that uv has brought into the repository; says so, or why not.
 bring_python() {
-  local folder=$repository/.venv-uv uv reason
-  local what_to_do="install Python 3.11 (or 3.10, 3.9; 3.7 for TensorFlow 1.15) with its venv \
-module, or name an interpreter with PYTHON=..."
+  local folder=$repository/.venv-uv uv reason=
   if ! compgen -G "$folder/python/cpython-3.11.*/bin/python3.11"; then
-    uv=$(find_uv "$folder") ||
-      fail "there is no Python here that TensorFlow supports, nor uv, $uv: $what_to_do"
-    if ! reason=$(UV_PYTHON_INSTALL_DIR=$folder/python UV_PYTHON_INSTALL_BIN=0 \
-        "$uv" python install 3.11 2>&1); then
-      reason=${reason##*cause: } # the last of its lines is the reason of those before
-      fail "there is no Python here that TensorFlow supports, and uv could not bring one" \
-        "(${reason//$'\n'/;}): $what_to_do"
+    if ! { uv=$(find_uv "$folder") && reason=$(UV_PYTHON_INSTALL_DIR=$folder/python \
+        UV_PYTHON_INSTALL_BIN=0 "$uv" python install 3.11 2>&1); }; then
+      if [[ -n $reason ]]; then say "$reason"; fi
+      fail "there is no Python here that TensorFlow supports, and uv could not bring one: install" \
+        "Python 3.11 (or 3.10, 3.9; 3.7 for TensorFlow 1.15) with its venv module, or name an" \
+        "interpreter with PYTHON=..."
     fi
     say "TensorFlow supports no Python that is here: uv has brought 3.11 into ${folder##*/}"
     compgen -G "$folder/python/cpython-3.11.*/bin/python3.11"
   fi
 }
 
-# find_uv FOLDER: prints the uv on the PATH, or one that pip installs into the folder; or why not.
+# find_uv FOLDER: prints the uv on the PATH, or one that pip installs into the folder.
 find_uv() {
-  local candidate reason failure="nor a pip that could install uv"
   if type -P uv; then return; fi
-  for candidate in python3 python; do
-    if reason=$("$candidate" -m pip install --quiet --disable-pip-version-check --target "$1" \
-        uv==0.13.9 2>&1); then
-      printf '%s\n' "$1/bin/uv"
-      return
-    elif "$candidate" -m pip --version >/dev/null 2>&1; then
-      case $reason in # pip's last line does not say that there is no network
-        *Errno*) reason=${reason##*Errno *] } && reason=${reason%%[\'\)]*} ;;
-        *) reason=${reason##*$'\n'} ;;
-      esac
-      failure="and pip could not install uv ($reason)"
-    fi
-  done
-  printf '%s\n' "$failure"
-  return 1
+  type -P python3 >/dev/null && python3 -m pip install --quiet --disable-pip-version-check \
+    --target "$1" uv==0.13.9 >&2 && printf '%s\n' "$1/bin/uv"
 }
 
 # active_python: prints the interpreter of the active environment if TensorFlow is there.

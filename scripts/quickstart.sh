@@ -89,11 +89,15 @@ report() {
       head -n 12 "$results"/predict.* | sed 's/^/  /'
     fi
   elif has_test_set; then
-    printf '\nThe first predictions for the test set:\n'
-    "$python" -m scripts.show_predictions --task_name="$task" --data_dir="$data_dir" \
-      --output_dir="$results"
+    printf '\nThe first rows of the test set, with their predictions:\n'
+    show_predictions "$results/predict.txt" "$data_dir"/*test*.tsv
   fi
   printf '\nAll results: %s\n' "$results"
+}
+
+# show_predictions FILE TEST_SET...: prints three predictions beside the rows, which may have a header.
+show_predictions() {
+  paste "$1" <(tail -n "$(wc -l <"$1")" "$2") | sed -n '1,3s/^/  /p'
 }
 
 main "$@"

@@ -1,7 +1,7 @@
 """The flags of other BERT projects, and their replacements here.
 
 A command names the replacement in one line, instead of guessing at a misspelling. The table is
-foreign_flags.txt; the lists in docs/from-elsewhere.md are generated from it.
+foreign_flags.txt.
 """
 
 import os

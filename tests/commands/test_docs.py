@@ -24,7 +24,7 @@ from tasks.examples import read_examples
 PAGES = ["README.md"] + sorted(os.path.join("docs", name)
                                for name in os.listdir(os.path.join(ROOT, "docs"))
                                if name.endswith(".md"))
-SCRIPTS = ("scripts.make_demonstration_data", "scripts.show_predictions")
+SCRIPTS = ("scripts.make_demonstration_data",)
 # absl's, TensorBoard's, Docker's, SLURM's (as far as the first hyphen)
 OTHER_FLAGS = {"help", "logdir", "gpus", "shm", "ulimit", "nodes", "ntasks"}
 

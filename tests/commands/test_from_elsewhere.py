@@ -20,11 +20,10 @@ from masked_lm import write_tiny_masked_lm
 from pretraining_files import write_frozen
 from reading_files import write_made_up
 from rewriting_files import made_up_texts
-from scripts import foreign_flags_page
 from scripts.flags_page import commands
 from task_files import MRPC_HEADER, write_rows
 
-with open(foreign_flags_page.PAGE, encoding="utf-8") as page:
+with open(os.path.join(ROOT, "docs", "from-elsewhere.md"), encoding="utf-8") as page:
     PAGE = page.read()
 # Their command, our program, and the result.
 ROWS = re.findall(r"^\| `(\w+\.\w+ -[^`]*)` \| (`[^|]*`) \| ([^|]*) \|$", PAGE, re.MULTILINE)
@@ -249,7 +248,3 @@ def check_files_of_bert_ad():
     assert len(lines("scorer/test_results.tsv")) == len(rows) == len(predicted)
     assert set(predicted) <= {"0", "1"}
     assert os.path.exists("scorer/export/frozen_graph.pb")
-
-
-def test_the_page_ends_with_the_flags_of_the_code():
-    assert PAGE.endswith(foreign_flags_page.text()), "python -m scripts.foreign_flags_page"

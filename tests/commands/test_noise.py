@@ -20,7 +20,7 @@ from scripts.flags_page import commands
 from shell_scripts import forking_python_fixture, run  # noqa: F401 (a fixture)
 from tagging_files import columns, made_up
 
-WITHOUT_PAGE = ("scripts.make_demonstration_data", "scripts.show_predictions")
+WITHOUT_PAGE = ("scripts.make_demonstration_data",)
 
 
 class Folder:
@@ -61,7 +61,6 @@ def classify_distil_and_augment(of: Folder, model, masked_lm):
     of.run("distillation.compare", **task, models=f"{of.folder}/classifier,{of.folder}/prediction")
     of.run("augmentation.run", **task, init_checkpoint=os.path.dirname(masked_lm.vocab_file),
            M=2, N=2, output_dir=of.folder / "augmented")
-    of.run("scripts.show_predictions", **task, output_dir=of.folder / "classifier")
     of.run("scripts.make_demonstration_data", output_dir=of.folder / "made")
 
 

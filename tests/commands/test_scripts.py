@@ -65,14 +65,15 @@ def test_what_an_environment_of_the_user_lacks_is_named_and_not_installed(bare_m
     assert_one_error_line(result, "lacks no_such_module", "tests/requirements.txt")
 
 
-def test_what_a_file_of_requirements_refers_to_is_installed_anew_when_it_changes(
+def test_what_is_installed_is_installed_anew_when_a_file_of_requirements_changes(
         bare_machine, tmp_path):
-    (tmp_path / "inner.txt").write_text("one==1\n")
-    (tmp_path / "outer.txt").write_text("-r inner.txt\ntwo==2\n")
-    command = f"source scripts/environment.sh; stamp folder -r {tmp_path}/outer.txt"
+    (tmp_path / "requirements.txt").write_text("one==1\n")
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "requirements.txt").write_text("two==2\n")
+    command = "source scripts/environment.sh; repository=$HOME; stamp folder -r requirements.txt"
     before = run(bare_machine, command).stdout
     assert before.startswith("folder/installed-") and run(bare_machine, command).stdout == before
-    (tmp_path / "inner.txt").write_text("one==2\n")
+    (tmp_path / "inner" / "requirements.txt").write_text("two==3\n")
     assert run(bare_machine, command).stdout != before
 
 
@@ -149,23 +150,20 @@ def test_uv_comes_from_pip_where_it_is_not_installed(bare_machine, downloads, tm
 def test_a_python_that_is_new_and_without_pip_gets_one_line(bare_machine):
     install_python(bare_machine, "python3", "#!/bin/sh\nexit 1\n")
     result = run(bare_machine, "source scripts/environment.sh; use_environment")
-    assert_one_error_line(result, "nor uv, nor a pip", "install Python 3.11", "PYTHON=")
+    assert_one_error_line(result, "uv could not bring one", "install Python 3.11", "PYTHON=")
 
 
-def test_a_uv_that_pip_cannot_download_is_one_line_that_says_why(bare_machine):
+@pytest.mark.parametrize("has_uv", [False, True], ids=["no uv", "no Python"])
+def test_what_cannot_be_downloaded_is_told_and_what_to_install(bare_machine, tmp_path, has_uv):
+    if has_uv:
+        os.symlink(uv_binary(), tmp_path / "uv")
     install_python(bare_machine, "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     result = run(bare_machine, BRING_PYTHON, PIP_CONFIG_FILE=os.devnull, PIP_RETRIES="1",
-                 PIP_INDEX_URL="http://127.0.0.1:9/simple")  # where nobody listens
-    assert_one_error_line(result, "nor uv, and pip could not install uv (Connection refused): "
-                          "install Python 3.11", "PYTHON=")
-
-
-def test_a_python_that_uv_cannot_download_is_one_line_that_says_why(bare_machine, tmp_path):
-    os.symlink(uv_binary(), tmp_path / "uv")
-    result = run(bare_machine, BRING_PYTHON, UV_HTTP_RETRIES="0",
+                 PIP_INDEX_URL="http://127.0.0.1:9/simple", UV_HTTP_RETRIES="0",
                  UV_PYTHON_INSTALL_MIRROR="http://127.0.0.1:9")  # where nobody listens
-    assert_one_error_line(result, "uv could not bring one (Connection refused",
-                          "install Python 3.11", "PYTHON=")
+    assert result.returncode == 2 and "Connection refused" in result.stderr
+    assert re.search("^error: there is no Python .*: install Python 3.11 .*PYTHON=",
+                     result.stderr.splitlines()[-1])
 
 
 @on_tensorflow_2

@@ -175,11 +175,6 @@ def test_a_second_set_may_have_another_format(tmp_path):
     assert rows_of(task, "test") == [("z", None, None)]
 
 
-def test_hundreds_of_thousands_of_fractions_are_a_regression(tmp_path):
-    text = "".join(f"{i / 7:.4f}\tthe text number {i}\n" for i in range(200_000))
-    assert make_task(tmp_path, {"train.tsv": text}).kind.name == "regression"
-
-
 @pytest.mark.parametrize("options, message", [
     (dict(label_kind="regression"), "trained with 'multi_label'"),
     (dict(label_kind="multi_label", label_separator=";"), "trained with '[|]'"),

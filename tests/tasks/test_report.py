@@ -36,10 +36,10 @@ FULL = Report(
     confusion=Confusion(LABELS, COUNTS),
     scores=class_scores([(label, 0.875, 0.75, 0.8077, 1234) for label in LABELS]),
     mistakes=MISTAKES)
-LONG = FULL._replace(scores=class_scores([
-    ("international_entertainment_news", 0.875, 0.75, 0.8077, 1234567)]))
 MANY = FULL._replace(scores=None, confusion=Confusion(
     [f"a_long_name_of_an_intent_{index}" for index in range(21)], np.eye(21, dtype=int) * 777))
+WIDE = MANY._replace(scores=class_scores([
+    ("international_entertainment_news", 0.875, 0.75, 0.8077, 1234567)]))
 NUMBERS = Report("STS-B", {}, {}, [("pearson", 0.88)],
                  mistakes=[Mistake("A man plays.", "A man sings.", 4.5, 0.31023, None)])
 
@@ -112,7 +112,7 @@ def test_a_browser_shows_the_figures_the_metrics_the_classes_the_mistakes_and_th
 
 
 def test_a_text_that_looks_like_html_stays_text(tmp_path):
-    page = Page(browse(written(tmp_path, FULL._replace(title=HOSTILE))))
+    page = Page(written(tmp_path, FULL._replace(title=HOSTILE)).read_text(encoding="utf-8"))
     assert page.text.count(HOSTILE) == 4  # title, heading, a mistake's text, a mistake's label
     assert not page.all("script")
 
@@ -127,8 +127,7 @@ def test_a_page_needs_no_network(tmp_path):
 
 
 @on_tensorflow_2
-@pytest.mark.parametrize("content", (FULL, LONG, MANY, NUMBERS, ANSWERS),
-                         ids=("full", "long", "many", "numbers", "answers"))
+@pytest.mark.parametrize("content", (WIDE, ANSWERS), ids=("classes", "answers"))
 def test_a_page_is_no_wider_than_a_phone(content, tmp_path):
     path = written(tmp_path, content)
     found = measured(path)

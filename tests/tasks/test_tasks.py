@@ -15,10 +15,8 @@ from engine.errors import UserError
 from task_files import MRPC_HEADER, NASTY, XNLI_HEADER, our_examples, write_fixtures, write_rows
 from tasks import metrics
 from tasks.data import TextSet, load_texts
-from runs.rows import Columns, Example, Split
-from tasks.examples import read_examples
-from runs.label_types import SingleLabel
-from tasks.table import TASKS, Task, find_task
+from runs.rows import Example
+from tasks.table import TASKS, find_task
 
 def google_examples(task_name: str, split_name: str, data_dir: str):
     run_classifier = pytest.importorskip(
@@ -109,13 +107,6 @@ def test_the_tasks_that_the_original_lacks_read_glues_files(
     split = getattr(TASKS[task_name], split_name)
     write_rows(tmp_path, split.file, [header.split(), row.split("|")])
     assert our_examples(task_name, split_name, str(tmp_path)) == [Example(*expected)]
-
-
-def test_a_byte_order_mark_belongs_neither_to_a_text_nor_to_a_label(tmp_path):
-    (tmp_path / "train.tsv").write_bytes(b"\xef\xbb\xbf" + b"1\tsome text\n")
-    task = Task(SingleLabel(("0", "1")), (),
-                Split("train.tsv", Columns(text_a=1, label=0, header=False)))
-    assert list(read_examples(task, task.train, str(tmp_path))) == [Example("some text", None, 1)]
 
 
 def test_the_broken_rows_of_qqp_are_left_out_and_counted(tmp_path, capsys):
