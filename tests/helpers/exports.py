@@ -1,7 +1,6 @@
 """Exports of a small classifier, and what they compute."""
 
 from commands import run_here
-from conftest import write_cola
 
 import tensorflow.compat.v1 as tf
 
@@ -12,11 +11,6 @@ def train(tiny_model, output_dir, **flags):
     run_here({**tiny_model._asdict(), "output_dir": output_dir, "max_seq_length": 24,
               "train_batch_size": 4, "num_cpu_replicas": 2, "num_train_epochs": 1,
               "learning_rate": 1e-3, **flags})
-
-
-def cola_flags(directory):
-    """The flags of a run on CoLA with a dev set."""
-    return {"task_name": "cola", "data_dir": write_cola(directory, train=16, dev=9)}
 
 
 def run_saved_model(export_dir, features):

@@ -293,11 +293,11 @@ def test_what_is_no_export_is_not_replaced(finished, capsys):
     shutil.rmtree(str(finished / "export"))
     flags = {"do_export": True, "output_dir": finished}
     (finished / "export").write_text("mine")
-    assert_refused(capsys, flags, str(finished / "export"), "is a file")
+    assert_refused(capsys, flags, str(finished / "export"), "is no export")
     (finished / "export").unlink()
     (finished / "export").mkdir()
     (finished / "export" / "notes").write_text("mine")
-    assert_refused(capsys, flags, str(finished / "export"), "not an export")
+    assert_refused(capsys, flags, str(finished / "export"), "is no export")
     assert os.listdir(str(finished / "export")) == ["notes"]
 
 
