@@ -5,7 +5,7 @@ so that constant scores get exactly the result of chance.
 """
 
 import math
-from typing import Any, Dict, List
+from typing import Any, Dict, List, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,12 @@ METRICS = ("mean_reciprocal_rank", "pair_accuracy",
            *(f"recall_at_{count}" for count in _RECALLED))
 
 
+class Shown(NamedTuple):
+    """What the report shows."""
+    slots: SlotSet
+    scores: np.ndarray  # of each pair
+
+
 def measure(job: Job, slots: SlotSet, predict: Predict) -> Measured:
     """How well the phrases of slots are ranked, in all slots and in those of each category."""
     logits = predict(slots.pairs.source())["logits"]
@@ -31,7 +37,7 @@ def measure(job: Job, slots: SlotSet, predict: Predict) -> Measured:
         {"num_slots": int(slots.is_ranked.sum()), "num_pairs": len(slots.pairs),
          "chance": rank(slots.num_phrases, slots.num_fitting, np.zeros(len(slots.pairs))),
          "per_category": rows},
-        rows)
+        rows, Shown(slots, log_odds(logits)))
 
 
 def write(job: Job, slots: SlotSet, suffix: str, predict: Predict) -> None:

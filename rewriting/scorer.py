@@ -9,7 +9,7 @@ from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine.errors import UserError
 from engine.training import throughput
-from rewriting import data, evaluation, model, pairs, slot_files
+from rewriting import data, evaluation, model, pairs, report, slot_files
 from rewriting.data import KIND, ListwiseSet, PairwiseSet, SlotSet, load_slots
 from rewriting.model import pairwise
 from runs import sets
@@ -131,6 +131,6 @@ CAPABILITY = Capability(
 
 HEAD = head.HEAD._replace(
     verb="Scoring", unit="pairs", load=_load, measure=evaluation.measure, write=evaluation.write,
-    open=open_model, reader=_reader, page=lambda job, measured: {},
+    open=open_model, reader=_reader, page=report.page,
     card=lambda found: head.card(found, CAPABILITY.reading), check=check, settings=None,
     metrics=lambda own: evaluation.METRICS)

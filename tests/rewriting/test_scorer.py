@@ -13,10 +13,13 @@ from conftest import on_tensorflow_2
 from distillation import compare, run as distillation_run
 from encoder import convert
 from exports import run_frozen_graph, run_saved_model
-from rewriting import data, evaluation, rewrite, run, slot_files
+from pages import Page
+from rewriting import data, evaluation, report, rewrite, run, slot_files
 from rewriting.slot_files import SlotExample
 from rewriting_files import create_here, encoding_of, made_up_texts, write_slots
 from runs import predict
+from runs.head import Measured
+from runs.report_page import Part
 
 LONGEST = 32
 NOUNS = ("cat", "dog", "bird", "tree", "house", "river")
@@ -311,6 +314,32 @@ def test_create_data_takes_the_categories_of_texts_along(tmp_path, capsys):
                for slot in found)
     with ends_with_error(capsys, "no column 'sort' for --category_column"):
         create_here(category_column="sort", **flags)
+
+
+# --- Report --------------------------------------------------------------------------------
+
+
+def test_the_report_shows_the_ranks_and_the_worst_misses_first(two_layers, scorer, tmp_path):
+    too_long = "old " * 40
+    path = write_slots(tmp_path / "dev.jsonl", [
+        SlotExample("the ", " here .", ("tree", too_long, "house"), 1),
+        SlotExample("", " and a cat", ("river", too_long, "green", "dog"), 1),
+        SlotExample("the ", " sees .", ("cat", "dog", "bird"), 1)])
+    slots = data.load_slots(path, encoding_of(two_layers, LONGEST), str(tmp_path),
+                            dynamic_padding=True)
+    scores = np.array([3, 1, -1, 0, -2, 0.5, 2, 0.5])
+    shown = report.page(None, Measured({}, shown=evaluation.Shown(slots, scores)))
+    assert [row[:2] for row in shown["scores"].rows] == [
+        ("1", 1), ("2 – 5", 2), ("6 – 10", 0), ("more than 10", 0)]
+    assert shown["marked"].examples == [
+        {"Text": [Part("the "), Part("cat", "0.50"), Part(" sees .")],
+         "Ahead": [Part("dog", "2.00", False), Part(" "), Part("bird", "0.50", False), Part(" ")]},
+        {"Text": [Part(""), Part("river", "-1.00"), Part(" and a cat")],
+         "Ahead": [Part("green", "0.00", False), Part(" ")]}]
+    rows = Page((scorer / "report.html").read_text(encoding="utf-8")).rows
+    results = json.loads((scorer / "eval_results.json").read_text())
+    assert ["Rank", "Slots", "Share"] in rows
+    assert ["1", str(round(20 * results["recall_at_1"])), f"{results['recall_at_1']:.4f}"] in rows
 
 
 # --- Comparison ----------------------------------------------------------------------------
