@@ -51,6 +51,9 @@ def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
     record = peers.from_chief("recorded settings", lambda: _resumed_settings(values.output_dir))
     given = {name for name in values if values[name].present}
     given.update(*(names for names in _ALTERNATIVES if names & given))
+    if not values.do_eval:  # a training alone evaluates nothing on the way
+        given.update(name for name in values if f"--{name}" in recorded(
+            run_settings.EvaluationSettings()))
     kept = []
     for name in sorted({*values} - given - {"init_checkpoint"}):
         value = record.get(f"--{name}", values[name].value)
