@@ -33,6 +33,20 @@ on_tensorflow_1, on_tensorflow_2 = (
     for wanted in (True, False))
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes over a second; scripts/test.sh --fast omits it")
+
+
+def pytest_collection_modifyitems(items):
+    """Marks the tests of slow.txt, where a line is a file or a test, as slow."""
+    with open(os.path.join(ROOT, "tests", "slow.txt"), encoding="utf-8") as file:
+        slow = {line.rstrip("\n") for line in file}
+    for item in items:
+        path = os.path.relpath(str(item.fspath), os.path.join(ROOT, "tests"))
+        if slow & {path, f"{path}::{item.originalname}"}:
+            item.add_marker(pytest.mark.slow)
+
+
 class TinyModel(NamedTuple):
     """A model's files, as a user has them."""
     vocab_file: str

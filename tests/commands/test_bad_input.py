@@ -1,17 +1,16 @@
 """Whatever is wrong with the input: one clear line, exit status 2, and nothing half-written."""
 
 import json
-import os
 import pathlib
 import shutil
-from bad_files import (Case, assert_nothing_half_written, content, directory, flags_set, in_turn,
-                       missing)
 from typing import Callable
 
 import pytest
 
+from bad_files import (
+    Case, assert_nothing_half_written, assert_refused, content, flags_set, in_turn, missing)
 from commands import ends_with_error, run_here
-from conftest import SHARED_DATA, TinyModel, write_cola
+from conftest import TinyModel, write_cola
 
 import tensorflow.compat.v1 as tf
 
@@ -35,14 +34,6 @@ def cut(name: str, share: float) -> Callable:
     def damage(folder, flags):
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(content[:int(len(content) * share)])
-    return damage
-
-
-def special(name: str, make: Callable[[str], None]) -> Callable:
-    """Puts something that is no regular file in the place of a file."""
-    def damage(folder, flags):
-        (folder / name).unlink()
-        make(str(folder / name))
     return damage
 
 
@@ -85,11 +76,6 @@ CASES = {
         content("vocab.txt", b"[PAD]\n\xff\xfe\n"), ("--vocab_file", "UTF-8")),
     "a vocabulary larger than the config's": Case(
         config(vocab_size=20), ("--vocab_file", "--bert_config_file", "33", "20")),
-    "a pipe in the place of the vocabulary": Case(
-        special("vocab.txt", os.mkfifo), ("--vocab_file", "no regular file")),
-    "a device in the place of the config": Case(
-        special("bert_config.json", lambda path: os.symlink("/dev/zero", path)),
-        ("--bert_config_file", "no regular file")),
     # The checkpoint.
     "no checkpoint": Case(
         flags_set(init_checkpoint="{}/other.ckpt"), ("--init_checkpoint", "other.ckpt")),
@@ -100,8 +86,6 @@ CASES = {
         missing(DATA), ("--init_checkpoint", "bert_model.ckpt")),
     "a checkpoint cut short": Case(
         cut(DATA, 0.5), ("--init_checkpoint", "bert_model.ckpt", "cut short")),
-    "a checkpoint of garbage": Case(
-        content(INDEX, b"garbage" * 100), ("--init_checkpoint", "bert_model.ckpt")),
     "an empty index of a checkpoint": Case(
         content(INDEX, b""), ("--init_checkpoint", "bert_model.ckpt")),
     "a checkpoint of another model": Case(
@@ -117,14 +101,8 @@ CASES = {
     "evaluation of nothing": Case(
         flags_set(do_train=False, init_checkpoint=None), ("--output_dir", "--init_checkpoint")),
     # The task's files.
-    "no directory": Case(flags_set(data_dir="{}/nowhere"), ("nowhere", "train.tsv")),
     "no training set": Case(missing("train.tsv"), ("train.tsv", "No such file")),
-    "no dev set, found before the training": Case(missing("dev.tsv"), ("dev.tsv",)),
     "no test set, found before the training": Case(missing("test.tsv"), ("test.tsv",)),
-    "a set that is a directory": Case(directory("train.tsv"), ("train.tsv", "directory")),
-    "an empty set": Case(content("train.tsv", ""), ("train.tsv", "no examples")),
-    "a header and nothing else": Case(
-        content("test.tsv", "index\tsentence\n"), ("test.tsv", "no examples")),
     "a row with too few columns": Case(
         content("train.tsv", GOOD_ROWS + "x\t1\n"), ("train.tsv", "line 21", "2 columns", "4")),
     "an empty line": Case(
@@ -132,17 +110,10 @@ CASES = {
     "an unknown label": Case(
         content("dev.tsv", GOOD_ROWS + "x\tyes\t\ta cat\n"),
         ("dev.tsv", "line 21", "'yes'", "0, 1")),
-    "a set that is not UTF-8": Case(
-        content("train.tsv", GOOD_ROWS.encode() + b"x\t1\t\tcaf\xe9\n"),
-        ("train.tsv", "line 21", "UTF-8")),
     "a score that is not finite": Case(
         in_turn(flags_set(task_name="sts-b"),
                 content("train.tsv", STS_B_HEADER + STS_B_ROW.format(1) + STS_B_ROW.format("nan"))),
         ("train.tsv", "line 3", "'nan'", "number")),
-    "a score that is not a number": Case(
-        in_turn(flags_set(task_name="sts-b"),
-                content("train.tsv", STS_B_HEADER + STS_B_ROW.format("high"))),
-        ("train.tsv", "line 2", "'high'", "number")),
     "too few examples for one batch": Case(
         flags_set(train_batch_size=32), ("40 examples", "64", "--train_batch_size")),
     # The model's config.
@@ -155,8 +126,6 @@ CASES = {
         config(vocab_size=None), ("--bert_config_file", "vocab_size")),
     "a hidden size that the heads do not divide": Case(
         config(num_attention_heads=3), ("--bert_config_file", "16", "3")),
-    "a size that is a text": Case(
-        config(hidden_size="16"), ("--bert_config_file", "hidden_size")),
     "a probability that is a text": Case(
         config(hidden_dropout_prob="0.1"), ("--bert_config_file", "hidden_dropout_prob")),
     "a vocabulary larger than any memory": Case(
@@ -169,17 +138,11 @@ CASES = {
     "a length with no room for a token": Case(
         flags_set(max_seq_length=2), ("--max_seq_length=2", "3")),
     "a batch of 0": Case(flags_set(train_batch_size=0), ("--train_batch_size=0",)),
-    "an evaluation batch of 0": Case(flags_set(eval_batch_size=0), ("--eval_batch_size=0",)),
-    "negative epochs": Case(flags_set(num_train_epochs=-1), ("--num_train_epochs=-1",)),
-    "infinite epochs": Case(flags_set(num_train_epochs="inf"), ("--num_train_epochs=inf",)),
     "endless epochs": Case(flags_set(num_train_epochs=1e308), ("lower --num_train_epochs",)),
     "more accumulation than examples":
         Case(flags_set(gradient_accumulation_steps=100), ("--gradient_accumulation_steps",)),
     "a learning rate that is no number": Case(
         flags_set(learning_rate="nan"), ("--learning_rate=nan",)),
-    "a warm-up longer than the training": Case(
-        flags_set(warmup_proportion=2), ("--warmup_proportion=2",)),
-    "a negative seed": Case(flags_set(seed=-1), ("--seed=-1",)),
     "a number that is none": Case(
         flags_set(train_batch_size="many"), ("--train_batch_size=many",)),
     "an unknown task": Case(
@@ -202,7 +165,6 @@ CASES = {
         flags_set(all_reduce="star"), ("--all_reduce", "star", "hierarchical_copy")),
     "GPUs and CPU replicas": Case(
         flags_set(num_gpus=1), ("--num_gpus=1", "--num_cpu_replicas=2")),
-    "no replicas": Case(flags_set(num_cpu_replicas=0), ("--num_cpu_replicas=0",)),
     "two names of a flag that disagree": Case(
         flags_set(num_gpus=0, n_gpus=1), ("--num_gpus=0", "--n_gpus=1")),
     # The directories that are written to.
@@ -217,12 +179,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input_is_one_line_and_status_2(name, command_line, capsys):
-    folder, flags = command_line
-    CASES[name].damage(folder, flags)
-    with ends_with_error(capsys, *CASES[name].mentions):
-        run_here(flags)
-    if (folder / "out").is_dir():
-        assert_nothing_half_written(folder / "out")
+    assert_refused(CASES[name], *command_line, capsys)
 
 
 def test_the_command_that_the_cases_damage_is_a_good_one(command_line, capsys):
@@ -241,18 +198,6 @@ def test_a_file_in_the_place_of_the_output_directory_is_left_as_it_is(command_li
     with ends_with_error(capsys):
         run_here(flags)
     assert (folder / "out").read_text() == "important"
-
-
-def test_a_published_vocabulary_cut_in_half_is_refused(command_line, capsys):
-    vocab = os.path.join(SHARED_DATA, "vocab", "uncased_en", "vocab.txt")
-    if not os.path.exists(vocab):
-        pytest.skip("../shared/data is not there")
-    folder, flags = command_line
-    shutil.copy(vocab, str(folder / "vocab.txt"))
-    config(vocab_size=30522)(folder, flags)
-    cut("vocab.txt", 0.5)(folder, flags)
-    with ends_with_error(capsys, "--vocab_file=", " 30,522: it is cut short"):
-        run_here(flags)
 
 
 def test_a_vocabulary_that_is_padded_in_the_config_is_taken_with_a_warning(command_line, capsys):

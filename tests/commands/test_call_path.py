@@ -11,12 +11,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import modeling
-import run_classifier
-import run_squad
-from commands import run_here
-from conftest import ROOT, write_cola
-from reading_files import write_made_up
-from tagging import run as tagging
+from conftest import ROOT
+from toy_runs import train
 
 MOST = 10
 
@@ -51,23 +47,8 @@ def passed(monkeypatch):
     return found
 
 
-def commands(folder):
-    """Each command, and the flags that name its training set."""
-    (folder / "train.txt").write_text("old B-A\ncat I-A\nsees O\n\n" * 8)
-    return {
-        "classification": (run_classifier, dict(
-            task_name="cola", data_dir=write_cola(folder / "cola", train=16))),
-        "tagging": (tagging, dict(train_file=folder / "train.txt")),
-        "reading": (run_squad, dict(max_query_length=8, train_file=write_made_up(
-            folder / "questions.json", contexts=4)))}
-
-
-@pytest.mark.parametrize("capability", ["classification", "tagging", "reading"])
-def test_a_text_passes_few_modules_on_its_way_to_the_gradient(
-        capability, passed, tiny_model, tmp_path):
-    module, flags = commands(tmp_path)[capability]
-    run_here(dict(tiny_model._asdict(), output_dir=tmp_path / "out", do_train=True,
-                  max_seq_length=32, train_batch_size=4, num_train_epochs=1,
-                  num_cpu_replicas=1, **flags), module)
+@pytest.mark.parametrize("run", ["run_classifier", "tagging.run --crf", "run_squad"])
+def test_a_text_passes_few_modules_on_its_way_to_the_gradient(run, passed, tiny_model, tmp_path):
+    train(run, tmp_path, tiny_model, num_train_epochs=1, num_cpu_replicas=1)
     assert {"optimization.py", "runs/command.py"} <= passed
     assert len(passed) <= MOST, sorted(passed)

@@ -7,100 +7,36 @@ its own part of it:
   WRITE_GOLDEN_LOSSES=1 scripts/test.sh tests/commands/test_golden_losses.py
 """
 
+import importlib
 import json
 import os
-from typing import Dict, List
 
 import numpy as np
-import pytest
 
-import run_squad
-from commands import run_here
-from conftest import TinyModel
-from distillation import run as distillation_run
-from golden import GOLDEN, RUNTIME, SHARED, STEPS, losses_of, on_cola, read_golden
-from pretraining import run as pretraining_run
-from pretraining_files import LENGTH, PREDICTIONS, write_frozen
-from reading_files import write_made_up
+from golden import GOLDEN, RUNTIME, losses_of, read_golden
 from reproducible_model import write_model
-from rewriting import create_data, run as rewriting_run
-from rewriting_files import made_up_texts
-from tagging import run as tagging_run
-from tagging_files import columns, made_up
+from scripts.flags_page import commands
+from toy_runs import RUNS, STEPS, train
 
 
-STAGES = ("general", "intermediate", "prediction")
+def test_every_command_that_trains_has_a_toy_run():
+    training = {name for name in commands()
+                if "do_train" in importlib.import_module(name).define_flags()}
+    assert {run.split(" ")[0] for run in RUNS} == training
 
 
-def classify_and_pretrain(model: TinyModel, folder) -> Dict[str, List[float]]:
-    """The losses of a classifier's training, and of pretraining."""
-    run_here(dict(model._asdict(), **on_cola(folder), output_dir=folder / "classifier"))
-    run_here(dict(SHARED, bert_config_file=model.bert_config_file,
-                  input_file=write_frozen(folder / "examples.tfrecord", 80),
-                  init_checkpoint=model.init_checkpoint, max_seq_length=LENGTH,
-                  max_predictions_per_seq=PREDICTIONS, num_train_steps=STEPS, num_warmup_steps=2,
-                  output_dir=folder / "pretrained"), pretraining_run)
-    return {"run_classifier": losses_of(folder / "classifier"),
-            "pretraining.run": losses_of(folder / "pretrained")}
-
-
-def rank_and_tag(model: TinyModel, folder) -> Dict[str, List[float]]:
-    """The losses of a scorer's training, and of a tagger's."""
-    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(60)))
-    run_here(dict(input_file=folder / "texts.txt", output_dir=folder / "slots", num_negatives=1),
-             create_data)
-    run_here(dict(SHARED, **model._asdict(), data_dir=folder / "slots", max_seq_length=32,
-                  num_train_epochs=1, output_dir=folder / "scorer"), rewriting_run)
-    (folder / "train.txt").write_text(columns(made_up(80, seed=1), "iob1"))
-    run_here(dict(SHARED, **model._asdict(), train_file=folder / "train.txt", crf=True,
-                  max_seq_length=32, num_train_epochs=2, output_dir=folder / "tagger"),
-             tagging_run)
-    return {"rewriting.run --objective=pairwise": losses_of(folder / "scorer"),
-            "tagging.run --crf": losses_of(folder / "tagger")}
-
-
-def distil(model: TinyModel, folder) -> Dict[str, List[float]]:
-    """The losses of each stage, each of which starts from the one before."""
-    run_here(dict(SHARED, stage="general", teacher=os.path.dirname(model.vocab_file),
-                  student="1,8,2,12", input_file=folder / "examples.tfrecord", num_train_epochs=2,
-                  max_seq_length=LENGTH, output_dir=folder / "general"), distillation_run)
-    for student, stage in zip(STAGES, STAGES[1:]):
-        run_here(dict(on_cola(folder), stage=stage, teacher=folder / "classifier",
-                      student=folder / student, output_dir=folder / stage), distillation_run)
-    return {f"distillation.run --stage={stage}": losses_of(folder / stage) for stage in STAGES}
-
-
-def read(model: TinyModel, folder) -> Dict[str, List[float]]:
-    """The losses of a training to answer questions."""
-    run_here(dict(SHARED, **model._asdict(), max_seq_length=32, doc_stride=10, max_query_length=8,
-                  train_file=write_made_up(folder / "questions.json", contexts=20),
-                  num_train_epochs=1, output_dir=folder / "reader"), run_squad)
-    return {"run_squad": losses_of(folder / "reader")}
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    """The losses of each run, by its command."""
-    folder = tmp_path_factory.mktemp("first")
-    model = write_model(folder / "model")
-    found = {}
-    for train in (classify_and_pretrain, rank_and_tag, distil, read):
-        found.update(train(model, folder))
+def test_a_run_has_the_losses_that_it_always_had(tmp_path):
+    model, found = write_model(tmp_path / "model"), {}
+    for run in RUNS:
+        train(run, tmp_path, model)
+        found[run] = losses_of(tmp_path / run)
     if os.environ.get("WRITE_GOLDEN_LOSSES"):
-        write_golden(found)
-    return found
-
-
-def write_golden(losses: Dict[str, List[float]]) -> None:
-    golden = {**(read_golden() if os.path.exists(GOLDEN) else {}), RUNTIME: losses}
-    with open(GOLDEN, "w", encoding="utf-8") as file:
-        file.write(json.dumps(golden, indent=1, sort_keys=True) + "\n")
-
-
-def test_a_run_has_the_losses_that_it_always_had(first):
+        golden = {**(read_golden() if os.path.exists(GOLDEN) else {}), RUNTIME: found}
+        with open(GOLDEN, "w", encoding="utf-8") as file:
+            file.write(json.dumps(golden, indent=1, sort_keys=True) + "\n")
     golden = read_golden()[RUNTIME]
-    assert sorted(first) == sorted(golden)
-    for run, losses in first.items():
+    assert sorted(found) == sorted(golden)
+    for run, losses in found.items():
         # Processors add up in other orders, and the steps carry the differences on.
         np.testing.assert_allclose(losses, golden[run], rtol=1e-4, err_msg=run)
         assert len(set(losses)) == STEPS, f"{run}: a training that moves nothing proves nothing"

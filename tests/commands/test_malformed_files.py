@@ -9,9 +9,8 @@ from typing import Callable
 
 import pytest
 
-from bad_files import (Case, assert_nothing_half_written, content, directory, flags_set, in_turn,
-                       missing)
-from commands import arguments, ends_with_error, run_command, run_here
+from bad_files import Case, assert_refused, content, directory, flags_set, in_turn, missing
+from commands import arguments, run_command, run_here
 from conftest import TinyModel
 
 HEADER = "label\ttext\n"
@@ -91,8 +90,6 @@ CASES = {
         row("yes\n"), ("train.tsv, line 22", "1 columns", "first line has 2")),
     "a row with too many columns": Case(
         row("no\ta\tdog\n"), ("train.tsv, line 22", "3 columns", "first line has 2", "tab")),
-    "a header with fewer columns than the rows": Case(
-        content("train.tsv", "label\ttext\nyes\tthe cat\t1\n"), ("train.tsv, line 2", "3 columns")),
     "one column": Case(content("train.tsv", "the cat\na dog\n"),
                        ("train.tsv", "one column", "tabs", "commas")),
     "columns between semicolons": Case(
@@ -103,8 +100,6 @@ CASES = {
     "a label column whose number is too large": Case(
         in_turn(flags_set(label_column="3"), content("train.tsv", GOOD)),
         ("train.tsv", "'3'", "--label_column", "2 columns")),
-    "a text column that is numbered from 0": Case(
-        flags_set(text_column="0"), ("train.tsv", "'0'", "--text_column", "label, text")),
     "a column that only the dev set lacks": Case(
         content("dev.tsv", HEADER.replace("text", "words") + GOOD),
         ("dev.tsv", "'text'", "--text_column", "label, words")),
@@ -123,7 +118,6 @@ CASES = {
     "a label that the training set lacks": Case(
         row("maybe\tthe cat\n", "dev.tsv"), ("dev.tsv, line 22", "'maybe'", "one of no, yes")),
     "an empty label": Case(row("\tthe cat\n"), ("train.tsv, line 22", "''", "every example")),
-    "a blank label": Case(row(" \tthe cat\n"), ("train.tsv, line 22", "' '", "every example")),
     "a label as long as a book": Case(
         row("x" * 100_000 + "\tthe cat\n", "dev.tsv"), ("dev.tsv, line 22", "xxx...", "no, yes")),
     "one label for all": Case(content("train.tsv", HEADER + "yes\tcat\n" * 20),
@@ -140,9 +134,7 @@ CASES = {
         content("train.tsv", HEADER + "".join(f"{i}\tthe cat\n" for i in range(100_001))),
         ("train.tsv", "100,000", "--label_column", "--label_kind=regression")),
     "a number that is a word": Case(numbers("high"), ("train.tsv, line 3", "'high'", "number")),
-    "a number that is none": Case(numbers("NaN"), ("train.tsv, line 3", "'NaN'", "number")),
     "a number without end": Case(numbers("inf"), ("train.tsv, line 3", "'inf'", "finite")),
-    "a number that is too large": Case(numbers("1e39"), ("train.tsv, line 3", "'1e39'", "finite")),
     "a separator without several labels": Case(
         flags_set(label_separator="|"), ("--label_separator='|'", "--label_kind=multi_label")),
     "a blank separator": Case(flags_set(label_separator=" ", label_kind="multi_label"),
@@ -150,12 +142,8 @@ CASES = {
     # Bytes.
     "a line in Latin-1": Case(row("yes\tcaf\xe9\n".encode("latin-1")),
                               ("train.tsv, line 22", "UTF-8", "iconv")),
-    "a line in GB18030": Case(row("yes\t\u5f88\u597d\n".encode("gb18030")),
-                              ("train.tsv, line 22", "UTF-8", "iconv")),
     "UTF-16": Case(content("train.tsv", (HEADER + GOOD).encode("utf-16")),
                    ("train.tsv, line 1", "UTF-16", "iconv")),
-    "UTF-16 without its mark": Case(content("train.tsv", (HEADER + GOOD).encode("utf-16-le")),
-                                    ("train.tsv, line 1", "UTF-16", "iconv")),
     "a NUL": Case(row(b"yes\tthe \0 cat\n"), ("train.tsv, line 22", "NUL")),
     # CSV.
     "a quote that is not closed": Case(
@@ -167,15 +155,9 @@ CASES = {
     # JSON lines.
     "a line that is cut short": Case(jsonl('{"label": "yes", "te\n'),
                                      ("train.jsonl, line 3", "JSON", "one object")),
-    "an array for an object": Case(jsonl('["yes", "the cat"]\n'),
-                                   ("train.jsonl, line 3", "list", "one object")),
     "arrays within arrays": Case(jsonl("[" * 100_000 + "\n"), ("train.jsonl, line 3", "JSON")),
-    "a key that is missing": Case(jsonl('{"label": "yes", "title": "a"}\n'),
-                                  ("train.jsonl, line 3", "no 'text'", "'label', 'title'")),
     "null for a text": Case(jsonl('{"label": "yes", "text": null}\n'),
                             ("train.jsonl, line 3", "'text' is null", "a text")),
-    "a list for a text": Case(jsonl('{"label": "yes", "text": ["the", "cat"]}\n'),
-                              ("train.jsonl, line 3", "'text' is", "a text")),
     "a file that is one array": Case(
         in_turn(missing("train.tsv"), content("train.jsonl", "[\n" + JSON_GOOD + "]")),
         ("train.jsonl, line 1", "JSON", "one object")),
@@ -187,7 +169,6 @@ CASES = {
                                           "--train_file")),
     "two files for one set": Case(content("dev.csv", CSV_HEADER + CSV_GOOD),
                                   ("dev.tsv and dev.csv", "--dev_file")),
-    "no directory": Case(flags_set(data_dir="{}/nowhere"), ("--data_dir", "nowhere")),
     "neither directory nor file": Case(flags_set(data_dir=None), ("--data_dir", "--train_file")),
     "a file of another kind": Case(
         in_turn(content("train.xlsx", b"PK\x03\x04\x14\0"), flags_set(train_file="{}/train.xlsx")),
@@ -198,12 +179,8 @@ CASES = {
     # Data processors.
     "a processor that is not there": Case(
         flags_set(task_name=None, processor="{}/mine.py:Mine"), ("--processor", "mine.py")),
-    "a processor and a task": Case(
-        flags_set(processor="{}/mine.py:Mine"), ("--processor", "--task_name=file", "one of")),
     "a processor without its class": Case(
         flags_set(task_name=None, processor="{}/mine.py"), ("--processor", "file.py:ClassName")),
-    "a processor with a syntax error": Case(
-        processor(PROCESSOR + "    def broken(:\n"), ("mine.py, line 13", "syntax")),
     "a processor's class that is not there": Case(
         processor("class Other: pass"), ("mine.py", "no class 'Mine'")),
     "a processor without labels": Case(processor(without("get_labels")), ("Mine", "get_labels")),
@@ -214,9 +191,6 @@ CASES = {
     "a processor that returns nothing": Case(
         processor(returning("[]")),
         ("get_train_examples", "nothing")),
-    "a processor that finds no file": Case(
-        processor(returning("open('gone.tsv')")),
-        ("get_train_examples", "No such file", "gone.tsv")),
     "a processor that finds no file, through TensorFlow": Case(
         processor("import tensorflow.compat.v1 as tf\n"
                   + returning("tf.gfile.Open('gone.tsv').read()")),
@@ -249,12 +223,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_malformed_file_is_one_line_and_status_2(name, command_line, capsys):
-    folder, flags = command_line
-    CASES[name].damage(folder, flags)
-    with ends_with_error(capsys, *CASES[name].mentions):
-        run_here(flags)
-    if (folder / "out").is_dir():
-        assert_nothing_half_written(folder / "out")
+    assert_refused(CASES[name], *command_line, capsys)
 
 
 @pytest.mark.parametrize("name", [

@@ -10,15 +10,16 @@ import sys
 import pytest
 
 import processes
+import toy_runs
 from commands import arguments
 from conftest import ROOT, on_tensorflow_2, sentences, write_cola
 from masked_lm import write_tiny_masked_lm
 from noise_of_commands import MARK, RUN_MARKED, noise
-from reading_files import write_made_up
+from reproducible_model import write_model
 from rewriting_files import made_up_texts
 from scripts.flags_page import commands
 from shell_scripts import forking_python_fixture, run  # noqa: F401 (a fixture)
-from tagging_files import columns, made_up
+from toy_runs import RUNS
 
 WITHOUT_PAGE = ("scripts.make_demonstration_data",)
 
@@ -40,66 +41,55 @@ class Folder:
         if process.returncode:
             self.noise[module].append(f"it ended with status {process.returncode}")
 
-    def train(self, module, **flags):
-        self.run(module, **{**dict(do_train=True, train_batch_size=4, max_seq_length=24,
-                                   num_train_epochs=1), **flags})
+
+def train_all(of: Folder, model):
+    """Every toy run, with all that its command can do beside it."""
+    for run_name in RUNS:
+        known = toy_runs.module_of(run_name).define_flags()
+        more = () if "general" in run_name else ("do_eval", "do_predict", "do_test", "do_export")
+        of.run(run_name.split(" ")[0], **toy_runs.flags_of(run_name, of.folder, model),
+               **{flag: True for flag in more if flag in known})
 
 
-def classify_distil_and_augment(of: Folder, model, masked_lm):
-    task = dict(task_name="cola", data_dir=write_cola(of.folder / "cola", train=16, dev=5, test=5))
-    of.train("run_classifier", **task, **model._asdict(), do_eval=True, do_predict=True,
-             do_export=True, output_dir=of.folder / "classifier")
-    (of.folder / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(9)))
-    of.run("runs.predict", output_dir=of.folder / "classifier", input_file=of.folder / "texts.txt",
-           output_file=of.folder / "answers.tsv")
-    of.run("extract_features", **model._asdict(), input_file=of.folder / "texts.txt",
-           output_file=of.folder / "features.jsonl", layers=-1, max_seq_length=16)
-    of.run("encoder.convert", from_tensorflow=of.folder / "classifier", output_dir=of.folder / "hf")
-    for stage, student in (("intermediate", "1,8,2,12"), ("prediction", of.folder / "intermediate")):
-        of.train("distillation.run", **task, stage=stage, teacher=of.folder / "classifier",
-                 student=student, output_dir=of.folder / stage)
-    of.run("distillation.compare", **task, models=f"{of.folder}/classifier,{of.folder}/prediction")
+def use_what_was_trained(of: Folder, model, masked_lm):
+    folder, classifier = of.folder, of.folder / "run_classifier"
+    task = dict(task_name="cola", data_dir=folder / "cola")
+    (folder / "lines.txt").write_text("".join(f"{text}\n" for text in sentences(9)))
+    of.run("runs.predict", output_dir=classifier, input_file=folder / "lines.txt",
+           output_file=folder / "answers.tsv")
+    of.run("extract_features", **model._asdict(), input_file=folder / "lines.txt",
+           output_file=folder / "features.jsonl", layers=-1, max_seq_length=16)
+    of.run("encoder.convert", from_tensorflow=classifier, output_dir=folder / "hf")
+    of.run("distillation.compare", **task,
+           models=f"{classifier},{folder / 'distillation.run --stage=prediction'}")
     of.run("augmentation.run", **task, init_checkpoint=os.path.dirname(masked_lm.vocab_file),
-           M=2, N=2, output_dir=of.folder / "augmented")
-    of.run("scripts.make_demonstration_data", output_dir=of.folder / "made")
+           M=2, N=2, output_dir=folder / "augmented")
+    of.run("pretraining.score", init_checkpoint=folder / "pretraining.run", max_seq_length=24,
+           input_file=folder / "lines.txt", output_file=folder / "scores.jsonl")
+    of.run("rewriting.rewrite", output_dir=folder / "rewriting.run --objective=pairwise",
+           input_file=folder / "texts.txt", pool_file=folder / "slots" / "pool.txt",
+           output_file=folder / "rewritten.tsv")
 
 
-def pretrain_rewrite_read_and_tag(of: Folder, model, masked_lm):
+def make_data(of: Folder, model):
     (of.folder / "books.txt").write_text("\n".join(
         line + "\n" * (number % 8 == 0) for number, line in enumerate(sentences(80))) + "\n")
     of.run("pretraining.create_vocab", input_file=of.folder / "books.txt", vocab_size=130,
            output_dir=of.folder / "vocabulary")
     of.run("pretraining.create_data", input_file=of.folder / "books.txt", max_seq_length=24,
-           vocab_file=model.vocab_file, output_file=of.folder / "examples.tfrecord",
+           vocab_file=model.vocab_file, output_file=of.folder / "created.tfrecord",
            max_predictions_per_seq=4, dupe_factor=1)
-    of.train("pretraining.run", input_file=of.folder / "examples.tfrecord", do_eval=True,
-             init_checkpoint=os.path.dirname(model.vocab_file), max_predictions_per_seq=4,
-             num_train_epochs=None, num_train_steps=2, num_warmup_steps=1,
-             output_dir=of.folder / "pretrained")
-    of.run("pretraining.score", init_checkpoint=of.folder / "pretrained", max_seq_length=24,
-           input_file=of.folder / "texts.txt", output_file=of.folder / "scores.jsonl")
-    (of.folder / "slots.txt").write_text("".join(f"{text}\n" for text in made_up_texts(60)))
-    of.run("rewriting.create_data", input_file=of.folder / "slots.txt", num_negatives=1,
-           output_dir=of.folder / "slots")
-    of.train("rewriting.run", data_dir=of.folder / "slots", do_eval=True, do_test=True,
-             init_checkpoint=of.folder / "pretrained", max_seq_length=32,
-             output_dir=of.folder / "scorer")
-    of.run("rewriting.rewrite", output_dir=of.folder / "scorer", input_file=of.folder / "slots.txt",
-           pool_file=of.folder / "slots" / "pool.txt", output_file=of.folder / "rewritten.tsv")
-    (of.folder / "tags.txt").write_text(columns(made_up(16, seed=1), "iob1"))
-    of.train("tagging.run", **model._asdict(), train_file=of.folder / "tags.txt",
-             dev_file=of.folder / "tags.txt", do_eval=True, output_dir=of.folder / "tagger")
-    questions = write_made_up(of.folder / "questions.json", contexts=2)
-    of.train("run_squad", **model._asdict(), train_file=questions, predict_file=questions,
-             do_predict=True, max_query_length=8, doc_stride=8, output_dir=of.folder / "reader")
+    of.run("rewriting.create_data", input_file=of.folder / "texts.txt", num_negatives=1,
+           output_dir=of.folder / "other_slots")
+    of.run("scripts.make_demonstration_data", output_dir=of.folder / "made")
+    of.run("engine.count_gpus")
 
 
 def test_every_command_says_what_our_log_says_and_nothing_else(tiny_model, tmp_path):
-    of = Folder(tmp_path)
-    masked_lm = write_tiny_masked_lm(tiny_model, tmp_path / "masked_lm")
-    classify_distil_and_augment(of, tiny_model, masked_lm)
-    pretrain_rewrite_read_and_tag(of, tiny_model, masked_lm)
-    of.run("engine.count_gpus")
+    of, model = Folder(tmp_path), write_model(tmp_path / "model")
+    train_all(of, model)
+    use_what_was_trained(of, model, write_tiny_masked_lm(tiny_model, tmp_path / "masked_lm"))
+    make_data(of, model)
     assert {module: lines for module, lines in of.noise.items() if lines} == {}
     assert {*of.noise, "engine.launch"} == {*commands(), *WITHOUT_PAGE, "engine.count_gpus"}
 

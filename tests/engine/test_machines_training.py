@@ -7,17 +7,18 @@ import signal
 import numpy as np
 import pytest
 
+import toy_runs
 import workers
 from commands import run_here
 from conftest import (assert_same_training, checkpoint_values, on_tensorflow_2,
                       write_cola)
-from distillation import run as distillation_run
 from engine.devices import runtime
 from engine.workers.cluster import PEER_LOST_STATUS
-from golden import RUNTIME, SHARED, STEPS, losses_of, on_cola, read_golden
-from pretraining_files import LENGTH, PREDICTIONS, write_frozen
+from golden import RUNTIME, losses_of, read_golden
+from pretraining_files import LENGTH
 from processes import step_of
 from reproducible_model import write_model
+from toy_runs import SHARED
 
 
 @pytest.fixture(scope="module")
@@ -81,56 +82,40 @@ def test_every_worker_says_what_is_different(name, changed_by, job, tmp_path):
     assert not step_of(tmp_path / "out")
 
 
-def train(folder, program, output_dir, **flags):
-    """Trains on two workers with a replica each."""
-    flags.update(SHARED, num_cpu_replicas=1, output_dir=folder / output_dir)
-    log = folder / f"{output_dir}_workers"
-    log.mkdir()
-    ended = [worker.end() for worker in
-             workers.start_command(log, program.split(), lambda index: flags)]
-    assert [each.status for each in ended] == [0, 0], ended
-
-
 # Between two workers, what a capability trains makes no difference to a runtime.
-RUNS = {"classifier": "run_classifier", **(
-    {"student": "distillation.run --stage=intermediate"} if runtime.IS_TENSORFLOW_1
-    else {"pretrained": "pretraining.run"})}
+STUDENT = "distillation.run --stage=intermediate"
+RUNS = ("run_classifier", STUDENT if runtime.IS_TENSORFLOW_1 else "pretraining.run")
 
 
 @pytest.fixture(scope="module")
 def golden_runs(tmp_path_factory):
-    """The folder of runs of test_golden_losses.py, each on two workers."""
+    """The folder of runs of test_golden_losses.py, each on two workers with a replica each."""
     folder = tmp_path_factory.mktemp("golden")
     model = write_model(folder / "model")
-    cola = on_cola(folder)
-    write_cola(folder / "cola", train=80, dev=7, test=5)  # the same examples, and other sets
-    examples = write_frozen(folder / "examples.tfrecord", 80)
-    # The student's teacher is the last checkpoint, not the best one.
-    evaluated = {} if "student" in RUNS else dict(eval_every_steps=10)
-    train(folder, "run_classifier.py", "classifier", **model._asdict(), **cola, do_eval=True,
-          do_predict=True, **evaluated)
-    if "pretrained" in RUNS:
-        train(folder, "-m pretraining.run", "pretrained", bert_config_file=model.bert_config_file,
-              input_file=examples, init_checkpoint=model.init_checkpoint, max_seq_length=LENGTH,
-              max_predictions_per_seq=PREDICTIONS, num_train_steps=STEPS, num_warmup_steps=2)
-    if "student" in RUNS:
-        run_here(dict(SHARED, stage="general", teacher=folder / "model", student="1,8,2,12",
-                      input_file=examples, num_train_epochs=2, max_seq_length=LENGTH,
-                      output_dir=folder / "general"), distillation_run)
-        train(folder, "-m distillation.run", "student", **cola, stage="intermediate",
-              student=folder / "general", teacher=folder / "classifier")
+    for run in RUNS:
+        if run == STUDENT:  # which starts from the student of the first stage
+            toy_runs.train("distillation.run --stage=general", folder, model)
+        flags = dict(toy_runs.flags_of(run, folder, model), num_cpu_replicas=1)
+        if run == "run_classifier":
+            # The student's teacher is the last checkpoint, not the best one.
+            flags.update(do_eval=True, do_predict=True,
+                         eval_every_steps=None if STUDENT in RUNS else 10)
+        (folder / f"{run} log").mkdir()
+        ended = [worker.end() for worker in workers.start_command(
+            folder / f"{run} log", ["-m", run.split(" ")[0]], lambda index: flags)]
+        assert [each.status for each in ended] == [0, 0], ended
     return folder
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_each_capability_has_the_losses_of_two_replicas_of_one_process(name, golden_runs):
-    np.testing.assert_allclose(losses_of(golden_runs / name), read_golden()[RUNTIME][RUNS[name]],
+    np.testing.assert_allclose(losses_of(golden_runs / name), read_golden()[RUNTIME][name],
                                rtol=1e-4)
 
 
 def test_evaluation_and_prediction_count_each_example_once(golden_runs):
     """They run on the chief: the same command in one process says the same."""
-    directory = golden_runs / "classifier"
+    directory = golden_runs / "run_classifier"
     names = ("eval_results.txt", "test_results.tsv", "predict.txt")
     found = {name: (directory / name).read_text() for name in names}
     assert len(found["test_results.tsv"].splitlines()) == 5
@@ -143,5 +128,5 @@ def test_evaluation_and_prediction_count_each_example_once(golden_runs):
 
 @on_tensorflow_2
 def test_evaluations_on_the_way_are_made_by_the_chief(golden_runs):
-    with open(str(golden_runs / "classifier" / "evaluations.json")) as file:
+    with open(str(golden_runs / "run_classifier" / "evaluations.json")) as file:
         assert [entry["step"] for entry in json.load(file)["evaluations"]] == [10, 20]

@@ -5,7 +5,7 @@ import pathlib
 import re
 from typing import Callable, NamedTuple, Tuple
 
-from commands import Flags
+from commands import Flags, ends_with_error, run_here
 
 
 class Case(NamedTuple):
@@ -44,6 +44,14 @@ def in_turn(*damages: Callable) -> Callable:
         for each in damages:
             each(folder, flags)
     return damage
+
+
+def assert_refused(case: Case, folder: pathlib.Path, flags: Flags, capsys) -> None:
+    """The case's command ends in one line with status 2, and leaves nothing half-written."""
+    case.damage(folder, flags)
+    with ends_with_error(capsys, *case.mentions):
+        run_here(flags)
+    assert_nothing_half_written(folder / "out")
 
 
 def assert_nothing_half_written(folder: pathlib.Path) -> None:

@@ -1,18 +1,16 @@
-"""The first losses of a toy run of each capability."""
+"""The first losses of the toy run of each capability."""
 
 import glob
 import json
 import os
 from typing import List
 
-from conftest import write_cola
-from pretraining_files import LENGTH
+from toy_runs import STEPS
 
 import tensorflow.compat.v1 as tf
 
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(__file__)), "golden_losses.json")
 RUNTIME = ".".join(tf.__version__.split(".")[:2])
-STEPS = 20
 
 
 def losses_of(output_dir) -> List[float]:
@@ -21,14 +19,6 @@ def losses_of(output_dir) -> List[float]:
     losses = {event.step: value.simple_value for event in tf.train.summary_iterator(path)
               for value in event.summary.value if value.tag == "loss"}
     return [losses[step] for step in range(1, STEPS + 1)]
-
-
-SHARED = dict(do_train=True, train_batch_size=4, num_cpu_replicas=2, learning_rate=1e-3)
-
-
-def on_cola(folder):
-    return dict(SHARED, task_name="cola", data_dir=write_cola(folder / "cola", train=80),
-                num_train_epochs=2, max_seq_length=LENGTH)
 
 
 def read_golden():
