@@ -12,7 +12,7 @@ from commands import run_here
 from conftest import sentences
 from engine.data.arriving_lines import ArrivingLines
 from engine.data.chunks import in_chunks
-from rewriting import run
+from rewriting import rewrite, run
 from rewriting.slot_files import SlotExample
 from rewriting_files import made_up_texts, write_slots
 
@@ -130,6 +130,20 @@ def test_rewrite_answers_a_line_before_it_gets_the_next_one(scorer):
         ["-m", "rewriting.rewrite", f"--output_dir={scorer / 'out'}", "--format=jsonl",
          f"--pool_file={scorer / 'pool.txt'}", "--num_gpus=0"], texts)
     assert [answer["text"] for answer in answers] == texts
+
+
+def test_rewrite_goes_on_after_an_odd_row_and_in_a_pool_with_one(scorer, tmp_path, capsys):
+    (tmp_path / "pool.csv").write_text("text,id\nthe dog sees a bird,1\nx,y,z\na bird likes it,2\n")
+    texts = [f"{text}, the cat sees a tree" for text in sentences(3)]
+    lines = [json.dumps({"text": text}) for text in texts]
+    (tmp_path / "texts.jsonl").write_text("\n".join([lines[0], '{"text": 5.5e', *lines[1:]]) + "\n")
+    run_here({"output_dir": scorer / "out", "pool_file": tmp_path / "pool.csv", "num_gpus": 0,
+              "input_file": tmp_path / "texts.jsonl", "output_file": tmp_path / "new.jsonl"}, rewrite)
+    said = capsys.readouterr().err
+    assert "pool.csv, line 3: 3 columns" in said and "texts.jsonl, line 2: not JSON" in said
+    found = [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()]
+    assert [bool(entry["rewrites"]) for entry in found] == [True, False, True, True]
+    assert [entry["text"] for entry in found] == [texts[0], "", *texts[1:]]
 
 
 def test_input_of_which_no_line_can_be_read_is_an_error(scorer):

@@ -5,7 +5,7 @@ import json
 import processes
 from conftest import on_tensorflow_1
 
-CASES = 50  # the campaign has other ones
+CASES = 30  # the campaign has other ones
 
 PROGRAM = """
 import json, sys

@@ -46,7 +46,7 @@ def train_all(of: Folder, model):
     """Every toy run, with all that its command can do beside it."""
     for run_name in RUNS:
         known = toy_runs.module_of(run_name).define_flags()
-        more = () if "general" in run_name else ("do_eval", "do_predict", "do_test", "do_export")
+        more = () if "teacher" in known else ("do_eval", "do_predict", "do_test", "do_export")
         of.run(run_name.split(" ")[0], **toy_runs.flags_of(run_name, of.folder, model),
                **{flag: True for flag in more if flag in known})
 

@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 
 from commands import run_here
-from conftest import on_tensorflow_2, sentences
+from conftest import sentences
 from pretraining import texts as pretraining_texts
-from rewriting import rewrite, run as rewriting
-from rewriting.slot_files import SlotExample
-from rewriting_files import write_slots
 from runs import predict
 
 GOOD = sentences(6)
@@ -67,27 +64,6 @@ def test_a_file_of_odd_rows_alone_is_an_error_and_leaves_nothing(tiny_classifier
                   "num_cpu_replicas": 1, "output_file": tmp_path / "out.tsv"}, predict)
     assert stopped.value.code == 2 and not (tmp_path / "out.tsv").exists()
     assert "line 1: 'text' is null" in capsys.readouterr().err.splitlines()[-1]
-
-
-@on_tensorflow_2
-def test_rewrite_goes_on_after_an_odd_row_and_in_a_pool_with_one(tiny_model, tmp_path, capsys):
-    write_slots(tmp_path / "train.jsonl", [SlotExample("the cat ", " .", ("sees", "tree"), 1)] * 4)
-    run_here({**tiny_model._asdict(), "train_file": tmp_path / "train.jsonl", "do_train": True,
-              "output_dir": tmp_path / "out", "max_seq_length": 32, "num_cpu_replicas": 1,
-              "train_batch_size": 4, "num_train_epochs": 1}, rewriting)
-    (tmp_path / "pool.csv").write_text("text,id\nthe dog sees a bird,1\nx,y,z\na bird likes it,2\n")
-    lines = [json.dumps({"text": f"{text}, the cat sees a tree"}) for text in GOOD[:3]]
-    (tmp_path / "texts.jsonl").write_text("\n".join([lines[0], '{"text": 5.5e', *lines[1:]]) + "\n")
-    capsys.readouterr()
-    run_here({"output_dir": tmp_path / "out", "pool_file": tmp_path / "pool.csv", "num_gpus": 0,
-              "input_file": tmp_path / "texts.jsonl", "output_file": tmp_path / "new.jsonl"}, rewrite)
-    said = capsys.readouterr().err
-    assert "pool.csv, line 3: 3 columns" in said and "texts.jsonl, line 2: not JSON" in said
-    found = [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()]
-    assert [bool(entry["rewrites"]) for entry in found] == [True, False, True, True]
-    assert [entry["text"] for entry in found] == [
-        json.loads(line)["text"] for line in lines[:1]] + [""] + [
-        json.loads(line)["text"] for line in lines[1:]]
 
 
 def test_a_line_that_is_no_pair_is_left_out_of_pretraining_examples(tmp_path, capsys):

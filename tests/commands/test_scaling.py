@@ -12,6 +12,8 @@ from modeling import BertConfig, BertModel
 
 import tensorflow.compat.v1 as tf
 
+pytestmark = on_tensorflow_2  # the page has the figures of its graphs
+
 BASE_DENSE_BYTES = 344171528  # 4 * (109,482,240 - 30,522 * 768 + 2 * 768 + 2)
 TINY = scaling.Shape("tiny", 3, 64)
 EXAMPLES, LENGTH = 4, 16
@@ -101,7 +103,6 @@ def test_a_step_ends_after_its_last_bucket_and_its_rows_have_crossed():
 # --- The page ------------------------------------------------------------------------------
 
 
-@on_tensorflow_2
 def test_the_page_has_what_the_script_computes():
     """One cell of its tables, which takes two real graphs, and what no graph is needed for."""
     with open(scaling.RESULT, encoding="utf-8") as file:
