@@ -245,29 +245,22 @@ def test_a_memory_of_hashes_that_is_damaged_is_the_same_as_none(tmp_path):
 # --- Numbers in files, before anything is allocated by them --------------------------------
 
 
-@pytest.mark.parametrize("changes", [
-    dict(vocab_size=10**9, hidden_size=10**5), dict(num_hidden_layers=10**9),
-    dict(max_position_embeddings=10**18), dict(intermediate_size=10**30)])
-def test_a_model_larger_than_the_machine_is_refused(changes, tiny_model, tmp_path):
+TOO_LARGE = "GB, and this machine has"
+NO_DEVIATION = "initializer_range is .* must be a deviation of 0 or more"
+NO_NAME = "hidden_act is .*, must be a name or null"
+
+
+@pytest.mark.parametrize("changes, said", [
+    *((changes, TOO_LARGE) for changes in (
+        dict(vocab_size=10**9, hidden_size=10**5), dict(num_hidden_layers=10**9),
+        dict(max_position_embeddings=10**18), dict(intermediate_size=10**30))),
+    *((dict(initializer_range=value), NO_DEVIATION) for value in (
+        [], "<script>", None, True, -0.1, float("nan"), float("inf"))),
+    *((dict(hidden_act=name), NO_NAME) for name in (["gelu"], [], 7, 0, True, False, {}))])
+def test_a_config_that_no_model_can_have_is_refused(changes, said, tiny_model, tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**tiny_model.config().to_dict(), **changes}))
-    with pytest.raises(UserError, match="GB, and this machine has"):
-        load_config(str(path))
-
-
-@pytest.mark.parametrize("value", [[], "<script>", None, True, -0.1, float("nan"), float("inf")])
-def test_an_initializer_range_that_is_no_deviation_is_refused(value, tiny_model, tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({**tiny_model.config().to_dict(), "initializer_range": value}))
-    with pytest.raises(UserError, match="initializer_range is .* must be a deviation of 0 or more"):
-        load_config(str(path))
-
-
-@pytest.mark.parametrize("name", [["gelu"], [], 7, 0, True, False, {}])
-def test_an_activation_that_is_no_name_is_refused(name, tiny_model, tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({**tiny_model.config().to_dict(), "hidden_act": name}))
-    with pytest.raises(UserError, match="hidden_act is .*, must be a name or null"):
+    with pytest.raises(UserError, match=said):
         load_config(str(path))
 
 

@@ -13,8 +13,8 @@ import run_classifier
 import run_squad
 from commands import run_here
 from conftest import ROOT, on_tensorflow_2, sentences
-from distillation import compare, run as distillation
-from pretraining import run as pretraining, score
+from distillation import run as distillation
+from pretraining import score
 from pretraining_files import LENGTH, PREDICTIONS
 from rewriting import rewrite, run as rewriting
 from rewriting.slot_files import BERT_AD_MARK
@@ -145,20 +145,6 @@ def test_an_export_is_made_of_the_folder_that_the_error_asks_for(module, command
     message = error_of(capsys, {"output_dir": export, "do_export": True}, module)
     assert "--do_export needs the output directory of the training" in message
     run_here({"output_dir": os.path.dirname(export), "do_export": True}, module)
-
-
-@pytest.mark.parametrize("module, flag, flags", [
-    (compare, "models", dict(CPU, task_name="cola", data_dir="{cola}")),
-    (distillation, "teacher", dict(TRAINS, task_name="cola", data_dir="{cola}", stage="prediction",
-                                   student="1,16,2,32", output_dir="{new}")),
-    (distillation, "student", dict(
-        TRAINS, task_name="cola", data_dir="{cola}", stage="prediction", output_dir="{new}",
-        teacher="{run_classifier --do_train}")),
-    (pretraining, "init_checkpoint", dict(
-        TRAINS, num_train_epochs=None, num_train_steps=1, num_warmup_steps=0, output_dir="{new}",
-        input_file="{examples.tfrecord}", max_predictions_per_seq=PREDICTIONS))])
-def test_commands_take_an_export_in_the_place_of_a_folder(module, flag, flags, places):
-    run_here({**filled(flags, places), flag: places["run_classifier --do_export"]}, module)
 
 
 @pytest.mark.parametrize("command", ["run_classifier", "rewriting.run", "run_squad", "tagging.run"])
