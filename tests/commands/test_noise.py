@@ -96,7 +96,7 @@ def test_every_command_says_what_our_log_says_and_nothing_else(tiny_model, tmp_p
 
 @pytest.mark.parametrize("module", [*commands(), *WITHOUT_PAGE])
 def test_help_says_nothing_beside_itself_and_a_wrong_flag_gets_one_line(module):
-    wrong, helped = (processes.run(["-m", module, flag]) for flag in ("--version", "--help"))
+    wrong, helped = (processes.run(["-m", module, flag]) for flag in ("--misspelt", "--help"))
     assert wrong.returncode == 2 and wrong.stderr.startswith("error: ")
     assert len(wrong.stderr.splitlines()) == 1 and not wrong.stdout
     assert (helped.returncode, helped.stderr) == (0, "") and "--" in helped.stdout
@@ -105,9 +105,9 @@ def test_help_says_nothing_beside_itself_and_a_wrong_flag_gets_one_line(module):
 @on_tensorflow_2
 def test_a_new_process_says_no_more_than_one_that_had_loaded_everything():
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    wrong = subprocess.run([sys.executable, "run_classifier.py", "--version"], cwd=ROOT,
+    wrong = subprocess.run([sys.executable, "run_classifier.py", "--misspelt"], cwd=ROOT,
                            env=environment, stderr=subprocess.PIPE, universal_newlines=True)
-    assert wrong.stderr == "error: Unknown command line flag 'version'\n"
+    assert wrong.stderr == "error: Unknown command line flag 'misspelt'\n"
 
 
 @on_tensorflow_2
