@@ -121,7 +121,7 @@ CASES = {
     "a config that is not JSON": Case(
         cut("bert_config.json", 0.5), ("--bert_config_file", "JSON")),
     "a config that is a list": Case(
-        content("bert_config.json", "[1]"), ("--bert_config_file", "vocab_size")),
+        content("bert_config.json", "[1]"), ("--bert_config_file", "no JSON object")),
     "a config without vocab_size": Case(
         config(vocab_size=None), ("--bert_config_file", "vocab_size")),
     "a hidden size that the heads do not divide": Case(
