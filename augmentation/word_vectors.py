@@ -106,7 +106,7 @@ def _chunks(path: str) -> Iterator[store.Chunk]:
             for line_number, line in lines:
                 word, *numbers = line.rstrip().split(" ")
                 if line_number == 1:
-                    if re.fullmatch(r"\d+ \d+", line.rstrip()):  # word2vec's header
+                    if re.fullmatch(r"\d{1,18} \d{1,18}", line.rstrip()):  # word2vec's header
                         dimension = int(numbers[0])
                         continue
                     dimension = len(numbers)

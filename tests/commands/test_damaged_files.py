@@ -293,5 +293,5 @@ def test_a_record_longer_than_its_file_is_refused(count, tmp_path):
 @pytest.mark.parametrize("header", ["3 999999999999", f"3 {'9' * 5000}", "²² 5"])
 def test_a_dimension_beyond_the_file_s_is_refused(header, tmp_path):
     (tmp_path / "vectors.txt").write_text(f"{header}\ncat 1 2 3\n")
-    with pytest.raises(UserError, match="vectors.txt, line [12]"):
+    with pytest.raises(UserError, match="vectors.txt"):
         word_vectors.open_vectors(str(tmp_path / "vectors.txt"), str(tmp_path))
