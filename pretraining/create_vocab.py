@@ -13,6 +13,7 @@ embedding of each such word is the mean of its WordPieces' and all else is uncha
 """
 
 import os
+import re
 import shutil
 from typing import Iterator, List
 
@@ -27,7 +28,7 @@ from engine.cli import command
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
-from pretraining import texts, vocabularies
+from pretraining import texts
 from tokenization import FullTokenizer
 
 import tensorflow.compat.v1 as tf
@@ -35,7 +36,11 @@ import tensorflow.compat.v1 as tf
 CHECKPOINT = "bert_model.ckpt"
 
 _OF_EXTENSION = ("vocab_file", "init_checkpoint", "words_file")  # flags
-_SHOWN_WORDS = 10
+_WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+_SPECIAL = ("[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_UNUSED = re.compile(r"\[unused\d+\]")
+# The share of the vocabulary for single characters. In scripts with more, the rarest are [UNK].
+_ALPHABET_SHARE = 0.5
 
 
 def define_flags() -> flags.FlagValues:
@@ -75,14 +80,36 @@ def main(flag_values: flags.FlagValues) -> None:
 
 
 def train(flag_values: flags.FlagValues) -> None:
-    """Writes a vocabulary trained on the text."""
+    """Writes a WordPiece vocabulary in BERT's order: [PAD], unused rows, special tokens, WordPieces.
+
+    The package breaks ties between equally frequent WordPieces at random, so the rarest ones
+    may differ from run to run.
+    """
+    vocab_size, do_lower_case = flag_values.vocab_size, flag_values.do_lower_case
     with files.new_folder(flag_values.output_dir, "--output_dir") as folder:
-        tokens = vocabularies.train(
-            _lines(flag_values.input_file), vocab_size=flag_values.vocab_size,
-            num_unused=flag_values.num_unused, do_lower_case=flag_values.do_lower_case,
-            min_frequency=flag_values.min_frequency)
-        _write_vocab(folder, tokens, flag_values.do_lower_case)
-    log.info(f"{flag_values.output_dir}: {len(tokens):,} rows")
+        try:
+            from tokenizers import BertWordPieceTokenizer
+        except ImportError as error:
+            raise UserError("pretraining.create_vocab needs the package tokenizers: pip install "
+                            "-r pretraining/requirements.txt") from error
+        unused = (f"[unused{number}]" for number in range(flag_values.num_unused))
+        head = ["[PAD]", *unused, *_SPECIAL]
+        if vocab_size <= len(head):
+            raise UserError(f"--vocab_size={vocab_size}: must be above {len(head)}, the special "
+                            "and unused rows")
+        # Splits text as BERT does: each ideograph is a word; lower-casing also strips accents.
+        tokenizer = BertWordPieceTokenizer(lowercase=do_lower_case, strip_accents=do_lower_case,
+                                           clean_text=True, handle_chinese_chars=True)
+        tokenizer.train_from_iterator(
+            _lines(flag_values.input_file), vocab_size=vocab_size - len(head),
+            min_frequency=flag_values.min_frequency, special_tokens=[],
+            limit_alphabet=max(1, int(vocab_size * _ALPHABET_SHARE)), show_progress=False)
+        # Sorted, because the package numbers them differently each time.
+        pieces = sorted(set(tokenizer.get_vocab()) - set(head))
+        if not pieces:
+            raise UserError("--input_file: there is no text in it")
+        _write_vocab(folder, head + pieces, do_lower_case)
+    log.info(f"{flag_values.output_dir}: {len(head + pieces):,} rows")
 
 
 def extend(flag_values: flags.FlagValues) -> None:
@@ -91,36 +118,47 @@ def extend(flag_values: flags.FlagValues) -> None:
         settings.required(flag_values, name)
     tokenizer = vocabulary.load_tokenizer(flag_values.vocab_file, flag_values.do_lower_case)
     checkpoint = model_files.open_model(flag_values.init_checkpoint, "--init_checkpoint").checkpoint
-    num_rows = checkpoint.shapes[vocabularies.WORD_EMBEDDINGS][0]
+    num_rows = checkpoint.shapes[_WORD_EMBEDDINGS][0]
     tokens = vocabulary.read_tokens(flag_values.vocab_file, num_rows)
     check_vocab_size(flag_values.vocab_file, len(tokens), num_rows, "--init_checkpoint")
     with files.new_folder(flag_values.output_dir, "--output_dir") as folder:
-        words = _words(flag_values.words_file, tokenizer)
-        extended, added = vocabularies.extend(tokens, words, tokenizer)
-        _write_vocab(folder, extended, flag_values.do_lower_case)
+        words = _new_words(flag_values.words_file, tokenizer)
+        rows = [row for row, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
+        if not 0 < len(words) <= len(rows):
+            raise UserError(f"--words_file has {len(words):,} new words, and --vocab_file "
+                            f"{len(rows):,} unused rows: give at least one word, and no more "
+                            "words than rows")
         reader = tf.train.load_checkpoint(checkpoint.path)
         variables = {name: np.asarray(reader.get_tensor(name)) for name in checkpoint.shapes}
+        embeddings = variables[_WORD_EMBEDDINGS].copy()
+        for row, word in zip(rows, words):
+            pieces = tokenizer.wordpiece_tokenizer.tokenize(word)
+            embeddings[row] = variables[_WORD_EMBEDDINGS][
+                tokenizer.convert_tokens_to_ids(pieces)].mean(axis=0)
+            tokens[row] = word
+        _write_vocab(folder, tokens, flag_values.do_lower_case)
         checkpoints.write_checkpoint(os.path.join(folder, CHECKPOINT),
-                                     vocabularies.extend_embeddings(variables, added))
+                                     {**variables, _WORD_EMBEDDINGS: embeddings})
         config = os.path.join(model_files.folder_of(checkpoint.path), model_files.CONFIG)
         if os.path.exists(config):
             shutil.copy(config, folder)
         else:
             log.warn(f"--output_dir gets no {model_files.CONFIG}: none is beside "
                      f"--init_checkpoint={checkpoint.path}; copy it there")
-    shown = ", ".join(word.word for word in added[:_SHOWN_WORDS])
-    log.info(f"{flag_values.output_dir}: rows for {len(added):,} words: {shown}"
-             + (" …" if len(added) > _SHOWN_WORDS else ""))
+    log.info(f"{flag_values.output_dir}: rows for {len(words):,} words: "
+             f"{log.brief(', '.join(words))}")
 
 
-def _words(words_file: str, tokenizer: FullTokenizer) -> Iterator[str]:
-    """The words of a file, as BERT sees them."""
+def _new_words(words_file: str, tokenizer: FullTokenizer) -> List[str]:
+    """The words of a file, as BERT sees them, that have no row yet, each once."""
+    found = []
     for line_number, line in texts.read_lines(words_file):
         words = tokenizer.basic_tokenizer.tokenize(line)
         if len(words) > 1:
             raise UserError(f"{words_file}, line {line_number}: {line.strip()!r} is {len(words)} "
                             f"words for BERT ({' '.join(words)}), and a row is for one word")
-        yield from words
+        found += words
+    return [word for word in dict.fromkeys(found) if word not in tokenizer.vocab]
 
 
 def _lines(input_file: str) -> Iterator[str]:
