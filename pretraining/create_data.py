@@ -20,7 +20,7 @@ number of processes.
 import contextlib
 import functools
 import os
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List
 
 import numpy as np
 from absl import flags
@@ -34,49 +34,15 @@ from engine.devices import cores
 from engine.disk import files, scratch
 from engine.errors import UserError
 from engine.progress import Counter
-from pretraining import chinese_words, example_protos, masking, objectives, texts, workers
+from pretraining import chinese_words, example_protos, objectives, texts, workers
 from pretraining.corpus import Corpus, tokenize
 from pretraining.features import Assembly
+from pretraining.objectives import Settings
 from tokenization import BatchTokenizer
 
 import tensorflow.compat.v1 as tf
 
 _CHUNK_EXAMPLES = 512  # that a process puts together at a time
-
-
-class Settings(NamedTuple):
-    """All that determines the output, except the texts and the vocabulary."""
-    objective: str
-    input_format: str
-    one_sentence_per_example: bool
-    masks: str
-    max_seq_length: int
-    max_predictions_per_seq: int
-    masked_lm_prob: float
-    short_seq_prob: float
-    dupe_factor: int
-    random_seed: int
-    do_lower_case: bool
-    do_whole_word_mask: bool
-    chinese_whole_words: bool
-
-    @property
-    def drawing(self) -> objectives.Settings:
-        """How spans of the corpus become examples."""
-        kind = ("sentence_pairs" if self.objective == "mlm_nsp" else
-                "labelled_pairs" if self.input_format == "pairs" else
-                "sentences" if self.one_sentence_per_example else "blocks")
-        # Pairs and sentences that the user gives are not shortened.
-        short_seq_prob = self.short_seq_prob if kind in ("sentence_pairs", "blocks") else 0.0
-        return objectives.Settings(kind, self.max_seq_length, short_seq_prob, self.dupe_factor,
-                                   self.random_seed)
-
-    @property
-    def mask_shape(self) -> str:
-        """The shape of masks, one of `masking.SHAPES`."""
-        if self.objective != "span":
-            return "words"
-        return "second_text" if self.input_format == "pairs" else "spans"
 
 
 def define_flags() -> flags.FlagValues:
@@ -156,12 +122,8 @@ def create(paths: List[str], outputs: List[str], settings: Settings, tokenizer: 
             raise UserError("--objective=mlm_nsp takes second texts from other documents, and the "
                             "text is one document: put blank lines between its documents, or "
                             "give --objective=mlm")
-        examples = _draw(corpus, work_dir, settings.drawing, num_processes)
-        assembly = Assembly(
-            corpus, examples, tokenizer, settings.max_seq_length,
-            settings.do_whole_word_mask or settings.chinese_whole_words,
-            _scheme(settings, tokenizer), settings.random_seed)
-        _write(assembly, outputs, num_processes, facts)
+        examples = _draw(corpus, work_dir, settings, num_processes)
+        _write(Assembly(corpus, examples, tokenizer, settings), outputs, num_processes, facts)
 
 
 def _settings(flag_values: flags.FlagValues) -> Settings:
@@ -178,16 +140,7 @@ def _settings(flag_values: flags.FlagValues) -> Settings:
     return settings
 
 
-def _scheme(settings: Settings, tokenizer: BatchTokenizer) -> Optional[masking.Scheme]:
-    if settings.masks == "dynamic":
-        return None
-    return masking.Scheme.of(tokenizer, shape=settings.mask_shape,
-                             masked_lm_prob=settings.masked_lm_prob,
-                             max_predictions_per_seq=settings.max_predictions_per_seq)
-
-
-def _draw(corpus: Corpus, directory: str, settings: objectives.Settings,
-          num_processes: int) -> store.Store:
+def _draw(corpus: Corpus, directory: str, settings: Settings, num_processes: int) -> store.Store:
     """The spans of the corpus that make up each example, as a store."""
     draw = functools.partial(objectives.draw, corpus=corpus, settings=settings)
 
@@ -229,7 +182,7 @@ def _write(assembly: Assembly, outputs: List[str], num_processes: int,
             files.write_json(_facts_path(path), {
                 **facts, "num_examples": total, "num_tokens": num_tokens,
                 "num_masked": num_masked, "num_next_sentence_labels": num_labels})
-    masked = f", {num_masked / num_tokens:.1%} of them masked" if assembly.scheme else ""
+    masked = f", {num_masked / num_tokens:.1%} of them masked" if num_masked else ""
     labels = f"; next_sentence_labels is 1 in {num_labels / total:.1%}" if num_labels else ""
     log.info(f"{total:,} examples of {num_tokens / total:.1f} tokens{masked}{labels}")
 
@@ -243,7 +196,7 @@ def _serialize(assembly: Assembly, chunk):
     """The messages of the examples from chunk[0] up to chunk[1], and sums over them: tokens,
     masked tokens, labels."""
     features = assembly.features(*chunk)
-    num_masked = features["masked_lm_weights"].sum() if assembly.scheme else 0
+    num_masked = features["masked_lm_weights"].sum() if "masked_lm_weights" in features else 0
     sums = [features["input_mask"].sum(), num_masked, features["next_sentence_labels"].sum()]
     return example_protos.serialize(features), np.array(sums, np.int64)
 

@@ -53,22 +53,21 @@ def _varints(values: np.ndarray):
 @functools.lru_cache(maxsize=4096)  # lengths vary by a few hundred
 def _entry_header(name: str, kind: int, length: int) -> bytes:
     """The bytes of an entry that precede `length` bytes of packed values."""
-    values = bytes([1 << 3 | _LENGTH_DELIMITED]) + _varint(length)
-    feature = bytes([kind << 3 | _LENGTH_DELIMITED]) + _varint(len(values) + length)
-    value = bytes([2 << 3 | _LENGTH_DELIMITED]) + _varint(
-        len(feature) + len(values) + length)
-    key = _delimited(1, name.encode("ascii"))
-    header = key + value + feature + values
-    return bytes([1 << 3 | _LENGTH_DELIMITED]) + _varint(len(header) + length) + header
+    header = b""
+    for field in (1, kind, 2):  # the values in a list, in a feature, in an entry of the map
+        header = _prefix(field, len(header) + length) + header
+    header = _delimited(1, name.encode("ascii")) + header
+    return _prefix(1, len(header) + length) + header
 
 
 def _delimited(field: int, content: bytes) -> bytes:
-    return bytes([field << 3 | _LENGTH_DELIMITED]) + _varint(len(content)) + content
+    return _prefix(field, len(content)) + content
 
 
-def _varint(number: int) -> bytes:
-    digits = []
-    while number >= 128:
-        digits.append(number & 127 | 128)
-        number >>= 7
-    return bytes(digits + [number])
+def _prefix(field: int, length: int) -> bytes:
+    """What precedes `length` bytes of a field."""
+    prefix = [field << 3 | _LENGTH_DELIMITED]
+    while length >= 128:
+        prefix.append(length & 127 | 128)
+        length >>= 7
+    return bytes([*prefix, length])

@@ -11,6 +11,7 @@ import numpy as np
 from engine.data import store
 from pretraining import counter_rng, masking
 from pretraining.corpus import Corpus, piece_flags
+from pretraining.objectives import Settings
 from tokenization import BatchTokenizer
 
 # Counters of random keys: for the masks of an example, and for the order of the examples.
@@ -18,14 +19,21 @@ _MASKS, _ORDER = range(2)
 
 
 class Assembly(NamedTuple):
-    """How examples are put together. L is `max_seq_length`."""
+    """How examples are put together. L is `settings.max_seq_length`."""
     corpus: Corpus
     examples: store.Store  # columns of `objectives`
     tokenizer: BatchTokenizer
-    max_seq_length: int
-    whole_words: bool
-    scheme: Optional[masking.Scheme]  # None: masks are drawn in training
-    seed: int
+    settings: Settings
+
+    @property
+    def scheme(self) -> Optional[masking.Scheme]:
+        """How masks are drawn; None: in training."""
+        if self.settings.masks == "dynamic":
+            return None
+        return masking.Scheme.of(
+            self.tokenizer, shape=self.settings.mask_shape,
+            masked_lm_prob=self.settings.masked_lm_prob,
+            max_predictions_per_seq=self.settings.max_predictions_per_seq)
 
     def features(self, start: int, end: int) -> Dict[str, np.ndarray]:
         """The features of the examples start..end - 1 of a random order, each [end - start, …].
@@ -36,12 +44,13 @@ class Assembly(NamedTuple):
         [B, L] instead of the three features of the masks.
         """
         count = len(self.examples)
-        order_seed = int(counter_rng.keys_of(self.seed, _ORDER)[0])
+        order_seed = int(counter_rng.keys_of(self.settings.random_seed, _ORDER)[0])
         indices = counter_rng.permuted(np.arange(start, end), count, order_seed)
         features = self._unmasked(indices)
-        if self.scheme:
-            keys = counter_rng.keys_of(self.seed, _MASKS, indices)
-            features.update(masking.draw(features, keys, self.scheme))
+        scheme = self.scheme
+        if scheme:
+            keys = counter_rng.keys_of(self.settings.random_seed, _MASKS, indices)
+            features.update(masking.draw(features, keys, scheme))
             del features["word_starts"]
         return features
 
@@ -49,7 +58,7 @@ class Assembly(NamedTuple):
         def column(name: str) -> np.ndarray:
             return self.examples.scalars(name, indices).astype(np.int64)[:, np.newaxis]
 
-        positions = np.arange(self.max_seq_length)
+        positions = np.arange(self.settings.max_seq_length)
         first_end = 1 + column("first_length")  # the first [SEP]
         second_length = column("second_length")
         second_end = first_end + second_length + (second_length > 0)  # the last [SEP]
@@ -73,7 +82,7 @@ class Assembly(NamedTuple):
 
     def _word_starts(self, sources: np.ndarray) -> np.ndarray:
         """Whether a unit that is masked as a whole begins at these positions of the corpus."""
-        if not self.whole_words:
+        if not (self.settings.do_whole_word_mask or self.settings.chinese_whole_words):
             return np.ones(len(sources), np.int32)
         if self.corpus.word_starts is not None:
             return self.corpus.word_starts[sources]

@@ -26,12 +26,36 @@ _Spans = Tuple[int, int, int, int, int]
 
 
 class Settings(NamedTuple):
-    """How examples are drawn."""
-    objective: str  # one of OBJECTIVES
+    """All that determines the output, except the texts and the vocabulary."""
+    objective: str
+    input_format: str
+    one_sentence_per_example: bool
+    masks: str
     max_seq_length: int
+    max_predictions_per_seq: int
+    masked_lm_prob: float
     short_seq_prob: float
     dupe_factor: int
-    seed: int
+    random_seed: int
+    do_lower_case: bool
+    do_whole_word_mask: bool
+    chinese_whole_words: bool
+
+    @property
+    def spans(self) -> str:
+        """How spans of the corpus become examples, a key of SPANS."""
+        if self.objective == "mlm_nsp":
+            return "sentence_pairs"
+        if self.input_format == "pairs":
+            return "labelled_pairs"
+        return "sentences" if self.one_sentence_per_example else "blocks"
+
+    @property
+    def mask_shape(self) -> str:
+        """The shape of masks, one of `masking.SHAPES`."""
+        if self.objective != "span":
+            return "words"
+        return "second_text" if self.input_format == "pairs" else "spans"
 
 
 class Block(NamedTuple):
@@ -52,14 +76,17 @@ def blocks(corpus: Corpus, settings: Settings) -> Iterator[Block]:
 
 def draw(block: Block, corpus: Corpus, settings: Settings) -> store.Chunk:
     """The examples of a block, as the columns of a store."""
-    random = np.random.RandomState([settings.seed, block.repetition, block.number])
-    limit = settings.max_seq_length - num_special_tokens(settings.objective)
+    random = np.random.RandomState([settings.random_seed, block.repetition, block.number])
+    kind = settings.spans
+    limit = settings.max_seq_length - (3 if kind.endswith("pairs") else 2)  # [CLS] and [SEP]
+    # Pairs and sentences that the user gives are not shortened.
+    short_seq_prob = settings.short_seq_prob if kind in ("sentence_pairs", "blocks") else 0.0
     drawn: List[_Spans] = []
     for document in block.documents:
         target = limit
-        if random.random_sample() < settings.short_seq_prob:
+        if random.random_sample() < short_seq_prob:
             target = _integer(random, 2, limit)
-        drawn.extend(OBJECTIVES[settings.objective](corpus, document, target, random))
+        drawn.extend(SPANS[kind](corpus, document, target, random))
     first_start, first_end, second_start, second_end, labels = np.array(
         drawn, np.int64).reshape(-1, 5).T
     kept = truncated_lengths(first_end - first_start, second_end - second_start,
@@ -69,11 +96,6 @@ def draw(block: Block, corpus: Corpus, settings: Settings) -> store.Chunk:
     second_cut = random.binomial(second_end - second_start - kept[1], 0.5)
     return {"first_start": first_start + first_cut, "first_length": kept[0],
             "second_start": second_start + second_cut, "second_length": kept[1], "label": labels}
-
-
-def num_special_tokens(objective: str) -> int:
-    """The number of [CLS] and [SEP] in an example."""
-    return 3 if objective in WITH_TWO_TEXTS else 2
 
 
 def _integer(random: np.random.RandomState, first: int, last: int) -> int:
@@ -151,7 +173,6 @@ def _labelled_pairs(corpus: Corpus, document: int, target: int,
         yield (start, middle, middle, end, int(corpus.sentences.scalars("label")[first]))
 
 
-OBJECTIVES: Mapping[str, Callable[..., Iterator[_Spans]]] = {
+SPANS: Mapping[str, Callable[..., Iterator[_Spans]]] = {
     "sentence_pairs": _sentence_pairs, "blocks": _blocks, "sentences": _sentences,
     "labelled_pairs": _labelled_pairs}
-WITH_TWO_TEXTS = ("sentence_pairs", "labelled_pairs")
