@@ -23,26 +23,16 @@ class Text(NamedTuple):
     positions: List[Optional[int]]
 
 
-class Parser:
-    """Finds the words of texts."""
-
-    def __init__(self, tokenizer: BatchTokenizer):
-        self._tokenizer = tokenizer
-        self._unknown_id = tokenizer.vocab["[UNK]"]
-
-    def parse(self, text: str) -> Text:
-        """Tokenizes a text and finds its words that may be replaced."""
-        words = words_of(text)
-        token_ids, lengths = self._tokenizer.encode_batch([word.text for word in words])
-        starts = np.cumsum(lengths) - lengths
-        replaceable = [(word, int(start) if self._is_whole(token_ids, start, length) else None)
-                       for word, start, length in zip(words, starts, lengths)
-                       if word.may_be_replaced]
-        return Text([word for word, _ in replaceable], token_ids,
-                    [position for _, position in replaceable])
-
-    def _is_whole(self, token_ids: np.ndarray, start: int, length: int) -> bool:
-        return length == 1 and token_ids[start] != self._unknown_id
+def parse(text: str, tokenizer: BatchTokenizer) -> Text:
+    """Tokenizes a text and finds its words that may be replaced."""
+    words = words_of(text)
+    token_ids, lengths = tokenizer.encode_batch([word.text for word in words])
+    starts, unknown_id = np.cumsum(lengths) - lengths, tokenizer.vocab["[UNK]"]
+    replaceable = [
+        (word, int(start) if length == 1 and token_ids[start] != unknown_id else None)
+        for word, start, length in zip(words, starts, lengths) if word.may_be_replaced]
+    return Text([word for word, _ in replaceable], token_ids,
+                [position for _, position in replaceable])
 
 
 class Candidates:

@@ -7,6 +7,7 @@ are varied one at a time, the other one kept: up to 2 N + 1 rows for a pair and 
 single text, the original row first. All columns are kept.
 """
 
+import itertools
 import os
 import shutil
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -16,12 +17,12 @@ from absl import flags
 
 import modeling
 from augmentation import masked_lm, word_vectors
-from augmentation.candidates import Candidates, Parser, Text
+from augmentation.candidates import Candidates, Text, parse
 from augmentation.rows import Row, header_of, rows_of
 from augmentation.variants import variants
 from encoder import model_files, model_flags, vocabulary
 from encoder.encoding import Encoding
-from engine import interruption, log, settings
+from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags
 from engine.data.chunks import in_chunks
@@ -35,6 +36,7 @@ from engine.progress import Counter
 from tasks import task_flags, user_files
 from tasks.examples import content_hash, read_examples
 from tasks.table import Task, find_task
+from tokenization import BatchTokenizer
 
 USAGE = """Augments a task's training set, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
@@ -118,33 +120,29 @@ def main(values: flags.FlagValues) -> None:
     with masked_lm.MaskedLanguageModel(
             job.config, job.checkpoint, job.encoding.tokenizer, job.devices,
             max_seq_length=job.encoding.max_seq_length, num_candidates=job.num_candidates,
-            per_replica_batch_size=job.per_replica_batch_size) as model:
-        try:
-            _augment(job, Candidates(job.encoding.tokenizer, model, vectors), file, total)
-        except interruption.Interrupted as interrupted:
-            interrupted.said = (f"{file.num_rows:,} of {total:,} examples are augmented; the same "
-                                "command goes on from there")
-            raise
-
-
-def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) -> None:
-    rows = rows_of(job.task, job.task.train, job.data_dir)
-    for _ in range(file.num_rows):  # done by an earlier run
-        next(rows)
-    num_variants, num_done = 0, file.num_rows
-    with Counter(f"Augmenting {job.task.train.file}", unit="examples",
-                 total=total - file.num_rows) as counter:
-        for some in _in_chunks(rows, Parser(job.encoding.tokenizer)):
-            lines = list(_augmented(some, candidates, job))
-            num_variants += len(lines) - len(some)
-            file.append("".join(lines), len(some))
-            counter.advance(len(some))
-    file.finish()
+            per_replica_batch_size=job.per_replica_batch_size) as model, \
+            file.completing(f"of {total:,} examples"):
+        num_done = file.num_rows
+        num_variants = _augment(job, Candidates(job.encoding.tokenizer, model, vectors), file, total)
     log.info(f"{file.path} is whole; the {total - num_done:,} examples of this run have "
              f"{num_variants:,} variants")
     if total > num_done and not num_variants:
         log.warn("none of these examples has a variant: none of their words is a single token of "
                  "--vocab_file, or has neighbours in --glove_embs")
+
+
+def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) -> int:
+    """Appends the rows that an earlier run has left; returns the number of variants."""
+    rows = itertools.islice(rows_of(job.task, job.task.train, job.data_dir), file.num_rows, None)
+    num_variants = 0
+    with Counter(f"Augmenting {job.task.train.file}", unit="examples",
+                 total=total - file.num_rows) as counter:
+        for some in _in_chunks(rows, job.encoding.tokenizer):
+            lines = list(_augmented(some, candidates, job))
+            num_variants += len(lines) - len(some)
+            file.append("".join(lines), len(some))
+            counter.advance(len(some))
+    return num_variants
 
 
 class ParsedRow(NamedTuple):
@@ -153,9 +151,9 @@ class ParsedRow(NamedTuple):
     texts: List[Text]  # of text_a and, of a pair, text_b
 
 
-def _in_chunks(rows: Iterable[Row], parser: Parser) -> Iterator[List[ParsedRow]]:
+def _in_chunks(rows: Iterable[Row], tokenizer: BatchTokenizer) -> Iterator[List[ParsedRow]]:
     """The rows in chunks with a bounded number of words."""
-    parsed = (ParsedRow(row, [parser.parse(text) for text in _texts_of(row)]) for row in rows)
+    parsed = (ParsedRow(row, [parse(text, tokenizer) for text in _texts_of(row)]) for row in rows)
     return in_chunks(parsed, _WORDS_AT_A_TIME,
                      lambda row: 1 + sum(len(text.words) for text in row.texts))
 

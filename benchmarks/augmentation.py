@@ -23,7 +23,7 @@ import numpy as np
 from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
 from benchmarks import report
-from augmentation.candidates import Candidates, Parser
+from augmentation.candidates import Candidates, parse
 from augmentation.masked_lm import MaskedLanguageModel
 from augmentation.variants import words_of
 from encoder import pretraining_heads
@@ -33,6 +33,7 @@ from engine.checkpoints import checkpoints
 from engine.devices import devices
 from tasks.examples import read_examples
 from tasks.table import TASKS
+from tokenization import BatchTokenizer
 
 import modeling
 import tensorflow.compat.v1 as tf
@@ -103,9 +104,9 @@ def their_rate(peer: str, texts: List[str]) -> float:
     return count / (time.time() - start)
 
 
-def our_rate(candidates: Candidates, parser: Parser, texts: List[str]) -> float:
+def our_rate(candidates: Candidates, tokenizer: BatchTokenizer, texts: List[str]) -> float:
     start = time.time()
-    parsed = [parser.parse(text) for text in texts]
+    parsed = [parse(text, tokenizer) for text in texts]
     candidates.of_texts(parsed)
     count = sum(position is not None for text in parsed for position in text.positions)
     return count / (time.time() - start)
@@ -127,11 +128,11 @@ def main() -> None:
             devices.find_devices(num_gpus=0, training=False),
             max_seq_length=encoding.max_seq_length, num_candidates=NUM_CANDIDATES,
             per_replica_batch_size=8) as model:
-        candidates, words = Candidates(encoding.tokenizer, model, None), Parser(encoding.tokenizer)
+        candidates = Candidates(encoding.tokenizer, model, None)
         for some in [texts[:10], *[texts] * args.pairs]:  # the first only warms up
             for name in SHOWS_TEXT:
                 rates[name].append(process.submit(their_rate, name, some).result())
-            rates["ours"].append(our_rate(candidates, words, some))
+            rates["ours"].append(our_rate(candidates, encoding.tokenizer, some))
             print(", ".join(f"{name} {found[-1]:.1f}" for name, found in rates.items()), flush=True)
     ours = rates["ours"][1:]
     report.append(

@@ -7,7 +7,7 @@ import numpy as np
 
 import modeling
 from encoder.encoding import Encoding
-from engine import inference, interruption, log
+from engine import inference, log
 from engine.checkpoints import checkpoints
 from engine.data.chunks import in_chunks
 from engine.devices.devices import Devices
@@ -73,18 +73,11 @@ def extract(job: Job) -> None:
     if job.output_format == formats.NPY:
         header = formats.array_header(total, job.width, job.output_dtype)
     file = ResumableFile(job.output_file, job.facts(), keep_record=False, header=header)
-    if file.num_rows:
-        log.info(f"Going on with {file.partial_path}: {file.num_rows:,} texts are done")
     if not total:
         log.warn(f"--input_file={job.input_file} holds no texts")
-    try:
+    with file.completing(f"of {total:,} texts"):
         if file.num_rows < total:
             _append_all(job, file, total)
-    except interruption.Interrupted as interrupted:
-        interrupted.said = (f"{file.num_rows:,} of {total:,} texts are done; the same command goes "
-                            "on from there")
-        raise
-    file.finish()
 
 
 def _append_all(job: Job, file: ResumableFile, total: int) -> None:

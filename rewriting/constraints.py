@@ -2,30 +2,12 @@
 
 import re
 import unicodedata
-from typing import Optional, Sequence
+from typing import Optional, Pattern, Sequence
 
 import numpy as np
 
 from rewriting.pool import Pool
 from rewriting.texts import LETTER, Slot
-
-
-class ConstrainedWord:
-    """A word that a user requires or forbids.
-
-    Case is ignored, and so are the two ways to encode an accent. In scripts with spaces
-    between words, a part of another word does not count.
-    """
-
-    def __init__(self, word: str):
-        word = unicodedata.normalize("NFC", word)
-        start = f"(?<!{LETTER})" if re.match(LETTER, word) else ""
-        end = f"(?!{LETTER})" if re.match(LETTER, word[-1]) else ""
-        self._pattern = re.compile(start + re.escape(word) + end, re.IGNORECASE)
-
-    def is_in(self, text: str) -> bool:
-        """Whether a text has the word."""
-        return self._pattern.search(unicodedata.normalize("NFC", text)) is not None
 
 
 class Constraints:
@@ -40,14 +22,14 @@ class Constraints:
     def __init__(self, max_phrase_length: Optional[int], kept: Sequence[str],
                  forbidden: Sequence[str]):
         self._longest = max_phrase_length
-        self._kept = [ConstrainedWord(word) for word in kept]
-        self._forbidden = [ConstrainedWord(word) for word in forbidden]
+        self._kept = [pattern_of(word) for word in kept]
+        self._forbidden = [pattern_of(word) for word in forbidden]
 
     def allow(self, slot: Slot, phrase: str) -> bool:
         """Whether the phrase may replace the clause of the slot."""
         text, rewritten = slot.filled(slot.clause), slot.filled(phrase)
-        return (not any(word.is_in(rewritten) for word in self._forbidden)
-                and all(word.is_in(rewritten) for word in self._kept if word.is_in(text)))
+        return (not any(is_in(word, rewritten) for word in self._forbidden)
+                and all(is_in(word, rewritten) for word in self._kept if is_in(word, text)))
 
     def mask(self, pool: Pool) -> np.ndarray:
         """The phrases of a pool that some slot may take, bool [phrases]."""
@@ -55,6 +37,19 @@ class Constraints:
         if self._longest or self._forbidden:
             for row, text in enumerate(pool.phrases()):
                 if len(text) > (self._longest or len(text)) or any(
-                        word.is_in(text) for word in self._forbidden):
+                        is_in(word, text) for word in self._forbidden):
                     allowed[row] = False
         return allowed
+
+
+def pattern_of(word: str) -> Pattern:
+    """What finds a word, whatever its case; no part of another word in scripts with spaces."""
+    word = unicodedata.normalize("NFC", word)
+    start = f"(?<!{LETTER})" if re.match(LETTER, word) else ""
+    end = f"(?!{LETTER})" if re.match(LETTER, word[-1]) else ""
+    return re.compile(start + re.escape(word) + end, re.IGNORECASE)
+
+
+def is_in(word: Pattern, text: str) -> bool:
+    """Whether a text has the word, in either way to encode its accents."""
+    return word.search(unicodedata.normalize("NFC", text)) is not None

@@ -14,7 +14,7 @@ import numpy as np
 from absl import flags
 
 from encoder import model_files
-from engine import interruption, log, settings
+from engine import log, settings
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli import command, device_flags
 from engine.data import text_files
@@ -118,7 +118,7 @@ def main(values: flags.FlagValues) -> None:
     """Reads, rewrites and writes, a bounded number of texts at a time."""
     model, checkpoint = _model(values)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    allowed = _constraints(values)
+    wanted = _constraints(values)
     limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
@@ -129,7 +129,7 @@ def main(values: flags.FlagValues) -> None:
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
     phrases = pool.load_pool(settings.required(values, "pool_file"), values.pool_column,
                              model.encoding, store_dir)
-    rewrites = rewriter.Rewriter(model.encoding, phrases, allowed, **limits)
+    rewrites = rewriter.Rewriter(model.encoding, phrases, wanted, **limits)
     facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir)
     # The graph needs an example of its input.
     example = data.encode_slots([slot_files.UNREAD], model.encoding).pairs.source()
@@ -205,16 +205,8 @@ def _open_output(values: flags.FlagValues, facts: Dict[str, Any], header: str
             yield 0, lambda lines, num_texts: print(lines, end="", file=file, flush=True)
         return
     output = ResumableFile(values.output_file, facts, keep_record=False, header=header)
-    if output.num_rows:
-        log.info(f"Going on with {output.partial_path}: {output.num_rows:,} texts are done")
-    try:
+    with output.completing("texts"):
         yield output.num_rows, output.append
-    except interruption.Interrupted as interrupted:
-        if output.num_rows:
-            interrupted.said = (f"{output.num_rows:,} texts are done; the same command goes on "
-                                "from there")
-        raise
-    output.finish()
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ Until then it is PATH.part, with a record beside it of its inputs and its progre
 be killed at any moment: the next one resumes after the last recorded chunk.
 """
 
+import contextlib
 import json
 import os
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Iterator, Mapping, Optional, Union
 
 from engine import interruption, log
 from engine.disk import files
@@ -29,7 +30,6 @@ class ResumableFile:
 
     Attributes:
         num_rows: the number of rows of the input that are done.
-        digest: the digest of the last chunk, to recognize an input without a name.
         is_whole: whether the file is complete.
 
     Raises:
@@ -45,7 +45,7 @@ class ResumableFile:
             path = os.path.realpath(path)  # keeps a link
         self.path = path
         self.partial_path = f"{path}.part"
-        self.num_rows, self.digest = 0, ""
+        self.num_rows = 0
         self.is_whole = False
         self._num_bytes = 0
         self._facts = json.loads(json.dumps(facts))
@@ -76,11 +76,10 @@ class ResumableFile:
                          and _size_of(self.path) == record["bytes"])
         if self.is_whole or size >= record["bytes"]:
             self.num_rows, self._num_bytes = record["rows"], record["bytes"]
-            self.digest = record.get("digest", "")
         else:
             os.remove(self._record_path)  # the chunks that it describes are gone
 
-    def append(self, chunk: Union[str, bytes], num_rows: int, digest: str = "") -> None:
+    def append(self, chunk: Union[str, bytes], num_rows: int) -> None:
         """Writes the next chunk, text or bytes, made from `num_rows` rows; on disk when this returns.
 
         Signals wait until then, so that the record always holds `num_rows`.
@@ -90,9 +89,8 @@ class ResumableFile:
             content = _encoded(chunk)
             self._write(content if self.num_rows else self._header + content)
             self.num_rows += num_rows
-            self.digest = digest
-            record = {"facts": self._facts, "rows": self.num_rows, "bytes": self._num_bytes}
-            files.write_json(self._record_path, {**record, "digest": digest} if digest else record)
+            files.write_json(self._record_path, {
+                "facts": self._facts, "rows": self.num_rows, "bytes": self._num_bytes})
         signals.raise_if_received()
 
     def _write(self, content: bytes) -> None:
@@ -105,6 +103,23 @@ class ResumableFile:
                 file.write(content)
             files.sync(self.partial_path)
         self._num_bytes += len(content)
+
+    @contextlib.contextmanager
+    def completing(self, rows: str) -> Iterator[None]:
+        """The rest is appended in this context, whose end publishes the file.
+
+        Args:
+            rows: what the rows of the input are, to say how many are done.
+        """
+        if self.num_rows:
+            log.info(f"Going on with {self.partial_path}: {self.num_rows:,} {rows} are done")
+        try:
+            yield
+        except interruption.Interrupted as interrupted:
+            interrupted.said = (f"{self.num_rows:,} {rows} are done; the same command goes on from "
+                                "there")
+            raise
+        self.finish()
 
     def finish(self) -> None:
         """Publishes the file."""

@@ -72,7 +72,7 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
         said = process.communicate()[1]
         assert process.returncode == (-9 if number == signal.SIGKILL else 143), said
         assert not (out / "train.tsv").exists()
-    assert f"of {NUM_ROWS} examples are augmented; the same command goes on" in said
+    assert f"of {NUM_ROWS} examples are done; the same command goes on" in said
     assert "Traceback" not in said
     done = int(said.splitlines()[-1].split(": ")[1].split(" ")[0])
     process = start(flags, out)

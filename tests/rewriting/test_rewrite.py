@@ -196,7 +196,7 @@ def words_of(text):
     ("caf\u00e9", "a CAFE\u0301 in Rome", True), ("cafe\u0301", "a caf\u00e9 in Rome", True),
     ("cafe", "a cafe\u0301 in Rome", False)])
 def test_a_word_is_a_whole_one_where_its_script_has_spaces(word, text, is_there):
-    assert constraints.ConstrainedWord(word).is_in(text) == is_there
+    assert constraints.is_in(constraints.pattern_of(word), text) == is_there
 
 
 def test_fewer_candidates_are_those_that_share_words_with_the_text(trained, files, tmp_path):
