@@ -193,7 +193,7 @@ def test_killed_and_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
     capsys.readouterr()
     run_here(flags, extract_features)
     said = capsys.readouterr().err
-    assert f"Going on with {flags['output_file']}.part: {done} texts are done" in said
+    assert f"Going on with {flags['output_file']}.part: {done} of 150 texts are done" in said
     # The chunk is computed anew as a whole: other batches have other roundings.
     assert f"Extracting: {150 - (done - 2)} texts" in said
     assert (tmp_path / "features").read_bytes() == (tmp_path / "whole").read_bytes()
