@@ -20,7 +20,8 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _HEADER = """# Flags
 
 Generated from the definitions by `python -m scripts.flags_page`; a test checks that it is up to
-date. `--help` explains the flags of a command, `--version` prints the version. Booleans are set by `--name` and `--noname`.
+date. `--help` explains the flags of a command, `--version` prints the version. Booleans are set by
+`--name` and `--noname`.
 """
 
 

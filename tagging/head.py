@@ -28,7 +28,7 @@ from tagging.model import Tagger
 
 def _facts(trained: Model) -> Dict[str, Any]:
     tags = trained.own.tags
-    return {"task": "tagging", "label set": list(tags.labels), "scheme (--scheme)": tags.scheme,
+    return {"task": "tagging", "label set": list(tags.labels), "scheme": tags.scheme,
             "--crf": trained.own.crf, **trained.encoder_facts()}
 
 
