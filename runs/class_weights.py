@@ -1,7 +1,8 @@
 """Weights of the classes in the loss, for training sets in which some are rare.
 
 The loss is the mean over the weights of the global batch: the sum of weight x loss over all its
-examples, divided by the sum of their weights. So N replicas x B examples step like 1 x N * B.
+examples, divided by the sum of their weights. So N replicas with B examples each make the same step
+as one with N * B.
 """
 
 import dataclasses

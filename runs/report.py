@@ -1,4 +1,4 @@
-"""Writes the report page of a run; the settings and the environment as it and the model card say."""
+"""Writes the report page of a run; settings and environment as report and model card show them."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""Detects shared disks; on each of them, one worker builds the data that all of its sharers read.
+"""Detects shared disks; on each of them, one worker builds the data that all its workers read.
 
 Each worker creates a file and checks which others it can see.
 """
