@@ -1,7 +1,6 @@
 """Stores: what is written comes back, and one is whole or not there."""
 
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -51,16 +50,19 @@ def test_a_build_that_fails_leaves_nothing(tmp_path):
 
 
 def test_what_a_killed_builder_left_is_cleared_and_a_running_one_is_not_disturbed(tmp_path):
-    name = os.path.basename(open_or_build(str(tmp_path), "s", {"k": 1}, COLUMNS, chunks).directory)
-    shutil.rmtree(str(tmp_path / name))
+    here, elsewhere = str(tmp_path / "here"), str(tmp_path / "elsewhere")
+    for directory in (here, elsewhere):
+        os.mkdir(directory)
     process = os.fork()
     if not process:
-        open_or_build(str(tmp_path), "s", {"k": 1}, COLUMNS, lambda: os._exit(0))
+        open_or_build(here, "s", {"k": 1}, COLUMNS, lambda: os._exit(0))
     os.waitpid(process, 0)
-    assert len(os.listdir(str(tmp_path))) == 1
-    with scratch.folder(str(tmp_path)) as alive:
-        open_or_build(str(tmp_path), "s", {"k": 1}, COLUMNS, chunks)
-        assert sorted(os.listdir(str(tmp_path))) == [os.path.basename(alive), name]
+    assert len(os.listdir(here)) == 1
+    name = os.path.basename(
+        open_or_build(elsewhere, "s", {"k": 1}, COLUMNS, chunks).directory)
+    with scratch.folder(here) as alive:
+        open_or_build(here, "s", {"k": 1}, COLUMNS, chunks)
+        assert sorted(os.listdir(here)) == [os.path.basename(alive), name]
 
 
 def test_a_store_without_records_can_be_opened(tmp_path):
