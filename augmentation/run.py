@@ -10,7 +10,7 @@ single text, the original row first. All columns are kept.
 import itertools
 import os
 import shutil
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 from absl import flags
@@ -58,21 +58,16 @@ _WORDS_AT_A_TIME = 8192
 
 class Job(NamedTuple):
     """Everything that an augmentation needs."""
+    values: flags.FlagValues  # checked; --N is set
     task: Task
     data_dir: str
     output_file: str
+    store_dir: str
     config: modeling.BertConfig
     encoding: Encoding
     checkpoint: checkpoints.Checkpoint
-    glove_embs: Optional[str]
-    store_dir: str
     devices: Devices
-    precision: str
-    per_replica_batch_size: int  # inputs of full length
-    num_rounds: int  # N
-    num_candidates: int  # M
-    probability: float  # p
-    seed: int
+    batch_size: int  # inputs of full length, per replica
 
 
 def define_flags() -> flags.FlagValues:
@@ -112,15 +107,15 @@ def main(values: flags.FlagValues) -> None:
     if file.is_whole:
         log.info(f"{file.path} is whole: nothing is left to augment")
         return
-    if job.glove_embs:
-        vectors = word_vectors.open_vectors(job.glove_embs, job.store_dir)
+    vectors = None
+    if values.glove_embs:
+        vectors = word_vectors.open_vectors(values.glove_embs, job.store_dir)
     else:
         log.info("no --glove_embs: words of several WordPieces are kept")
-        vectors = None
     with masked_lm.MaskedLanguageModel(
             job.config, job.checkpoint, job.encoding.tokenizer, job.devices,
-            max_seq_length=job.encoding.max_seq_length, num_candidates=job.num_candidates,
-            per_replica_batch_size=job.per_replica_batch_size) as model, \
+            max_seq_length=job.encoding.max_seq_length, num_candidates=values.M,
+            per_replica_batch_size=job.batch_size) as model, \
             file.completing(f"of {total:,} examples"):
         num_done = file.num_rows
         num_variants = _augment(job, Candidates(job.encoding.tokenizer, model, vectors), file, total)
@@ -138,7 +133,7 @@ def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) 
     with Counter(f"Augmenting {job.task.train.file}", unit="examples",
                  total=total - file.num_rows) as counter:
         for some in _in_chunks(rows, job.encoding.tokenizer):
-            lines = list(_augmented(some, candidates, job))
+            lines = list(_augmented(some, candidates, job.values))
             num_variants += len(lines) - len(some)
             file.append("".join(lines), len(some))
             counter.advance(len(some))
@@ -162,16 +157,17 @@ def _texts_of(row: Row) -> List[str]:
     return [text for text in (row.example.text_a, row.example.text_b) if text is not None]
 
 
-def _augmented(rows: Sequence[ParsedRow], candidates: Candidates, job: Job) -> Iterator[str]:
+def _augmented(rows: Sequence[ParsedRow], candidates: Candidates,
+               values: flags.FlagValues) -> Iterator[str]:
     """The lines that the rows become."""
     found = iter(candidates.of_texts([text for row in rows for text in row.texts]))
     for row, texts in rows:
         text_a, text_b = row.example.text_a, row.example.text_b
         # Each text has a generator of its own: its variants do not depend on other texts.
         versions = [
-            variants(text, parsed.words, next(found), num_rounds=job.num_rounds,
-                     probability=job.probability,
-                     generator=np.random.RandomState([job.seed, row.line_number, index]))
+            variants(text, parsed.words, next(found), num_rounds=values.N,
+                     probability=values.p,
+                     generator=np.random.RandomState([values.seed, row.line_number, index]))
             for index, (text, parsed) in enumerate(zip(_texts_of(row), texts))]
         for version in versions[0]:
             yield row.with_texts(version, text_b)
@@ -182,7 +178,7 @@ def _augmented(rows: Sequence[ParsedRow], candidates: Candidates, job: Job) -> I
 def _facts(job: Job) -> Dict[str, Any]:
     """Everything that determines the output, under names for people."""
     memory = os.path.join(job.store_dir, "hashes.json")
-    train = job.task.train
+    train, values = job.task.train, job.values
     return {
         "training data": [content_hash(train, job.data_dir, memory), train.columns, train.keys],
         "vocabulary": job.encoding.vocab_hash,
@@ -191,9 +187,9 @@ def _facts(job: Job) -> Dict[str, Any]:
         "model config": job.config.to_dict(),
         # The index holds a checksum of every tensor.
         "checkpoint": files.content_hash(f"{job.checkpoint.path}.index", memory),
-        "word vectors": files.content_hash(job.glove_embs, memory) if job.glove_embs else None,
-        "N": job.num_rounds, "M": job.num_candidates, "p": job.probability, "seed": job.seed,
-        "--precision": job.precision}
+        "word vectors": files.content_hash(values.glove_embs, memory) if values.glove_embs else None,
+        "N": values.N, "M": values.M, "p": values.p, "seed": values.seed,
+        "--precision": values.precision}
 
 
 def _job(values: flags.FlagValues) -> Job:
@@ -205,12 +201,12 @@ def _job(values: flags.FlagValues) -> Job:
     vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
     if values.glove_embs:
         files.require_file(values.glove_embs, "--glove_embs")
-    num_rounds = _ROUNDS_OF_TASK.get(name, _ROUNDS)
-    if values["N"].present:
-        num_rounds = settings.positive(values, "N")
-    num_candidates = settings.positive(values, "M")
-    probability = settings.in_range(values, "p", 0, 1)
-    seed = settings.in_range(values, "seed", 0, 2**32 - 1)
+    if values.N is None:
+        values.N = _ROUNDS_OF_TASK.get(name, _ROUNDS)
+    for number in ("N", "M"):
+        settings.positive(values, number)
+    settings.in_range(values, "p", 0, 1)
+    settings.in_range(values, "seed", 0, 2**32 - 1)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     devices = device_flags.find_devices(values, training=False)
     output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
@@ -224,9 +220,8 @@ def _job(values: flags.FlagValues) -> Job:
     os.makedirs(os.path.dirname(output_file), exist_ok=True)
     if data_dir:
         _copy_other_sets(task, data_dir, output_dir)
-    return Job(task, data_dir, output_file, config, encoding, checkpoint, values.glove_embs,
-               store_dir, devices, values.precision, batch_size, num_rounds, num_candidates,
-               probability, seed)
+    return Job(values, task, data_dir, output_file, store_dir, config, encoding, checkpoint,
+               devices, batch_size)
 
 
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:

@@ -57,7 +57,7 @@ def train_one_step(model: str, texts_file: str, work_dir: str) -> None:
 
 def rewriter_of(model: Model, phrases: pool.Pool) -> rewriter.Rewriter:
     return rewriter.Rewriter(model.encoding, phrases, constraints.Constraints(None, [], []),
-                             num_candidates=50, top_k=5)
+                             phrases.is_usable, num_candidates=50, top_k=5)
 
 
 class OneAtATime:

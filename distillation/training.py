@@ -4,11 +4,14 @@ import dataclasses
 import json
 from typing import Any, Dict, NamedTuple, Optional
 
-from distillation import data, model, teacher
+import numpy as np
+
+from distillation import model, teacher
 from distillation.student import LayerMap
 from distillation.teacher import Teacher
 from encoder import pretraining_tfrecords
-from engine.data.batches import Source
+from encoder.encoding import Encoding
+from engine.data.batches import Features, Source, token_features
 from engine.disk import files
 from engine.model import Forward
 from engine.settings import setting
@@ -80,7 +83,7 @@ class Distillation(NamedTuple):
         return Training(
             len(texts.records), files.hash_of(json.dumps(texts.hashes).encode("utf-8")),
             self.states_forward(config),
-            lambda: data.source(texts, job.model.encoding, dynamic_padding=dynamic_padding),
+            lambda: source_of_texts(texts, job.model.encoding, dynamic_padding=dynamic_padding),
             self.operations(config), facts=self.facts())
 
     def operations(self, config: BertConfig) -> throughput.Operations:
@@ -98,6 +101,22 @@ class Distillation(NamedTuple):
         return teacher.with_outputs(
             self.teacher, examples, job.devices, store_dir=job.settings.store_dir,
             per_replica_batch_size=self.predict_batch_size)
+
+
+def source_of_texts(texts: pretraining_tfrecords.Opened, encoding: Encoding, *,
+                    dynamic_padding: bool) -> Source:
+    """Batches of input_ids, input_mask and segment_ids, the masked tokens restored."""
+    records = texts.records
+
+    def fetch(indices: np.ndarray, length: int) -> Features:
+        features = token_features(records, indices, length)
+        if "masked_lm_ids" in records:
+            positions, counts = records.values("masked_lm_positions", indices)
+            tokens, _ = records.values("masked_lm_ids", indices)
+            features["input_ids"][np.repeat(np.arange(len(indices)), counts), positions] = tokens
+        return features
+
+    return Source(records.lengths("input_ids"), fetch, encoding.max_seq_length, dynamic_padding)
 
 
 def _general_facts(trained: Model) -> Dict[str, Any]:

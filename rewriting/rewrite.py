@@ -129,7 +129,7 @@ def main(values: flags.FlagValues) -> None:
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
     phrases = pool.load_pool(settings.required(values, "pool_file"), values.pool_column,
                              model.encoding, store_dir)
-    rewrites = rewriter.Rewriter(model.encoding, phrases, wanted, **limits)
+    rewrites = rewriter.Rewriter(model.encoding, phrases, wanted, wanted.mask(phrases), **limits)
     facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir)
     # The graph needs an example of its input.
     example = data.encode_slots([slot_files.UNREAD], model.encoding).pairs.source()

@@ -26,22 +26,14 @@ class Rewrite(NamedTuple):
         return self.slot.filled(self.phrase)
 
 
-class Rewriter:
-    """A trained scorer and a pool of phrases.
-
-    Args:
-        num_candidates: phrases that the model scores for each clause.
-        top_k: the most rewrites of a text.
-    """
-
-    def __init__(self, encoding: Encoding, pool: Pool, constraints: Constraints, *,
-                 num_candidates: int, top_k: int):
-        self._encoding = encoding
-        self._pool = pool
-        self._constraints = constraints
-        self._allowed = constraints.mask(pool)
-        self._num_candidates = num_candidates
-        self._top_k = top_k
+class Rewriter(NamedTuple):
+    """A trained scorer and a pool of phrases."""
+    encoding: Encoding
+    pool: Pool
+    constraints: Constraints
+    allowed: np.ndarray  # phrases of the pool that meet the constraints, bool [phrases]
+    num_candidates: int  # phrases that the model scores for each clause
+    top_k: int  # the most rewrites of a text
 
     def rewrite(self, texts: Sequence[str], predict: Predict) -> List[List[Rewrite]]:
         """The best rewrites of each text, at most `top_k`, most probable first."""
@@ -52,9 +44,9 @@ class Rewriter:
         probabilities = data.KIND.scores(predict(tried))[:, 1]
         for pair in np.argsort(-probabilities, kind="stable"):
             number, slot = found[tried.slots[pair]]
-            if len(rewrites[number]) < self._top_k:
+            if len(rewrites[number]) < self.top_k:
                 rewrites[number].append(Rewrite(
-                    slot, self._pool.phrase(tried.phrases[pair]), float(probabilities[pair])))
+                    slot, self.pool.phrase(tried.phrases[pair]), float(probabilities[pair])))
         return rewrites
 
     def candidates(self, texts: Sequence[str]) -> Tuple[List[Tuple[int, Slot]], pairs.Pairs]:
@@ -65,31 +57,31 @@ class Rewriter:
         numbers, rows = np.array(tried, np.int64).reshape(-1, 2).T
         contexts = store.Records.of_chunk(pairs.encode_contexts(
             [slot.before for _, slot in found], [slot.after for _, slot in found],
-            self._encoding))
-        return found, pairs.Pairs(contexts, self._pool.records, numbers, rows,
-                                  self._encoding.tokenizer, self._encoding.max_seq_length)
+            self.encoding))
+        return found, pairs.Pairs(contexts, self.pool.records, numbers, rows,
+                                  self.encoding.tokenizer, self.encoding.max_seq_length)
 
     def _search(self, texts: Sequence[str], found: List[Tuple[int, Slot]]) -> List[List[int]]:
         """For each slot the rows of its candidates, those nearest to its text first."""
         # Repeating a clause of the text is not a rewrite.
         own_clauses = [set(map(_normalized, clauses(text))) for text in texts]
-        count = self._num_candidates + max(map(len, own_clauses), default=0)
+        count = self.num_candidates + max(map(len, own_clauses), default=0)
         searched = sorted({number for number, _ in found})
-        matches = self._pool.index.top([texts[number] for number in searched], count,
-                                       self._allowed)
+        matches = self.pool.index.top([texts[number] for number in searched], count,
+                                       self.allowed)
         rows_of = dict(zip(searched, (self._filled_up(match.rows, count) for match in matches)))
         return [self._usable(rows_of[number], slot, own_clauses[number])
                 for number, slot in found]
 
     def _filled_up(self, rows: np.ndarray, count: int) -> List[int]:
         """If too few phrases share a word with the text, adds the first others of the pool."""
-        more = np.flatnonzero(self._allowed)[:2 * count] if len(rows) < count else []
+        more = np.flatnonzero(self.allowed)[:2 * count] if len(rows) < count else []
         return list(dict.fromkeys([*rows.tolist(), *map(int, more)]))[:count]
 
     def _usable(self, rows: Sequence[int], slot: Slot, own_clauses: Set[str]) -> List[int]:
-        phrases = [(row, self._pool.phrase(row)) for row in rows]
+        phrases = [(row, self.pool.phrase(row)) for row in rows]
         return [row for row, phrase in phrases if _normalized(phrase) not in own_clauses
-                and self._constraints.allow(slot, phrase)][:self._num_candidates]
+                and self.constraints.allow(slot, phrase)][:self.num_candidates]
 
 
 def _normalized(phrase: str) -> str:

@@ -23,6 +23,8 @@ TEXTS = ["The cat sees old trees .", "Cats likes the small green house ,", "cat"
          "Birds slowly finds a river today , the unlike dogs !", "zebra finds Tree", "the and or",
          "old old old old small", "\"Dog\" sees \" river"]
 KEPT = ("the", "a", "and", "or", "not")
+
+
 @pytest.fixture(scope="module")
 def model(tiny_model, tmp_path_factory):
     return write_tiny_masked_lm(tiny_model, tmp_path_factory.mktemp("lm") / "model")
@@ -150,7 +152,7 @@ def test_what_rounding_could_decide_is_decided_alone(model, monkeypatch):
         assert np.abs(margins - scores).max() < 1e-5, "the tolerance is ten times what there is"
 
 
-@pytest.mark.parametrize("max_seq_length", [3, 8, 40])
+@pytest.mark.parametrize("max_seq_length", [3, 8])
 def test_a_long_text_is_seen_through_a_window_around_the_word(model, max_seq_length):
     places = random_places([600, 5, 38, 39])
     tokenizer = FullTokenizer(model.vocab_file)

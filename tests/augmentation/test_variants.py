@@ -42,20 +42,3 @@ def test_all_but_the_replaced_words_stays_as_it_is():
     assert found[0] == text and len(found) == len(set(found)) == 3 * 2 * 2 * 2
     assert ' "Young dogs"  don\'t\thear (tall)rivers!' in found
     assert all(variant.startswith(' "') and "dogs\"  don't\t" in variant for variant in found)
-
-
-def test_every_candidate_is_as_likely_and_a_word_is_replaced_with_the_probability():
-    candidates = [[f"w{index}" for index in range(500)]]
-    found = vary("tree", candidates, rounds=100000, probability=1.0)
-    assert len(found) == 501
-    counts = np.zeros(4)
-    for seed in range(2000):
-        counts[["x", "a", "b", "c"].index(vary("x", [["a", "b", "c"]], 1, 0.3, seed)[-1])] += 1
-    np.testing.assert_allclose(counts / 2000, [0.7, 0.1, 0.1, 0.1], atol=0.035)
-
-
-@pytest.mark.parametrize("probability, text, candidates", [
-    (0.0, "old dogs", [["a"], ["b"]]), (1.0, "old dogs", [[], []]), (1.0, "...", []),
-    (1.0, "", [])])
-def test_where_nothing_can_be_replaced_the_text_is_all_there_is(probability, text, candidates):
-    assert vary(text, candidates, probability=probability) == [text]

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 import modeling
 from commands import ends_with_error, run_here
 from conftest import checkpoint_values, cpu_devices, sentences, write_cola
-from distillation import compare, data, losses, model, run, student, teacher
+from distillation import compare, losses, model, run, student, teacher, training
 from encoder import convert
 from encoder.pretraining_tfrecords import Sizes, open_store
 from engine.checkpoints import checkpoints
@@ -196,7 +196,7 @@ def test_general_distillation_reads_the_texts_of_pretraining_without_their_masks
     taught = teacher.load_encoder(os.path.dirname(tiny_model.vocab_file), LENGTH)
     texts = open_store(str(path), "--input_file", Sizes(
         LENGTH, max_predictions_per_seq=LENGTH, vocab_size=taught.config.vocab_size), str(tmp_path))
-    source = data.source(texts, taught.encoding, dynamic_padding=True)
+    source = training.source_of_texts(texts, taught.encoding, dynamic_padding=True)
     features = source.fetch(np.arange(9), LENGTH)
     for index, example in enumerate(features_of(9)):
         size = len(example["input_ids"])

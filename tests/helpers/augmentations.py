@@ -3,7 +3,7 @@
 import os
 
 from augmentation import run
-from engine.cli import command
+from commands import run_here
 
 SETTINGS = {"N": 6, "M": 4, "p": 0.5, "seed": 7}
 
@@ -19,8 +19,7 @@ def augment_here(model, directory, **flags):
     """Runs the command in this process; returns the lines of the augmented training set."""
     values = {**model._asdict(), "output_dir": directory, "num_cpu_replicas": 1, **SETTINGS,
               **flags}
-    command.run(run.main, run.define_flags(), usage="", argv=["augment", *(
-        f"--{name}={value}" for name, value in values.items() if value is not None)])
+    run_here(values, run)
     files = [name for name in os.listdir(str(directory)) if name.startswith("train.")
              and not name.endswith(".json")]
     assert len(files) == 1, files

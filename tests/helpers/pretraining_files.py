@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import modeling
-from commands import arguments
+from commands import run_here
 from conftest import TinyModel, plain_session
 from encoder import pretraining_heads
-from engine.cli import command
 from engine.disk import files
 from pretraining import create_data
 
@@ -81,8 +80,7 @@ def create_data_here(folder, vocab_file, text=None, **flags) -> str:
              "vocab_file": vocab_file, "num_processes": 1, **flags}
     if text is not None:
         (folder / "text.txt").write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
-    command.run(create_data.main, create_data.define_flags(), usage="",
-                argv=["create_data", *arguments(flags)])
+    run_here(flags, create_data)
     return str(flags["output_file"])
 
 

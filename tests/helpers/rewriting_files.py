@@ -4,10 +4,9 @@ import math
 import random
 from collections import Counter
 
-from commands import arguments
+import commands
 from conftest import WORDS
 from encoder.encoding import load_encoding
-from engine.cli import command
 from rewriting import create_data, run
 from rewriting.slot_files import write_slot
 
@@ -35,15 +34,14 @@ def made_up_texts(count: int, seed: int = 0):
 
 
 def create_here(**flags):
-    command.run(create_data.main, create_data.define_flags(), usage="", argv=[
-        "create_data", *arguments(flags)])
+    commands.run_here(flags, create_data)
 
 
 def run_here(model, slots_dir, output_dir, **flags):
-    command.run(run.main, run.define_flags(), usage="", argv=["run", *arguments({
+    commands.run_here({
         **model._asdict(), "data_dir": slots_dir, "output_dir": output_dir, "max_seq_length": 32,
         "train_batch_size": 4, "num_cpu_replicas": 2, "num_train_epochs": 1,
-        "learning_rate": 1e-3, **flags})])
+        "learning_rate": 1e-3, **flags}, run)
 
 
 def score(query, phrase, phrases):

@@ -42,8 +42,14 @@ def error_line(capsys, folder, vocab_file, *arguments, **flags):
     (TEXT, dict(vocab_file="/no/vocab.txt"), ["--vocab_file", "/no/vocab.txt"]),
     (TEXT, dict(masked_lm_prob=1.5), ["masked_lm_prob"]),
     (TEXT, dict(output_file=""), ["--output_file"]),
+    (TEXT, dict(input_file="{}/cut.txt.gz"), ["cut.txt.gz"]),
+    (TEXT, dict(vocab_file="{}/unmasked.txt"), ["unmasked.txt", "[MASK]"]),
 ])
 def test_one_line_says_what_is_wrong(tiny_model, tmp_path, capsys, text, flags, mentions):
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(TEXT * 100)[:100])
+    (tmp_path / "unmasked.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n")
+    flags = {name: value.format(tmp_path) if isinstance(value, str) else value
+             for name, value in flags.items()}
     line = error_line(capsys, tmp_path, **{"vocab_file": tiny_model.vocab_file, "text": text,
                                            **flags})
     assert not [word for word in mentions if word not in line], line
@@ -54,18 +60,6 @@ def test_without_the_package_of_chinese_words_one_line_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "jieba", None)  # as if it were not installed
     line = error_line(capsys, tmp_path, tiny_model.vocab_file, chinese_whole_words=True)
     assert "jieba" in line and "pip install -r pretraining/requirements.txt" in line
-
-
-def test_a_damaged_gzip_file_is_named(tiny_model, tmp_path, capsys):
-    packed = gzip.compress(TEXT * 100)
-    (tmp_path / "cut.txt.gz").write_bytes(packed[:len(packed) // 2])
-    line = error_line(capsys, tmp_path, tiny_model.vocab_file, input_file=tmp_path / "cut.txt.gz")
-    assert "cut.txt.gz" in line
-
-
-def test_a_vocabulary_without_mask_is_refused(tmp_path, capsys):
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n")
-    assert "[MASK]" in error_line(capsys, tmp_path, tmp_path / "vocab.txt")
 
 
 def test_text_that_the_vocabulary_hardly_knows_is_warned_of(tiny_model, tmp_path, capsys):

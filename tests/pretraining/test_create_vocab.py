@@ -1,15 +1,12 @@
 """Vocabularies: trained in BERT's layout, or extended with rows that are the mean of the pieces."""
 
-import os
 import sys
 
 import numpy as np
 import pytest
 
-from commands import ends_with_error
+from commands import ends_with_error, run_here
 from conftest import checkpoint_values
-from engine.checkpoints import checkpoints
-from engine.cli import command
 from pretraining import create_vocab
 from tokenization import BatchTokenizer, FullTokenizer
 
@@ -20,18 +17,8 @@ TABLE = "bert/embeddings/word_embeddings"
 
 
 def run(folder, **flags):
-    flags = {"output_dir": folder / "out", **flags}
-    command.run(create_vocab.main, create_vocab.define_flags(), usage="", argv=[
-        "create_vocab", *(f"--{name}={value}" for name, value in flags.items())])
+    run_here({"output_dir": folder / "out", **flags}, create_vocab)
     return (folder / "out" / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
-
-
-def error_line(capsys, folder, **flags):
-    with pytest.raises(SystemExit) as ending:
-        run(folder, **flags)
-    assert ending.value.code == 2 and not os.path.exists(str(folder / "out"))
-    *_, line = capsys.readouterr().err.splitlines()
-    return line
 
 
 @pytest.fixture
@@ -56,17 +43,11 @@ def test_a_trained_vocabulary_has_berts_layout_and_knows_its_text(tmp_path, text
     assert lengths.all() and not (ids == 100).any()  # no [UNK]
 
 
-def test_rows_of_a_small_vocabulary_are_not_wasted(tmp_path, text_file):
-    pytest.importorskip("tokenizers")
-    tokens = run(tmp_path, input_file=text_file, vocab_size=60, num_unused=0)
-    assert tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] and len(tokens) <= 60
-
-
 def test_without_the_package_one_line_says_how_to_install_it(
         tmp_path, text_file, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)  # as if it were not installed
-    line = error_line(capsys, tmp_path, input_file=text_file)
-    assert "tokenizers" in line and "pip install -r pretraining/requirements.txt" in line
+    with ends_with_error(capsys, "tokenizers", "pip install -r pretraining/requirements.txt"):
+        run(tmp_path, input_file=text_file)
 
 
 @pytest.fixture
@@ -110,16 +91,6 @@ def test_words_get_unused_rows_that_are_the_mean_of_their_pieces(tmp_path, model
     assert tokenizer.tokenize("the cardiology") == ["the", "cardiology"]
 
 
-@pytest.mark.parametrize("words, mentions", [
-    ("the\ntwo words\n", ["words.txt, line 2", "two words"]),
-    ("a\nb\nc\nd\n", ["4 new words", "3 unused rows"]),
-    ("the\n", ["0 new words", "at least one word"])])
-def test_words_that_cannot_have_rows_are_named(tmp_path, model, capsys, words, mentions):
-    (tmp_path / "words.txt").write_text(words)
-    line = error_line(capsys, tmp_path, words_file=tmp_path / "words.txt", **model)
-    assert not [word for word in mentions if word not in line], line
-
-
 @pytest.mark.parametrize("flags, mentions", [
     (dict(input_file="/no/such"), ["--input_file", "/no/such"]),
     (dict(), ["--input_file"]),
@@ -129,8 +100,9 @@ def test_words_that_cannot_have_rows_are_named(tmp_path, model, capsys, words, m
 def test_flags_that_do_not_go_together_are_refused(tmp_path, text_file, capsys, flags, mentions):
     if flags.get("input_file") == "text.txt":
         flags = {**flags, "input_file": text_file}
-    line = error_line(capsys, tmp_path, **flags)
-    assert not [word for word in mentions if word not in line], line
+    with ends_with_error(capsys, *mentions):
+        run(tmp_path, **flags)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_is_not_empty_is_refused_before_the_text_is_read(
@@ -140,15 +112,17 @@ def test_a_folder_that_is_not_empty_is_refused_before_the_text_is_read(
         run(tmp_path, input_file=text_file, output_dir=tmp_path)
 
 
-@pytest.mark.parametrize("tokens, mentions", [
-    (["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]"], ["5 entries", "--init_checkpoint", "200"]),
-    ([f"word{row}" for row in range(200)], ["--vocab_file", "[UNK]"])])
-def test_a_vocabulary_that_is_not_the_checkpoints_is_refused(tmp_path, capsys, tokens, mentions):
-    (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
-    (tmp_path / "words.txt").write_text("cardiology\n")
-    checkpoints.write_checkpoint(str(tmp_path / "bert_model.ckpt"),
-                                 {TABLE: np.zeros([200, 4], np.float32)})
-    line = error_line(capsys, tmp_path, extend_vocab=True, vocab_file=tmp_path / "vocab.txt",
-                      init_checkpoint=tmp_path / "bert_model.ckpt",
-                      words_file=tmp_path / "words.txt")
-    assert not [word for word in mentions if word not in line], line
+@pytest.mark.parametrize("words, tokens, mentions", [
+    ("the\ntwo words\n", None, ["words.txt, line 2", "two words"]),
+    ("a\nb\nc\nd\n", None, ["4 new words", "3 unused rows"]),
+    ("the\n", None, ["0 new words", "at least one word"]),
+    ("x\n", ["[UNK]", *map(str, range(19))], ["20 entries", "--init_checkpoint", "12"]),
+    ("x\n", [f"word{row}" for row in range(12)], ["--vocab_file", "[UNK]"])])
+def test_words_that_cannot_have_rows_are_refused(
+        tmp_path, model, capsys, words, tokens, mentions):
+    (tmp_path / "words.txt").write_text(words)
+    if tokens:
+        (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    with ends_with_error(capsys, *mentions):
+        run(tmp_path, words_file=tmp_path / "words.txt", **model)
+    assert not (tmp_path / "out").exists()

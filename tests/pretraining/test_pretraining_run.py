@@ -7,10 +7,9 @@ import shutil
 import numpy as np
 import pytest
 
-from commands import arguments, ends_with_error, run_here
+from commands import ends_with_error, run_here
 from conftest import (assert_same_training, checkpoint_values, on_tensorflow_1, on_tensorflow_2,
                       write_cola)
-from engine.cli import command
 from pretraining import run
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen, write_unmasked
 from trainings import Crash, crash_after
@@ -23,8 +22,7 @@ GOOGLES_KEYS = ["global_step", "loss", "masked_lm_accuracy", "masked_lm_loss",
 
 def pretrain(**flags) -> None:
     """Runs the command in this process; raises SystemExit where it ends with an error."""
-    command.run(run.main, run.define_flags(), usage="",
-                argv=["pretraining.run", *arguments(flags)])
+    run_here(flags, run)
 
 
 def results_of(output_dir):

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import modeling
-from commands import arguments, ends_with_error
+from commands import ends_with_error, run_here
 from conftest import plain_session, sentences
 from encoder import pretraining_heads
-from engine.cli import command
 from pretraining import score
 from pretraining_files import pretrained_fixture  # noqa: F401 (a fixture)
 from tokenization import FullTokenizer
@@ -27,8 +26,7 @@ def scored(tiny_model, pretrained, tmp_path):  # noqa: F811
                  "vocab_file": tiny_model.vocab_file, "init_checkpoint": pretrained,
                  "bert_config_file": tiny_model.bert_config_file, "max_seq_length": 40,
                  "num_cpu_replicas": 1, **flags}
-        command.run(score.main, score.define_flags(), usage="",
-                    argv=["pretraining.score", *arguments(flags)])
+        run_here(flags, score)
         return [json.loads(line) for line in open(str(tmp_path / "scores.jsonl"))]
     return run
 

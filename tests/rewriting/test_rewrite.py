@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from commands import arguments, ends_with_error
+from commands import ends_with_error, run_here
 from conftest import on_tensorflow_1, plain_session
 from engine.checkpoints import checkpoints
-from engine.cli import command
 from engine.data import store
 from engine.interruption import Interrupted
 from engine.model import INFERENCE
@@ -53,8 +52,7 @@ def files(tmp_path, texts, phrases):
 
 
 def rewrite_here(trained, **flags):
-    command.run(rewrite.main, rewrite.define_flags(), usage="", argv=["rewrite", *arguments({
-        "output_dir": trained, "num_gpus": 0, **flags})])
+    run_here({"output_dir": trained, "num_gpus": 0, **flags}, rewrite)
 
 
 def read_jsonl(path):
