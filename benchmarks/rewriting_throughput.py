@@ -28,7 +28,7 @@ from encoder import model_files
 from engine.devices import devices
 from engine.inference import Predictor
 from engine.model import INFERENCE
-from rewriting import constraints, data, pool, rewriter, texts
+from rewriting import data, pool, rewriter, texts
 from rewriting.model import pairwise
 from runs.head import Model
 from tasks import model_folder
@@ -56,7 +56,7 @@ def train_one_step(model: str, texts_file: str, work_dir: str) -> None:
 
 
 def rewriter_of(model: Model, phrases: pool.Pool) -> rewriter.Rewriter:
-    return rewriter.Rewriter(model.encoding, phrases, constraints.Constraints(None, [], []),
+    return rewriter.Rewriter(model.encoding, phrases, rewriter.Constraints(None, [], []),
                              phrases.is_usable, num_candidates=50, top_k=5)
 
 

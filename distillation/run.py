@@ -125,6 +125,7 @@ def _refuse(values: flags.FlagValues, names: Iterable[str], why: str) -> None:
         if values[name].value != values[name].default:
             raise UserError(f"--{name} {why}")
 
+
 def _general(values: flags.FlagValues) -> Tuple[Job, Sets]:
     """A student that learns on any texts."""
     _refuse(values, ("task_name", "processor", *user_files.FLAGS),

@@ -25,7 +25,7 @@ from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
-from rewriting import constraints, data, pairs, pool, rewriter, scorer, slot_files, texts
+from rewriting import data, pairs, pool, rewriter, scorer, slot_files, texts
 from rewriting.model import pairwise
 from rewriting.rewriter import Rewrite
 from runs.head import Model
@@ -159,13 +159,13 @@ def _model(values: flags.FlagValues) -> Tuple[Model, Checkpoint]:
     return scorer.open_model(trained), trained.checkpoint
 
 
-def _constraints(values: flags.FlagValues) -> constraints.Constraints:
+def _constraints(values: flags.FlagValues) -> rewriter.Constraints:
     if values.max_phrase_length is not None:
         settings.positive(values, "max_phrase_length")
     for name in ("keep_words", "forbidden_words"):
         if not all(word.strip() for word in values[name].value):
             raise UserError(f"--{name}={','.join(values[name].value)}: a word is empty")
-    return constraints.Constraints(
+    return rewriter.Constraints(
         values.max_phrase_length, values.keep_words, values.forbidden_words)
 
 

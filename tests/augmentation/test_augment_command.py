@@ -125,10 +125,3 @@ def test_a_set_without_variants_is_said(model, flags, tmp_path, capsys):
     write_cola(tmp_path / "cola", ["of the"])
     augment_here(model, tmp_path / "out", **{**flags, "data_dir": tmp_path / "cola"})
     assert "none of these examples has a variant" in capsys.readouterr().err
-
-
-def test_another_augmentation_of_the_directory_is_refused(model, flags, tmp_path, capsys):
-    write_cola(tmp_path / "cola", ["old cat"])
-    augment_here(model, tmp_path / "out", **{**flags, "data_dir": tmp_path / "cola"})
-    with ends_with_error(capsys, "another p: was 0.5, now 0.3"):
-        augment_here(model, tmp_path / "out", **{**flags, "data_dir": tmp_path / "cola", "p": 0.3})

@@ -217,22 +217,13 @@ def test_an_empty_file_has_no_features(flags, tmp_path, capsys):
     ({"batch_size": 0}, ("batch_size=0",)),
     ({"max_seq_length": 41}, ("--max_seq_length=41", "40 positions")),
     ({"use_tpu": True}, ("--use_tpu=true", "--num_gpus")),
+    ({"input_file": "pipe"}, ("pipe is no regular file, and the texts are read several",)),
+    ({"input_file": "latin.txt"}, ("latin.txt, line 2: not UTF-8",)),
 ])
-def test_wrong_input_is_one_line(changes, words, flags, capsys):
+def test_wrong_input_is_one_line(changes, words, flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    (tmp_path / "latin.txt").write_bytes(b"a\n\xff\n")
     with ends_with_error(capsys, *words):
         run_here({**flags, **changes}, extract_features)
     assert not os.path.exists(str(flags["output_file"]))
-
-
-def test_a_pipe_cannot_be_read_twice(flags, tmp_path, capsys):
-    os.mkfifo(str(tmp_path / "pipe"))
-    with ends_with_error(capsys, "pipe is no regular file, and the texts are read several"):
-        run_here({**flags, "input_file": tmp_path / "pipe"}, extract_features)
-    assert not os.path.exists(str(flags["output_file"]))
-
-
-def test_a_line_that_is_not_utf8_is_named(flags, tmp_path, capsys):
-    (tmp_path / "texts.txt").write_bytes(b"a\n\xff\n")
-    with ends_with_error(capsys, "texts.txt, line 2: not UTF-8"):
-        run_here(flags, extract_features)
-    assert sorted(os.listdir(str(tmp_path))) == ["texts.txt"]

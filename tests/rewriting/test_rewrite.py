@@ -11,7 +11,7 @@ from engine.checkpoints import checkpoints
 from engine.data import store
 from engine.interruption import Interrupted
 from engine.model import INFERENCE
-from rewriting import constraints, data, pairs, rewrite, rewriter
+from rewriting import data, pairs, rewrite, rewriter
 from rewriting.model import pairwise
 from rewriting.slot_files import BERT_AD_MARK
 from rewriting.texts import Slot, slots
@@ -194,7 +194,7 @@ def words_of(text):
     ("caf\u00e9", "a CAFE\u0301 in Rome", True), ("cafe\u0301", "a caf\u00e9 in Rome", True),
     ("cafe", "a cafe\u0301 in Rome", False)])
 def test_a_word_is_a_whole_one_where_its_script_has_spaces(word, text, is_there):
-    assert constraints.is_in(constraints.pattern_of(word), text) == is_there
+    assert rewriter.is_in(rewriter.pattern_of(word), text) == is_there
 
 
 def test_fewer_candidates_are_those_that_share_words_with_the_text(trained, files, tmp_path):

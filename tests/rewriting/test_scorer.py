@@ -155,8 +155,6 @@ def test_json_lines_to_score_have_phrases_with_or_without_labels(tmp_path):
 @pytest.mark.parametrize("content, changes, words", [
     ("0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".\n", {},
      ("lines.tsv", "phrase 1", "more than 14")),
-    ("main\t9\tother\tcat\ta “““.\n", {"do_predict": None, "do_test": True},
-     ("cut -f4,5 FILE | python -m runs.predict",)),
     ("0\tcat\ta “““.\n", {"do_test": True}, ("line 1", "3 columns")),
     ("0\tcat\ta cat.\n", {}, ("line 1", "no slot in clause 0")),
     ("", {}, ("lines.tsv", "no slots")),
