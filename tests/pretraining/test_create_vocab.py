@@ -116,7 +116,7 @@ def test_a_folder_that_is_not_empty_is_refused_before_the_text_is_read(
     ("the\ntwo words\n", None, ["words.txt, line 2", "two words"]),
     ("a\nb\nc\nd\n", None, ["4 new words", "3 unused rows"]),
     ("the\n", None, ["0 new words", "at least one word"]),
-    ("x\n", ["[UNK]", *map(str, range(19))], ["20 entries", "vocab_size 12"]),
+    ("x\n", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(str, range(16))], ["20 entries", "vocab_size 12"]),
     ("x\n", [f"word{row}" for row in range(12)], ["--vocab_file", "[UNK]"])])
 def test_words_that_cannot_have_rows_are_refused(
         tmp_path, model, capsys, words, tokens, mentions):
