@@ -146,7 +146,7 @@ def damaged(path):
     (dict(bert_config_file="{}/small.json"), ("train.tfrecord", "vocab_size 20")),
     # None of these records holds the vocabulary's last token; a masked place might.
     (dict(input_file="{}/longer", vocab_file="{}/longer.txt"),
-     ("longer.txt has 32 entries", "vocab_size 31")),
+     ("longer.txt has 34 entries", "vocab_size 33")),
     (dict(init_checkpoint="{}/nowhere"), ("--init_checkpoint", "nowhere")),
     (dict(num_train_steps=0), ("--num_train_steps=0",)),
     (dict(do_train=False, do_eval=False), ("--do_train", "--do_eval")),
