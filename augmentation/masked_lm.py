@@ -67,9 +67,7 @@ class MaskedLanguageModel:
         # Two more: the word itself may be among the best, and the one after the last candidate
         # shows how close the decision was.
         forward = _forward_of(config, is_word, num_candidates + 2)
-        one_token = (np.array([value]) for value in (tokenizer.pad_id, 0, 1, 0))
-        example = self._source(WordPositions(*one_token))
-        self._predictor = Predictor(forward, example, devices)
+        self._predictor = Predictor(forward, devices)
         self._predictor.restore(checkpoint)
 
     def __enter__(self) -> "MaskedLanguageModel":

@@ -66,7 +66,7 @@ def our_rate(model: str, texts: TextSet, output_dir: str, precision: str) -> flo
     forward = classifier.forward_of(load_config(f"{model}/bert_config.json"), 2)
     source = texts.source(with_labels=False)
     found = devices.find_devices(num_gpus=0, training=False)
-    with Predictor(forward, source, found._replace(dtype=dtype_of(precision))) as predictor:
+    with Predictor(forward, found._replace(dtype=dtype_of(precision))) as predictor:
         predictor.restore(checkpoints.latest(output_dir))
         predictor.predict(source, BATCH_SIZE)
         start = time.time()

@@ -41,7 +41,7 @@ def our_rate(model: str, input_file: str) -> Tuple[float, np.ndarray]:
     def source():
         return Texts.of(list(read_texts(input_file)), encoding).source()
 
-    with Predictor(forward_of(config, [-1], "mean"), source(),
+    with Predictor(forward_of(config, [-1], "mean"),
                    devices.find_devices(num_gpus=0, training=False)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(f"{model}/bert_model.ckpt"))
         predictor.predict(source(), BATCH_SIZE)

@@ -30,7 +30,7 @@ def rank(slots_file: str, model: str, max_seq_length: int) -> Dict[str, Dict[str
     slots = readable(list(read_slots(slots_file)), encoding)
     pairs = data.encode_slots(slots, encoding).pairs
     source, forward = source_of(pairs), forward_of(trained.config())
-    with Predictor(forward, source, devices.find_devices(num_gpus=0, training=False)) as predictor:
+    with Predictor(forward, devices.find_devices(num_gpus=0, training=False)) as predictor:
         predictor.restore(trained.checkpoint)
         likelihoods = predictor.predict(source, 8)["log_likelihood"]
     num_phrases = np.array([len(slot.phrases) for slot in slots])

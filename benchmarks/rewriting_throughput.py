@@ -115,9 +115,8 @@ def compare(args, work_dir: str) -> None:
         slow_pairs.append((slot.before, phrases.phrase(tried.phrases[pair]), slot.after))
     rates: List[float] = []
     peers: List[float] = []
-    source = tried.source()
     with report.peers_process(make_peer, f"{work_dir}/out") as process, Predictor(
-            pairwise(model.config), source,
+            pairwise(model.config),
             devices.find_devices(num_gpus=0, training=False)) as predictor:
         predictor.restore(checkpoint)
 

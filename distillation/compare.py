@@ -113,7 +113,7 @@ def _measure(model: Model, checkpoint: Checkpoint, dev_set: capabilities.DevSet,
              devices: Devices, batch_size: int) -> Measurement:
     forward = classifier.forward_of(model.config, model.own.kind.num_outputs)
     source = dev_set.source
-    with Predictor(forward, source, devices) as predictor:
+    with Predictor(forward, devices) as predictor:
         predictor.restore(checkpoint)
         predictor.predict(source, batch_size)  # not timed: the first run includes set-up
         start = time.time()

@@ -105,7 +105,7 @@ def _outputs(teacher: Teacher, examples: TrainingSet, devices: Devices,
              per_replica_batch_size: int) -> Iterator[store.Chunk]:
     source = examples.source(with_labels=False)
     forward = classifier.forward_of(teacher.config, teacher.kind.num_outputs)
-    with Predictor(forward, source, devices) as predictor, \
+    with Predictor(forward, devices) as predictor, \
             Counter("Computing the teacher's logits", unit="examples",
                     total=len(examples)) as counter:
         predictor.restore(teacher.checkpoint)

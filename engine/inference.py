@@ -5,10 +5,9 @@ the size of the set, the batch and the number of replicas, unlike with Estimator
 `eval_distribute`. The graph and its session are built once and serve any number of sets.
 """
 
-import contextlib
 import dataclasses
 from concurrent import futures
-from typing import Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -44,41 +43,37 @@ def mode_on(devices: Devices) -> Mode:
 
 
 class Predictor:
-    """A model in a graph and session of its own, ready to score any number of sets.
+    """A model in a graph and session of its own, which scores any number of sets.
+
+    The first prediction builds the graph; all later sets have the same features.
 
     Args:
         forward: the model.
-        source: any records with the features of all later ones.
         devices: the replicas.
+
+    Attributes:
+        checkpoint: the one to predict with.
 
     Use it as a context manager: it holds a session.
     """
 
-    def __init__(self, forward: Forward, source: batches.Source, devices: Devices):
-        self._feed = batches.InferenceFeed(source, len(devices.names),
-                                           num_ready=2 * devices.concurrent_steps)
+    def __init__(self, forward: Forward, devices: Devices):
+        self._forward = forward
         self._devices = devices
-        with tf.Graph().as_default() as graph:
-            iterator = tf.data.make_initializable_iterator(self._feed.dataset())
-            self._start_feed = iterator.initializer
-            step, features_of_replicas = iterator.get_next()
-            self._fetches = step, _predictions(forward, features_of_replicas, devices)
-            self._variables = tf.global_variables()
-            self._saver = tf.train.Saver(self._variables)
-            self._casts = tf.get_collection(_CASTS)
-        self._session = tf.Session(graph=graph, config=devices.session_config)
+        self._session: Optional[tf.Session] = None
+        self._restored: Optional[checkpoints.Checkpoint] = None
+        self.checkpoint: Optional[checkpoints.Checkpoint] = None
 
     def __enter__(self) -> "Predictor":
         return self
 
     def __exit__(self, *exception) -> None:
-        self._session.close()
+        if self._session:
+            self._session.close()
 
     def restore(self, checkpoint: checkpoints.Checkpoint) -> None:
-        """Loads the variables. Raises a UserError if the checkpoint lacks some of them."""
-        checkpoints.check_matches(checkpoint, self._variables)
-        self._saver.restore(self._session, checkpoint.path)
-        self._session.run(self._casts)
+        """Takes the variables of the next predictions from this checkpoint."""
+        self.checkpoint = checkpoint
 
     def predict(self, source: batches.Source, per_replica_batch_size: int,
                 advance: Callable[[int], None] = lambda count: None) -> Dict[str, np.ndarray]:
@@ -91,8 +86,16 @@ class Predictor:
         `advance` is called with the number of examples of each finished step.
 
         Raises:
-            UserError: out of memory; a prediction in float16 is not finite.
+            UserError: the checkpoint lacks some variables; out of memory; a prediction in float16
+                is not finite.
         """
+        if not self._session:
+            self._build(source)
+        if self._restored is not self.checkpoint:
+            checkpoints.check_matches(self.checkpoint, self._variables)
+            self._saver.restore(self._session, self.checkpoint.path)
+            self._session.run(self._casts)
+            self._restored = self.checkpoint
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
             source.padded_lengths(), self._tokens_per_replica(per_replica_batch_size, source),
@@ -112,46 +115,22 @@ class Predictor:
                 advance(len(plan[step].indices))
         return _in_order(plan, [results[step] for step in range(len(plan))], len(source.lengths))
 
+    def _build(self, source: batches.Source) -> None:
+        self._feed = batches.InferenceFeed(source, len(self._devices.names),
+                                           num_ready=2 * self._devices.concurrent_steps)
+        with tf.Graph().as_default() as graph:
+            iterator = tf.data.make_initializable_iterator(self._feed.dataset())
+            self._start_feed = iterator.initializer
+            step, features_of_replicas = iterator.get_next()
+            self._fetches = step, _predictions(self._forward, features_of_replicas, self._devices)
+            self._variables = tf.global_variables()
+            self._saver = tf.train.Saver(self._variables)
+            self._casts = tf.get_collection(_CASTS)
+        self._session = tf.Session(graph=graph, config=self._devices.session_config)
+
     def _tokens_per_replica(self, per_replica_batch_size: int, source: batches.Source) -> int:
         tokens = per_replica_batch_size * source.max_length
         return min(tokens, self._devices.max_step_tokens or tokens)
-
-
-# (a checkpoint, per-replica batch size, `advance`) → a function from a source to `Predictor.predict`'s
-# predictions with that checkpoint.
-Predicting = Callable[[checkpoints.Checkpoint, int, Callable[[int], None]],
-                      Callable[[batches.Source], Dict[str, np.ndarray]]]
-
-
-@contextlib.contextmanager
-def predicting(forward_of: Callable[[checkpoints.Checkpoint], Forward],
-               devices: Devices) -> Iterator[Predicting]:
-    """Predictions of several checkpoints, such as those of a running training.
-
-    The first prediction builds the graph and the session for all of them.
-
-    Args:
-        forward_of: makes the model; called with the first checkpoint.
-    """
-    with contextlib.ExitStack() as stack:
-        predictors: List[Predictor] = []
-
-        def with_checkpoint(checkpoint: checkpoints.Checkpoint, per_replica_batch_size: int,
-                            advance: Callable[[int], None]):
-            restored: List[Predictor] = []
-
-            def predict(source: batches.Source) -> Dict[str, np.ndarray]:
-                if not predictors:
-                    predictors.append(stack.enter_context(
-                        Predictor(forward_of(checkpoint), source, devices)))
-                if not restored:
-                    predictors[0].restore(checkpoint)
-                    restored.append(predictors[0])
-                return predictors[0].predict(source, per_replica_batch_size, advance)
-
-            return predict
-
-        yield with_checkpoint
 
 
 def _predictions(forward: Forward, features_of_replicas, devices: Devices):

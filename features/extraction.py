@@ -7,12 +7,13 @@ import numpy as np
 
 import modeling
 from encoder.encoding import Encoding
-from engine import inference, log
+from engine import log
 from engine.checkpoints import checkpoints
 from engine.data.chunks import in_chunks
 from engine.devices.devices import Devices
 from engine.disk import files
 from engine.disk.resumable_file import ResumableFile
+from engine.inference import Predictor
 from engine.progress import Counter
 from features import formats, model
 from features.texts import Texts, read_texts
@@ -89,12 +90,14 @@ def _append_all(job: Job, file: ResumableFile, total: int) -> None:
     left = itertools.islice(read_texts(job.input_file), first, None)
     forward, num_cut = model.forward_of(job.config, job.layers, job.pooling), 0
     with Counter("Extracting", unit="texts", total=total - first) as counter, \
-            inference.predicting(lambda checkpoint: forward, job.devices) as predicting:
-        predict = predicting(job.checkpoint, job.per_replica_batch_size, counter.advance)
+            Predictor(forward, job.devices) as predictor:
+        predictor.restore(job.checkpoint)
         for some in in_chunks(left, chunk_size):
             texts = Texts.of(some, job.encoding)
             num_cut += texts.num_cut
-            states = formats.as_type(predict(texts.source())["states"], job.output_dtype)
+            predictions = predictor.predict(texts.source(), job.per_replica_batch_size,
+                                            counter.advance)
+            states = formats.as_type(predictions["states"], job.output_dtype)
             _append(job, file, texts, states, num_done)
             num_done = 0
     if num_cut:

@@ -30,7 +30,7 @@ from engine.data.arriving_lines import ArrivingLines
 from engine.data.batches import Features, Source
 from engine.data.chunks import in_chunks
 from engine.disk import files
-from engine.inference import PredictionSettings, predicting
+from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from pretraining import model
 from pretraining.corpus import piece_flags
@@ -135,15 +135,15 @@ def main(values: flags.FlagValues) -> None:
     read = (text_files.lines_of(arriving, "standard input") if arriving
             else text_files.lines(values.input_file))
     with files.output(values.output_file) as file, Counter("Scoring", unit="tokens") as counter, \
-            predicting(lambda _: model.forward_of(config, next_sentences=False),
-                       devices) as predicting_with:
-        predict = predicting_with(checkpoint, batch_size, counter.advance)
+            Predictor(model.forward_of(config, next_sentences=False), devices) as predictor:
+        predictor.restore(checkpoint)
         for lines in in_chunks((line for _, line in read), _CHUNK_CHARACTERS,
                                lambda line: len(line) + 1, arriving):
             text = Text.of(lines, encoding, whole_words=values.do_whole_word_mask)
             losses = np.zeros(0)
             if len(text.ids):
-                losses = predict(text.source(encoding))["masked_lm_loss"]
+                losses = predictor.predict(
+                    text.source(encoding), batch_size, counter.advance)["masked_lm_loss"]
             file.writelines(line + "\n" for line in text.scores(losses, encoding))
             file.flush()
 

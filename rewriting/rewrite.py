@@ -25,7 +25,7 @@ from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
-from rewriting import data, pairs, pool, rewriter, scorer, slot_files, texts
+from rewriting import pairs, pool, rewriter, scorer, slot_files, texts
 from rewriting.model import pairwise
 from rewriting.rewriter import Rewrite
 from runs.head import Model
@@ -131,10 +131,8 @@ def main(values: flags.FlagValues) -> None:
                              model.encoding, store_dir)
     rewrites = rewriter.Rewriter(model.encoding, phrases, wanted, wanted.mask(phrases), **limits)
     facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir)
-    # The graph needs an example of its input.
-    example = data.encode_slots([slot_files.UNREAD], model.encoding).pairs.source()
     with _open_output(values, facts, _HEADERS[form]) as (num_done, append), \
-            Predictor(pairwise(model.config), example, devices) as predictor, \
+            Predictor(pairwise(model.config), devices) as predictor, \
             Counter("Scoring", unit="pairs") as counter:
         predictor.restore(checkpoint)
 

@@ -11,19 +11,19 @@ from absl import flags
 
 from encoder import label_config, long_texts, model_files, model_flags
 from encoder.encoding import Encoding
-from engine import inference, log, settings
+from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli import device_flags, tpu_flags
 from engine.disk import files
 from engine.errors import UserError
-from engine.inference import PredictionSettings
+from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from engine.training import run as training
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
 from modeling import BertConfig
 from runs import export, report, results
-from runs.head import Head, Job, Measured, Model, Sets, Training
+from runs.head import Head, Job, Measured, Model, Predict, Sets, Training
 
 _WORK = ("do_train", "do_eval", "do_test", "do_predict")
 
@@ -112,11 +112,11 @@ def trained_checkpoint(job: Job) -> Checkpoint:
 def carry_out(job: Job, sets: Sets) -> None:
     """Trains, measures, predicts and reports. All sets were loaded before the training, so that it
     does not end in an error about a bad line."""
-    forward_of = functools.partial(job.head.forward, job.model, sets.held_out())
-    with inference.predicting(forward_of, job.devices) as predicting:
+    with Predictor(lambda *inputs: job.head.forward(
+            job.model, sets.held_out(), predictor.checkpoint)(*inputs), job.devices) as predictor:
         if sets.train:
-            train(job, sets.train, functools.partial(_evaluate, job, sets, predicting))
-        measured = _score(job, sets, predicting) if sets.held_out() else None
+            train(job, sets.train, functools.partial(_evaluate, job, sets, predictor))
+        measured = _score(job, sets, predictor) if sets.held_out() else None
     if sets.train or sets.dev:
         report.write(job, measured)
 
@@ -156,14 +156,19 @@ def save_description(folder: str, model: Model, entries: Mapping[str, Any]) -> N
             **({long_texts.ENTRY: cut} if cut else {})})
 
 
-def _evaluate(job: Job, sets: Sets, predicting: inference.Predicting, checkpoint: Checkpoint,
+def _evaluate(job: Job, sets: Sets, predictor: Predictor, checkpoint: Checkpoint,
               advance: Callable[[int], None]) -> Mapping[str, float]:
     """See `evaluations.Evaluate`."""
-    batch_size = job.settings.evaluation.eval_batch_size
-    return job.head.measure(job, sets.dev[""], predicting(checkpoint, batch_size, advance)).results
+    predictor.restore(checkpoint)
+    predict = _predict(predictor, job.settings.evaluation.eval_batch_size, advance)
+    return job.head.measure(job, sets.dev[""], predict).results
 
 
-def _score(job: Job, sets: Sets, predicting: inference.Predicting) -> Optional[Measured]:
+def _predict(predictor: Predictor, batch_size: int, advance: Callable[[int], None]) -> Predict:
+    return functools.partial(predictor.predict, per_replica_batch_size=batch_size, advance=advance)
+
+
+def _score(job: Job, sets: Sets, predictor: Predictor) -> Optional[Measured]:
     """Measures the dev sets, and writes what is predicted for the test sets.
 
     Returns:
@@ -171,10 +176,12 @@ def _score(job: Job, sets: Sets, predicting: inference.Predicting) -> Optional[M
     """
     head, checkpoint, first = job.head, trained_checkpoint(job), None
     log.info(f"{head.verb} with {checkpoint.describe()}")
+    predictor.restore(checkpoint)
 
     def visibly(some: Any, batch_size: int, call: Callable, *arguments: Any) -> Optional[Measured]:
         with Counter(head.verb, unit=head.unit, total=len(some)) as counter:
-            return call(job, some, *arguments, predicting(checkpoint, batch_size, counter.advance))
+            return call(job, some, *arguments,
+                        _predict(predictor, batch_size, counter.advance))
 
     batch_size = job.settings.evaluation.eval_batch_size
     # What is predicted for a set of both is measured on the way.

@@ -92,7 +92,7 @@ def _predict(reader: Reader, chunks: Iterator[List[Example]], devices: Devices,
              checkpoint: checkpoints.Checkpoint, batch_size: int,
              write: Callable[[Iterable[AnyResult]], None], odd: OddRows) -> None:
     num_texts = num_cut = 0
-    with Predictor(reader.forward, reader.encode([UNREAD]).source, devices) as predictor:
+    with Predictor(reader.forward, devices) as predictor:
         predictor.restore(checkpoint)
         with Counter("Predicting", unit="texts") as counter:
             for examples in chunks:

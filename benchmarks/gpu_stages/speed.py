@@ -141,7 +141,7 @@ def evaluation(machine: Machine) -> Dict[str, Any]:
     forward, batch = classifier.forward_of(config, 2), 4 if machine.toy else 128
     source, devices = common.examples(config, length, 16 * batch), machine.devices(training=False)
     with common.saved_model(forward, source) as start, Predictor(
-            forward, source, devices) as predictor:
+            forward, devices) as predictor:
         predictor.restore(start)
         predictor.predict(source, batch)
         begin = time.time()

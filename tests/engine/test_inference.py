@@ -77,7 +77,7 @@ def logits_one_by_one(model, checkpoint, sources):
 def test_all_sizes_and_batches_give_every_example_once_and_in_order(
         tiny_model, trained, sources, expected, num_replicas, concurrent_steps):
     devices = cpu_devices(num_replicas)._replace(concurrent_steps=concurrent_steps)
-    with Predictor(classifier.forward_of(tiny_model.config(), 2), sources[1],
+    with Predictor(classifier.forward_of(tiny_model.config(), 2),
                    devices) as predictor:
         predictor.restore(trained)
         for size in SIZES:
@@ -89,10 +89,11 @@ def test_all_sizes_and_batches_give_every_example_once_and_in_order(
 
 def test_a_checkpoint_without_the_head_is_refused(tiny_model, sources):
     released = checkpoints.open_checkpoint(tiny_model.init_checkpoint)
-    with Predictor(classifier.forward_of(tiny_model.config(), 2), sources[1],
+    with Predictor(classifier.forward_of(tiny_model.config(), 2),
                    cpu_devices(1)) as predictor:
+        predictor.restore(released)
         with pytest.raises(UserError, match="output_weights is missing"):
-            predictor.restore(released)
+            predictor.predict(sources[1], 1)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -95,7 +95,7 @@ def test_steps_of_several_examples_that_do_not_fit_name_the_batch():
             "sum": tf.reduce_sum(tf.fill([1, size, size], 0.0), axis=[1, 2])})
 
     devices = cpu_devices(1)._replace(concurrent_steps=2, max_step_tokens=None)
-    with Predictor(forward, source_of([1]), devices) as predictor:
+    with Predictor(forward, devices) as predictor:
         with pytest.raises(UserError, match="step of 4 examples per replica x 16 tokens; lower "
                                             "--eval_batch_size"):
             # Whichever thread has the long step, beside those with short ones.

@@ -72,7 +72,7 @@ def test_losses_and_accuracies_of_a_batch_are_googles(google, googles_records, t
     expected = googles_answers(google, googles_records, tiny_model, count, checkpoint)
     forward = model.forward_of(tiny_model.config(), next_sentences=True)
     source = records.source(1)
-    with Predictor(forward, source, cpu_devices(num_replicas)) as predictor:
+    with Predictor(forward, cpu_devices(num_replicas)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(checkpoint))
         actual = head.metrics_of(predictor.predict(source, 4))
     for name, value in expected.items():

@@ -129,7 +129,7 @@ def test_each_checkpoint_that_a_predictor_restores_is_cast_on_every_replica(
     forward = classifier.forward_of(tiny_model.config(), 2)
 
     def predicted(*steps):
-        with Predictor(forward, source, narrow) as predictor:
+        with Predictor(forward, narrow) as predictor:
             for step in steps:
                 predictor.restore(checkpoints.open_checkpoint(str(tmp_path / f"model.ckpt-{step}")))
                 yield predictor.predict(source, 8)["logits"]
@@ -148,7 +148,7 @@ def test_a_prediction_that_float16_cannot_hold_is_refused():
     source = Source(np.array([1]), lambda indices, length: {
         "input_ids": np.ones([len(indices), length], np.int32)}, max_length=1)
     for dtype in (tf.float32, tf.float16):
-        with Predictor(forward, source, cpu_devices(1)._replace(dtype=dtype)) as predictor:
+        with Predictor(forward, cpu_devices(1)._replace(dtype=dtype)) as predictor:
             if dtype == tf.float32:
                 assert predictor.predict(source, 1)["logits"].tolist() == [[120000]]
                 continue

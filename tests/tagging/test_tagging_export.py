@@ -34,7 +34,7 @@ def test_the_export_has_the_tags_of_the_model(crf, tiny_model, tmp_path):
         return Outputs(loss=None, predictions={
             "labels": model.best_labels(tagger, words, scores), "emissions": words.emissions})
 
-    with Predictor(forward, found.source(), cpu_devices(1)) as predictor:
+    with Predictor(forward, cpu_devices(1)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(str(tmp_path)))
         expected = predictor.predict(found.source(), 20)
         of_words = predictor.predict(words.source(), 5)["labels"][:, :1]

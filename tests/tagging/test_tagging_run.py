@@ -124,7 +124,7 @@ def test_uneven_batches_on_replicas_predict_what_one_replica_does(
     predicted = []
     for num_replicas, batch_size in ((1, 5), (2, 3)):
         assert len(found) % (num_replicas * batch_size)
-        with Predictor(forward, found.source(), cpu_devices(num_replicas)) as predictor:
+        with Predictor(forward, cpu_devices(num_replicas)) as predictor:
             predictor.restore(checkpoint)
             predicted.append(predictor.predict(found.source(), batch_size))
     one, two = predicted
@@ -249,7 +249,7 @@ def test_a_tagger_is_no_classifier_and_a_text_without_words_has_no_entities(tiny
     description = write_random_tagger(tmp_path, tiny_model, crf=False)
     _, opened = kinds.open_reader(str(tmp_path))
     encoded = opened.encode([Example(text, None, None) for text in ("", "the cat ", " ")])
-    with Predictor(opened.forward, encoded.source, cpu_devices(1)) as predictor:
+    with Predictor(opened.forward, cpu_devices(1)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(str(tmp_path)))
         found = [result.entry["entities"]
                  for result in encoded.decode(predictor.predict(encoded.source, 8))]
