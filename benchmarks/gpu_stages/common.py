@@ -26,7 +26,8 @@ from engine.devices.precision import FLOAT32
 from engine.errors import UserError
 from engine.model import INFERENCE, Forward
 from engine.training import loop, throughput
-from engine.training.settings import Schedule, TrainingSettings
+from engine.training.settings import (
+    EvaluationSettings, RunSettings, StepSchedule, TrainingSettings)
 
 VOCAB_SIZE = 30522
 TIMED_STEPS, WARM_UP_STEPS = 20, 5
@@ -132,7 +133,8 @@ def train(forward: Forward, source: Source, on: Devices, how: TrainingSettings, 
           output_dir: str, start: Optional[checkpoints.Checkpoint] = None,
           hooks: Sequence[tf.train.SessionRunHook] = ()) -> None:
     """A training by the engine's loop."""
-    loop.train(forward, source, on, how, Schedule(num_steps, 0), output_dir, start,
+    settings = RunSettings(how, EvaluationSettings(), StepSchedule(num_steps, 0), start, output_dir, "")
+    loop.train(loop.Run({}, settings, on, len(source.lengths), forward, lambda: source),
                more_hooks=hooks)
 
 

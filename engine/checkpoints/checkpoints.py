@@ -222,7 +222,7 @@ class InitialValues:
     """
 
     def __init__(self, checkpoint: Optional[Checkpoint], seed: int):
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         self._seed = seed
         self.found: List[str] = []
         self.not_found: List[str] = []
@@ -233,17 +233,15 @@ class InitialValues:
 
     def unused(self) -> List[str]:
         """Parameters of the checkpoint that the model does not have."""
-        if not self._checkpoint:
-            return []
-        return sorted(set(self._checkpoint.parameters()) - set(self.found))
+        return sorted(set(self.checkpoint.parameters()) - set(self.found))
 
     def _get_variable(self, getter, name, *args, **kwargs):
         if tf.GraphKeys.LOCAL_VARIABLES in (kwargs.get("collections") or ()):
             return getter(name, *args, **kwargs)  # initialized by `frozen`
-        if self._checkpoint and name in self._checkpoint.shapes:
-            _check_shape(self._checkpoint, name, kwargs["shape"])
+        if self.checkpoint and name in self.checkpoint.shapes:
+            _check_shape(self.checkpoint, name, kwargs["shape"])
             self._note(self.found, name)
-            kwargs["initializer"] = _restored(self._checkpoint, name)
+            kwargs["initializer"] = _restored(self.checkpoint, name)
         else:
             self._note(self.not_found, name)
             kwargs["initializer"] = self._seeded(kwargs.get("initializer"), name)

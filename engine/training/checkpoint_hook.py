@@ -1,7 +1,7 @@
 """Saves and evaluates the checkpoints of a training, and removes old ones."""
 
 import os
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, List, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -11,34 +11,20 @@ from engine.training.evaluations import Evaluations
 from engine.workers.coordination import NO_PEERS, Peers
 
 
-def drop_damaged(output_dir: str) -> None:
-    """Removes damaged newest checkpoints, so that Estimator starts from the newest whole one.
+def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
+    """Cleans up after an interrupted run; returns its newest checkpoint.
 
-    Rewrites the file `checkpoint`: it may be damaged, or hold paths, of which only the last parts
-    count.
+    Removes damaged newer ones, so that Estimator starts from it, and rewrites the file
+    `checkpoint`: it may be damaged, or hold paths, of which only the last parts count.
     """
+    os.makedirs(output_dir, exist_ok=True)
+    checkpoint_files.remove_leftovers(output_dir)
     newest = checkpoints.latest(output_dir)
     if newest:
         names = checkpoint_files.list_checkpoints(output_dir)
         num_kept = names.index(os.path.basename(newest.path)) + 1
         checkpoint_files.remove(output_dir, names[num_kept:], names[:num_kept])
-
-
-def restore_only(variables: Sequence[tf.Variable], *,
-                 and_initialize: Sequence[tf.Variable]) -> None:
-    """Makes this graph's saver restore only these variables; it still saves all of them.
-
-    Args:
-        and_initialize: variables that the checkpoint lacks, initialized after restoring.
-    """
-    saver, = tf.get_collection(tf.GraphKeys.SAVERS)
-    partial = tf.train.Saver(variables)
-    initialize = tf.variables_initializer(and_initialize)
-
-    def restore(session, path):
-        partial.restore(session, path)
-        session.run(initialize)
-    saver.restore = restore
+    return newest
 
 
 class SaveHook(tf.train.SessionRunHook):

@@ -6,7 +6,7 @@ interrupted and resumed run makes the same ones as an uninterrupted run.
 
 import math
 import os
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from engine import log
 from engine.checkpoints import checkpoints
@@ -36,10 +36,6 @@ class Evaluations:
         self._done: List[Dict[str, Any]] = [  # by step: "step" and the metrics
             evaluation for evaluation in checkpoints.read_evaluations(output_dir)
             if evaluation["step"] <= step]
-        # After a change of the metric, the best checkpoint by the new one may be gone.
-        self._removed: Set[int] = set()
-        while self.best_step and not checkpoints.has_whole(output_dir, self.best_step):
-            self._removed.add(self.best_step)
 
     def is_missing(self, step: int) -> bool:
         """Whether the checkpoint of this step has not been evaluated."""
@@ -68,11 +64,11 @@ class Evaluations:
     def best_step(self) -> Optional[int]:
         """The step of the best evaluation; the first of a tie.
 
-        None if no evaluation has a finite metric. Evaluations whose checkpoint was removed or
-        damaged before this process started do not count.
+        None if no evaluation has a finite metric. After a change of the metric, the checkpoint of
+        the best by the new one may be gone: it does not count, nor does a damaged one.
         """
         ranked = checkpoints.ranking(self._done, self.settings.metric_for_best)
-        return next((step for step in ranked if step not in self._removed), None)
+        return next((step for step in ranked if checkpoints.has_whole(self._output_dir, step)), None)
 
     def should_stop_early(self) -> bool:
         """Whether --early_stopping_patience evaluations brought no improvement; logs it if so.

@@ -4,10 +4,10 @@ Estimator runs it under MirroredStrategy. The batches come from the plan, the up
 `optimization`. Interrupted runs resume.
 """
 
+import contextlib
 import functools
 import math
-import os
-from typing import Callable, Dict, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 import modeling
 import optimization
 from engine import interruption, log
-from engine.checkpoints import checkpoint_files, checkpoints
+from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.devices import memory, precision, runtime
@@ -23,31 +23,46 @@ from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from engine.training import checkpoint_hook, step_hook, stop_together, summaries
-from engine.training.evaluations import Evaluations
-from engine.training.settings import Schedule, TrainingSettings
+from engine.training.evaluations import Evaluate, Evaluations
+from engine.training.settings import (
+    EvaluationSettings, RunSettings, Schedule, TrainingSettings)
 from engine.training.throughput import Operations, Throughput
 from engine.training.training_progress import TrainingProgress
 from engine.workers.coordination import Peers
 
 
+class Run(NamedTuple):
+    """A capability's description of a training."""
+    facts: Mapping[str, Any]  # identify the run; a resumed run must have the same
+    settings: RunSettings
+    devices: Devices
+    num_examples: int
+    forward: Forward  # the model and its loss
+    make_source: Callable[[], batches.Source]  # called only if steps are left to train
+    operations: Optional[Operations] = None  # FLOPs by lengths; None: not reported
+    # The word embeddings are also output weights, so their gradient has all rows.
+    ties_embeddings: bool = False
+    evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
+    # Called before the first step; writes the model's files besides checkpoints.
+    save_description: Callable[[], None] = lambda: None
+    result_files: Sequence[str] = ()  # patterns of result files that a training invalidates
+
+    @property
+    def schedule(self) -> Schedule:
+        """The length of the training in steps."""
+        return self.settings.schedule(self.num_examples, self.devices.num_replicas)
+
+
 # Autograph is not needed here, and would wrap a UserError in an exception of its own.
 @tf.autograph.experimental.do_not_convert
-def train(forward: Forward, source: batches.Source, devices: Devices,
-          settings: TrainingSettings, schedule: Schedule, output_dir: str,
-          init_checkpoint: Optional[checkpoints.Checkpoint],
-          evaluations: Optional[Evaluations] = None,
-          operations: Optional[Operations] = None,
-          ties_embeddings: bool = False,
+def train(run: Run, evaluations: Optional[Evaluations] = None,
           more_hooks: Sequence[tf.train.SessionRunHook] = ()) -> None:
     """Trains to the end of the schedule, from the newest checkpoint in the output directory.
 
     SIGTERM and Ctrl-C end the training after the current step, with a checkpoint.
 
     Args:
-        init_checkpoint: the initial values of a new run; other variables are random.
         evaluations: evaluates checkpoints during the training; None for no evaluations.
-        operations: FLOPs by lengths; None: not reported.
-        ties_embeddings: the model uses the word embeddings as output weights, too.
         more_hooks: called after the training's own hooks, for measurements.
 
     Raises:
@@ -55,47 +70,56 @@ def train(forward: Forward, source: batches.Source, devices: Devices,
             finite.
         Interrupted: SIGTERM or Ctrl-C.
     """
-    earlier = _recover(output_dir)
+    settings, output_dir, last_step = (
+        run.settings.training, run.settings.output_dir, run.schedule.num_train_steps)
+    earlier = checkpoint_hook.recover(output_dir)
     first_step = earlier.global_step if earlier else 0
-    global_batch_size = settings.examples_per_replica * devices.num_replicas
-    plan = TrainingPlan(source.lengths, global_batch_size, settings.seed)
+    source, peers = run.make_source(), run.devices.peers
+    plan = TrainingPlan(source.lengths, run.settings.global_batch_size(run.devices.num_replicas),
+                        settings.seed)
     if settings.xla:
         source = source.bucketed()
         log.info("XLA compiles the layers once for each length of batches, when it first comes, of "
                  f"{', '.join(map(str, source.buckets))} tokens")
 
     def is_evaluated(step: int) -> bool:
-        return evaluations is not None and step > 0 and _is_due(step, evaluations, plan, schedule)
+        return evaluations is not None and step > 0 and (
+            step == last_step or _is_due(step, run.settings.evaluation, plan))
 
     if earlier and is_evaluated(first_step) and evaluations.is_missing(first_step):
         evaluations.run(earlier)  # the run was interrupted between checkpoint and evaluation
     if evaluations and evaluations.should_stop_early():
         return
 
-    initial_values = checkpoints.InitialValues(None if earlier else init_checkpoint, settings.seed)
-    reached = Throughput(devices, settings.precision)
-    curves = summaries.TrainingSummaries(output_dir, schedule.num_train_steps, reached)
-    progress = TrainingProgress(first_step, schedule.num_train_steps, reached)
+    initial_values = checkpoints.InitialValues(
+        None if earlier else run.settings.init_checkpoint, settings.seed)
+    reached = Throughput(run.devices, settings.precision)
+    curves = summaries.TrainingSummaries(output_dir, last_step, reached)
+    progress = TrainingProgress(first_step, last_step, reached)
     signals = interruption.InterruptLater()
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
-        evaluations, is_evaluated, devices.peers)
+        evaluations, is_evaluated, peers)
     listeners = [curves.add, progress.add]
     if settings.precision != precision.FLOAT16:  # which skips such a step instead
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
-    hooks = [_ModelCheck(initial_values, earlier, init_checkpoint),
-             step_hook.StepHook(first_step, source, plan, operations, listeners, progress.log_end),
+    hooks = [_ModelCheck(initial_values, earlier),
+             step_hook.StepHook(first_step, source, plan, run.operations, listeners),
              saver, *more_hooks]
-    if devices.peers.others:
-        hooks.insert(0, stop_together.SharedSignals(signals, devices.peers))
+    if peers.others:
+        hooks.insert(0, stop_together.SharedSignals(signals, peers))
+    estimator = tf.estimator.Estimator(_model_fn(run, source, initial_values), config=_config(run))
+
+    def input_fn() -> tf.data.Dataset:
+        return batches.training_dataset(
+            source, plan, replicas=run.devices.own_replicas,
+            per_replica_batch_size=settings.examples_per_replica, first_step=first_step,
+            last_step=last_step)
 
     with signals, curves, progress, memory.explained(lambda: _describe_step(
-            saver.step or first_step, source, plan, settings) + saver.kept()):
-        _run(_model_fn(forward, initial_values, settings, schedule, devices,
-                       _most_rows(source, settings, ties_embeddings)),
-             _input_fn(source, plan, devices, settings, first_step, schedule.num_train_steps),
-             hooks, signals, saver, schedule.num_train_steps,
-             _run_config(devices, settings, output_dir), devices.peers)
+            saver.step or first_step, source, plan, settings) + saver.kept()), \
+            _explained_end(signals, saver, last_step, peers):
+        estimator.train(input_fn, hooks=hooks, max_steps=last_step)
 
 
 def _check_loss(kept: Callable[[], str], step: step_hook.Step) -> None:
@@ -106,40 +130,12 @@ def _check_loss(kept: Callable[[], str], step: step_hook.Step) -> None:
             "--learning_rate, or look for examples that the loss cannot take; " + kept())
 
 
-def _recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
-    """Cleans up after an interrupted run; returns its newest checkpoint."""
-    os.makedirs(output_dir, exist_ok=True)
-    checkpoint_files.remove_leftovers(output_dir)
-    checkpoint_hook.drop_damaged(output_dir)
-    return checkpoints.latest(output_dir)
-
-
-def _input_fn(source: batches.Source, plan: TrainingPlan, devices: Devices,
-              settings: TrainingSettings, first_step: int,
-              last_step: int) -> Callable[[], tf.data.Dataset]:
-    return lambda: batches.training_dataset(
-        source, plan, replicas=devices.own_replicas,
-        per_replica_batch_size=settings.examples_per_replica, first_step=first_step,
-        last_step=last_step)
-
-
-def _most_rows(source: batches.Source, settings: TrainingSettings,
-               ties_embeddings: bool) -> Optional[int]:
-    """See AdamWeightDecayOptimizer."""
-    # Features of a whole step may have any number of sequences per example.
-    if ties_embeddings or source.fetch_for_step:
-        return None
-    return settings.examples_per_replica * source.max_length
-
-
-def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
-         hooks: Sequence[tf.train.SessionRunHook], signals: interruption.InterruptLater,
-         saver: checkpoint_hook.SaveHook, num_train_steps: int,
-         config: tf.estimator.RunConfig, peers: Peers) -> None:
-    """Trains to the end; raises Interrupted after the step in which a signal was received."""
-    estimator = tf.estimator.Estimator(model_fn, config=config)
+@contextlib.contextmanager
+def _explained_end(signals: interruption.InterruptLater, saver: checkpoint_hook.SaveHook,
+                   last_step: int, peers: Peers) -> Iterator[None]:
+    """Raises Interrupted after the step in which a signal was received."""
     try:
-        estimator.train(input_fn, hooks=hooks, max_steps=num_train_steps)
+        yield
     except interruption.Interrupted:
         if not signals.received:
             raise
@@ -149,14 +145,12 @@ def _run(model_fn: Callable, input_fn: Callable[[], tf.data.Dataset],
     if signals.received:
         raise interruption.Interrupted(
             signals.received, f"{saver.keeper} has a checkpoint at step "
-            f"{saver.saved_step} of {num_train_steps}; the same command resumes from there")
+            f"{saver.saved_step} of {last_step}; the same command resumes from there")
 
 
-def _is_due(step: int, evaluations: Evaluations, plan: TrainingPlan,
-            schedule: Schedule) -> bool:
-    every_steps = evaluations.settings.eval_every_steps
-    return (step == schedule.num_train_steps
-            or (step % every_steps == 0 if every_steps else plan.ends_epoch(step)))
+def _is_due(step: int, settings: EvaluationSettings, plan: TrainingPlan) -> bool:
+    every_steps = settings.eval_every_steps
+    return step % every_steps == 0 if every_steps else plan.ends_epoch(step)
 
 
 def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
@@ -172,9 +166,13 @@ def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
             "--recompute_layers or a smaller --max_seq_length help; ")
 
 
-def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
-              settings: TrainingSettings, schedule: Schedule, devices: Devices,
-              most_rows: Optional[int]):
+def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.InitialValues):
+    settings, devices, schedule = run.settings.training, run.devices, run.schedule
+    most_rows = None  # see AdamWeightDecayOptimizer
+    # Features of a whole step may have any number of sequences per example.
+    if not run.ties_embeddings and not source.fetch_for_step:
+        most_rows = settings.examples_per_replica * source.max_length
+
     def model_fn(features, labels, mode):
         step = labels  # Estimator's name for the second component of an element
         features = {name: _on_card(values) for name, values in features.items()}
@@ -191,7 +189,7 @@ def _model_fn(forward: Forward, initial_values: checkpoints.InitialValues,
                     dtype=precision.dtype_of(settings.precision),
                     recompute=settings.recompute_layers, compiled=settings.xla))
             with initial_values.scope():
-                return forward(part, mode).loss
+                return run.forward(part, mode).loss
 
         loss_scale = optimization.LossScale.create() if settings.scales_loss else None
         loss, gradients = optimization.mean_gradients(
@@ -259,14 +257,13 @@ def _skip_report_of_uninitialized_variables() -> None:
                 tf.add_to_collection(collection, tf.constant([], tf.string))
 
 
-def _run_config(devices: Devices, settings: TrainingSettings,
-                output_dir: str) -> tf.estimator.RunConfig:
+def _config(run: Run) -> tf.estimator.RunConfig:
     # Estimator's own hooks are off: they would save a checkpoint before the first step, and the
     # graph with every checkpoint. The hooks of `train` save, write summaries and log instead.
-    strategy, session_config, session_target = devices.training_strategy()
+    strategy, session_config, session_target = run.devices.training_strategy()
     config = tf.estimator.RunConfig(
-        model_dir=output_dir,
-        tf_random_seed=settings.seed,
+        model_dir=run.settings.output_dir,
+        tf_random_seed=run.settings.training.seed,
         train_distribute=strategy,
         session_config=session_config,
         keep_checkpoint_max=0,  # all: the hook removes the surplus
@@ -282,33 +279,29 @@ class _ModelCheck(tf.train.SessionRunHook):
     """Checks the model against the checkpoint it starts from, before the session is created."""
 
     def __init__(self, initial_values: checkpoints.InitialValues,
-                 earlier: Optional[checkpoints.Checkpoint],
-                 init_checkpoint: Optional[checkpoints.Checkpoint]):
+                 earlier: Optional[checkpoints.Checkpoint]):
         self._initial_values = initial_values
         self._earlier = earlier
-        self._init_checkpoint = init_checkpoint
 
     def begin(self) -> None:
         if self._earlier:
             self._check_earlier()
             log.info(f"Resuming from {self._earlier.describe()}")
-        elif self._init_checkpoint:
+        elif self._initial_values.checkpoint:
             self._report_warm_start()
 
     def _check_earlier(self) -> None:
-        # A run resumed with float16 that had no loss scale so far gets a new one.
-        new_names = set(optimization.LossScale.NAMES) - set(self._earlier.shapes)
-        new, others = [], []
-        for variable in tf.global_variables():
-            (new if variable.op.name in new_names else others).append(variable)
-        checkpoints.check_matches(self._earlier, others)
-        if new:
-            checkpoint_hook.restore_only(others, and_initialize=new)
+        needed = {variable.op.name for variable in tf.global_variables()}
+        if needed.intersection(optimization.LossScale.NAMES).difference(self._earlier.shapes):
+            raise UserError(f"{self._earlier.describe()} has no loss scale, and float16 cannot begin "
+                            "in the middle of a run: resume it with the run's own --precision and "
+                            "--gradient_transfer, or start a new one from it (--init_checkpoint)")
+        checkpoints.check_matches(self._earlier, tf.global_variables())
 
     def _report_warm_start(self) -> None:
-        values, path = self._initial_values, self._init_checkpoint.path
+        values, path = self._initial_values, self._initial_values.checkpoint.path
         if not values.found:
-            examples = ", ".join(self._init_checkpoint.parameters()[:3])
+            examples = ", ".join(values.checkpoint.parameters()[:3])
             raise UserError(f"--init_checkpoint={path} has none of the model's variables; it has, "
                             f"for example, {examples}")
         log.info(f"Initialized {len(values.found)} variables from {path}")

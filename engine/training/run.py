@@ -7,37 +7,17 @@ run's record, and trains.
 
 import glob
 import os
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from engine import log
 from engine.checkpoints import checkpoints
-from engine.data.batches import Source
 from engine.devices import precision
-from engine.devices.devices import Devices
 from engine.errors import UserError
-from engine.model import Forward
 from engine.progress import counted
 from engine.training import loop, run_record
-from engine.training.evaluations import Evaluate, Evaluations, discard
+from engine.training.evaluations import Evaluations, discard
+from engine.training.loop import Run
 from engine.training.settings import RunSettings
-from engine.training.throughput import Operations
-
-
-class Run(NamedTuple):
-    """A capability's description of a training."""
-    facts: Mapping[str, Any]  # identify the run; a resumed run must have the same
-    settings: RunSettings
-    devices: Devices
-    num_examples: int
-    forward: Forward  # the model and its loss
-    make_source: Callable[[], Source]  # called only if steps are left to train
-    operations: Operations  # FLOPs by lengths
-    # The word embeddings are also output weights, so their gradient has all rows.
-    ties_embeddings: bool = False
-    evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
-    # Called before the first step; writes the model's files besides checkpoints.
-    save_description: Callable[[], None] = lambda: None
-    result_files: Sequence[str] = ()  # patterns of result files that a training invalidates
 
 
 def train(run: Run) -> None:
@@ -80,14 +60,13 @@ def find_trained(settings: RunSettings,
 def _train(run: Run) -> None:
     settings, peers = run.settings, run.devices.peers
     output_dir, num_replicas = settings.output_dir, run.devices.num_replicas
-    schedule = settings.schedule(run.num_examples, num_replicas)
     record = run_record.Record(run.facts, _recorded(settings, num_replicas))
     peers.compare("the training", {**run.facts, **record.settings})
     evaluations = None
     if settings.evaluation.during_training:
         evaluations = Evaluations(output_dir, settings.evaluation, run.evaluate, peers)
     if not run_record.check_training(
-            output_dir, record, num_train_steps=schedule.num_train_steps,
+            output_dir, record, num_train_steps=run.schedule.num_train_steps,
             allow_batch_change=settings.training.allow_batch_change):
         if not run_record.load(output_dir):  # another program's folder
             run.save_description()
@@ -101,9 +80,7 @@ def _train(run: Run) -> None:
     _remove_results(output_dir, run.result_files)
     run.save_description()
     with run_record.recording(output_dir, record, peers.is_chief):
-        loop.train(run.forward, run.make_source(), run.devices, settings.training, schedule,
-                   output_dir, settings.init_checkpoint, evaluations, run.operations,
-                   run.ties_embeddings)
+        loop.train(run, evaluations)
 
 
 def _recorded(settings: RunSettings, num_replicas: int) -> Dict[str, Any]:

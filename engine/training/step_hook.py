@@ -35,18 +35,15 @@ class StepHook(tf.train.SessionRunHook):
     Args:
         operations: FLOPs by lengths; None: unknown.
         listeners: called with each step, in their order.
-        at_end: called after the last step.
     """
 
     def __init__(self, first_step: int, source: Source, plan: TrainingPlan,
-                 operations: Optional[Operations], listeners: Sequence[Callable[[Step], None]],
-                 at_end: Callable[[], None]):
+                 operations: Optional[Operations], listeners: Sequence[Callable[[Step], None]]):
         self._step = first_step
         self._source = source
         self._plan = plan
         self._operations = operations
         self._listeners = listeners
-        self._at_end = at_end
 
     def begin(self) -> None:
         """Finds the values of a step in the graph."""
@@ -72,7 +69,3 @@ class StepHook(tf.train.SessionRunHook):
             **{"loss_scale": None, **run_values.results})
         for listener in self._listeners:
             listener(step)
-
-    def end(self, session) -> None:
-        """Calls `at_end`."""
-        self._at_end()

@@ -13,7 +13,8 @@ class TrainingProgress:
     """Shows the step, loss, learning rate, speed over all replicas and time left.
 
     The loss is the mean since the last time it was shown. Use it as a context manager around the
-    training, so that the bar is removed before an error is printed.
+    training, so that the bar is removed before an error is printed. After the training it logs the
+    peak memory, and the skipped steps and the loss scale, if there are any.
     """
 
     def __init__(self, first_step: int, num_train_steps: int, throughput: Throughput):
@@ -33,8 +34,10 @@ class TrainingProgress:
                                  bar_format="step {n}/{total} |{bar}| {desc}")
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, kind, error, traceback) -> None:
         self._bar.close()
+        if self._start is not None and not isinstance(error, Exception):  # also after a signal
+            self._log_end()
 
     def add(self, step: Step) -> None:
         """Counts a step; shows the values at the first and last step, and at intervals."""
@@ -49,8 +52,7 @@ class TrainingProgress:
         if self._start is None or step.number == self._num_train_steps or self._is_time():
             self._show(step)
 
-    def log_end(self) -> None:
-        """Logs the peak memory, and the skipped steps and the loss scale, if there are any."""
+    def _log_end(self) -> None:
         for gigabytes in self._throughput.peak_memory_gb().values():
             log.info(f"Peak memory: {gigabytes:,.1f} GB")
         if self._skipped_steps:

@@ -107,10 +107,10 @@ def graph_of(name, output_dir, monkeypatch, *, cards, from_checkpoint=True, **ch
     monkeypatch.setattr(StepHook, "begin", begin)
     devices = Devices(tuple(f"/gpu:{card}" for card in range(cards)), "GPU",
                       "nccl" if cards > 1 else "one_device", tf.ConfigProto())
-    how = settings(output_dir, BATCH, **changes)
+    how = settings(output_dir, BATCH, **changes)._replace(
+        init_checkpoint=start() if from_checkpoint else None)
     with pytest.raises(Captured):
-        loop.train(forward(), source, devices, how.training, how.schedule, how.output_dir,
-                   start() if from_checkpoint else None)
+        loop.train(loop.Run({}, how, devices, len(source.lengths), forward(), lambda: source))
     return results[0].graph, gpu_placement.step(results)
 
 

@@ -112,8 +112,10 @@ def test_the_best_is_kept_and_evaluated_predicted_with_and_exported(flags, tmp_p
 
 
 @pytest.fixture
-def recorded(tmp_path):
+def recorded(tmp_path, monkeypatch):
     """Decisions after evaluations with these values of a metric, each of a later step."""
+    monkeypatch.setattr(checkpoints, "has_whole", lambda directory, step: True)
+
     def decide(values, *, metric="score", patience=None):
         settings = EvaluationSettings(eval_every_steps=1, metric_for_best=metric,
                                       early_stopping_patience=patience)

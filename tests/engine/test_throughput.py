@@ -7,16 +7,15 @@ import pytest
 
 import modeling
 from bert_reference import tiny_config
-from conftest import cpu_devices
 from encoder import classifier
 from engine import progress
 from engine.data.plan import TrainingPlan
 from engine.devices.devices import Devices
 from engine.devices.gpus import Card
 from engine.model import INFERENCE
-from engine.training import loop, summaries, throughput
+from engine.training import summaries, throughput
 from pretraining import model as pretraining_model
-from trainings import settings, training_source
+from trainings import run_loop, settings, training_source
 
 import tensorflow.compat.v1 as tf
 
@@ -127,9 +126,8 @@ def test_a_run_says_its_operations_and_memory_in_its_lines_and_curves(
         counted.append(len(lengths))
         return 1e9 * lengths.sum()
 
-    how = settings(tmp_path, 8, num_train_steps=4)
-    loop.train(classifier.forward_of(tiny_model.config(), 2), source, cpu_devices(2),
-               how.training, how.schedule, how.output_dir, None, operations=operations)
+    run_loop(classifier.forward_of(tiny_model.config(), 2), source, 2,
+             settings(tmp_path, 8, num_train_steps=4), None, operations=operations)
     assert set(counted) == {16}
     lines = capsys.readouterr().err.splitlines()
     assert any(re.search(r"examples/s, [\d.e+]+ TFLOP/s, 00:00:0\d left", line) for line in lines)

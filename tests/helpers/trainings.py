@@ -1,7 +1,5 @@
 """Small trainings whose variables, losses and norms are compared."""
 
-from typing import NamedTuple
-
 import pytest
 
 from conftest import TinyModel, checkpoint_values, cpu_devices, write_cola
@@ -10,7 +8,8 @@ from encoder.encoding import load_encoding
 from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.training import checkpoint_hook, loop
-from engine.training.settings import Schedule, TrainingSettings
+from engine.training.settings import (
+    EvaluationSettings, RunSettings, StepSchedule, TrainingSettings)
 from engine.training.training_progress import TrainingProgress
 from tasks.data import load_texts
 from tasks.table import TASKS
@@ -28,25 +27,18 @@ def training_source(model: TinyModel, directory, *, examples: int = 200) -> batc
     return texts.source(with_labels=True)
 
 
-class LoopSettings(NamedTuple):
-    """How `run_loop` trains."""
-    output_dir: str
-    training: TrainingSettings
-    schedule: Schedule
-
-
 def settings(output_dir, train_batch_size: int, *, num_train_steps=STEPS, warmup_steps=4,
-             **changes) -> LoopSettings:
+             **changes) -> RunSettings:
     """A training of toy size; `changes` are fields of TrainingSettings."""
-    return LoopSettings(
-        str(output_dir),
+    return RunSettings(
         TrainingSettings(train_batch_size=train_batch_size, **{"seed": 7, **changes}),
-        Schedule(num_train_steps, warmup_steps))
+        EvaluationSettings(), StepSchedule(num_train_steps, warmup_steps), None, str(output_dir), "")
 
 
-def run_loop(forward, source, num_replicas, run_settings, init_checkpoint):
-    loop.train(forward, source, cpu_devices(num_replicas), run_settings.training,
-               run_settings.schedule, run_settings.output_dir, init_checkpoint)
+def run_loop(forward, source, num_replicas, run_settings, init_checkpoint, **more):
+    loop.train(loop.Run({}, run_settings._replace(init_checkpoint=init_checkpoint),
+                        cpu_devices(num_replicas), len(source.lengths), forward, lambda: source,
+                        **more))
 
 
 def train(model: TinyModel, source, num_replicas, run_settings, *, config_changes=None,
