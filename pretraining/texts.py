@@ -45,7 +45,7 @@ def read_lines(path: str) -> Iterator[Tuple[int, str]]:
         return
     try:
         with gzip.open(path) as file:
-            yield from text_files.lines_of(text_files.bounded_lines(file), path)
+            yield from text_files.lines_of(file, path)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read as a gzip file: {error}") from error
 

@@ -5,8 +5,6 @@ import os
 import select
 from typing import Deque, List
 
-from engine.data.text_files import LONGEST_LINE
-
 _READ_BYTES = 1 << 20
 
 
@@ -49,8 +47,7 @@ class ArrivingLines:
         self._is_open = bool(block)
         first, *others = block.split(b"\n")
         self._begun.append(first)
-        is_too_long = sum(map(len, self._begun)) >= LONGEST_LINE  # the reader refuses it
-        if others or is_too_long or not block and any(self._begun):
+        if others or not block and any(self._begun):
             self._lines.append(b"".join(self._begun))
             self._lines.extend(others[:-1])
             self._begun = others[-1:]

@@ -4,19 +4,16 @@ Every row comes with its line number, from 1. The caller interprets it.
 """
 
 import csv
-import functools
 import json
 import os
 import sys
-from typing import Any, BinaryIO, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from engine.data.odd_rows import OddRows, attempt
 from engine.disk import files
 from engine.errors import UserError
 
 Row = Tuple[int, List[str]]
-
-LONGEST_LINE = 1 << 28  # in bytes; a file without line ends, such as /dev/zero, would fill the memory
 
 # Extension of the file's name → format.
 FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
@@ -144,23 +141,15 @@ def lines(path: str) -> Iterator[Tuple[int, str]]:
     """The number and the text of each line, without line ends and byte order marks."""
     try:
         with open(path, "rb") as file:
-            yield from lines_of(bounded_lines(file), path)
+            yield from lines_of(file, path)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
 
 
-def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of an open file; of one that is too long, the first LONGEST_LINE bytes."""
-    # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
-    return iter(functools.partial(file.readline, LONGEST_LINE), b"")
-
-
 def lines_of(read: Iterable[bytes], name: str) -> Iterator[Tuple[int, str]]:
-    """`lines`, of those of an open file (`bounded_lines`) or of `ArrivingLines`."""
+    """`lines`, of those of an open file or of `ArrivingLines`."""
+    # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
     for line_number, line in enumerate(read, start=1):
-        if len(line) >= LONGEST_LINE:
-            raise UserError(f"{name}, line {line_number}: is longer than {LONGEST_LINE:,} bytes; "
-                            "each line must be a text, or a row of them")
         yield line_number, _decode(name, line_number, line)
 
 

@@ -17,7 +17,6 @@ from encoder.config import load_config
 from engine import log
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.cli import command
-from engine.data import text_files
 from engine.data.store import Column, open_or_build
 from engine.disk import files
 from engine.disk.resumable_file import ResumableFile
@@ -171,8 +170,7 @@ READERS = {
     "evaluations.json": [lambda path: checkpoints.read_evaluations(os.path.dirname(path))],
     "model.safetensors": [lambda path: huggingface.open_weights(os.path.dirname(path))],
     "tokenizer.json": [lambda path: vocabulary.read_tokens(os.path.dirname(path), 10)],
-    "rows.json": [lambda path: ResumableFile(path[:-len(".json")], {}, keep_record=True)],
-    "train.tsv": [lambda path: list(text_files.lines(path))]}
+    "rows.json": [lambda path: ResumableFile(path[:-len(".json")], {}, keep_record=True)]}
 
 
 @pytest.fixture
@@ -187,8 +185,6 @@ def alarm():
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("kind", PLACE)
 def test_a_file_that_is_read_whole_is_regular_and_of_bounded_size(kind, name, tmp_path, alarm):
-    if name == "train.tsv" and kind != "device":
-        pytest.skip("lines may come through a pipe; those of a sparse file are as those of a device")
     path = str(tmp_path / name)
     PLACE[kind](path)
     for read in READERS[name]:
