@@ -25,14 +25,15 @@ class DeviceSettings:
     topic = "Devices"
     num_gpus: Optional[int] = setting(
         None, "Number of GPUs to use, of those that CUDA_VISIBLE_DEVICES shows; by default all of "
-        "them; 0 for the CPU.", recorded=False)
-    n_gpus: Optional[int] = setting(None, "The same as --num_gpus.", recorded=False)
+        "them; 0 for the CPU.", between=(0, devices.MOST_REPLICAS), recorded=False)
+    n_gpus: Optional[int] = setting(
+        None, "The same as --num_gpus.", between=(0, devices.MOST_REPLICAS), recorded=False)
     replicas_per_gpu: int = setting(
         1, "Replicas on each GPU; more than one can help if short sequences leave a GPU idle.",
-        recorded=False)
+        between=(1, devices.MOST_REPLICAS), recorded=False)
     num_cpu_replicas: Optional[int] = setting(
         None, "Replicas on virtual CPU devices, to try several replicas without a GPU.",
-        recorded=False)
+        between=(1, devices.MOST_REPLICAS), recorded=False)
     all_reduce: Optional[str] = setting(
         None, "Algorithm that adds up gradients over replicas, by default the best one for the "
         "devices; with several machines nccl or ring.", choices=sorted(devices.ALL_REDUCE), recorded=False)

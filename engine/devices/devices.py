@@ -1,6 +1,5 @@
 """Selects the devices, the number of replicas and the strategy. Only this file makes strategies."""
 
-import math
 import os
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -20,8 +19,8 @@ _USABLE_SHARE_OF_GPU_MEMORY = 0.9
 # is too small for several cores.
 _CPU_STEP_TOKENS = 512
 
-# Replicas on a card, or on the CPU: the graph holds one copy of the model for each.
-_MOST_REPLICAS = 64
+# Cards, and replicas on a card or on the CPU: the graph holds one copy of the model for each.
+MOST_REPLICAS = 64
 
 # In inference, the next step is queued on the card when one ends.
 _GPU_CONCURRENT_STEPS = 2
@@ -197,14 +196,6 @@ def why_no_gpu() -> str:
 
 
 def _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas) -> None:
-    for flag, value, least, most in (
-            ("num_gpus", num_gpus, 0, math.inf),  # `_find_own` compares it with the visible ones
-            ("replicas_per_gpu", replicas_per_gpu, 1, _MOST_REPLICAS),
-            ("num_cpu_replicas", num_cpu_replicas, 1, _MOST_REPLICAS)):
-        if value is not None and value < least:
-            raise UserError(f"--{flag}={value}: must be at least {least}")
-        if value is not None and value > most:
-            raise UserError(f"--{flag}={value}: must be at most {most}")
     if num_gpus and num_cpu_replicas:
         raise UserError(
             f"--num_gpus={num_gpus} and --num_cpu_replicas={num_cpu_replicas} exclude each other")

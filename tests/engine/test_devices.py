@@ -5,8 +5,10 @@ import os
 
 import numpy as np
 import pytest
+from absl import flags
 
 from conftest import cpu_devices
+from engine.cli import device_flags
 from engine.devices import devices, runtime
 from engine.errors import UserError
 from engine.training.step_hook import StepHook
@@ -36,9 +38,12 @@ def test_without_a_gpu_a_run_is_on_one_cpu_and_asking_for_gpus_is_an_error(monke
 
 @pytest.mark.parametrize("flag", ["num_cpu_replicas", "replicas_per_gpu"])
 def test_a_number_of_replicas_that_no_graph_could_have_is_refused(flag):
-    for value, message in ((0, "at least 1"), (65, "at most 64"), (10**25, "at most 64")):
-        with pytest.raises(UserError, match=f"--{flag}={value}: must be {message}"):
-            devices.find_devices(**{flag: value})
+    for value in (0, 65, 10**25):
+        values = flags.FlagValues()
+        device_flags.define(values)
+        values(["command", f"--{flag}={value}"])
+        with pytest.raises(UserError, match=f"--{flag}={value}: must be between 1 and 64"):
+            device_flags.find_devices(values, training=False)
 
 
 def test_hierarchical_copy_of_an_odd_number_of_replicas_is_refused():
