@@ -64,14 +64,11 @@ def memory_mb(num_gpus: int) -> List[int]:
     Raises:
         UserError: nvidia-smi does not say how much memory there is.
     """
-    # If CUDA's order of the cards is not nvidia-smi's, the cards in use are unknown: each counts
-    # with the smallest memory of all.
-    is_same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    memories = [card.memory_mb for card in (in_use(num_gpus) if is_same_order else visible())]
+    memories = [card.memory_mb for card in in_use(num_gpus)]
     if len(memories) < num_gpus or None in memories:
         raise UserError("--replicas_per_gpu shares out a card's memory, and nvidia-smi does not "
                         "say how much there is; use --replicas_per_gpu=1")
-    return memories if is_same_order else [min(memories)] * num_gpus
+    return memories
 
 
 def check_seen() -> None:

@@ -7,7 +7,6 @@ Invalid input (`engine.workers.messages`) closes its connection and affects noth
 """
 
 import contextlib
-import errno
 import hmac
 import socket
 import threading
@@ -170,13 +169,10 @@ class _Handshake:
                                  said.get("status") or PEER_LOST_STATUS)
 
     def _accept(self, listener: socket.socket) -> None:
-        try:
+        with contextlib.suppress(OSError):
             link, challenge = sockets.accept(listener), messages.nonce()
             link.send({"challenge": challenge})
             self._strangers[link] = challenge, time.monotonic() + _ANSWER_SECONDS
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # the listener stays ready
-                time.sleep(_POLL_SECONDS)
 
     def _hear_hello(self, link: Link) -> None:
         """Welcomes or refuses a worker. Rejects connections of other runs."""

@@ -128,12 +128,6 @@ def test_replicas_of_a_card_share_its_memory_in_the_sessions_configuration(seen,
     assert found.session_config.gpu_options.visible_device_list == "0,1"
 
 
-def test_where_cuda_has_an_order_of_its_own_the_smallest_card_counts(seen, monkeypatch):
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    seen(V100, A100)
-    assert gpus.memory_mb(1) == [V100[1]]
-
-
 def test_the_devices_line_says_what_cards_they_are(seen):
     seen(A100, A100, V100)
     assert devices.find_devices().describe() == (

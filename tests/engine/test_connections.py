@@ -4,7 +4,6 @@ Workers are threads of this process where they meet, and forks or programs where
 """
 
 import contextlib
-import errno
 import json
 import os
 import socket
@@ -195,26 +194,6 @@ def test_who_listens_must_know_the_secret_too(cluster):
     link.send({"welcome": "0" * 64})
     assert "does not know the run's secret" in str(waiting.end())
     listener.close()
-
-
-def test_while_no_file_can_be_opened_a_worker_waits_for_a_connection_without_spinning(
-        cluster, connect, monkeypatch):
-    def fail(listener):
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    listeners, handshake = sockets.listen(cluster.addresses[0]), connections._Handshake(cluster, 600)
-    connect(cluster.addresses[0])
-    rounds, end = 0, time.monotonic() + 0.5
-    with monkeypatch.context() as patch:
-        patch.setattr(sockets, "accept", fail)
-        while time.monotonic() < end:
-            handshake._serve(listeners)
-            rounds += 1
-    assert rounds <= 0.5 / connections._POLL_SECONDS + 1
-    handshake._serve(listeners)
-    assert len(handshake._strangers) == 1, "it is served as soon as that is possible"
-    for each in (*listeners, *handshake._strangers):
-        each.close()
 
 
 def test_the_secret_is_nowhere_to_be_seen(cluster):
