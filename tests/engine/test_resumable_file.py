@@ -79,17 +79,6 @@ def test_a_file_that_it_did_not_write_is_left_alone(path):
     assert content(path) == "mine"
 
 
-@pytest.mark.parametrize("record, said", [
-    ('{"facts": ', "is not valid JSON"), ('{"facts": {}, "rows": 1}', "is damaged: it lacks 'bytes'")])
-def test_a_damaged_record_is_said(record, said, path):
-    write(path, ["a\n"])
-    with open(f"{path}.json", "w") as file:
-        file.write(record)
-    with pytest.raises(UserError, match=f"train.tsv.json {said}"):
-        open_file(path)
-    assert content(f"{path}.part") == "a\n"
-
-
 def test_what_is_no_regular_file_cannot_be_resumed(tmp_path):
     os.mkfifo(str(tmp_path / "pipe"))
     for path in (str(tmp_path / "pipe"), os.devnull):

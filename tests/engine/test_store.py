@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.data.store import Column, open_or_build
-from engine.disk import files, scratch
+from engine.disk import files
 from engine.errors import UserError
 
 COLUMNS = {"ids": Column("uint16", ragged=True), "label": Column("float32", ragged=False)}
@@ -49,22 +49,6 @@ def test_a_build_that_fails_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_what_a_killed_builder_left_is_cleared_and_a_running_one_is_not_disturbed(tmp_path):
-    here, elsewhere = str(tmp_path / "here"), str(tmp_path / "elsewhere")
-    for directory in (here, elsewhere):
-        os.mkdir(directory)
-    process = os.fork()
-    if not process:
-        open_or_build(here, "s", {"k": 1}, COLUMNS, lambda: os._exit(0))
-    os.waitpid(process, 0)
-    assert len(os.listdir(here)) == 1
-    name = os.path.basename(
-        open_or_build(elsewhere, "s", {"k": 1}, COLUMNS, chunks).directory)
-    with scratch.folder(here) as alive:
-        open_or_build(here, "s", {"k": 1}, COLUMNS, chunks)
-        assert sorted(os.listdir(here)) == [os.path.basename(alive), name]
-
-
 def test_a_store_without_records_can_be_opened(tmp_path):
     store = open_or_build(str(tmp_path), "s", {}, COLUMNS, lambda: [])
     assert len(store) == 0 and len(store.lengths("ids")) == 0
@@ -78,16 +62,3 @@ def test_the_hash_of_a_file_follows_its_content(tmp_path):
     files.write_text(path, "two")
     os.utime(path, (1, 1))
     assert files.content_hash(path, memory) == files.hash_of(b"two")
-
-
-def test_a_file_that_fails_half_way_keeps_its_old_content(tmp_path):
-    path = str(tmp_path / "a.txt")
-    files.write_text(path, "whole")
-    with pytest.raises(ZeroDivisionError):
-        with files.atomic_path(path) as temporary:
-            with open(temporary, "w") as file:
-                file.write("ha")
-            raise ZeroDivisionError
-    with open(path) as file:
-        assert file.read() == "whole"
-    assert os.listdir(tmp_path) == ["a.txt"]

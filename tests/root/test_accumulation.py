@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import optimization
 from commands import run_here
 from conftest import assert_same_training, checkpoint_values, write_cola
 from encoder import classifier
@@ -82,39 +81,6 @@ def test_micro_batches_and_steps_drop_different_values_and_runs_of_a_seed_the_sa
     np.testing.assert_array_equal(logits, same_logits)
     for name, value in values.items():
         np.testing.assert_array_equal(value, again[name], err_msg=name)
-
-
-def test_the_gradients_of_micro_batches_are_those_of_the_batch_in_kind_and_value():
-    """A variable that is looked up, one that is not, and one that the loss does not have."""
-    random = np.random.RandomState(0)
-    ids = random.randint(0, 6, [10, 3]).astype(np.int32)
-    table_value = random.randn(6, 4).astype(np.float32)
-
-    def build(parts):
-        def loss_of(index):
-            table = tf.get_variable("table", initializer=table_value, use_resource=True)
-            kernel = tf.get_variable("kernel", initializer=table_value[:4, :2], use_resource=True)
-            tf.get_variable("unused", [2], use_resource=True)
-            rows = tf.gather(ids, index * (10 // parts) + tf.range(10 // parts))
-            return tf.reduce_mean(tf.square(tf.tensordot(tf.gather(table, rows), kernel, 1)))
-        with tf.Graph().as_default(), tf.Session() as session:
-            loss, gradients = optimization.mean_gradients(
-                lambda index: _in_scope(loss_of, index), parts)
-            by_name = {variable.op.name: gradient for gradient, variable in gradients
-                       if gradient is not None}
-            assert sorted(by_name) == ["kernel", "table"]
-            assert isinstance(by_name["table"], tf.IndexedSlices)
-            session.run(tf.global_variables_initializer())
-            return session.run([loss, by_name["kernel"], by_name["table"].values,
-                                by_name["table"].indices])
-
-    for expected, actual in zip(build(1), build(5)):
-        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7)
-
-
-def _in_scope(loss_of, index):
-    with tf.variable_scope(tf.get_variable_scope()):
-        return loss_of(index)
 
 
 def test_the_command_counts_steps_and_examples_with_accumulation(tiny_model, tmp_path, capsys):

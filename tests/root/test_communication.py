@@ -148,18 +148,6 @@ def test_cards_exchange_each_dense_gradient_once_and_the_rows_of_the_embeddings(
         assert received == sorted([(rows,), (rows, HIDDEN)] * (num_replicas - 1))
 
 
-@on_tensorflow_2
-def test_products_of_sixteen_bits_have_the_buckets_of_float32(monkeypatch):
-    monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1000)
-
-    def found(**computation):
-        with tf.Graph().as_default():
-            by_card = all_reduces(step_of(2, "gpu", "nccl", **computation))
-        return {card: sizes(buckets) for card, buckets in by_card.items()}
-
-    assert found(dtype=tf.bfloat16) == found()
-
-
 def test_a_gradient_of_sixteen_bits_crosses_without_being_widened():
     step = step_of(2, "gpu", "nccl", transfer_dtype=tf.float16, dtype=tf.float16)
     sent = ancestors(op for found in all_reduces(step).values() for op in found)

@@ -10,7 +10,7 @@ import pytest
 
 import multigpu_optimizer
 import optimization
-from conftest import assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_2
+from conftest import assert_same_training, checkpoint_values, cpu_devices
 from engine.devices import runtime
 
 import tensorflow.compat.v1 as tf
@@ -61,11 +61,6 @@ def by_googles_clipping(loss_of, made):
     variables = tf.trainable_variables()
     clipped, _ = tf.clip_by_global_norm(tf.gradients(loss_of(slice(None)), variables), 1.0)
     return made.apply_gradients(zip(clipped, variables), tf.train.get_global_step())
-
-
-def by_tf_gradients_and_googles_step(loss_of, made):
-    with tf.control_dependencies([by_tf_gradients(loss_of, made)]):
-        return tf.train.get_global_step().assign_add(1).op
 
 
 def by_create_optimizer(loss_of, _):
@@ -177,12 +172,6 @@ def test_googles_clipping_makes_the_weights_depend_on_the_number_of_replicas(
     same = of_one_replica.values[by_tf_gradients.__name__]["dense/kernel/adam_m"]
     np.testing.assert_allclose(kernels[0], same, atol=1e-6)
     assert np.abs(kernels[0] - kernels[1]).max() > 1e-3
-
-
-@on_tensorflow_2
-def test_googles_line_that_adds_one_counts_every_step_twice(tmp_path):
-    actual = train(tmp_path, [by_tf_gradients_and_googles_step])
-    assert actual.global_step == 2 * STEPS
 
 
 def test_minimize_in_a_function_that_a_strategy_runs_is_the_same(of_one_replica):
