@@ -60,11 +60,6 @@ def _listed(path: str) -> List[str]:
     return list(dict.fromkeys(valid[::-1]))[::-1]  # a name counts where it stands last
 
 
-def names_of_files(prefix: str) -> List[str]:
-    """The names of a checkpoint's files."""
-    return [os.path.basename(path) for path in _files_of(prefix)]
-
-
 def exists(prefix: str) -> bool:
     """Whether a checkpoint has its index, the last file saved and the first removed."""
     return os.path.isfile(f"{prefix}.index")
@@ -87,7 +82,7 @@ def save(saver: tf.train.Saver, session, prefix: str, earlier: Sequence[str]) ->
         draft = os.path.join(own, name)
         with writing(prefix):
             saver.save(session, draft, write_meta_graph=False, write_state=False)
-        for path in _files_of(draft):  # the index last
+        for path in files_of(draft):  # the index last
             files.publish(path, os.path.join(directory, os.path.basename(path)))
     _damages[_state_of(prefix)] = ""
     write_list(directory, [*(other for other in earlier if other != name), name])
@@ -102,7 +97,7 @@ def remove(directory: str, surplus: Sequence[str], kept: Sequence[str]) -> None:
         prefix = os.path.join(directory, name)
         # Without an index the rest is a leftover: see `remove_leftovers`.
         meta_graph = glob.glob(f"{glob.escape(prefix)}.meta")  # of other programs
-        for path in sorted(_files_of(prefix) + meta_graph, reverse=True):
+        for path in sorted(files_of(prefix) + meta_graph, reverse=True):
             os.remove(path)
     files.sync(directory)
     write_list(directory, kept)
@@ -114,7 +109,7 @@ def remove_leftovers(directory: str) -> None:
     for name in _listed(path) if os.path.isfile(path) else []:
         prefix = os.path.join(directory, name)
         if name.startswith(f"{PREFIX}-") and not exists(prefix):
-            for leftover in _files_of(prefix):
+            for leftover in files_of(prefix):
                 os.remove(leftover)
 
 
@@ -145,14 +140,14 @@ def damage(prefix: str) -> str:
 def _state_of(prefix: str) -> Tuple:
     """The sizes and modification times of a checkpoint's files."""
     return (prefix, *((path, os.path.getsize(path), os.stat(path).st_mtime_ns)
-                      for path in _files_of(prefix)))
+                      for path in files_of(prefix)))
 
 
 def _find_damage(prefix: str) -> str:
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes, dtypes = (reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map())
-        held = sum(os.path.getsize(path) for path in _files_of(prefix)
+        held = sum(os.path.getsize(path) for path in files_of(prefix)
                    if not path.endswith(".index"))
         needed = sum(_num_bytes(shapes[name], dtypes[name]) for name in shapes)
         if held < needed:
@@ -161,7 +156,7 @@ def _find_damage(prefix: str) -> str:
             reader.get_tensor(name)
     except Exception as error:
         # The reader raises exceptions of any class, for a disk fault too.
-        if files.is_storage_error(error):
+        if files.disk_errno(error):
             raise UserError(f"{prefix} cannot be read: {_reason(error)}") from error
         return _reason(error)
     return ""
@@ -181,7 +176,8 @@ def warn_once(line: str) -> None:
     log.warn(line)
 
 
-def _files_of(prefix: str) -> List[str]:
+def files_of(prefix: str) -> List[str]:
+    """The paths of a checkpoint's files; the index is the last one."""
     escaped = glob.escape(prefix)
     return sorted(glob.glob(f"{escaped}.index") + glob.glob(f"{escaped}.data-?????-of-?????"))
 

@@ -138,16 +138,12 @@ def write_checkpoint(prefix: str, variables: Mapping[str, np.ndarray]) -> None:
             session.run(save, {tensor: variables[name] for tensor, name in zip(tensors, names)})
 
 
-def read_evaluations(directory: str) -> List[Dict[str, Any]]:
-    """The evaluations during a training, by step: "step" and the metrics; empty without them.
+def read_evaluations(directory: str) -> Dict[str, Any]:
+    """The record of the evaluations during a training: the best checkpoint, and all evaluations.
 
     Raises:
         UserError: the file is damaged.
     """
-    return _evaluations(directory)["evaluations"]
-
-
-def _evaluations(directory: str) -> Dict[str, Any]:
     path = os.path.join(directory, EVALUATIONS)
     if not os.path.exists(path):
         return {"best_checkpoint": None, "evaluations": []}
@@ -176,7 +172,7 @@ def ranking(evaluations: Sequence[Mapping[str, Any]], metric: str) -> List[int]:
 
 def _best_names(directory: str) -> List[str]:
     """The names of evaluated checkpoints, best first; empty if no best one is recorded."""
-    record = _evaluations(directory)
+    record = read_evaluations(directory)
     if not record["best_checkpoint"]:
         return []
     # Only the base name counts: no path leads out of the directory.

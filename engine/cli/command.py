@@ -86,7 +86,7 @@ def run(main: Callable[[flags.FlagValues], None],
     except cluster.PeerLost as error:
         exit_with(error, error.status)
     except Exception as error:
-        if not files.is_storage_error(error):
+        if not files.disk_errno(error):
             _leave(1, f"{type(error).__name__}: {error}")
             raise
         exit_with(UserError(f"{_described(error)}; existing files are intact: fix this and "

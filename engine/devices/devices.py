@@ -82,12 +82,13 @@ class Devices(NamedTuple):
         return {"TensorFlow": tf.VERSION, "devices": f"{len(self.names)} x {self.kind}",
                 "--all_reduce": self.all_reduce}
 
-    def training_strategy(self) -> "TrainingStrategy":
-        """A new strategy over the devices of all workers, and the session for it."""
+    def training_strategy(self) -> Tuple[tf.distribute.Strategy, tf.ConfigProto, str]:
+        """A new strategy over the devices of all workers; the configuration of its sessions, and
+        where they connect to: "" for this process."""
         config, cluster = tf.ConfigProto(), self.peers.cluster
         config.CopyFrom(self.session_config)
         if cluster == ALONE:
-            return TrainingStrategy(self.strategy(), config, "")
+            return self.strategy(), config, ""
         strategy = self.multi_worker_strategy(config)
         self.peers.open_port()
         try:
@@ -96,7 +97,7 @@ class Devices(NamedTuple):
         except tf.errors.UnknownError as error:  # another process has just taken the port
             raise UserError(f"{cluster.name(cluster.index)}: TensorFlow's server cannot "
                             f"be started there: {error.message}") from error
-        return TrainingStrategy(strategy, config, server.target)
+        return strategy, config, server.target
 
     def describe(self) -> str:
         """Describes the devices: 'GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)'."""
@@ -104,13 +105,6 @@ class Devices(NamedTuple):
         named = f"{names} ({gpus.names(self.cards_in_use)})" if self.cards_in_use else names
         return named if self.peers.cluster == ALONE else (
             f"{len(self.peers.cluster.addresses)} workers, each with {named}")
-
-
-class TrainingStrategy(NamedTuple):
-    """The strategy of a training, and its session."""
-    strategy: tf.distribute.Strategy
-    session_config: tf.ConfigProto
-    session_target: str  # where sessions connect to; "" for this process
 
 
 # Reduction of gradients over the replicas; between workers over NCCL, or in a ring over gRPC. A

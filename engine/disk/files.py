@@ -115,20 +115,15 @@ def name_disk_errors(path: str, temporary: Optional[str] = None) -> Iterator[Non
     try:
         yield
     except OSError as error:
-        if is_storage_error(error):
+        if disk_errno(error):
             names = [str(name) for name in (error.filename, error.filename2) if name is not None]
             if not names or temporary and any(name.startswith(temporary) for name in names):
                 error.filename = path
         raise
 
 
-def is_storage_error(error: Exception) -> bool:
-    """Whether an error is a disk error (full, read-only, faulty, not permitted), not a bug."""
-    return disk_errno(error) is not None
-
-
 def disk_errno(error: Exception) -> Optional[int]:
-    """errno of a disk error; None for other errors.
+    """errno of a disk error (full, read-only, faulty, not permitted); None for other errors.
 
     The exceptions of libraries such as TensorFlow hold the system's text for it.
     """

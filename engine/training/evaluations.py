@@ -34,7 +34,7 @@ class Evaluations:
         newest = checkpoints.latest(output_dir)
         step = newest.global_step if newest else 0
         self._done: List[Dict[str, Any]] = [  # by step: "step" and the metrics
-            evaluation for evaluation in checkpoints.read_evaluations(output_dir)
+            evaluation for evaluation in checkpoints.read_evaluations(output_dir)["evaluations"]
             if evaluation["step"] <= step]
 
     def is_missing(self, step: int) -> bool:

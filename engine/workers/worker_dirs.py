@@ -38,7 +38,8 @@ def _state(directory: str) -> List[str]:
     """The names of the files that a training starts from."""
     newest = checkpoints.latest(directory)
     names = [RUN_RECORD] if os.path.exists(os.path.join(directory, RUN_RECORD)) else []
-    return names + (checkpoint_files.names_of_files(newest.path) if newest else [])
+    paths = checkpoint_files.files_of(newest.path) if newest else []
+    return names + [os.path.basename(path) for path in paths]
 
 
 def _hand_out(directory: str, us: Peers) -> None:

@@ -87,7 +87,7 @@ def in_a_fork(folder: str, library, number: int, fault: int) -> str:
             write_all(folder)
         except OSError as error:
             named = str(error.filename or "").startswith(folder)
-            os._exit(2 if files.is_storage_error(error) and named else 3)
+            os._exit(2 if files.disk_errno(error) and named else 3)
         except BaseException:
             os._exit(4)
         os._exit(0)

@@ -114,8 +114,8 @@ def resume(us, directory):
         us.wait("resumed")
         if us.is_chief:
             names = checkpoint_files.list_checkpoints(own)
-            for name in checkpoint_files.names_of_files(os.path.join(own, names[-1])):
-                os.rename(os.path.join(own, name), os.path.join(own, name.replace("-12.", "-13.")))
+            for path in checkpoint_files.files_of(os.path.join(own, names[-1])):
+                os.rename(path, path.replace("ckpt-12.", "ckpt-13."))
             checkpoint_files.write_list(own, [checkpoints.checkpoint_name(13)])
         us.wait("removed")
 
