@@ -74,13 +74,9 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
         run.settings.training, run.settings.output_dir, run.schedule.num_train_steps)
     earlier = checkpoint_hook.recover(output_dir)
     first_step = earlier.global_step if earlier else 0
-    source, peers = run.make_source(), run.devices.peers
+    source, peers = _source(run), run.devices.peers
     plan = TrainingPlan(source.lengths, run.settings.global_batch_size(run.devices.num_replicas),
                         settings.seed)
-    if settings.xla:
-        source = source.bucketed()
-        log.info("XLA compiles the layers once for each length of batches, when it first comes, of "
-                 f"{', '.join(map(str, source.buckets))} tokens")
 
     def is_evaluated(step: int) -> bool:
         return evaluations is not None and step > 0 and (
@@ -120,6 +116,15 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
             saver.step or first_step, source, plan, settings) + saver.kept()), \
             _explained_end(signals, saver, last_step, peers):
         estimator.train(input_fn, hooks=hooks, max_steps=last_step)
+
+
+def _source(run: Run) -> batches.Source:
+    source = run.make_source()
+    if run.settings.training.xla:
+        source = source.bucketed()
+        log.info("XLA compiles the layers once for each length of batches, when it first comes, of "
+                 f"{', '.join(map(str, source.buckets))} tokens")
+    return source
 
 
 def _check_loss(kept: Callable[[], str], step: step_hook.Step) -> None:
