@@ -138,7 +138,7 @@ class InterruptLater(_Handled):
     def __init__(self):
         super().__init__()
         self.received: Optional[int] = None
-        self._is_agreed = False
+        self.agreed = False
 
     def __exit__(self, *exception) -> None:
         if not self.received:
@@ -148,13 +148,9 @@ class InterruptLater(_Handled):
         """Starts to record signals; until then, they have their usual effect."""
         self._handle(self._record)
 
-    @property
-    def agreed(self) -> bool:
-        return self._is_agreed if self.is_shared else bool(self.received)
-
     def agree(self) -> None:
         """Notes that all workers know of a signal to one of them."""
-        self._is_agreed = True
+        self.agreed = True
         self.received = self.received or signal.SIGTERM
 
     def raise_if_received(self) -> None:
@@ -165,3 +161,4 @@ class InterruptLater(_Handled):
     def _record(self, number: int, frame) -> None:
         # No message here: the handler may run while the thread is writing one.
         self.received = self.received or number
+        self.agreed = self.agreed or not self.is_shared

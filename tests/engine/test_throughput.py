@@ -82,15 +82,6 @@ def test_pretrainings_operations_are_those_of_its_graph():
     assert counted == products_of(outputs.values()) - others
 
 
-def test_a_large_models_operations_are_six_for_each_parameter_and_token():
-    """Kaplan et al. and PaLM: 6 N + 12 L H Q T a token, N the parameters of the products."""
-    config, length = modeling.BertConfig(30522), 512
-    usual = 6 * 12 * 12 * 768 ** 2 + 12 * 12 * 768 * length
-    counted = throughput.FORWARD_AND_BACKWARD * throughput.encoder_forward(
-        config, np.array([length])) / length
-    assert counted == pytest.approx(usual, rel=1e-3)  # the pooler is not in theirs
-
-
 # --- Peaks -------------------------------------------------------------------------------
 
 

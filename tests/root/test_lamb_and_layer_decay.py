@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import optimization
 from conftest import checkpoint_values
 from optimizer_runs import DECAY, EPSILON, INITIAL, gradients_of_steps, optimizer, run_optimizer
 from trainings import settings, train, training_source
@@ -87,17 +86,6 @@ def test_each_parameter_has_its_own_learning_rate(kind):
     steps = gradients_of_steps(5)
     expected = in_numpy(steps, 0.01, lamb=kind == "lamb", factor=factor)
     assert_close(expected, run_optimizer(steps, optimizer(kind, learning_rate_factor=factor)))
-
-
-def test_the_rate_falls_from_the_head_to_the_embeddings():
-    names = ["bert/embeddings/word_embeddings", "bert/embeddings/LayerNorm/beta",
-             "bert/encoder/layer_0/output/dense/kernel",
-             "bert/encoder/layer_10/attention/self/query/bias",
-             "bert/encoder/layer_11/output/dense/kernel", "bert/pooler/dense/kernel",
-             "output_weights"]
-    assert optimization.count_layers(names) == 12
-    factors = [optimization.layer_factor(name, num_layers=12, decay=0.5) for name in names]
-    assert factors == [0.5 ** 13, 0.5 ** 13, 0.5 ** 12, 0.5 ** 2, 0.5, 1.0, 1.0]
 
 
 def test_the_first_step_of_a_model_moves_each_layer_by_its_rate(two_layers, source, tmp_path):

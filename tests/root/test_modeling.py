@@ -4,7 +4,6 @@ Also the public functions' shapes, errors and config. Comparisons with Google's 
 `test_modeling_google.py`, dropout in `test_modeling_dropout.py`.
 """
 
-import collections
 import json
 import math
 
@@ -193,32 +192,6 @@ def test_a_checkpoint_initialises_what_it_holds_and_no_more(tmp_path):
         for variable in tf.trainable_variables():
             loaded = np.array_equal(session.run(variable), values.get(variable.op.name))
             assert loaded == (variable.op.name in assignment)
-
-
-# --- Graph functions ---------------------------------------------------------------------
-
-
-def functions_of_a_model(batch, length, device):
-    """The graph's functions by name, and how often each is called."""
-    with tf.Graph().as_default() as graph, tf.device(device):
-        model = modeling.BertModel(tiny_config(), True, tf.zeros([batch, length], tf.int32))
-        tf.gradients(model.get_sequence_output(), tf.trainable_variables())
-        definition = graph.as_graph_def()
-    calls = collections.Counter(node.attr["f"].func.name for node in definition.node
-                                if node.op.endswith("PartitionedCall"))
-    return {function.signature.name: function for function in definition.library.function}, calls
-
-
-def test_layers_replicas_and_graphs_share_functions_that_bind_no_device():
-    functions, calls = functions_of_a_model(2, 3, "/cpu:0")
-    others, _ = functions_of_a_model(4, 5, "/cpu:1")
-    assert set(functions) == set(others)
-    for function in functions.values():
-        assert function.attr["_noinline"].b
-        assert {node.device for node in function.node_def} == {""}
-    # Forward and backward of the embeddings' normalization and of three layers, and the
-    # pooler's share of the last layer, which nobody differentiates here.
-    assert sorted(calls.values()) == [1, 1, 1, 3, 3]
 
 
 # --- Configs and errors ------------------------------------------------------------------
