@@ -12,10 +12,10 @@ from encoder.long_texts import LongTexts
 from engine import settings
 from engine.cli import command, tpu_flags
 from engine.errors import UserError
-from runs import class_weights, command as runs, label_types, sets
+from runs import class_weights, command as runs, kinds, label_types, sets
 from runs.class_weights import ClassSettings
 from runs.head import Model
-from tasks import capabilities, head, model_folder, task_flags
+from tasks import head, model_folder, task_flags
 from tasks.google_interface import (  # noqa: F401 (for programs that import them from here)
     ColaProcessor, InputFeatures, MnliProcessor, MrpcProcessor, PaddingInputExample, XnliProcessor,
     convert_examples_to_features, convert_single_example, create_model,
@@ -92,10 +92,9 @@ def _saved_labels(values: flags.FlagValues) -> Optional[model_folder.Labels]:
     for flag in ("output_dir", "init_checkpoint"):
         path = values[flag].value
         labels = model_folder.saved_labels(path) if path else None
-        capability = capabilities.of_model(labels.kind) if labels else None
-        if capability:
-            raise UserError(f"--{flag}={path} reads {capability.reading.examples}, not texts: "
-                            f"its command is {capability.command}, with --{flag}={path} and "
+        if labels and labels.kind.name in kinds.COMMANDS:
+            raise UserError(f"--{flag}={path} does not read texts: its command is "
+                            f"{kinds.COMMANDS[labels.kind.name]}, with --{flag}={path} and "
                             "--do_eval or --do_predict")
         if labels:
             return labels

@@ -6,7 +6,7 @@
 import os
 import tempfile
 import time
-from typing import Callable, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple
 
 from absl import flags
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from encoder import classifier, model_files
-from encoder.encoding import Encoding
 from engine import log, settings
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli import command, device_flags
@@ -24,11 +23,11 @@ from engine.disk import scratch
 from engine.errors import UserError
 from engine.inference import Predictor, mode_on
 from engine.model import Forward
-from engine.training.settings import EvaluationSettings
-from runs.head import Model
-from tasks import capabilities, metrics, model_folder, task_flags
-from tasks.data import TextSet, load_texts
-from tasks.table import Task
+from engine.training.settings import (
+    EpochSchedule, EvaluationSettings, RunSettings, TrainingSettings)
+from runs import kinds
+from runs.head import Job, Model
+from tasks import model_folder, task_flags
 
 USAGE = """Compares trained classifiers on a task's dev set: a table in Markdown.
 
@@ -39,8 +38,6 @@ Latency is the median time of a single example on one device; throughput is the 
 second of the whole dev set in batches on all replicas. Both are without start-up."""
 
 _NUM_LATENCIES = 200  # examples to take the median of
-
-LoadDevSet = Callable[[Encoding, str], capabilities.DevSet]  # (encoding, folder of the store)
 
 
 def define_flags() -> flags.FlagValues:
@@ -71,56 +68,50 @@ def main(values: flags.FlagValues) -> None:
     if not folders:
         raise UserError("--models is required")
     batch_size = settings.positive(values, "eval_batch_size")
-    models = [model_folder.load(folder, "--models") for folder in folders]
-    load_dev_set = _dev_sets(values, models[0])
+    trained = [model_files.open_model(folder, "--models", model_files.LABELS)
+               for folder in folders]
+    models = [kinds.head_of(each.description()["kind"]).open(each) for each in trained]
+    own = _with_task(values, models[0].own)
     for folder, model in zip(folders[1:], models[1:]):
-        model_folder.check_labels(model.own.kind, models[0].own.kind, folder, "--models")
-    checkpoints = [model_files.open_model(folder, "--models").checkpoint for folder in folders]
+        model_folder.check_labels(model.own.kind, own.kind, folder, "--models")
+    checkpoints = [each.checkpoint for each in trained]
     devices = device_flags.find_devices(values, training=True)
     with scratch.folder(tempfile.gettempdir()) as store_dir:
-        measurements = [_measure(model, checkpoint, load_dev_set(model.encoding, store_dir),
-                                 devices, batch_size)
-                        for model, checkpoint in zip(models, checkpoints)]
+        run = RunSettings(TrainingSettings(), EvaluationSettings(eval_batch_size=batch_size),
+                          EpochSchedule(), None, "", store_dir)
+        measurements = [
+            _measure(Job(kinds.head_of(own.kind.name), model._replace(own=own), devices, run),
+                     checkpoint, values) for model, checkpoint in zip(models, checkpoints)]
     print("\n".join(_table(folders, models, checkpoints, measurements, devices)))
 
 
-def _dev_sets(values: flags.FlagValues, first: Model) -> LoadDevSet:
-    """The dev set of the models' task, as a function of a model's encoding and a store's folder."""
-    capability = capabilities.of_model(first.own.kind)
-    if capability:
-        task_flags.refuse_flags_of_texts(values, capability.command,
-                                         f"--models={values.models[0]}", "dev")
-        return lambda encoding, store_dir: capability.load_dev_set(encoding, store_dir, values)
-    _, task = task_flags.find(values, ["dev"], first.own.labels)
-    model_folder.check_labels(first.own.kind, task.kind, values.models[0], "--models")
-    data_dir = task_flags.data_dir(values)
-    return lambda encoding, store_dir: _dev_set_of_task(task, load_texts(
-        task, task.dev, data_dir, encoding, store_dir, dynamic_padding=True))
+def _with_task(values: flags.FlagValues, first: Any) -> Any:
+    """What the models predict, in the task that the flags choose if they read texts."""
+    its_command = kinds.COMMANDS.get(first.kind.name)
+    if its_command:
+        task_flags.refuse_flags_of_texts(values, its_command, f"--models={values.models[0]}", "dev")
+        return first
+    _, task = task_flags.find(values, ["dev"], first.labels)
+    model_folder.check_labels(first.kind, task.kind, values.models[0], "--models")
+    return first._replace(kind=task.kind, task=task, data_dir=task_flags.data_dir(values))
 
 
-def _dev_set_of_task(task: Task, texts: TextSet) -> capabilities.DevSet:
-    kind, labels = task.kind, texts.labels
+def _measure(job: Job, checkpoint: Checkpoint, values: flags.FlagValues) -> Measurement:
+    forward = classifier.forward_of(job.model.config, job.model.own.kind.num_outputs)
+    batch_size, speed = job.settings.evaluation.eval_batch_size, []
 
-    def evaluate(logits: np.ndarray) -> Dict[str, float]:
-        logits = texts.combined(logits)
-        return metrics.evaluate(task.metrics, labels, kind.predicted_labels(kind.scores(logits)),
-                                kind.losses(logits, labels))
+    def predict(source: Source) -> Dict[str, np.ndarray]:
+        with Predictor(forward, job.devices) as predictor:
+            predictor.restore(checkpoint)
+            predictor.predict(source, batch_size)  # not timed: the first run includes set-up
+            start = time.time()
+            predictions = predictor.predict(source, batch_size)
+            throughput = len(source.lengths) / (time.time() - start)
+        speed.extend([_latency(forward, checkpoint, source, job.devices), throughput])
+        return predictions
 
-    return capabilities.DevSet(texts.source(with_labels=False), evaluate)
-
-
-def _measure(model: Model, checkpoint: Checkpoint, dev_set: capabilities.DevSet,
-             devices: Devices, batch_size: int) -> Measurement:
-    forward = classifier.forward_of(model.config, model.own.kind.num_outputs)
-    source = dev_set.source
-    with Predictor(forward, devices) as predictor:
-        predictor.restore(checkpoint)
-        predictor.predict(source, batch_size)  # not timed: the first run includes set-up
-        start = time.time()
-        logits = predictor.predict(source, batch_size)["logits"]
-        throughput = len(source.lengths) / (time.time() - start)
-    return Measurement(_latency(forward, checkpoint, source, devices), throughput,
-                       dev_set.evaluate(logits))
+    dev_set = kinds.module_of(job.model.own.kind.name).load_dev(job, values)
+    return Measurement(*speed, metrics=job.head.measure(job, dev_set, predict).results)
 
 
 def _latency(forward: Forward, checkpoint: Checkpoint, source: Source, devices: Devices) -> float:

@@ -5,7 +5,7 @@ learns the teacher's attention, states and embeddings, then its logits. Before t
 from a pretrained teacher on any text (general distillation).
 """
 
-from typing import Iterable, Optional, Tuple
+from typing import Any, Iterable, Optional, Tuple
 
 from absl import flags
 
@@ -22,11 +22,11 @@ from engine.cli import command, device_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
-from runs import command as runs, export
+from runs import command as runs, export, kinds, sets
 from runs.head import Head, Job, Model, Sets
-from tasks import capabilities, head, model_folder, task_flags, user_files
-from tasks.capabilities import Capability
-from tasks.table import TASKS, Task
+from tasks import head, model_folder, task_flags, user_files
+from tasks.model_folder import Classification
+from tasks.table import TASKS
 
 USAGE = """Distils a fine-tuned big BERT into a small one, on every GPU that CUDA_VISIBLE_DEVICES
 shows.
@@ -146,25 +146,22 @@ def _with_task(values: flags.FlagValues) -> Tuple[Job, Sets]:
     """A student that learns a task, and its sets."""
     the_teacher = teacher.load(settings.required(values, "teacher"),
                                task_flags.fixed_labels(values))
-    task_name, task = _task(values, the_teacher)
-    capability = capabilities.of_model(task.kind)
-    own = model_folder.Classification(
-        task.kind, the_teacher.takes_pairs, task.trained_columns, task_name, task,
-        "" if capability else task_flags.data_dir(values))
+    own, its_command = the_teacher.own, kinds.COMMANDS.get(the_teacher.own.kind.name)
+    if its_command:
+        _refuse_flags_of_texts(values, its_command)
+    else:
+        own = _with_task_of(values, own)
     longest = the_teacher.encoding.max_seq_length
-    if task_name in TASKS:
-        longest = _LONGEST_PAIR if the_teacher.takes_pairs else _LONGEST_TEXT
-    job, distillation = _job(values, the_teacher, head.HEAD, own, longest)
+    if own.task_name in TASKS:
+        longest = _LONGEST_PAIR if own.takes_pairs else _LONGEST_TEXT
+    job, distillation = _job(values, the_teacher, kinds.head_of(own.kind.name), own, longest)
     if values.stage == PREDICTION:
         runs.check_start(job, is_training=values.do_train)
-    if capability:
-        examples = capability.load_training_set(job, values)
-        return job, Sets(distillation.training(job, examples))
-    return job, head.load(job, values, distillation.training)
+    return job, job.head.load(job, values, distillation.training)
 
 
 def _job(values: flags.FlagValues, the_teacher: Teacher, its_head: Head,
-         own: Optional[model_folder.Classification], longest: int) -> Tuple[Job, Distillation]:
+         own: Any, longest: int) -> Tuple[Job, Distillation]:
     """Checks the flags of all stages; makes the output directory only if they are correct.
 
     Args:
@@ -188,8 +185,7 @@ def _job(values: flags.FlagValues, the_teacher: Teacher, its_head: Head,
     if learned.stage != PREDICTION and learned.attention_loss:
         _check_heads(the_student, the_teacher)
     model = Model(own, the_student.config, _encoding(values, the_teacher, the_student, longest))
-    metrics = [metric.name for metric in own.task.metrics] if own else []
-    run = run_settings(values, devices, EpochSchedule, metrics)._replace(
+    run = run_settings(values, devices, EpochSchedule, its_head.metrics(own))._replace(
         command_settings=learned,
         init_checkpoint=_init_checkpoint(values, the_student, the_teacher, layer_map))
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
@@ -197,25 +193,18 @@ def _job(values: flags.FlagValues, the_teacher: Teacher, its_head: Head,
             Distillation(the_teacher, layer_map, learned, batch_size))
 
 
-def _task(values: flags.FlagValues, the_teacher: Teacher) -> Tuple[str, Task]:
-    kind = the_teacher.kind
-    capability = capabilities.of_model(kind)
-    if capability:
-        _check_flags_of(capability, values)
-        return capability.task_name, Task(kind, metrics=())
-    wanted = {"train": values.do_train, "dev": values.do_eval}
-    sets = [name for name in wanted if wanted[name]]
-    task_name, task = task_flags.find(values, sets, model_folder.Labels(
-        kind, the_teacher.takes_pairs, the_teacher.trained_columns))
-    model_folder.check_labels(kind, task.kind, values.teacher, "--teacher")
-    return task_name, task
+def _with_task_of(values: flags.FlagValues, taught: Classification) -> Classification:
+    """What the teacher predicts, in the task that the flags choose."""
+    name, task = task_flags.find(values, sets.wanted(values), taught.labels)
+    model_folder.check_labels(taught.kind, task.kind, values.teacher, "--teacher")
+    return taught._replace(kind=task.kind, trained_columns=task.trained_columns, task_name=name,
+                           task=task, data_dir=task_flags.data_dir(values))
 
 
-def _check_flags_of(capability: Capability, values: flags.FlagValues) -> None:
+def _refuse_flags_of_texts(values: flags.FlagValues, its_command: str) -> None:
     """Raises a UserError for flags that need a task of texts."""
-    task_flags.refuse_flags_of_texts(values, capability.command, f"--teacher={values.teacher}",
-                                     "train")
-    _refuse(values, _OF_A_CLASSIFIER, f"is for texts: use {capability.command} --do_eval or "
+    task_flags.refuse_flags_of_texts(values, its_command, f"--teacher={values.teacher}", "train")
+    _refuse(values, _OF_A_CLASSIFIER, f"is for texts: use {its_command} --do_eval or "
             f"--do_export for the student, as for its teacher, --teacher={values.teacher}")
 
 

@@ -94,7 +94,7 @@ def initial_values(student: modeling.BertConfig, teacher: Teacher, layers: Layer
     if student.hidden_size != teacher.config.hidden_size:
         return None
     table = variables.correspondence(
-        student.to_dict(), teacher.kind.num_outputs if with_head else None)
+        student.to_dict(), teacher.own.kind.num_outputs if with_head else None)
     parts = [variables.ENCODER, variables.POOLER]
     if with_head:
         parts.append(variables.CLASSIFIER)

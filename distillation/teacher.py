@@ -3,7 +3,7 @@
 It is run without dropout and never trained.
 """
 
-from typing import Dict, Iterator, NamedTuple, Optional
+from typing import Any, Dict, Iterator, NamedTuple, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -19,7 +19,7 @@ from engine.disk import files
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from engine.progress import Counter
-from runs import columns, label_types
+from runs import kinds
 from tasks import model_folder
 from tasks.data import TrainingSet
 
@@ -33,10 +33,7 @@ class Teacher(NamedTuple):
     config: modeling.BertConfig
     checkpoint: checkpoints.Checkpoint
     encoding: Encoding
-    # Only of a classifier: its labels, whether it takes pairs of texts, and a user's columns.
-    kind: Optional[label_types.Kind] = None
-    takes_pairs: bool = False
-    trained_columns: Optional[columns.Trained] = None
+    own: Any = None  # of a classifier, see `runs.head.Model`
 
     @property
     def digest(self) -> str:
@@ -53,9 +50,11 @@ def load(directory: str, labels: Optional[model_folder.Labels] = None) -> Teache
     Raises:
         UserError: there is none.
     """
-    own, config, encoding = model_folder.load(directory, "--teacher", labels)
-    checkpoint = model_files.open_model(directory, "--teacher").checkpoint
-    return Teacher(config, checkpoint, encoding, *own.labels)
+    trained = model_files.open_model(directory, "--teacher", model_files.CLASSIFIER)
+    description = trained.description()
+    own, config, encoding = (kinds.head_of(description["kind"]).open(trained) if description
+                             else model_folder.load(directory, "--teacher", labels))
+    return Teacher(config, trained.checkpoint, encoding, own)
 
 
 def load_encoder(directory: str, max_seq_length: int) -> Teacher:
@@ -104,7 +103,7 @@ def with_outputs(teacher: Teacher, examples: TrainingSet, devices: Devices, *,
 def _outputs(teacher: Teacher, examples: TrainingSet, devices: Devices,
              per_replica_batch_size: int) -> Iterator[store.Chunk]:
     source = examples.source(with_labels=False)
-    forward = classifier.forward_of(teacher.config, teacher.kind.num_outputs)
+    forward = classifier.forward_of(teacher.config, teacher.own.kind.num_outputs)
     with Predictor(forward, devices) as predictor, \
             Counter("Computing the teacher's logits", unit="examples",
                     total=len(examples)) as counter:

@@ -1,11 +1,10 @@
-"""The scorer as `runs` and other commands see it: see `runs.head` and `tasks.capabilities`."""
+"""The scorer as `runs` and other commands see it: see `runs.head`."""
 
-from typing import Any, Dict, Iterator, List, NamedTuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 from absl import flags
 
-from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine.errors import UserError
 from engine.training import throughput
@@ -16,7 +15,6 @@ from runs import sets
 from runs.head import AnyResult, Encoded, Job, Model, Reader, Sets, Training
 from runs.rows import Example
 from tasks import head, model_folder
-from tasks.capabilities import Capability, DevSet
 from tasks.head import Reading
 
 TASK_NAME = "rewriting"
@@ -55,17 +53,26 @@ def find(values: flags.FlagValues, name: str) -> str:
     return sets.find(values, name, list(slot_files.EXTENSIONS.values()))
 
 
-def _load(job: Job, values: flags.FlagValues) -> Sets:
-    train = _training(job, _load_set(job, values, "train")) if values.do_train else None
-    ranked = {}
-    for suffix, name, is_wanted in (("", "dev", values.do_eval), ("_test", "test", values.do_test)):
-        if is_wanted:
+def load(job: Job, values: flags.FlagValues,
+         training: Optional[Callable[[Job, PairwiseSet], Training]] = None) -> Sets:
+    """See `tasks.head.load`."""
+    check(job.model)
+    train, ranked, wanted = None, {}, sets.wanted(values)
+    if "train" in wanted:
+        train = (training or _training)(job, PairwiseSet(_load_set(job, values, "train")))
+    for suffix, name, flag in (("", "dev", "do_eval"), ("_test", "test", "do_test")):
+        if flag in values and values[flag].value:
             ranked[suffix] = _load_set(job, values, name)
             if not ranked[suffix].is_ranked.any():
                 raise UserError(f"{find(values, name)}: no slot has a phrase that fits and one "
                                 "that does not, so there is nothing to rank")
     return Sets(train, ranked,
-                {"": _load_set(job, values, "test", labelled=False)} if values.do_predict else {})
+                {"": _load_set(job, values, "test", labelled=False)} if "test" in wanted else {})
+
+
+def load_dev(job: Job, values: flags.FlagValues) -> SlotSet:
+    """The dev set."""
+    return _load_set(job, values, "dev")
 
 
 def _load_set(job: Job, values: flags.FlagValues, name: str, *, labelled: bool = True) -> SlotSet:
@@ -73,12 +80,12 @@ def _load_set(job: Job, values: flags.FlagValues, name: str, *, labelled: bool =
                       labelled=labelled, dynamic_padding=job.settings.training.dynamic_padding)
 
 
-def _training(job: Job, slots: SlotSet) -> Training:
+def _training(job: Job, examples: PairwiseSet) -> Training:
     config, objective = job.model.config, job.model.own.objective
     operations = of_pairs = throughput.classifier(config)
-    examples, forward = PairwiseSet(slots), pairwise(config)
+    forward = pairwise(config)
     if objective == evaluation.LISTWISE:
-        examples, forward = ListwiseSet(slots), model.listwise(config)
+        examples, forward = ListwiseSet(examples.slot_set), model.listwise(config)
 
         def operations(lengths: np.ndarray) -> float:
             return examples.mean_phrases * of_pairs(lengths)
@@ -105,32 +112,18 @@ def _reader(found: Model) -> Reader:
     return Reader(pairwise(found.config), encode, True, ["label", *KIND.labels])
 
 
-def _load_training_set(job: Job, values: flags.FlagValues) -> PairwiseSet:
-    check(job.model)
-    return PairwiseSet(_load_set(job, values, "train"))
-
-
-def _load_dev_set(encoding: Encoding, store_dir: str, values: flags.FlagValues) -> DevSet:
-    slots = load_slots(find(values, "dev"), encoding, store_dir, dynamic_padding=True)
-    return DevSet(slots.pairs.source(),
-                  lambda logits: evaluation.results_of(slots, logits, evaluation.PAIRWISE))
-
-
-CAPABILITY = Capability(
-    TASK_NAME, "python -m rewriting.run",
-    Reading(
-        "phrases in slots of texts",
-        "`[CLS] phrase [SEP] before [MASK] ... [MASK] after [SEP]`, with as many `[MASK]` as the "
-        "phrase has tokens, and a context that is too long cut at its far ends,",
-        "all after the first `[SEP]`",
-        ". The second probability says how well the phrase fits; to rank phrases, compare "
-        "log(second) - log(first), which keeps its digits near 1. Trained with "
-        "`--objective=listwise`, the model only ranks the phrases of a slot",
-        "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt"),
-    _load_training_set, _load_dev_set)
+_SLOTS = Reading(
+    "phrases in slots of texts",
+    "`[CLS] phrase [SEP] before [MASK] ... [MASK] after [SEP]`, with as many `[MASK]` as the "
+    "phrase has tokens, and a context that is too long cut at its far ends,",
+    "all after the first `[SEP]`",
+    ". The second probability says how well the phrase fits; to rank phrases, compare "
+    "log(second) - log(first), which keeps its digits near 1. Trained with "
+    "`--objective=listwise`, the model only ranks the phrases of a slot",
+    "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt")
 
 HEAD = head.HEAD._replace(
-    verb="Scoring", unit="pairs", load=_load, measure=evaluation.measure, write=evaluation.write,
+    verb="Scoring", unit="pairs", load=load, measure=evaluation.measure, write=evaluation.write,
     open=open_model, reader=_reader, page=report.page,
-    card=lambda found: head.card(found, CAPABILITY.reading), check=check, settings=None,
+    card=lambda found: head.card(found, _SLOTS), check=check, settings=None,
     metrics=lambda own: evaluation.METRICS)

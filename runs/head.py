@@ -10,7 +10,6 @@ from typing import (
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from absl import flags
 
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
@@ -131,7 +130,7 @@ class Head(NamedTuple):
     require: Callable[[Model, Checkpoint, str], None]  # (..., flag): the checkpoint has this head
 
     # The data: how sets are loaded, which model predicts them, what is measured and written.
-    load: Callable[[Job, flags.FlagValues], Sets]
+    load: Callable[..., Sets]  # (job, flags); a classifier's, also what makes its `Training`
     forward: Callable[[Model, Sequence[Any], Checkpoint], Forward]  # (..., sets, checkpoint)
     measure: Callable[[Job, Any, Predict], Measured]  # (..., a set of `Sets.dev`)
     # (..., a set of `Sets.test`, its suffix); what it measures on the way, if anything.

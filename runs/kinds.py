@@ -24,6 +24,9 @@ _MODULES = {
     TAGS: "tagging.head",
 }
 
+# Kinds of classifiers that do not read texts → the command that trains and uses them.
+COMMANDS = {label_config.SCORER: "python -m rewriting.run"}
+
 
 def module_of(kind: str) -> ModuleType:
     """The module that serves a kind of model."""

@@ -69,11 +69,11 @@ def exports(path):
 
 
 def teaches_slots(path):
-    model_folder.check_labels(teacher.load(path).kind, data.KIND, path, "--teacher")
+    model_folder.check_labels(teacher.load(path).own.kind, data.KIND, path, "--teacher")
 
 
 def teaches(path):
-    model_folder.check_labels(teacher.load(path, LABELS).kind, COLA, path, "--teacher")
+    model_folder.check_labels(teacher.load(path, LABELS).own.kind, COLA, path, "--teacher")
 
 
 def compares(path):
