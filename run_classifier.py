@@ -71,33 +71,33 @@ def _describe(values: flags.FlagValues) -> None:
         model_files.check_outputs(model.checkpoint, labels.kind.num_outputs, "--output_dir")
         runs.save_description(
             output_dir, Model(None, *model_flags.load_model(values)),
-            {**label_types.to_json(labels.kind), **model_folder.entries(*labels[1:])})
+            {**label_types.to_json(labels.kind), **model_folder.entries(*labels[1:3])})
 
 
 def _classification(values: flags.FlagValues) -> Classification:
     """The task that the flags choose."""
     name, task = task_flags.find(values, sets.wanted(values),
-                                 None if values.do_train else _saved_labels(values))
+                                 None if values.do_train else _saved(values))
     class_weights.parse(values.class_weights, task.kind)
     return Classification(task.kind, trained_columns=task.trained_columns, task_name=name,
                           task=task, data_dir=task_flags.data_dir(values),
                           predict_labels=values.predict_labels)
 
 
-def _saved_labels(values: flags.FlagValues) -> Optional[model_folder.Labels]:
-    """`model_folder.saved_labels` of the model to evaluate; None if it has no description.
+def _saved(values: flags.FlagValues) -> Optional[Classification]:
+    """`model_folder.saved` of the model to evaluate; None if it has no description.
 
     Raises a UserError if the model's examples are not texts.
     """
     for flag in ("output_dir", "init_checkpoint"):
         path = values[flag].value
-        labels = model_folder.saved_labels(path) if path else None
-        if labels and labels.kind.name in kinds.COMMANDS:
+        saved = model_folder.saved(path) if path else None
+        if saved and saved.kind.name in kinds.COMMANDS:
             raise UserError(f"--{flag}={path} does not read texts: its command is "
-                            f"{kinds.COMMANDS[labels.kind.name]}, with --{flag}={path} and "
+                            f"{kinds.COMMANDS[saved.kind.name]}, with --{flag}={path} and "
                             "--do_eval or --do_predict")
-        if labels:
-            return labels
+        if saved:
+            return saved
     return None
 
 

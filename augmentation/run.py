@@ -34,7 +34,7 @@ from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import Counter
 from tasks import task_flags, user_files
-from tasks.examples import content_hash, read_examples
+from tasks.data import read_examples
 from tasks.table import Task, find_task
 from tokenization import BatchTokenizer
 
@@ -179,8 +179,9 @@ def _facts(job: Job) -> Dict[str, Any]:
     """Everything that determines the output, under names for people."""
     memory = os.path.join(job.store_dir, "hashes.json")
     train, values = job.task.train, job.values
+    content = files.content_hash(os.path.join(job.data_dir, train.file), memory)
     return {
-        "training data": [content_hash(train, job.data_dir, memory), train.columns, train.keys],
+        "training data": [content, train.columns, train.keys],
         "vocabulary": job.encoding.vocab_hash,
         "do_lower_case": job.encoding.do_lower_case,
         "max_seq_length": job.encoding.max_seq_length,

@@ -31,7 +31,7 @@ from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
 from engine.checkpoints import checkpoints
 from engine.devices import devices
-from tasks.examples import read_examples
+from tasks.data import read_examples
 from tasks.table import TASKS
 from tokenization import BatchTokenizer
 

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks import report
 from encoder.encoding import load_encoding
 from tasks.data import load_texts
-from tasks.examples import read_examples
+from tasks.data import read_examples
 from tasks.table import TASKS
 from tokenization import BatchTokenizer
 

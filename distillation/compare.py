@@ -91,7 +91,7 @@ def _with_task(values: flags.FlagValues, first: Any) -> Any:
     if its_command:
         task_flags.refuse_flags_of_texts(values, its_command, f"--models={values.models[0]}", "dev")
         return first
-    _, task = task_flags.find(values, ["dev"], first.labels)
+    _, task = task_flags.find(values, ["dev"], first)
     model_folder.check_labels(first.kind, task.kind, values.models[0], "--models")
     return first._replace(kind=task.kind, task=task, data_dir=task_flags.data_dir(values))
 

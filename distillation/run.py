@@ -195,7 +195,7 @@ def _job(values: flags.FlagValues, the_teacher: Teacher, its_head: Head,
 
 def _with_task_of(values: flags.FlagValues, taught: Classification) -> Classification:
     """What the teacher predicts, in the task that the flags choose."""
-    name, task = task_flags.find(values, sets.wanted(values), taught.labels)
+    name, task = task_flags.find(values, sets.wanted(values), taught)
     model_folder.check_labels(taught.kind, task.kind, values.teacher, "--teacher")
     return taught._replace(kind=task.kind, trained_columns=task.trained_columns, task_name=name,
                            task=task, data_dir=task_flags.data_dir(values))

@@ -41,11 +41,11 @@ class Teacher(NamedTuple):
         return files.hash_of_file(self.checkpoint.path + ".index")
 
 
-def load(directory: str, labels: Optional[model_folder.Labels] = None) -> Teacher:
+def load(directory: str, known: Optional[model_folder.Classification] = None) -> Teacher:
     """The classifier in the output directory of a training, an export, or a converted model.
 
     Args:
-        labels: those of the task, for a classifier that other code has fine-tuned.
+        known: what it classifies, if other code has fine-tuned it and its folder does not say it.
 
     Raises:
         UserError: there is none.
@@ -53,7 +53,7 @@ def load(directory: str, labels: Optional[model_folder.Labels] = None) -> Teache
     trained = model_files.open_model(directory, "--teacher", model_files.CLASSIFIER)
     description = trained.description()
     own, config, encoding = (kinds.head_of(description["kind"]).open(trained) if description
-                             else model_folder.load(directory, "--teacher", labels))
+                             else model_folder.load(directory, "--teacher", known))
     return Teacher(config, trained.checkpoint, encoding, own)
 
 

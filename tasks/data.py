@@ -3,7 +3,7 @@
 import abc
 import json
 import os
-from typing import Dict, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Union
 
 import numpy as np
 
@@ -15,11 +15,13 @@ from engine.data.chunks import in_chunks
 from engine.disk import files
 from engine.progress import Counter
 from runs import label_types
-from runs.rows import Example
-from tasks.examples import AnySplit, content_hash, read_examples
+from runs.rows import Example, Split, read_split
+from tasks import processors
 from tasks.table import Task
 
 _CHUNK_EXAMPLES = 8192
+
+AnySplit = Union[Split, processors.ProcessorSplit]
 
 
 class TrainingSet(abc.ABC):
@@ -125,6 +127,21 @@ class TextSet(TrainingSet):
                       self.dynamic_padding)
 
 
+def read_examples(task: Task, split: AnySplit, data_dir: str) -> Iterator[Example]:
+    """Streams the examples of one of the task's files; see `rows.read_split`."""
+    if isinstance(split, processors.ProcessorSplit):
+        return processors.read(split, data_dir, task.kind)
+    return read_split(split, data_dir, task.kind)
+
+
+def content_of(split: AnySplit, data_dir: str, memory_path: str) -> List[Any]:
+    """What identifies a set's content, as JSON values. `memory_path`: see `files.content_hash`."""
+    if isinstance(split, processors.ProcessorSplit):
+        return [processors.digest(split, data_dir), split.columns, (), "processor"]
+    path = files.require_file(os.path.join(data_dir, split.file), "the task's file")
+    return [files.content_hash(path, memory_path), split.columns, split.keys, split.format]
+
+
 def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str, *,
                dynamic_padding: bool) -> TextSet:
     """Opens the tokenized examples of a file; tokenizes them if the store does not have them yet.
@@ -132,8 +149,7 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
     Raises:
         UserError: the file does not have the task's columns and labels.
     """
-    content = [content_hash(split, data_dir, os.path.join(store_dir, "hashes.json")),
-               split.columns, getattr(split, "keys", ()), getattr(split, "format", "processor")]
+    content = content_of(split, data_dir, os.path.join(store_dir, "hashes.json"))
     kind = task.kind if split.columns.label is not None else None
     columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
                "first_segment_length": store.Column("int32", ragged=False),

@@ -18,27 +18,16 @@ _COLUMNS = "columns"
 NAME, INDEX = LABEL_FORMS = ("name", "index")
 
 
-class Labels(NamedTuple):
-    """The labels of a classifier, and where they and the texts were in its training file."""
-    kind: label_types.Kind
-    takes_pairs: bool  # whether a text has a second one
-    trained_columns: Optional[columns.Trained] = None  # of a user's file
-
-
 class Classification(NamedTuple):
-    """What is classified: `own` of a `runs.head.Model`. A trained model has `Labels` alone."""
+    """What is classified: `own` of a `runs.head.Model`."""
     kind: label_types.Kind  # of the labels
-    takes_pairs: bool = False
-    trained_columns: Optional[columns.Trained] = None
+    takes_pairs: bool = False  # whether a text has a second one
+    trained_columns: Optional[columns.Trained] = None  # in a user's training file
+    # A trained model is not of a task.
     task_name: str = ""
     task: Optional[Task] = None
     data_dir: str = ""  # the directory that the task's files are relative to
     predict_labels: str = NAME
-
-    @property
-    def labels(self) -> Labels:
-        """Its labels, for the task that it is used on."""
-        return Labels(*self[:3])
 
 
 def entries(takes_pairs: bool, trained_columns: Optional[columns.Trained]) -> Dict[str, Any]:
@@ -48,13 +37,13 @@ def entries(takes_pairs: bool, trained_columns: Optional[columns.Trained]) -> Di
 
 
 def load(model_dir: str, flag: str = "--output_dir",
-         labels: Optional[Labels] = None) -> Model:
+         known: Optional[Classification] = None) -> Model:
     """The classifier in a folder, with a `Classification`.
 
     Args:
         model_dir: the output directory of a training, an export, or a converted classifier.
         flag: the flag that `model_dir` comes from, for error messages.
-        labels: those of the task, for a classifier whose folder does not say them.
+        known: what it classifies, for a classifier whose folder does not say it.
 
     Raises:
         UserError: the description is missing, or does not fit the checkpoint.
@@ -62,16 +51,16 @@ def load(model_dir: str, flag: str = "--output_dir",
     model = model_files.open_model(model_dir, flag, model_files.CLASSIFIER)
     description = model.description()
     if description:
-        labels = _labels(description, f"{flag}={model_dir}")
+        known = _classification(description, f"{flag}={model_dir}")
         _check_length(description["max_seq_length"], model)
         encoding = model.encoding(description["max_seq_length"])._replace(
             long_texts=long_texts.of_description(description))
-    elif labels:
+    elif known:
         encoding = model.encoding(model.config().max_position_embeddings)
     else:
         raise model_files.unknown_labels(model)
-    model_files.check_outputs(model.checkpoint, labels.kind.num_outputs, flag)
-    return Model(Classification(*labels), model.config(), encoding)
+    model_files.check_outputs(model.checkpoint, known.kind.num_outputs, flag)
+    return Model(known, model.config(), encoding)
 
 
 def _check_length(max_seq_length: int, model: model_files.ModelFiles) -> None:
@@ -81,8 +70,8 @@ def _check_length(max_seq_length: int, model: model_files.ModelFiles) -> None:
                         f"the model has {positions} positions: one of the files is not of this model")
 
 
-def saved_labels(path: str) -> Optional[Labels]:
-    """What a trained model says of its labels; None if they are not known.
+def saved(path: str) -> Optional[Classification]:
+    """What a trained model says that it classifies; None if it does not.
 
     Args:
         path: the output directory of a training, an export, or the prefix of a checkpoint.
@@ -91,7 +80,7 @@ def saved_labels(path: str) -> Optional[Labels]:
     if folder == path and not checkpoints.latest(path):
         return None
     description = label_config.read(folder)
-    return _labels(description, path) if description else None
+    return _classification(description, path) if description else None
 
 
 def labels_beside(checkpoint: checkpoints.Checkpoint, flag: str) -> Optional[label_types.Kind]:
@@ -118,7 +107,8 @@ def _brief(kind: label_types.Kind) -> str:
     return f"the labels {', '.join(kind.labels[:20])} ({kind.name})" if kind.labels else "numbers"
 
 
-def _labels(description: Mapping[str, Any], where: str) -> Labels:
+def _classification(description: Mapping[str, Any], where: str) -> Classification:
     kind = label_types.from_json(description, where)
     entry = description.get(_COLUMNS)
-    return Labels(kind, description["takes_pairs"], entry and columns.of_description(entry, where))
+    return Classification(kind, description["takes_pairs"],
+                          entry and columns.of_description(entry, where))

@@ -17,7 +17,7 @@ from engine.data import text_files
 from engine.disk import files
 from engine.errors import UserError
 from runs import label_types
-from runs.rows import Columns
+from runs.rows import Columns, Example, brief
 from tasks import metrics as scores
 from tasks.table import Task
 
@@ -73,7 +73,7 @@ class ProcessorSplit(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1)  # called twice in a row: for the digest, and for the examples
-def examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
+def _examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
     """The examples that the processor returns. Raises a UserError if there are none."""
     name = f"get_{split.file}_examples"
     with _errors_of_user():  # the processor may give them one by one
@@ -87,6 +87,28 @@ def examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
                             f"{type(example).__name__} at position {index}, which has no "
                             f"{missing[0]}: it must return InputExamples")
     return examples
+
+
+def read(split: ProcessorSplit, data_dir: str, kind: label_types.Kind) -> Iterator[Example]:
+    """The examples of a set, checked."""
+    for example in _examples_of(split, data_dir):
+        label = None
+        if split.columns.label is not None:
+            try:
+                label = kind.parse(str(example.label))
+            except ValueError as error:
+                raise UserError(f"--processor: the label of {split.file} example {example.guid!r} "
+                                f"is {example.label!r}, and must be {error}") from error
+        yield Example(_text(split, example, example.text_a),
+                      None if example.text_b is None else _text(split, example, example.text_b),
+                      label)
+
+
+def _text(split: ProcessorSplit, example: Any, text: Any) -> str:
+    if not isinstance(text, str):
+        raise UserError(f"--processor: {split.file} example {example.guid!r} has {brief(text)} "
+                        "instead of a text")
+    return text_files.whole_characters(text)
 
 
 def _call(processor: Any, name: str, *args: str) -> Any:
@@ -111,7 +133,7 @@ def _errors_of_user(where: str = "") -> Iterator[None]:
 def digest(split: ProcessorSplit, data_dir: str) -> str:
     """A hash of the examples that the processor returned."""
     content = hashlib.sha256()
-    for example in examples_of(split, data_dir):
+    for example in _examples_of(split, data_dir):
         content.update(json.dumps([example.text_a, example.text_b, str(example.label)],
                                   default=repr).encode("utf-8"))
     return content.hexdigest()

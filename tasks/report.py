@@ -7,7 +7,7 @@ import numpy as np
 from runs.head import Job, Measured
 from runs.label_types import Kind
 from runs.report_page import Confusion, Mistake, class_scores
-from tasks.examples import read_examples
+from tasks.data import read_examples
 
 _MAX_MISTAKES = 20
 _MAX_CHARACTERS = 1000  # of a text on the page

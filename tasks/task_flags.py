@@ -8,7 +8,8 @@ from absl import flags
 from engine import settings
 from engine.disk import files
 from engine.errors import UserError
-from tasks import model_folder, processors, user_files
+from tasks import processors, user_files
+from tasks.model_folder import Classification
 from tasks.table import OWN_DATA, TASKS, Task, find_task
 
 HELP_TOPIC = "Data"  # of the flags defined here
@@ -31,12 +32,12 @@ def define_named(values: flags.FlagValues) -> None:
 
 
 def find(values: flags.FlagValues, sets: Sequence[str],
-         saved_labels: Optional[model_folder.Labels] = None) -> Tuple[str, Task]:
+         trained: Optional[Classification] = None) -> Tuple[str, Task]:
     """The task's name and the task that the flags choose.
 
     Args:
         sets: the sets that the run needs, of "train", "dev" and "test", in this order.
-        saved_labels: those of a trained model; without them, the labels are those of the training
+        trained: what a trained model classifies; without it, the labels are those of the training
             file.
 
     Raises:
@@ -50,7 +51,7 @@ def find(values: flags.FlagValues, sets: Sequence[str],
         return values.processor, processors.make_task(values.processor)
     name = settings.required(values, "task_name")
     if name == OWN_DATA:
-        return name, user_files.make_task(values, sets, saved_labels)
+        return name, user_files.make_task(values, sets, trained)
     refuse_own_data_flags(values, ("data_dir", "train_file"))
     try:
         name, task = find_task(name)
@@ -63,7 +64,7 @@ def find(values: flags.FlagValues, sets: Sequence[str],
     return name, task
 
 
-def fixed_labels(values: flags.FlagValues) -> Optional[model_folder.Labels]:
+def fixed_labels(values: flags.FlagValues) -> Optional[Classification]:
     """The labels of the flags' task and whether it has pairs; None if its files determine them.
 
     Only a task of the table determines both: the labels of files are those of a training file,
@@ -72,7 +73,7 @@ def fixed_labels(values: flags.FlagValues) -> Optional[model_folder.Labels]:
     if not values.task_name or values.task_name == OWN_DATA:
         return None
     _, task = find_task(values.task_name)
-    return model_folder.Labels(task.kind, task.train.columns.text_b is not None)
+    return Classification(task.kind, task.train.columns.text_b is not None)
 
 
 def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from engine.errors import UserError
 from runs import columns, label_types, sets
 from runs.rows import Split, read_rows
 from tasks import metrics as scores
-from tasks.model_folder import Labels
+from tasks.model_folder import Classification
 from tasks.table import Task
 
 HELP_TOPIC = "Data"  # of the flags defined here
@@ -55,18 +55,18 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def make_task(values: flags.FlagValues, names: Sequence[str],
-              trained: Optional[Labels] = None) -> Task:
+              trained: Optional[Classification] = None) -> Task:
     """The task of a user's files.
 
     Args:
         names: of the sets that the run needs: "train", "dev" and "test", in this order.
-        trained: the labels of a trained model, and the columns that it was trained with: those of
-            the flags come first. Without it, the labels are those of the training file.
+        trained: what a trained model classifies, and the columns that it was trained with: those
+            of the flags come first. Without it, the labels are those of the training file.
 
     Raises:
         UserError: a file or a column is missing, or the labels cannot be learned.
     """
-    kind, takes_pairs, remembered = trained or (None, None, None)
+    kind, takes_pairs, remembered = trained[:3] if trained else (None, None, None)
     _check_kind(values, kind)
     if kind is None and "train" not in names:
         raise UserError("the labels are unknown: --output_dir has no trained model, and this "

@@ -14,7 +14,7 @@ from encoder.encoding import load_encoding
 from engine.checkpoints import checkpoints
 from masked_lm import OneAtATime, write_tiny_masked_lm
 from task_files import user_task
-from tasks.examples import read_examples
+from tasks.data import read_examples
 from tasks.table import TASKS
 from tokenization import FullTokenizer
 

@@ -8,7 +8,7 @@ import pytest
 from scripts import make_demonstration_data
 from scripts.make_demonstration_data import (
     CLASS_WORDS, GRAMMAR, SPLITS, generate, is_sentence, make_examples, scramble)
-from tasks.examples import read_examples
+from tasks.data import read_examples
 from tasks.table import TASKS
 
 

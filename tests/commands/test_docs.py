@@ -19,7 +19,7 @@ from pages import blocks, text_of
 from pretraining import run
 from scripts.flags_page import commands
 from tasks import processors
-from tasks.examples import read_examples
+from tasks.data import read_examples
 
 PAGES = ["README.md"] + sorted(os.path.join("docs", name)
                                for name in os.listdir(os.path.join(ROOT, "docs"))

@@ -55,7 +55,7 @@ WRITERS = {
     "encoder.convert --from_checkpoint": "classifier",
 }
 COLA = TASKS["cola"].kind
-LABELS = model_folder.Labels(COLA, takes_pairs=False)
+LABELS = model_folder.Classification(COLA, takes_pairs=False)
 
 
 def opens(flag, needs):
@@ -64,7 +64,7 @@ def opens(flag, needs):
 
 def exports(path):
     export._export_folder(path)
-    model_folder.check_labels(model_folder.load(path, labels=LABELS).own.kind, COLA, path,
+    model_folder.check_labels(model_folder.load(path, known=LABELS).own.kind, COLA, path,
                               "--output_dir")
 
 

@@ -5,7 +5,7 @@ import os
 from commands import arguments
 from run_classifier import define_flags
 from tasks import user_files
-from tasks.examples import read_examples
+from tasks.data import read_examples
 from tasks.table import TASKS, Task
 
 # Quotes that do not pair, spaces at the ends, a line end that only Unicode knows, a byte

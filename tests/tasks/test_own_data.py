@@ -20,8 +20,8 @@ from runs import label_types
 from task_files import user_task
 from tasks import metrics, processors
 from tasks.data import TextSet, load_texts
-from tasks.examples import read_examples
-from tasks.model_folder import Labels
+from tasks.data import read_examples
+from tasks.model_folder import Classification
 from tasks.table import Task
 
 import tensorflow.compat.v1 as tf
@@ -181,7 +181,7 @@ def test_a_second_set_may_have_another_format(tmp_path):
     (dict(text_pair_column="more"), "single texts")])
 def test_flags_that_contradict_a_trained_model_are_refused(options, message, tmp_path):
     (tmp_path / "dev.tsv").write_text("text\tlabel\tmore\na\tx|y\tb\n")
-    trained = Labels(label_types.MultiLabel(["x", "y"], "|"), takes_pairs=False)
+    trained = Classification(label_types.MultiLabel(["x", "y"], "|"), takes_pairs=False)
     with pytest.raises(UserError, match=message):
         user_task(tmp_path, ["dev"], trained, **options)
 
