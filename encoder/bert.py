@@ -26,3 +26,15 @@ def build(config: modeling.BertConfig, features: Dict[str, tf.Tensor], mode: Mod
         dropout_seed=mode.dropout_seed,
         gives_attention_scores=gives_attention_scores,
         computation=mode.computation)
+
+
+def scores(states: tf.Tensor, num_outputs: int, config: modeling.BertConfig,
+           mode: Mode) -> tf.Tensor:
+    """The output layer of a fine-tuned model: scores [n, num_outputs] of states [..., D]."""
+    weights = tf.get_variable("output_weights", [num_outputs, config.hidden_size],
+                              initializer=modeling.create_initializer())
+    bias = tf.get_variable("output_bias", [num_outputs], initializer=tf.zeros_initializer())
+    states = modeling.dropout(states, config.hidden_dropout_prob if mode.is_training else 0.0,
+                              dropout_seed=mode.dropout_seed)
+    states = modeling.reshape_to_matrix(states)
+    return tf.nn.bias_add(tf.matmul(states, weights, transpose_b=True), bias)

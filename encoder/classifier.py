@@ -20,9 +20,7 @@ def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         pooled = bert.build(config, features, mode).get_pooled_output()
-        logits = _logits(pooled, num_outputs,
-                         config.hidden_dropout_prob if mode.is_training else 0.0,
-                         mode.dropout_seed)
+        logits = bert.scores(pooled, num_outputs, config, mode)
         loss = None
         if "label_ids" in features:
             losses = _losses(logits, features["label_ids"])
@@ -31,16 +29,6 @@ def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
             loss = tf.reduce_mean(losses)
         return Outputs(loss=loss, predictions={"logits": logits})
     return forward
-
-
-def _logits(pooled: tf.Tensor, num_outputs: int, dropout_prob: float, dropout_seed) -> tf.Tensor:
-    hidden_size = pooled.shape.as_list()[-1]
-    weights = tf.get_variable(
-        "output_weights", [num_outputs, hidden_size],
-        initializer=tf.truncated_normal_initializer(stddev=0.02))
-    bias = tf.get_variable("output_bias", [num_outputs], initializer=tf.zeros_initializer())
-    pooled = modeling.dropout(pooled, dropout_prob, dropout_seed=dropout_seed)
-    return tf.nn.bias_add(tf.matmul(pooled, weights, transpose_b=True), bias)
 
 
 def _losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

@@ -13,31 +13,21 @@ CASING_FILE = "tokenizer_config.json"  # Hugging Face's; has do_lower_case, mode
 TOKENIZER = "tokenizer.json"  # newer Hugging Face folders have it instead of FILE
 
 
-def load_tokenizer(vocab_file: str, do_lower_case: bool, *,
-                   needs_mask: bool = False) -> BatchTokenizer:
-    """The tokenizer of a vocabulary file.
-
-    Args:
-        needs_mask: the vocabulary must have [MASK].
-
-    Raises:
-        UserError: the file is missing, or is not a vocabulary.
-    """
+def load_tokenizer(vocab_file: str, do_lower_case: bool) -> BatchTokenizer:
+    """The tokenizer of a vocabulary file; raises a UserError if it is none."""
     files.require_file(vocab_file, "--vocab_file", files.VOCABULARY_BYTES)
     try:
-        tokenizer = BatchTokenizer(vocab_file, do_lower_case)
+        return BatchTokenizer(vocab_file, do_lower_case)
     except ValueError as error:
         raise UserError(f"--vocab_file: {error}") from error
-    if needs_mask:
-        require_mask(tokenizer, vocab_file)
-    return tokenizer
 
 
-def require_mask(tokenizer: BatchTokenizer, vocab_file: str) -> None:
-    """Raises a UserError if the vocabulary has no [MASK]."""
+def require_mask(tokenizer: BatchTokenizer, vocab_file: str) -> BatchTokenizer:
+    """Returns the tokenizer; raises a UserError if the vocabulary has no [MASK]."""
     if tokenizer.mask_id is None:
         raise UserError(f"--vocab_file={vocab_file} lacks [MASK], which this command needs: give "
                         "the vocab.txt that came with the model")
+    return tokenizer
 
 
 def content_hash(vocab_file: str, what: str = "--vocab_file") -> str:

@@ -95,8 +95,9 @@ def define_flags() -> flags.FlagValues:
 def main(flag_values: flags.FlagValues) -> None:
     """Checks the flags, then makes the files, unless they are there already."""
     settings = _settings(flag_values)
-    tokenizer = vocabulary.load_tokenizer(
-        flag_values.vocab_file, settings.do_lower_case, needs_mask=True)
+    tokenizer = vocabulary.require_mask(
+        vocabulary.load_tokenizer(flag_values.vocab_file, settings.do_lower_case),
+        flag_values.vocab_file)
     paths = files.find(flag_values.input_file, "--input_file")
     outputs = _outputs(flag_values.output_file)
     facts = {**settings._asdict(), "mask_shape": settings.mask_shape,

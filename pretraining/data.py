@@ -160,7 +160,8 @@ def _scheme(paths: List[str], vocab_file: Optional[str], sizes: Sizes) -> maskin
         raise pretraining_tfrecords.too_many_predictions(
             first, facts["max_predictions_per_seq"], sizes.max_predictions_per_seq)
     scheme = masking.Scheme.of(
-        vocabulary.load_tokenizer(vocab_file, facts["do_lower_case"], needs_mask=True),
+        vocabulary.require_mask(
+            vocabulary.load_tokenizer(vocab_file, facts["do_lower_case"]), vocab_file),
         shape=facts["mask_shape"], masked_lm_prob=facts["masked_lm_prob"],
         max_predictions_per_seq=facts["max_predictions_per_seq"])
     if scheme.vocab_size > sizes.vocab_size:  # any of its tokens may replace a masked one

@@ -44,9 +44,9 @@ def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf
     """
     num_labels = len(tagger.tags.labels)
     encoder = bert.build(config, features, mode)
-    emissions = _emissions(encoder.get_sequence_output_at(features["first_pieces"]), num_labels,
-                           config.hidden_dropout_prob if mode.is_training else 0.0,
-                           mode.dropout_seed)
+    states = encoder.get_sequence_output_at(features["first_pieces"])
+    emissions = bert.scores(states, num_labels, config, mode)
+    emissions = tf.reshape(emissions, tf.concat([tf.shape(states)[:2], [num_labels]], axis=0))
     words = Words(emissions, features["num_words"], features["opens"], features["closes"])
     return words, decoding.crf_scores(num_labels) if tagger.crf else None
 
@@ -54,18 +54,6 @@ def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf
 def best_labels(tagger: Tagger, words: Words, trained: Optional[Scores]) -> tf.Tensor:
     """The labels of the best sequence that the scheme allows, int32 [b, w]."""
     return decoding.best_labels(words, decoding.constrained(tagger.tags.transitions, trained))
-
-
-def _emissions(states: tf.Tensor, num_labels: int, dropout_prob: float,
-               dropout_seed: Optional[tf.Tensor]) -> tf.Tensor:
-    """The scores of each word's labels, [b, t, labels]."""
-    hidden_size = states.shape.as_list()[-1]
-    weights = tf.get_variable("output_weights", [num_labels, hidden_size],
-                              initializer=tf.truncated_normal_initializer(stddev=0.02))
-    bias = tf.get_variable("output_bias", [num_labels], initializer=tf.zeros_initializer())
-    states = modeling.dropout(states, dropout_prob, dropout_seed=dropout_seed)
-    flat = tf.matmul(tf.reshape(states, [-1, hidden_size]), weights, transpose_b=True) + bias
-    return tf.reshape(flat, tf.concat([tf.shape(states)[:2], [num_labels]], axis=0))
 
 
 def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores],
