@@ -76,9 +76,11 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
     tokens = vocabulary.read_tokens(source_dir, bert_config["vocab_size"])
     do_lower_case, tokenizer_warnings = vocabulary.read_casing(source_dir, tokens)
     num_outputs = huggingface.num_outputs(weights, config)
-    description = num_outputs and label_config.from_huggingface(
-        config, config_path, num_outputs, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
-        max_seq_length=vocabulary.longest_input(source_dir, bert_config["max_position_embeddings"]))
+    description = num_outputs and {
+        **label_config.from_huggingface(config, config_path, num_outputs),
+        "takes_pairs": takes_pairs, "do_lower_case": do_lower_case,
+        "max_seq_length": vocabulary.longest_input(source_dir,
+                                                   bert_config["max_position_embeddings"])}
     matched = variables.match(weights.shapes, bert_config, "huggingface", weights.path,
                               description and label_config.num_outputs(description))
     values = {row.tensorflow: _transposed(row, weights.read(row.huggingface))
@@ -121,9 +123,9 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
     load_encoding(vocab_file, do_lower_case=do_lower_case, max_seq_length=length,
                   vocab_size=config.vocab_size)  # checks that it is a vocabulary of the model's
     num_outputs, = model.checkpoint.shapes["output_bias"]
-    description = label_config.of_labels(
-        labels, label_kind, num_outputs, "--labels", takes_pairs=takes_pairs,
-        do_lower_case=do_lower_case, max_seq_length=length)
+    description = {**label_config.of_labels(labels, label_kind, num_outputs, "--labels"),
+                   "takes_pairs": takes_pairs, "do_lower_case": do_lower_case,
+                   "max_seq_length": length}
     held = _weights_of(model.checkpoint)
     matched = variables.match(held.shapes, config.to_dict(), "tensorflow", held.path, num_outputs)
     values = {row.tensorflow: held.read(row.tensorflow) for row in matched.rows}

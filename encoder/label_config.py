@@ -87,9 +87,8 @@ def to_huggingface(description: Mapping[str, Any], where: str) -> Dict[str, Any]
             "label2id": {label: index for index, label in enumerate(labels)}}
 
 
-def from_huggingface(config: Mapping[str, Any], path: str, num_outputs: int, *, takes_pairs: bool,
-                     do_lower_case: bool, max_seq_length: int) -> Dict[str, Any]:
-    """The description of a Hugging Face classifier.
+def from_huggingface(config: Mapping[str, Any], path: str, num_outputs: int) -> Dict[str, Any]:
+    """The entries of a description that say the labels of a Hugging Face classifier.
 
     Args:
         config: the content of config.json, which may not name the labels.
@@ -102,13 +101,12 @@ def from_huggingface(config: Mapping[str, Any], path: str, num_outputs: int, *, 
     labels = _labels(names, path)
     kind = (SCORER if config.get("kind") == SCORER
             else _kind(config.get("problem_type"), len(labels), path))
-    return _description(kind, labels, path, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
-                        max_seq_length=max_seq_length)
+    return _entries(kind, labels, path)
 
 
-def of_labels(labels: Sequence[str], kind: Optional[str], num_outputs: int, flag: str, *,
-              takes_pairs: bool, do_lower_case: bool, max_seq_length: int) -> Dict[str, Any]:
-    """The description of a classifier whose labels the user names.
+def of_labels(labels: Sequence[str], kind: Optional[str], num_outputs: int,
+              flag: str) -> Dict[str, Any]:
+    """The same of a classifier whose labels the user names.
 
     Args:
         labels: in the order of the model's outputs; none for a regression.
@@ -126,14 +124,12 @@ def of_labels(labels: Sequence[str], kind: Optional[str], num_outputs: int, flag
                         "has one output and no labels")
     names = [label.strip() for label in labels]
     check_labels(names, flag)
-    return _description(kind, names, flag, takes_pairs=takes_pairs, do_lower_case=do_lower_case,
-                        max_seq_length=max_seq_length)
+    return _entries(kind, names, flag)
 
 
-def _description(kind: str, labels: List[str], where: str, **entries: Any) -> Dict[str, Any]:
+def _entries(kind: str, labels: List[str], where: str) -> Dict[str, Any]:
     return {"kind": kind, "labels": [] if kind == "regression" else labels,
-            "label_separator": _separator(labels, where) if kind == "multi_label" else "",
-            **entries}
+            "label_separator": _separator(labels, where) if kind == "multi_label" else ""}
 
 
 def _labels(names: Any, path: str) -> List[str]:

@@ -62,8 +62,7 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
     def chunks() -> Iterator[store.Chunk]:
         with Counter(f"Preparing {patterns}", unit="examples") as counter:
             for path, layout in layouts.items():
-                for chunk in read_chunks(path, layout, max_seq_length=sizes.max_seq_length,
-                                         vocab_size=sizes.vocab_size):
+                for chunk in read_chunks(path, layout, sizes):
                     yield chunk
                     counter.advance(len(chunk["next_sentence_label"]))
 
@@ -71,18 +70,14 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
     key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
            "vocab_size": sizes.vocab_size}
     records = store.open_or_build(store_dir, "pretraining", key,
-                                  columns_of(layout, sizes.vocab_size), chunks)
+                                  _columns(layout, sizes.vocab_size), chunks)
     return Opened(records, hashes, layout, list(layouts))
 
 
 def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Layout]:
     """The layout of each file that holds records; all have masks, or none has."""
-    layouts = {}
-    for path in paths:
-        layout = layout_of(path, max_seq_length=sizes.max_seq_length,
-                           max_predictions_per_seq=sizes.max_predictions_per_seq)
-        if layout:
-            layouts[path] = layout
+    layouts = {path: _layout(path, sizes) for path in paths}
+    layouts = {path: layout for path, layout in layouts.items() if layout}
     if not layouts:
         raise UserError(f"{flag}: there is no record in {', '.join(paths)[:200]}")
     drawn = {layout.num_predictions is None: path for path, layout in layouts.items()}
@@ -103,31 +98,25 @@ def find(patterns: str, flag: str) -> List[str]:
     return records
 
 
-def layout_of(path: str, *, max_seq_length: int, max_predictions_per_seq: int) -> Optional[Layout]:
-    """The layout of a file's records, by its first one; None if it has none.
-
-    Raises:
-        UserError: they are not pretraining examples, or not of these sizes.
-    """
+def _layout(path: str, sizes: Sizes) -> Optional[Layout]:
+    """The layout of a file's records, by its first one, checked; None if it has none."""
     lengths = _lengths_of_first(path)
     if lengths is None:
         return None
-    masked = [name for name in lengths if name.startswith("masked_lm_")]
-    needed = ["input_ids", "input_mask", "segment_ids"]
-    needed += (["masked_lm_positions", "masked_lm_ids", "masked_lm_weights"] if masked
-               else ["word_starts"])
-    missing = [name for name in needed if name not in lengths]
+    is_masked = any(name.startswith("masked_lm_") for name in lengths)
+    num_predictions = lengths.get("masked_lm_positions", 0) if is_masked else None
+    layout = Layout(num_predictions, "next_sentence_labels" in lengths)
+    missing = [name for name in _specification(layout, sizes) if name not in lengths]
     if missing:
         raise UserError(f"{path}: its records hold no {missing[0]}: they are no pretraining "
                         "examples; make some with python -m pretraining.create_data")
-    if lengths["input_ids"] != max_seq_length:
+    if lengths["input_ids"] != sizes.max_seq_length:
         raise UserError(f"{path}: its records are made for --max_seq_length="
-                        f"{lengths['input_ids']}, and here it is {max_seq_length}; give that "
+                        f"{lengths['input_ids']}, and here it is {sizes.max_seq_length}; give that "
                         "value, or create the data with this one")
-    num_predictions = lengths["masked_lm_positions"] if masked else None
-    if masked and num_predictions > max_predictions_per_seq:
-        raise too_many_predictions(path, num_predictions, max_predictions_per_seq)
-    return Layout(num_predictions, "next_sentence_labels" in lengths)
+    if is_masked and num_predictions > sizes.max_predictions_per_seq:
+        raise too_many_predictions(path, num_predictions, sizes.max_predictions_per_seq)
+    return layout
 
 
 def too_many_predictions(path: str, there: int, here: int) -> UserError:
@@ -170,21 +159,20 @@ def _check_lengths(path: str, num_records: int = sys.maxsize) -> None:
                         "bytes beyond its end")
 
 
-def read_chunks(path: str, layout: Layout, *, max_seq_length: int,
-                vocab_size: int) -> Iterator[store.Chunk]:
-    """The records of a file, checked, with the columns of `columns_of`.
+def read_chunks(path: str, layout: Layout, sizes: Sizes) -> Iterator[store.Chunk]:
+    """The records of a file, checked, with the columns of the store.
 
     Raises:
         UserError: a record is damaged, or not an example for a model of this size.
     """
     _check_lengths(path)
     num_read = 0
-    for batch in _parsed(path, _specification(layout, max_seq_length)):
-        yield _chunk(batch, layout, vocab_size, f"{path}, records from {num_read + 1:,} on")
+    for batch in _parsed(path, _specification(layout, sizes)):
+        yield _chunk(batch, layout, sizes.vocab_size, f"{path}, records from {num_read + 1:,} on")
         num_read += len(batch["input_ids"])
 
 
-def columns_of(layout: Layout, vocab_size: int) -> Dict[str, store.Column]:
+def _columns(layout: Layout, vocab_size: int) -> Dict[str, store.Column]:
     """The columns of a store for records of this layout."""
     ids = store.Column("uint16" if vocab_size <= 2**16 else "uint32", ragged=True)
     columns = {"input_ids": ids,
@@ -196,20 +184,19 @@ def columns_of(layout: Layout, vocab_size: int) -> Dict[str, store.Column]:
             "masked_lm_positions": store.Column("uint16", ragged=True)}
 
 
-def _specification(layout: Layout, max_seq_length: int) -> Dict[str, tf.io.FixedLenFeature]:
-    names = dict.fromkeys(["input_ids", "input_mask", "segment_ids"], max_seq_length)
-    if layout.num_predictions is None:
-        names["word_starts"] = max_seq_length
+def _specification(layout: Layout, sizes: Sizes) -> Dict[str, tf.io.FixedLenFeature]:
+    length, num_masks = sizes.max_seq_length, layout.num_predictions
+    lengths = dict(input_ids=length, input_mask=length, segment_ids=length)
+    if num_masks is None:
+        lengths.update(word_starts=length)
     else:
-        names.update(dict.fromkeys(["masked_lm_positions", "masked_lm_ids"],
-                                   layout.num_predictions))
+        lengths.update(masked_lm_positions=num_masks, masked_lm_ids=num_masks,
+                       masked_lm_weights=num_masks)
     if layout.has_labels:
-        names["next_sentence_labels"] = 1
-    features = {name: tf.io.FixedLenFeature([size], tf.int64) for name, size in names.items()}
-    if layout.num_predictions is not None:
-        features["masked_lm_weights"] = tf.io.FixedLenFeature(
-            [layout.num_predictions], tf.float32)
-    return features
+        lengths.update(next_sentence_labels=1)
+    return {name: tf.io.FixedLenFeature(
+        [size], tf.float32 if name == "masked_lm_weights" else tf.int64)
+            for name, size in lengths.items()}
 
 
 def _parsed(path: str, specification) -> Iterator[Dict[str, np.ndarray]]:

@@ -7,7 +7,6 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from engine import log
 from engine.disk import files
-from engine.errors import UserError
 from engine.training import run_record
 from runs import report
 from runs.head import Head, Model
@@ -81,7 +80,8 @@ def _labels(names: Sequence[str]) -> List[str]:
 
 def _metrics(output_dir: str, global_step: int) -> List[str]:
     """The section on the evaluation at this step, if there was one."""
-    results = _results(os.path.join(output_dir, "eval_results.json"))
+    path = os.path.join(output_dir, "eval_results.json")
+    results = files.read_record(path, "the evaluation", {}) if os.path.exists(path) else {}
     if not results or results.get("global_step", 0) != global_step:
         return ["## Metrics\n", "This checkpoint was not evaluated.\n"]
     figures = _figures(results)
@@ -92,18 +92,6 @@ def _metrics(output_dir: str, global_step: int) -> List[str]:
             *_table(("metric", "value"), figures.items()),
             *(line for name in _TABLES if results.get(name)
               for line in (f"`{name}`:\n", *_rows_of(results[name][:_MAX_LABELS])))]
-
-
-def _results(path: str) -> Mapping[str, Any]:
-    """The content of eval_results.json, its tables checked; empty if there is none."""
-    if not os.path.exists(path):
-        return {}
-    results = files.read_record(path, "the evaluation", {})
-    for name in _TABLES:
-        rows = results.get(name, [])
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise UserError(f"the evaluation {path} is damaged: {name!r} is no list of objects")
-    return results
 
 
 def _figures(results: Mapping[str, Any]) -> Dict[str, Any]:

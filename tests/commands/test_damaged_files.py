@@ -287,7 +287,7 @@ def test_a_record_longer_than_its_file_is_refused(count, tmp_path):
     path.write_bytes(bytes(content))
     layout = pretraining_tfrecords.Layout(None, False)
     with pytest.raises(UserError, match="a record goes .* bytes beyond its end"):
-        next(pretraining_tfrecords.read_chunks(str(path), layout, max_seq_length=8, vocab_size=9))
+        next(pretraining_tfrecords.read_chunks(str(path), layout, pretraining_tfrecords.Sizes(8, 0, 9)))
 
 
 @pytest.mark.parametrize("header", ["3 999999999999", f"3 {'9' * 5000}", "²² 5"])
