@@ -1,7 +1,7 @@
 """A classifier goes to Hugging Face's format and back with its head, its labels and its scores.
 
 Scores of `runs.predict` are held against a NumPy transcription of BERT in Hugging Face's
-conventions and, where HF_PYTHON names an interpreter with it, against transformers itself.
+conventions.
 """
 
 import json
@@ -17,8 +17,8 @@ from conftest import checkpoint_values, sentences
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine.cli import command
 from engine.errors import UserError
-from huggingface_folders import (KINDS, TOKENS, classifier_tensors,
-                                 config_entries, erf_gelu, numpy_bert, run_transformers, write_huggingface)
+from huggingface_folders import (KINDS, classifier_tensors, config_entries, erf_gelu, numpy_bert,
+                                 write_huggingface)
 from runs import predict
 
 TEXTS = ["word", "words word", "words words words"]
@@ -201,68 +201,3 @@ def test_labels_that_make_no_sense_are_one_clear_line(tmp_path, changes, message
     with pytest.raises(UserError, match=message):
         convert_from_huggingface(source, str(tmp_path / "out"))
     assert os.listdir(str(tmp_path)) == ["source"]
-
-
-def test_a_head_without_its_bias_is_one_clear_line(tmp_path):
-    tensors = classifier_tensors(3)
-    del tensors["classifier.bias"]
-    source = write_huggingface(tmp_path / "source", tensors, config=config_entries("classes"))
-    with pytest.raises(UserError, match="lacks 1 of the 2 variables of a BERT's classifier"):
-        convert_from_huggingface(source, str(tmp_path / "out"))
-
-
-# --- transformers as the reference -------------------------------------------------------
-
-TRANSFORMERS_SCORES = """
-    import json, sys, torch, transformers
-    folder, texts, answers = sys.argv[1:]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
-        folder, output_loading_info=True)
-    assert not info["missing_keys"] and not info["unexpected_keys"], info
-    assert type(model).__name__ == "BertForSequenceClassification"
-    batch = tokenizer(json.load(open(texts)), padding=True, truncation=True, return_tensors="pt")
-    with torch.no_grad():
-        logits = model.eval()(**batch).logits
-    activation = {"single_label_classification": lambda x: x.softmax(-1),
-                  "multi_label_classification": torch.sigmoid,
-                  "regression": lambda x: x}[model.config.problem_type]
-    labels = [model.config.id2label[index] for index in range(model.config.num_labels)]
-    json.dump([labels, activation(logits).tolist()], open(answers, "w"))
-"""
-TRANSFORMERS_SAVES = """
-    import json, sys, torch, transformers
-    folder, entries = sys.argv[1:]
-    entries = json.loads(entries)
-    entries["id2label"] = {int(index): label for index, label in entries["id2label"].items()}
-    del entries["architectures"]
-    torch.manual_seed(0)
-    model = transformers.BertForSequenceClassification(transformers.BertConfig(
-        vocab_size=30, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
-        intermediate_size=20, max_position_embeddings=16, **entries))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    model.save_pretrained(folder)
-"""
-
-
-def scores_of_transformers(folder, texts, tmp_path):
-    (tmp_path / "texts.json").write_text(json.dumps(texts))
-    run_transformers(TRANSFORMERS_SCORES, folder, tmp_path / "texts.json",
-                     tmp_path / "answers.json")
-    labels, scores = json.loads((tmp_path / "answers.json").read_text())
-    return labels, np.array(scores)
-
-
-def test_we_score_the_classifier_of_transformers_alike_in_both_directions(kind, tmp_path):
-    source = tmp_path / "source"
-    run_transformers(TRANSFORMERS_SAVES, source, json.dumps(config_entries(kind)))
-    (source / "vocab.txt").write_text("".join(token + "\n" for token in TOKENS), encoding="utf-8")
-    (source / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    assert convert_from_huggingface(str(source), str(tmp_path / "ours")).warnings == []
-    convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back"))
-    _, scores = predicted(tmp_path / "ours", tmp_path, TEXTS)
-    for folder in ("source", "back"):
-        labels, theirs = scores_of_transformers(tmp_path / folder, TEXTS, tmp_path)
-        assert tuple(labels) == KINDS[kind][1]
-        np.testing.assert_allclose(theirs, scores, atol=1e-4)

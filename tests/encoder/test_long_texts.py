@@ -184,16 +184,6 @@ def test_flags_that_do_not_fit_together_are_one_line(changes, message, flags, tm
     assert not (tmp_path / "out").exists()
 
 
-def test_what_a_model_was_trained_with_must_fit_another_length(
-        flags, tiny_classifier, tmp_path, capsys):
-    shutil.copytree(str(tiny_classifier), str(tmp_path / "trained"))
-    task = tmp_path / "trained" / "task.json"
-    task.write_text(json.dumps({**json.loads(task.read_text()), "long_texts": {
-        "long_texts": "windows", "window_overlap": 20}}))
-    with ends_with_error(capsys, "--window_overlap=20: of a single text, --max_seq_length=12"):
-        run_here({**flags, "do_eval": True, "output_dir": tmp_path / "trained"})
-
-
 def test_a_damaged_description_is_refused():
     assert of_description({}) == LongTexts()
     for damaged in ("windows", {"long_texts": "tail"}, {"unknown": 1},

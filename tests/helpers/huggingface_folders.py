@@ -2,13 +2,8 @@
 
 import json
 import math
-import os
-import shutil
-import subprocess
-import textwrap
 
 import numpy as np
-import pytest
 from safetensors.numpy import save_file
 
 HIDDEN, INTERMEDIATE, LAYERS, VOCAB, POSITIONS = 12, 20, 2, 30, 16
@@ -109,17 +104,6 @@ def numpy_bert(tensors, gelu, ids, mask, segments):
 
 
 erf_gelu = np.vectorize(lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))))
-
-
-def run_transformers(script, *arguments):
-    python = os.environ.get("HF_PYTHON")
-    if not python:
-        pytest.skip("HF_PYTHON names no interpreter with transformers and PyTorch")
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    result = subprocess.run(
-        [shutil.which(python), "-c", textwrap.dedent(script), *map(str, arguments)],
-        env=environment, encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert result.returncode == 0, result.stdout
 
 
 # Kind of the labels → Hugging Face's problem type, labels, what logits [n, labels] mean.

@@ -88,19 +88,6 @@ def test_features_are_googles(max_seq_length, tiny_model):
     assert list(map(values_of, found)) == list(map(values_of, expected))
 
 
-def test_features_of_a_pair_that_is_cut_are_as_worked_out_by_hand(tiny_model):
-    tokenizer = tokenization.FullTokenizer(tiny_model.vocab_file)
-    found = run_classifier.convert_single_example(
-        0, run_classifier.InputExample("", *PAIRS[1], label="y"), ["n", "y"], 9, tokenizer)
-    tokens = ["[CLS]", "the", "cat", "sees", "[SEP]", "a", "tree", "and", "[SEP]"]
-    assert values_of(found) == dict(
-        input_ids=tokenizer.convert_tokens_to_ids(tokens), input_mask=[1] * 9,
-        segment_ids=[0] * 5 + [1] * 4, label_id=1, is_real_example=True)
-    with pytest.raises(KeyError):
-        run_classifier.convert_single_example(
-            0, run_classifier.InputExample("", "cat", label="?"), ["n", "y"], 9, tokenizer)
-
-
 def many_features(tiny_model):
     tokenizer = tokenization.FullTokenizer(tiny_model.vocab_file)
     examples = [run_classifier.InputExample("", text, label=str(int("cat" in text)))

@@ -17,10 +17,10 @@ from conftest import ROOT, TinyModel, sentences, write_cola
 from encoder.encoding import load_encoding
 from engine.errors import UserError
 from runs import label_types
+from runs.columns import Trained
 from task_files import user_task
 from tasks import metrics, processors
-from tasks.data import TextSet, load_texts
-from tasks.data import read_examples
+from tasks.data import TextSet, load_texts, read_examples
 from tasks.model_folder import Classification
 from tasks.table import Task
 
@@ -184,6 +184,20 @@ def test_flags_that_contradict_a_trained_model_are_refused(options, message, tmp
     trained = Classification(label_types.MultiLabel(["x", "y"], "|"), takes_pairs=False)
     with pytest.raises(UserError, match=message):
         user_task(tmp_path, ["dev"], trained, **options)
+
+
+WIDE = "grade\tremark\tanimal\tsource\n1\tthe cat\tcat\tpage\n"
+
+
+@pytest.mark.parametrize("text, options, first", [
+    (WIDE, dict(header=True), ("the cat", None, "cat")),
+    (WIDE, dict(header=True, text_column="source"), ("page", None, "cat")),
+    ("cat\tthe cat\nnone\ta dog\ncat\ta cat\n", {}, ("the cat", None, "cat"))])
+def test_columns_are_the_flags_or_else_the_models_or_else_detected(text, options, first, tmp_path):
+    (tmp_path / "dev.tsv").write_text(text)
+    trained = Classification(label_types.SingleLabel(["cat", "none"]), trained_columns=Trained(
+        "remark", None, "3", None, 4))
+    assert rows_of(user_task(tmp_path, ["dev"], trained, **options), "dev")[0] == first
 
 
 # --- Kinds of labels -----------------------------------------------------------------------

@@ -137,28 +137,6 @@ def test_a_model_remembers_its_columns(with_many_columns, capsys):
     np.testing.assert_allclose(answers, probabilities, atol=1e-6)
 
 
-def test_a_column_that_a_flag_gives_overrules_the_one_that_a_model_remembers(
-        with_many_columns, tmp_path, capsys):
-    trained = results_of(with_many_columns)
-    elsewhere = {**with_many_columns, "output_dir": tmp_path, "do_eval": True,
-                 "init_checkpoint": with_many_columns["output_dir"]}
-    run_here({**elsewhere, "text_column": "source"})
-    assert ": a header line, label in column 3 (as in training)" in capsys.readouterr().err
-    assert results_of(elsewhere)["eval_loss"] != trained["eval_loss"]
-
-
-def test_columns_that_a_file_does_not_have_are_detected(with_many_columns, tmp_path, capsys):
-    rows = [f"{'cat' if 'cat' in text else 'none'}\t{text}\n" for text in sentences(12, 8)]
-    (tmp_path / "other.tsv").write_text("".join(rows))
-    elsewhere = {**with_many_columns, "output_dir": tmp_path, "do_eval": True,
-                 "init_checkpoint": with_many_columns["output_dir"],
-                 "dev_file": tmp_path / "other.tsv"}
-    run_here(elsewhere)
-    assert "text in column 2 (detected), label in column 1 (detected)" in capsys.readouterr().err
-    assert results_of(elsewhere)["eval_loss"] == pytest.approx(
-        results_of(with_many_columns)["eval_loss"], abs=1e-6)
-
-
 @pytest.mark.parametrize("entry", [[], "remark", {"text": "remark"}, {
     "text": 1, "text_pair": None, "label": "3", "header": None, "width": 4}])
 def test_a_description_with_damaged_columns_is_refused(entry):
