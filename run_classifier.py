@@ -64,9 +64,7 @@ def _describe(values: flags.FlagValues) -> None:
     labels = task_flags.fixed_labels(values)
     if not labels:
         return
-    known = model_folder.labels_beside(model.checkpoint, "--output_dir")
-    if known:
-        model_folder.check_labels(known, labels.kind, output_dir, "--output_dir")
+    model_folder.check_labels_beside(model.checkpoint, labels.kind, "--output_dir")
     if not model.description():
         model_files.check_outputs(model.checkpoint, labels.kind.num_outputs, "--output_dir")
         runs.save_description(

@@ -126,4 +126,5 @@ def _general_facts(trained: Model) -> Dict[str, Any]:
 
 
 # It has no head: nothing of it is evaluated, and its folder holds an encoder.
-GENERAL_HEAD = head.HEAD._replace(facts=_general_facts, describe=lambda own: {}, metrics=lambda own: ())
+GENERAL_HEAD = head.HEAD._replace(facts=_general_facts, describe=lambda own: {},
+                                  metrics=lambda own: ())

@@ -46,9 +46,7 @@ def _facts(model: Model) -> Dict[str, Any]:
 def _require(model: Model, checkpoint: Checkpoint, flag: str) -> None:
     model_files.require_classifier(checkpoint, flag)
     model_files.check_outputs(checkpoint, model.own.kind.num_outputs, flag)
-    known = model_folder.labels_beside(checkpoint, flag)
-    if known:
-        model_folder.check_labels(known, model.own.kind, checkpoint.path, flag)
+    model_folder.check_labels_beside(checkpoint, model.own.kind, flag)
 
 
 def load(job: Job, values: flags.FlagValues,

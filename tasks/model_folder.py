@@ -83,17 +83,14 @@ def saved(path: str) -> Optional[Classification]:
     return _classification(description, path) if description else None
 
 
-def labels_beside(checkpoint: checkpoints.Checkpoint, flag: str) -> Optional[label_types.Kind]:
-    """The labels that the folder of a checkpoint names; None if it does not.
-
-    Raises:
-        UserError: the folder, which the flag gives, is one of a model of another kind.
-    """
+def check_labels_beside(checkpoint: checkpoints.Checkpoint, task_kind: label_types.Kind,
+                        flag: str) -> None:
+    """Raises a UserError if the folder of a checkpoint names other labels than the task's."""
     description = label_config.read(model_files.folder_of(checkpoint.path))
-    if not description:
-        return None
-    kind = label_types.from_json(description, f"{flag}={checkpoint.path}")
-    return kind if label_config.names_labels(description) and kind.labels else None
+    if description:
+        kind = label_types.from_json(description, f"{flag}={checkpoint.path}")
+        if kind.labels and label_config.names_labels(description):
+            check_labels(kind, task_kind, checkpoint.path, flag)
 
 
 def check_labels(kind: label_types.Kind, task_kind: label_types.Kind, path: str, flag: str) -> None:

@@ -83,8 +83,7 @@ def compares(path):
 def evaluates(kind):
     def check(path):
         model = model_files.open_model(path, "--init_checkpoint", CLASSIFIER)
-        known = model_folder.labels_beside(model.checkpoint, "--output_dir")
-        model_folder.check_labels(known or kind, kind, path, "--init_checkpoint")
+        model_folder.check_labels_beside(model.checkpoint, kind, "--init_checkpoint")
     return check
 
 
