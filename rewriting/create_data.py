@@ -23,7 +23,7 @@ from engine.errors import UserError
 from engine.progress import Counter
 from rewriting import bm25, negatives, slot_files, texts
 from rewriting.slot_files import SlotExample
-from rewriting.texts import Slot, slots
+from rewriting.texts import MAX_WORDS, Slot, slots
 
 USAGE = """Makes training data for rewriting.run: each clause of a text with at least two clauses
 becomes a slot, with clauses of other texts as negatives.
@@ -63,6 +63,9 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("num_eval_negatives", 19, "Negatives for each slot of the dev and test "
                          "sets.",
                          flag_values=values)
+    flags.DEFINE_integer("max_clause_words", MAX_WORDS, "Most words (ideographs) of a clause that "
+                         "becomes a slot: models read phrases of half their --max_seq_length.",
+                         flag_values=values)
     flags.DEFINE_float("dev_fraction", 0.1, "Share of the texts in the dev set.",
                        flag_values=values)
     flags.DEFINE_float("test_fraction", 0.1, "Share of the texts in the test set.",
@@ -79,7 +82,7 @@ def main(values: flags.FlagValues) -> None:
         clauses = _collect_clauses(values, folder)
         if not len(clauses):
             raise UserError(f"--input_file={','.join(values.input_file)}: no text has two "
-                            "clauses of at least two words")
+                            "clauses of two words to --max_clause_words={values.max_clause_words}")
         _write_sets(values, clauses)
 
 
@@ -95,6 +98,7 @@ def _check(values: flags.FlagValues) -> None:
                         "on")
     for name in ("num_negatives", "num_eval_negatives"):
         settings.in_range(values, name, 0, 10_000)
+    settings.in_range(values, "max_clause_words", 2, MAX_WORDS)
     settings.in_range(values, "seed", 0, 2**31 - 1)
 
 
@@ -112,7 +116,7 @@ def _texts_with_slots(values: flags.FlagValues, description: str) -> Iterator[Li
         for path in values.input_file)
     with Counter(description, unit="texts") as counter:
         for some in in_chunks(read, _TEXTS_AT_A_TIME):
-            yield [_Text(_split_of(text, values), category, slots(text))
+            yield [_Text(_split_of(text, values), category, slots(text, values.max_clause_words))
                    for text, category in some]
             counter.advance(len(some))
 

@@ -27,7 +27,7 @@ _BREAK = re.compile(
 _SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
 # Characters around a clause that do not belong to it.
 _TRIMMED = _SPACES + "\"“”'‘’«»「」『』"
-_MIN_WORDS = 2  # of a clause that becomes a slot
+_MIN_WORDS, MAX_WORDS = 2, 10_000  # of a clause that becomes a slot
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -84,10 +84,10 @@ class Slot(NamedTuple):
         return self.before + phrase + self.after
 
 
-def slots(text: str) -> List[Slot]:
-    """A slot for each clause of at least two words; none for a text with fewer than two of them."""
+def slots(text: str, max_words: int = MAX_WORDS) -> List[Slot]:
+    """A slot for each clause of two to `max_words` words; none for a text with fewer than two."""
     found = [Slot(text[:start], text[start:end], text[end:]) for start, end in _spans(text)
-             if count_words(text[start:end]) >= _MIN_WORDS]
+             if _MIN_WORDS <= count_words(text[start:end]) <= max_words]
     return found if len(found) > 1 else []
 
 

@@ -74,6 +74,20 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_other_sets(texts_fil
     assert contents("other", 2)["dev"] != first["dev"]
 
 
+def test_a_longer_clause_is_no_slot(tmp_path, capsys):
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(f"{text}, {'and so on ' * 9}, the end is near .\n"
+                            for text in made_up_texts(40)))
+    create_here(input_file=path, output_dir=tmp_path)
+    assert "and so on" in (tmp_path / "pool.txt").read_text()
+    create_here(input_file=path, output_dir=tmp_path, max_clause_words=8)
+    assert max(len(phrase.split()) for slots_of_set in read_sets(tmp_path).values()
+               for slot in slots_of_set for phrase in [slot["clause"], *slot["negatives"]]) <= 8
+    assert "and so on" not in (tmp_path / "pool.txt").read_text()
+    with ends_with_error(capsys, "--max_clause_words=1: must be between 2 and 10000"):
+        create_here(input_file=path, output_dir=tmp_path, max_clause_words=1)
+
+
 def test_negatives_of_like_length_have_nearly_as_many_words(texts_file, tmp_path):
     create_here(input_file=texts_file, output_dir=tmp_path / "out", negatives="like_length",
                 num_negatives=2)
