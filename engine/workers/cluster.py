@@ -4,6 +4,7 @@ A run has one worker on each machine, or several: a worker is a process with som
 The first one is the chief, which alone writes the results.
 """
 
+import collections
 import json
 import os
 import re
@@ -150,3 +151,7 @@ def _check_addresses(addresses: Tuple[str, ...]) -> None:
         if not re.fullmatch(r"[\w.\[\]:%-]{1,255}", host) or not port.isdigit() or not (
                 0 < int(port) < 2**16):
             raise UserError(f"{_VARIABLE} in the environment: {address[:300]!r} is no HOST:PORT")
+    for address, count in collections.Counter(map(str.lower, addresses)).most_common(1):
+        if count > 1:
+            raise UserError(f"{_VARIABLE} in the environment names {address} {count} times; each "
+                            "worker has an address of its own")

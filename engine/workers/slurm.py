@@ -5,7 +5,7 @@
 
 import itertools
 import re
-from typing import Iterator, List, Mapping, NamedTuple, Optional
+from typing import List, Mapping, NamedTuple, Optional
 
 from engine.errors import UserError
 
@@ -16,6 +16,12 @@ _FIRST_PORT, _JOBS, _PORTS_OF_A_JOB = 16384, 256, 64
 
 # With one of these, srun shares out a machine's cards among the processes.
 _BINDINGS = ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GPU_BIND")
+
+_MOST_PROCESSES = 4096
+
+_RANGE = r"\d{1,9}(?:-\d{1,9})?"
+_BRACKETS = rf"\[{_RANGE}(?:,{_RANGE})*\]"
+_NAME = rf"(?:[^\[\],\s]|{_BRACKETS})+"
 
 
 class Step(NamedTuple):
@@ -48,37 +54,65 @@ def current_step(environment: Mapping[str, str]) -> Optional[Step]:
 
 
 def expand_hosts(text: str) -> List[str]:
-    """The names in SLURM's short form: 'n[01-03,07],x5' is n01, n02, n03, n07, x5."""
+    """The names in SLURM's short form: 'n[01-03,07],x5' is n01, n02, n03, n07, x5.
+
+    Raises:
+        ValueError: the text is not of that form.
+    """
+    if not re.fullmatch(f"{_NAME}(?:,{_NAME})*", text):
+        raise ValueError(f"{text[:60]!r} is not a list of hosts such as n[01-03,07],x5")
     hosts: List[str] = []
-    for name in re.findall(r"(?:[^\[,]|\[[^\]]*\])+", text):
-        parts = re.split(r"\[(.*?)\]", name)  # text and ranges by turns
-        hosts += map("".join, itertools.product(*(
-            _numbers(part) if place % 2 else [part] for place, part in enumerate(parts))))
+    for name in re.findall(_NAME, text):
+        parts = re.findall(rf"{_BRACKETS}|[^\[\]]+", name)
+        names = map("".join, itertools.product(*map(_alternatives, parts)))
+        hosts += itertools.islice(names, _MOST_PROCESSES + 1)
+        _check_number(len(hosts))
     return hosts
 
 
-def _numbers(ranges: str) -> Iterator[str]:
-    """Expands ranges: '01-03,07' is 01, 02, 03, 07."""
-    for numbers in ranges.split(","):
-        first, _, last = numbers.partition("-")
-        for number in range(int(first), int(last or first) + 1):
-            yield str(number).zfill(len(first))
-
-
 def expand_counts(text: str) -> List[int]:
-    """The numbers in SLURM's short form: '2(x3),1' is 2, 2, 2, 1."""
-    counts: List[int] = []
+    """The numbers in SLURM's short form: '2(x3),1' is 2, 2, 2, 1.
+
+    Raises:
+        ValueError: the text is not of that form.
+    """
+    counts = []
     for part in text.split(","):
-        count, _, times = part.rstrip(")").partition("(x")
-        counts += [int(count)] * int(times or 1)
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if not match:
+            raise ValueError(f"{text[:60]!r} is not a list of numbers such as 2(x3),1")
+        _check_number(len(counts) + int(match.group(2) or 1))
+        counts += [int(match.group(1))] * int(match.group(2) or 1)
     return counts
 
 
+def _alternatives(part: str) -> List[str]:
+    """Expands a part of a name: '[01-03]' is 01, 02, 03; other text is itself."""
+    if not part.startswith("["):
+        return [part]
+    numbers = []
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", part):
+        size = int(last or first) - int(first) + 1
+        if size < 1:
+            raise ValueError(f"{first}-{last} is no range")
+        _check_number(len(numbers) + size)
+        numbers += [str(int(first) + number).zfill(len(first)) for number in range(size)]
+    return numbers
+
+
+def _check_number(count: int) -> None:
+    if count > _MOST_PROCESSES:
+        raise ValueError(f"more than {_MOST_PROCESSES} processes")
+
+
 def _step(environment: Mapping[str, str], hosts: List[str], index: int, count: int) -> Step:
+    _check_number(count)
     counts = expand_counts(environment.get("SLURM_STEP_TASKS_PER_NODE")
                            or f"{count // len(hosts)}(x{len(hosts)})")
     if len(counts) != len(hosts) or sum(counts) != count:
         raise ValueError(f"on {len(hosts)} machines there are {str(counts)[:60]}")
+    if len(set(hosts)) < len(hosts) or index < 0:
+        raise ValueError("a machine is named twice, or the number is less than 0")
     places = [(machine, local) for machine, number in enumerate(counts) for local in range(number)]
     machine, local = places[index]
     if environment.get("SLURM_LOCALID", str(local)) != str(local):

@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import subprocess
 import time
 
 import pytest
 
 import processes
 from conftest import ROOT
+from engine.cli import remote
 
 OTHER_HOST = "198.51.100.1"  # an address for documentation, which no machine has
 
@@ -268,6 +270,17 @@ def test_a_machine_that_cannot_be_reached_is_named_before_any_worker_starts(laun
     assert errors.startswith("error: no worker can be started on 198.51.100.2: ssh: connect to host "
                              "198.51.100.2: No route to host; ") and errors.count("\n") == 1
     assert starts(tmp_path) == {}
+
+
+def test_a_program_whose_path_looks_like_an_assignment_runs_on_another_machine(ssh, tmp_path):
+    ssh()
+    program = tmp_path / "a=b c"
+    program.write_text('#!/bin/sh\nread line; echo "$1" "$MINE" "$line"\n')
+    program.chmod(0o755)
+    answer = subprocess.run(
+        remote.arguments(OTHER_HOST, [str(program), "it's"]), stdout=subprocess.PIPE,
+        input=remote.as_input({"MINE": "a 'b' $c \\d", "EMPTY": ""}) + b"the rest\n")
+    assert answer.stdout == b"it's a 'b' $c \\d the rest\n"
 
 
 @pytest.mark.parametrize("flags, words, said", [

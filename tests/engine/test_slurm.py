@@ -20,9 +20,17 @@ STEP = {"SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PRO
     ("n1", ["n1"]), ("a,b.example.org", ["a", "b.example.org"]),
     ("n[01-03,07],x5", ["n01", "n02", "n03", "n07", "x5"]),
     ("n[9-11]", ["n9", "n10", "n11"]), ("n[099-100]", ["n099", "n100"]), ("n[5]", ["n5"]),
-    ("r[1-2]n[1-2]-ib", ["r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib"])])
+    ("r[1-2]n[1-2]-ib", ["r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib"]),
+    ("tux[1,3],gpu-a[08-09]", ["tux1", "tux3", "gpu-a08", "gpu-a09"])])
 def test_lists_of_hosts_are_expanded(text, hosts):
     assert slurm.expand_hosts(text) == hosts
+
+
+@pytest.mark.parametrize("text", ["", ",", "a,,b", "n[1-", "n1]", "n[]", "n[a-b]", "n[1-2", "a b",
+                                  "n" * 5000 + "["])
+def test_what_is_no_list_of_hosts_is_refused(text):
+    with pytest.raises(ValueError, match="not a list of hosts"):
+        slurm.expand_hosts(text)
 
 
 @pytest.mark.parametrize("text, counts", [
@@ -68,10 +76,17 @@ def test_a_process_that_is_alone_has_no_step(environment):
 
 
 @pytest.mark.parametrize("changes, said", [
-    ({"SLURM_STEP_NODELIST": "n[a-b]"}, "invalid literal"),
-    ({"SLURM_STEP_TASKS_PER_NODE": "two"}, "invalid literal"),
+    ({"SLURM_STEP_NODELIST": "n[1-"}, "not a list of hosts"),
+    ({"SLURM_STEP_TASKS_PER_NODE": "two"}, "not a list of numbers"),
     ({"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, r"on 2 machines there are [2, 2]"),
-    ({"SLURM_PROCID": "2"}, "out of range"),
+    ({"SLURM_PROCID": "2"}, "out of range"), ({"SLURM_PROCID": "x"}, "invalid literal"),
+    ({"SLURM_PROCID": "-1"}, "less than 0"), ({"SLURM_STEP_NODELIST": "n1,n1"}, "named twice"),
+    ({"SLURM_STEP_NODELIST": "n[5-1]"}, "5-1 is no range"),
+    *(({"SLURM_STEP_NODELIST": nodes}, "more than 4096 processes")
+      for nodes in ("n[0-99999999]", "n[1-999][1-999][1-999]")),
+    ({"SLURM_STEP_TASKS_PER_NODE": "1(x999999999)"}, "more than 4096 processes"),
+    ({"SLURM_STEP_NODELIST": "a", "SLURM_STEP_NUM_TASKS": "999999999",
+      "SLURM_STEP_TASKS_PER_NODE": "999999999"}, "more than 4096 processes"),
     # srun --distribution=cyclic: 0 and 2 on the first machine, 1 and 3 on the second.
     ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_LOCALID": "0"},
      "srun --distribution=block")])
@@ -147,10 +162,15 @@ def test_the_script_starts_the_processes_of_a_step(tmp_path):
         f"('localhost:16832', 'localhost:16833') {index} ['--flag=a b']" for index in (0, 1)]
 
 
-@pytest.mark.parametrize("statuses, restarts, ended, starts", [
-    ((193, 137), 3, 0, 2), ((193, 193), 0, 193, 1), ((1, 0), 3, 1, 1), ((143, 143), 3, 143, 1)])
-def test_the_script_starts_all_again_after_a_loss_alone(statuses, restarts, ended, starts, tmp_path):
-    result = run_script(tmp_path, f"sys.exit(0 if starts else {statuses}[worker.index])",
-                        RESTARTS=str(restarts))
+@pytest.mark.parametrize("statuses, ended, starts", [
+    ((193, 137), 0, 2), ((2, 2), 2, 1), ((1, 0), 1, 1), ((143, 143), 143, 1)])
+def test_the_script_starts_all_again_after_a_loss_alone(statuses, ended, starts, tmp_path):
+    result = run_script(tmp_path, f"sys.exit(0 if starts else {statuses}[worker.index])")
     assert result.returncode == ended, result.stderr
     assert [(tmp_path / f"{index}.starts").read_text() for index in (0, 1)] == ["x" * starts] * 2
+
+
+def test_the_script_gives_up_after_some_restarts(tmp_path):
+    result = run_script(tmp_path, "sys.exit(193)", RESTARTS="1")
+    assert (result.returncode, (tmp_path / "0.starts").read_text()) == (193, "xx")
+    assert result.stderr == ("status 193: starting again from the last checkpoint, restart 1 of 1\n")

@@ -6,6 +6,7 @@
 import atexit
 import json
 import os
+import tempfile
 import time
 
 from absl import flags
@@ -102,6 +103,16 @@ def begin(us, report, directories):
     files.write_json(os.path.join(report, f"{index}.json"), [
         found, checkpoint_files.list_checkpoints(own), own])
     files.write_text(os.path.join(own, f"by_{index}"), "")
+
+
+def hang_with_a_folder(us, report, temporary, directory):
+    """Makes this worker's folder, in the place for temporary files, and waits for ever."""
+    from engine.workers import worker_dirs
+    tempfile.tempdir = temporary
+    worker_dirs.output_directory(directory, us)
+    us.wait("all have folders")
+    open(os.path.join(report, f"here{us.cluster.index}"), "w").close()
+    us.hear(us.others[0], "never")
 
 
 def resume(us, directory):
