@@ -28,6 +28,7 @@ from engine.training.settings import (
 from runs import kinds
 from runs.head import Job, Model
 from tasks import model_folder, task_flags
+from tasks.data import TextSet
 
 USAGE = """Compares trained classifiers on a task's dev set: a table in Markdown.
 
@@ -79,9 +80,11 @@ def main(values: flags.FlagValues) -> None:
     with scratch.folder(tempfile.gettempdir()) as store_dir:
         run = RunSettings(TrainingSettings(), EvaluationSettings(eval_batch_size=batch_size),
                           EpochSchedule(), None, "", store_dir)
+        dev_sets: List[Any] = []
         measurements = [
             _measure(Job(kinds.head_of(own.kind.name), model._replace(own=own), devices, run),
-                     checkpoint, values) for model, checkpoint in zip(models, checkpoints)]
+                     checkpoint, dev_sets, values)
+            for model, checkpoint in zip(models, checkpoints)]
     print("\n".join(_table(folders, models, checkpoints, measurements, devices)))
 
 
@@ -96,7 +99,18 @@ def _with_task(values: flags.FlagValues, first: Any) -> Any:
     return first._replace(kind=task.kind, task=task, data_dir=task_flags.data_dir(values))
 
 
-def _measure(job: Job, checkpoint: Checkpoint, values: flags.FlagValues) -> Measurement:
+def _dev_set(job: Job, values: flags.FlagValues, prepared: List[Any]) -> Any:
+    """The dev set, if possible one of those that were prepared for other models."""
+    for texts in prepared:
+        again = isinstance(texts, TextSet) and texts.read_by(job.model.encoding)
+        if again:
+            return again
+    prepared.append(kinds.module_of(job.model.own.kind.name).load_dev(job, values))
+    return prepared[-1]
+
+
+def _measure(job: Job, checkpoint: Checkpoint, prepared: List[Any],
+             values: flags.FlagValues) -> Measurement:
     forward = classifier.forward_of(job.model.config, job.model.own.kind.num_outputs)
     batch_size, speed = job.settings.evaluation.eval_batch_size, []
 
@@ -110,7 +124,7 @@ def _measure(job: Job, checkpoint: Checkpoint, values: flags.FlagValues) -> Meas
         speed.extend([_latency(forward, checkpoint, source, job.devices), throughput])
         return predictions
 
-    dev_set = kinds.module_of(job.model.own.kind.name).load_dev(job, values)
+    dev_set = _dev_set(job, values, prepared)
     return Measurement(*speed, metrics=job.head.measure(job, dev_set, predict).results)
 
 

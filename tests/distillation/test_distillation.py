@@ -259,6 +259,24 @@ def test_heads_may_differ_where_attention_is_not_learned(flags, tmp_path):
 # --- The teacher's outputs -----------------------------------------------------------------
 
 
+def test_a_dev_set_that_all_models_read_alike_is_prepared_once(flags, tmp_path, capsys):
+    def compared(length):
+        other = tmp_path / f"{length}"
+        shutil.copytree(str(flags["teacher"]), str(other))
+        description = json.loads((other / "task.json").read_text())
+        (other / "task.json").write_text(json.dumps({**description, "max_seq_length": length}))
+        run_here(dict(models=f"{flags['teacher']},{other}", task_name="cola",
+                      data_dir=flags["data_dir"], num_cpu_replicas=1), compare)
+        said = capsys.readouterr()
+        metrics = [row.split("|")[-3:] for row in said.out.splitlines()[2:]]
+        return said.err.count("Preparing"), metrics
+
+    for length in (LONGEST, 40, 22):  # a sentence has 20 words at most
+        prepared, (first, second) = compared(length)
+        assert prepared == 1 and first == second
+    assert compared(8)[0] == 2, "it cuts texts"
+
+
 def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
         tiny_classifier, data_dir, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(teacher, "_CHUNK_EXAMPLES", 20)
