@@ -17,6 +17,7 @@ import pytest
 import workers
 from commands import arguments
 from conftest import ROOT
+from engine import log
 from engine.errors import UserError
 from engine.workers import connections, messages, sockets
 from engine.workers.cluster import PEER_LOST_STATUS, Cluster, PeerLost, from_environment
@@ -100,11 +101,44 @@ def assert_meets(first, cluster):
 
 
 @pytest.mark.parametrize("line", [
-    b"[" * 100000 + b"\n", b"x" * 10**7, b"\xff\n", b'{"status": 0}\n'], ids=lambda line: repr(line[:16]))
+    b"[" * 100000 + b"\n", b'{"a":' * 50000, b"x" * 10**7, b"\xff\n", b"5\n", b"{}\n",
+    b'{"status": 0}\n', b'{"cluster": []}\n', b"\n"], ids=lambda line: repr(line[:16]))
 def test_what_is_no_hello_is_answered_by_closing_the_connection(line, cluster, connect):
     waiting = Meeting(cluster)
     assert answers(connect(cluster.addresses[0]), line) == []
     assert_meets(waiting, cluster)
+
+
+@pytest.mark.parametrize("more", [
+    {"status": 0, "why": ""}, {"status": 256, "why": ""}, {"status": True, "why": ""},
+    {"status": "x", "why": ""}, {"status": 3}, {"status": 3, "why": "\x1b[2J"},
+    {"status": 3, "why": "x" * 5000}, {"from": 1e999}, {"from": True}, {"more": 1}])
+def test_a_hello_with_other_keys_or_values_is_none(more, cluster, connect):
+    waiting = Meeting(cluster)
+    connection = connect(cluster.addresses[0])
+    challenge = json.loads(connection.recv(4096).decode())["challenge"]
+    assert not answers(connection, messages.encode(hello_of(cluster, 1, challenge, **more)))
+    assert_meets(waiting, cluster)
+
+
+def test_a_refusal_names_no_address(cluster, connect):
+    waiting = Meeting(cluster)
+    others = cluster._replace(addresses=("a:1", "b:1"))
+    for stranger in (hello_of(others, 1, "0" * 64), hello_of(cluster, 0, "0" * 64)):
+        refused, = answers(connect(cluster.addresses[0]), messages.encode(stranger))
+        assert "127.0.0.1" not in refused["refused"]
+    assert_meets(waiting, cluster)
+
+
+def test_a_connection_that_says_a_byte_at_a_time_holds_nobody_up(cluster, connect):
+    waiting = Meeting(cluster, seconds=0.5)
+    connection, sent = connect(cluster.addresses[0]), 0
+    while waiting.is_alive() and sent < 600:
+        with contextlib.suppress(OSError):
+            connection.sendall(b"{")
+        sent += 1
+        waiting.join(0.1)
+    assert sent < 600 and "could not be reached for 0.5 s" in str(waiting.end())
 
 
 @pytest.mark.parametrize("secret", ["", SECRET])
@@ -259,3 +293,19 @@ def test_a_worker_listens_at_its_own_address_alone(address, hosts):
 def test_random_messages_end_nothing():
     subprocess.run([sys.executable, "-m", "benchmarks.connection_fuzz", "--cases=100"], cwd=ROOT,
                    check=True)
+
+
+def test_a_message_may_be_as_large_as_the_labels_of_a_set(cluster):
+    labels = [f"topic {number}, and others" for number in range(100000)]
+    line = messages.encode({"key": "the training", "value": labels}).strip()
+    assert messages.decode(line, messages.VALUE)["value"] == labels
+
+
+def test_control_characters_are_escaped_and_no_others():
+    said = "文　字 👩‍🎓 \x1b[2J\u202e\ud800\n"
+    shown = "文　字 👩‍🎓 \\x1b[2J\\u202e\\ud800\\n"
+    assert messages.last_words(2, said)["why"] == log.visible(said) == shown
+    line = messages.encode(messages.last_words(2, said))
+    assert messages.decode(line, messages.LAST_WORDS)["why"] == shown
+    with pytest.raises(ValueError):
+        messages.decode(messages.encode({"status": 2, "why": said}), messages.LAST_WORDS)
