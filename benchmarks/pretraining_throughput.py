@@ -51,7 +51,7 @@ def our_rate(examples: str, config: str) -> float:
              f"--bert_config_file={config}", f"--output_dir={output_dir}", "--do_train",
              f"--num_train_steps={OUR_STEPS}", "--num_warmup_steps=1", "--num_cpu_replicas=1"],
             cwd=report.ROOT, stderr=subprocess.PIPE, universal_newlines=True, check=True)
-    return float(re.findall(r"([\d,.]+) examples/s, 00", answer.stderr)[-1].replace(",", ""))
+    return float(re.findall(r"([\d,.]+) examples/s,", answer.stderr)[-1].replace(",", ""))
 
 
 def googles_rate(examples: str, config: str) -> float:

@@ -62,7 +62,7 @@ _ROWS = [
     Row("preparation", "--model={model} --data_dir={data}/glue/CoLA --pairs=1", _GOOGLE),
     Row("pretraining_quality", "--language=en --data={data} --work_dir={work} --num_train_steps=20"),
     Row("distillation_quality", "--task=cola --data={data} --model={model} --work_dir={work} "
-        "--masked_lm={work}/../pretraining_quality --num_examples=64 --epochs=1"),
+        "--masked_lm={work}/../pretraining_quality/en --num_examples=64 --epochs=1"),
     Row("pretraining_throughput", "--model={model} --data={data} --pairs=1", _GOOGLE),
     Row("rare_and_long", "--set=long --model={model} --data={data}/qa_en/newwiki_train.json"),
     Row("reading_quality", "--model={model} --huggingface_model={model} --work_dir={work} "
@@ -173,7 +173,7 @@ def _write_model(data: str, folder: str) -> None:
         vocab_size = sum(1 for _ in file)
     with open(os.path.join(folder, "bert_config.json"), "w") as file:
         json.dump(dict(vocab_size=vocab_size, hidden_size=24, num_hidden_layers=6,
-                       num_attention_heads=2, intermediate_size=48), file)
+                       num_attention_heads=12, intermediate_size=48), file)
     subprocess.run([sys.executable, "-c", _MODEL, folder], cwd=ROOT, check=True)
 
 
