@@ -62,7 +62,7 @@ _ROWS = [
     Row("preparation", "--model={model} --data_dir={data}/glue/CoLA --pairs=1", _GOOGLE),
     Row("pretraining_quality", "--language=en --data={data} --work_dir={work} --num_train_steps=20"),
     Row("distillation_quality", "--task=cola --data={data} --model={model} --work_dir={work} "
-        "--masked_lm={work}/../pretraining_quality/en --num_examples=64 --epochs=1"),
+        "--masked_lm={work}/../pretraining_quality/en --num_examples=96 --epochs=3"),
     Row("pretraining_throughput", "--model={model} --data={data} --pairs=1", _GOOGLE),
     Row("rare_and_long", "--set=long --model={model} --data={data}/qa_en/newwiki_train.json"),
     Row("reading_quality", "--model={model} --huggingface_model={model} --work_dir={work} "
