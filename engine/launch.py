@@ -46,7 +46,7 @@ class Place(NamedTuple):
     """The host and the numbers of a worker."""
     host: str
     index: int  # among all workers
-    local_index: int  # among those of its machine
+    local_index: int  # among the workers of its machine
     local_processes: int
     is_here: bool
 

@@ -82,7 +82,8 @@ def main(values: flags.FlagValues) -> None:
         clauses = _collect_clauses(values, folder)
         if not len(clauses):
             raise UserError(f"--input_file={','.join(values.input_file)}: no text has two "
-                            "clauses of two words to --max_clause_words={values.max_clause_words}")
+                            f"clauses of two to {values.max_clause_words:,} words "
+                            "(--max_clause_words)")
         _write_sets(values, clauses)
 
 

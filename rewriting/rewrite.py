@@ -38,9 +38,10 @@ that CUDA_VISIBLE_DEVICES shows.
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt --input_file=texts.csv \\
     --output_file=rewrites.jsonl --keep_words=hotel --max_phrase_length=20
 
---output_dir is that of `python -m rewriting.run`. With files for both, the same command resumes
-an interrupted run. The columns of TSV are the number of the text (from 1), the probability that
-the phrase fits, the clause, the phrase and the new text. A JSON line has all rewrites of a text.
+--output_dir is the one of `python -m rewriting.run`. With an input and an output file, the same
+command resumes an interrupted run. The columns of TSV are the number of the text (from 1), the
+probability that the phrase fits, the clause, the phrase and the new text. A JSON line has all
+rewrites of a text.
 The columns of bert-ad are the probability, the phrase and the text with the slot."""
 
 _TEXTS_AT_A_TIME = 64

@@ -49,12 +49,7 @@ def run(main: Callable[[flags.FlagValues], None],
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # like all input, whatever the locale
     try:
-        if any(argument in ("--help", "-help", "-h", "--helpfull") for argument in argv[1:]):
-            print(f"{usage}\n\n{_help(flag_values)}", flush=True)
-            sys.exit(0)
-        if "--version" in argv[1:]:
-            print(VERSION, flush=True)
-            sys.exit(0)
+        _print_what_is_asked(argv, usage, flag_values)
         for argument in argv:
             _check_text(argument)
         positional = flag_values(argv)[1:]
@@ -96,6 +91,16 @@ def run(main: Callable[[flags.FlagValues], None],
 def _leave(status: int, why: str) -> None:
     while _at_exit:
         _at_exit.pop()(status, why)
+
+
+def _print_what_is_asked(argv: List[str], usage: str, values: flags.FlagValues) -> None:
+    """Prints the help or the version, and exits, if an argument asks for it."""
+    if {"--help", "-help", "-h", "--helpfull"}.intersection(argv[1:]):
+        print(f"{usage}\n\n{_help(values)}", flush=True)
+        sys.exit(0)
+    if "--version" in argv[1:]:
+        print(VERSION, flush=True)
+        sys.exit(0)
 
 
 def _help(values: flags.FlagValues) -> str:

@@ -147,7 +147,7 @@ def lines(path: str) -> Iterator[Tuple[int, str]]:
 
 
 def lines_of(read: Iterable[bytes], name: str) -> Iterator[Tuple[int, str]]:
-    """`lines`, of those of an open file or of `ArrivingLines`."""
+    """Like `lines`, for an open file or `ArrivingLines`."""
     # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
     for line_number, line in enumerate(read, start=1):
         yield line_number, _decode(name, line_number, line)

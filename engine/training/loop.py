@@ -24,8 +24,7 @@ from engine.errors import UserError
 from engine.model import Forward, Mode
 from engine.training import checkpoint_hook, step_hook, stop_together, summaries
 from engine.training.evaluations import Evaluate, Evaluations
-from engine.training.settings import (
-    EvaluationSettings, RunSettings, Schedule, TrainingSettings)
+from engine.training.settings import RunSettings, Schedule, TrainingSettings
 from engine.training.throughput import Operations, Throughput
 from engine.training.training_progress import TrainingProgress
 from engine.workers.coordination import Peers
@@ -78,10 +77,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     plan = TrainingPlan(source.lengths, run.settings.global_batch_size(run.devices.num_replicas),
                         settings.seed)
 
-    def is_evaluated(step: int) -> bool:
-        return evaluations is not None and step > 0 and (
-            step == last_step or _is_due(step, run.settings.evaluation, plan))
-
+    is_evaluated = functools.partial(_is_evaluated, run, plan)
     if earlier and is_evaluated(first_step) and evaluations.is_missing(first_step):
         evaluations.run(earlier)  # the run was interrupted between checkpoint and evaluation
     if evaluations and evaluations.should_stop_early():
@@ -153,7 +149,13 @@ def _explained_end(signals: interruption.InterruptLater, saver: checkpoint_hook.
             f"{saver.saved_step} of {last_step}; the same command resumes from there")
 
 
-def _is_due(step: int, settings: EvaluationSettings, plan: TrainingPlan) -> bool:
+def _is_evaluated(run: Run, plan: TrainingPlan, step: int) -> bool:
+    """Whether the checkpoint of a step is evaluated during the training."""
+    settings = run.settings.evaluation
+    if step == 0 or not settings.during_training:
+        return False
+    if step == run.schedule.num_train_steps:
+        return True
     every_steps = settings.eval_every_steps
     return step % every_steps == 0 if every_steps else plan.ends_epoch(step)
 

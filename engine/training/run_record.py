@@ -58,10 +58,18 @@ def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
     for name in sorted({*values} - given - {"init_checkpoint"}):
         value = record.get(f"--{name}", values[name].value)
         if value != values[name].value:
-            values[name].value = value
+            _set(values[name], value, values.output_dir)
             kept.append(f"--{name}={value}")
     if kept:
         log.info(f"{values.output_dir} is resumed with its recorded {', '.join(kept)}")
+
+
+def _set(flag: flags.Flag, value: Any, output_dir: str) -> None:
+    try:
+        flag.value = value if value is flag.default else flag.parser.parse(value)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{os.path.join(output_dir, _FILE)}: {value!r} is no value of "
+                        f"--{flag.name} ({error}); give that flag") from error
 
 
 def _resumed_settings(output_dir: Optional[str]) -> Dict[str, Any]:

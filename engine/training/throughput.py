@@ -55,7 +55,7 @@ class Throughput:
     def peak_memory_gb(self) -> Dict[str, float]:
         """peak_memory_gb, the peak memory in 10^9 bytes, if known.
 
-        On cards that of the card with the highest; on the CPU that of the process.
+        On cards: the highest peak of any card. On the CPU: the peak of the process.
         """
         if self._devices.kind == "CPU":
             return {"peak_memory_gb": _memory_of_process() / 1e9}
@@ -127,7 +127,7 @@ def masked_words_forward(config: BertConfig, num_words: float) -> float:
 
 
 def finite_mean(values: Sequence[float]) -> float:
-    """The mean of the finite values (those of skipped steps are not); NaN if there are none."""
+    """The mean of the finite values; NaN if there are none. Skipped steps have other values."""
     finite = [value for value in values if math.isfinite(value)]
     return float(np.mean(finite, dtype=np.float64)) if finite else math.nan
 

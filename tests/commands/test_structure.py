@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT, on_tensorflow_2
 from structure_helpers import MAY_IMPORT, ROOMS, ROOT_MODULES, imported_rooms, syntax_of
 
+
 def python_files():
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard",
                              "*.py"], cwd=ROOT, stdout=subprocess.PIPE, universal_newlines=True)

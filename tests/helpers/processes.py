@@ -52,7 +52,10 @@ def _read_on_loading(environment: Dict[str, str]) -> Dict[str, str]:
 
 
 def with_our_loading(environment: Dict[str, str]) -> Dict[str, str]:
-    """An environment with which `start` forks: what is read on loading is as in this process."""
+    """The environment, with this process's values of variables that are read on loading.
+
+    `start` forks only for such an environment.
+    """
     return {**{name: value for name, value in environment.items()
                if not name.startswith(_READ_ON_LOADING)}, **_read_on_loading(_ENVIRONMENT)}
 

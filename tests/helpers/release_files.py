@@ -42,7 +42,7 @@ class Kind(NamedTuple):
     training: Dict[str, Any]
     reader: ModuleType
     reading: Callable[[str], Dict[str, Any]]
-    output: str = ""  # the file with what it predicts; by default that is standard output
+    output: str = ""  # the file of predictions; empty: standard output
 
 
 def kinds(files: str) -> Dict[str, Kind]:

@@ -59,7 +59,7 @@ def our_examples(task_name: str, split_name: str, data_dir: str):
 
 
 def user_task(folder, sets, *labels, **flags) -> Task:
-    """The task of a user's files in a folder; `labels` are those of a trained model."""
+    """The task of a user's files in a folder. `labels`: of a trained model, if there is one."""
     values = define_flags()
     values(["", *arguments({"data_dir": folder, **flags})])
     return user_files.make_task(values, sets, *labels)

@@ -83,7 +83,7 @@ def module_of(run: str) -> ModuleType:
 
 
 def flags_of(run: str, folder, model: TinyModel) -> Flags:
-    """The flags of a run, of which the output directory is `folder / run`; writes its files."""
+    """Writes the files of a run; returns its flags. The output directory is `folder / run`."""
     known = module_of(run).define_flags()
     named = {name: value or True for name, value in re.findall(r"--(\w+)=?(\w*)", run)}
     from_model = {} if "teacher" in known else {

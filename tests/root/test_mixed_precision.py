@@ -1,4 +1,4 @@
-"""--precision of 16 bits: models and trainings are those of float32 but for rounding.
+"""--precision of 16 bits: models and trainings equal those of float32 except for rounding.
 
 In float16 several replicas train like one, and a step that overflows is skipped. What is compared
 went through tens of roundings one after the other, most of them independent.
@@ -45,7 +45,7 @@ NARROW = [tf.float16, pytest.param(tf.bfloat16, marks=on_tensorflow_2)]
 
 @pytest.mark.parametrize("dtype", NARROW)
 def test_outputs_and_gradients_are_those_of_float32_but_for_rounding(dtype):
-    """With layers that are recomputed; what is kept is compared by trainings."""
+    """With recomputed layers. The trainings below compare layers whose values are kept."""
     config = tiny_config(hidden_act="gelu_erf")
 
     def run(dtype):

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+from commands import ends_with_error
 from conftest import ROOT
 from release_files import SETTINGS, kinds, length, read, train
 
@@ -68,6 +69,17 @@ def test_a_run_that_evaluated_on_the_way_is_resumed_without(release, tmp_path, c
     train(kind._replace(training=training), release, folder, train_batch_size=8,
           **length(kind, 22))
     assert "resumed with another --eval_every_steps: was 10, now 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["fast", None, [1], True])
+def test_a_recorded_value_that_its_flag_cannot_have_is_one_line(value, release, tmp_path, capsys):
+    folder = tmp_path / "tagger"
+    shutil.copytree(os.path.join(release, "tagger"), str(folder))
+    record = json.loads((folder / "run.json").read_text())
+    record["settings"]["--learning_rate"] = value
+    (folder / "run.json").write_text(json.dumps(record))
+    with ends_with_error(capsys, f"run.json: {value!r} is no value of --learning_rate"):
+        train(kinds(release)["tagger"], release, str(folder), train_batch_size=8)
 
 
 def test_the_files_are_small():
