@@ -12,8 +12,7 @@ from encoder.long_texts import LongTexts
 from engine import settings
 from engine.cli import command, tpu_flags
 from engine.errors import UserError
-from runs import class_weights, command as runs, kinds, label_types, sets
-from runs.class_weights import ClassSettings
+from runs import command as runs, kinds, label_types, sets
 from runs.head import Model
 from tasks import head, model_folder, task_flags
 from tasks.google_interface import (  # noqa: F401 (for programs that import them from here)
@@ -42,7 +41,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
                       flag_values=values)
     head.define_flags(values)
-    runs.define_flags(values, ClassSettings, LongTexts)
+    runs.define_flags(values, LongTexts)
     tpu_flags.define(values)
     return values
 
@@ -76,7 +75,6 @@ def _classification(values: flags.FlagValues) -> Classification:
     """The task that the flags choose."""
     name, task = task_flags.find(values, sets.wanted(values),
                                  None if values.do_train else _saved(values))
-    class_weights.parse(values.class_weights, task.kind)
     return Classification(task.kind, trained_columns=task.trained_columns, task_name=name,
                           task=task, data_dir=task_flags.data_dir(values),
                           predict_labels=values.predict_labels)

@@ -55,6 +55,7 @@ _ROWS = [
         peer=_HUGGINGFACE),
     Row("fuzz", "--work_dir={work} --cases=20"),
     Row("gpu", "--toy --minutes=4 --output_dir={work} --stages=large"),
+    Row("long_texts", "--model={model} --data={data}/qa_en/newwiki_train.json"),
     Row("machine_faults", "--work_dir={work} --runs=1"),
     Row("machines", "--replicas=1,2 --pairs=1"),
     Row("memory", "--count"),
@@ -64,7 +65,6 @@ _ROWS = [
     Row("distillation_quality", "--task=cola --data={data} --model={model} --work_dir={work} "
         "--masked_lm={work}/../pretraining_quality/en --num_examples=96 --epochs=3"),
     Row("pretraining_throughput", "--model={model} --data={data} --pairs=1", _GOOGLE),
-    Row("rare_and_long", "--set=long --model={model} --data={data}/qa_en/newwiki_train.json"),
     Row("reading_quality", "--model={model} --huggingface_model={model} --work_dir={work} "
         "--huggingface_python={huggingface_python} --train_file={data}/qa_en/newwiki_train.json "
         "--dev_file={data}/qa_en/newwiki_dev.json", peer=_HUGGINGFACE),

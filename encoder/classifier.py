@@ -14,8 +14,7 @@ def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
 
     Its features are input_ids, input_mask, segment_ids, int32 [b, t], and, for a loss,
     label_ids: one class, int32 [b]; several classes, float32 [b, classes]; or a number,
-    float32 [b]. The loss is a mean; label_weights, float32 of the shape of label_ids, weigh its
-    parts, and should have a mean of 1 over the whole step.
+    float32 [b]. The loss is a mean.
     Its prediction is "logits", [b, num_outputs].
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
@@ -23,10 +22,7 @@ def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
         logits = bert.scores(pooled, num_outputs, config, mode)
         loss = None
         if "label_ids" in features:
-            losses = _losses(logits, features["label_ids"])
-            if "label_weights" in features:
-                losses *= features["label_weights"]
-            loss = tf.reduce_mean(losses)
+            loss = tf.reduce_mean(_losses(logits, features["label_ids"]))
         return Outputs(loss=loss, predictions={"logits": logits})
     return forward
 

@@ -125,5 +125,5 @@ _SLOTS = Reading(
 HEAD = head.HEAD._replace(
     verb="Scoring", unit="pairs", load=load, measure=evaluation.measure, write=evaluation.write,
     open=open_model, reader=_reader, page=report.page,
-    card=lambda found: head.card(found, _SLOTS), check=check, settings=None,
+    card=lambda found: head.card(found, _SLOTS), check=check,
     metrics=lambda own: evaluation.METRICS)

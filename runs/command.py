@@ -77,10 +77,8 @@ def job_of(values: flags.FlagValues, head: Head, own: Any,
     model = Model(own, *load_model(values))
     head.check(model)
     devices = device_flags.find_devices(values, training=values.do_train)
-    recorded = settings.from_flags(values, head.settings) if head.settings else None
     run_of = run_settings(values, devices, head.length, head.metrics(own), head.loss)
-    return Job(head, model, devices, run_of._replace(command_settings=recorded),
-               prediction.predict_batch_size)
+    return Job(head, model, devices, run_of, prediction.predict_batch_size)
 
 
 def check_start(job: Job, *, is_training: bool) -> None:

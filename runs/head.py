@@ -153,7 +153,6 @@ class Head(NamedTuple):
 
     check: Callable[[Model], None] = lambda model: None  # head and encoder fit
     num_outputs: Callable[[Any], Optional[int]] = lambda own: None  # (own), of a layer to start from
-    settings: Optional[Type] = None  # settings class of this command alone, which run.json records
     metrics: Callable[[Any], Sequence[str]] = lambda own: ()  # (own), for --metric_for_best
     loss: Optional[str] = "eval_loss"  # likewise
     length: Type = EpochSchedule  # settings class of the length of a training

@@ -101,7 +101,7 @@ class SentenceSet:
         ends = np.cumsum(count)[self.records.scalars("closes") == 1]
         return np.split(decided, ends[:-1])
 
-    def source(self, label_weights: Optional[np.ndarray] = None) -> Source:
+    def source(self) -> Source:
         """Batches of windows, of b windows with up to t tokens.
 
         Features: input_ids, input_mask, segment_ids; first_pieces, int32 [b, t], the position of
@@ -109,12 +109,7 @@ class SentenceSet:
         window has the sentence's first and last word; label_ids, int32 [b, t], of the words, 0 in
         a file without tags; and weights, float32 [b], of the loss of a word. In training, these
         are b / (the words of all windows of the step), so that the mean over windows, however
-        they are divided among replicas, is the mean over the words of the step. With weights of
-        the labels, training also has word_weights, float32 [b, t], 0 where there is no word, and
-        weights are b / (their sum over the step).
-
-        Args:
-            label_weights: of each label in the training's loss, float32 [labels].
+        they are divided among replicas, is the mean over the words of the step.
         """
         records = self.records
 
@@ -135,12 +130,7 @@ class SentenceSet:
                            length: int) -> Dict[str, np.ndarray]:
             del epochs
             features = fetch(indices, length)
-            total = features["num_words"].sum()
-            if label_weights is not None:
-                is_word = np.arange(length) < features["num_words"][:, np.newaxis]
-                words = features["word_weights"] = label_weights[features["label_ids"]] * is_word
-                total = words.sum(dtype=np.float64)
-            features["weights"] *= np.float32(len(indices) / total)
+            features["weights"] *= np.float32(len(indices) / features["num_words"].sum())
             return features
 
         return Source(records.lengths("input_ids"), fetch, self.max_seq_length,

@@ -15,10 +15,8 @@ from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from engine.training import throughput
-from runs import class_weights, kinds, model_card, sets
-from runs.class_weights import ClassSettings
+from runs import kinds, model_card, sets
 from runs.head import Card, Encoded, Head, Job, Model, Reader, Result, Sets, Training
-from runs.label_types import SingleLabel
 from runs.rows import Example
 from tagging import data, evaluation, formats, model, report, schemes
 from tagging.data import SentenceSet, TagSet
@@ -68,26 +66,9 @@ def _training(job: Job, sentences: SentenceSet) -> Training:
     own, config = job.model.own, job.model.config
     return Training(
         len(sentences), sentences.content_hash, model.forward_of(config, own),
-        lambda: sentences.source(
-            label_weights(job.settings.command_settings.class_weights, sentences)),
+        sentences.source,
         lambda lengths: (throughput.FORWARD_AND_BACKWARD
                          * throughput.encoder_forward(config, lengths)))
-
-
-def classes_of(tags: TagSet) -> SingleLabel:
-    """What has a weight: each type of entities, and being outside of all."""
-    return SingleLabel((schemes.OUTSIDE, *tags.types))
-
-
-def label_weights(weights: str, sentences: SentenceSet):
-    """The weight of each label in the loss, [labels], by --class_weights; None if all are equal."""
-    if not weights:
-        return None
-    classes = classes_of(sentences.tags)
-    class_of = np.array([classes.labels.index(schemes.split(label)[1] or schemes.OUTSIDE)
-                         for label in sentences.tags.labels])
-    words = class_of[sentences.records.flat("labels")]
-    return class_weights.of_classes(weights, classes, words)[class_of]
 
 
 def _forward(trained: Model, *_: Any) -> Forward:
@@ -174,6 +155,6 @@ HEAD = Head(
     describe=_describe, open=open_model,
     inputs={"input_ids": 2, "input_mask": 2, "segment_ids": 2, "first_pieces": 2, "num_words": 1},
     outputs=_outputs, card=_card, reader=_reader, page=report.page,
-    num_outputs=lambda own: len(own.tags.labels), settings=ClassSettings,
+    num_outputs=lambda own: len(own.tags.labels),
     # The first is the default of --metric_for_best.
     metrics=lambda own: ("eval_f1", "eval_precision", "eval_recall", "eval_accuracy"))

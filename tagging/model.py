@@ -26,7 +26,7 @@ def forward_of(config: modeling.BertConfig, tagger: Tagger) -> Forward:
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         words, trained = words_of(config, tagger, features, mode)
-        losses = _losses(words, features["label_ids"], trained, features.get("word_weights"))
+        losses = _losses(words, features["label_ids"], trained)
         loss = tf.reduce_mean(losses * features["weights"])
         if mode.is_training:
             return Outputs(loss=loss, predictions={})
@@ -56,18 +56,12 @@ def best_labels(tagger: Tagger, words: Words, trained: Optional[Scores]) -> tf.T
     return decoding.best_labels(words, decoding.constrained(tagger.tags.transitions, trained))
 
 
-def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores],
-            word_weights: Optional[tf.Tensor]) -> tf.Tensor:
-    """The sum of the losses of each window's words, [b]; of a CRF, the window's.
-
-    Args:
-        word_weights: [b, t], 0 where there is no word; by default those there are have 1.
-    """
+def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores]) -> tf.Tensor:
+    """The sum of the losses of each window's words, [b]; of a CRF, the window's."""
     if trained:
         return -decoding.log_likelihood(words, label_ids, trained)
-    if word_weights is None:
-        word_weights = decoding.mask_of_words(words.num_words, tf.shape(label_ids)[1])
+    is_word = decoding.mask_of_words(words.num_words, tf.shape(label_ids)[1])
     num_labels = words.emissions.shape.as_list()[-1]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.reshape(label_ids, [-1]), logits=tf.reshape(words.emissions, [-1, num_labels]))
-    return tf.reduce_sum(tf.reshape(losses, tf.shape(word_weights)) * word_weights, axis=1)
+    return tf.reduce_sum(tf.reshape(losses, tf.shape(is_word)) * is_word, axis=1)

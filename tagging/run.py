@@ -9,11 +9,10 @@ from encoder import label_config, model_files
 from engine import settings
 from engine.cli import command
 from engine.errors import UserError
-from runs import class_weights, command as runs, kinds, sets
-from runs.class_weights import ClassSettings
+from runs import command as runs, kinds, sets
 from tagging import data
 from tagging.formats import Layout
-from tagging.head import HEAD, classes_of, open_files, open_model
+from tagging.head import HEAD, open_files, open_model
 from tagging.model import Tagger
 
 USAGE = """Fine-tunes BERT to find entities in sentences, on every GPU that CUDA_VISIBLE_DEVICES
@@ -42,7 +41,7 @@ def define_flags() -> flags.FlagValues:
                          "is the last. The test file needs none.", flag_values=values)
     flags.DEFINE_bool("crf", False, "Train the scores of transitions between tags, and the "
                       "likelihood of whole sequences (a linear-chain CRF).", flag_values=values)
-    runs.define_flags(values, ClassSettings)
+    runs.define_flags(values)
     return values
 
 
@@ -54,14 +53,8 @@ def main(values: flags.FlagValues) -> None:
 def _tagger(values: flags.FlagValues) -> Tagger:
     """The tagger of the training file, or else that of the trained model."""
     train_file = open_files(values).get("train")
-    tagger = (Tagger(data.find_tags(train_file), values.crf) if train_file
-              else _saved_tagger(values))
-    class_weights.parse(values.class_weights, classes_of(tagger.tags))
-    if values.class_weights and tagger.crf:
-        raise UserError(f"--class_weights={values.class_weights} weighs the loss of each word, and "
-                        "the loss of --crf is that of a sentence's tags together; leave one of "
-                        "them out")
-    return tagger
+    return (Tagger(data.find_tags(train_file), values.crf) if train_file
+            else _saved_tagger(values))
 
 
 def _saved_tagger(values: flags.FlagValues) -> Tagger:

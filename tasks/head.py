@@ -13,11 +13,9 @@ from encoder.long_texts import WINDOWS
 from encoder.model_files import ModelFiles
 from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.data.batches import Source
 from engine.model import Forward, Mode
 from engine.training import throughput
-from runs import class_weights, kinds, label_types, model_card, results, sets
-from runs.class_weights import ClassSettings
+from runs import kinds, label_types, model_card, results, sets
 from runs.head import (
     Card, Encoded, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
 from runs.label_types import Kind
@@ -94,20 +92,9 @@ def training_of(job: Job, examples: TrainingSet) -> Training:
     """The training of a classifier on its labels."""
     return Training(
         len(examples), examples.content_hash, forward_of(job.model),
-        functools.partial(_source, job, examples), throughput.classifier(job.model.config),
+        functools.partial(examples.source, with_labels=True),
+        throughput.classifier(job.model.config),
         description=model_folder.entries(examples.has_pairs, job.model.own.trained_columns))
-
-
-def _source(job: Job, examples: TrainingSet) -> Source:
-    """The examples and their labels, with their weights if the settings ask for some."""
-    source, own = examples.source(with_labels=True), job.settings.command_settings
-    if not (own and own.class_weights):
-        return source
-    kind, records = examples.kind, examples.records
-    weights = class_weights.of_classes(
-        own.class_weights, kind, kind.targets(records, slice(None)))
-    return class_weights.weighted(source, lambda indices: class_weights.of_labels(
-        weights, kind.targets(records, indices)))
 
 
 def forward_of(model: Model, *_: Any) -> Forward:
@@ -271,5 +258,5 @@ HEAD = Head(
     facts=_facts, require=_require, load=load, forward=forward_of, measure=_measure, write=_write,
     prediction_files=["test_results*.tsv", "predict*.txt"], describe=_describe, open=_open,
     outputs=_outputs, card=card, reader=_reader, page=report.page,
-    num_outputs=lambda own: own.kind.num_outputs, settings=ClassSettings,
+    num_outputs=lambda own: own.kind.num_outputs,
     metrics=lambda own: [metric.name for metric in own.task.metrics])

@@ -113,7 +113,7 @@ def flags(tiny_model, tmp_path_factory):
 def test_windows_are_trained_and_each_texts_prediction_is_that_of_its_windows(
         flags, tmp_path, capsys):
     out = tmp_path / "out"
-    run_here({**flags, "long_texts": "windows", "window_overlap": 3, "class_weights": "yes=3",
+    run_here({**flags, "long_texts": "windows", "window_overlap": 3,
               "do_train": True, "eval_each_epoch": True, "do_eval": True, "do_predict": True,
               "output_dir": out})
     said = capsys.readouterr().err
@@ -123,9 +123,6 @@ def test_windows_are_trained_and_each_texts_prediction_is_that_of_its_windows(
         assert (f"{name}.tsv: {longer} of {len(texts)} texts are longer than --max_seq_length=12: "
                 "each becomes several windows") in said
     assert f"= 8 examples per step; {sum(len(windows_of(text)) for text in train)} ex" in said
-    assert "Class weights: no 1, yes 3" in said
-    record = json.loads((out / "run.json").read_text())
-    assert record["settings"]["--class_weights"] == "yes=3"
     results = json.loads((out / "eval_results.json").read_text())
     assert results["num_examples"] == len(dev)
     on_the_way = json.loads((out / "evaluations.json").read_text())["evaluations"][-1]

@@ -77,7 +77,7 @@ FORWARDS = {
     "answers": (lambda: reading_model.forward_of(CONFIG, LENGTH), dict.fromkeys(
         ("start_positions", "end_positions"), ((), np.int32))),
     "tags": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=False)),
-             {**WORDS, "word_weights": ((LENGTH,), np.float32)}),
+             WORDS),
     "tags of a CRF": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=True)),
                       WORDS)}
 

@@ -15,7 +15,7 @@ from engine.inference import Predictor
 from engine.model import INFERENCE
 from reproducible_model import write_model
 from rewriting_files import encoding_of
-from tagging import data, evaluation, formats, head, model, run, schemes, scores
+from tagging import data, evaluation, formats, model, run, schemes, scores
 from tagging.formats import Layout
 from tagging.model import Tagger
 from tagging_files import columns, made_up, write_random, write_random_tagger
@@ -53,17 +53,13 @@ def open_set(path, tiny_model, max_seq_length=16):
 
 @pytest.fixture
 def train(tiny_model, folder, tmp_path):
-    """Trains with 8 windows a step, and without a CRF with weights of the labels.
-
-    Returns what the checkpoint holds.
-    """
+    """Trains with 8 windows a step; returns what the checkpoint holds."""
     found = open_set(folder / "train.txt", tiny_model)
     config = tiny_model.config(num_hidden_layers=1)
 
     def train(crf, num_replicas, micro_batches, name):
         forward = model.forward_of(config, Tagger(found.tags, crf))
-        weights = None if crf else np.arange(1, len(found.tags.labels) + 1, dtype=np.float32)
-        run_loop(forward, found.source(weights), num_replicas,
+        run_loop(forward, found.source(), num_replicas,
                  settings(tmp_path / name, 8 // num_replicas // micro_batches,
                           num_train_steps=STEPS, gradient_accumulation_steps=micro_batches,
                           save_checkpoints_steps=CRASH_STEP),
@@ -92,28 +88,21 @@ def test_replicas_and_micro_batches_end_with_the_same_variables_slots_and_loss(
     assert min(norms) > 0.01, "a training that moves nothing proves nothing"
 
 
-def test_a_loss_is_the_mean_over_the_weights_of_the_words(tiny_model, folder):
+def test_a_loss_is_the_mean_over_the_words(tiny_model, folder):
     found = open_set(folder / "train.txt", tiny_model)
-    weights = head.label_weights("balanced", found)
-    inside, place = (found.tags.labels.index(tag) for tag in ("I-ANIMAL", "B-PLACE"))
-    labels = found.records.flat("labels")
-    outside = (labels == 0).sum() / len(labels)
-    assert weights[0] == pytest.approx(1 / (3 * outside), rel=1e-6)
-    assert weights[place] == weights[place + 1] != weights[inside] == weights[inside - 1]
-    source, config = found.source(weights), tiny_model.config(num_hidden_layers=1)
+    source, config = found.source(), tiny_model.config(num_hidden_layers=1)
     features = source.fetch_for_step(np.arange(8), np.zeros(8, int), 16)
     with tf.Graph().as_default(), plain_session() as session:
         inputs = {name: tf.constant(value) for name, value in features.items()}
         words, trained = model.words_of(config, Tagger(found.tags, False), inputs, INFERENCE)
         loss = tf.reduce_mean(inputs["weights"] * model._losses(
-            words, inputs["label_ids"], trained, inputs["word_weights"]))
+            words, inputs["label_ids"], trained))
         session.run(tf.global_variables_initializer())
         loss, emissions = session.run([loss, words.emissions])
-    losses = [(weights[label], np.logaddexp.reduce(word) - word[label])
+    losses = [np.logaddexp.reduce(word) - word[label]
               for window, count in enumerate(features["num_words"])
               for word, label in zip(emissions[window, :count], features["label_ids"][window])]
-    of_words, of_losses = np.transpose(losses)
-    assert loss == pytest.approx(np.average(of_losses, weights=of_words), rel=1e-5)
+    assert loss == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_uneven_batches_on_replicas_predict_what_one_replica_does(
@@ -269,8 +258,6 @@ def test_a_tagger_is_no_classifier_and_a_text_without_words_has_no_entities(tiny
     ({"test_file": "blank.jsonl"}, "blank.jsonl holds no sentences"),
     ({"test_file": "spaces.jsonl"}, "spaces.jsonl holds no sentences"),
     ({"do_train": False}, "has no trained tagger; train one"),
-    ({"class_weights": "PLANET=2"}, "'PLANET=2' is not label=weight, with one of the labels O, A"),
-    ({"class_weights": "balanced", "crf": True}, "weighs the loss of each word, and the loss of"),
     ({"word_column": 4}, "--word_column=4: "),
     ({"train_file": "spans.jsonl", "dev_file": "spans.jsonl", "test_file": "spans.jsonl",
       "tag_column": 2}, "--tag_column=2 is for files in columns, and ")])
