@@ -4,20 +4,20 @@
 
 Writes train.tsv, dev.tsv and test.tsv in CoLA's layout (--task_name=cola). For each sentence of
 a small grammar (label 1), the same file has one in which words were exchanged until it is not in
-the grammar (label 0). A model that ignores the order of the words is right half of the time. The
-same seed gives the same files.
+the grammar (label 0). A model that ignores the order of the words is right half of the time.
+Every call writes the same files.
 """
 
 import functools
 import os
 import random
-from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
 from absl import flags
 
+from engine import settings
 from engine.cli import command
 from engine.disk import files
-from engine.errors import UserError
 
 # Symbol → its expansions; a word that is neither a symbol nor a class is a terminal.
 GRAMMAR = {
@@ -62,34 +62,18 @@ CLASS_WORDS = {name: tuple(words.split()) for name, words in WORDS.items()}
 
 LENGTHS = range(5, 15)  # words
 SPLITS = {"train": 2000, "dev": 400, "test": 200}  # sentences, half of them scrambled
-SEED = 42
+
+Example = Tuple[str, int]  # a sentence; 1 if it is in the grammar, 0 if its words are scrambled
 
 
-class Example(NamedTuple):
-    """A sentence and its label."""
-    sentence: str
-    label: int  # 1 grammatical, 0 scrambled
-
-
-def make_examples(seed: int = SEED) -> Dict[str, List[Example]]:
-    """Shuffled examples by split; no two splits have a sentence of the same words."""
-    generator = random.Random(seed)
-    pairs = _pairs(generator)
-    splits = {}
-    for split, size in SPLITS.items():
-        splits[split] = [example for _ in range(size // 2) for example in next(pairs)]
-        generator.shuffle(splits[split])
-    return splits
-
-
-def _pairs(generator: random.Random) -> Iterator[Tuple[Example, Example]]:
+def make_pairs(generator: random.Random) -> Iterator[Tuple[Example, Example]]:
+    """Sentences of the grammar, each with one of the same words that is not; all of other words."""
     seen = set()
     while True:
         words = generate("SENTENCE", generator)
-        if len(words) not in LENGTHS or tuple(sorted(words)) in seen:
-            continue
-        seen.add(tuple(sorted(words)))
-        yield Example(_as_text(words), 1), Example(_as_text(scramble(words, generator)), 0)
+        if len(words) in LENGTHS and tuple(sorted(words)) not in seen:
+            seen.add(tuple(sorted(words)))
+            yield (_as_text(words), 1), (_as_text(scramble(words, generator)), 0)
 
 
 def generate(symbol: str, generator: random.Random) -> List[str]:
@@ -105,30 +89,21 @@ def generate(symbol: str, generator: random.Random) -> List[str]:
 def scramble(words: Sequence[str], generator: random.Random) -> List[str]:
     """Exchanges two words at a time until the words are not a sentence of the grammar."""
     scrambled = list(words)
-    while is_sentence(scrambled):
+    while can_become(("SENTENCE",), tuple(scrambled)):
         i, j = generator.sample(range(len(words)), 2)
         scrambled[i], scrambled[j] = scrambled[j], scrambled[i]
     return scrambled
 
 
-def is_sentence(words: Sequence[str]) -> bool:
-    """Whether the grammar can generate these words."""
-    @functools.lru_cache(maxsize=None)
-    def ends(symbol: str, start: int) -> FrozenSet[int]:
-        """The positions at which a `symbol` that starts at word `start` can end."""
-        if symbol in GRAMMAR:
-            return frozenset(end for expansion in GRAMMAR[symbol]
-                             for end in ends_of_all(expansion.split(), start))
-        fits = start < len(words) and words[start] in CLASS_WORDS.get(symbol, (symbol,))
-        return frozenset([start + 1] if fits else [])
-
-    def ends_of_all(symbols: Sequence[str], start: int) -> FrozenSet[int]:
-        reached = frozenset([start])
-        for symbol in symbols:
-            reached = frozenset(end for middle in reached for end in ends(symbol, middle))
-        return reached
-
-    return len(words) in ends("SENTENCE", 0)
+@functools.lru_cache(maxsize=1 << 16)
+def can_become(symbols: Tuple[str, ...], words: Tuple[str, ...]) -> bool:
+    """Whether the symbols can be expanded into exactly these words."""
+    if not symbols or len(symbols) > len(words):  # no symbol expands into nothing
+        return symbols == words
+    first, rest = symbols[0], symbols[1:]
+    if first in GRAMMAR:
+        return any(can_become((*expansion.split(), *rest), words) for expansion in GRAMMAR[first])
+    return words[0] in CLASS_WORDS.get(first, (first,)) and can_become(rest, words[1:])
 
 
 def _as_text(words: Sequence[str]) -> str:
@@ -136,33 +111,30 @@ def _as_text(words: Sequence[str]) -> str:
     return text[0].upper() + text[1:] + "."
 
 
-def write_examples(splits: Dict[str, List[Example]], output_dir: str) -> None:
-    """Writes the splits in CoLA's layout: source, label, star, sentence.
-
-    The test set has only an index and the sentence.
-    """
-    for split in ("train", "dev"):
-        files.write_text(os.path.join(output_dir, f"{split}.tsv"), "".join(
-            f"demo\t{label}\t{'' if label else '*'}\t{sentence}\n"
-            for sentence, label in splits[split]))
-    files.write_text(os.path.join(output_dir, "test.tsv"), "index\tsentence\n" + "".join(
-        f"{index}\t{example.sentence}\n" for index, example in enumerate(splits["test"])))
+def write_examples(output_dir: str) -> None:
+    """Writes the sets in CoLA's layout: source, label, star, sentence; the test set has only an
+    index and the sentence."""
+    generator = random.Random(42)
+    pairs = make_pairs(generator)
+    for name, size in SPLITS.items():
+        examples = [example for _ in range(size // 2) for example in next(pairs)]
+        generator.shuffle(examples)
+        rows = ["index\tsentence", *(f"{index}\t{text}" for index, (text, _) in enumerate(examples))]
+        if name != "test":
+            rows = [f"demo\t{label}\t{'' if label else '*'}\t{text}" for text, label in examples]
+        files.write_text(os.path.join(output_dir, f"{name}.tsv"), "\n".join(rows) + "\n")
 
 
 def define_flags() -> flags.FlagValues:
     """The flags of this command."""
     values = flags.FlagValues()
     flags.DEFINE_string("output_dir", None, "The folder to write to.", flag_values=values)
-    flags.DEFINE_integer("seed", SEED, "Random seed.", flag_values=values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Makes and writes the examples."""
-    if not values.output_dir:
-        raise UserError("--output_dir is required")
-    write_examples(make_examples(values.seed),
-                   files.make_directory(values.output_dir, "--output_dir"))
+    write_examples(files.make_directory(settings.required(values, "output_dir"), "--output_dir"))
 
 
 if __name__ == "__main__":

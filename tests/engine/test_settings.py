@@ -37,7 +37,7 @@ def test_a_new_setting_is_in_help_record_report_model_card_and_page(
         command.run(run_classifier.main, run_classifier.define_flags(), usage="",
                     argv=["run_classifier.py", "--help"])
     assert "A made-up number." in capsys.readouterr().out
-    assert "| `--made_up` | `3` | A made-up number. *Recorded.* |" in flags_page.text()
+    assert "| `--made_up` | `3` | A made-up number. |" in flags_page.text()
 
     run_here({**given, "output_dir": output_dir, "num_train_epochs": 1})
     assert run_record.load(str(output_dir)).settings["--made_up"] == 3
