@@ -9,7 +9,8 @@ ChnSentiCorp is learnt from this model and from random weights, three seeds each
 the same. Training texts that the dev set has, too, are dropped, and a
 text that occurs twice counts once. Whole documents are held out: chapters and reviews.
 
-The curves of the languages in the work directory are drawn into docs/pretraining.png. What is
+The curves of the languages in the work directory are drawn into docs/pretraining.png (pip install
+matplotlib). What is
 finished there is not repeated, and what was interrupted is continued, so keep the settings.
 """
 

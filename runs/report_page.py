@@ -1,13 +1,11 @@
 """Renders the report of a run as one HTML page: its curves, its metrics and its mistakes.
 
-The page needs no network and runs no script. matplotlib draws the curves as inline SVG, in the
-colours and fonts of the page; `report.html.j2` is the template of the rest.
+The page needs no network and runs no script; its curves are inline SVG. `report.html.j2` is the
+template.
 """
 
-import io
 import math
 import os
-import re
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -19,17 +17,6 @@ from engine.training.summaries import History
 _MAX_NUMBERED_CLASSES = 20
 # A noisy curve of at least so many points is overlaid with its moving mean over a tenth of them.
 _MIN_SMOOTHED_POINTS = 30
-# matplotlib draws with placeholder colours; each becomes a colour of the page, light or dark.
-_INK, _GRID, _CURVE, _POINTS = "#000001", "#000002", "#000003", "#000004"
-_PAGE_COLOURS = {_INK: "var(--soft)", _GRID: "var(--line)",
-                 _CURVE: "rgb(var(--right))", _POINTS: "rgb(var(--right) / 0.45)"}
-_LEFT, _RIGHT, _BOTTOM, _TOP = 0.52, 0.16, 0.25, 0.09  # margins in inches
-_STYLE = {
-    "font.size": 9, "text.color": _INK, "xtick.color": _INK, "ytick.color": _INK,
-    "xtick.major.size": 0, "ytick.major.size": 0,
-    "axes.edgecolor": _GRID, "axes.grid": True, "axes.grid.axis": "y", "grid.color": _GRID,
-    "axes.spines.left": False, "axes.spines.right": False, "axes.spines.top": False,
-    "svg.fonttype": "none"}
 
 
 class Mistake(NamedTuple):
@@ -109,9 +96,12 @@ _CHARTS = (_Chart("loss", "Training loss"),
 
 
 class _Figure(NamedTuple):
+    """A curve, to draw between 0 (left, top) and 100 (right, bottom)."""
     title: str
     last_value: str
-    svg: str
+    lines: Sequence[str]  # points "x,y x,y ...": what was measured; its moving mean, if it is noisy
+    ticks: Sequence[str]  # the values at the top, in the middle and at the bottom
+    steps: Sequence[str]  # the first and the last
 
 
 def write_report(path: str, report: Report) -> None:
@@ -139,10 +129,27 @@ def _number(value: Union[str, int, float]) -> str:
 
 def _figures(history: History) -> List[_Figure]:
     """A figure for each curve of at least two points."""
-    charts = [chart for chart in _CHARTS if len(history.get(chart.name, ())) > 1]
-    return [_Figure(chart.title, _tick(chart, history[chart.name][-1][1]),
-                    _svg(chart, history[chart.name], is_large=chart is charts[0]))
-            for chart in charts]
+    finite = {name: [point for point in points if math.isfinite(point[1])]
+              for name, points in history.items()}
+    return [_figure(chart, finite[chart.name]) for chart in _CHARTS
+            if len(finite.get(chart.name, ())) > 1]
+
+
+def _figure(chart: _Chart, points: Sequence[Tuple[int, float]]) -> _Figure:
+    steps, values = np.array(points, np.float64).T
+    bottom, largest = min(0.0, values.min()), values.max() or 1.0
+    unit = 10.0 ** math.floor(math.log10(abs(largest))) / 2
+    top = math.ceil(largest / unit) * unit
+    curves = [values]
+    if chart.is_noisy and len(values) >= _MIN_SMOOTHED_POINTS:
+        curves.append(_moving_mean(values, len(values) // 10))
+    x = 100 * (steps - steps[0]) / (steps[-1] - steps[0])
+    return _Figure(
+        chart.title, _tick(chart, values[-1]),
+        [" ".join(map("{:.2f},{:.2f}".format, x, 100 * (top - curve) / (top - bottom)))
+         for curve in curves],
+        [_tick(chart, value) for value in (top, (top + bottom) / 2, bottom)],
+        [f"{step:,.0f}" for step in (steps[0], steps[-1])])
 
 
 def _tick(chart: _Chart, value: float) -> str:
@@ -151,52 +158,7 @@ def _tick(chart: _Chart, value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _svg(chart: _Chart, points: Sequence[Tuple[int, float]], *, is_large: bool) -> str:
-    """A curve over the steps, as an inline SVG element."""
-    import matplotlib
-    from matplotlib.figure import Figure
-    stream = io.StringIO()
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": chart.name}):
-        width, height = (4.6, 3.15) if is_large else (2.8, 1.66)
-        figure = Figure(figsize=(width, height))
-        # Room for the numbers at the axes. To have it measured takes as long as to draw.
-        axes = figure.add_axes((_LEFT / width, _BOTTOM / height, 1 - (_LEFT + _RIGHT) / width,
-                                1 - (_BOTTOM + _TOP) / height))
-        _draw(axes, chart, points, num_ticks=5 if is_large else 4)
-        figure.savefig(stream, format="svg", transparent=True)
-    return _as_element(stream.getvalue(), f"{chart.title} over the steps")
-
-
-def _draw(axes, chart: _Chart, points: Sequence[Tuple[int, float]], *, num_ticks: int) -> None:
-    from matplotlib.ticker import MaxNLocator
-    steps, values = np.array(points, np.float64).T
-    if chart.is_noisy and len(values) >= _MIN_SMOOTHED_POINTS:
-        axes.plot(steps, values, color=_POINTS, linewidth=0.8)
-        values = _moving_mean(values, len(values) // 10)
-    axes.plot(steps, values, color=_CURVE, linewidth=1.4)
-    axes.margins(x=0.01)
-    axes.set_ylim(bottom=min(0, min(value for _, value in points)))
-    axes.xaxis.set_major_locator(MaxNLocator(num_ticks, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(num_ticks))
-    axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
-    axes.yaxis.set_major_formatter(lambda value, _: _tick(chart, value))
-
-
 def _moving_mean(values: np.ndarray, width: int) -> np.ndarray:
     """The mean over the `width` values around each value, over fewer at the ends."""
     window = np.ones(width)
-    counts = np.convolve(np.ones(len(values)), window, "same")
-    return np.convolve(values, window, "same") / counts
-
-
-def _as_element(svg: str, description: str) -> str:
-    """Turns an SVG file of matplotlib's into an element with the page's colours and any width."""
-    from markupsafe import Markup
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg"):], flags=re.DOTALL)
-    view_box = re.search(r'viewBox="[^"]*"', svg).group()
-    svg = re.sub("<svg[^>]*>", f'<svg {view_box} role="img" aria-label="{description}">', svg,
-                 count=1)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # ids that all figures on the page would share
-    for colour, page_colour in _PAGE_COLOURS.items():
-        svg = svg.replace(colour, page_colour)
-    return Markup(svg.strip())
+    return np.convolve(values, window, "same") / np.convolve(np.ones(len(values)), window, "same")

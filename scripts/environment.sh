@@ -29,8 +29,7 @@ use_environment() {
     python=$(find_python 3.11 3.10 3.9 3.7) || python=$(bring_python) || exit 2
     use_own_environment "$python"
   fi
-  require "$repository/requirements.txt" absl jinja2 matplotlib numpy \
-    safetensors six sklearn tqdm
+  require "$repository/requirements.txt" absl jinja2 numpy safetensors six sklearn tqdm
 }
 
 use_given_python() {

@@ -22,7 +22,7 @@ from typing import Dict, List, NamedTuple, Optional
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # What commands load when they first need it. Neither this nor the commands make a session or a
 # thread of TensorFlow's when they are loaded.
-_LOADED = ("jinja2", "matplotlib.figure", "scipy.stats", "sklearn.metrics", "numpy.random")
+_LOADED = ("jinja2", "scipy.stats", "sklearn.metrics", "numpy.random")
 
 
 class Request(NamedTuple):
