@@ -7,7 +7,7 @@
 #   2. the active environment as it is, where it has a supported TensorFlow (in a container
 #      of NVIDIA's, say);
 #   3. an environment in the repository, made with the first of Python 3.11, 3.10, 3.9, 3.7, or
-#      with a Python 3.11 that uv brings where there is none of them.
+#      with a Python 3.11 that uv brings where there is none of them, if uv is there.
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=      # the interpreter to run
@@ -123,27 +123,14 @@ find_python() {
   return 1
 }
 
-# bring_python: prints a Python 3.11 that uv has brought into the repository; says so, or why not.
+# bring_python: prints the Python 3.11 that uv has, or brings; fails where there is no uv.
 bring_python() {
-  local folder=$repository/.venv-uv uv reason=
-  if ! compgen -G "$folder/python/cpython-3.11.*/bin/python3.11"; then
-    if ! { uv=$(find_uv "$folder") && reason=$(UV_PYTHON_INSTALL_DIR=$folder/python \
-        UV_PYTHON_INSTALL_BIN=0 "$uv" python install 3.11 2>&1); }; then
-      if [[ -n $reason ]]; then say "$reason"; fi
-      fail "there is no Python here that TensorFlow supports, and uv could not bring one: install" \
-        "Python 3.11 (or 3.10, 3.9; 3.7 for TensorFlow 1.15) with its venv module, or name an" \
-        "interpreter with PYTHON=..."
-    fi
-    say "TensorFlow supports no Python that is here: uv has brought 3.11 into ${folder##*/}"
-    compgen -G "$folder/python/cpython-3.11.*/bin/python3.11"
-  fi
-}
-
-# find_uv FOLDER: prints the uv on the PATH, or one that pip installs into the folder.
-find_uv() {
-  if type -P uv; then return; fi
-  type -P python3 >/dev/null && python3 -m pip install --quiet --disable-pip-version-check \
-    --target "$1" uv==0.13.9 >&2 && printf '%s\n' "$1/bin/uv"
+  type -P uv >/dev/null || fail "there is no Python here that TensorFlow supports: install Python" \
+    "3.11 (or 3.10, 3.9; 3.7 for TensorFlow 1.15) with its venv module, or uv, which brings one, or" \
+    "name an interpreter with PYTHON=..."
+  UV_PYTHON_INSTALL_BIN=0 uv python install --quiet 3.11 >&2 ||
+    fail "uv could not bring Python 3.11; its lines above say why"
+  UV_PYTHON_PREFERENCE=only-managed uv python find 3.11
 }
 
 # active_python: prints the interpreter of the active environment if TensorFlow is there.

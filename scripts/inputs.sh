@@ -21,23 +21,14 @@ check_inputs() {
   [[ -z ${STUDENT:-} || -d $STUDENT ]] || is_shape "$STUDENT" ||
     fail "STUDENT=$STUDENT is neither layers,hidden,heads,intermediate nor a folder"
   mkdir -p "$work"
-  work=$(cd "$work" && pwd)
+  work=$(realpath "$work")
   for name in DATA_DIR MODEL MASKED_LM GLOVE POOL STUDENT; do
-    if [[ -e ${!name:-} ]]; then printf -v "$name" %s "$(absolute "${!name}")"; fi
+    if [[ -e ${!name:-} ]]; then printf -v "$name" %s "$(realpath "${!name}")"; fi
   done
 }
 
 # is_shape TEXT: whether it is four numbers between commas.
 is_shape() { [[ $1 =~ ^[1-9][0-9]*(,[1-9][0-9]*){3}$ ]]; }
-
-# absolute PATH: prints it from the root, the same from wherever it is given.
-absolute() {
-  if [[ -d $1 ]]; then
-    (cd "$1" && pwd)
-  else
-    printf '%s/%s\n' "$(cd "$(dirname "$1")" && pwd)" "${1##*/}"
-  fi
-}
 
 # fingerprint FOLDER FOLDER [FLAG...]: prints a checksum that changes with the folders' files.
 fingerprint() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Learns to rewrite texts: cuts slots into them, pretrains on the slots if asked to, fine-tunes a
-# model that scores phrases, compares it with chance on held-out texts, and rewrites ten of these.
+# model that scores phrases, measures it on held-out texts, and rewrites ten of these.
 #
 #   TEXTS=reviews.tsv MODEL=bert scripts/rewrite.sh [flags of rewriting.run]
 #
@@ -27,7 +27,7 @@ main() {
   local text model vocab_file lower_case num_gpus
   check_settings
   check_inputs
-  for text in $TEXTS; do inputs+=("--input_file=$(absolute "$text")"); done
+  for text in $TEXTS; do inputs+=("--input_file=$(realpath "$text")"); done
   use_environment
   cd "$repository"
 
@@ -72,8 +72,6 @@ report() {
   printf '\nMetrics of the fine-tuned model on the test set:\n'
   grep -E '^(mean_reciprocal_rank|pair_accuracy|recall_at_[0-9]+)_test' \
     "$work/scorer/eval_results.txt" | print_metrics
-  printf '\nMetrics of random scores:\n'
-  chance | print_metrics
   printf '\nTexts of the test set, rewritten:\n'
   ten_texts >"$work/ten.txt"
   "$python" -m rewriting.rewrite --output_dir="$work/scorer" --input_file="$work/ten.txt" \
@@ -81,13 +79,6 @@ report() {
     ${replicas[@]+"${replicas[@]}"}
   tail -n +2 "$work/ten.tsv" | awk -F '\t' '{ print "  " $2 ": " $3 " -> " $4; print "    " $5 }'
   printf '\nAll results: %s\n' "$work"
-}
-
-# chance: prints the metrics that random scores have on the test set.
-chance() {
-  "$python" -c "import json, sys
-for name, value in json.load(open(sys.argv[1]))['chance_test'].items(): print(name, '=', value)" \
-    "$work/scorer/eval_results.json"
 }
 
 # ten_texts: prints the first ten one-line texts of the test set.

@@ -14,7 +14,7 @@ import processes
 from conftest import ROOT
 from noise_of_commands import RUN_MARKED
 
-TOOLS = ("bash", "cat", "cksum", "dirname", "mkdir")
+TOOLS = ("bash", "cat", "cksum", "dirname", "mkdir", "realpath")
 
 
 @pytest.fixture(name="bare_machine")
