@@ -14,18 +14,17 @@ _tracing = threading.Lock()
 _traced: Dict[tuple, Callable[..., Any]] = {}
 
 
-def call_shared(function: Callable[..., Any], settings: Any,
-                inputs: Sequence[Tuple[tf.Tensor, Sequence[Optional[int]]]],
-                weights: Any) -> Any:
-    """Calls function(*inputs, weights, settings) as a graph function.
+def call_shared(function: Callable[..., Any], weights: Any, settings: Any,
+                inputs: Sequence[Tuple[tf.Tensor, Sequence[Optional[int]]]]) -> Any:
+    """Calls function(weights, settings, *inputs) as a graph function.
 
     The function is traced once in a process for each combination of settings and shapes: twelve
     layers on eight replicas are 96 calls, not 96 copies of two hundred nodes.
 
     Args:
+      weights: nested tuples of tensors.
       settings: hashable.
       inputs: tensors, each with the shape to trace for, None for sizes that differ between calls.
-      weights: nested tuples of tensors.
     """
     flat_weights = tf.nest.flatten(weights)
     tensors = [tensor for tensor, _ in inputs] + flat_weights
@@ -72,7 +71,7 @@ def _trace(function: Callable[..., Any], settings: Any, structure: Any,
         arguments = arguments_of_function()
         weights = tf.nest.pack_sequence_as(structure, arguments[num_inputs:])
         flat_function = _with_lean_gradient(
-            arguments, function(*arguments[:num_inputs], weights, settings))
+            arguments, function(weights, settings, *arguments[:num_inputs]))
     flat_function.__name__ = function.__name__  # shown in profiles
     with tf.Graph().as_default():
         shared = _noinline_function(flat_function, [tf.TensorSpec(*spec) for spec in specs])

@@ -39,7 +39,8 @@ class PredictionSettings:
 
 def mode_on(devices: Devices) -> Mode:
     """How a model infers on these devices."""
-    return INFERENCE._replace(computation=modeling.Computation(dtype=devices.dtype))
+    return INFERENCE._replace(computation=modeling.Computation(
+        dtype=devices.dtype, on_cards=devices.kind == "GPU"))
 
 
 class Predictor:

@@ -194,7 +194,8 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
                     settings.seed, devices.own_replicas, step, micro_batch),
                 computation=modeling.Computation(
                     dtype=precision.dtype_of(settings.precision),
-                    recompute=settings.recompute_layers, compiled=settings.xla))
+                    recompute=settings.recompute_layers, compiled=settings.xla,
+                    on_cards=devices.kind == "GPU"))
             with initial_values.scope():
                 return run.forward(part, mode).loss
 

@@ -10,6 +10,7 @@ import pytest
 
 import gpu_placement
 import modeling
+from conftest import on_tensorflow_2
 from distillation import model as distillation_model
 from distillation.teacher import Teacher
 from encoder import classifier
@@ -122,6 +123,8 @@ def updates(operations):
     ("one class", True, 1, {}),
     ("one class", True, 2, {}),
     ("one class", False, 2, dict(xla=True, **EVERYTHING)),
+    ("one class", True, 1, dict(precision="float16")),
+    pytest.param("one class", True, 1, dict(precision="bfloat16"), marks=on_tensorflow_2),
     *[(name, True, 1, {}) for name in FORWARDS if name != "one class"]])
 def test_a_step_runs_on_the_cards(name, from_checkpoint, cards, changes, tmp_path, monkeypatch):
     graph, operations = graph_of(name, tmp_path, monkeypatch, cards=cards,

@@ -9,7 +9,7 @@ import pytest
 
 import modeling
 from bert_reference import assert_close, evaluate, random_features, tiny_config
-from conftest import checkpoint_values, on_tensorflow_2
+from conftest import checkpoint_values, on_tensorflow_2, plain_session
 from engine.errors import UserError
 from engine.training import summaries
 from optimization import LossScale
@@ -68,6 +68,36 @@ def test_an_activation_of_large_float16_values_has_a_finite_gradient(activation)
     assert values.dtype == slopes.dtype == np.float16
     np.testing.assert_array_equal(values, [0, 0, 0, 0, 90, 300, 60000])
     np.testing.assert_array_equal(slopes, [0, 0, 0, 0.5, 1, 1, 1])
+
+
+def bits_of(values):
+    """The bits of 16-bit numbers, all NaNs alike."""
+    return np.where(np.isnan(values.astype(np.float32)), 0xffff, values.view(np.uint16))
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("activation", [modeling.gelu, modeling.gelu_erf])
+def test_looked_up_values_and_slopes_are_those_of_the_arithmetic_for_all_65536_numbers(
+        activation, dtype):
+    x = tf.bitcast(tf.constant(np.arange(2 ** 16, dtype=np.uint16)), dtype)
+    with plain_session() as session:
+        (values, slopes), looked_up = session.run([
+            (value, tf.gradients(value, x)[0])
+            for value in (activation(x), modeling._looked_up(activation)(x))])
+    np.testing.assert_array_equal(bits_of(values), bits_of(looked_up[0]))
+    np.testing.assert_array_equal(bits_of(slopes), bits_of(looked_up[1]))
+    assert len(set(bits_of(values))) > 20000
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, *NARROW])
+def test_operations_chosen_for_cards_compute_the_same_numbers(dtype):
+    def run(on_cards):
+        return evaluate(modeling.BertModel, tiny_config(hidden_act="gelu_erf"), random_features(),
+                        is_training=True, gradients=True, dropout_seed=np.array([1, 2], np.int32),
+                        computation=modeling.Computation(dtype=dtype, on_cards=on_cards))
+
+    # TensorFlow 2 rewrites a function by its operations, and so its rounding.
+    assert_close(run(True), run(False), tolerance=ROUNDING.get(dtype, 1e-6))
 
 
 # --- The loss scale ----------------------------------------------------------------------
