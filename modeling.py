@@ -367,6 +367,11 @@ class Computation(NamedTuple):
         """Whether to choose operations by the bytes they move; XLA makes its own choice."""
         return self.on_cards and not self.compiled
 
+    @property
+    def is_read_by_others(self) -> bool:
+        """Whether to keep to common operations, for XLA or other programs."""
+        return self.compiled or self.inlined
+
 
 DEFAULT_COMPUTATION = Computation()
 
@@ -396,39 +401,50 @@ class LayerOutputs(NamedTuple):
 Layer = Callable[[tf.Tensor, tf.Tensor], LayerOutputs]  # f(queries, states)
 
 
-@tf.custom_gradient
-def _normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
-               ) -> Tuple[tf.Tensor, Callable[[tf.Tensor], Tuple[tf.Tensor, ...]]]:
+def _normalize(x: tf.Tensor, weights: LayerNormWeights, computation: Computation) -> tf.Tensor:
     """Layer normalization of each row of a matrix x (https://arxiv.org/abs/1607.06450).
 
     The gradient in closed form takes half of the time of the one that TensorFlow derives.
     """
     size = x.shape.as_list()[-1]
-    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
-    # The norm is computed in one pass.
-    norm = tf.raw_ops.EuclideanNorm(input=centred, axis=-1, keep_dims=True)
-    scale = tf.rsqrt(tf.square(norm) * (1.0 / size) + LAYER_NORM_EPSILON)
-    standard = centred * scale
 
-    def gradient(dy: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        mean_weights = tf.expand_dims(gamma * (1.0 / size), 1)  # values x this: means of d_standard
-        dy_standard = dy * standard
-        dx = (dy * gamma - standard * tf.matmul(dy_standard, mean_weights)
-              - tf.matmul(dy, mean_weights)) * scale
-        return dx, tf.reduce_sum(dy_standard, 0), tf.reduce_sum(dy, 0)
+    def mean_square(values: tf.Tensor) -> tf.Tensor:
+        if computation.is_read_by_others:
+            return tf.reduce_mean(tf.square(values), axis=-1, keepdims=True)
+        # In one pass.
+        norm = tf.raw_ops.EuclideanNorm(input=values, axis=-1, keep_dims=True)
+        return tf.square(norm) * (1.0 / size)
 
-    return standard * gamma + beta, gradient
+    @tf.custom_gradient
+    def normalize(x, gamma, beta):
+        # Not with tf.squared_difference: TensorFlow 2.15's oneDNN rewrite recognises that form
+        # and crashes on it in a function.
+        centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        scale = tf.rsqrt(mean_square(centred) + LAYER_NORM_EPSILON)
+        standard = centred * scale
+
+        def gradient(dy):
+            dy_standard = dy * standard
+            mean_weights = tf.expand_dims(gamma * (1.0 / size), 1)  # a product takes one pass
+            dx = (dy * gamma - standard * tf.matmul(dy_standard, mean_weights)
+                  - tf.matmul(dy, mean_weights)) * scale
+            return dx, tf.reduce_sum(dy_standard, 0), tf.reduce_sum(dy, 0)
+
+        return standard * gamma + beta, gradient
+
+    return normalize(x, weights.gamma, weights.beta)
 
 
-def _add_and_normalize(x: tf.Tensor, residual: tf.Tensor, weights: LayerNormWeights) -> tf.Tensor:
+def _add_and_normalize(x: tf.Tensor, residual: tf.Tensor, weights: LayerNormWeights,
+                       computation: Computation) -> tf.Tensor:
     # The inputs of tf.add_n have one shape. The gradient of `+` would have to compare theirs.
     total = tf.add_n([tf.cast(x, residual.dtype), residual])
-    return _normalize(total, weights.gamma, weights.beta)
+    return _normalize(total, weights, computation)
 
 
-def _normalize_and_drop(weights: LayerNormWeights, settings: "NormSettings", x: tf.Tensor,
+def _normalize_and_drop(weights: LayerNormWeights, settings: NormSettings, x: tf.Tensor,
                         seeds: tf.Tensor) -> tf.Tensor:
-    output = _normalize(tf.reshape(x, [-1, x.shape.as_list()[-1]]), weights.gamma, weights.beta)
+    output = _normalize(tf.reshape(x, [-1, x.shape.as_list()[-1]]), weights, settings.computation)
     return dropout(tf.reshape(output, tf.shape(x)), settings.dropout_prob, dropout_seed=seeds[0],
                    saves_bytes=settings.computation.saves_bytes)
 
@@ -547,10 +563,10 @@ def _encoder_layer(weights: LayerWeights, settings: LayerSettings, states: tf.Te
         computation.saves_bytes)
     attention = hidden_dropout(_dense(_join_heads(context), weights.attention_output),
                                dropout_seed=seeds[1])
-    attention = _add_and_normalize(attention, residual, weights.attention_norm)
+    attention = _add_and_normalize(attention, residual, weights.attention_norm, computation)
     intermediate = _dense(narrow(attention), weights.intermediate, activation)
     output = hidden_dropout(_dense(intermediate, weights.output), dropout_seed=seeds[2])
-    output = _add_and_normalize(output, attention, weights.output_norm)
+    output = _add_and_normalize(output, attention, weights.output_norm, computation)
     return [tf.reshape(output, shape), *scores]
 
 

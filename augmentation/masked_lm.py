@@ -146,7 +146,7 @@ def _forward_of(config: modeling.BertConfig, is_word: np.ndarray, count: int) ->
         model = bert.build(config, features, mode)
         states = model.get_sequence_output_at(features["masked_positions"])  # [b, 1, D]
         logits = pretraining_heads.masked_lm_logits(
-            tf.squeeze(states, 1), model.get_embedding_table(), config)  # [b, V]
+            tf.squeeze(states, 1), model.get_embedding_table(), config, mode.computation)  # [b, V]
         best = tf.math.top_k(logits + impossible, count)
         return Outputs(loss=None, predictions={"ids": best.indices, "scores": best.values})
     return forward

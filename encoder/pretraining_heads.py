@@ -1,6 +1,7 @@
 """The heads that BERT is pretrained with: masked words and next sentences.
 
-Their variables have the original's names. They compute in float32, whatever the encoder does.
+Their variables have the original's names. They compute in float32, whatever the encoder does, but
+for the product with the word embeddings.
 """
 
 import tensorflow.compat.v1 as tf
@@ -11,8 +12,10 @@ from engine.errors import UserError
 
 
 def masked_lm_logits(states: tf.Tensor, embedding_table: tf.Tensor,
-                     config: modeling.BertConfig) -> tf.Tensor:
-    """A score for each word of the vocabulary at M positions, [M, V].
+                     config: modeling.BertConfig,
+                     computation: modeling.Computation = modeling.DEFAULT_COMPUTATION
+                     ) -> tf.Tensor:
+    """A score for each word of the vocabulary at M positions, [M, V] float32.
 
     The word embeddings are also the output layer's weights. So their gradient is one dense tensor,
     to which TensorFlow adds the rows of the words that were looked up.
@@ -21,6 +24,7 @@ def masked_lm_logits(states: tf.Tensor, embedding_table: tf.Tensor,
         states: [M, D], the encoder's last states at these positions, from
             `BertModel.get_sequence_output_at`. (Scores for all positions would take much memory.)
         embedding_table: [V, D], `BertModel.get_embedding_table()`.
+        computation: that of the encoder; its type is that of the product with the table.
     """
     states = tf.cast(states, tf.float32)
     with tf.variable_scope("cls/predictions"):
@@ -28,8 +32,9 @@ def masked_lm_logits(states: tf.Tensor, embedding_table: tf.Tensor,
             states = modeling.layer_norm(_transform(states, config))
         bias = tf.get_variable("output_bias", [config.vocab_size],
                                initializer=tf.zeros_initializer())
-        logits = tf.matmul(states, tf.cast(embedding_table, tf.float32), transpose_b=True)
-        return tf.nn.bias_add(logits, bias)
+        table = computation.cast(tf.convert_to_tensor(embedding_table), computation.dtype)
+        logits = tf.matmul(tf.cast(states, table.dtype), table, transpose_b=True)
+        return tf.nn.bias_add(tf.cast(logits, tf.float32), bias)
 
 
 def require_masked_lm_head(checkpoint: Checkpoint) -> Checkpoint:

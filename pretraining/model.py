@@ -25,7 +25,8 @@ def forward_of(config: modeling.BertConfig, *, next_sentences: bool) -> Forward:
         model = bert.build(config, features, mode)
         # Cast, because TensorFlow runs many int32 operations on the host.
         states, pooled = _states(model, tf.cast(features["masked_lm_positions"], tf.int64))
-        predictions = _masked_words(states, model.get_embedding_table(), features, config)
+        predictions = _masked_words(states, model.get_embedding_table(), features, config,
+                                    mode.computation)
         if next_sentences:
             labels = tf.cast(features["next_sentence_labels"], tf.int64)
             predictions.update(_next_sentences(pooled, labels, config))
@@ -50,10 +51,11 @@ def _states(model: modeling.BertModel, positions: tf.Tensor) -> Tuple[tf.Tensor,
 
 
 def _masked_words(states: tf.Tensor, embedding_table: tf.Tensor, features: Dict[str, tf.Tensor],
-                  config: modeling.BertConfig) -> Dict[str, tf.Tensor]:
+                  config: modeling.BertConfig, computation: modeling.Computation
+                  ) -> Dict[str, tf.Tensor]:
     ids, weights = tf.cast(features["masked_lm_ids"], tf.int64), features["masked_lm_weights"]
     logits = pretraining_heads.masked_lm_logits(
-        modeling.reshape_to_matrix(states), embedding_table, config)
+        modeling.reshape_to_matrix(states), embedding_table, config, computation)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.reshape(ids, [-1]), logits=logits)
     predicted = tf.reshape(tf.argmax(logits, axis=-1), tf.shape(ids))
