@@ -114,6 +114,44 @@ def _check_heads(hidden_size: int, num_attention_heads: int) -> None:
                          f"num_attention_heads {num_attention_heads}.")
 
 
+# --- How to compute ----------------------------------------------------------------------
+
+
+class Computation(NamedTuple):
+    """How a model computes its encoder layers. The results are the same up to rounding."""
+    # The type of matrix products, and of what lies between two of them: float32, float16 or
+    # bfloat16. Weights, the states between sublayers, layer normalization and softmax stay in
+    # float32, and so do embeddings, pooler and heads.
+    dtype: tf.DType = tf.float32
+    # Casts a float32 weight to that type, once for all layers' calls. It must be a function of a
+    # module, since it is a part of the key of the shared graph functions.
+    cast: Callable[[tf.Tensor, tf.DType], tf.Tensor] = tf.cast
+    # Keep only a layer's inputs for its gradient, which computes the layer again (Chen et al.,
+    # "Training Deep Nets with Sublinear Memory Cost").
+    recompute: bool = False
+    # Compile with XLA, forward and backward, once for each shape and device.
+    compiled: bool = False
+    # Put each layer's operations into the graph itself, instead of calling a shared graph
+    # function. This is for programs that read the graph and may not know functions. Inlined
+    # layers are not compiled. Layers with a caller's own activation are always inlined.
+    inlined: bool = False
+    # The operations run on cards, which wait for memory more than CPUs do.
+    on_cards: bool = False
+
+    @property
+    def saves_bytes(self) -> bool:
+        """Whether to choose operations by the bytes they move; XLA makes its own choice."""
+        return self.on_cards and not self.compiled
+
+    @property
+    def is_read_by_others(self) -> bool:
+        """Whether to keep to common operations, for XLA or other programs."""
+        return self.compiled or self.inlined
+
+
+DEFAULT_COMPUTATION = Computation()
+
+
 # --- Activations -------------------------------------------------------------------------
 
 
@@ -225,35 +263,35 @@ def _independent_seeds(shape: Sequence[int], seed: Optional[tf.Tensor],
 
 
 def dropout(input_tensor: tf.Tensor, dropout_prob: Optional[float], *,
-            dropout_seed: Optional[tf.Tensor] = None, saves_bytes: bool = False) -> tf.Tensor:
+            dropout_seed: Optional[tf.Tensor] = None,
+            computation: Computation = DEFAULT_COMPUTATION) -> tf.Tensor:
     """Zeroes each value with probability `dropout_prob` and scales the rest to the same mean.
 
-    `dropout_seed` [2] determines the mask. If it is None, a new one is drawn. `saves_bytes` as in
-    `Computation`.
+    `dropout_seed` [2] determines the mask. If it is None, a new one is drawn.
     """
     if not dropout_prob:
         return input_tensor
     if dropout_seed is None:
         dropout_seed = _draw_seed()
-    keep_prob, kept = _keep_mask(input_tensor, dropout_prob, dropout_seed)
+    keep_prob, kept = _keep_mask(input_tensor, dropout_prob, dropout_seed, computation)
 
     def drop(values: tf.Tensor) -> tf.Tensor:
-        return _where_kept(kept, values * (1.0 / keep_prob), saves_bytes)
+        return _where_kept(kept, values * (1.0 / keep_prob), computation)
 
     return tf.custom_gradient(lambda x: (drop(x), drop))(input_tensor)
 
 
-def _where_kept(kept: tf.Tensor, values: tf.Tensor, saves_bytes: bool) -> tf.Tensor:
+def _where_kept(kept: tf.Tensor, values: tf.Tensor, computation: Computation) -> tf.Tensor:
     """The values where `kept`, 0 elsewhere."""
-    if saves_bytes:  # no tensor of zeros; in 1.15 this takes CPUs eight times as long
+    if computation.saves_bytes:  # no tensor of zeros; in 1.15 this takes CPUs eight times as long
         return tf.raw_ops.SelectV2(condition=kept, t=values, e=tf.zeros([], values.dtype))
     if values.dtype == tf.bfloat16:  # to select them takes CPUs two to four times as long
         return values * tf.cast(kept, tf.bfloat16)
     return tf.where(kept, values, tf.zeros_like(values))
 
 
-def _keep_mask(like: tf.Tensor, dropout_prob: float,
-               seed: tf.Tensor) -> Tuple[float, tf.Tensor]:
+def _keep_mask(like: tf.Tensor, dropout_prob: float, seed: tf.Tensor,
+               computation: Computation) -> Tuple[float, tf.Tensor]:
     """The probability to keep a value, and a bool mask in the shape of `like` drawn with it.
 
     Sixteen random bits decide, so the probability is a multiple of 2**-16, within 1e-5 of
@@ -267,7 +305,11 @@ def _keep_mask(like: tf.Tensor, dropout_prob: float,
     size = tf.size(like)
     draws = tf.raw_ops.StatelessRandomUniformInt(
         shape=[(size + 1) // 2], seed=seed, minval=-2**31, maxval=2**31 - 1)
-    kept = tf.bitcast(draws, tf.int16) >= tf.constant(levels - 2**15, tf.int16)
+    least = levels - 2**15
+    if computation.compiled:  # the same in int32: XLA in 1.15 has no int16
+        kept = tf.stack([tf.bitwise.left_shift(draws, 16), draws], -1) >= least * 2**16
+    else:
+        kept = tf.bitcast(draws, tf.int16) >= tf.constant(least, tf.int16)
     if not any(length and length % 2 == 0 for length in like.shape.as_list()):
         kept = tf.reshape(kept, [-1])[:size]  # of an odd number of values
     return 1.0 - levels / 2**16, tf.reshape(kept, tf.shape(like))
@@ -341,41 +383,6 @@ def _layer_weights(hidden_size: int, intermediate_size: int, initializer_range: 
 # --- The encoder as pure functions of tensors --------------------------------------------
 
 
-class Computation(NamedTuple):
-    """How a model computes its encoder layers. The results are the same up to rounding."""
-    # The type of matrix products, and of what lies between two of them: float32, float16 or
-    # bfloat16. Weights, the states between sublayers, layer normalization and softmax stay in
-    # float32, and so do embeddings, pooler and heads.
-    dtype: tf.DType = tf.float32
-    # Casts a float32 weight to that type, once for all layers' calls. It must be a function of a
-    # module, since it is a part of the key of the shared graph functions.
-    cast: Callable[[tf.Tensor, tf.DType], tf.Tensor] = tf.cast
-    # Keep only a layer's inputs for its gradient, which computes the layer again (Chen et al.,
-    # "Training Deep Nets with Sublinear Memory Cost").
-    recompute: bool = False
-    # Compile with XLA, forward and backward, once for each shape and device.
-    compiled: bool = False
-    # Put each layer's operations into the graph itself, instead of calling a shared graph
-    # function. This is for programs that read the graph and may not know functions. Inlined
-    # layers are not compiled. Layers with a caller's own activation are always inlined.
-    inlined: bool = False
-    # The operations run on cards, which wait for memory more than CPUs do.
-    on_cards: bool = False
-
-    @property
-    def saves_bytes(self) -> bool:
-        """Whether to choose operations by the bytes they move; XLA makes its own choice."""
-        return self.on_cards and not self.compiled
-
-    @property
-    def is_read_by_others(self) -> bool:
-        """Whether to keep to common operations, for XLA or other programs."""
-        return self.compiled or self.inlined
-
-
-DEFAULT_COMPUTATION = Computation()
-
-
 class LayerSettings(NamedTuple):
     """The arguments of an encoder layer's function besides its tensors."""
     num_attention_heads: int
@@ -444,9 +451,10 @@ def _add_and_normalize(x: tf.Tensor, residual: tf.Tensor, weights: LayerNormWeig
 
 def _normalize_and_drop(weights: LayerNormWeights, settings: NormSettings, x: tf.Tensor,
                         seeds: tf.Tensor) -> tf.Tensor:
-    output = _normalize(tf.reshape(x, [-1, x.shape.as_list()[-1]]), weights, settings.computation)
-    return dropout(tf.reshape(output, tf.shape(x)), settings.dropout_prob, dropout_seed=seeds[0],
-                   saves_bytes=settings.computation.saves_bytes)
+    rows = [-1, x.shape.as_list()[-1]]
+    output = _normalize(tf.reshape(x, rows), weights, settings.computation)
+    return dropout(_reshape(output, tf.shape(x), rows), settings.dropout_prob, dropout_seed=seeds[0],
+                   computation=settings.computation)
 
 
 def _add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
@@ -464,22 +472,31 @@ def _dense(x: tf.Tensor, weights: DenseWeights, activation: Activation = None) -
     return activation(output) if activation else output
 
 
+def _reshape(x: tf.Tensor, shape: Sequence[Dimension], back: Sequence[Dimension]) -> tf.Tensor:
+    """x in another shape. Its gradient gets the shape `back`, and need not keep that of x."""
+    return tf.custom_gradient(
+        lambda x: (tf.reshape(x, shape), lambda dy: tf.reshape(dy, back)))(x)
+
+
 def _split_heads(x: tf.Tensor, batch_size: Dimension, length: Dimension,
                  num_heads: int) -> tf.Tensor:
     """[B*F, N*H] to [B, N, F, H]."""
-    head_size = x.shape.as_list()[-1] // num_heads
-    return tf.transpose(tf.reshape(x, [batch_size, length, num_heads, head_size]), [0, 2, 1, 3])
+    width = x.shape.as_list()[-1]
+    shape = [batch_size, length, num_heads, width // num_heads]
+    return tf.transpose(_reshape(x, shape, [-1, width]), [0, 2, 1, 3])
 
 
-def _join_heads(x: tf.Tensor) -> tf.Tensor:
+def _join_heads(x: tf.Tensor, batch_size: Dimension, length: Dimension) -> tf.Tensor:
     """[B, N, F, H] to [B*F, N*H]."""
     _, num_heads, _, head_size = x.shape.as_list()
-    return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), [-1, num_heads * head_size])
+    return _reshape(tf.transpose(x, [0, 2, 1, 3]), [-1, num_heads * head_size],
+                    [batch_size, length, num_heads, head_size])
 
 
 def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Tensor,
             dropout_prob: Optional[float], dropout_seed: Optional[tf.Tensor],
-            gives_scores: bool = False, saves_bytes: bool = False) -> List[tf.Tensor]:
+            gives_scores: bool = False,
+            computation: Computation = DEFAULT_COMPUTATION) -> List[tf.Tensor]:
     """softmax(Q K^T / sqrt(H) + bias) V for each head, with dropout of the softmax.
 
     `query` [B, N, F, H], `key` and `value` [B, N, T, H], `mask_bias` broadcasts to
@@ -501,8 +518,8 @@ def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask_bias: tf.Te
         probs = tf.cast(tf.nn.softmax(scores + mask_bias), value.dtype)
         keep_prob, dropped = 1.0, probs  # [B, N, F, T]
         if dropout_prob:
-            keep_prob, kept = _keep_mask(probs, dropout_prob, dropout_seed)
-            dropped = _where_kept(kept, probs, saves_bytes)
+            keep_prob, kept = _keep_mask(probs, dropout_prob, dropout_seed, computation)
+            dropped = _where_kept(kept, probs, computation)
 
         def gradient(d_context, *d_given_scores):
             # `dropped` is zero where dropout zeroed a value, so the mask is neither kept nor
@@ -540,7 +557,7 @@ def _encoder_layer(weights: LayerWeights, settings: LayerSettings, states: tf.Te
     batch_size, from_length = shape[:2]
     to_length = get_shape_list(states)[1]
     hidden_dropout = functools.partial(dropout, dropout_prob=settings.hidden_dropout_prob,
-                                       saves_bytes=computation.saves_bytes)
+                                       computation=computation)
     activation = settings.activation
     if computation.saves_bytes and computation.dtype.size == 2 and activation in (gelu, gelu_erf):
         activation = _looked_up(activation)
@@ -559,26 +576,14 @@ def _encoder_layer(weights: LayerWeights, settings: LayerSettings, states: tf.Te
         heads(attending, weights.query, from_length),
         heads(attended, weights.key, to_length),
         heads(attended, weights.value, to_length), mask_bias,
-        settings.attention_probs_dropout_prob, seeds[0], settings.gives_scores,
-        computation.saves_bytes)
-    attention = hidden_dropout(_dense(_join_heads(context), weights.attention_output),
-                               dropout_seed=seeds[1])
+        settings.attention_probs_dropout_prob, seeds[0], settings.gives_scores, computation)
+    attention = hidden_dropout(_dense(_join_heads(context, batch_size, from_length),
+                                      weights.attention_output), dropout_seed=seeds[1])
     attention = _add_and_normalize(attention, residual, weights.attention_norm, computation)
     intermediate = _dense(narrow(attention), weights.intermediate, activation)
     output = hidden_dropout(_dense(intermediate, weights.output), dropout_seed=seeds[2])
     output = _add_and_normalize(output, attention, weights.output_norm, computation)
-    return [tf.reshape(output, shape), *scores]
-
-
-def _compiled_encoder_layer(*arguments) -> List[tf.Tensor]:
-    """`_encoder_layer`, its operations and those of its gradient marked for XLA."""
-    # Both runtimes have this way to compile functions, and it works in several replicas.
-    with tf.xla.experimental.jit_scope():
-        return _encoder_layer(*arguments)
-
-
-def _layer_function(settings: LayerSettings) -> Callable[..., List[tf.Tensor]]:
-    return _compiled_encoder_layer if settings.computation.compiled else _encoder_layer
+    return [_reshape(output, shape, [-1, shape[-1]]), *scores]
 
 
 def _recomputed_layer(weights: LayerWeights, settings: LayerSettings, states: tf.Tensor,
@@ -587,8 +592,8 @@ def _recomputed_layer(weights: LayerWeights, settings: LayerSettings, states: tf
     """`_encoder_layer` with a gradient that computes it again; the seeds give the same masks."""
     def compute(states: tf.Tensor, *others: tf.Tensor) -> List[tf.Tensor]:
         own_queries, flat_weights = others[:len(queries)], others[len(queries):]
-        return _layer_function(settings)(tf.nest.pack_sequence_as(weights, flat_weights), settings,
-                                         states, mask_bias, seeds, *own_queries)
+        return _encoder_layer(tf.nest.pack_sequence_as(weights, flat_weights), settings, states,
+                              mask_bias, seeds, *own_queries)
 
     return graph_functions.recomputed(compute, [states, *queries, *tf.nest.flatten(weights)])
 
@@ -831,7 +836,8 @@ def layer_norm_and_dropout(input_tensor: tf.Tensor, dropout_prob: Optional[float
         return _normalize_and_drop(weights, settings, input_tensor, seeds)
     output = graph_functions.call_shared(
         _normalize_and_drop, weights, settings,
-        [(input_tensor, [None] * (len(shape) - 1) + shape[-1:]), (seeds, [1, 2])])
+        [(input_tensor, [None] * (len(shape) - 1) + shape[-1:]), (seeds, [1, 2])],
+        compiled=computation.compiled)
     output.set_shape(shape)
     return output
 
@@ -906,7 +912,7 @@ def attention_layer(from_tensor: tf.Tensor,
         heads("key", to_tensor, to_seq_length, key_act),
         heads("value", to_tensor, to_seq_length, value_act),
         _mask_bias(attention_mask), attention_probs_dropout_prob, dropout_seed)
-    context = _join_heads(context)
+    context = _join_heads(context, batch_size, from_seq_length)
     if do_return_2d_tensor:
         return context
     return tf.reshape(context, [batch_size, from_seq_length, width])
@@ -989,14 +995,15 @@ def _call_layer(queries: tf.Tensor, states: tf.Tensor, mask_bias: tf.Tensor, see
     inlined = computation.inlined or settings.activation not in ACTIVATIONS.values()
     if inlined:
         settings = settings._replace(computation=computation._replace(compiled=False))
-    layer = _recomputed_layer if computation.recompute else _layer_function(settings)
+    layer = _recomputed_layer if computation.recompute else _encoder_layer
     rows = [None, None, states.shape.as_list()[-1]]
     inputs = [(states, rows), (mask_bias, [None, 1, None, None]), (seeds, [3, 2])]
     if queries is not states:
         inputs.append((queries, rows))
     if inlined:
         return LayerOutputs(*layer(weights, settings, *[tensor for tensor, _ in inputs]))
-    outputs = LayerOutputs(*graph_functions.call_shared(layer, weights, settings, inputs))
+    outputs = LayerOutputs(*graph_functions.call_shared(
+        layer, weights, settings, inputs, compiled=computation.compiled))
     outputs.states.set_shape(queries.shape)
     return outputs
 
