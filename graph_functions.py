@@ -197,17 +197,31 @@ def _caller(scope: str, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor
 
 def _compiled(function: Callable[..., List[tf.Tensor]], name: str,
               signature: List[tf.TensorSpec]) -> Callable[..., List[tf.Tensor]]:
-    """The function as one call in its caller's graph, which XLA compiles for each shape."""
-    function.__name__ = name  # also that of the program
+    """The function as one call in its caller's graph, which XLA compiles for each shape.
+
+    int32 arguments (seeds) go as the bits of floats: on a card a call has its int32 arguments in
+    the host's memory, and XLA expects them in the card's.
+    """
+    def with_bits(*inputs: tf.Tensor) -> List[tf.Tensor]:
+        return function(*[_bits_as(x, spec.dtype) for x, spec in zip(inputs, signature)])
+
+    with_bits.__name__ = name  # also that of the program
     with tf.Graph().as_default():
-        traced = _noinline_function(function, signature)
+        traced = _noinline_function(with_bits, [
+            tf.TensorSpec(spec.shape, tf.float32 if spec.dtype == tf.int32 else spec.dtype)
+            for spec in signature])
 
     def call(*inputs: tf.Tensor) -> List[tf.Tensor]:
+        arguments = [_bits_as(x, wanted.dtype) for x, wanted in zip(inputs, traced.inputs)]
         # Not with traced(): in 1.15 its call would not have the attribute.
         with tf.get_default_graph()._attr_scope({_MUST_COMPILE: tf.AttrValue(b=True)}):
             return tf.raw_ops.PartitionedCall(
-                args=list(inputs), Tout=[x.dtype for x in traced.outputs], f=traced)
+                args=arguments, Tout=[x.dtype for x in traced.outputs], f=traced)
     return call
+
+
+def _bits_as(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return x if x.dtype == dtype else tf.bitcast(x, dtype)
 
 
 def _operations_between(inputs: Container[str], outputs: Iterable[tf.Tensor]

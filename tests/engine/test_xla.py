@@ -50,10 +50,10 @@ def plain_and_compiled(directory, model, **flags):
     return compiled
 
 
-# For each length and device: a layer's two passes, for all rows and for the few that are read of the
-# last one, and those of the normalization of the embeddings.
-PROGRAMS = sorted(2 * ["encoder_layer_forward", "encoder_layer_backward"]
-                  + ["normalize_and_drop_forward", "normalize_and_drop_backward"])
+# For each length and device, of a model with one layer. With more layers, the last one has two
+# programs more than the others: only a few of its rows are computed.
+PROGRAMS = ["encoder_layer_backward", "encoder_layer_forward", "normalize_and_drop_backward",
+            "normalize_and_drop_forward"]
 
 
 def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(
@@ -73,7 +73,7 @@ def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(
 @on_tensorflow_1
 def test_batches_of_a_few_lengths_end_with_the_same_values(tiny_model, tmp_path):
     compiled = plain_and_compiled(tmp_path, tiny_model, num_cpu_replicas=1, train_batch_size=4)
-    assert len(compiled.programs()) in (2 * len(PROGRAMS), 3 * len(PROGRAMS))
+    assert len(compiled.programs()) in [times * len(PROGRAMS) for times in (2, 3)]
 
 
 @pytest.mark.parametrize("max_length, expected", [
