@@ -56,11 +56,12 @@ def copies_through_host(graph: tf.Graph, operations: Iterable[tf.Operation],
     graph runs is taken for a large one.
     """
     operations = list(operations)
-    library = {function.signature.name: function
-               for function in graph.as_graph_def().library.function}
+    functions = graph.as_graph_def().library
+    library = {function.signature.name: function for function in functions.function}
     copies = _copies(operations, at_least)
     for name in _functions_on_cards(library, operations):
         with tf.Graph().as_default():
+            tf.import_graph_def(tf.GraphDef(library=functions))  # those that a body calls
             body = function_def_to_graph.function_def_to_graph(library[name])
         copies += [f"{copy} in {name}" for copy in _copies(body.get_operations(), at_least)]
     return copies
