@@ -14,6 +14,8 @@ from tensorflow.python.framework import function_def_to_graph, kernels
 
 # Their bodies are looked at.
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+# But not those of calls with these: XLA has all operations, and all values in the card's memory.
+_COMPILED = ("_XlaCompile", "_XlaMustCompile")
 
 
 class Moved(NamedTuple):
@@ -126,10 +128,14 @@ def _functions_on_cards(library: Dict[str, Any],
     while waiting:
         node = waiting.pop()
         name = node.attr["f"].func.name
-        if node.op in _CALLS and name not in seen:
+        if node.op in _CALLS and name not in seen and not _is_compiled(node):
             seen.add(name)
             waiting += library[name].node_def
             yield name
+
+
+def _is_compiled(node) -> bool:
+    return any(node.attr[name].b for name in _COMPILED if name in node.attr)
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -163,6 +169,8 @@ def _is_in_host_memory(op: tf.Operation, direction: str, position: int) -> bool:
     kernel = _gpu_kernel_of(op)
     if "CPU" in op.device or not kernel:
         return True
+    if _is_compiled(op.node_def):
+        return False
     if op.type in _CALLS or op.type == "Placeholder":  # a function's argument
         tensors = op.inputs if direction == "input" else op.outputs
         return tensors[position].dtype.base_dtype == tf.int32
