@@ -44,7 +44,8 @@ def call_shared(function: Callable[..., Any], weights: Any, settings: Any,
         if key not in _traced:
             structure = tf.nest.map_structure(lambda weight: None, weights)
             _traced[key] = _trace(function, settings, structure, specs, compiled)
-    return _traced[key](*tensors)
+    traced = _traced[key]
+    return traced(*[_bits_as(x, own.dtype) for x, own in zip(tensors, traced.inputs)])
 
 
 def recomputed(compute: Callable[..., List[tf.Tensor]], inputs: Sequence[tf.Tensor]
@@ -68,9 +69,13 @@ def _trace(function: Callable[..., Any], settings: Any, structure: Any,
            ) -> Callable[..., Any]:
     """Traces a graph function. It refers to nothing in the caller's graph, which may be deleted."""
     num_inputs = len(specs) - len(tf.nest.flatten(structure))
+    # On a card a call has its int32 arguments in the host's memory, where XLA does not look. So
+    # seeds reach a compiled function as floats with their bits.
+    types = [tf.float32 if compiled and dtype == tf.int32 else dtype for _, dtype in specs]
+    signature = [tf.TensorSpec(shape, dtype) for (shape, _), dtype in zip(specs, types)]
 
     def arguments_of_function() -> List[tf.Tensor]:
-        return [tf.placeholder(dtype, shape) for shape, dtype in specs]
+        return [tf.placeholder(spec.dtype, spec.shape) for spec in signature]
 
     # A new graph has no device scope, no seed and no control dependencies, so a function traced in
     # it runs on the device of each caller. The gradient is traced here, too: TensorFlow would
@@ -79,12 +84,13 @@ def _trace(function: Callable[..., Any], settings: Any, structure: Any,
     with tf.Graph().as_default():
         arguments = arguments_of_function()
         weights = tf.nest.pack_sequence_as(structure, arguments[num_inputs:])
+        inputs = [_bits_as(x, dtype) for x, (_, dtype) in zip(arguments[:num_inputs], specs)]
         flat_function = _with_lean_gradient(
-            arguments, function(weights, settings, *arguments[:num_inputs]),
+            arguments, function(weights, settings, *inputs),
             function.__name__.lstrip("_") if compiled else None)
     flat_function.__name__ = function.__name__  # shown in profiles
     with tf.Graph().as_default():
-        shared = _noinline_function(flat_function, [tf.TensorSpec(*spec) for spec in specs])
+        shared = _noinline_function(flat_function, signature)
         arguments = arguments_of_function()
         tf.gradients(shared(*arguments), [x for x in arguments if x.dtype.is_floating])
         return shared
@@ -197,26 +203,16 @@ def _caller(scope: str, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor
 
 def _compiled(function: Callable[..., List[tf.Tensor]], name: str,
               signature: List[tf.TensorSpec]) -> Callable[..., List[tf.Tensor]]:
-    """The function as one call in its caller's graph, which XLA compiles for each shape.
-
-    int32 arguments (seeds) go as the bits of floats: on a card a call has its int32 arguments in
-    the host's memory, and XLA expects them in the card's.
-    """
-    def with_bits(*inputs: tf.Tensor) -> List[tf.Tensor]:
-        return function(*[_bits_as(x, spec.dtype) for x, spec in zip(inputs, signature)])
-
-    with_bits.__name__ = name  # also that of the program
+    """The function as one call in its caller's graph, which XLA compiles for each shape."""
+    function.__name__ = name  # also that of the program
     with tf.Graph().as_default():
-        traced = _noinline_function(with_bits, [
-            tf.TensorSpec(spec.shape, tf.float32 if spec.dtype == tf.int32 else spec.dtype)
-            for spec in signature])
+        traced = _noinline_function(function, signature)
 
     def call(*inputs: tf.Tensor) -> List[tf.Tensor]:
-        arguments = [_bits_as(x, wanted.dtype) for x, wanted in zip(inputs, traced.inputs)]
         # Not with traced(): in 1.15 its call would not have the attribute.
         with tf.get_default_graph()._attr_scope({_MUST_COMPILE: tf.AttrValue(b=True)}):
             return tf.raw_ops.PartitionedCall(
-                args=arguments, Tout=[x.dtype for x in traced.outputs], f=traced)
+                args=list(inputs), Tout=[x.dtype for x in traced.outputs], f=traced)
     return call
 
 

@@ -363,10 +363,15 @@ def _dense_weights(name: str, inputs: int, outputs: int,
 
 def _layer_weights(hidden_size: int, intermediate_size: int, initializer_range: float,
                    computation: "Computation") -> LayerWeights:
-    """Creates a layer's variables; what products read of them is cast here, once for all uses."""
+    """Creates a layer's variables; what products read of them is cast here, once for all uses.
+
+    In compiled layers it is not: there XLA casts it among their operations.
+    """
+    dtype = tf.float32 if computation.compiled else computation.dtype
+
     def dense(name: str, inputs: int, outputs: int) -> DenseWeights:
         return DenseWeights(*[
-            computation.cast(weight, computation.dtype)
+            computation.cast(weight, dtype)
             for weight in _dense_weights(name, inputs, outputs, initializer_range)])
 
     return LayerWeights(
@@ -457,25 +462,26 @@ def _normalize_and_drop(weights: LayerNormWeights, settings: NormSettings, x: tf
                    computation=settings.computation)
 
 
+def _reshape(x: tf.Tensor, shape: Sequence[Dimension], back: Sequence[Dimension]) -> tf.Tensor:
+    """x in another shape. Its gradient gets the shape `back`, and need not keep that of x."""
+    return tf.custom_gradient(
+        lambda x: (tf.reshape(x, shape), lambda dy: tf.reshape(dy, back)))(x)
+
+
 def _add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """x + bias for each row of a matrix x."""
     if x.dtype != tf.bfloat16:
         return tf.nn.bias_add(x, bias)
     # Through another shape: TensorFlow would fuse the addition with the product before it, which in
     # bfloat16 takes CPUs about twice as long as both apart.
-    return tf.squeeze(tf.nn.bias_add(tf.expand_dims(x, 0), bias), 0)
+    rows = [-1, x.shape.as_list()[-1]]
+    return _reshape(tf.nn.bias_add(_reshape(x, [1, *rows], rows), bias), rows, [1, *rows])
 
 
 def _dense(x: tf.Tensor, weights: DenseWeights, activation: Activation = None) -> tf.Tensor:
     """activation(x W + b) for each row of a matrix x."""
     output = _add_bias(tf.matmul(x, weights.kernel), weights.bias)
     return activation(output) if activation else output
-
-
-def _reshape(x: tf.Tensor, shape: Sequence[Dimension], back: Sequence[Dimension]) -> tf.Tensor:
-    """x in another shape. Its gradient gets the shape `back`, and need not keep that of x."""
-    return tf.custom_gradient(
-        lambda x: (tf.reshape(x, shape), lambda dy: tf.reshape(dy, back)))(x)
 
 
 def _split_heads(x: tf.Tensor, batch_size: Dimension, length: Dimension,
@@ -565,8 +571,11 @@ def _encoder_layer(weights: LayerWeights, settings: LayerSettings, states: tf.Te
     def narrow(x: tf.Tensor) -> tf.Tensor:
         return tf.cast(x, computation.dtype)
 
+    def dense(x: tf.Tensor, projection: DenseWeights, activation: Activation = None) -> tf.Tensor:
+        return _dense(x, DenseWeights(*map(narrow, projection)), activation)
+
     def heads(x: tf.Tensor, projection: DenseWeights, length: Dimension) -> tf.Tensor:
-        return _split_heads(_dense(x, projection), batch_size, length,
+        return _split_heads(dense(x, projection), batch_size, length,
                             settings.num_attention_heads)
 
     residual = reshape_to_matrix(asking)
@@ -577,11 +586,11 @@ def _encoder_layer(weights: LayerWeights, settings: LayerSettings, states: tf.Te
         heads(attended, weights.key, to_length),
         heads(attended, weights.value, to_length), mask_bias,
         settings.attention_probs_dropout_prob, seeds[0], settings.gives_scores, computation)
-    attention = hidden_dropout(_dense(_join_heads(context, batch_size, from_length),
-                                      weights.attention_output), dropout_seed=seeds[1])
+    attention = hidden_dropout(dense(_join_heads(context, batch_size, from_length),
+                                     weights.attention_output), dropout_seed=seeds[1])
     attention = _add_and_normalize(attention, residual, weights.attention_norm, computation)
-    intermediate = _dense(narrow(attention), weights.intermediate, activation)
-    output = hidden_dropout(_dense(intermediate, weights.output), dropout_seed=seeds[2])
+    intermediate = dense(narrow(attention), weights.intermediate, activation)
+    output = hidden_dropout(dense(intermediate, weights.output), dropout_seed=seeds[2])
     output = _add_and_normalize(output, attention, weights.output_norm, computation)
     return [_reshape(output, shape, [-1, shape[-1]]), *scores]
 

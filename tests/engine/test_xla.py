@@ -7,10 +7,16 @@ import re
 import numpy as np
 import pytest
 
+import modeling
+from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments, run_command
-from conftest import assert_same_training, checkpoint_values, on_tensorflow_1, write_cola
+from conftest import assert_same_training, checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
 from engine.data import batches
 from engine.devices import runtime
+
+import tensorflow.compat.v1 as tf
+
+ROUNDING = {tf.float32: 1e-5, tf.float16: 0.02, tf.bfloat16: 0.1}
 
 
 class Run:
@@ -74,6 +80,20 @@ def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(
 def test_batches_of_a_few_lengths_end_with_the_same_values(tiny_model, tmp_path):
     compiled = plain_and_compiled(tmp_path, tiny_model, num_cpu_replicas=1, train_batch_size=4)
     assert len(compiled.programs()) in [times * len(PROGRAMS) for times in (2, 3)]
+
+
+@pytest.mark.parametrize("dtype, recompute", [
+    (tf.float32, False), (tf.float16, True),
+    pytest.param(tf.bfloat16, False, marks=on_tensorflow_2)])
+def test_compiled_layers_have_the_outputs_and_gradients_of_the_others(dtype, recompute):
+    def run(compiled):
+        return evaluate(modeling.BertModel, tiny_config(), random_features(), is_training=True,
+                        known_shape=False, gradients=True, gives_attention_scores=True,
+                        dropout_seed=np.array([1, 2], np.int32), computation=modeling.Computation(
+                            dtype=dtype, recompute=recompute, compiled=compiled))
+
+    # XLA rounds to 16 bits at fewer places.
+    assert_close(run(True), run(False), tolerance=ROUNDING[dtype])
 
 
 @pytest.mark.parametrize("max_length, expected", [
