@@ -307,7 +307,7 @@ def _keep_mask(like: tf.Tensor, dropout_prob: float, seed: tf.Tensor,
         shape=[(size + 1) // 2], seed=seed, minval=-2**31, maxval=2**31 - 1)
     least = levels - 2**15
     if computation.compiled:  # the same in int32: XLA in 1.15 has no int16
-        kept = tf.stack([tf.bitwise.left_shift(draws, 16), draws], -1) >= least * 2**16
+        kept = tf.bitwise.left_shift(tf.expand_dims(draws, 1), [16, 0]) >= least * 2**16
     else:
         kept = tf.bitcast(draws, tf.int16) >= tf.constant(least, tf.int16)
     if not any(length and length % 2 == 0 for length in like.shape.as_list()):
@@ -420,26 +420,33 @@ def _normalize(x: tf.Tensor, weights: LayerNormWeights, computation: Computation
     """
     size = x.shape.as_list()[-1]
 
+    def mean(values: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_mean(values, axis=-1, keepdims=True)
+
     def mean_square(values: tf.Tensor) -> tf.Tensor:
         if computation.is_read_by_others:
-            return tf.reduce_mean(tf.square(values), axis=-1, keepdims=True)
+            return mean(tf.square(values))
         # In one pass.
         norm = tf.raw_ops.EuclideanNorm(input=values, axis=-1, keep_dims=True)
         return tf.square(norm) * (1.0 / size)
+
+    def mean_product(values: tf.Tensor, gamma: tf.Tensor) -> tf.Tensor:
+        if computation.is_read_by_others:
+            return mean(values * gamma)
+        return tf.matmul(values, tf.expand_dims(gamma * (1.0 / size), 1))  # in one pass, too
 
     @tf.custom_gradient
     def normalize(x, gamma, beta):
         # Not with tf.squared_difference: TensorFlow 2.15's oneDNN rewrite recognises that form
         # and crashes on it in a function.
-        centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        centred = x - mean(x)
         scale = tf.rsqrt(mean_square(centred) + LAYER_NORM_EPSILON)
         standard = centred * scale
 
         def gradient(dy):
             dy_standard = dy * standard
-            mean_weights = tf.expand_dims(gamma * (1.0 / size), 1)  # a product takes one pass
-            dx = (dy * gamma - standard * tf.matmul(dy_standard, mean_weights)
-                  - tf.matmul(dy, mean_weights)) * scale
+            dx = (dy * gamma - standard * mean_product(dy_standard, gamma)
+                  - mean_product(dy, gamma)) * scale
             return dx, tf.reduce_sum(dy_standard, 0), tf.reduce_sum(dy, 0)
 
         return standard * gamma + beta, gradient
