@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 # The attribute of a call whose function XLA compiles whole.
 _MUST_COMPILE = "_XlaCompile" if tf.VERSION.startswith("1.") else "_XlaMustCompile"
 # Operations that cost a compiled function nothing, on arguments or their shapes.
-_VIEWS = ("Cast", "Const", "ExpandDims", "Identity", "IdentityN", "Pack", "Reshape", "Shape",
+_VIEWS = ("Bitcast", "Cast", "Const", "ExpandDims", "Identity", "IdentityN", "Pack", "Reshape", "Shape",
           "StridedSlice")
 
 _tracing = threading.Lock()
