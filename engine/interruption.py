@@ -1,16 +1,10 @@
 """SIGTERM and Ctrl-C: raise an exception, at once or after unfinished work."""
 
-import os
 import signal
-import sys
 import threading
 import weakref
 from typing import Callable, Optional
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Those that are files; others may stand beside them.
-_COMMANDS = [os.path.join(_ROOT, f"{name}.py")
-             for name in ("run_classifier", "run_squad", "extract_features")]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _CHECK_SECONDS = 0.1
 
@@ -31,24 +25,6 @@ class Interrupted(KeyboardInterrupt):
     def __str__(self) -> str:
         name = signal.Signals(self.signal_number).name
         return f"interrupted by {name}" + (f": {self.said}" if self.said else "")
-
-
-def end_while_loading() -> None:
-    """Makes signals end a command with one line and its status until `InterruptNow` takes over.
-
-    TensorFlow takes seconds to load. Programs that import this project keep their handlers.
-    """
-    program = sys.argv[0]  # "-m" while the package of the module to run is imported
-    is_command = program == "-m" or os.path.abspath(program) in _COMMANDS
-    if is_command and threading.current_thread() is threading.main_thread():
-        for number, usual in zip(_SIGNALS, (signal.SIG_DFL, signal.default_int_handler)):
-            if signal.getsignal(number) == usual:
-                signal.signal(number, _end)
-
-
-def _end(number: int, frame) -> None:
-    os.write(sys.stderr.fileno(), f"{Interrupted(number, 'run the same command again')}\n".encode())
-    os._exit(128 + number)
 
 
 class _Handled:

@@ -30,7 +30,6 @@ from engine import log
 from engine.checkpoints import checkpoint_files
 from engine.cli import command
 from engine.data import store
-from engine.devices import cores
 from engine.disk import files, scratch
 from engine.errors import UserError
 from engine.progress import Counter
@@ -108,7 +107,7 @@ def main(flag_values: flags.FlagValues) -> None:
                  "the same files")
         return
     create(paths, outputs, settings, tokenizer,
-           flag_values.num_processes or cores.num_cores(), facts)
+           flag_values.num_processes or len(os.sched_getaffinity(0)), facts)
 
 
 def create(paths: List[str], outputs: List[str], settings: Settings, tokenizer: BatchTokenizer,

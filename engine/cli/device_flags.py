@@ -63,7 +63,7 @@ def define_for_training(values: flags.FlagValues) -> None:
 def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     """The devices that the flags select.
 
-    Warns if it falls back to the CPU for lack of a GPU, and if --precision brings no speed here.
+    Warns if it falls back to the CPU for lack of a GPU, and of float16 on the CPU.
 
     With --xla, prepares XLA before TensorFlow initializes the devices.
 

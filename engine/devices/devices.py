@@ -3,10 +3,9 @@
 import os
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from engine import log
 from engine.devices import gpus, runtime
-from engine.devices.cores import num_cores
 from engine.errors import UserError
+from engine.progress import counted
 from engine.workers.cluster import ALONE, Cluster
 from engine.workers.coordination import NO_PEERS, Peers
 
@@ -59,7 +58,7 @@ class Devices(NamedTuple):
     def strategy(self) -> tf.distribute.Strategy:
         """A new strategy over the devices of this worker. Make one for each graph."""
         return tf.distribute.MirroredStrategy(
-            devices=list(self.names), cross_device_ops=ALL_REDUCE[self.all_reduce](self))
+            devices=list(self.names), cross_device_ops=ALL_REDUCE[self.all_reduce]())
 
     def multi_worker_strategy(self, config: tf.ConfigProto) -> tf.distribute.Strategy:
         """A new strategy over the devices of all workers: over NCCL, or in a ring over gRPC.
@@ -69,7 +68,7 @@ class Devices(NamedTuple):
         """
         communication = tf.distribute.experimental.CollectiveCommunication
         strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy(
-            communication.NCCL if self.all_reduce == "nccl" else communication.RING)
+            communication.NCCL if self.all_reduce == NCCL else communication.RING)
         index, workers = self.peers.cluster.index, {"worker": list(self.peers.cluster.addresses)}
         strategy.configure(config, workers, "worker", index)
         worker = f"/job:worker/task:{index}"
@@ -107,15 +106,13 @@ class Devices(NamedTuple):
             f"{len(self.peers.cluster.addresses)} workers, each with {named}")
 
 
-# Reduction of gradients over the replicas; between workers over NCCL, or in a ring over gRPC. A
-# worker's own strategy, for inference, then reduces nothing.
-RING = "ring"
+# Reduction of gradients over the replicas of a worker; several workers reduce theirs over NCCL, or in
+# a ring over gRPC, and a worker's own strategy, for inference, then reduces nothing.
+NCCL, ONE_DEVICE, RING = "nccl", "one_device", "ring"
 ALL_REDUCE = {
-    "nccl": lambda devices: tf.distribute.NcclAllReduce(num_packs=1),
-    "hierarchical_copy":
-        lambda devices: tf.distribute.HierarchicalCopyAllReduce(num_packs=len(devices.names)),
-    "one_device": lambda devices: tf.distribute.ReductionToOneDevice(),
-    RING: lambda devices: tf.distribute.ReductionToOneDevice(),
+    NCCL: lambda: tf.distribute.NcclAllReduce(num_packs=1),
+    ONE_DEVICE: tf.distribute.ReductionToOneDevice,
+    RING: tf.distribute.ReductionToOneDevice,
 }
 
 
@@ -142,117 +139,81 @@ def find_devices(*,
             each other. If the machine has cards and TensorFlow sees none, the CPU is used only if
             the arguments ask for it.
     """
-    _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas)
-    _check_reach(all_reduce, peers.cluster)
-    found = _find_own(num_gpus, replicas_per_gpu, num_cpu_replicas,
-                      None if all_reduce == RING else all_reduce, training)
-    if peers.cluster == ALONE:
-        return found
-    default = "nccl" if found.kind == "GPU" and replicas_per_gpu == 1 else RING
-    return found._replace(peers=peers, all_reduce=all_reduce or default)
+    if num_gpus and num_cpu_replicas:
+        raise UserError(
+            f"--num_gpus={num_gpus} and --num_cpu_replicas={num_cpu_replicas} exclude each other")
+    num_gpus = 0 if num_cpu_replicas else _num_gpus(num_gpus)
+    if replicas_per_gpu > 1 and not num_gpus:
+        raise UserError(f"--replicas_per_gpu={replicas_per_gpu} needs a GPU, and this run uses the "
+                        f"CPU ({gpus.visibility()})")
+    all_reduce = _all_reduce(all_reduce, num_gpus, replicas_per_gpu, peers.cluster)
+    found = (_gpu_devices(num_gpus, replicas_per_gpu, all_reduce) if num_gpus
+             else _cpu_devices(num_cpu_replicas or 1, all_reduce, training))
+    return found._replace(peers=peers)
 
 
-def _check_reach(all_reduce: Optional[str], cluster: Cluster) -> None:
-    if all_reduce == RING and cluster == ALONE:
-        raise UserError(f"--all_reduce={RING} is for several workers, and this run has one; leave "
-                        "the flag out")
-    if all_reduce not in (None, RING, "nccl") and cluster != ALONE:
-        raise UserError(f"--all_reduce={all_reduce} adds up in one process, and this run has "
-                        f"{len(cluster.addresses)}; use nccl or {RING}, or leave the flag out")
-
-
-def _find_own(num_gpus: Optional[int], replicas_per_gpu: int, num_cpu_replicas: Optional[int],
-              all_reduce: Optional[str], training: bool) -> Devices:
-    if num_cpu_replicas:
-        return _cpu_devices(num_cpu_replicas, all_reduce, training)
-    if num_gpus == 0:
-        return _cpu_devices(1, all_reduce, training)
+def _num_gpus(asked: Optional[int]) -> int:
+    """The number of cards to use: those asked for, or all visible ones."""
+    if asked == 0:
+        return 0
     gpus.check_seen()
     visible = runtime.visible_gpu_count()
-    if num_gpus is None:
-        num_gpus = visible
-    if num_gpus > visible:
+    if asked and asked > visible:
         remedy = (f"ask for at most {visible}, or show it more cards; for more replicas than cards "
                   "there is --replicas_per_gpu" if visible else "show it cards, or use the CPU: "
-                  f"--num_cpu_replicas={num_gpus}")
-        raise UserError(f"--num_gpus={num_gpus}, but {_number(visible, 'GPU')} visible to "
-                        f"TensorFlow ({_cuda_visible_devices()}); {remedy}")
-    if not num_gpus:
-        if replicas_per_gpu > 1:
-            raise UserError(f"--replicas_per_gpu={replicas_per_gpu}, but {why_no_gpu()}")
-        return _cpu_devices(1, all_reduce, training)
-    return _gpu_devices(num_gpus, replicas_per_gpu, all_reduce)
+                  f"--num_cpu_replicas={asked}")
+        raise UserError(f"--num_gpus={asked}, but TensorFlow sees {counted(visible, 'GPUs')} "
+                        f"({gpus.visibility()}); {remedy}")
+    return asked or visible
+
+
+def _all_reduce(asked: Optional[str], num_gpus: int, replicas_per_gpu: int,
+                cluster: Cluster) -> str:
+    """The algorithm asked for, or the best one. Raises a UserError if these devices cannot use it."""
+    is_alone = cluster == ALONE
+    if asked == (RING if is_alone else ONE_DEVICE):
+        raise UserError(f"--all_reduce={asked} is for {'several workers' if is_alone else 'one worker'}"
+                        f", and this run has {len(cluster.addresses)}; leave the flag out")
+    takes_nccl = num_gpus and replicas_per_gpu == 1
+    if asked == NCCL and not takes_nccl:
+        raise UserError("--all_reduce=nccl needs GPUs with one replica on each; leave the flag out")
+    if asked:
+        return asked
+    if takes_nccl and (num_gpus > 1 or not is_alone):
+        return NCCL
+    return ONE_DEVICE if is_alone else RING
 
 
 def why_no_gpu() -> str:
     """The reason why a run uses the CPU, for a message."""
-    return f"no GPU is visible to TensorFlow {tf.VERSION} ({_cuda_visible_devices()})"
+    return f"no GPU is visible to TensorFlow {tf.VERSION} ({gpus.visibility()})"
 
 
-def _check_counts(num_gpus, replicas_per_gpu, num_cpu_replicas) -> None:
-    if num_gpus and num_cpu_replicas:
-        raise UserError(
-            f"--num_gpus={num_gpus} and --num_cpu_replicas={num_cpu_replicas} exclude each other")
-    if replicas_per_gpu > 1 and (num_cpu_replicas or num_gpus == 0):
-        raise UserError(f"--replicas_per_gpu={replicas_per_gpu} needs a GPU, and this run is "
-                        "asked to use the CPU")
-
-
-def _cpu_devices(num_replicas: int, all_reduce: Optional[str], training: bool) -> Devices:
-    if all_reduce == "nccl":
-        raise UserError("--all_reduce=nccl needs GPUs, and this run uses the CPU; "
-                        "leave the flag out, or set it to one_device")
-    _check_hierarchical_copy(all_reduce, num_replicas)
-    concurrent_steps = 1 if training else max(1, num_cores() // num_replicas)
+def _cpu_devices(num_replicas: int, all_reduce: str, training: bool) -> Devices:
+    num_cores = len(os.sched_getaffinity(0))
     # If replicas and steps keep all cores busy, dividing an operation among cores only costs time.
-    one_thread = not training or num_replicas >= num_cores()
+    one_thread = not training or num_replicas >= num_cores
     return Devices(
         names=tuple(f"/cpu:{i}" for i in range(num_replicas)),
         kind="CPU",
-        all_reduce=all_reduce or "one_device",
+        all_reduce=all_reduce,
         session_config=runtime.session_config(num_cpu_devices=num_replicas,
                                               one_thread_per_operation=one_thread),
-        concurrent_steps=concurrent_steps,
+        concurrent_steps=1 if training else max(1, num_cores // num_replicas),
         max_step_tokens=_CPU_STEP_TOKENS if one_thread else None)
 
 
-def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: Optional[str]) -> Devices:
-    shared = replicas_per_gpu > 1
-    if all_reduce == "nccl" and shared:
-        raise UserError(f"--all_reduce=nccl cannot serve --replicas_per_gpu={replicas_per_gpu}: "
-                        "NCCL takes one replica per card; use hierarchical_copy or one_device")
+def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: str) -> Devices:
     limits: List[List[int]] = []
-    if shared:
+    if replicas_per_gpu > 1:
         share = _USABLE_SHARE_OF_GPU_MEMORY / replicas_per_gpu
         limits = [[int(memory * share)] * replicas_per_gpu for memory in gpus.memory_mb(num_gpus)]
-    num_replicas = num_gpus * replicas_per_gpu
-    in_use = gpus.in_use(num_gpus)
-    compiled = gpus.check_code(in_use)
-    if compiled:
-        log.info(f"TensorFlow {tf.VERSION} has no machine code for {', '.join(compiled)}: CUDA "
-                 "compiles it at the first start, for many minutes, and keeps it for later ones")
-    _check_hierarchical_copy(all_reduce, num_replicas)
-    default = "one_device" if shared or num_replicas == 1 else "nccl"
+    in_use = gpus.visible()[:num_gpus]
+    gpus.check_code(in_use)
     return Devices(
-        names=tuple(f"/gpu:{i}" for i in range(num_replicas)),
+        names=tuple(f"/gpu:{i}" for i in range(num_gpus * replicas_per_gpu)),
         kind="GPU",
-        all_reduce=all_reduce or default,
+        all_reduce=all_reduce,
         session_config=runtime.session_config(num_gpus=num_gpus, gpu_memory_limits_mb=limits),
         concurrent_steps=_GPU_CONCURRENT_STEPS,
         cards_in_use=tuple(in_use))
-
-
-def _check_hierarchical_copy(all_reduce: Optional[str], num_replicas: int) -> None:
-    # It adds up the two halves of the replicas, and omits a replica if the halves are unequal.
-    if all_reduce == "hierarchical_copy" and num_replicas % 2:
-        raise UserError(f"--all_reduce=hierarchical_copy needs an even number of replicas, and "
-                        f"this run has {num_replicas}; use nccl or one_device")
-
-
-def _cuda_visible_devices() -> str:
-    value = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return "CUDA_VISIBLE_DEVICES is not set" if value is None else f"CUDA_VISIBLE_DEVICES={value!r}"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun} is" if count == 1 else f"{count or 'no'} {noun}s are"

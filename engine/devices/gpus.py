@@ -1,14 +1,15 @@
-"""The machine's cards, from the driver, and diagnosis if TensorFlow sees none.
+"""The machine's cards, from the driver.
 
 Asks nvidia-smi, which does not open the cards. Knows nothing of replicas.
 """
 
-import ctypes
+import collections
+import itertools
 import os
-import re
 import subprocess
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import List, NamedTuple, Optional, Sequence
 
+from engine import log
 from engine.devices import runtime
 from engine.errors import UserError
 
@@ -34,28 +35,21 @@ def on_machine() -> List[Card]:
 def visible() -> List[Card]:
     """The cards that CUDA_VISIBLE_DEVICES names, in its order; all of them if it is not set.
 
-    Parts of cards (MIG) are left to TensorFlow.
+    Parts of cards (MIG) and shortened UUIDs are left to TensorFlow.
     """
-    cards = on_machine()
-    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    cards, value = on_machine(), os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return cards
-    named = []
-    for name in value.split(","):
-        card = _named(name.strip(), cards)
-        if card is None:  # CUDA, too, ignores this name and all after it
-            break
-        named.append(card)
-    return named
+    by_name = {**{card.uuid: card for card in cards},
+               **{str(number): card for number, card in enumerate(cards)}}
+    named = [by_name.get(name.strip()) for name in value.split(",")]
+    return list(itertools.takewhile(bool, named))  # CUDA, too, ignores all after an unknown one
 
 
-def in_use(num_gpus: int) -> List[Card]:
-    """The first `num_gpus` of the visible cards, or fewer if they cannot be identified."""
-    cards = visible()
-    if len(cards) < num_gpus:  # for example without nvidia-smi
-        cards = [Card(name, compute_capability=capability)
-                 for name, capability in runtime.visible_gpu_details()]
-    return cards[:num_gpus]
+def visibility() -> str:
+    """Which cards CUDA_VISIBLE_DEVICES shows, for a message."""
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "CUDA_VISIBLE_DEVICES is not set" if value is None else f"CUDA_VISIBLE_DEVICES={value!r}"
 
 
 def memory_mb(num_gpus: int) -> List[int]:
@@ -64,7 +58,7 @@ def memory_mb(num_gpus: int) -> List[int]:
     Raises:
         UserError: nvidia-smi does not say how much memory there is.
     """
-    memories = [card.memory_mb for card in in_use(num_gpus)]
+    memories = [card.memory_mb for card in visible()[:num_gpus]]
     if len(memories) < num_gpus or None in memories:
         raise UserError("--replicas_per_gpu shares out a card's memory, and nvidia-smi does not "
                         "say how much there is; use --replicas_per_gpu=1")
@@ -76,91 +70,41 @@ def check_seen() -> None:
 
     Accepts a CUDA_VISIBLE_DEVICES that hides all cards ("" or "-1").
     """
-    if runtime.visible_gpu_count() or not _are_wanted():
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip()
+    if runtime.visible_gpu_count() or not wanted or wanted.startswith("-"):
         return
     cards = on_machine()
-    if not cards:
-        return
-    raise UserError(
-        f"TensorFlow {tf.VERSION} sees none of this machine's GPUs ({names(cards)}): "
-        f"{'; '.join(_obstacles(cards))}; or set --num_gpus=0 to use the CPU, which is many times "
-        "slower")
+    if cards:
+        raise UserError(
+            f"TensorFlow {tf.VERSION} sees none of this machine's GPUs ({names(cards)}; "
+            f"{visibility()}): {runtime.GPU_NEEDS}; TF_CPP_MIN_LOG_LEVEL=0 in front of the command "
+            "shows what TensorFlow says; or set --num_gpus=0 to use the CPU, which is many times "
+            "slower")
 
 
-def check_code(cards: Sequence[Card]) -> List[str]:
-    """Raises a UserError if TensorFlow has no code for one of the cards.
+def check_code(cards: Sequence[Card]) -> None:
+    """Logs that CUDA must first compile TensorFlow's code for some cards.
 
-    Returns:
-        The names of the cards for which CUDA must compile TensorFlow's code first.
+    Raises:
+        UserError: TensorFlow has no code for one of them.
     """
-    compiled = []
-    for card in cards:
-        code = card.compute_capability and runtime.code_for(card.compute_capability)
-        if code == "":
-            raise UserError(
-                f"TensorFlow {tf.VERSION} has no code for {card.name} (compute capability "
-                f"{_number(card.compute_capability)}): {runtime.other_builds()}")
-        if code == "source":
-            compiled.append(f"{card.name} (compute capability {_number(card.compute_capability)})")
-    return list(dict.fromkeys(compiled))
+    compiled = [card for card in cards if card.compute_capability
+                and runtime.check_code(card.name, card.compute_capability)]
+    if compiled:
+        log.info(f"TensorFlow {tf.VERSION} has no machine code for {names(compiled)}: CUDA compiles "
+                 "it at the first start, for many minutes, and keeps it for later ones")
 
 
 def names(cards: Sequence[Card]) -> str:
     """Describes cards: '2 x NVIDIA A100-SXM4-40GB, Tesla V100-SXM2-16GB'."""
-    counts: Dict[str, int] = {}
-    for card in cards:
-        counts[card.name] = counts.get(card.name, 0) + 1
+    counts = collections.Counter(card.name for card in cards)
     return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
 
 
-def missing_libraries(libraries: Sequence[str]) -> List[str]:
-    """The libraries that neither the system's loader nor TensorFlow finds."""
-    return [name for name in libraries
-            if not runtime.libraries_beside_tensorflow(name) and not _is_loadable(name)]
-
-
-def _obstacles(cards: Sequence[Card]) -> List[str]:
-    """The reasons why TensorFlow cannot use the cards, each with its remedy."""
-    if not visible() and "MIG-" not in os.environ["CUDA_VISIBLE_DEVICES"]:
-        return [f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r} names none of them; "
-                f"it takes numbers from 0 to {len(cards) - 1} or what nvidia-smi -L shows"]
-    needs, obstacles = runtime.cuda_needs(), []
-    if not tf.test.is_built_with_cuda():
-        return [f"it was built for the CPU alone; {needs.remedy}"]
-    driver = _query("driver_version").split("\n")[0]
-    if driver.split(".")[0].isdigit() and int(driver.split(".")[0]) < needs.least_driver:
-        obstacles.append(f"the driver {driver} is older than {needs.least_driver}; install a later one")
-    if not _is_loadable("libcuda.so.1"):
-        obstacles.append("the driver's libcuda.so.1 is not found; a container needs --gpus=all and "
-                         "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
-    missing = missing_libraries(needs.libraries)
-    if missing:
-        obstacles.append(f"{', '.join(missing)} not found; {needs.remedy}")
-    return obstacles or ["nothing is missing that we know of; TF_CPP_MIN_LOG_LEVEL=0 in front of "
-                         "the command shows what TensorFlow says"]
-
-
-def _are_wanted() -> bool:
-    value = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return value is None or bool(value.strip()) and not value.strip().startswith("-")
-
-
-def _named(name: str, cards: Sequence[Card]) -> Optional[Card]:
-    """The card that CUDA_VISIBLE_DEVICES names by its number, its UUID or the start of its UUID."""
-    if name.isdigit():
-        return cards[int(name)] if int(name) < len(cards) else None
-    named = [card for card in cards if name and card.uuid.startswith(name)]
-    return named[0] if len(named) == 1 else None
-
-
 def _card(name: str, uuid: str, memory: str, capability: str = "") -> Card:
-    match = re.fullmatch(r"(\d+)\.(\d+)", capability)
+    major, _, minor = capability.partition(".")
     return Card(name, uuid, int(memory) if memory.isdigit() else None,
-                (int(match.group(1)), int(match.group(2))) if match else None)
-
-
-def _number(capability: runtime.ComputeCapability) -> str:
-    return "{}.{}".format(*capability)
+                (int(major), int(minor)) if minor.isdigit() else None)
 
 
 def _query(fields: str) -> str:
@@ -172,11 +116,3 @@ def _query(fields: str) -> str:
     except OSError:
         return ""
     return answer.stdout if answer.returncode == 0 else ""
-
-
-def _is_loadable(library: str) -> bool:
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True

@@ -18,9 +18,7 @@ def explained(explain: Callable[[], str]) -> Iterator[None]:
     """Turns an out-of-memory error into a UserError with the text of `explain`; others pass."""
     try:
         yield
-    except MemoryError as error:
-        raise UserError(f"out of memory {explain()}") from error
-    except tf.errors.ResourceExhaustedError as error:
-        if not _MEMORY.search(error.message):
+    except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+        if not (isinstance(error, MemoryError) or _MEMORY.search(error.message)):
             raise
         raise UserError(f"out of memory {explain()}") from error

@@ -6,9 +6,10 @@ sessions, Estimator), and Python's garbage collector leave graphs alone.
 
 import contextlib
 import gc
-import glob
 import os
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
+
+from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
@@ -27,71 +28,35 @@ if not IS_TENSORFLOW_1:
     tf.disable_v2_behavior()
 
 
-class CudaNeeds(NamedTuple):
-    """The requirements of this TensorFlow on a machine with cards."""
-    libraries: Tuple[str, ...]  # loaded by TensorFlow, without the driver's own
-    least_driver: int  # the first number of the driver's version
-    remedy: str  # how to get the libraries
-
-
 ComputeCapability = Tuple[int, int]  # an A100 has (8, 0)
 
+# What TensorFlow needs to see a card.
+GPU_NEEDS = (
+    "it needs a driver from 410 on, and CUDA 10.0 and cuDNN 7 in LD_LIBRARY_PATH"
+    if IS_TENSORFLOW_1 else "it needs a driver from 525 on, and CUDA 12, which "
+    f'pip install "tensorflow[and-cuda]=={tf.VERSION}" brings')
 
-def cuda_needs() -> CudaNeeds:
-    """The CUDA libraries and the driver that this TensorFlow needs."""
+
+def check_code(name: str, capability: ComputeCapability) -> bool:
+    """Returns whether CUDA must first compile TensorFlow's code for a card.
+
+    Raises:
+        UserError: this TensorFlow has no code for it.
+    """
     if not IS_TENSORFLOW_1:
-        return CudaNeeds(
-            ("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11",
-             "libcusolver.so.11", "libcusparse.so.12", "libcudnn.so.8"),
-            525, f'pip install "tensorflow[and-cuda]=={tf.VERSION}" brings them')
-    if _is_built_by_nvidia():
-        return CudaNeeds((), 450, "start NVIDIA's container as NVIDIA describes it")
-    return CudaNeeds(
-        (*[f"lib{name}.so.10.0" for name in (
-            "cudart", "cublas", "cufft", "curand", "cusolver", "cusparse")], "libcudnn.so.7"),
-        410, "install CUDA 10.0 and cuDNN 7 and name their folders in LD_LIBRARY_PATH, or use "
-        "Python 3.9 to 3.11 with TensorFlow 2.15, which gets its own from pip")
-
-
-def libraries_beside_tensorflow(name: str) -> List[str]:
-    """The paths of a library in pip's CUDA packages, which TensorFlow searches, too."""
-    return glob.glob(os.path.join(glob.escape(os.path.dirname(tf.sysconfig.get_lib())),
-                                  "nvidia", "*", "lib", name))
-
-
-def code_for(capability: ComputeCapability) -> str:
-    """This TensorFlow's code for a card: "machine code", "source" to compile, or ""."""
-    if IS_TENSORFLOW_1:
-        return "machine code" if _is_built_by_nvidia() or capability < (8, 0) else ""
-    built_for = [(kind, divmod(int(number), 10)) for kind, number in (
-        name.split("_") for name in tf.sysconfig.get_build_info()["cuda_compute_capabilities"])]
-    if any(major == capability[0] and minor <= capability[1] for _, (major, minor) in built_for):
-        return "machine code"
-    # "compute_80" is code that CUDA can compile for cards newer than 8.0.
-    return "source" if any(kind == "compute" and least < capability
-                           for kind, least in built_for) else ""
-
-
-def other_builds() -> str:
-    """Names a build with code for a card that this TensorFlow does not support."""
-    if IS_TENSORFLOW_1:
-        return ("it supports CUDA 10.0 and compute capability 7.5 at most; use TensorFlow 2.15 (Python 3.9 "
-                "to 3.11), or TensorFlow 1.15 in NVIDIA's container tensorflow:23.03-tf1-py3")
-    return "it takes cards from compute capability 5.0 on; use a later card, or --num_gpus=0"
+        built_for = tf.sysconfig.get_build_info()["cuda_compute_capabilities"]  # "sm_75", ...
+        return capability[0] > max(int(each.split("_")[1]) // 10 for each in built_for)
+    if capability >= (8, 0) and not _is_built_by_nvidia():
+        raise UserError(
+            f"TensorFlow {tf.VERSION} has no code for {name}, a card of compute capability "
+            f"{'{}.{}'.format(*capability)}: it supports 7.5 at most; use TensorFlow 2.15 (Python 3.9 to "
+            "3.11), or TensorFlow 1.15 in NVIDIA's container tensorflow:23.03-tf1-py3")
+    return False
 
 
 def _is_built_by_nvidia() -> bool:
     """Whether this TensorFlow 1.15 is a build of NVIDIA's, with a newer CUDA than 10.0."""
     return float(getattr(build_info, "cuda_version_number", None) or 0) >= 11
-
-
-def visible_gpu_details() -> List[Tuple[str, Optional[ComputeCapability]]]:
-    """(name, compute capability) of each visible card; empty on TensorFlow 1, which cannot tell."""
-    if IS_TENSORFLOW_1:
-        return []
-    details = map(tf.config.experimental.get_device_details,
-                  tf.config.experimental.list_physical_devices("GPU"))
-    return [(each.get("device_name", "GPU"), each.get("compute_capability")) for each in details]
 
 
 def allow_tensor_float_32(allowed: bool) -> bool:

@@ -162,7 +162,7 @@ CASES = {
     "a TPU": Case(flags_set(use_tpu=True), ("--use_tpu",)),
     "NCCL on the CPU": Case(flags_set(all_reduce="nccl"), ("--all_reduce=nccl",)),
     "an unknown way to reduce": Case(
-        flags_set(all_reduce="star"), ("--all_reduce", "star", "hierarchical_copy")),
+        flags_set(all_reduce="star"), ("--all_reduce", "star", "one_device")),
     "GPUs and CPU replicas": Case(
         flags_set(num_gpus=1), ("--num_gpus=1", "--num_cpu_replicas=2")),
     "two names of a flag that disagree": Case(

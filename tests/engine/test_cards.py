@@ -19,16 +19,14 @@ import tensorflow.compat.v1 as tf
 A100 = ("NVIDIA A100-SXM4-40GB", 40960, "8.0")
 V100 = ("Tesla V100-SXM2-16GB", 16384, "7.0")
 H100 = ("NVIDIA H100 80GB HBM3", 81559, "9.0")
-K80 = ("Tesla K80", 11441, "3.7")
 no_gpu_here = pytest.mark.skipif(runtime.visible_gpu_count() > 0, reason="for machines without GPUs")
 
 
-def install_nvidia_smi(directory, *models, driver="535.104.05", knows_capability=True):
+def install_nvidia_smi(directory, *models, knows_capability=True):
     """A program of that name that tells of these cards."""
     rows = [(name, f"GPU-{i}00-{i}", str(memory), capability)
             for i, (name, memory, capability) in enumerate(models)]
-    answers = {"driver_version": f"{driver}\n" * len(models),
-               "name,uuid,memory.total": "".join(", ".join(row[:3]) + "\n" for row in rows)}
+    answers = {"name,uuid,memory.total": "".join(", ".join(row[:3]) + "\n" for row in rows)}
     if knows_capability:
         answers["name,uuid,memory.total,compute_cap"] = "".join(
             ", ".join(row) + "\n" for row in rows)
@@ -58,7 +56,7 @@ def seen(machine, monkeypatch):
     def install(*models, **more):
         machine(*models, **more)
         monkeypatch.setattr(runtime, "visible_gpu_count", lambda: len(gpus.visible()))
-        monkeypatch.setattr(runtime, "code_for", lambda capability: "machine code")
+        monkeypatch.setattr(runtime, "check_code", lambda *card: False)
     return install
 
 
@@ -69,8 +67,6 @@ def seen(machine, monkeypatch):
     (None, [A100, V100, H100]),
     ("2,0", [H100, A100]),
     ("1, 7,0", [V100]),  # as CUDA does: what follows one that is not there is not looked at
-    ("GPU-200", [H100]),
-    ("GPU-", []),  # of which?
     ("GPU-100-1,0", [V100, A100]),
     ("", []), ("-1", [])])
 def test_visible_cards_are_those_that_cuda_would_take(machine, visible, expected):
@@ -89,7 +85,7 @@ def test_a_part_of_a_card_is_left_to_tensorflow_and_has_no_known_memory(machine)
 def test_a_driver_that_does_not_tell_the_compute_capability_is_no_obstacle(machine):
     machine(V100, knows_capability=False)
     assert gpus.visible() == [gpus.Card(V100[0], "GPU-000-0", V100[1], None)]
-    assert gpus.check_code(gpus.visible()) == []
+    gpus.check_code(gpus.visible())
 
 
 def test_cuda_counts_cards_as_nvidia_smi_and_keeps_what_it_compiles_but_for_a_users_setting():
@@ -149,9 +145,7 @@ def test_cards_without_machine_code_in_2_15_are_compiled_for_and_it_is_said(
     assert capfd.readouterr().err == ""
     devices.find_devices()
     line, = capfd.readouterr().err.splitlines()
-    assert "no machine code for NVIDIA H100 80GB HBM3 (compute capability 9.0): CUDA compiles" in line
-    assert [runtime.code_for(each) for each in ((7, 5), (8, 6), (8, 9), (12, 0), (3, 7))] == [
-        "machine code", "machine code", "machine code", "source", ""]
+    assert "no machine code for 2 x NVIDIA H100 80GB HBM3: CUDA compiles" in line
 
 
 @pytest.mark.skipif(not runtime.IS_TENSORFLOW_1, reason="of TensorFlow 1.15")
@@ -161,7 +155,7 @@ def test_cards_from_ampere_on_are_refused_by_1_15_and_taken_by_nvidias_build(mac
     assert devices.find_devices(num_gpus=1).num_replicas == 1
     with pytest.raises(UserError) as error:
         devices.find_devices()
-    assert "no code for NVIDIA A100-SXM4-40GB (compute capability 8.0)" in str(error.value)
+    assert "no code for NVIDIA A100-SXM4-40GB, a card of compute capability 8.0" in str(error.value)
     assert "TensorFlow 2.15" in str(error.value) and "NVIDIA's container" in str(error.value)
     monkeypatch.setattr(runtime.build_info, "cuda_version_number", "12.1")
     assert devices.find_devices().num_replicas == 2
@@ -176,8 +170,9 @@ def test_a_run_does_not_go_to_the_cpu_in_silence_where_there_are_cards(machine):
     for wanted in ({}, dict(num_gpus=2), dict(replicas_per_gpu=2)):
         with pytest.raises(UserError) as error:
             devices.find_devices(**wanted)
-        assert ("sees none of this machine's GPUs (2 x NVIDIA A100-SXM4-40GB): "
-                in str(error.value)) and "--num_gpus=0" in str(error.value)
+        for part in ("sees none of this machine's GPUs (2 x NVIDIA A100-SXM4-40GB; CUDA_VISIBLE_DE",
+                     "CUDA 1", "TF_CPP_MIN_LOG_LEVEL=0", "--num_gpus=0"):
+            assert part in str(error.value)
     for on_cpu in (dict(num_gpus=0), dict(num_cpu_replicas=1)):
         assert devices.find_devices(**on_cpu).kind == "CPU"
 
@@ -187,29 +182,6 @@ def test_a_run_does_not_go_to_the_cpu_in_silence_where_there_are_cards(machine):
 def test_cards_that_are_not_wanted_are_no_error(machine, visible):
     machine(A100, visible=visible)
     assert devices.find_devices().kind == "CPU"
-
-
-@no_gpu_here
-@pytest.mark.parametrize("more, part", [
-    (dict(visible="5"), "CUDA_VISIBLE_DEVICES='5' names none of them; it takes numbers from 0 to 0"),
-    (dict(driver="390.30"), "the driver 390.30 is older than"),
-    pytest.param({}, "libcudnn.so.", marks=pytest.mark.skipif(
-        not gpus.missing_libraries(runtime.cuda_needs().libraries), reason="CUDA is here"))])
-def test_what_keeps_tensorflow_from_the_cards_is_named(machine, more, part):
-    machine(A100, **more)
-    with pytest.raises(UserError) as error:
-        gpus.check_seen()
-    assert part in str(error.value)
-
-
-def test_libraries_are_looked_for_where_tensorflow_does(tmp_path, monkeypatch):
-    folder = tmp_path / "nvidia" / "cudnn" / "lib"
-    folder.mkdir(parents=True)
-    (folder / "libof_pip.so.8").write_text("")
-    (tmp_path / "tensorflow").mkdir()
-    monkeypatch.setattr(tf.sysconfig, "get_lib", lambda: str(tmp_path / "tensorflow"))
-    assert gpus.missing_libraries(["libof_pip.so.8", "libc.so.6", "libnowhere.so.1"]) == [
-        "libnowhere.so.1"]
 
 
 @no_gpu_here
@@ -223,7 +195,7 @@ def test_a_command_ends_with_status_2_and_one_line(command, machine, tiny_model,
     line, = process.communicate()[1].splitlines()
     assert process.returncode == 2
     assert line.startswith(f"error: TensorFlow {tf.VERSION} sees none of this machine's GPUs "
-                           "(Tesla V100-SXM2-16GB): ")
+                           "(Tesla V100-SXM2-16GB; CUDA_VISIBLE_DEVICES is not set): ")
     assert not (tmp_path / "out").exists()
 
 

@@ -1,4 +1,4 @@
-"""Which devices a run gets, and that every way to add up gradients adds them up."""
+"""Which devices a run gets, and that its replicas add up their gradients."""
 
 import collections
 import os
@@ -36,6 +36,16 @@ def test_without_a_gpu_a_run_is_on_one_cpu_and_asking_for_gpus_is_an_error(monke
         devices.find_devices(num_gpus=2)
 
 
+@pytest.mark.parametrize("choices, error", [
+    (dict(num_gpus=1, num_cpu_replicas=2), "exclude each other"),
+    (dict(num_gpus=0, replicas_per_gpu=2), "replicas_per_gpu=2 needs a GPU"),
+    (dict(num_cpu_replicas=2, all_reduce="nccl"), "nccl needs GPUs"),
+    (dict(num_cpu_replicas=2, all_reduce="ring"), "ring is for several workers, and .* has 1")])
+def test_choices_that_exclude_each_other_are_refused(choices, error):
+    with pytest.raises(UserError, match=error):
+        devices.find_devices(**choices)
+
+
 @pytest.mark.parametrize("flag", ["num_cpu_replicas", "replicas_per_gpu"])
 def test_a_number_of_replicas_that_no_graph_could_have_is_refused(flag):
     for value in (0, 65, 10**25):
@@ -46,35 +56,21 @@ def test_a_number_of_replicas_that_no_graph_could_have_is_refused(flag):
             device_flags.find_devices(values, training=False)
 
 
-def test_hierarchical_copy_of_an_odd_number_of_replicas_is_refused():
-    """TensorFlow's would leave one of them out."""
-    with pytest.raises(UserError, match="even number of replicas"):
-        devices.find_devices(num_cpu_replicas=3, all_reduce="hierarchical_copy")
-
-
-def test_inference_alone_gives_each_core_of_the_cpu_a_step_of_its_own(monkeypatch):
+@pytest.mark.parametrize("training, num_replicas, concurrent_steps, threads", [
+    (False, 1, 3, 1), (False, 2, 1, 1), (False, 3, 1, 1),  # each core has a step of its own
+    (True, 1, 1, 0), (True, 2, 1, 0), (True, 3, 1, 1)])  # 0: all cores
+def test_replicas_and_steps_share_out_the_cores_of_the_cpu(
+        training, num_replicas, concurrent_steps, threads, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(3)))
-    for num_replicas, concurrent_steps in ((1, 3), (2, 1), (3, 1)):
-        found = devices.find_devices(num_cpu_replicas=num_replicas, training=False)
-        assert found.concurrent_steps == concurrent_steps
-        assert found.session_config.intra_op_parallelism_threads == 1
-        assert found.max_step_tokens == 512
+    found = devices.find_devices(num_cpu_replicas=num_replicas, training=training)
+    assert found.concurrent_steps == concurrent_steps
+    assert found.session_config.intra_op_parallelism_threads == threads
+    assert found.max_step_tokens == (512 if threads == 1 else None)
 
 
-def test_replicas_of_a_training_share_out_the_cores_of_the_cpu(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(3)))
-    for num_replicas, threads in ((1, 0), (2, 0), (3, 1)):  # 0: all cores
-        found = devices.find_devices(num_cpu_replicas=num_replicas)
-        assert found.concurrent_steps == 1
-        assert found.session_config.intra_op_parallelism_threads == threads
-        assert found.max_step_tokens == (512 if threads == 1 else None)
-
-
-@pytest.mark.parametrize("num_replicas, all_reduce", [
-    (3, "one_device"), (4, "one_device"), (2, "hierarchical_copy"), (4, "hierarchical_copy")])
-def test_gradients_of_replicas_are_averaged(num_replicas, all_reduce):
+def test_gradients_of_replicas_are_averaged():
     """Replica r's gradient is r + 1, dense and sparse."""
-    found = devices.find_devices(num_cpu_replicas=num_replicas, all_reduce=all_reduce)
+    found = devices.find_devices(num_cpu_replicas=3)
     strategy = found.strategy()
 
     def replica():
@@ -97,9 +93,8 @@ def test_gradients_of_replicas_are_averaged(num_replicas, all_reduce):
         session.run(tf.tables_initializer())
         session.run(train_ops)
         m = {variable.op.name: session.run(variable) for variable in tf.global_variables()}
-    mean = (num_replicas + 1) / 2
-    np.testing.assert_allclose(m["dense/adam_m"], [mean, 2 * mean], rtol=1e-6)
-    np.testing.assert_allclose(m["table/adam_m"], [[0.0], [mean], [0.0]], rtol=1e-6)
+    np.testing.assert_allclose(m["dense/adam_m"], [2.0, 4.0], rtol=1e-6)
+    np.testing.assert_allclose(m["table/adam_m"], [[0.0], [2.0], [0.0]], rtol=1e-6)
 
 
 def test_a_session_has_the_devices_of_the_run_and_a_step_runs_on_all_of_them(

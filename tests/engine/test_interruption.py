@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 
@@ -13,7 +12,7 @@ import pytest
 
 import processes
 from commands import arguments, run_command, start_command
-from conftest import ROOT, checkpoint_values, write_cola
+from conftest import checkpoint_values, write_cola
 from engine import interruption
 from engine.checkpoints import checkpoint_files
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
@@ -109,44 +108,6 @@ def test_before_the_first_step_a_signal_ends_the_command_at_once_and_leaves_no_c
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 143 and "interrupted by SIGTERM" in said.splitlines()
     assert not (tmp_path / "out" / "run.json").exists() and not step_of(tmp_path / "out")
-
-
-# As sitecustomize.py: sends the process a signal when it begins to load TensorFlow.
-SIGNAL_WHEN_LOADED = """
-import os, sys
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name == "tensorflow":
-            os.kill(os.getpid(), {number})
-sys.meta_path.insert(0, Finder())
-"""
-
-
-def heed_signals():
-    """In a new process: it ignores what this one does, such as Ctrl-C in a shell's background."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
-
-
-@pytest.mark.parametrize("number, status, program", [
-    (signal.SIGTERM, 143, ["run_classifier.py"]), (signal.SIGINT, 130, ["-m", "tagging.run"])])
-def test_while_tensorflow_loads_a_signal_ends_the_command_with_a_line(
-        number, status, program, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(SIGNAL_WHEN_LOADED.format(number=int(number)))
-    process = subprocess.run([sys.executable, *program], cwd=ROOT, stderr=subprocess.PIPE,
-                             env={**os.environ, "PYTHONPATH": str(tmp_path)},
-                             universal_newlines=True, preexec_fn=heed_signals)
-    assert process.returncode == status
-    assert process.stderr == f"interrupted by {number.name}: run the same command again\n"
-
-
-def test_the_handlers_of_a_program_that_imports_ours_stay_as_they_are():
-    code = (f"import sys; sys.argv[0] = {os.path.join(ROOT, 'mine.py')!r}; import signal, run_classifier; "
-            "print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "
-            "signal.getsignal(signal.SIGINT) == signal.default_int_handler)")
-    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE,
-                             universal_newlines=True, preexec_fn=heed_signals)
-    assert process.stdout == "True True\n"
 
 
 def test_an_interrupted_command_leaves_no_temporary_file(flags, tmp_path):

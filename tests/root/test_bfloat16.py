@@ -11,8 +11,6 @@ from engine.checkpoints import checkpoints
 from engine.cli import device_flags
 from engine.data.batches import Source
 from engine.devices import precision, runtime
-from engine.devices.devices import Devices
-from engine.devices.gpus import Card
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs
@@ -46,43 +44,11 @@ def test_tensorflow_1_refuses_it_in_one_line_and_leaves_nothing(tiny_model, tmp_
     assert "use TensorFlow 2.15" in line and not (tmp_path / "out").exists()
 
 
-def devices_with(*cards):
-    return Devices(tuple(f"/gpu:{i}" for i in range(len(cards))), "GPU", "nccl",
-                   tf.ConfigProto(), cards_in_use=cards)
-
-
-@pytest.fixture
-def warning(monkeypatch, tmp_path, capsys):
-    """The warning on a machine whose processor has these flags; None: it has no /proc/cpuinfo."""
-    def of(devices, flags_of_cpu=None, choice="bfloat16"):
-        path = tmp_path / "cpuinfo"
-        if flags_of_cpu is not None:
-            path.write_text("processor\t: 0\nmodel name\t: One with amx_bf16 in its name\n"
-                            f"flags\t\t: {flags_of_cpu}\nbugs\t\t: amx_bf16\n")
-        monkeypatch.setattr(precision, "_CPU_INFO", str(path))
-        precision.check(choice, devices)
-        return capsys.readouterr().err
-    return of
-
-
-@on_2
-def test_devices_without_units_get_a_warning(warning):
-    on_cpu = cpu_devices(1)
-    for lacking in (None, "fpu avx2", "fpu avx512f avx512_vnni amx_int8"):
-        assert "has neither amx_bf16 nor avx512_bf16" in warning(on_cpu, lacking)
-    for flags_of_cpu in ("fpu avx512f avx512_bf16 amx_tile", "fpu avx512f amx_bf16"):
-        assert not warning(on_cpu, flags_of_cpu)
-    v100, a100 = (Card(name, compute_capability=capability)
-                  for name, capability in (("Tesla V100", (7, 0)), ("A100", (8, 0))))
-    assert "not faster on GPU:0 (Tesla V100)" in warning(devices_with(v100))
-    assert not warning(devices_with(a100))
-
-
-def test_float16_on_the_cpu_names_bfloat16_only_where_the_processor_has_it(warning):
-    lacking, having = (warning(cpu_devices(1), flags_of_cpu, "float16")
-                       for flags_of_cpu in ("fpu avx2", "fpu amx_bf16"))
-    assert "leave it out\n" in lacking
-    assert ("or set --precision=bfloat16" in having) == runtime.HAS_BFLOAT16
+def test_float16_on_the_cpu_is_warned_of(capsys):
+    precision.check("bfloat16" if runtime.HAS_BFLOAT16 else "tf32", cpu_devices(1))
+    assert not capsys.readouterr().err
+    precision.check("float16", cpu_devices(1))
+    assert "a hundred times slower than float32 on the CPU" in capsys.readouterr().err
 
 
 def test_tensorflows_own_mixed_precision_is_refused_with_the_flag_that_chooses(monkeypatch):
