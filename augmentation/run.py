@@ -102,7 +102,7 @@ def main(values: flags.FlagValues) -> None:
     """Checks the input, then augments row by row, in constant memory."""
     job = _job(values)
     total = sum(1 for _ in read_examples(job.task, job.task.train, job.data_dir))
-    file = ResumableFile(job.output_file, _facts(job), keep_record=True,
+    file = ResumableFile(job.output_file, _facts(job),
                          header=header_of(job.task.train, job.data_dir))
     if file.is_whole:
         log.info(f"{file.path} is whole: nothing is left to augment")

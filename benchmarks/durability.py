@@ -43,7 +43,7 @@ def save_seconds(saver: tf.train.Saver, session: tf.Session, folder: str) -> Lis
         session, os.path.join(folder, "model.ckpt-0"), write_state=False, write_meta_graph=False))
     for name in os.listdir(folder):  # the next one finds a disk that is idle
         files.sync(os.path.join(folder, name))
-    both = seconds(lambda: checkpoint_files.save(saver, session, prefix, []))
+    both = seconds(lambda: checkpoint_files.save(saver, session, prefix))
     return [written, max(both - written, 0)]
 
 

@@ -73,7 +73,7 @@ def extract(job: Job) -> None:
     header = b""
     if job.output_format == formats.NPY:
         header = formats.array_header(total, job.width, job.output_dtype)
-    file = ResumableFile(job.output_file, job.facts(), keep_record=False, header=header)
+    file = ResumableFile(job.output_file, job.facts(), header=header)
     if not total:
         log.warn(f"--input_file={job.input_file} holds no texts")
     with file.completing(f"of {total:,} texts"):

@@ -203,7 +203,7 @@ def _open_output(values: flags.FlagValues, facts: Dict[str, Any], header: str
             file.write(header)
             yield 0, lambda lines, num_texts: print(lines, end="", file=file, flush=True)
         return
-    output = ResumableFile(values.output_file, facts, keep_record=False, header=header)
+    output = ResumableFile(values.output_file, facts, header=header)
     with output.completing("texts"):
         yield output.num_rows, output.append
 

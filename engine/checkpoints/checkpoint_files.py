@@ -1,7 +1,8 @@
 """Checkpoint files: lists, verifies, saves and removes them.
 
 TensorFlow writes the values of a checkpoint into PREFIX.data-* and their checksums into
-PREFIX.index. The file `checkpoint` of a directory lists its checkpoints.
+PREFIX.index. The file `checkpoint` of a directory is written for other programs: what counts here are
+the files themselves.
 """
 
 import contextlib
@@ -12,71 +13,39 @@ import re
 from typing import Dict, Iterator, List, Sequence, Tuple
 
 import tensorflow.compat.v1 as tf
-from google.protobuf import text_format
-from tensorflow.python.training.checkpoint_state_pb2 import CheckpointState
 
 from engine import log
 from engine.disk import files
 from engine.errors import UserError
 
 PREFIX = "model.ckpt"  # of the checkpoints of a training, followed by "-" and the step
-_STATE = "checkpoint"
 _INDEX = re.compile(rf"({re.escape(PREFIX)}-(\d+))\.index")
 
 _damages: Dict[Tuple, str] = {}  # results of `damage`, by the state of the files
 
 
 def list_checkpoints(directory: str) -> List[str]:
-    """The names of a directory's checkpoints, oldest first; empty if it has none.
-
-    Only the last part of a path in the file `checkpoint` counts: a directory may be moved, and
-    no path leads out of it. If that file is damaged or its newest checkpoint is missing, warns
-    and lists the checkpoints whose files exist.
-    """
-    path = os.path.join(directory, _STATE)
-    if not os.path.isfile(path):
-        return []
-    listed = _listed(path)
-    if listed and exists(os.path.join(directory, listed[-1])):
-        return listed
-    matches = [match for match in map(_INDEX.fullmatch, os.listdir(directory)) if match]
-    matches.sort(key=lambda match: int(match.group(2)))
-    if matches:
-        warn_once(f"{path} {'names a checkpoint that is not there' if listed else 'is damaged'}: "
-                  f"using the checkpoints whose files are in {directory}")
-    return [match.group(1) for match in matches]
-
-
-def _listed(path: str) -> List[str]:
-    """The names in a file `checkpoint`, the newest last; empty if the file is damaged."""
-    content = files.read_whole(path, "list of checkpoints")
-    try:
-        state = text_format.Parse(content.decode("utf-8"), CheckpointState())
-    except (ValueError, text_format.ParseError):  # the former: not UTF-8
-        return []
-    paths = [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
-    names = [os.path.basename(path) for path in paths]
-    valid = [name for name in names if name and name.isprintable()]
-    return list(dict.fromkeys(valid[::-1]))[::-1]  # a name counts where it stands last
+    """The names of a directory's checkpoints, oldest first; empty if it has none."""
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    matches = [match for match in map(_INDEX.fullmatch, names) if match]
+    return [match.group(1) for match in sorted(matches, key=lambda match: int(match.group(2)))]
 
 
 def exists(prefix: str) -> bool:
-    """Whether a checkpoint has its index, the last file saved and the first removed."""
+    """Whether a checkpoint has its index, the last file saved."""
     return os.path.isfile(f"{prefix}.index")
 
 
-def write_list(directory: str, kept: Sequence[str]) -> None:
-    """Writes the file `checkpoint`: these names, oldest first."""
-    state = CheckpointState(model_checkpoint_path=kept[-1], all_model_checkpoint_paths=kept)
-    files.write_text(os.path.join(directory, _STATE), text_format.MessageToString(state))
+def write_list(directory: str) -> None:
+    """Writes the file `checkpoint`, from which Estimator and other programs know the newest one."""
+    names = list_checkpoints(directory)
+    files.write_text(os.path.join(directory, "checkpoint"), "".join(
+        [f'model_checkpoint_path: "{names[-1]}"\n',
+         *(f'all_model_checkpoint_paths: "{name}"\n' for name in names)]))
 
 
-def save(saver: tf.train.Saver, session, prefix: str, earlier: Sequence[str]) -> None:
-    """Saves a checkpoint to disk, and then its name in the file `checkpoint`.
-
-    Args:
-        earlier: the names of the directory's other checkpoints, oldest first.
-    """
+def save(saver: tf.train.Saver, session, prefix: str) -> None:
+    """Saves a checkpoint to disk, and then its name in the file `checkpoint`."""
     directory, name = os.path.split(prefix)
     with files.beside(prefix) as own:
         draft = os.path.join(own, name)
@@ -85,32 +54,18 @@ def save(saver: tf.train.Saver, session, prefix: str, earlier: Sequence[str]) ->
         for path in files_of(draft):  # the index last
             files.publish(path, os.path.join(directory, os.path.basename(path)))
     _damages[_state_of(prefix)] = ""
-    write_list(directory, [*(other for other in earlier if other != name), name])
+    write_list(directory)
 
 
-def remove(directory: str, surplus: Sequence[str], kept: Sequence[str]) -> None:
-    """Removes checkpoints, and then their names from the file `checkpoint`.
-
-    In this order, so that a process that is killed in between leaves no orphaned files.
-    """
-    for name in surplus:
+def remove(directory: str, names: Sequence[str]) -> None:
+    """Removes checkpoints, and their names from the file `checkpoint`."""
+    for name in names:
         prefix = os.path.join(directory, name)
-        # Without an index the rest is a leftover: see `remove_leftovers`.
         meta_graph = glob.glob(f"{glob.escape(prefix)}.meta")  # of other programs
-        for path in sorted(files_of(prefix) + meta_graph, reverse=True):
+        for path in meta_graph + files_of(prefix):  # the index last: until then it is listed
             os.remove(path)
     files.sync(directory)
-    write_list(directory, kept)
-
-
-def remove_leftovers(directory: str) -> None:
-    """Finishes an interrupted removal: removes listed checkpoints without an index."""
-    path = os.path.join(directory, _STATE)
-    for name in _listed(path) if os.path.isfile(path) else []:
-        prefix = os.path.join(directory, name)
-        if name.startswith(f"{PREFIX}-") and not exists(prefix):
-            for leftover in files_of(prefix):
-                os.remove(leftover)
+    write_list(directory)
 
 
 @contextlib.contextmanager

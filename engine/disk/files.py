@@ -56,16 +56,19 @@ def atomic_folder(path: str, *, replaces: bool = True) -> Iterator[str]:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with beside(path) as own:
         temporary = os.path.join(own, os.path.basename(path))
+        earlier = f"{temporary}.earlier"
         os.mkdir(temporary)
         yield temporary
         sync_folder(temporary)
         if replaces and os.path.isdir(path):
             with contextlib.suppress(FileNotFoundError):  # another process is replacing it, too
-                scratch.move_into(path, own)
+                os.rename(path, earlier)
         try:
             os.rename(temporary, path)
         except OSError:
             if not os.path.isdir(path):  # else another process has published it meanwhile
+                if os.path.lexists(earlier):
+                    os.rename(earlier, path)
                 raise
         sync(os.path.dirname(path))
 
@@ -247,11 +250,8 @@ def _files_at(path: str) -> List[str]:
     """The file itself, or all files below a directory in sorted order, without hidden ones."""
     if not os.path.isdir(path):
         return [path]
-    paths = []
-    for folder, inner_folders, names in os.walk(path):
-        inner_folders[:] = sorted(name for name in inner_folders if not name.startswith("."))
-        paths += [os.path.join(folder, name) for name in sorted(names) if not name.startswith(".")]
-    return paths
+    paths = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
+    return sorted(filter(os.path.isfile, paths))
 
 
 def require_file(path: str, what: str, max_bytes: float = math.inf) -> str:
@@ -288,8 +288,6 @@ def make_directory(path: str, what: str) -> str:
         os.makedirs(path, exist_ok=True)
         with scratch.folder(path):
             pass
-    except FileExistsError as error:
-        raise UserError(f"{what}={path} is a file, not a folder") from error
     except OSError as error:
         raise UserError(f"{what}={path} cannot be written to: {error.strerror}") from error
     return path
@@ -297,16 +295,11 @@ def make_directory(path: str, what: str) -> str:
 
 @contextlib.contextmanager
 def new_folder(path: str, flag: str) -> Iterator[str]:
-    """`atomic_folder` for a user's path; raises a UserError if it exists and is not empty."""
-    if os.path.isdir(path) and os.listdir(path):
-        raise UserError(f"{flag}={path} is not empty; name a new folder")
-    parent = os.path.dirname(os.path.abspath(path))
-    make_directory(parent, f"the folder of {flag}")
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise UserError(f"{flag}={path} is a file; name a new folder")
-    if os.path.ismount(path):
-        raise UserError(f"{flag}={path} is a mount point, which a new folder cannot replace; name "
-                        "a folder in it")
+    """`atomic_folder` for a user's path; raises a UserError unless it is new or an empty folder."""
+    make_directory(os.path.dirname(os.path.abspath(path)), f"the folder of {flag}")
+    if os.path.exists(path) and (
+            not os.path.isdir(path) or os.listdir(path) or os.path.ismount(path)):
+        raise UserError(f"{flag}={path} is a file, a mount point or not empty; name a new folder")
     with atomic_folder(path) as draft:
         yield draft
 

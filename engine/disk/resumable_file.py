@@ -1,7 +1,7 @@
 """A file that is written in chunks over any number of runs, and published when complete.
 
-Until then it is PATH.part, with a record beside it of its inputs and its progress. A process may
-be killed at any moment: the next one resumes after the last recorded chunk.
+Until then it is PATH.part. PATH.json records its inputs and its progress, and stays: a process may be
+killed at any moment; the next one resumes after the last recorded chunk, or finds the file complete.
 """
 
 import contextlib
@@ -21,11 +21,8 @@ class ResumableFile:
 
     Args:
         path: the path of the complete file.
-        facts: everything that determines the content, as JSON values with readable names.
-        keep_record: True: the record stays at PATH.json, so the next run knows that the file is
-            complete; a file with other facts or from elsewhere is an error. False: the record is
-            at PATH.part.json and is removed when the file is complete; any other file at PATH is
-            replaced.
+        facts: everything that determines the content, as JSON values with readable names. A file
+            with others, or from elsewhere, is replaced.
         header: the beginning of the file.
 
     Attributes:
@@ -33,51 +30,33 @@ class ResumableFile:
         is_whole: whether the file is complete.
 
     Raises:
-        UserError: with `keep_record`, the path holds something else.
+        UserError: the path is no regular file, or its record is damaged.
     """
 
-    def __init__(self, path: str, facts: Mapping[str, Any], *, keep_record: bool,
-                 header: Union[str, bytes] = ""):
+    def __init__(self, path: str, facts: Mapping[str, Any], *, header: Union[str, bytes] = ""):
         if files.is_special(path):
             raise UserError(f"{path} is no regular file, and this output is resumed after an "
                             "interruption: name another file")
-        if os.path.islink(path):
-            path = os.path.realpath(path)  # keeps a link
-        self.path = path
-        self.partial_path = f"{path}.part"
+        self.path = path = os.path.realpath(path) if os.path.islink(path) else path  # keeps a link
+        self.partial_path, self._record_path = f"{path}.part", f"{path}.json"
         self.num_rows = 0
         self.is_whole = False
         self._num_bytes = 0
         self._facts = json.loads(json.dumps(facts))
-        self._keep_record = keep_record
         self._header = _encoded(header)
-        self._record_path = f"{path}.json" if keep_record else f"{self.partial_path}.json"
         if os.path.exists(self._record_path):
             self._resume(files.read_record(self._record_path, "the record", _RECORD_TYPES))
-        elif keep_record and os.path.exists(path):
-            raise UserError(f"{path} exists and was not written by this command; use another "
-                            "--output_dir")
 
     def _resume(self, record: Mapping[str, Any]) -> None:
         difference = _difference(record["facts"], self._facts)
-        if difference and self._keep_record:
-            raise UserError(f"{self.path} was made with another {difference}; use another "
-                            "--output_dir, or remove the file and its record .json")
         size = _size_of(self.partial_path)
+        self.is_whole = not difference and size < 0 and _size_of(self.path) == record["bytes"]
         if difference:
-            if size >= 0:
-                log.warn(f"{self.partial_path} is from an interrupted run with another "
-                         f"{difference}: it is written anew")
-            os.remove(self._record_path)
-            return
-        # Without a kept record, a process that was killed just after publishing leaves a complete
-        # file that nothing marks as such.
-        self.is_whole = (self._keep_record and size < 0
-                         and _size_of(self.path) == record["bytes"])
-        if self.is_whole or size >= record["bytes"]:
+            log.warn(f"{self.path} is from a run with another {difference}: it is written anew")
+        elif self.is_whole or size >= record["bytes"]:
             self.num_rows, self._num_bytes = record["rows"], record["bytes"]
-        else:
-            os.remove(self._record_path)  # the chunks that it describes are gone
+            return
+        os.remove(self._record_path)  # it describes other chunks, or some that are gone
 
     def append(self, chunk: Union[str, bytes], num_rows: int) -> None:
         """Writes the next chunk, text or bytes, made from `num_rows` rows; on disk when this returns.
@@ -111,7 +90,9 @@ class ResumableFile:
         Args:
             rows: what the rows of the input are, to say how many are done.
         """
-        if self.num_rows:
+        if self.is_whole:
+            log.info(f"{self.path} is whole: nothing is left to do")
+        elif self.num_rows:
             log.info(f"Going on with {self.partial_path}: {self.num_rows:,} {rows} are done")
         try:
             yield
@@ -119,15 +100,14 @@ class ResumableFile:
             interrupted.said = (f"{self.num_rows:,} {rows} are done; the same command goes on from "
                                 "there")
             raise
-        self.finish()
+        if not self.is_whole:
+            self.finish()
 
     def finish(self) -> None:
         """Publishes the file."""
         self._write(b"" if self.num_rows else self._header)
         files.publish(self.partial_path, self.path)
         self.is_whole = True
-        if not self._keep_record and os.path.exists(self._record_path):
-            os.remove(self._record_path)
 
 
 def _encoded(content: Union[str, bytes]) -> bytes:

@@ -16,7 +16,7 @@ import stat
 from typing import Iterator
 
 PREFIX = ".bert-tmp-"  # the host's name and random digits follow
-_REPLACED, _LOCK = f"{PREFIX}replaced", f"{PREFIX}lock"
+_LOCK = f"{PREFIX}lock"
 
 
 @contextlib.contextmanager
@@ -35,17 +35,8 @@ def folder(directory: str) -> Iterator[str]:
             os.rename(draft, path)  # after locking, so that nobody takes it for a leftover
             yield path
     finally:
-        _remove(path)
-        _remove(draft)
-
-
-def move_into(path: str, own: str) -> None:
-    """Moves a folder that will be replaced into the temporary folder beside it.
-
-    Removing the temporary folder moves it back unless it has been replaced.
-    """
-    os.mkdir(os.path.join(own, _REPLACED))
-    os.rename(path, os.path.join(own, _REPLACED, os.path.basename(path)))
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _prefix() -> str:
@@ -69,18 +60,7 @@ def _remove_if_unused(path: str) -> None:
     except OSError:  # it is gone
         return
     if is_unused:
-        _remove(path)
-
-
-def _remove(path: str) -> None:
-    replaced = os.path.join(path, _REPLACED)
-    # Only a missing folder is fine; disk errors must come out.
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(replaced) if stat.S_ISDIR(os.lstat(replaced).st_mode) else []:
-            original = os.path.join(os.path.dirname(path), name)
-            if not os.path.lexists(original):
-                os.rename(os.path.join(replaced, name), original)
-    shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Saves and evaluates the checkpoints of a training, and removes old ones."""
 
 import os
-from typing import Callable, List, Optional
+from typing import Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -14,16 +14,14 @@ from engine.workers.coordination import NO_PEERS, Peers
 def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
     """Cleans up after an interrupted run; returns its newest checkpoint.
 
-    Removes damaged newer ones, so that Estimator starts from it, and rewrites the file
-    `checkpoint`: it may be damaged, or hold paths, of which only the last parts count.
+    Removes damaged newer ones and rewrites the file `checkpoint`, so that Estimator starts from it.
     """
     os.makedirs(output_dir, exist_ok=True)
-    checkpoint_files.remove_leftovers(output_dir)
     newest = checkpoints.latest(output_dir)
     if newest:
         names = checkpoint_files.list_checkpoints(output_dir)
         num_kept = names.index(os.path.basename(newest.path)) + 1
-        checkpoint_files.remove(output_dir, names[num_kept:], names[:num_kept])
+        checkpoint_files.remove(output_dir, names[num_kept:])
     return newest
 
 
@@ -48,7 +46,6 @@ class SaveHook(tf.train.SessionRunHook):
         self._peers = peers
         # The last step done, and the step of the newest checkpoint.
         self.step = self.saved_step = 0
-        self._names: List[str] = []  # of the checkpoints in the directory, oldest first
 
     @property
     def keeper(self) -> str:
@@ -70,7 +67,6 @@ class SaveHook(tf.train.SessionRunHook):
     def after_create_session(self, session, coord) -> None:
         """Reads the first step; from then on, signals wait for the end of a step."""
         self._saver, = tf.get_collection(tf.GraphKeys.SAVERS)
-        self._names = checkpoint_files.list_checkpoints(self._output_dir)
         self._remove_surplus()
         self.step = self.saved_step = int(session.run(self._global_step))
         self._signals.hold()  # from now on, a signal must not lose the steps done
@@ -98,9 +94,7 @@ class SaveHook(tf.train.SessionRunHook):
             self.saved_step = self.step  # there
         if self.step != self.saved_step:
             name = checkpoints.checkpoint_name(self.step)
-            checkpoint_files.save(self._saver, session, os.path.join(self._output_dir, name),
-                                  self._names)
-            self._names = [*(other for other in self._names if other != name), name]
+            checkpoint_files.save(self._saver, session, os.path.join(self._output_dir, name))
             self.saved_step = self.step
             self._remove_surplus()
 
@@ -118,7 +112,7 @@ class SaveHook(tf.train.SessionRunHook):
         """Removes all checkpoints but the newest ones and the best, earlier processes' included."""
         best_step = self._evaluations and self._evaluations.best_step
         best = best_step and checkpoints.checkpoint_name(best_step)
-        surplus = [name for name in self._names[:-self._keep_checkpoint_max] if name != best]
+        names = checkpoint_files.list_checkpoints(self._output_dir)
+        surplus = [name for name in names[:-self._keep_checkpoint_max] if name != best]
         if surplus:
-            self._names = [name for name in self._names if name not in surplus]
-            checkpoint_files.remove(self._output_dir, surplus, self._names)
+            checkpoint_files.remove(self._output_dir, surplus)

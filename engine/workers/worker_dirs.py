@@ -65,9 +65,8 @@ def _receive(directory: str, us: Peers) -> str:
             os.symlink(os.path.abspath(os.path.join(directory, name)), os.path.join(folder, name))
         else:
             _receive_file(os.path.join(folder, name), us)
-    indices = [name[:-len(".index")] for name in state["names"] if name.endswith(".index")]
-    if indices:
-        checkpoint_files.write_list(folder, indices)
+    if checkpoint_files.list_checkpoints(folder):
+        checkpoint_files.write_list(folder)
     return folder
 
 

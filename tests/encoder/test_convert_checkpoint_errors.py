@@ -110,8 +110,8 @@ def test_a_folder_with_something_in_it_is_never_written_into(bare_encoder, tmp_p
     for taken in (bare_encoder, str(tmp_path / "full")):
         with pytest.raises(UserError, match="not empty"):
             convert_from_huggingface(bare_encoder, taken)
-    for path, said in (("full/notes", "notes is a file; name a new folder"),
-                       ("full/notes/model", "full/notes is a file, not a folder")):
+    for path, said in (("full/notes", "notes is a file, a mount point or not empty; name a new"),
+                       ("full/notes/model", "full/notes cannot be written to: File exists")):
         with pytest.raises(UserError, match=said):
             convert_from_huggingface(bare_encoder, str(tmp_path / path))
     convert_from_huggingface(bare_encoder, str(tmp_path / "empty"))

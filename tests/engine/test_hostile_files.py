@@ -15,7 +15,7 @@ from commands import arguments, start_command
 from encoder import huggingface, label_config, vocabulary
 from encoder.config import load_config
 from engine import log
-from engine.checkpoints import checkpoint_files, checkpoints
+from engine.checkpoints import checkpoints
 from engine.cli import command
 from engine.data.store import Column, open_or_build
 from engine.disk import files
@@ -25,6 +25,7 @@ from engine.training import run_record
 from runs import model_card
 
 ESCAPE = "\x1b[31m"  # makes a terminal's text red
+LINKS = ("checkpoint", "model.ckpt-3.data-00000-of-00001")
 MINE = {"mine.tmp-2/kept", "notes.tmp-20240101", ".bert-tmp-notes"}
 
 
@@ -42,7 +43,7 @@ def trained(tiny_model, tmp_path_factory):
                        ("test", "text\ncat\ndog\n")):
         (data / f"{name}.tsv").write_text(text)
     out.mkdir()
-    for name in ("model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001"):
+    for name in LINKS:
         (folder / name).write_text("not to be changed")
         os.symlink(str(folder / name), str(out / name))
     os.symlink(str(folder / "not-to-be-made"), str(out / "run.json"))
@@ -83,11 +84,10 @@ def test_a_training_in_one_process_opens_no_port(trained):
 
 def test_no_link_in_the_output_directory_is_written_through(trained):
     folder, _, _ = trained
-    names = ["model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001"]
-    for name in names:
+    for name in LINKS:
         assert (folder / name).read_text() == "not to be changed"
     assert not (folder / "not-to-be-made").exists()
-    for name in names + ["run.json"]:
+    for name in (*LINKS, "run.json"):
         assert not os.path.islink(str(folder / "out" / name))
     assert checkpoints.latest(str(folder / "out")).global_step == 3
 
@@ -142,10 +142,10 @@ def test_a_link_in_the_place_of_a_folder_is_replaced(tmp_path):
 def test_a_link_in_the_place_of_an_unfinished_file_is_replaced(tmp_path):
     (tmp_path / "victim").write_text("not to be changed")
     os.symlink(str(tmp_path / "victim"), str(tmp_path / "rows.part"))
-    ResumableFile(str(tmp_path / "rows"), {}, keep_record=False).append("a\n", 1)
+    ResumableFile(str(tmp_path / "rows"), {}).append("a\n", 1)
     os.remove(str(tmp_path / "rows.part"))
     os.symlink(str(tmp_path / "victim"), str(tmp_path / "rows.part"))
-    file = ResumableFile(str(tmp_path / "rows"), {}, keep_record=False)
+    file = ResumableFile(str(tmp_path / "rows"), {})
     assert file.num_rows == 0
     file.finish()
     assert (tmp_path / "victim").read_text() == "not to be changed"
@@ -170,7 +170,7 @@ READERS = {
     "evaluations.json": [lambda path: checkpoints.read_evaluations(os.path.dirname(path))],
     "model.safetensors": [lambda path: huggingface.open_weights(os.path.dirname(path))],
     "tokenizer.json": [lambda path: vocabulary.read_tokens(os.path.dirname(path), 10)],
-    "rows.json": [lambda path: ResumableFile(path[:-len(".json")], {}, keep_record=True)]}
+    "rows.json": [lambda path: ResumableFile(path[:-len(".json")], {})]}
 
 
 @pytest.fixture
@@ -208,12 +208,6 @@ def test_what_only_saves_time_is_made_anew(kind, tmp_path, alarm):
     os.remove(description)
     PLACE[kind](description)
     assert build().flat("ids").tolist() == [0, 1, 2]
-
-
-def test_a_list_of_checkpoints_without_end_is_one_line(tmp_path):
-    sparse(str(tmp_path / "checkpoint"))
-    with pytest.raises(UserError, match="checkpoint has 1,099,511,627,776 bytes"):
-        checkpoint_files.list_checkpoints(str(tmp_path))
 
 
 # --- What is shown --------------------------------------------------------------------------

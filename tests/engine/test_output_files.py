@@ -53,7 +53,7 @@ def test_standard_output_may_be_given_by_its_name_also_where_it_is_a_file(capfd)
 def test_a_mount_point_is_no_new_folder(tmp_path, monkeypatch):
     (tmp_path / "disk").mkdir()
     monkeypatch.setattr(os.path, "ismount", lambda path: path == str(tmp_path / "disk"))
-    with pytest.raises(UserError, match="disk is a mount point.*; name a folder in it"):
+    with pytest.raises(UserError, match="disk is a file, a mount point or not empty"):
         with files.new_folder(str(tmp_path / "disk"), "--output_dir"):
             pass
     with files.new_folder(str(tmp_path / "disk" / "model"), "--output_dir") as folder:

@@ -1,7 +1,6 @@
 """Temporary working folders are removed, also those of killed processes."""
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -17,35 +16,6 @@ with scratch.folder(sys.argv[1]) as folder:
     print(folder, flush=True)
     time.sleep(600)
 """
-
-
-def leave(directory):
-    """The temporary folder of a process that has ended without removing it."""
-    process = os.fork()
-    if not process:
-        with scratch.folder(str(directory)):
-            os._exit(0)
-    os.waitpid(process, 0)
-    name, = [name for name in os.listdir(str(directory)) if name.startswith(scratch.PREFIX)]
-    return directory / name
-
-
-def test_what_was_to_be_replaced_is_put_back_but_not_through_a_link(tmp_path):
-    """Whoever makes such a folder could else have files moved out of places of others."""
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "key").write_text("")
-    left = leave(tmp_path)
-    os.symlink(str(tmp_path / "elsewhere"), str(left / f"{scratch.PREFIX}replaced"))
-    with scratch.folder(str(tmp_path)):
-        assert not left.exists()
-    assert os.listdir(str(tmp_path)) == ["elsewhere"]
-    scratch._remove_leftovers.cache_clear()  # as in another process
-    left = leave(tmp_path)
-    scratch.move_into(str(tmp_path / "elsewhere"), str(left))
-    with scratch.folder(str(tmp_path)):
-        assert not left.exists()
-    assert os.listdir(str(tmp_path)) == ["elsewhere"]
-    assert os.listdir(str(tmp_path / "elsewhere")) == ["key"]
 
 
 def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_is_not(tmp_path):
@@ -68,26 +38,18 @@ def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_is_not(tmp_path)
         holder.communicate()
 
 
-@pytest.mark.parametrize("is_moved_first", [True, False])
-def test_a_folder_that_another_process_replaces_at_the_same_moment_is_whole(
-        is_moved_first, tmp_path, monkeypatch):
-    path, move = str(tmp_path / "store"), scratch.move_into
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_folder_that_another_process_publishes_at_the_same_moment_is_whole(is_there, tmp_path):
+    path = str(tmp_path / "store")
 
-    def write(author):
-        with files.atomic_folder(path) as draft:
+    def write(author, replaces=True):
+        with files.atomic_folder(path, replaces=replaces) as draft:
             files.write_text(os.path.join(draft, author), "")
+            if author == "this":
+                write("other")
 
-    def move_while_another_replaces(path, own):
-        monkeypatch.setattr(scratch, "move_into", move)
-        if is_moved_first:
-            move(path, own)
-            write("other")
-        else:
-            shutil.rmtree(path)
-            move(path, own)
-
-    write("earlier")
-    monkeypatch.setattr(scratch, "move_into", move_while_another_replaces)
-    write("this")
-    assert os.listdir(path) == ["other" if is_moved_first else "this"]
+    if is_there:
+        write("earlier")
+    write("this", replaces=is_there)
+    assert os.listdir(path) == ["this" if is_there else "other"]
     assert os.listdir(str(tmp_path)) == ["store"]

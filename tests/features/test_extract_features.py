@@ -79,7 +79,7 @@ def test_lines_hold_each_tokens_states(flags, expected, capsys):
     num_cut = sum(is_cut for _, is_cut, _ in expected)
     assert f"{num_cut} of 18 texts are longer than --max_seq_length=16: only their begin" in said
     assert sorted(os.listdir(os.path.dirname(str(flags["output_file"])))) == [
-        "features", "texts.txt"]
+        "features", "features.json", "texts.txt"]
 
 
 def test_features_are_googles(flags):

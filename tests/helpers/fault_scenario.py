@@ -40,7 +40,7 @@ def write_all(folder: str) -> None:
             file.write("now")
     with files.atomic_path(f"{folder}/copy.txt") as temporary:
         shutil.copyfile(SOURCE, temporary)
-    rows = ResumableFile(f"{folder}/rows.txt", {"seed": 1}, keep_record=True)
+    rows = ResumableFile(f"{folder}/rows.txt", {"seed": 1})
     if not rows.is_whole:
         for number in range(rows.num_rows, len(ROWS)):
             rows.append(ROWS[number], 1)

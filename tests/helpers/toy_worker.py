@@ -117,7 +117,7 @@ def hang_with_a_folder(us, report, temporary, directory):
 
 def resume(us, directory):
     """Keeps the record of a training that goes on, and whose first checkpoint is soon removed."""
-    from engine.checkpoints import checkpoint_files, checkpoints
+    from engine.checkpoints import checkpoint_files
     from engine.training import run_record
     from engine.workers import worker_dirs
     own = worker_dirs.output_directory(directory, us)
@@ -127,7 +127,6 @@ def resume(us, directory):
             names = checkpoint_files.list_checkpoints(own)
             for path in checkpoint_files.files_of(os.path.join(own, names[-1])):
                 os.rename(path, path.replace("ckpt-12.", "ckpt-13."))
-            checkpoint_files.write_list(own, [checkpoints.checkpoint_name(13)])
         us.wait("removed")
 
 
