@@ -104,6 +104,9 @@ def main(values: flags.FlagValues) -> None:
     total = sum(1 for _ in read_examples(job.task, job.task.train, job.data_dir))
     file = ResumableFile(job.output_file, _facts(job),
                          header=header_of(job.task.train, job.data_dir))
+    if os.path.exists(file.path) and not os.path.exists(file.record_path):
+        raise UserError(f"{file.path} exists and was not written by this command; use another "
+                        "--output_dir")
     if file.is_whole:
         log.info(f"{file.path} is whole: nothing is left to augment")
         return

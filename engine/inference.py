@@ -21,6 +21,7 @@ from engine.devices import memory, runtime
 from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import INFERENCE, Forward, Mode
+from engine.progress import counted
 from engine.settings import setting
 
 
@@ -156,10 +157,9 @@ def _describe_largest_step(plan: Sequence[InferenceBatch], source: batches.Sourc
     """The step that lacks the memory: the longest of those with the most tokens, which come first."""
     size, length = max(((max(batch.sizes), source.padded_length(batch.indices)) for batch in plan),
                        key=lambda shape: shape[0] * shape[1])
-    if size == 1:
-        return f"in a step of 1 example per replica x {length} tokens; lower --max_seq_length"
-    return (f"in a step of {size} examples per replica x {length} tokens; lower "
-            "--eval_batch_size for an evaluation, --predict_batch_size for predictions")
+    remedy = "--max_seq_length" if size == 1 else (
+        "--eval_batch_size for an evaluation, --predict_batch_size for predictions")
+    return f"in a step of {counted(size, 'examples')} per replica x {length} tokens; lower {remedy}"
 
 
 def _cast_when_restored(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

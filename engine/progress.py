@@ -1,8 +1,6 @@
 """Shows the progress of a run: a bar on a terminal, log lines at intervals elsewhere."""
 
 import numbers
-import os
-import sys
 import time
 from typing import Optional
 
@@ -63,7 +61,8 @@ class Counter:
         done, left = f"{self._count:,}", ""
         if self._total:
             done += f"/{self._total:,}"
-            left = f", {clock(self._seconds() * (self._total / max(self._count, 1) - 1))} left"
+            seconds = self._seconds() * (self._total / max(self._count, 1) - 1)
+            left = f", {self._bar.format_interval(seconds)} left"
         log.info(f"{self._description}: {done} {self._unit}, {self._rate()}{left}")
         self._last_line_time = time.time()
 
@@ -87,16 +86,5 @@ def rate(per_second: float, unit: str) -> str:
 
 def bar(**arguments) -> tqdm:
     """A progress bar that vanishes when closed; disabled unless standard error is a terminal."""
-    return tqdm(leave=False, disable=log.is_quiet() or not _is_terminal(), dynamic_ncols=True, **arguments)
-
-
-def _is_terminal() -> bool:
-    # Some terminals, for example in containers, are 0 characters wide: they cannot show a bar.
-    return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
-
-
-def clock(seconds: float) -> str:
-    """The time as hours:minutes:seconds, such as 00:01:30."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:02}:{minutes:02}:{seconds:02}"
+    off = log.is_quiet() or None  # None: unless it is a terminal
+    return tqdm(leave=False, disable=off, dynamic_ncols=True, **arguments)

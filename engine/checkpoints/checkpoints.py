@@ -158,8 +158,7 @@ def read_evaluations(directory: str) -> Dict[str, Any]:
 
 def _is_number(value: Any) -> bool:
     # Not NaN, nor an infinite number, nor an integer that is too large for a float.
-    return (isinstance(value, (int, float)) and not isinstance(value, bool)
-            and abs(value) <= np.finfo(np.float64).max)
+    return type(value) in (int, float) and abs(value) <= np.finfo(np.float64).max
 
 
 def ranking(evaluations: Sequence[Mapping[str, Any]], metric: str) -> List[int]:

@@ -10,7 +10,6 @@ from typing import Callable, Dict, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import tensor_pb2
-from tensorflow.core.protobuf import saved_model_pb2
 
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files
@@ -60,8 +59,9 @@ def write(folder: str, build: Build, checkpoint: checkpoints.Checkpoint) -> None
                 {tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
                  tf.saved_model.predict_signature_def(signature.inputs, signature.outputs)},
                 saver=saver, strip_default_attrs=True)
+            for meta_graph in builder._saved_model.meta_graphs:
+                _strip(meta_graph.graph_def)
             builder.save()
-    _make_portable(os.path.join(folder, GRAPH_FILE))
 
 
 def write_frozen_graph(path: str, build: Build, checkpoint: checkpoints.Checkpoint,
@@ -126,16 +126,6 @@ def _cast_rows_only(graph_def: tf.GraphDef) -> None:
         rows.attr["Tparams"].CopyFrom(cast.attr["SrcT"])
         node.CopyFrom(cast)
         node.name, node.input[0] = name, rows.name
-
-
-def _make_portable(path: str) -> None:
-    saved_model = saved_model_pb2.SavedModel()
-    with open(path, "rb") as file:
-        saved_model.ParseFromString(file.read())
-    for meta_graph in saved_model.meta_graphs:
-        _strip(meta_graph.graph_def)
-    with files.atomic_path(path) as temporary, open(temporary, "wb") as file:
-        file.write(saved_model.SerializeToString())
 
 
 def _strip(graph_def: tf.GraphDef) -> None:

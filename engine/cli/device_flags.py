@@ -9,7 +9,7 @@ from absl import flags
 
 from engine import log, settings
 from engine.cli import command
-from engine.devices import devices, precision, runtime
+from engine.devices import devices, gpus, precision, runtime
 from engine.disk import files
 from engine.errors import UserError
 from engine.settings import setting
@@ -91,7 +91,8 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         training=training,
         peers=joined)
     if found.kind == "CPU" and num_gpus is None and not asked.num_cpu_replicas:
-        log.warn(f"{devices.why_no_gpu()}: running on the CPU, which is many times slower")
+        log.warn(f"no GPU is visible to TensorFlow ({gpus.visibility()}): running on the CPU, which "
+                 "is many times slower")
     if tensor_float_32 and found.has_ampere:
         log.info("Matrix products round float32 factors to 11 bits (TensorFloat-32, TensorFlow's "
                  "default on these GPUs); --precision=float32 keeps all bits")

@@ -184,11 +184,6 @@ def _all_reduce(asked: Optional[str], num_gpus: int, replicas_per_gpu: int,
     return ONE_DEVICE if is_alone else RING
 
 
-def why_no_gpu() -> str:
-    """The reason why a run uses the CPU, for a message."""
-    return f"no GPU is visible to TensorFlow {tf.VERSION} ({gpus.visibility()})"
-
-
 def _cpu_devices(num_replicas: int, all_reduce: str, training: bool) -> Devices:
     num_cores = len(os.sched_getaffinity(0))
     # If replicas and steps keep all cores busy, dividing an operation among cores only costs time.

@@ -28,6 +28,7 @@ class ResumableFile:
     Attributes:
         num_rows: the number of rows of the input that are done.
         is_whole: whether the file is complete.
+        record_path: the path of the record.
 
     Raises:
         UserError: the path is no regular file, or its record is damaged.
@@ -38,14 +39,14 @@ class ResumableFile:
             raise UserError(f"{path} is no regular file, and this output is resumed after an "
                             "interruption: name another file")
         self.path = path = os.path.realpath(path) if os.path.islink(path) else path  # keeps a link
-        self.partial_path, self._record_path = f"{path}.part", f"{path}.json"
+        self.partial_path, self.record_path = f"{path}.part", f"{path}.json"
         self.num_rows = 0
         self.is_whole = False
         self._num_bytes = 0
         self._facts = json.loads(json.dumps(facts))
         self._header = _encoded(header)
-        if os.path.exists(self._record_path):
-            self._resume(files.read_record(self._record_path, "the record", _RECORD_TYPES))
+        if os.path.exists(self.record_path):
+            self._resume(files.read_record(self.record_path, "the record", _RECORD_TYPES))
 
     def _resume(self, record: Mapping[str, Any]) -> None:
         difference = _difference(record["facts"], self._facts)
@@ -55,8 +56,6 @@ class ResumableFile:
             log.warn(f"{self.path} is from a run with another {difference}: it is written anew")
         elif self.is_whole or size >= record["bytes"]:
             self.num_rows, self._num_bytes = record["rows"], record["bytes"]
-            return
-        os.remove(self._record_path)  # it describes other chunks, or some that are gone
 
     def append(self, chunk: Union[str, bytes], num_rows: int) -> None:
         """Writes the next chunk, text or bytes, made from `num_rows` rows; on disk when this returns.
@@ -68,14 +67,15 @@ class ResumableFile:
             content = _encoded(chunk)
             self._write(content if self.num_rows else self._header + content)
             self.num_rows += num_rows
-            files.write_json(self._record_path, {
+            files.write_json(self.record_path, {
                 "facts": self._facts, "rows": self.num_rows, "bytes": self._num_bytes})
         signals.raise_if_received()
 
     def _write(self, content: bytes) -> None:
         with files.name_disk_errors(self.path):
-            if not self._num_bytes and os.path.lexists(self.partial_path):
-                os.remove(self.partial_path)
+            if not self._num_bytes:  # what is there describes or holds other chunks
+                for path in filter(os.path.lexists, (self.record_path, self.partial_path)):
+                    os.remove(path)
             with open(self.partial_path, "r+b" if self._num_bytes else "xb") as file:
                 file.truncate(self._num_bytes)  # drops what a killed process did not record
                 file.seek(self._num_bytes)

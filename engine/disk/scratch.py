@@ -51,16 +51,13 @@ def _remove_leftovers(directory: str) -> None:
 
 
 def _remove_if_unused(path: str) -> None:
-    try:
+    with contextlib.suppress(OSError):  # it is gone
         status = os.lstat(path)
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            return
-        with _locked(path) as is_unused:
-            pass  # names are unique, and NFS removes no folder with an open file
-    except OSError:  # it is gone
-        return
-    if is_unused:
-        shutil.rmtree(path, ignore_errors=True)
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+            with _locked(path) as is_unused:
+                pass  # names are unique, and NFS removes no folder with an open file
+            if is_unused:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -82,4 +82,5 @@ class TrainingProgress:
         seconds = max(time.time() - self._start, 1e-9)
         rate = progress.rate(self._examples / seconds, "examples")
         reached = self._throughput.describe(self._operations / seconds)
-        return f", {rate}{reached}, {progress.clock(steps_left * seconds / self._steps)} left"
+        left = self._bar.format_interval(steps_left * seconds / self._steps)
+        return f", {rate}{reached}, {left} left"

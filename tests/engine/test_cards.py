@@ -22,30 +22,24 @@ H100 = ("NVIDIA H100 80GB HBM3", 81559, "9.0")
 no_gpu_here = pytest.mark.skipif(runtime.visible_gpu_count() > 0, reason="for machines without GPUs")
 
 
-def install_nvidia_smi(directory, *models, knows_capability=True):
-    """A program of that name that tells of these cards."""
-    rows = [(name, f"GPU-{i}00-{i}", str(memory), capability)
-            for i, (name, memory, capability) in enumerate(models)]
-    answers = {"name,uuid,memory.total": "".join(", ".join(row[:3]) + "\n" for row in rows)}
-    if knows_capability:
-        answers["name,uuid,memory.total,compute_cap"] = "".join(
-            ", ".join(row) + "\n" for row in rows)
-    cases = "".join(f"'--query-gpu={what}') printf '%s' '{answer}' ;;\n"
-                    for what, answer in answers.items())
-    path = directory / "nvidia-smi"
-    path.write_text(f'#!/bin/sh\ncase "$1" in\n{cases}*) exit 2 ;;\nesac\n')
-    path.chmod(0o755)
-    return str(directory)
-
-
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """Makes this a machine with such cards, as far as nvidia-smi goes."""
-    def install(*models, visible=None, **more):
-        monkeypatch.setenv("PATH", install_nvidia_smi(tmp_path, *models, **more), prepend=os.pathsep)
-        if visible is None:
-            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        else:
+    def install(*models, visible=None, knows_capability=True):
+        rows = [(name, f"GPU-{i}00-{i}", str(memory), capability)
+                for i, (name, memory, capability) in enumerate(models)]
+        short, long = ("".join(", ".join(row[:size]) + "\n" for row in rows) for size in (3, 4))
+        asked = "name,uuid,memory.total"
+        (tmp_path / "nvidia-smi").write_text(f"""#!/bin/sh
+case "$1" in
+--query-gpu={asked}) printf '%s' '{short}' ;;
+--query-gpu={asked},compute_cap) {f"printf '%s' '{long}'" if knows_capability else 'exit 2'} ;;
+esac
+""")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     return install
 
@@ -88,26 +82,24 @@ def test_a_driver_that_does_not_tell_the_compute_capability_is_no_obstacle(machi
     gpus.check_code(gpus.visible())
 
 
-def test_cuda_counts_cards_as_nvidia_smi_and_keeps_what_it_compiles_but_for_a_users_setting():
-    def settings(**own):
-        environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith("CUDA_")}
-        code = "import os, engine; print(*[os.environ[name] for name in (" \
-               "'CUDA_DEVICE_ORDER', 'CUDA_CACHE_MAXSIZE')])"
-        return subprocess.check_output([sys.executable, "-c", code], cwd=ROOT,
-                                       env={**environment, **own}, universal_newlines=True).split()
-    assert settings() == ["PCI_BUS_ID", "2147483648"]
-    own = dict(CUDA_DEVICE_ORDER="FASTEST_FIRST", CUDA_CACHE_MAXSIZE="7")
-    assert settings(**own) == list(own.values())
+def test_cuda_counts_cards_as_nvidia_smi_and_a_users_setting_stays():
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith("CUDA_")}
+    code = "import os, engine; print(*map(os.environ.get, ('CUDA_DEVICE_ORDER', 'CUDA_CACHE_MAXSIZE')))"
+    assert subprocess.check_output(
+        [sys.executable, "-c", code], cwd=ROOT, env={**environment, "CUDA_CACHE_MAXSIZE": "7"},
+        universal_newlines=True) == "PCI_BUS_ID 7\n"
 
 
 # --- The devices of a run ------------------------------------------------------------------
 
 
-def test_only_the_cards_that_are_asked_for_are_opened(seen):
-    seen(*[A100] * 8)
+def test_only_the_cards_that_are_asked_for_are_opened_and_named(seen):
+    seen(A100, A100, V100, V100)
+    assert devices.find_devices().describe() == (
+        "GPU:0 GPU:1 GPU:2 GPU:3 (2 x NVIDIA A100-SXM4-40GB, 2 x Tesla V100-SXM2-16GB)")
     found = devices.find_devices(num_gpus=2)
-    assert found.names == ("/gpu:0", "/gpu:1")
+    assert found.describe() == "GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)"
     assert found.session_config.device_count["GPU"] == 2
     assert found.session_config.gpu_options.visible_device_list == "0,1"
     assert found.concurrent_steps == 2
@@ -122,13 +114,6 @@ def test_replicas_of_a_card_share_its_memory_in_the_sessions_configuration(seen,
     limits = found.session_config.gpu_options.experimental.virtual_devices
     assert [list(each.memory_limit_mb) for each in limits] == [[7372, 7372], [18432, 18432]]
     assert found.session_config.gpu_options.visible_device_list == "0,1"
-
-
-def test_the_devices_line_says_what_cards_they_are(seen):
-    seen(A100, A100, V100)
-    assert devices.find_devices().describe() == (
-        "GPU:0 GPU:1 GPU:2 (2 x NVIDIA A100-SXM4-40GB, Tesla V100-SXM2-16GB)")
-    assert devices.find_devices(num_gpus=1).describe() == "GPU:0 (NVIDIA A100-SXM4-40GB)"
 
 
 # --- Code for the cards --------------------------------------------------------------------
@@ -175,13 +160,9 @@ def test_a_run_does_not_go_to_the_cpu_in_silence_where_there_are_cards(machine):
             assert part in str(error.value)
     for on_cpu in (dict(num_gpus=0), dict(num_cpu_replicas=1)):
         assert devices.find_devices(**on_cpu).kind == "CPU"
-
-
-@no_gpu_here
-@pytest.mark.parametrize("visible", ("", "-1"))
-def test_cards_that_are_not_wanted_are_no_error(machine, visible):
-    machine(A100, visible=visible)
-    assert devices.find_devices().kind == "CPU"
+    for visible in ("", "-1"):
+        machine(A100, visible=visible)
+        assert devices.find_devices().kind == "CPU"
 
 
 @no_gpu_here

@@ -1,34 +1,24 @@
-"""Which devices a run gets, and that its replicas add up their gradients."""
+"""Which devices a run gets, and that a step runs on all of them."""
 
 import collections
 import os
 
-import numpy as np
 import pytest
 from absl import flags
 
-from conftest import cpu_devices
 from engine.cli import device_flags
-from engine.devices import devices, runtime
+from engine.devices import devices
 from engine.errors import UserError
 from engine.training.step_hook import StepHook
 
-import multigpu_optimizer
 import tensorflow.compat.v1 as tf
-
-
-def test_cpu_replicas_are_one_device_each():
-    found = cpu_devices(3)
-    assert found.names == ("/cpu:0", "/cpu:1", "/cpu:2")
-    assert (found.kind, found.num_replicas, found.all_reduce) == ("CPU", 3, "one_device")
-    assert found.describe() == "CPU:0 CPU:1 CPU:2"
 
 
 @pytest.mark.skipif(len(tf.config.experimental.list_physical_devices("GPU")) > 0,
                     reason="for machines without a GPU")
 def test_without_a_gpu_a_run_is_on_one_cpu_and_asking_for_gpus_is_an_error(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
-    assert devices.find_devices().names == ("/cpu:0",)
+    assert devices.find_devices().describe() == "CPU:0"
     for wanted in (dict(num_gpus=2), dict(replicas_per_gpu=2)):
         with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES='5,6'"):
             devices.find_devices(**wanted)
@@ -66,35 +56,6 @@ def test_replicas_and_steps_share_out_the_cores_of_the_cpu(
     assert found.concurrent_steps == concurrent_steps
     assert found.session_config.intra_op_parallelism_threads == threads
     assert found.max_step_tokens == (512 if threads == 1 else None)
-
-
-def test_gradients_of_replicas_are_averaged():
-    """Replica r's gradient is r + 1, dense and sparse."""
-    found = devices.find_devices(num_cpu_replicas=3)
-    strategy = found.strategy()
-
-    def replica():
-        context = tf.distribute.get_replica_context()
-        gradient = tf.cast(context.replica_id_in_sync_group, tf.float32) + 1
-        dense = tf.get_variable("dense", [2], initializer=tf.zeros_initializer())
-        table = tf.get_variable("table", [3, 1], initializer=tf.zeros_initializer())
-        rows = tf.IndexedSlices(tf.reshape(gradient, [1, 1]), tf.constant([1]),
-                                dense_shape=tf.constant([3, 1]))
-        # beta_1 of 0 makes m the gradient itself.
-        return multigpu_optimizer.AdamWeightDecayOptimizer(1.0, beta_1=0.0).apply_gradients(
-            [(gradient * [1.0, 2.0], dense), (rows, table)])
-
-    with strategy.scope():
-        train_op = runtime.run_on_replicas(strategy, replica)
-        train_ops = strategy.experimental_local_results(train_op)
-    with tf.Session(config=found.session_config) as session:
-        session.run(tf.global_variables_initializer())
-        session.run(tf.local_variables_initializer())
-        session.run(tf.tables_initializer())
-        session.run(train_ops)
-        m = {variable.op.name: session.run(variable) for variable in tf.global_variables()}
-    np.testing.assert_allclose(m["dense/adam_m"], [2.0, 4.0], rtol=1e-6)
-    np.testing.assert_allclose(m["table/adam_m"], [[0.0], [2.0], [0.0]], rtol=1e-6)
 
 
 def test_a_session_has_the_devices_of_the_run_and_a_step_runs_on_all_of_them(

@@ -154,17 +154,3 @@ def test_an_initializer_without_a_kernel_for_gpus_would_be_found():
         read = variable.read_value()
     moved = gpu_placement.kept_on_cpu(tf.get_default_graph().get_operations())
     assert {variable.op.name, read.op.inputs[0].op.name} <= {name.operation for name in moved}
-
-
-def test_values_that_pass_through_the_host_would_be_found():
-    with tf.device("/gpu:0"):
-        value = tf.random.uniform([3])
-        with tf.device("/cpu:0"):
-            there = tf.exp(value)
-        back = tf.exp(there)
-        scalar = tf.reduce_sum(back)
-        with tf.device("/cpu:0"):
-            tf.exp(scalar)
-    graph = tf.get_default_graph()
-    copies = gpu_placement.copies_through_host(graph, graph.get_operations(), at_least=12)
-    assert [copy.split(" -> ")[1] for copy in copies] == [there.op.name, back.op.name]

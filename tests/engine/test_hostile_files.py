@@ -111,21 +111,19 @@ def test_control_characters_are_escaped_for_people_and_stay_in_predictions(train
 # --- What is written ------------------------------------------------------------------------
 
 
-def test_a_file_and_a_folder_are_written_where_nobody_else_can_enter(tmp_path):
-    for writing in (files.atomic_path, files.atomic_folder):
-        with writing(str(tmp_path / "name")) as temporary:
-            parent = os.path.dirname(temporary)
-            assert os.stat(parent).st_mode & 0o777 == 0o700
-            assert os.path.dirname(parent) == str(tmp_path)
-            if writing is files.atomic_path:
-                with open(temporary, "w"):
-                    pass
-        mask = os.umask(0)
-        os.umask(mask)
-        mode = 0o666 if writing is files.atomic_path else 0o777
-        assert os.stat(str(tmp_path / "name")).st_mode & 0o777 == mode & ~mask
-        assert os.listdir(str(tmp_path)) == ["name"]
-        (tmp_path / "name").unlink() if writing is files.atomic_path else None
+@pytest.mark.parametrize("writing, make, mode", [
+    (files.atomic_path, lambda path: open(path, "w").close(), 0o666),
+    (files.atomic_folder, lambda path: None, 0o777)])
+def test_a_file_and_a_folder_are_written_where_nobody_else_can_enter(writing, make, mode, tmp_path):
+    with writing(str(tmp_path / "name")) as temporary:
+        parent = os.path.dirname(temporary)
+        assert os.stat(parent).st_mode & 0o777 == 0o700
+        assert os.path.dirname(parent) == str(tmp_path)
+        make(temporary)
+    mask = os.umask(0)
+    os.umask(mask)
+    assert os.stat(str(tmp_path / "name")).st_mode & 0o777 == mode & ~mask
+    assert os.listdir(str(tmp_path)) == ["name"]
 
 
 def test_a_link_in_the_place_of_a_folder_is_replaced(tmp_path):
@@ -141,7 +139,6 @@ def test_a_link_in_the_place_of_a_folder_is_replaced(tmp_path):
 
 def test_a_link_in_the_place_of_an_unfinished_file_is_replaced(tmp_path):
     (tmp_path / "victim").write_text("not to be changed")
-    os.symlink(str(tmp_path / "victim"), str(tmp_path / "rows.part"))
     ResumableFile(str(tmp_path / "rows"), {}).append("a\n", 1)
     os.remove(str(tmp_path / "rows.part"))
     os.symlink(str(tmp_path / "victim"), str(tmp_path / "rows.part"))

@@ -49,27 +49,20 @@ def sources(tiny_model, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(tiny_model, trained, sources):
-    """By the set's size: the logits of each example alone in a plain session, as the reference."""
-    found = logits_one_by_one(tiny_model, trained, sources.values())
-    assert found[-1].std(axis=0).min() > 1e-3, "examples must differ for their order to show"
-    return dict(zip(sources, found))
-
-
-def logits_one_by_one(model, checkpoint, sources):
-    """The logits of each source's examples, each of which is padded to the full length."""
+    """By the set's size: the logits of each example alone, padded to the full length, for reference."""
     with tf.Graph().as_default(), plain_session() as session:
         inputs = {name: tf.placeholder(tf.int32, [None, None])
                   for name in ("input_ids", "input_mask", "segment_ids")}
-        logits = classifier.forward_of(model.config(), 2)(inputs, INFERENCE).predictions["logits"]
-        tf.train.Saver().restore(session, checkpoint.path)
+        logits = classifier.forward_of(tiny_model.config(), 2)(inputs, INFERENCE).predictions["logits"]
+        tf.train.Saver().restore(session, trained.path)
         one = session.make_callable(logits, [inputs[name] for name in sorted(inputs)])
-        found = []
-        for source in sources:
-            features = (source.fetch(np.array([index]), source.max_length)
-                        for index in range(len(source.lengths)))
-            found.append(np.concatenate(
-                [one(*[each[name] for name in sorted(inputs)]) for each in features]))
-        return found
+        found = {}
+        for size, source in sources.items():
+            examples = (source.fetch(np.array([index]), source.max_length) for index in range(size))
+            found[size] = np.concatenate(
+                [one(*[each[name] for name in sorted(inputs)]) for each in examples])
+    assert found[SIZES[-1]].std(axis=0).min() > 1e-3, "examples must differ for their order to show"
+    return found
 
 
 @pytest.mark.parametrize("num_replicas, concurrent_steps",

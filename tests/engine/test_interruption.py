@@ -51,12 +51,6 @@ def wait_for_step(process, output_dir, step: int) -> None:
         time.sleep(0.01)
 
 
-def assert_equal(expected, actual) -> None:
-    assert sorted(expected) == sorted(actual)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(value, actual[name], err_msg=name)
-
-
 def test_a_run_that_is_told_to_end_and_then_killed_ends_bit_for_bit_like_the_uninterrupted_one(
         flags, whole, tmp_path):
     generator = random.Random(1)
@@ -71,7 +65,7 @@ def test_a_run_that_is_told_to_end_and_then_killed_ends_bit_for_bit_like_the_uni
     process = run_command(*arguments({**flags, "output_dir": tmp_path}))
     assert process.returncode == 0, process.stderr
     assert "Resuming from" in process.stderr
-    assert_equal(whole[0], checkpoint_values(str(tmp_path)))
+    np.testing.assert_equal(checkpoint_values(str(tmp_path)), whole[0])
     assert (tmp_path / "evaluations.json").read_text() == (
         whole[1] / "evaluations.json").read_text()
     assert sorted(name for name in os.listdir(str(tmp_path)) if "events" not in name) == sorted(

@@ -9,9 +9,10 @@ from absl import flags
 
 import run_classifier
 from commands import ends_with_error, run_here
-from conftest import ROOT, cpu_devices, write_cola
+from conftest import ROOT, write_cola
 from engine import settings
 from engine.cli import command
+from engine.devices.precision import chosen_precision
 from engine.errors import UserError
 from engine.settings import setting
 from engine.training import run_record, settings as run_settings
@@ -92,14 +93,13 @@ def test_a_value_out_of_range_is_refused(argument, error):
         from_flags(argument)
 
 
-def test_fp16_is_the_old_name_of_a_precision(tiny_model, tmp_path, capsys):
+def test_fp16_is_the_old_name_of_a_precision():
     values = run_classifier.define_flags()
-    values(["command", "--fp16", f"--output_dir={tmp_path}"])
-    found = run_settings.run_settings(values, cpu_devices(1), run_settings.EpochSchedule)
-    assert found.training.precision == "float16"
+    values(["command", "--fp16"])
+    assert chosen_precision(values) == "float16"
     values(["command", "--precision=float32"])
     with pytest.raises(UserError, match="--fp16 is the old name of --precision=float16"):
-        run_settings.run_settings(values, cpu_devices(1), run_settings.EpochSchedule)
+        chosen_precision(values)
 
 
 def test_the_page_of_flags_is_that_of_the_definitions():

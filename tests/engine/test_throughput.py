@@ -121,7 +121,7 @@ def test_a_run_says_its_operations_and_memory_in_its_lines_and_curves(
              settings(tmp_path, 8, num_train_steps=4), None, operations=operations)
     assert set(counted) == {16}
     lines = capsys.readouterr().err.splitlines()
-    assert any(re.search(r"examples/s, [\d.e+]+ TFLOP/s, 00:00:0\d left", line) for line in lines)
+    assert any(re.search(r"examples/s, [\d.e+]+ TFLOP/s, 00:0\d left", line) for line in lines)
     memory, = [line for line in lines if line.startswith("Peak memory: ")]
     history = summaries.read_history(str(tmp_path))
     # The process may have grown in between.
