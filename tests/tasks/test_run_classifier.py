@@ -287,6 +287,6 @@ def test_asking_for_more_cards_than_are_visible_says_how_many_are(base_flags, tm
         **base_flags, "num_cpu_replicas": None, "output_dir": tmp_path / "out"}), cards="-1")
     assert process.returncode == 2
     error = process.stderr.splitlines()[-1]
-    assert re.match("error: --num_gpus=2, but no GPUs are visible .*CUDA_VISIBLE_DEVICES='-1'",
+    assert re.match("error: --num_gpus=2, but TensorFlow sees 0 GPUs .CUDA_VISIBLE_DEVICES='-1'",
                     error)
     assert not (tmp_path / "out").exists()
