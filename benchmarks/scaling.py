@@ -94,13 +94,13 @@ def usual_flops(shape: Shape, length: int = LENGTH) -> float:
     return 3 * shape.layers * layer_flops(shape, length)
 
 
-def our_flops(shape: Shape, length: int = LENGTH) -> float:
-    """As `usual_flops`, but of the last layer only what `BertModel.pool` reads.
+def our_flops(shape: Shape, length: int = LENGTH, outputs: int = 1) -> float:
+    """As `usual_flops`, but of the last layer only what the heads read, by default `BertModel.pool`.
 
-    Keys and values of all tokens; query, output and feed-forward of one.
+    Keys and values of all tokens; query, output and feed-forward of `outputs` of them.
     """
     d = shape.hidden
-    last = 4 * length * d**2 + 20 * d**2 + 4 * length * d
+    last = 4 * length * d**2 + outputs * (20 * d**2 + 4 * length * d)
     return 3 * ((shape.layers - 1) * layer_flops(shape, length) + last)
 
 

@@ -25,10 +25,9 @@ from typing import List
 
 import numpy as np
 
-from benchmarks import report
+from benchmarks import report, scaling
 from encoder.config import load_config
 from engine.devices.precision import FLOAT32, PRECISIONS
-from engine.training import throughput
 
 SETS = {"cola": "glue/CoLA/train.tsv", "sst2": "glue/SST-2/train.tsv",
         "chnsenticorp": "zh/ChnSentiCorp/train.tsv", "full": "glue/CoLA/train.tsv"}
@@ -144,11 +143,12 @@ def machine_limit_gflops() -> float:
 def useful_gflops(rate: float, model: str, examples) -> float:
     """Operations of the encoder on real tokens per second, forward and backward."""
     from tokenization import BatchTokenizer
-    operations = throughput.classifier(load_config(os.path.join(model, "bert_config.json")))
+    config = load_config(os.path.join(model, "bert_config.json"))
+    shape = scaling.Shape("", config.num_hidden_layers, config.hidden_size)
     _, lengths = BatchTokenizer(os.path.join(model, "vocab.txt")).encode_batch(
         [text for _, text in examples])
     lengths = np.minimum(lengths, 126) + 2
-    return rate * operations(lengths) / len(lengths) / 1e9
+    return rate * scaling.our_flops(shape, lengths).mean() / 1e9
 
 
 def main() -> None:

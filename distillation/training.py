@@ -15,7 +15,6 @@ from engine.data.batches import Features, Source, token_features
 from engine.disk import files
 from engine.model import Forward
 from engine.settings import setting
-from engine.training import throughput
 from modeling import BertConfig
 from runs.head import Job, Model, Training
 from tasks import head
@@ -74,8 +73,7 @@ class Distillation(NamedTuple):
                 forward, job.model.own.kind, temperature=self.settings.temperature,
                 label_weight=self.settings.label_weight)
         return head.training_of(job, examples)._replace(
-            forward=forward, make_source=lambda: self.source(job, examples), facts=self.facts(),
-            operations=self.operations(config))
+            forward=forward, make_source=lambda: self.source(job, examples), facts=self.facts())
 
     def general_training(self, job: Job, texts: pretraining_tfrecords.Opened) -> Training:
         """The training of the student on texts without labels."""
@@ -84,15 +82,7 @@ class Distillation(NamedTuple):
             len(texts.records), files.hash_of(json.dumps(texts.hashes).encode("utf-8")),
             self.states_forward(config),
             lambda: source_of_texts(texts, job.model.encoding, dynamic_padding=dynamic_padding),
-            self.operations(config), facts=self.facts())
-
-    def operations(self, config: BertConfig) -> throughput.Operations:
-        """Of a student's training; without labels, the teacher infers beside it."""
-        if self.settings.stage == PREDICTION:
-            return throughput.classifier(config)
-        return lambda lengths: (
-            throughput.FORWARD_AND_BACKWARD * throughput.encoder_forward(config, lengths)
-            + throughput.encoder_forward(self.teacher.config, lengths))
+            facts=self.facts())
 
     def source(self, job: Job, examples: TrainingSet) -> Source:
         """The features that the stage's model needs."""

@@ -13,9 +13,7 @@ from engine.checkpoints.checkpoints import Checkpoint
 from engine.errors import UserError
 from engine.model import Forward
 from engine.settings import positive, required
-from engine.training import throughput
 from engine.training.settings import StepSchedule
-from modeling import BertConfig
 from pretraining import model
 from pretraining.data import RecordSet, load_records
 from runs.head import Head, Job, Measured, Model, Predict, Sets, Training
@@ -80,18 +78,8 @@ def _training(job: Job, records: RecordSet) -> Training:
     return Training(
         len(records), records.content_hash,
         model.forward_of(config, next_sentences=records.has_next_sentences),
-        lambda: records.source(job.settings.training.seed), _operations(config, records),
+        lambda: records.source(job.settings.training.seed),
         facts={"--max_seq_length": records.max_seq_length}, ties_embeddings=True)
-
-
-def _operations(config: BertConfig, records: RecordSet) -> throughput.Operations:
-    """The heads read the first position and the masked ones, of which each example has the most."""
-    def operations(lengths: np.ndarray) -> float:
-        masked = records.most_masked[lengths]
-        return throughput.FORWARD_AND_BACKWARD * (
-            throughput.encoder_forward(config, lengths, outputs=1 + masked)
-            + throughput.masked_words_forward(config, masked.sum()))
-    return operations
 
 
 def _forward(trained: Model, sets: Sequence[HeldOut], checkpoint: Checkpoint) -> Forward:

@@ -6,7 +6,6 @@ A plain text is a pair: a question, and the context that the answer is in.
 import dataclasses
 from typing import Any, Dict, List, NamedTuple, Type, get_type_hints
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
@@ -17,8 +16,6 @@ from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from engine.settings import Settings
-from engine.training import throughput
-from modeling import BertConfig
 from reading import answers, data, evaluation, measures, model, report
 from reading.answers import Answers, AnswerSettings
 from reading.data import QuestionSet, WindowSettings
@@ -74,19 +71,8 @@ def _training(job: Job, questions: QuestionSet) -> Training:
     trained = job.model
     return Training(
         len(questions), questions.content_hash, _forward(trained), questions.training_source,
-        _operations(trained.config),
         facts={f"--{name}": value
                for name, value in dataclasses.asdict(trained.own.windows).items()})
-
-
-def _operations(config: BertConfig) -> throughput.Operations:
-    """The head reads all positions."""
-    of_head = 2 * model.NUM_OUTPUTS * config.hidden_size  # for each token
-
-    def operations(lengths: np.ndarray) -> float:
-        return throughput.FORWARD_AND_BACKWARD * (
-            throughput.encoder_forward(config, lengths) + of_head * float(np.sum(lengths)))
-    return operations
 
 
 def _forward(trained: Model, *_: Any) -> Forward:

@@ -108,11 +108,6 @@ class ListwiseSet(PairwiseSet):
     def __len__(self) -> int:
         return len(self.slots)
 
-    @property
-    def mean_phrases(self) -> float:
-        """Phrases of a slot, on average."""
-        return float(self.slot_set.num_phrases[self.slots].mean())
-
     def source(self, *, with_labels: bool) -> Source:
         """Batches of whole slots, b of them with up to c phrases, the right one first.
 

@@ -7,7 +7,6 @@ from absl import flags
 
 from encoder.model_files import ModelFiles
 from engine.errors import UserError
-from engine.training import throughput
 from rewriting import data, evaluation, model, pairs, report, slot_files
 from rewriting.data import KIND, ListwiseSet, PairwiseSet, SlotSet, load_slots
 from rewriting.model import pairwise
@@ -82,15 +81,11 @@ def _load_set(job: Job, values: flags.FlagValues, name: str, *, labelled: bool =
 
 def _training(job: Job, examples: PairwiseSet) -> Training:
     config, objective = job.model.config, job.model.own.objective
-    operations = of_pairs = throughput.classifier(config)
     forward = pairwise(config)
     if objective == evaluation.LISTWISE:
         examples, forward = ListwiseSet(examples.slot_set), model.listwise(config)
-
-        def operations(lengths: np.ndarray) -> float:
-            return examples.mean_phrases * of_pairs(lengths)
     return head.training_of(job, examples)._replace(
-        forward=forward, operations=operations, facts={"--objective": objective})
+        forward=forward, facts={"--objective": objective})
 
 
 def _reader(found: Model) -> Reader:

@@ -18,7 +18,6 @@ from engine.data.batches import Source
 from engine.devices.devices import Devices
 from engine.model import Forward, Mode
 from engine.training.settings import EpochSchedule, RunSettings
-from engine.training.throughput import Operations
 from modeling import BertConfig
 from runs.columns import Trained
 from runs.rows import Example
@@ -53,7 +52,6 @@ class Training(NamedTuple):
     content_hash: str  # of the data
     forward: Forward
     make_source: Callable[[], Source]  # called only if something is left to train
-    operations: Operations
     facts: Mapping[str, Any] = {}  # identify the run, in addition to those of the head
     description: Mapping[str, Any] = {}  # entries of task.json that only the data determine
     ties_embeddings: bool = False  # the word embeddings are output weights, too

@@ -90,8 +90,6 @@ _CHARTS = (_Chart("loss", "Training loss"),
            _Chart("learning_rate", "Learning rate", is_noisy=False),
            _Chart("gradient_norm", "Gradient norm"),
            _Chart("examples_per_second", "Examples per second"),
-           _Chart("model_tflops", "Model TFLOP/s"),
-           _Chart("peak_share", "Share of the cards' peak", is_share=True),
            _Chart("padding_share", "Padding in batches", is_share=True))
 
 

@@ -14,7 +14,6 @@ from engine.data import text_files
 from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
-from engine.training import throughput
 from runs import kinds, model_card, sets
 from runs.head import Card, Encoded, Head, Job, Model, Reader, Result, Sets, Training
 from runs.rows import Example
@@ -66,9 +65,7 @@ def _training(job: Job, sentences: SentenceSet) -> Training:
     own, config = job.model.own, job.model.config
     return Training(
         len(sentences), sentences.content_hash, model.forward_of(config, own),
-        sentences.source,
-        lambda lengths: (throughput.FORWARD_AND_BACKWARD
-                         * throughput.encoder_forward(config, lengths)))
+        sentences.source)
 
 
 def _forward(trained: Model, *_: Any) -> Forward:

@@ -20,12 +20,12 @@ import modeling
 import tensorflow.compat.v1 as tf
 from engine.checkpoints import checkpoints
 from engine.data.batches import Features, Source
-from engine.devices import devices
+from engine.devices import devices, memory
 from engine.devices.devices import Devices
 from engine.devices.precision import FLOAT32
 from engine.errors import UserError
 from engine.model import INFERENCE, Forward
-from engine.training import loop, throughput
+from engine.training import loop
 from engine.training.settings import (
     EvaluationSettings, RunSettings, StepSchedule, TrainingSettings)
 
@@ -149,7 +149,7 @@ def measure(forward: Forward, source: Source, on: Devices, how: TrainingSettings
         train(forward, source, on, how, 10 ** 6, output_dir, hooks=[clock])
     timed = clock.ends[min(WARM_UP_STEPS, num_steps - 1) - 1:]
     return Measured((timed[-1] - timed[0]) / max(len(timed) - 1, 1), clock.ends[0] - start,
-                    peak_memory_gb(on))
+                    memory.peak_gb(on))
 
 
 def measure_what_fits(forward: Forward, source: Source, on: Devices, how: TrainingSettings
@@ -177,11 +177,6 @@ def measure_what_fits(forward: Forward, source: Source, on: Devices, how: Traini
 def is_out_of_memory(error: UserError) -> bool:
     """Whether the error is that of `engine.devices.memory`."""
     return str(error).startswith("out of memory")
-
-
-def peak_memory_gb(on: Devices) -> Optional[float]:
-    """The most that tensors took on a card, or the process on the CPU, in 10^9 bytes."""
-    return throughput.Throughput(on, FLOAT32).peak_memory_gb().get("peak_memory_gb")
 
 
 def _has_memory_info(on: Devices) -> bool:

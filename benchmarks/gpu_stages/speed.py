@@ -10,7 +10,7 @@ from typing import Any, Dict, NamedTuple, Tuple
 
 import numpy as np
 
-from benchmarks import report, startup
+from benchmarks import report, scaling, startup
 from benchmarks.gpu_stages import common
 from benchmarks.gpu_stages.common import Machine
 from benchmarks.gpu_stages.correctness import write_task
@@ -22,12 +22,10 @@ from distillation import model as distillation_model
 from distillation.teacher import Teacher
 from encoder import classifier, pretraining_heads
 from engine.data.batches import Source
-from engine.devices.devices import Devices
 from engine.devices.precision import FLOAT32
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Forward
-from engine.training import throughput
 from engine.training.settings import TrainingSettings
 from pretraining import model as pretraining_model
 from tokenization import BatchTokenizer
@@ -65,7 +63,7 @@ def pretraining(cell: Cell, machine: Machine) -> Dict[str, Any]:
     forward, source = _pretraining(cell, machine)
     batch = 4 if machine.toy else TOKENS_PER_STEP // cell.length
     found = common.measure_what_fits(forward, source, devices, cell.settings(batch))
-    return {**found, **_reached(found["sequences_per_second"], cell, machine, devices)}
+    return {**found, **_reached(found["sequences_per_second"], cell, machine)}
 
 
 def largest_batch(cell: Cell, machine: Machine) -> Dict[str, Any]:
@@ -113,15 +111,16 @@ def _masked(length: int) -> int:
     return length * 20 // 128
 
 
-def _reached(sequences_per_second: float, cell: Cell, machine: Machine, devices: Devices
-             ) -> Dict[str, Any]:
+def _reached(sequences_per_second: float, cell: Cell, machine: Machine) -> Dict[str, Any]:
     config, length = machine.config(cell.size), machine.length(cell.length)
-    count = _masked(length)
-    forward = (throughput.encoder_forward(config, np.array([length]), outputs=count + 1)
-               + throughput.masked_words_forward(config, count))
-    operations = sequences_per_second * throughput.FORWARD_AND_BACKWARD * forward
-    peak = throughput.peak(devices, cell.precision)
-    return {"tflops": operations / 1e12, "peak_share": operations / peak if peak else None}
+    count, hidden = _masked(length), config.hidden_size
+    masked_words = 3 * count * 2 * hidden * (hidden + config.vocab_size)
+    return {"tflops": sequences_per_second / 1e12 * (
+        scaling.our_flops(_shape(config), length, outputs=count + 1) + masked_words)}
+
+
+def _shape(config: modeling.BertConfig) -> scaling.Shape:
+    return scaling.Shape("", config.num_hidden_layers, config.hidden_size)
 
 
 def start_up(machine: Machine) -> Dict[str, Any]:
@@ -148,8 +147,7 @@ def evaluation(machine: Machine) -> Dict[str, Any]:
         predictor.predict(source, batch)
         rate = 16 * batch / (time.time() - begin)
     return {"batch": batch, "sequences_per_second": rate,
-            "tflops": rate * throughput.encoder_forward(
-                config, np.array([length]), outputs=1) / 1e12}
+            "tflops": rate * scaling.our_flops(_shape(config), length) / 3 / 1e12}
 
 
 def augmentation(machine: Machine) -> Dict[str, Any]:

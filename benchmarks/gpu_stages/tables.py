@@ -11,8 +11,7 @@ ANCHORS = [("pretraining, 128 tokens", "1 × A100", 357, 238),
 CHECKS = ("first-step", "placement", "equivalence", "not-a-number", "interruption")
 _ABOUT = ("cards", "machine", "tensorflow", "commit", "date", "stage_seconds")
 _COLUMNS = {"batch": "batch a card", "sequences_per_second": "sequences/s", "tflops": "TFLOP/s",
-            "peak_share": "of the peak", "memory_gb": "memory, GB",
-            "first_step_seconds": "first step, s"}
+            "memory_gb": "memory, GB", "first_step_seconds": "first step, s"}
 
 
 def text(results: Results) -> str:
@@ -78,8 +77,7 @@ def _anchors() -> List[str]:
 def _speed(found: Dict[str, Any]) -> List[str]:
     if "sequences_per_second" not in found:
         return [_facts(found), *[""] * (len(_COLUMNS) - 1)]
-    return [_value(found.get(column)) if column != "peak_share" or found.get(column) is None
-            else f"{found[column]:.0%}" for column in _COLUMNS]
+    return [_value(found.get(column)) for column in _COLUMNS]
 
 
 def _facts(found: Dict[str, Any]) -> str:

@@ -25,7 +25,6 @@ from engine.model import Forward, Mode
 from engine.training import checkpoint_hook, step_hook, stop_together, summaries
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
-from engine.training.throughput import Operations, Throughput
 from engine.training.training_progress import TrainingProgress
 from engine.workers.coordination import Peers
 
@@ -38,7 +37,6 @@ class Run(NamedTuple):
     num_examples: int
     forward: Forward  # the model and its loss
     make_source: Callable[[], batches.Source]  # called only if steps are left to train
-    operations: Optional[Operations] = None  # FLOPs by lengths; None: not reported
     # The word embeddings are also output weights, so their gradient has all rows.
     ties_embeddings: bool = False
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
@@ -85,9 +83,8 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
 
     initial_values = checkpoints.InitialValues(
         None if earlier else run.settings.init_checkpoint, settings.seed)
-    reached = Throughput(run.devices, settings.precision)
-    curves = summaries.TrainingSummaries(output_dir, last_step, reached)
-    progress = TrainingProgress(first_step, last_step, reached)
+    curves = summaries.TrainingSummaries(output_dir, last_step, run.devices)
+    progress = TrainingProgress(first_step, last_step, run.devices)
     signals = interruption.InterruptLater()
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
@@ -96,7 +93,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     if settings.precision != precision.FLOAT16:  # which skips such a step instead
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
     hooks = [_ModelCheck(initial_values, earlier),
-             step_hook.StepHook(first_step, source, plan, run.operations, listeners),
+             step_hook.StepHook(first_step, source, plan, listeners),
              saver, *more_hooks]
     if peers.others:
         hooks.insert(0, stop_together.SharedSignals(signals, peers))

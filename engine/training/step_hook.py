@@ -1,13 +1,14 @@
 """Hands what each training step computed to those who check, show and write it."""
 
+import math
 from typing import Callable, NamedTuple, Optional, Sequence
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 import multigpu_optimizer
 from engine.data.batches import Source
 from engine.data.plan import TrainingPlan
-from engine.training.throughput import Operations
 
 # The graph collection with the mean loss of a step over all replicas, a scalar.
 LOSS = "loss"
@@ -23,7 +24,12 @@ class Step(NamedTuple):
     num_examples: int
     num_tokens: int
     num_padded_tokens: int  # with padding
-    operations: float  # FLOPs; 0: unknown
+
+
+def finite_mean(values: Sequence[float]) -> float:
+    """The mean of the finite values; NaN if there are none. Skipped steps have other values."""
+    finite = [value for value in values if math.isfinite(value)]
+    return float(np.mean(finite, dtype=np.float64)) if finite else math.nan
 
 
 class StepHook(tf.train.SessionRunHook):
@@ -33,16 +39,14 @@ class StepHook(tf.train.SessionRunHook):
     functions write of the steps before it, and none of a step that they refuse.
 
     Args:
-        operations: FLOPs by lengths; None: unknown.
         listeners: called with each step, in their order.
     """
 
     def __init__(self, first_step: int, source: Source, plan: TrainingPlan,
-                 operations: Optional[Operations], listeners: Sequence[Callable[[Step], None]]):
+                 listeners: Sequence[Callable[[Step], None]]):
         self._step = first_step
         self._source = source
         self._plan = plan
-        self._operations = operations
         self._listeners = listeners
 
     def begin(self) -> None:
@@ -65,7 +69,6 @@ class StepHook(tf.train.SessionRunHook):
         step = Step(
             number=self._step, num_examples=len(indices), num_tokens=int(lengths.sum()),
             num_padded_tokens=len(indices) * self._source.padded_length(indices),
-            operations=self._operations(lengths) if self._operations else 0.0,
             **{"loss_scale": None, **run_values.results})
         for listener in self._listeners:
             listener(step)

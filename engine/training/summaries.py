@@ -13,8 +13,9 @@ from typing import Dict, Iterator, List, Mapping, Tuple
 
 import tensorflow.compat.v1 as tf
 
-from engine.training.step_hook import Step
-from engine.training.throughput import Throughput, finite_mean
+from engine.devices import memory
+from engine.devices.devices import Devices
+from engine.training.step_hook import Step, finite_mean
 
 # Each of the first steps has a point, to show early whether a run works. Later points are spread
 # evenly over the run, at most as many as a screen can show, and at the same steps in a resumed run.
@@ -30,8 +31,7 @@ class TrainingSummaries:
 
     loss, gradient_norm: the means of the finite values.
     learning_rate: of the last step's update.
-    examples_per_second, model_tflops, peak_share: see `throughput`; missing in a process's first
-        point, whose time includes the set-up, and the last two where they are unknown.
+    examples_per_second: missing in a process's first point, whose time includes the set-up.
     peak_memory_gb: of the process so far; missing where it is unknown.
     padding_share: the share of padding in the tokens of the global batches.
     loss_scale, skipped_steps: only with mixed precision; the last step's loss scale, and the
@@ -40,10 +40,10 @@ class TrainingSummaries:
     Use it as a context manager around the training, to close the event file.
     """
 
-    def __init__(self, output_dir: str, num_train_steps: int, throughput: Throughput):
+    def __init__(self, output_dir: str, num_train_steps: int, devices: Devices):
         self._output_dir = output_dir
         self._num_train_steps = num_train_steps
-        self._throughput = throughput
+        self._devices = devices
         self._writer = None
         self._point_time = None
         self._steps: List[Step] = []  # since the last point
@@ -78,15 +78,13 @@ class TrainingSummaries:
             "learning_rate": last.learning_rate,
             "gradient_norm": finite_mean([step.gradient_norm for step in self._steps]),
             "padding_share": 1 - total("num_tokens") / total("num_padded_tokens"),
-            **self._throughput.peak_memory_gb()}
+            "peak_memory_gb": memory.peak_gb(self._devices) or math.nan}
         if last.loss_scale is not None:
             values["loss_scale"] = last.loss_scale
             values["skipped_steps"] = sum(
                 not math.isfinite(step.gradient_norm) for step in self._steps)
         if self._point_time:
-            seconds = now - self._point_time
-            values["examples_per_second"] = total("num_examples") / seconds
-            values.update(self._throughput.values(total("operations") / seconds))
+            values["examples_per_second"] = total("num_examples") / (now - self._point_time)
         self._point_time = now
         return values
 

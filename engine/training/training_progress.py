@@ -5,8 +5,9 @@ import time
 from typing import List
 
 from engine import log, progress
-from engine.training.step_hook import Step
-from engine.training.throughput import Throughput, finite_mean
+from engine.devices import memory
+from engine.devices.devices import Devices
+from engine.training.step_hook import Step, finite_mean
 
 
 class TrainingProgress:
@@ -17,17 +18,16 @@ class TrainingProgress:
     peak memory, and the skipped steps and the loss scale, if there are any.
     """
 
-    def __init__(self, first_step: int, num_train_steps: int, throughput: Throughput):
+    def __init__(self, first_step: int, num_train_steps: int, devices: Devices):
         self._first_step = first_step
         self._num_train_steps = num_train_steps
-        self._throughput = throughput
+        self._devices = devices
         self._losses: List[float] = []
         self._skipped_steps = 0
         self._loss_scale = None
         # Since the end of the first step, whose time includes the set-up.
         self._start = None
         self._steps = self._examples = 0
-        self._operations = 0.0
 
     def __enter__(self) -> "TrainingProgress":
         self._bar = progress.bar(initial=self._first_step, total=self._num_train_steps,
@@ -44,7 +44,6 @@ class TrainingProgress:
         if self._start is not None:
             self._steps += 1
             self._examples += step.num_examples
-            self._operations += step.operations
         self._losses.append(step.loss)
         self._skipped_steps += not math.isfinite(step.gradient_norm)
         self._loss_scale = step.loss_scale
@@ -53,7 +52,8 @@ class TrainingProgress:
             self._show(step)
 
     def _log_end(self) -> None:
-        for gigabytes in self._throughput.peak_memory_gb().values():
+        gigabytes = memory.peak_gb(self._devices)
+        if gigabytes:
             log.info(f"Peak memory: {gigabytes:,.1f} GB")
         if self._skipped_steps:
             log.warn(f"skipped {progress.counted(self._skipped_steps, 'steps')} with gradients "
@@ -81,6 +81,5 @@ class TrainingProgress:
             return ""
         seconds = max(time.time() - self._start, 1e-9)
         rate = progress.rate(self._examples / seconds, "examples")
-        reached = self._throughput.describe(self._operations / seconds)
         left = self._bar.format_interval(steps_left * seconds / self._steps)
-        return f", {rate}{reached}, {left} left"
+        return f", {rate}, {left} left"

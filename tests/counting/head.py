@@ -15,7 +15,6 @@ from engine.data import store, text_files
 from engine.data.batches import Source, token_features
 from engine.disk import files
 from engine.model import Forward, Mode
-from engine.training import throughput
 from runs import model_card, results, sets
 from runs.head import (
     Card, Encoded, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
@@ -56,7 +55,7 @@ def _load(job: Job, values: flags.FlagValues) -> Sets:
                          job.model.encoding) for name in sets.wanted(values)}
     train = found.get("train") and Training(
         len(found["train"]), found["train"].content_hash, _forward(job.model),
-        found["train"].source, throughput.classifier(job.model.config))
+        found["train"].source)
     return Sets(train, *({"": found[name]} if name in found else {} for name in ("dev", "test")))
 
 

@@ -16,7 +16,6 @@ from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.training import checkpoint_hook, summaries
 from engine.training.step_hook import Step
-from engine.training.throughput import Throughput
 from trainings import Crash, recorded, run_loop, settings, train, training_source
 
 import tensorflow.compat.v1 as tf
@@ -29,16 +28,6 @@ NAMES = ["examples_per_second", "gradient_norm", "learning_rate", "loss", "paddi
 @pytest.fixture(scope="module")
 def source(tiny_model, tmp_path_factory):
     return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
-
-
-@pytest.fixture(scope="module")
-def finished(tiny_model, source, tmp_path_factory):
-    """A run's output directory, and the loss and gradient norm of its every step."""
-    with pytest.MonkeyPatch.context() as patch:
-        losses, norms = recorded(patch)
-        output_dir = tmp_path_factory.mktemp("finished")
-        train(tiny_model, source, REPLICAS, settings(output_dir, 8, num_train_steps=STEPS))
-    return str(output_dir), losses, norms
 
 
 def events(directory):
@@ -56,30 +45,26 @@ def values(history, name):
     return [value for _, value in history[name]]
 
 
-def test_every_curve_has_a_point_for_each_of_the_first_steps(finished):
-    history = summaries.read_history(finished[0])
+def test_each_of_the_first_steps_has_a_point_with_its_values(
+        tiny_model, source, tmp_path, monkeypatch, capsys):
+    losses, norms = recorded(monkeypatch)
+    train(tiny_model, source, REPLICAS, settings(tmp_path, 8, num_train_steps=STEPS))
+    history = summaries.read_history(str(tmp_path))
     assert sorted(history) == NAMES
     for name in NAMES:
         # The first step's time is set-up: it has no rate.
         first = 2 if name == "examples_per_second" else 1
         assert [step for step, _ in history[name]] == list(range(first, STEPS + 1))
     assert min(values(history, "examples_per_second")) > 0
+    memory, = [line for line in capsys.readouterr().err.splitlines() if "Peak memory: " in line]
+    # The process may have grown in between.
+    assert values(history, "peak_memory_gb")[-1] == pytest.approx(float(memory.split()[2]), abs=0.11)
+    for name, expected in [("loss", losses), ("gradient_norm", norms),
+                           ("padding_share", padding_shares(source))]:
+        np.testing.assert_allclose(values(history, name), expected, rtol=1e-6)
 
 
-def test_loss_and_gradient_norm_are_those_of_the_steps(finished):
-    output_dir, losses, norms = finished
-    history = summaries.read_history(output_dir)
-    np.testing.assert_allclose(values(history, "loss"), losses, rtol=1e-6)
-    np.testing.assert_allclose(values(history, "gradient_norm"), norms, rtol=1e-6)
-
-
-def test_the_learning_rate_at_a_step_is_the_one_that_made_its_update(finished):
-    expected = [schedule(step) for step in range(STEPS)]
-    history = summaries.read_history(finished[0])
-    np.testing.assert_allclose(values(history, "learning_rate"), expected, rtol=1e-5, atol=1e-12)
-
-
-def test_the_padding_share_is_that_of_the_batches(finished, source):
+def padding_shares(source):
     plan = TrainingPlan(source.lengths, 8 * REPLICAS, seed=7)
     batch, _ = tf.data.make_one_shot_iterator(batches.training_dataset(
         source, plan, replicas=range(1), per_replica_batch_size=8 * REPLICAS, first_step=0,
@@ -87,22 +72,21 @@ def test_the_padding_share_is_that_of_the_batches(finished, source):
     with tf.Session() as session:
         expected = [1 - session.run(batch["input_mask"]).mean() for _ in range(STEPS)]
     assert max(expected) > min(expected) + 0.05, "shares must differ for their order to show"
-    history = summaries.read_history(finished[0])
-    np.testing.assert_allclose(values(history, "padding_share"), expected, rtol=1e-6)
+    return expected
 
 
 def step(number, **values):
     return Step(**{**dict(number=number, loss=1.0, learning_rate=0.1, gradient_norm=1.0,
-                          loss_scale=None, num_examples=8, num_tokens=60, num_padded_tokens=80,
-                          operations=0.0), **values})
+                          loss_scale=None, num_examples=8, num_tokens=60, num_padded_tokens=80),
+                   **values})
 
 
 @pytest.fixture
 def written(tmp_path):
     """The curves of these steps, as the training writes and the report reads them."""
     def history(steps, num_train_steps):
-        reached = Throughput(cpu_devices(1), "tf32")
-        with summaries.TrainingSummaries(str(tmp_path), num_train_steps, reached) as curves:
+        with summaries.TrainingSummaries(
+                str(tmp_path), num_train_steps, cpu_devices(1)) as curves:
             for each in steps:
                 curves.add(each)
         return summaries.read_history(str(tmp_path))
@@ -121,42 +105,31 @@ def test_a_long_run_has_points_at_intervals_that_are_means_over_their_steps(writ
     assert history["learning_rate"] == [(number, number) for number, _ in history["loss"]]
 
 
-@pytest.fixture(scope="module")
-def interrupted(tiny_model, source, tmp_path_factory):
-    """A run that died at step 11, saved at 7 last, and went on from there with twice the rate."""
-    output_dir = tmp_path_factory.mktemp("interrupted")
-
+def test_a_run_that_goes_on_continues_its_curves_with_each_step_once(
+        tiny_model, source, tmp_path, monkeypatch):
+    """It died at step 11, saved at 7 last, and went on from there with twice the rate."""
     def die(self, run_context, run_values):
         original(self, run_context, run_values)
         if self.step == 11:
             raise Crash()
     original = checkpoint_hook.SaveHook.after_run
     changes = dict(num_train_steps=STEPS, save_checkpoints_steps=7)
-    with pytest.MonkeyPatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(Crash):
         patch.setattr(checkpoint_hook.SaveHook, "after_run", die)
-        with pytest.raises(Crash):
-            train(tiny_model, source, REPLICAS, settings(output_dir, 8, **changes))
-    assert checkpoints.latest(str(output_dir)).global_step == 7
-    train(tiny_model, source, REPLICAS,
-          settings(output_dir, 8, learning_rate=2 * PEAK, **changes))
-    return str(output_dir)
-
-
-def test_a_run_that_goes_on_continues_its_curves_with_each_step_once(interrupted):
-    written = [event.step for event in events(interrupted) if event.summary.value]
+        train(tiny_model, source, REPLICAS, settings(tmp_path, 8, **changes))
+    assert checkpoints.latest(str(tmp_path)).global_step == 7
+    train(tiny_model, source, REPLICAS, settings(tmp_path, 8, learning_rate=2 * PEAK, **changes))
+    written = [event.step for event in events(tmp_path) if event.summary.value]
     assert sorted(written) == sorted([*range(1, 12), *range(8, STEPS + 1)])
-    history = summaries.read_history(interrupted)
-    assert sorted(history) == NAMES
+    history = summaries.read_history(str(tmp_path))
     expected = [schedule(step, PEAK if step < 7 else 2 * PEAK) for step in range(STEPS)]
     assert [step for step, _ in history["learning_rate"]] == list(range(1, STEPS + 1))
     np.testing.assert_allclose(values(history, "learning_rate"), expected, rtol=1e-5, atol=1e-12)
 
-
-def test_tensorboard_shows_a_run_that_went_on_like_our_reader(interrupted):
+    # TensorBoard shows the same.
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    board = accumulators.EventAccumulator(interrupted, size_guidance={"scalars": 0})
+    board = accumulators.EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
     board.Reload()
-    history = summaries.read_history(interrupted)
     assert sorted(board.Tags()["scalars"]) == NAMES
     for name in NAMES:
         assert [(event.step, event.value) for event in board.Scalars(name)] == history[name]

@@ -93,7 +93,7 @@ def test_the_report_shows_the_evaluation_the_settings_and_the_worst_mistakes(run
     for name in ("eval_accuracy", "eval_loss", "matthews_correlation"):
         assert name in page.text and f"{results[name]:.4f}" in page.text
     for said in ("CPU:0 CPU:1", "--learning_rate", "1 layer, hidden size 16", "adamw",
-                 "Model TFLOP/s", "peak memory"):
+                 "Examples per second", "peak memory"):
         assert said in page.text
 
     predicted = (run / "predict.txt").read_text().split()
