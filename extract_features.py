@@ -24,11 +24,11 @@ USAGE = """Extracts BERT's features of texts, on every GPU that CUDA_VISIBLE_DEV
     --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
     --init_checkpoint=$BERT/bert_model.ckpt --layers=-1,-2,-3,-4
   python extract_features.py --input_file=texts.txt --output_file=vectors.npy \\
-    --init_checkpoint=$MODEL --pooling=mean --output_format=npy
+    --init_checkpoint=$MODEL --pooling=mean
 
 Each line of the input is a text, or two with " ||| " between them. The output has the same order:
-for each text the states of all tokens, or with --pooling one vector. After an interruption the
-same command continues."""
+for each text the states of all tokens, or with --pooling one vector, in lines of JSON or, in a file
+named .npy, as a NumPy array. After an interruption the same command continues."""
 
 _LAYERS_OF_TOKENS = "-1,-2,-3,-4"
 _LAYERS_OF_VECTORS = "-1"
@@ -38,19 +38,16 @@ def define_flags() -> flags.FlagValues:
     """The flags of Google's extract_features.py, and others."""
     values = flags.FlagValues()
     flags.DEFINE_string("input_file", None, "The texts, one a line.", flag_values=values)
-    flags.DEFINE_string("output_file", None, "The file for the features.", flag_values=values)
+    flags.DEFINE_string("output_file", None, "The file for the features: a line of JSON for each "
+                        "text or, with --pooling and a name that ends in .npy, a NumPy array of all "
+                        "vectors.", flag_values=values)
     flags.DEFINE_string("layers", None, "Layers to write, separated by commas: from 0, or "
                         "backwards from -1, the last one. Default: "
                         f"{_LAYERS_OF_TOKENS}; with --pooling {_LAYERS_OF_VECTORS}.",
                         flag_values=values)
-    flags.DEFINE_enum("pooling", None, list(model.POOLINGS), "One vector for each text: the state "
+    flags.DEFINE_enum("pooling", None, model.POOLINGS, "One vector for each text: the state "
                       "of [CLS], or the mean or maximum of all its tokens' states. The "
                       "vectors of several layers are joined.", flag_values=values)
-    flags.DEFINE_enum("output_format", formats.JSONL, list(formats.FORMATS), "A line of JSON for "
-                      "each text; or, with --pooling, a NumPy array of all vectors.",
-                      flag_values=values)
-    flags.DEFINE_enum("output_dtype", formats.FLOAT32, list(formats.DTYPES), "Type of the values.",
-                      flag_values=values)
     model_flags.define(values, "the model")
     model_flags.define_max_seq_length(values)
     settings.define_flags(values, PredictionSettings)
@@ -72,14 +69,11 @@ def main(values: flags.FlagValues) -> None:
 
 def _job(values: flags.FlagValues) -> Job:
     input_file = settings.required(values, "input_file")
-    if files.is_special(input_file):
-        raise UserError(f"--input_file={input_file} is no regular file, and the texts are read "
-                        "several times: write them to a file first")
     files.require_file(input_file, "--input_file")
     output_file = settings.required(values, "output_file")
-    if values.output_format == formats.NPY and not values.pooling:
-        raise UserError(f"--output_format={formats.NPY} holds one vector for each text: give "
-                        "--pooling, too; those of each token are JSON lines")
+    if formats.is_array(output_file) and not values.pooling:
+        raise UserError(f"--output_file={output_file}: an array holds one vector for each text; give "
+                        "--pooling, too, or name a file for lines of JSON")
     settings.required(values, "init_checkpoint")
     config, encoding = model_flags.load_model(values)
     layers = _layers(values, config)
@@ -88,21 +82,18 @@ def _job(values: flags.FlagValues) -> Job:
     files.check_output(output_file, "--output_file", [input_file])
     return Job(input_file, output_file, config, encoding,
                checkpoints.open_checkpoint(values.init_checkpoint), devices, values.precision,
-               batch_size, layers, values.pooling, values.output_format, values.output_dtype)
+               batch_size, layers, values.pooling)
 
 
 def _layers(values: flags.FlagValues, config: BertConfig) -> List[int]:
     text = values.layers or (_LAYERS_OF_VECTORS if values.pooling else _LAYERS_OF_TOKENS)
     count = config.num_hidden_layers
-    try:
-        layers = [int(layer) for layer in text.split(",")]
-    except ValueError as error:
-        raise UserError(f"--layers={text}: must be whole numbers, separated by commas") from error
-    unknown = next((layer for layer in layers if not -count <= layer < count), None)
-    if unknown is not None:
-        raise UserError(f"--layers={text}: the model has no layer {unknown}, only 0 to "
-                        f"{count - 1}, which are also -{count} to -1")
-    return layers
+    known = {str(layer): layer for layer in range(-count, count)}
+    names = [name.strip() for name in text.split(",")]
+    if not set(names) <= set(known):
+        raise UserError(f"--layers={text}: must be numbers of layers, separated by commas; the model "
+                        f"has 0 to {count - 1}, which are also -{count} to -1")
+    return [known[name] for name in names]
 
 
 if __name__ == "__main__":

@@ -18,9 +18,8 @@ from engine.progress import Counter
 from features import formats, model
 from features.texts import Texts, read_texts
 
-_CHUNK_TEXTS = 4096  # computed at a time, or fewer:
-_CHUNK_VALUES = 2**26  # 256 MB
-_WRITTEN_VALUES = 2**22  # at a time
+_CHUNK_TEXTS = 4096  # at a time, or fewer:
+_CHUNK_VALUES = 2**23  # 32 MB, and 80 MB of JSON
 
 
 class Job(NamedTuple):
@@ -35,18 +34,12 @@ class Job(NamedTuple):
     per_replica_batch_size: int
     layers: List[int]  # indices of layers, from 0, or from -1 backwards
     pooling: Optional[str]  # one of model.POOLINGS, or None for a vector of each token
-    output_format: str  # one of formats.FORMATS
-    output_dtype: str  # one of formats.DTYPES
-
-    @property
-    def width(self) -> int:
-        """The number of values of a vector."""
-        return len(self.layers) * self.config.hidden_size
 
     @property
     def values_per_text(self) -> int:
-        """The largest number of values of a text."""
-        return self.width * (1 if self.pooling else self.encoding.max_seq_length)
+        """The largest number of values of a text: of one vector, or of one for each token."""
+        vectors = 1 if self.pooling else self.encoding.max_seq_length
+        return vectors * len(self.layers) * self.config.hidden_size
 
     def facts(self) -> Dict[str, Any]:
         """Everything that determines the output, under names for people."""
@@ -58,21 +51,18 @@ class Job(NamedTuple):
             "model config": self.config.to_dict(),
             # The index holds a checksum of every tensor.
             "checkpoint": files.hash_of_file(f"{self.checkpoint.path}.index"),
-            "--precision": self.precision, "--layers": self.layers, "--pooling": self.pooling,
-            "--output_format": self.output_format, "--output_dtype": self.output_dtype}
+            "--precision": self.precision, "--layers": self.layers, "--pooling": self.pooling}
 
 
 def extract(job: Job) -> None:
     """Writes the features of all texts, in their order; goes on where an interrupted run was.
 
     Raises:
-        UserError: the input cannot be read; out of memory; a value that a type cannot hold.
+        UserError: the input cannot be read; out of memory.
         Interrupted: SIGTERM or Ctrl-C.
     """
     total = sum(1 for _ in read_texts(job.input_file))
-    header = b""
-    if job.output_format == formats.NPY:
-        header = formats.array_header(total, job.width, job.output_dtype)
+    header = formats.array_header(total, job.values_per_text) if formats.is_array(job.output_file) else b""
     file = ResumableFile(job.output_file, job.facts(), header=header)
     if not total:
         log.warn(f"--input_file={job.input_file} holds no texts")
@@ -82,40 +72,28 @@ def extract(job: Job) -> None:
 
 
 def _append_all(job: Job, file: ResumableFile, total: int) -> None:
+    # Whole chunks are appended: a resumed run computes the same batches, with the same roundings.
     chunk_size = max(1, min(_CHUNK_TEXTS, _CHUNK_VALUES // job.values_per_text))
-    # An earlier run may have ended within a chunk. It is computed again as a whole: in other
-    # batches its values would have other roundings.
-    num_done = file.num_rows % chunk_size
-    first = file.num_rows - num_done
-    left = itertools.islice(read_texts(job.input_file), first, None)
-    forward, num_cut = model.forward_of(job.config, job.layers, job.pooling), 0
-    with Counter("Extracting", unit="texts", total=total - first) as counter, \
-            Predictor(forward, job.devices) as predictor:
+    num_left, num_cut = total - file.num_rows, 0
+    left = itertools.islice(read_texts(job.input_file), file.num_rows, None)
+    with Counter("Extracting", unit="texts", total=num_left) as counter, Predictor(
+            model.forward_of(job.config, job.layers, job.pooling), job.devices) as predictor:
         predictor.restore(job.checkpoint)
-        for some in in_chunks(left, chunk_size):
-            texts = Texts.of(some, job.encoding)
+        for chunk in in_chunks(left, chunk_size):
+            texts = Texts.of(chunk, job.encoding)
             num_cut += texts.num_cut
             predictions = predictor.predict(texts.source(), job.per_replica_batch_size,
                                             counter.advance)
-            states = formats.as_type(predictions["states"], job.output_dtype)
-            _append(job, file, texts, states, num_done)
-            num_done = 0
+            file.append(_rows(job, texts, predictions["states"], file.num_rows), len(chunk))
     if num_cut:
-        said = job.encoding.long_texts.describe(num_cut, total - first, job.encoding.max_seq_length)
-        log.info(f"Of the texts that were left, {said}" if first else said)
+        log.info(job.encoding.long_texts.describe(num_cut, num_left, job.encoding.max_seq_length))
 
 
-def _append(job: Job, file: ResumableFile, texts: Texts, states: np.ndarray,
-            num_done: int) -> None:
-    """Appends the states of some texts but for the first `num_done`."""
-    num_written = max(1, _WRITTEN_VALUES // job.values_per_text)
-    for start in range(num_done, len(states), num_written):
-        some = states[start:start + num_written]
-        if job.output_format == formats.NPY:
-            rows = some.tobytes()
-        elif job.pooling:
-            rows = formats.vector_lines(file.num_rows, some)
-        else:
-            tokens = map(texts.tokens, range(start, start + len(some)))
-            rows = formats.token_lines(file.num_rows, tokens, some, job.layers)
-        file.append(rows, len(some))
+def _rows(job: Job, texts: Texts, states: np.ndarray, first_number: int) -> bytes:
+    """What the output holds for some texts, of which the first has this number."""
+    if formats.is_array(job.output_file):
+        return states.tobytes()
+    if job.pooling:
+        return formats.vector_lines(first_number, states)
+    tokens = map(texts.tokens, range(len(states)))
+    return formats.token_lines(first_number, tokens, states, job.layers)

@@ -6,12 +6,12 @@ from typing import Any, Iterable, List, Sequence
 
 import numpy as np
 
-from engine.errors import UserError
-
-JSONL, NPY = FORMATS = ("jsonl", "npy")
-FLOAT32, FLOAT16 = DTYPES = ("float32", "float16")
-
 _DIGITS = 6  # after the point, as in Google's
+
+
+def is_array(path: str) -> bool:
+    """Whether an output file of this name is a NumPy array; others have lines of JSON."""
+    return path.endswith(".npy")
 
 
 def token_lines(first_number: int, tokens: Iterable[List[str]], states: np.ndarray,
@@ -37,22 +37,12 @@ def vector_lines(first_number: int, vectors: np.ndarray) -> bytes:
                   for number, values in enumerate(_rounded(vectors), first_number))
 
 
-def array_header(num_texts: int, width: int, dtype: str) -> bytes:
-    """What precedes the values [texts, width] in NumPy's format, which `np.load` reads."""
+def array_header(num_texts: int, width: int) -> bytes:
+    """What precedes the values [texts, width], float32, in NumPy's format, which `np.load` reads."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {
-        "descr": np.dtype(dtype).str, "fortran_order": False, "shape": (num_texts, width)})
+        "descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (num_texts, width)})
     return header.getvalue()
-
-
-def as_type(states: np.ndarray, dtype: str) -> np.ndarray:
-    """The states in one of DTYPES. Raises a UserError if one is too large for it."""
-    with np.errstate(over="ignore"):
-        converted = states.astype(dtype)
-    if dtype == FLOAT16 and not np.isfinite(converted).all():
-        raise UserError(f"--output_dtype={FLOAT16} holds numbers up to 65,504, and a state is "
-                        f"{np.abs(states).max():,.0f}; use {FLOAT32}")
-    return converted
 
 
 def _rounded(states: np.ndarray) -> List[Any]:

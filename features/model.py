@@ -9,6 +9,9 @@ from encoder import bert
 from engine.model import Forward, Mode, Outputs
 
 
+POOLINGS = ("cls", "mean", "max")
+
+
 def forward_of(config: modeling.BertConfig, layers: Sequence[int],
                pooling: Optional[str]) -> Forward:
     """A model without a loss, whose prediction is "states".
@@ -25,23 +28,16 @@ def forward_of(config: modeling.BertConfig, layers: Sequence[int],
         states = tf.concat([tf.cast(of_layers[layer], tf.float32) for layer in layers], axis=-1)
         if pooling:
             mask = tf.cast(features["input_mask"], tf.float32)
-            states = POOLINGS[pooling](states, mask[:, :, tf.newaxis])
+            states = _pool(states, mask[:, :, tf.newaxis], pooling)
         return Outputs(loss=None, predictions={"states": states})
     return forward
 
 
-def _first(states: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    return states[:, 0]
-
-
-def _mean(states: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(states * mask, axis=1) / tf.reduce_sum(mask, axis=1)
-
-
-def _largest(states: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+def _pool(states: tf.Tensor, mask: tf.Tensor, pooling: str) -> tf.Tensor:
+    """States [b, t, D] -> [b, D]; mask [b, t, 1] is 0.0 at padding, 1.0 at [CLS] and [SEP]."""
+    if pooling == "cls":
+        return states[:, 0]
+    if pooling == "mean":
+        return tf.reduce_sum(states * mask, axis=1) / tf.reduce_sum(mask, axis=1)
     # Padding gets a value below all states; adding 0 leaves those of tokens as they are.
     return tf.reduce_max(states + (mask - 1.0) * (tf.float32.max / 2), axis=1)
-
-
-# (states [b, t, D], mask [b, t, 1], 0.0 at padding) -> [b, D]; [CLS] and [SEP] are tokens, too.
-POOLINGS = {"cls": _first, "mean": _mean, "max": _largest}
