@@ -26,9 +26,8 @@ from engine import settings
 from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags
 from engine.data import store, text_files
-from engine.data.arriving_lines import ArrivingLines
 from engine.data.batches import Features, Source
-from engine.data.chunks import in_chunks
+from engine.data.chunks import ArrivingLines, in_chunks
 from engine.disk import files
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter

@@ -18,8 +18,7 @@ from engine import log, settings
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli import command, device_flags
 from engine.data import text_files
-from engine.data.arriving_lines import ArrivingLines
-from engine.data.chunks import in_chunks
+from engine.data.chunks import ArrivingLines, in_chunks
 from engine.disk import files
 from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError

@@ -13,8 +13,7 @@ from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags
 from engine.data import text_files
-from engine.data.arriving_lines import ArrivingLines
-from engine.data.chunks import in_chunks
+from engine.data.chunks import ArrivingLines, in_chunks
 from engine.data.odd_rows import OddRows, attempt
 from engine.devices.devices import Devices
 from engine.disk import files

@@ -4,8 +4,6 @@ This module knows the plan and the length of a batch; only the source knows the 
 record.
 """
 
-import functools
-import threading
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -85,8 +83,13 @@ class Source(NamedTuple):
             fetch=lambda indices, length: self.fetch(indices + start, length))
 
     def bucketed(self) -> "Source":
-        """The same records, in batches of at most _MAX_BUCKETS different lengths."""
-        return self._replace(buckets=_bucket_lengths(self.max_length))
+        """The same records, in batches of at most _MAX_BUCKETS different lengths.
+
+        These are `max_length`, 3/4 of it, the halves of both, and so on.
+        """
+        lengths = self.max_length * np.array([[1.0], [0.75]]) / 2.0 ** np.arange(_MAX_BUCKETS // 2)
+        multiples = np.ceil(lengths / LENGTH_MULTIPLE).astype(np.int64) * LENGTH_MULTIPLE
+        return self._replace(buckets=np.unique(np.minimum(multiples, self.max_length)))
 
 
 def training_dataset(source: Source, plan: TrainingPlan, *, replicas: range,
@@ -101,48 +104,28 @@ def training_dataset(source: Source, plan: TrainingPlan, *, replicas: range,
     Args:
         replicas: the numbers of the replicas that this process feeds.
     """
-    fetch = _fetch_share(source, plan, slice(replicas.start * per_replica_batch_size,
-                                             replicas.stop * per_replica_batch_size))
-    names, dtypes, shapes = _signature(fetch(first_step))
-    lock = threading.Lock()
-    features_of = functools.lru_cache(maxsize=4)(fetch)  # the steps that parallel calls may need
+    batches = (len(replicas), per_replica_batch_size)
+    share = slice(replicas.start * per_replica_batch_size, replicas.stop * per_replica_batch_size)
 
-    def fetch_element(element: np.ndarray) -> List[np.ndarray]:
-        step, replica = divmod(int(element), len(replicas))
-        with lock:  # replicas share the features of a step: the first call computes them
-            features = features_of(step)
-        start = replica * per_replica_batch_size
-        return [features[name][start:start + per_replica_batch_size] for name in names]
-
-    def to_features(element: tf.Tensor) -> Tuple[Dict[str, tf.Tensor], tf.Tensor]:
-        values = tf.numpy_function(fetch_element, [element], dtypes)
-        for value, shape in zip(values, shapes):
-            value.set_shape([per_replica_batch_size] + shape)
-        return dict(zip(names, values)), element // len(replicas)
-
-    elements = tf.data.Dataset.range(first_step * len(replicas), last_step * len(replicas))
-    return runtime.without_autotuning(
-        elements.map(to_features, num_parallel_calls=2).prefetch(2 * len(replicas)))
-
-
-def _fetch_share(source: Source, plan: TrainingPlan, share: slice) -> Callable[[int], Features]:
-    """A function from a step to the features of a share of its global batch."""
     def fetch(step: int) -> Features:
         indices = plan.global_batch(step)
         length = source.padded_length(indices)
-        if not source.fetch_for_step:
-            return source.fetch(indices[share], length)
-        features = source.fetch_for_step(indices, plan.epochs(step), length)
-        return {name: values[share] for name, values in features.items()}
+        if source.fetch_for_step:
+            features = source.fetch_for_step(indices, plan.epochs(step), length)
+            features = {name: values[share] for name, values in features.items()}
+        else:
+            features = source.fetch(indices[share], length)
+        return {name: values.reshape(*batches, *values.shape[1:])
+                for name, values in features.items()}
 
-    return fetch
+    def to_features(step: tf.Tensor) -> Tuple[Dict[str, tf.Tensor], tf.Tensor]:
+        features, = _fetch_in_graph(
+            lambda step: [fetch(step)], step, fetch(first_step), batches, 1)
+        return features, tf.fill([len(replicas)], step)
 
-
-def _bucket_lengths(max_length: int) -> np.ndarray:
-    """`max_length`, 3/4 of it, the halves of both, and so on; multiples of LENGTH_MULTIPLE."""
-    lengths = max_length * np.array([[1.0], [0.75]]) / 2.0 ** np.arange(_MAX_BUCKETS // 2)
-    multiples = np.ceil(lengths / LENGTH_MULTIPLE).astype(np.int64) * LENGTH_MULTIPLE
-    return np.unique(np.minimum(multiples, max_length))
+    steps = tf.data.Dataset.range(first_step, last_step)
+    return runtime.without_autotuning(steps.map(to_features, num_parallel_calls=2).unbatch()
+                                      .prefetch(2 * len(replicas)))
 
 
 class InferenceFeed:
@@ -165,23 +148,18 @@ class InferenceFeed:
         another one, and its prediction is dropped.
         """
         first = np.arange(min(1, len(self.source.lengths)))  # none, if there is none
-        names, dtypes, shapes = _signature(self.source.fetch(first, self.source.max_length))
+        example = self.source.fetch(first, self.source.max_length)
 
-        def fetch(step: np.ndarray) -> List[np.ndarray]:
-            indices, sizes = self.batches[int(step)]
+        def fetch(step: int) -> List[Features]:
+            indices, sizes = self.batches[step]
             length = self.source.padded_length(indices)
             parts = np.split(indices, np.cumsum(sizes)[:-1])
-            fetched = [self.source.fetch(part if len(part) else indices[:1], length)
-                       for part in parts]
-            return [features[name] for features in fetched for name in names]
+            return [self.source.fetch(part if len(part) else indices[:1], length)
+                    for part in parts]
 
         @tf.autograph.experimental.do_not_convert  # it would write a temporary file
         def to_features(step: tf.Tensor) -> tuple:
-            values = tf.numpy_function(fetch, [step], dtypes * self._num_replicas)
-            for value, shape in zip(values, shapes * self._num_replicas):
-                value.set_shape([None] + shape)
-            return step, tuple(dict(zip(names, values[i:i + len(names)]))
-                               for i in range(0, len(values), len(names)))
+            return step, _fetch_in_graph(fetch, step, example, (None,), self._num_replicas)
 
         num_steps = tf.numpy_function(lambda: np.int64(len(self.batches)), [], tf.int64)
         steps = tf.data.Dataset.range(tf.ensure_shape(num_steps, []))
@@ -189,9 +167,19 @@ class InferenceFeed:
             steps.map(to_features, num_parallel_calls=2).prefetch(self._num_ready))
 
 
-def _signature(example: Features):
-    """Names, types and shapes (without the batch dimension) of features."""
+def _fetch_in_graph(fetch: Callable[[int], List[Features]], step: tf.Tensor, example: Features,
+                    batches: Tuple[Optional[int], ...], num_parts: int
+                    ) -> Tuple[Dict[str, tf.Tensor], ...]:
+    """The features of each of `num_parts` parts of a step, which `fetch(step)` returns.
+
+    Args:
+        example: such features; `batches` are their leading dimensions, and the others may vary.
+    """
     names = sorted(example)
-    dtypes = [tf.as_dtype(example[name].dtype) for name in names]
-    shapes = [[None] * (example[name].ndim - 1) for name in names]
-    return names, dtypes, shapes
+    values = tf.numpy_function(
+        lambda step: [part[name] for part in fetch(int(step)) for name in names],
+        [step], [example[name].dtype for name in names] * num_parts)
+    for value, name in zip(values, names * num_parts):
+        value.set_shape([*batches, *[None] * (example[name].ndim - len(batches))])
+    return tuple(dict(zip(names, values[i:i + len(names)]))
+                 for i in range(0, len(values), len(names)))

@@ -45,14 +45,6 @@ class TrainingPlan:
         """The epoch (from 0) of each example of `global_batch(step)`, [global_batch_size]."""
         return self._window_of(step)[1]
 
-    def ends_epoch(self, num_steps: int) -> bool:
-        """Whether an epoch ends after `num_steps` steps.
-
-        A batch that straddles two epochs belongs to the later one.
-        """
-        epoch = -(-num_steps * self._global_batch_size // len(self._lengths))
-        return self._first_step_of(epoch) == num_steps
-
     def _window_of(self, step: int) -> Tuple[np.ndarray, np.ndarray]:
         """Examples and epochs of a step's batch, both [global_batch_size]."""
         first_step, last_step = self._window_around(step)
@@ -96,6 +88,15 @@ class TrainingPlan:
         order = np.arange(len(self._lengths), dtype=np.int32)
         np.random.RandomState([self._seed, 0, epoch]).shuffle(order)
         return order
+
+
+def ends_epoch(num_steps: int, num_examples: int, global_batch_size: int) -> bool:
+    """Whether an epoch ends after `num_steps` steps.
+
+    A batch that straddles two epochs belongs to the later one.
+    """
+    epoch = -(-num_steps * global_batch_size // num_examples)
+    return epoch * num_examples // global_batch_size == num_steps
 
 
 class InferenceBatch(NamedTuple):

@@ -17,7 +17,6 @@ from engine import log
 from engine.data import store_files
 from engine.data.store_files import Chunk, Column, Damaged, RaggedChunk, file_name, open_array
 from engine.disk import files
-from engine.errors import UserError
 from engine.workers import build_once
 
 FORMAT_VERSION = 2  # 1 had no checksums
@@ -137,8 +136,8 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
         facts: called after the last chunk; returns JSON values to keep with the store.
 
     Raises:
-        UserError: the store is damaged, and its inputs are damaged or gone; another worker opens
-            another store.
+        UserError: there is no whole store, and its inputs are damaged or gone; another worker
+            opens another store.
     """
     identity = json.dumps([FORMAT_VERSION, key, columns], sort_keys=True)
     digest = hashlib.sha256(identity.encode("utf-8")).hexdigest()[:16]
@@ -156,9 +155,5 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
         return Store(directory, columns)
     except Damaged as damage:
         log.warn(f"the store {directory} is damaged ({damage}): it is built again")
-        try:
-            build()
-            return Store(directory, columns)
-        except (UserError, Damaged) as error:
-            raise UserError(f"the store {directory} is damaged ({damage}), and cannot be built "
-                            f"again: {error}") from error
+        build()
+        return Store(directory, columns)

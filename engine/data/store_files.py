@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import zlib
-from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Tuple, Union
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
 
@@ -31,36 +31,34 @@ class Column(NamedTuple):
     ragged: bool  # True: any number of values per record; False: exactly one
 
 
-class Damaged(Exception):
+class Damaged(UserError):
     """A file of a store has changed since it was written; the message names it."""
 
 
 def write(directory: str, columns: Mapping[str, Column], chunks: Iterable[Chunk],
           facts: Callable[[], Mapping[str, Any]]) -> None:
     """Writes all files into an empty directory. `facts` is called after the last chunk."""
-    num_records, checksums = _write_arrays(directory, columns, chunks)
+    num_records = _write_arrays(directory, columns, chunks)
+    checksums = {name: _checksum_of_file(os.path.join(directory, name))
+                 for name in sorted(os.listdir(directory))}
     description = {"num_records": num_records, "columns": columns, "facts": facts(),
                    "checksums": checksums}
     files.write_json(os.path.join(directory, _DESCRIPTION),
                      {**description, "checksum": _checksum_of(description)})
 
 
-def _write_arrays(directory: str, columns: Mapping[str, Column],
-                  chunks: Iterable[Chunk]) -> Tuple[int, Dict[str, int]]:
-    """Writes the files of all columns; returns the number of records and the checksums."""
+def _write_arrays(directory: str, columns: Mapping[str, Column], chunks: Iterable[Chunk]) -> int:
+    """Writes the files of all columns; returns the number of records."""
     ends = {name: 0 for name, column in columns.items() if column.ragged}
     num_records = 0
-    checksums = dict.fromkeys([file_name(name) for name in columns]
-                              + [file_name(name, "offsets") for name in ends], 0)
     with contextlib.ExitStack() as stack:
         opened = {name: stack.enter_context(open(os.path.join(directory, name), "wb"))
-                  for name in checksums}
+                  for name in [*map(file_name, columns),
+                               *(file_name(name, "offsets") for name in ends)]}
 
         def append(name: str, values: np.ndarray, dtype: str) -> None:
             # Not `tofile`, whose errors do not say that the disk is full.
-            content = values.astype(dtype, copy=False).tobytes()
-            checksums[name] = zlib.crc32(content, checksums[name])
-            opened[name].write(content)
+            opened[name].write(values.astype(dtype, copy=False).tobytes())
 
         for name in ends:
             append(file_name(name, "offsets"), np.zeros(1), "int64")
@@ -74,7 +72,7 @@ def _write_arrays(directory: str, columns: Mapping[str, Column],
                     ends[name] += int(lengths.sum())
                 append(file_name(name), values, column.dtype)
             num_records += len(lengths if column.ragged else values)
-    return num_records, checksums
+    return num_records
 
 
 def read_description(directory: str) -> Mapping[str, Any]:
@@ -91,7 +89,11 @@ def read_description(directory: str) -> Mapping[str, Any]:
     if description.pop("checksum") != _checksum_of(description):
         raise Damaged(f"{path} is not as it was written")
     for name, checksum in description["checksums"].items():
-        _compare(os.path.join(directory, name), checksum)
+        path = os.path.join(directory, name)
+        if not os.path.isfile(path):
+            raise Damaged(f"{path} is not there")
+        if _checksum_of_file(path) != checksum:
+            raise Damaged(f"{path} is not as it was written")
     return description
 
 
@@ -100,15 +102,12 @@ def _checksum_of(description: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(as_read, sort_keys=True).encode("utf-8"))
 
 
-def _compare(path: str, checksum: int) -> None:
-    if not os.path.isfile(path):
-        raise Damaged(f"{path} is not there")
-    actual = 0
+def _checksum_of_file(path: str) -> int:
+    checksum = 0
     with files.name_disk_errors(path), open(path, "rb") as file:
         for block in iter(lambda: file.read(_READ_BYTES), b""):
-            actual = zlib.crc32(block, actual)
-    if actual != checksum:
-        raise Damaged(f"{path} is not as it was written")
+            checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 def file_name(column: str, part: str = "values") -> str:

@@ -63,18 +63,15 @@ def csv_rows(path: str) -> Iterator[Row]:
     csv.field_size_limit(sys.maxsize)  # texts may be long
     reader = csv.reader((line + "\n" for _, line in lines(path)), strict=True)
     first_line = 1
-    while True:
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise UserError(f"{path}, line {first_line}: this row is not CSV ({error}); quotes "
-                            "around a field must be closed, those within it doubled, and lines "
-                            "end with \\n or \\r\\n") from error
-        # The reader returns an empty line as no field at all.
-        yield first_line, fields or [""]
-        first_line = reader.line_num + 1
+    try:
+        for fields in reader:
+            # The reader returns an empty line as no field at all.
+            yield first_line, fields or [""]
+            first_line = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(f"{path}, line {first_line}: this row is not CSV ({error}); quotes around a "
+                        "field must be closed, those within it doubled, and lines end with \\n or "
+                        "\\r\\n") from error
 
 
 def json_rows(path: str, names: Sequence[str], list_name: Optional[str] = None,

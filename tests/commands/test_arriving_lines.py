@@ -10,8 +10,7 @@ import pytest
 import processes
 from commands import run_here
 from conftest import sentences
-from engine.data.arriving_lines import ArrivingLines
-from engine.data.chunks import in_chunks
+from engine.data.chunks import ArrivingLines, in_chunks
 from rewriting import rewrite, run
 from rewriting.slot_files import SlotExample
 from rewriting_files import made_up_texts, write_slots

@@ -175,7 +175,7 @@ def test_a_damaged_store_is_said_and_built_again(name, how, tmp_path, capsys):
         path.unlink()
     else:
         path.write_bytes(content[:-2] if how == "cut" else content + b"\0\0\0\0")
-    with pytest.raises(UserError, match="is damaged .*cannot be built again: train.tsv: No such"):
+    with pytest.raises(UserError, match="^train.tsv: No such"):
         opened(tmp_path, gone)
     records = opened(tmp_path)
     assert records.flat("ids").tolist() == list(range(100))
