@@ -82,15 +82,13 @@ class _Chart(NamedTuple):
     name: str
     title: str
     is_noisy: bool = True
-    is_share: bool = False
 
 
 # The first is drawn larger than the others.
 _CHARTS = (_Chart("loss", "Training loss"),
            _Chart("learning_rate", "Learning rate", is_noisy=False),
            _Chart("gradient_norm", "Gradient norm"),
-           _Chart("examples_per_second", "Examples per second"),
-           _Chart("padding_share", "Padding in batches", is_share=True))
+           _Chart("examples_per_second", "Examples per second"))
 
 
 class _Figure(NamedTuple):
@@ -143,16 +141,14 @@ def _figure(chart: _Chart, points: Sequence[Tuple[int, float]]) -> _Figure:
         curves.append(_moving_mean(values, len(values) // 10))
     x = 100 * (steps - steps[0]) / (steps[-1] - steps[0])
     return _Figure(
-        chart.title, _tick(chart, values[-1]),
+        chart.title, _tick(values[-1]),
         [" ".join(map("{:.2f},{:.2f}".format, x, 100 * (top - curve) / (top - bottom)))
          for curve in curves],
-        [_tick(chart, value) for value in (top, (top + bottom) / 2, bottom)],
+        [_tick(value) for value in (top, (top + bottom) / 2, bottom)],
         [f"{step:,.0f}" for step in (steps[0], steps[-1])])
 
 
-def _tick(chart: _Chart, value: float) -> str:
-    if chart.is_share:
-        return f"{100 * value:.3g}%"
+def _tick(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 

@@ -14,13 +14,7 @@ from encoder.model_files import ModelFiles
 from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.model import Forward, Mode
-<<<<<<< HEAD
-from engine.training import throughput
 from runs import kinds, label_types, model_card, results, sets
-=======
-from runs import class_weights, kinds, label_types, model_card, results, sets
-from runs.class_weights import ClassSettings
->>>>>>> 2d5dc76 (A training no longer says its TFLOP/s and their share of a card's peak)
 from runs.head import (
     Card, Encoded, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
 from runs.label_types import Kind
@@ -97,12 +91,7 @@ def training_of(job: Job, examples: TrainingSet) -> Training:
     """The training of a classifier on its labels."""
     return Training(
         len(examples), examples.content_hash, forward_of(job.model),
-<<<<<<< HEAD
         functools.partial(examples.source, with_labels=True),
-        throughput.classifier(job.model.config),
-=======
-        functools.partial(_source, job, examples),
->>>>>>> 2d5dc76 (A training no longer says its TFLOP/s and their share of a card's peak)
         description=model_folder.entries(examples.has_pairs, job.model.own.trained_columns))
 
 

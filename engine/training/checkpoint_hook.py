@@ -1,7 +1,7 @@
 """Saves and evaluates the checkpoints of a training, and removes old ones."""
 
 import os
-from typing import Callable, Optional
+from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -28,21 +28,19 @@ def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
 class SaveHook(tf.train.SessionRunHook):
     """Saves a checkpoint every `every_steps` steps and at the end, but not before the first step.
 
-    With `evaluations`, also saves and evaluates each step for which `is_evaluated` is true.
-    Stops the training on early stopping, and after the step in which `signals` received a
-    signal. Only the chief of several workers saves and evaluates; all stop together.
+    With `evaluations`, also saves and evaluates each step that is due. Stops the training on early
+    stopping, and after the step in which `signals` received a signal. Only the chief of several
+    workers saves and evaluates; all stop together.
     """
 
     def __init__(self, output_dir: str, every_steps: int, keep_checkpoint_max: int,
                  signals: interruption.InterruptLater, evaluations: Optional[Evaluations] = None,
-                 is_evaluated: Callable[[int], bool] = lambda step: False,
                  peers: Peers = NO_PEERS):
         self._output_dir = output_dir
         self._every_steps = every_steps
         self._keep_checkpoint_max = keep_checkpoint_max
         self._signals = signals
         self._evaluations = evaluations
-        self._is_evaluated = is_evaluated
         self._peers = peers
         # The last step done, and the step of the newest checkpoint.
         self.step = self.saved_step = 0
@@ -77,7 +75,7 @@ class SaveHook(tf.train.SessionRunHook):
         self.step += 1
         if self.step % self._every_steps == 0:
             self._save(run_context.session)
-        if self._is_evaluated(self.step):
+        if self._evaluations and self._evaluations.is_due(self.step):
             self._save(run_context.session)
             if self._evaluate():
                 run_context.request_stop()
@@ -90,12 +88,12 @@ class SaveHook(tf.train.SessionRunHook):
         self._peers.wait("trained")
 
     def _save(self, session) -> None:
-        if self.step != self.saved_step and not self._peers.is_chief:
-            self.saved_step = self.step  # there
-        if self.step != self.saved_step:
+        if self.step == self.saved_step:
+            return
+        self.saved_step = self.step
+        if self._peers.is_chief:
             name = checkpoints.checkpoint_name(self.step)
             checkpoint_files.save(self._saver, session, os.path.join(self._output_dir, name))
-            self.saved_step = self.step
             self._remove_surplus()
 
     def _evaluate(self) -> bool:

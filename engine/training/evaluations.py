@@ -25,8 +25,10 @@ class Evaluations:
     """The evaluations of one output directory, up to its newest checkpoint."""
 
     def __init__(self, output_dir: str, settings: EvaluationSettings, evaluate: Evaluate,
-                 peers: Peers = NO_PEERS):
+                 is_due: Callable[[int], bool], peers: Peers = NO_PEERS):
+        """`is_due` says whether the checkpoint of a step is to be evaluated."""
         self.settings = settings
+        self.is_due = is_due
         self._output_dir = output_dir
         self._path = os.path.join(output_dir, checkpoints.EVALUATIONS)
         self._evaluate = evaluate
@@ -37,9 +39,12 @@ class Evaluations:
             evaluation for evaluation in checkpoints.read_evaluations(output_dir)["evaluations"]
             if evaluation["step"] <= step]
 
-    def is_missing(self, step: int) -> bool:
-        """Whether the checkpoint of this step has not been evaluated."""
-        return all(evaluation["step"] != step for evaluation in self._done)
+    def catch_up(self) -> None:
+        """Evaluates the newest checkpoint if an earlier process was killed before it could."""
+        newest = checkpoints.latest(self._output_dir)
+        if newest and self.is_due(newest.global_step) and all(
+                evaluation["step"] != newest.global_step for evaluation in self._done):
+            self.run(newest)
 
     def run(self, checkpoint: checkpoints.Checkpoint,
             advance: Callable[[int], None] = lambda count: None) -> None:
@@ -58,7 +63,9 @@ class Evaluations:
             "best_checkpoint": best_step and checkpoints.checkpoint_name(best_step),
             "evaluations": self._done})
         values = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        log.info(f"Evaluation at step {step}: {values} ({self._describe_best(step)})")
+        best = (f"step {best_step}" if best_step else
+                f"none, as {self.settings.metric_for_best} was never a number")
+        log.info(f"Evaluation at step {step}: {values} (the best: {best})")
 
     @property
     def best_step(self) -> Optional[int]:
@@ -88,12 +95,6 @@ class Evaluations:
         log.info(f"Stopped early at step {since[-1]}: {len(since)} evaluations {failed}; to "
                  "continue, raise --early_stopping_patience")
         return True
-
-    def _describe_best(self, step: int) -> str:
-        best_step = self.best_step
-        if best_step is None:
-            return f"none is the best: {self.settings.metric_for_best} was never a number"
-        return "the best so far" if step == best_step else f"the best: step {best_step}"
 
 
 def discard(output_dir: str) -> None:

@@ -17,7 +17,7 @@ import optimization
 from engine import interruption, log
 from engine.checkpoints import checkpoints
 from engine.data import batches
-from engine.data.plan import TrainingPlan
+from engine.data.plan import TrainingPlan, ends_epoch
 from engine.devices import memory, precision, runtime
 from engine.devices.devices import Devices
 from engine.errors import UserError
@@ -45,9 +45,22 @@ class Run(NamedTuple):
     result_files: Sequence[str] = ()  # patterns of result files that a training invalidates
 
     @property
+    def global_batch_size(self) -> int:
+        """Examples of a step, over all replicas."""
+        return self.settings.global_batch_size(self.devices.num_replicas)
+
+    @property
     def schedule(self) -> Schedule:
         """The length of the training in steps."""
         return self.settings.schedule(self.num_examples, self.devices.num_replicas)
+
+    def is_evaluated(self, step: int) -> bool:
+        """Whether the checkpoint of a step is evaluated during the training."""
+        if step >= self.schedule.num_train_steps:
+            return True
+        every_steps = self.settings.evaluation.eval_every_steps
+        return step > 0 and (step % every_steps == 0 if every_steps else
+                             ends_epoch(step, self.num_examples, self.global_batch_size))
 
 
 # Autograph is not needed here, and would wrap a UserError in an exception of its own.
@@ -72,15 +85,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     earlier = checkpoint_hook.recover(output_dir)
     first_step = earlier.global_step if earlier else 0
     source, peers = _source(run), run.devices.peers
-    plan = TrainingPlan(source.lengths, run.settings.global_batch_size(run.devices.num_replicas),
-                        settings.seed)
-
-    is_evaluated = functools.partial(_is_evaluated, run, plan)
-    if earlier and is_evaluated(first_step) and evaluations.is_missing(first_step):
-        evaluations.run(earlier)  # the run was interrupted between checkpoint and evaluation
-    if evaluations and evaluations.should_stop_early():
-        return
-
+    plan = TrainingPlan(source.lengths, run.global_batch_size, settings.seed)
     initial_values = checkpoints.InitialValues(
         None if earlier else run.settings.init_checkpoint, settings.seed)
     curves = summaries.TrainingSummaries(output_dir, last_step, run.devices)
@@ -88,13 +93,12 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     signals = interruption.InterruptLater()
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
-        evaluations, is_evaluated, peers)
+        evaluations, peers)
     listeners = [curves.add, progress.add]
     if settings.precision != precision.FLOAT16:  # which skips such a step instead
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
     hooks = [_ModelCheck(initial_values, earlier),
-             step_hook.StepHook(first_step, source, plan, listeners),
-             saver, *more_hooks]
+             step_hook.StepHook(first_step, run.global_batch_size, listeners), saver, *more_hooks]
     if peers.others:
         hooks.insert(0, stop_together.SharedSignals(signals, peers))
     estimator = tf.estimator.Estimator(_model_fn(run, source, initial_values), config=_config(run))
@@ -146,28 +150,13 @@ def _explained_end(signals: interruption.InterruptLater, saver: checkpoint_hook.
             f"{saver.saved_step} of {last_step}; the same command resumes from there")
 
 
-def _is_evaluated(run: Run, plan: TrainingPlan, step: int) -> bool:
-    """Whether the checkpoint of a step is evaluated during the training."""
-    settings = run.settings.evaluation
-    if step == 0 or not settings.during_training:
-        return False
-    if step == run.schedule.num_train_steps:
-        return True
-    every_steps = settings.eval_every_steps
-    return step % every_steps == 0 if every_steps else plan.ends_epoch(step)
-
-
 def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
                    settings: TrainingSettings) -> str:
     """The size of the step after `step`, and how to make it smaller, for `memory.explained`."""
-    batch_size, times = settings.train_batch_size, settings.gradient_accumulation_steps
-    parts = next((parts for parts in range(2, batch_size + 1) if batch_size % parts == 0), None)
-    same_step = parts and (f"--train_batch_size={batch_size // parts} "
-                           f"--gradient_accumulation_steps={times * parts} make the same step in "
-                           "less, and ")
-    return (f"in training step {step + 1}: {batch_size} examples per replica at a time x "
-            f"{source.padded_length(plan.global_batch(step))} tokens; {same_step or ''}"
-            "--recompute_layers or a smaller --max_seq_length help; ")
+    return (f"in training step {step + 1}: {settings.train_batch_size} examples per replica at a "
+            f"time x {source.padded_length(plan.global_batch(step))} tokens; divide "
+            "--train_batch_size and multiply --gradient_accumulation_steps by the same number for "
+            "the same step in less, or set --recompute_layers or a smaller --max_seq_length; ")
 
 
 def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.InitialValues):
@@ -208,22 +197,13 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
         if devices.peers.others:
             # After the gradients: all transfers have one order on all machines.
             with tf.control_dependencies([train_op]):
-                stop_together.report(loss, step_hook.LOSS)
+                stop_together.report(loss)
         else:
-            _report(loss)
+            step_hook.report(loss)
         # Estimator ends a training on a NaN loss, even if the step was skipped. So it gets a loss
         # of 0; `_check_loss` checks the true one.
         return tf.estimator.EstimatorSpec(mode, loss=tf.zeros_like(loss), train_op=train_op)
     return model_fn
-
-
-def _report(loss: tf.Tensor) -> None:
-    """Adds the mean of the replicas' losses to the collection for hooks."""
-    def add_mean(strategy: tf.distribute.Strategy, losses) -> None:
-        tf.add_to_collection(step_hook.LOSS, strategy.reduce(
-            tf.distribute.ReduceOp.MEAN, losses, axis=None))
-
-    tf.distribute.get_replica_context().merge_call(add_mean, args=(loss,))
 
 
 def _on_card(values: tf.Tensor) -> tf.Tensor:

@@ -7,11 +7,10 @@ run's record, and trains.
 
 import glob
 import os
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Mapping, Sequence, Tuple
 
 from engine import log
 from engine.checkpoints import checkpoints
-from engine.devices import precision
 from engine.errors import UserError
 from engine.progress import counted
 from engine.training import loop, run_record
@@ -59,56 +58,46 @@ def find_trained(settings: RunSettings,
 
 def _train(run: Run) -> None:
     settings, peers = run.settings, run.devices.peers
-    output_dir, num_replicas = settings.output_dir, run.devices.num_replicas
-    record = run_record.Record(run.facts, _recorded(settings, num_replicas))
+    output_dir = settings.output_dir
+    record = run_record.Record(run.facts, {
+        run_record.GLOBAL_BATCH_SIZE: run.global_batch_size,
+        "number of replicas": run.devices.num_replicas, **settings.recorded()})
     peers.compare("the training", {**run.facts, **record.settings})
+    is_left = run_record.check_training(
+        output_dir, record, num_train_steps=run.schedule.num_train_steps,
+        allow_batch_change=settings.training.allow_batch_change)
     evaluations = None
     if settings.evaluation.during_training:
-        evaluations = Evaluations(output_dir, settings.evaluation, run.evaluate, peers)
-    if not run_record.check_training(
-            output_dir, record, num_train_steps=run.schedule.num_train_steps,
-            allow_batch_change=settings.training.allow_batch_change):
+        evaluations = Evaluations(
+            output_dir, settings.evaluation, run.evaluate, run.is_evaluated, peers)
+        evaluations.catch_up()
+    if not is_left:
         if not run_record.load(output_dir):  # another program's folder
             run.save_description()
-        _evaluate_newest(evaluations, output_dir)
-        return
-    if evaluations and evaluations.should_stop_early():
         return
     if not evaluations:
         discard(output_dir)
+    elif evaluations.should_stop_early():
+        return
     _announce(run)
     _remove_results(output_dir, run.result_files)
     run.save_description()
-    with run_record.recording(output_dir, record, peers.is_chief):
-        loop.train(run, evaluations)
-
-
-def _recorded(settings: RunSettings, num_replicas: int) -> Dict[str, Any]:
-    return {run_record.GLOBAL_BATCH_SIZE: settings.global_batch_size(num_replicas),
-            "number of replicas": num_replicas, **settings.recorded()}
-
-
-def _evaluate_newest(evaluations: Optional[Evaluations], output_dir: str) -> None:
-    """Evaluates the newest checkpoint, if an earlier process was killed before it could."""
-    newest = checkpoints.latest(output_dir)
-    if evaluations and evaluations.is_missing(newest.global_step):
-        evaluations.run(newest)
+    if peers.is_chief:  # which alone saves checkpoints
+        run_record.write(output_dir, record)
+    loop.train(run, evaluations)
 
 
 def _announce(run: Run) -> None:
-    settings, devices = run.settings, run.devices
-    if settings.training.gradient_transfer == precision.FLOAT16 and devices.num_replicas == 1:
-        log.warn("--gradient_transfer=float16 changes nothing: there is one replica")
-    micro_batches = settings.training.gradient_accumulation_steps
+    settings, devices, schedule = run.settings.training, run.devices, run.schedule
+    micro_batches = settings.gradient_accumulation_steps
     accumulated = f" x {micro_batches} accumulated" if micro_batches > 1 else ""
-    global_batch_size = settings.global_batch_size(devices.num_replicas)
+    epochs = float(f"{schedule.num_train_steps * run.global_batch_size / run.num_examples:.3g}")
     log.info(f"Training on {devices.describe()}: {counted(devices.num_replicas, 'replicas')} x "
-             f"{settings.training.train_batch_size}{accumulated} = "
-             f"{counted(global_batch_size, 'examples')} per step; "
-             f"{settings.length.describe(run.num_examples, global_batch_size)}")
-    if devices.peers.others:
-        log.info("Evaluations and predictions run on this worker, the chief, alone: they take little "
-                 "of a training's time, and their results need not cross machines")
+             f"{settings.train_batch_size}{accumulated} = "
+             f"{counted(run.global_batch_size, 'examples')} per step; "
+             f"{counted(run.num_examples, 'examples')} x {counted(epochs, 'epochs')} = "
+             f"{counted(schedule.num_train_steps, 'steps')}, {schedule.warmup_steps:,} of them "
+             "warm-up")
 
 
 def _remove_results(output_dir: str, patterns: Sequence[str]) -> None:

@@ -124,16 +124,22 @@ class EpochSchedule:
         between=(0, 1))
 
     def schedule(self, num_examples: int, global_batch_size: int) -> Schedule:
-        """The schedule. Raises a UserError if it has no full batch, or too many steps."""
-        num_train_steps = count_steps(num_examples, self.num_train_epochs, global_batch_size)
-        return Schedule(num_train_steps, int(num_train_steps * self.warmup_proportion))
+        """The schedule.
 
-    def describe(self, num_examples: int, global_batch_size: int) -> str:
-        """The length for a log line, in epochs and steps."""
-        steps = self.schedule(num_examples, global_batch_size)
-        return (f"{counted(num_examples, 'examples')} x "
-                f"{counted(self.num_train_epochs, 'epochs')} = "
-                f"{counted(steps.num_train_steps, 'steps')}, {steps.warmup_steps:,} of them warm-up")
+        Raises:
+            UserError: the examples do not fill one batch, or there are more than MAX_STEPS steps.
+        """
+        steps = num_examples * self.num_train_epochs / global_batch_size
+        passes = (f"{counted(num_examples, 'examples')} x "
+                  f"{counted(self.num_train_epochs, 'epochs')}")
+        if steps < 1:
+            raise UserError(
+                f"{passes} do not fill one batch of {global_batch_size} over all replicas; lower "
+                "--train_batch_size or --gradient_accumulation_steps, or use fewer replicas")
+        if not steps <= MAX_STEPS:
+            raise UserError(f"{passes} at {global_batch_size} per step are more than "
+                            f"{MAX_STEPS:,} steps; lower --num_train_epochs")
+        return Schedule(int(steps), int(int(steps) * self.warmup_proportion))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,14 +152,7 @@ class StepSchedule:
 
     def schedule(self, num_examples: int, global_batch_size: int) -> Schedule:
         """The schedule."""
-        del num_examples, global_batch_size
         return Schedule(self.num_train_steps, self.num_warmup_steps)
-
-    def describe(self, num_examples: int, global_batch_size: int) -> str:
-        """The length for a log line, in steps and epochs."""
-        epochs = float(f"{self.num_train_steps * global_batch_size / num_examples:.3g}")
-        return (f"{counted(self.num_train_steps, 'steps')}, {self.num_warmup_steps:,} of them "
-                f"warm-up, are {counted(epochs, 'epochs')} of {counted(num_examples, 'examples')}")
 
 
 class RunSettings(NamedTuple):
@@ -206,12 +205,14 @@ def run_settings(values: flags.FlagValues, devices: Devices,
     Raises:
         UserError: a flag is missing or has a bad value.
     """
+    # distillation.run has no --init_checkpoint: its student starts from --student.
+    start = "init_checkpoint" in values and values.init_checkpoint
     found = RunSettings(
         training=dataclasses.replace(from_flags(values, TrainingSettings),
                                      precision=chosen_precision(values)),
         evaluation=_evaluation_settings(values, metrics, loss),
         length=from_flags(values, length),
-        init_checkpoint=_init_checkpoint(values),
+        init_checkpoint=checkpoints.open_checkpoint(start) if start else None,
         output_dir=worker_dirs.output_directory(
             required(values, "output_dir"), devices.peers),
         store_dir=_make_store_dir(values, devices))
@@ -227,31 +228,6 @@ def _make_store_dir(values: flags.FlagValues, devices: Devices) -> str:
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
     build_once.find_builder(directory, devices.peers)
     return directory
-
-
-def count_steps(num_examples: int, num_epochs: float, global_batch_size: int) -> int:
-    """The number of training steps in `num_epochs`.
-
-    Raises:
-        UserError: the examples do not fill one batch, or there are more than MAX_STEPS steps.
-    """
-    steps = num_examples * num_epochs / global_batch_size
-    passes = f"{counted(num_examples, 'examples')} x {counted(num_epochs, 'epochs')}"
-    if steps < 1:
-        raise UserError(
-            f"{passes} do not fill one batch of {global_batch_size} over all replicas; lower "
-            "--train_batch_size or --gradient_accumulation_steps, or use fewer replicas")
-    if not steps <= MAX_STEPS:
-        raise UserError(
-            f"{passes} at {global_batch_size} per step are more than {MAX_STEPS:,} steps; lower "
-            "--num_train_epochs")
-    return int(steps)
-
-
-def _init_checkpoint(values: flags.FlagValues) -> Optional[checkpoints.Checkpoint]:
-    # distillation.run has no --init_checkpoint: its student starts from --student.
-    given = "init_checkpoint" in values and values.init_checkpoint
-    return checkpoints.open_checkpoint(given) if given else None
 
 
 def _evaluation_settings(values: flags.FlagValues, metrics: Sequence[str],

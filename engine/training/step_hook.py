@@ -7,23 +7,35 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import multigpu_optimizer
-from engine.data.batches import Source
-from engine.data.plan import TrainingPlan
 
-# The graph collection with the mean loss of a step over all replicas, a scalar.
-LOSS = "loss"
+_LOSS = "loss"  # the graph collection of `report`
+_COLLECTIONS = {"loss": _LOSS, "learning_rate": multigpu_optimizer.LEARNING_RATE,
+                "gradient_norm": multigpu_optimizer.GRADIENT_NORM,
+                "loss_scale": multigpu_optimizer.LOSS_SCALE}
 
 
 class Step(NamedTuple):
     """A training step, on all replicas."""
     number: int  # the global step after it
+    num_examples: int
     loss: float  # the mean of its examples
     learning_rate: float  # of its update, that is, the schedule's value at `number - 1`
     gradient_norm: float  # not finite: the step was skipped
-    loss_scale: Optional[float]  # None without mixed precision
-    num_examples: int
-    num_tokens: int
-    num_padded_tokens: int  # with padding
+    loss_scale: Optional[float] = None  # None without mixed precision
+
+
+def report(loss: tf.Tensor) -> tf.Tensor:
+    """Reports the loss, or a vector that begins with it, to the hook. Called in each replica.
+
+    Returns:
+        The mean over all replicas.
+    """
+    def mean(strategy: tf.distribute.Strategy, losses) -> tf.Tensor:
+        return strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
+
+    mean_loss = tf.distribute.get_replica_context().merge_call(mean, args=(loss,))
+    tf.add_to_collection(_LOSS, mean_loss if loss.shape.rank == 0 else mean_loss[0])
+    return mean_loss
 
 
 def finite_mean(values: Sequence[float]) -> float:
@@ -42,20 +54,16 @@ class StepHook(tf.train.SessionRunHook):
         listeners: called with each step, in their order.
     """
 
-    def __init__(self, first_step: int, source: Source, plan: TrainingPlan,
+    def __init__(self, first_step: int, global_batch_size: int,
                  listeners: Sequence[Callable[[Step], None]]):
         self._step = first_step
-        self._source = source
-        self._plan = plan
+        self._global_batch_size = global_batch_size
         self._listeners = listeners
 
     def begin(self) -> None:
         """Finds the values of a step in the graph."""
-        self._fetches = {"loss": tf.get_collection(LOSS)[0],
-                         "learning_rate": tf.get_collection(multigpu_optimizer.LEARNING_RATE)[0],
-                         "gradient_norm": tf.get_collection(multigpu_optimizer.GRADIENT_NORM)[0]}
-        for scale in tf.get_collection(multigpu_optimizer.LOSS_SCALE)[:1]:
-            self._fetches["loss_scale"] = scale
+        found = {name: tf.get_collection(collection) for name, collection in _COLLECTIONS.items()}
+        self._fetches = {name: values[0] for name, values in found.items() if values}
 
     def before_run(self, run_context):
         """Asks for the values of the step."""
@@ -63,12 +71,7 @@ class StepHook(tf.train.SessionRunHook):
 
     def after_run(self, run_context, run_values) -> None:
         """Calls the listeners."""
-        indices = self._plan.global_batch(self._step)
-        lengths = self._source.lengths[indices]
         self._step += 1
-        step = Step(
-            number=self._step, num_examples=len(indices), num_tokens=int(lengths.sum()),
-            num_padded_tokens=len(indices) * self._source.padded_length(indices),
-            **{"loss_scale": None, **run_values.results})
+        step = Step(self._step, self._global_batch_size, **run_values.results)
         for listener in self._listeners:
             listener(step)

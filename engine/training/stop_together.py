@@ -5,6 +5,7 @@ from typing import Optional
 import tensorflow.compat.v1 as tf
 
 from engine import interruption
+from engine.training import step_hook
 from engine.workers.cluster import PeerLost
 from engine.workers.coordination import Peers
 
@@ -12,28 +13,21 @@ from engine.workers.coordination import Peers
 ERRORS_OF_LOSS = (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError,
                   tf.errors.UnavailableError, tf.errors.UnknownError)
 
-# The graph collections for a worker's placeholder of "a signal was received here", and for the
-# number of replicas whose workers received one, the same on all workers.
+# The graph collections of the local replicas' placeholders of "a signal was received here", of which
+# the first is fed, and of the share of all replicas that received one, the same on all workers.
 _SIGNALLED_HERE = "signalled_here"
 _SIGNALLED = "signalled"
 
 
-def report(loss: tf.Tensor, collection: str) -> None:
-    """Adds the mean of all replicas' losses to a collection. Called in each replica.
+def report(loss: tf.Tensor) -> None:
+    """Reports the loss of a step and the signals of all workers. Called in each replica.
 
     The signals travel with the loss: every worker learns of them after the same step.
     """
     here = tf.placeholder_with_default(0.0, [])
-
-    def add_mean(strategy: tf.distribute.Strategy, values, placeholders) -> None:
-        first = strategy.experimental_local_results(placeholders)[0]
-        mean = strategy.reduce(tf.distribute.ReduceOp.MEAN, values, axis=None)
-        tf.add_to_collection(collection, mean[0])
-        tf.add_to_collection(_SIGNALLED_HERE, first)
-        tf.add_to_collection(_SIGNALLED, mean[1])
-
-    tf.distribute.get_replica_context().merge_call(
-        add_mean, args=(tf.stack([tf.cast(loss, tf.float32), here]), here))
+    means = step_hook.report(tf.stack([tf.cast(loss, tf.float32), here]))
+    tf.add_to_collection(_SIGNALLED_HERE, here)
+    tf.add_to_collection(_SIGNALLED, means[1])
 
 
 def explain(error: Optional[Exception], peers: Peers) -> None:
@@ -63,8 +57,8 @@ class SharedSignals(tf.train.SessionRunHook):
 
     def begin(self) -> None:
         """Finds the signals in the graph."""
-        self._here, = tf.get_collection(_SIGNALLED_HERE)
-        self._signalled, = tf.get_collection(_SIGNALLED)
+        self._here = tf.get_collection(_SIGNALLED_HERE)[0]
+        self._signalled = tf.get_collection(_SIGNALLED)[0]
 
     def after_create_session(self, session, coord) -> None:
         """Exits if TensorFlow starts a new session, as it does after the loss of a worker.

@@ -5,6 +5,7 @@ evaluations in its directory `eval`. The values are computed on the host: the gr
 summaries.
 """
 
+import contextlib
 import glob
 import math
 import os
@@ -33,7 +34,6 @@ class TrainingSummaries:
     learning_rate: of the last step's update.
     examples_per_second: missing in a process's first point, whose time includes the set-up.
     peak_memory_gb: of the process so far; missing where it is unknown.
-    padding_share: the share of padding in the tokens of the global batches.
     loss_scale, skipped_steps: only with mixed precision; the last step's loss scale, and the
         number of skipped steps.
 
@@ -63,28 +63,27 @@ class TrainingSummaries:
             # wrote after its last checkpoint.
             self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), step.number)
         self._steps.append(step)
-        if _has_point(step.number, self._num_train_steps):
+        spacing = math.ceil(self._num_train_steps / _MAX_POINTS)
+        if (step.number <= _FIRST_STEPS or step.number % spacing == 0
+                or step.number == self._num_train_steps):
             self._writer.add_summary(_summary(self._point()), step.number)
             self._writer.flush()
             self._steps.clear()
 
     def _point(self) -> Dict[str, float]:
-        def total(name: str) -> float:
-            return sum(getattr(step, name) for step in self._steps)
-
         last, now = self._steps[-1], time.time()
         values = {
             "loss": finite_mean([step.loss for step in self._steps]),
             "learning_rate": last.learning_rate,
             "gradient_norm": finite_mean([step.gradient_norm for step in self._steps]),
-            "padding_share": 1 - total("num_tokens") / total("num_padded_tokens"),
             "peak_memory_gb": memory.peak_gb(self._devices) or math.nan}
         if last.loss_scale is not None:
             values["loss_scale"] = last.loss_scale
             values["skipped_steps"] = sum(
                 not math.isfinite(step.gradient_norm) for step in self._steps)
         if self._point_time:
-            values["examples_per_second"] = total("num_examples") / (now - self._point_time)
+            num_examples = sum(step.num_examples for step in self._steps)
+            values["examples_per_second"] = num_examples / (now - self._point_time)
         self._point_time = now
         return values
 
@@ -113,11 +112,6 @@ def read_history(directory: str) -> History:
     return {name: sorted(points.items()) for name, points in curves.items() if points}
 
 
-def _has_point(step: int, num_train_steps: int) -> bool:
-    spacing = math.ceil(num_train_steps / _MAX_POINTS)
-    return step <= _FIRST_STEPS or step % spacing == 0 or step == num_train_steps
-
-
 def _writer(directory: str) -> tf.summary.FileWriter:
     # Two writers created in the same second would otherwise write to the same file.
     return tf.summary.FileWriter(directory, filename_suffix=f".{time.time_ns()}")
@@ -131,9 +125,7 @@ def _summary(values: Mapping[str, float]) -> tf.Summary:
 
 def _events(path: str) -> Iterator[tf.Event]:
     """The events of a file that affect the curves."""
-    try:
+    with contextlib.suppress(tf.errors.DataLossError):  # the event that a killed run was writing
         for event in tf.train.summary_iterator(path):
             if event.WhichOneof("what") in ("summary", "session_log"):
                 yield event
-    except tf.errors.DataLossError:
-        pass  # the event that a killed run was writing

@@ -15,7 +15,7 @@ class TrainingProgress:
 
     The loss is the mean since the last time it was shown. Use it as a context manager around the
     training, so that the bar is removed before an error is printed. After the training it logs the
-    peak memory, and the skipped steps and the loss scale, if there are any.
+    peak memory, and the number of skipped steps, if there are any.
     """
 
     def __init__(self, first_step: int, num_train_steps: int, devices: Devices):
@@ -24,10 +24,7 @@ class TrainingProgress:
         self._devices = devices
         self._losses: List[float] = []
         self._skipped_steps = 0
-        self._loss_scale = None
-        # Since the end of the first step, whose time includes the set-up.
-        self._start = None
-        self._steps = self._examples = 0
+        self._start = None  # the end of the first step, whose time includes the set-up
 
     def __enter__(self) -> "TrainingProgress":
         self._bar = progress.bar(initial=self._first_step, total=self._num_train_steps,
@@ -41,14 +38,12 @@ class TrainingProgress:
 
     def add(self, step: Step) -> None:
         """Counts a step; shows the values at the first and last step, and at intervals."""
-        if self._start is not None:
-            self._steps += 1
-            self._examples += step.num_examples
         self._losses.append(step.loss)
         self._skipped_steps += not math.isfinite(step.gradient_norm)
-        self._loss_scale = step.loss_scale
         self._bar.update()
-        if self._start is None or step.number == self._num_train_steps or self._is_time():
+        interval = progress.LINE_SECONDS if self._bar.disable else progress.BAR_SECONDS
+        if (self._start is None or step.number == self._num_train_steps
+                or time.time() - self._last_shown > interval):
             self._show(step)
 
     def _log_end(self) -> None:
@@ -58,16 +53,10 @@ class TrainingProgress:
         if self._skipped_steps:
             log.warn(f"skipped {progress.counted(self._skipped_steps, 'steps')} with gradients "
                      "that were not finite")
-        if self._loss_scale:
-            log.info(f"The loss scale of the last step was {self._loss_scale:,.0f}")
-
-    def _is_time(self) -> bool:
-        interval = progress.LINE_SECONDS if self._bar.disable else progress.BAR_SECONDS
-        return time.time() - self._last_shown > interval
 
     def _show(self, step: Step) -> None:
         state = (f"loss {finite_mean(self._losses):.4f}, lr {step.learning_rate:.2e}"
-                 f"{self._speed(self._num_train_steps - step.number)}")
+                 + self._speed(step))
         if self._bar.disable or step.number == self._num_train_steps:
             log.info(f"step {step.number}/{self._num_train_steps}: {state}")
         else:
@@ -75,11 +64,10 @@ class TrainingProgress:
         self._losses.clear()
         self._last_shown = time.time()
 
-    def _speed(self, steps_left: int) -> str:
+    def _speed(self, step: Step) -> str:
         if self._start is None:
             self._start = time.time()
             return ""
-        seconds = max(time.time() - self._start, 1e-9)
-        rate = progress.rate(self._examples / seconds, "examples")
-        left = self._bar.format_interval(steps_left * seconds / self._steps)
-        return f", {rate}, {left} left"
+        seconds = max(time.time() - self._start, 1e-9) / (step.number - self._first_step - 1)
+        left = self._bar.format_interval((self._num_train_steps - step.number) * seconds)
+        return f", {progress.rate(step.num_examples / seconds, 'examples')}, {left} left"

@@ -63,9 +63,9 @@ def test_a_training_step_that_does_not_fit_is_one_line(long_model, tmp_path):
                              "--dynamic_padding=false", num_cpu_replicas=NUM_REPLICAS))
     assert error == (
         f"error: out of memory in training step 1: {BATCH_SIZE} examples per replica at a time "
-        f"x {LENGTH} tokens; --train_batch_size=128 --gradient_accumulation_steps=2 make the "
-        "same step in less, and --recompute_layers or a smaller --max_seq_length help; "
-        "no checkpoint was saved before it")
+        f"x {LENGTH} tokens; divide --train_batch_size and multiply --gradient_accumulation_steps "
+        "by the same number for the same step in less, or set --recompute_layers or a smaller "
+        "--max_seq_length; no checkpoint was saved before it")
 
 
 @on_tensorflow_1

@@ -12,7 +12,7 @@ import pytest
 from commands import arguments, ends_with_error, run_command, run_here
 from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
 from engine.checkpoints import checkpoints
-from engine.data.plan import TrainingPlan
+from engine.data.plan import ends_epoch
 from engine.training.evaluations import Evaluations
 from engine.training.settings import EvaluationSettings
 from trainings import Crash
@@ -91,11 +91,9 @@ def test_evaluating_changes_nothing_of_the_training(flags, finished, tmp_path):
 
 
 def test_eval_each_epoch_evaluates_where_epochs_end():
-    plan = TrainingPlan(np.full(10, 5), global_batch_size=4, seed=0)
     # 10, 20 and 30 examples are 2.5, 5 and 7.5 steps.
-    assert [step for step in range(1, 8) if plan.ends_epoch(step)] == [2, 5, 7]
-    plan = TrainingPlan(np.full(3, 5), global_batch_size=4, seed=0)
-    assert all(plan.ends_epoch(step) for step in range(1, 8))
+    assert [step for step in range(1, 8) if ends_epoch(step, 10, 4)] == [2, 5, 7]
+    assert all(ends_epoch(step, 3, 4) for step in range(1, 8))
 
 
 # --- The best one --------------------------------------------------------------------------
@@ -121,7 +119,7 @@ def recorded(tmp_path, monkeypatch):
                                       early_stopping_patience=patience)
         remaining = iter(values)
         evaluator = Evaluations(
-            str(tmp_path), settings, lambda checkpoint, advance: {metric: next(remaining)})
+            str(tmp_path), settings, lambda checkpoint, advance: {metric: next(remaining)}, bool)
         stopped = None
         for step, _ in enumerate(values, start=1):
             evaluator.run(SimpleNamespace(global_step=step))
@@ -153,7 +151,15 @@ def test_with_another_metric_the_best_is_one_whose_checkpoint_is_still_there(
         "metric": "eval_accuracy", "best_checkpoint": "model.ckpt-4", "evaluations": [
             {"step": step, "eval_loss": loss} for step, loss in ((4, 0.5), (8, 0.1), (12, 0.3))]}))
     settings = EvaluationSettings(eval_every_steps=4, metric_for_best="eval_loss")
-    assert Evaluations(str(tmp_path), settings, None).best_step == 12
+    assert Evaluations(str(tmp_path), settings, None, bool).best_step == 12
+
+
+def test_that_no_evaluation_had_a_number_is_said(recorded, capsys):
+    recorded([float("nan"), float("nan")], patience=2)
+    said = capsys.readouterr().err
+    assert "(the best: none, as score was never a number)" in said
+    assert "2 evaluations had no score that is a number" in said
+    assert "None" not in said and "step 0" not in said
 
 
 @on_tensorflow_2

@@ -12,8 +12,6 @@ import pytest
 
 from conftest import cpu_devices
 from engine.checkpoints import checkpoints
-from engine.data import batches
-from engine.data.plan import TrainingPlan
 from engine.training import checkpoint_hook, summaries
 from engine.training.step_hook import Step
 from trainings import Crash, recorded, run_loop, settings, train, training_source
@@ -21,8 +19,7 @@ from trainings import Crash, recorded, run_loop, settings, train, training_sourc
 import tensorflow.compat.v1 as tf
 
 STEPS, WARMUP, PEAK, REPLICAS = 24, 4, 5e-5, 2
-NAMES = ["examples_per_second", "gradient_norm", "learning_rate", "loss", "padding_share",
-         "peak_memory_gb"]
+NAMES = ["examples_per_second", "gradient_norm", "learning_rate", "loss", "peak_memory_gb"]
 
 
 @pytest.fixture(scope="module")
@@ -59,26 +56,13 @@ def test_each_of_the_first_steps_has_a_point_with_its_values(
     memory, = [line for line in capsys.readouterr().err.splitlines() if "Peak memory: " in line]
     # The process may have grown in between.
     assert values(history, "peak_memory_gb")[-1] == pytest.approx(float(memory.split()[2]), abs=0.11)
-    for name, expected in [("loss", losses), ("gradient_norm", norms),
-                           ("padding_share", padding_shares(source))]:
+    for name, expected in [("loss", losses), ("gradient_norm", norms)]:
         np.testing.assert_allclose(values(history, name), expected, rtol=1e-6)
 
 
-def padding_shares(source):
-    plan = TrainingPlan(source.lengths, 8 * REPLICAS, seed=7)
-    batch, _ = tf.data.make_one_shot_iterator(batches.training_dataset(
-        source, plan, replicas=range(1), per_replica_batch_size=8 * REPLICAS, first_step=0,
-        last_step=STEPS)).get_next()
-    with tf.Session() as session:
-        expected = [1 - session.run(batch["input_mask"]).mean() for _ in range(STEPS)]
-    assert max(expected) > min(expected) + 0.05, "shares must differ for their order to show"
-    return expected
-
-
 def step(number, **values):
-    return Step(**{**dict(number=number, loss=1.0, learning_rate=0.1, gradient_norm=1.0,
-                          loss_scale=None, num_examples=8, num_tokens=60, num_padded_tokens=80),
-                   **values})
+    return Step(number, 8, **{
+        "loss": 1.0, "learning_rate": 0.1, "gradient_norm": 1.0, **values})
 
 
 @pytest.fixture
@@ -96,12 +80,10 @@ def written(tmp_path):
 def test_a_long_run_has_points_at_intervals_that_are_means_over_their_steps(written, monkeypatch):
     monkeypatch.setattr(summaries, "_FIRST_STEPS", 2)
     monkeypatch.setattr(summaries, "_MAX_POINTS", 5)  # of 24 steps: every fifth
-    history = written([step(number, loss=number, learning_rate=number, gradient_norm=2 * number,
-                            num_tokens=number) for number in range(1, 25)], 24)
+    history = written([step(number, loss=number, learning_rate=number, gradient_norm=2 * number)
+                       for number in range(1, 25)], 24)
     assert history["loss"] == [(1, 1), (2, 2), (5, 4), (10, 8), (15, 13), (20, 18), (24, 22.5)]
     assert history["gradient_norm"] == [(number, 2 * mean) for number, mean in history["loss"]]
-    assert history["padding_share"] == [
-        (number, pytest.approx(1 - mean / 80)) for number, mean in history["loss"]]
     assert history["learning_rate"] == [(number, number) for number, _ in history["loss"]]
 
 

@@ -22,8 +22,7 @@ HISTORY = {
     "loss": [(step, 2.3 / step) for step in STEPS],
     "learning_rate": [(step, 5e-5 * (1 - step / 40)) for step in STEPS],
     "gradient_norm": [(step, 1 + step % 3) for step in STEPS],
-    "examples_per_second": [(step, 1700.0 + step) for step in STEPS[1:]],
-    "padding_share": [(step, 0.06) for step in STEPS]}
+    "examples_per_second": [(step, 1700.0 + step) for step in STEPS[1:]]}
 MISTAKES = [
     Mistake(HOSTILE, None, "财经", "体育", 0.9991),
     Mistake("W" * 300, "央行宣布下调存款准备金率", HOSTILE, "科技", 0.75)]
@@ -100,8 +99,7 @@ def test_a_browser_shows_the_figures_the_metrics_the_classes_the_mistakes_and_th
     page = Page(browse(written(tmp_path, FULL)))
     assert [figure["aria-label"] for figure in page.all("svg")] == [
         f"{title} over the steps" for title in (
-            "Training loss", "Learning rate", "Gradient norm", "Examples per second",
-            "Padding in batches")]
+            "Training loss", "Learning rate", "Gradient norm", "Examples per second")]
     for text in ("THUCNews", "eval_accuracy", "0.9877", "12,345", "n/a", "0.9991", "W" * 300,
                  "央行宣布下调存款准备金率", "5e-05", "Environment", "2.15.1"):
         assert text in page.text
