@@ -148,11 +148,11 @@ class Run:
         files.write_json(self.path("bert_config.json"), {**SHAPE, "vocab_size": rows})
 
     def create_data(self) -> None:
-        for name, masks in (("train", "dynamic"), ("held_out", "frozen")):
+        for name, passes in (("train", 4), ("held_out", 1)):
             output = self.path(f"{name}.tfrecord")
             self.command(f"{output}.json", "-m", "pretraining.create_data", *SIZES,
                          f"--input_file={self.path(name + '.txt')}", f"--output_file={output}",
-                         f"--vocab_file={self.vocab_file}", f"--masks={masks}", "--dupe_factor=1",
+                         f"--vocab_file={self.vocab_file}", f"--dupe_factor={passes}",
                          "--objective=mlm")
 
     def pretrain(self) -> None:

@@ -100,10 +100,9 @@ def source_of_texts(texts: pretraining_tfrecords.Opened, encoding: Encoding, *,
 
     def fetch(indices: np.ndarray, length: int) -> Features:
         features = token_features(records, indices, length)
-        if "masked_lm_ids" in records:
-            positions, counts = records.values("masked_lm_positions", indices)
-            tokens, _ = records.values("masked_lm_ids", indices)
-            features["input_ids"][np.repeat(np.arange(len(indices)), counts), positions] = tokens
+        positions, counts = records.values("masked_lm_positions", indices)
+        tokens, _ = records.values("masked_lm_ids", indices)
+        features["input_ids"][np.repeat(np.arange(len(indices)), counts), positions] = tokens
         return features
 
     return Source(records.lengths("input_ids"), fetch, encoding.max_seq_length, dynamic_padding)

@@ -45,22 +45,17 @@ def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
     if max_seq_length < 3:
         raise UserError(f"--max_seq_length={max_seq_length}: must be at least 3, for [CLS], a "
                         "token and [SEP]")
-    check_vocab_size(vocab_file, max(tokenizer.vocab.values()) + 1, vocab_size,
-                     "--bert_config_file")
+    _check_vocab_size(vocab_file, max(tokenizer.vocab.values()) + 1, vocab_size)
     return Encoding(tokenizer, vocab_file, vocabulary.content_hash(vocab_file), do_lower_case,
                     max_seq_length)
 
 
-def check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int, flag: str) -> None:
-    """Raises a UserError if a vocabulary cannot belong to the model; warns about padding.
-
-    Args:
-        flag: the flag that gives the model's `vocab_size`.
-    """
+def _check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int) -> None:
+    """Raises a UserError if a vocabulary cannot belong to the model; warns about padding."""
     if num_entries == vocab_size:
         return
-    difference = (f"--vocab_file={vocab_file} has {num_entries:,} entries, and {flag} "
-                  f"says vocab_size {vocab_size:,}")
+    difference = (f"--vocab_file={vocab_file} has {num_entries:,} entries, and "
+                  f"--bert_config_file says vocab_size {vocab_size:,}")
     if num_entries > vocab_size:
         raise UserError(f"{difference}; they must belong to the same model")
     if num_entries <= vocab_size - _VOCAB_PADDING:

@@ -7,14 +7,13 @@ from the files and the names of the variables alone, before any graph is built.
 
 import os
 import shutil
-from typing import Any, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional
 
 import modeling
 from encoder import huggingface, label_config, vocabulary
 from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
 from encoder.pretraining_heads import require_masked_lm_head
-from engine import log
 from engine.checkpoints import checkpoints, saved_model
 from engine.disk import files
 from engine.errors import UserError
@@ -126,30 +125,6 @@ def check_outputs(checkpoint: checkpoints.Checkpoint, num_outputs: int, flag: st
     if held not in (None, [num_outputs]):
         raise UserError(f"{flag}={checkpoint.path} is a classifier with {held[0]} outputs, and the "
                         f"task's labels need {num_outputs}: they must be of the same task")
-
-
-def warn_of_other_labels(checkpoint: checkpoints.Checkpoint, flag: str,
-                         wanted: Mapping[str, Any]) -> None:
-    """Warns if a training starts from a classification layer that has learned other labels.
-
-    Args:
-        wanted: entries of the description of the model to train.
-    """
-    held = label_config.read(folder_of(checkpoint.path))
-    if not (held and label_config.names_labels(held) and all(
-            name in checkpoint.shapes for name in _HEAD)):
-        return
-    different = [name for name, value in wanted.items() if held.get(name) != value]
-    if different:
-        was, now = (", ".join(f"{name} {_brief(entries.get(name))}" for name in different)
-                    for entries in (held, wanted))
-        log.warn(f"{flag}={checkpoint.path} has a classification layer of the same size for {was}, "
-                 f"and what is trained has {now}: it starts from that layer")
-
-
-def _brief(value: Any) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def check_layers(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfig,

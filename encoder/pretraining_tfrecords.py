@@ -23,6 +23,13 @@ _CHUNK_RECORDS = 1024
 _LENGTH = struct.Struct("<Q")  # of a record in bytes, before each
 _FRAME_BYTES = 16  # of a record: its length, and a checksum each of its length and its content
 
+# The features of a record. One without the label has a single text.
+_TOKENS = ("input_ids", "input_mask", "segment_ids")
+_MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+_LABELS = "next_sentence_labels"
+
+Specification = Dict[str, tf.io.FixedLenFeature]
+
 
 class Sizes(NamedTuple):
     """The sizes that the flags and the model demand of the records."""
@@ -31,17 +38,10 @@ class Sizes(NamedTuple):
     vocab_size: int
 
 
-class Layout(NamedTuple):
-    """What the records of a file hold in addition to their tokens."""
-    num_predictions: Optional[int]  # slots for masked tokens; None: masks are drawn in training
-    has_labels: bool  # for next sentences
-
-
 class Opened(NamedTuple):
     """The examples of some files. Made by `open_store`."""
     records: store.Store
     hashes: List[str]  # of the files' content
-    layout: Layout
     paths: List[str]  # of the files that hold records
 
 
@@ -55,36 +55,30 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
     Raises:
         UserError: the files hold no examples of these sizes.
     """
-    layouts = _layouts(find(patterns, flag), flag, sizes)
+    specifications = _specifications(find(patterns, flag), flag, sizes)
     memory = os.path.join(store_dir, "hashes.json")
-    hashes = [files.content_hash(path, memory) for path in layouts]
+    hashes = [files.content_hash(path, memory) for path in specifications]
 
     def chunks() -> Iterator[store.Chunk]:
         with Counter(f"Preparing {patterns}", unit="examples") as counter:
-            for path, layout in layouts.items():
-                for chunk in read_chunks(path, layout, sizes):
+            for path, specification in specifications.items():
+                for chunk in read_chunks(path, specification, sizes.vocab_size):
                     yield chunk
                     counter.advance(len(chunk["next_sentence_label"]))
 
-    layout = next(iter(layouts.values()))
     key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
            "vocab_size": sizes.vocab_size}
-    records = store.open_or_build(store_dir, "pretraining", key,
-                                  _columns(layout, sizes.vocab_size), chunks)
-    return Opened(records, hashes, layout, list(layouts))
+    records = store.open_or_build(store_dir, "pretraining", key, _columns(sizes.vocab_size), chunks)
+    return Opened(records, hashes, list(specifications))
 
 
-def _layouts(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Layout]:
-    """The layout of each file that holds records; all have masks, or none has."""
-    layouts = {path: _layout(path, sizes) for path in paths}
-    layouts = {path: layout for path, layout in layouts.items() if layout}
-    if not layouts:
+def _specifications(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Specification]:
+    """The features of each file that holds records."""
+    found = {path: _specification(path, sizes) for path in paths}
+    found = {path: specification for path, specification in found.items() if specification}
+    if not found:
         raise UserError(f"{flag}: there is no record in {', '.join(paths)[:200]}")
-    drawn = {layout.num_predictions is None: path for path, layout in layouts.items()}
-    if len(drawn) > 1:
-        raise UserError(f"{flag}: {drawn[True]} has records whose masks are to be drawn, and "
-                        f"{drawn[False]} some that have their masks; give the one or the other")
-    return layouts
+    return found
 
 
 def find(patterns: str, flag: str) -> List[str]:
@@ -98,15 +92,14 @@ def find(patterns: str, flag: str) -> List[str]:
     return records
 
 
-def _layout(path: str, sizes: Sizes) -> Optional[Layout]:
-    """The layout of a file's records, by its first one, checked; None if it has none."""
+def _specification(path: str, sizes: Sizes) -> Optional[Specification]:
+    """The features of a file's records, by its first one, checked; None if it has none."""
     lengths = _lengths_of_first(path)
     if lengths is None:
         return None
-    is_masked = any(name.startswith("masked_lm_") for name in lengths)
-    num_predictions = lengths.get("masked_lm_positions", 0) if is_masked else None
-    layout = Layout(num_predictions, "next_sentence_labels" in lengths)
-    missing = [name for name in _specification(layout, sizes) if name not in lengths]
+    num_masks = lengths.get("masked_lm_positions", 0)
+    expected = {**dict.fromkeys(_TOKENS, sizes.max_seq_length), **dict.fromkeys(_MASKS, num_masks)}
+    missing = [name for name in expected if name not in lengths]
     if missing:
         raise UserError(f"{path}: its records hold no {missing[0]}: they are no pretraining "
                         "examples; make some with python -m pretraining.create_data")
@@ -114,15 +107,15 @@ def _layout(path: str, sizes: Sizes) -> Optional[Layout]:
         raise UserError(f"{path}: its records are made for --max_seq_length="
                         f"{lengths['input_ids']}, and here it is {sizes.max_seq_length}; give that "
                         "value, or create the data with this one")
-    if is_masked and num_predictions > sizes.max_predictions_per_seq:
-        raise too_many_predictions(path, num_predictions, sizes.max_predictions_per_seq)
-    return layout
-
-
-def too_many_predictions(path: str, there: int, here: int) -> UserError:
-    """The error if a file has more masked tokens per example than the run allows."""
-    return UserError(f"{path}: its records are made for --max_predictions_per_seq={there}, and "
-                     f"here it is {here}; give that value, or create the data with this one")
+    if num_masks > sizes.max_predictions_per_seq:
+        raise UserError(f"{path}: its records are made for --max_predictions_per_seq={num_masks}, "
+                        f"and here it is {sizes.max_predictions_per_seq}; give that value, or "
+                        "create the data with this one")
+    if _LABELS in lengths:
+        expected[_LABELS] = 1
+    return {name: tf.io.FixedLenFeature(
+        [size], tf.float32 if name == "masked_lm_weights" else tf.int64)
+            for name, size in expected.items()}
 
 
 def _lengths_of_first(path: str) -> Optional[Dict[str, int]]:
@@ -159,7 +152,7 @@ def _check_lengths(path: str, num_records: int = sys.maxsize) -> None:
                         "bytes beyond its end")
 
 
-def read_chunks(path: str, layout: Layout, sizes: Sizes) -> Iterator[store.Chunk]:
+def read_chunks(path: str, specification: Specification, vocab_size: int) -> Iterator[store.Chunk]:
     """The records of a file, checked, with the columns of the store.
 
     Raises:
@@ -167,39 +160,20 @@ def read_chunks(path: str, layout: Layout, sizes: Sizes) -> Iterator[store.Chunk
     """
     _check_lengths(path)
     num_read = 0
-    for batch in _parsed(path, _specification(layout, sizes)):
-        yield _chunk(batch, layout, sizes.vocab_size, f"{path}, records from {num_read + 1:,} on")
+    for batch in _parsed(path, specification):
+        yield _chunk(batch, vocab_size, f"{path}, records from {num_read + 1:,} on")
         num_read += len(batch["input_ids"])
 
 
-def _columns(layout: Layout, vocab_size: int) -> Dict[str, store.Column]:
-    """The columns of a store for records of this layout."""
+def _columns(vocab_size: int) -> Dict[str, store.Column]:
     ids = store.Column("uint16" if vocab_size <= 2**16 else "uint32", ragged=True)
-    columns = {"input_ids": ids,
-               "first_segment_length": store.Column("int32", ragged=False),
-               "next_sentence_label": store.Column("uint8", ragged=False)}
-    if layout.num_predictions is None:
-        return {**columns, "word_starts": store.Column("uint8", ragged=True)}
-    return {**columns, "masked_lm_ids": ids,
-            "masked_lm_positions": store.Column("uint16", ragged=True)}
+    return {"input_ids": ids, "masked_lm_ids": ids,
+            "masked_lm_positions": store.Column("uint16", ragged=True),
+            "first_segment_length": store.Column("int32", ragged=False),
+            "next_sentence_label": store.Column("uint8", ragged=False)}
 
 
-def _specification(layout: Layout, sizes: Sizes) -> Dict[str, tf.io.FixedLenFeature]:
-    length, num_masks = sizes.max_seq_length, layout.num_predictions
-    lengths = dict(input_ids=length, input_mask=length, segment_ids=length)
-    if num_masks is None:
-        lengths.update(word_starts=length)
-    else:
-        lengths.update(masked_lm_positions=num_masks, masked_lm_ids=num_masks,
-                       masked_lm_weights=num_masks)
-    if layout.has_labels:
-        lengths.update(next_sentence_labels=1)
-    return {name: tf.io.FixedLenFeature(
-        [size], tf.float32 if name == "masked_lm_weights" else tf.int64)
-            for name, size in lengths.items()}
-
-
-def _parsed(path: str, specification) -> Iterator[Dict[str, np.ndarray]]:
+def _parsed(path: str, specification: Specification) -> Iterator[Dict[str, np.ndarray]]:
     graph = tf.Graph()
     with graph.as_default():
         dataset = tf.data.TFRecordDataset(path).batch(_CHUNK_RECORDS)
@@ -231,8 +205,7 @@ def _damage_as_user_error(path: str):
                         f"{str(error).splitlines()[0]}") from error
 
 
-def _chunk(batch: Dict[str, np.ndarray], layout: Layout, vocab_size: int,
-           where: str) -> store.Chunk:
+def _chunk(batch: Dict[str, np.ndarray], vocab_size: int, where: str) -> store.Chunk:
     mask = batch["input_mask"].astype(bool)
     lengths = mask.sum(axis=1)
     positions = np.arange(mask.shape[1])
@@ -243,17 +216,11 @@ def _chunk(batch: Dict[str, np.ndarray], layout: Layout, vocab_size: int,
     _check(np.array_equal(batch["segment_ids"] * mask, second), where,
            "segment_ids are not 0 for a first text and 1 for a second one")
     _check_ids(batch["input_ids"], vocab_size, where)
-    chunk = {"input_ids": (batch["input_ids"][mask], lengths),
-             "first_segment_length": first_lengths}
-    labels = (batch["next_sentence_labels"][:, 0] if layout.has_labels
-              else np.zeros(len(lengths), np.int64))
-    _check(np.isin(labels, (0, 1)).all(), where, "next_sentence_labels are not 0 and 1")
-    chunk["next_sentence_label"] = labels
-    if layout.num_predictions is None:
-        chunk["word_starts"] = (batch["word_starts"][mask], lengths)
-    else:
-        chunk.update(_masks(batch, lengths, vocab_size, where))
-    return chunk
+    labels = batch[_LABELS][:, 0] if _LABELS in batch else np.zeros(len(lengths), np.int64)
+    _check(np.isin(labels, (0, 1)).all(), where, f"{_LABELS} are not 0 and 1")
+    return {"input_ids": (batch["input_ids"][mask], lengths),
+            "first_segment_length": first_lengths, "next_sentence_label": labels,
+            **_masks(batch, lengths, vocab_size, where)}
 
 
 def _masks(batch: Dict[str, np.ndarray], lengths: np.ndarray, vocab_size: int,

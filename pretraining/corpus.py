@@ -1,8 +1,7 @@
 """Sentences → token ids in flat arrays on disk: a corpus of any size in little memory."""
 
 import functools
-import itertools
-from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterable, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from engine.data import store
 from engine.data.chunks import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter
-from pretraining import chinese_words, workers
+from pretraining import workers
 from pretraining.texts import Sentence
 from tokenization import BatchTokenizer
 
@@ -21,24 +20,16 @@ _BLOCK_SENTENCES = 1 << 20  # that are looked at in one go for where documents b
 # are [UNK].
 _UNKNOWN_WARNING, _UNKNOWN_ERROR = 0.05, 0.5
 
-# Where the words of a run of ideographs begin: bool [len(run)].
-Segmenter = Callable[[str], np.ndarray]
-
 
 class Corpus(NamedTuple):
     """A tokenized corpus, without sentences that have no tokens."""
-    sentences: store.Store  # ids, ragged; word_starts, ragged, with a segmenter; document; label
+    sentences: store.Store  # ids, ragged; document; label
     documents: store.Store  # first_sentence
 
     @property
     def ids(self) -> np.ndarray:
         """The token ids of all sentences, one after the other."""
         return self.sentences.flat("ids")
-
-    @property
-    def word_starts(self) -> Optional[np.ndarray]:
-        """Whether a word begins at each id; None if the vocabulary tells it (##...)."""
-        return self.sentences.flat("word_starts") if "word_starts" in self.sentences else None
 
     @property
     def ends(self) -> np.ndarray:
@@ -52,12 +43,9 @@ class Corpus(NamedTuple):
         return int(first[document]), len(self.sentences) if is_last else int(first[document + 1])
 
 
-def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchTokenizer, *,
-             segmenter: Optional[Segmenter], num_processes: int) -> Corpus:
+def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchTokenizer,
+             num_processes: int) -> Corpus:
     """Tokenizes sentences into new stores in `directory`.
-
-    Args:
-        segmenter: finds the words of Chinese text; None to take each ideograph for a word.
 
     Raises:
         UserError: there is no text, or the vocabulary knows little of it.
@@ -66,10 +54,8 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
     columns = {"ids": store.Column(id_dtype, ragged=True),
                "document": store.Column("int64", ragged=False),
                "label": store.Column("uint8", ragged=False)}
-    if segmenter:
-        columns["word_starts"] = store.Column("uint8", ragged=True)
     sentence_chunks = in_chunks(sentences, _CHUNK_CHARACTERS, lambda sentence: len(sentence.text))
-    encode = functools.partial(_encode, tokenizer=tokenizer, segmenter=segmenter)
+    encode = functools.partial(_encode, tokenizer=tokenizer)
     unknown = 0
 
     def chunks() -> Iterator[store.Chunk]:
@@ -89,38 +75,13 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
         functools.partial(_first_sentences, tokenized.scalars("document"))))
 
 
-def _encode(sentences: List[Sentence], tokenizer: BatchTokenizer,
-            segmenter: Optional[Segmenter]) -> store.Chunk:
+def _encode(sentences: List[Sentence], tokenizer: BatchTokenizer) -> store.Chunk:
     """The store's columns for some sentences."""
     documents, texts, labels = zip(*sentences)
-    if segmenter:
-        ids, word_starts, lengths = _encode_words(texts, tokenizer, segmenter)
-    else:
-        ids, lengths = tokenizer.encode_batch(texts)
+    ids, lengths = tokenizer.encode_batch(texts)
     kept = lengths > 0
-    lengths = lengths[kept]
-    chunk = {"ids": (ids, lengths), "document": np.array(documents, np.int64)[kept],
-             "label": np.array(labels, np.uint8)[kept]}
-    if segmenter:
-        chunk["word_starts"] = (word_starts, lengths)
-    return chunk
-
-
-def _encode_words(texts: Iterable[str], tokenizer: BatchTokenizer,
-                  segmenter: Segmenter) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The ids of all texts, whether a word begins at each, and the number of ids of each text."""
-    runs_of_texts = [chinese_words.runs(text) for text in texts]
-    runs = list(itertools.chain.from_iterable(runs_of_texts))
-    ids, run_lengths = tokenizer.encode_batch(runs)
-    starts = ~piece_flags(tokenizer)[ids]
-    ends = np.cumsum(run_lengths)
-    for run, end, length in zip(runs, ends, run_lengths):
-        # Ideographs newer than this Python's Unicode tables have no token.
-        if chinese_words.is_run(run) and len(run) == length:
-            starts[end - length:end] = segmenter(run)
-    text_ends = np.cumsum([len(text_runs) for text_runs in runs_of_texts])
-    lengths = np.diff(np.concatenate([[0], ends])[text_ends], prepend=0)
-    return ids, starts, lengths
+    return {"ids": (ids, lengths[kept]), "document": np.array(documents, np.int64)[kept],
+            "label": np.array(labels, np.uint8)[kept]}
 
 
 @functools.lru_cache(maxsize=1)

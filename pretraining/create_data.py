@@ -4,16 +4,13 @@
     --output_file=books.tfrecord
 
 Flags and output are those of the original's create_pretraining_data.
-With --masks=frozen each example has its features: input_ids, input_mask, segment_ids
-[max_seq_length], masked_lm_positions, masked_lm_ids, masked_lm_weights
-[max_predictions_per_seq] and next_sentence_labels [1], int64 but for the weights. With
---masks=dynamic, for masks that are drawn while training: input_ids as they are in the
-text, input_mask, segment_ids, word_starts [max_seq_length] and next_sentence_labels [1],
-all int64; word_starts is 1 where a word (or other unit that is masked as a whole) begins.
+An example has the features input_ids, input_mask, segment_ids [max_seq_length],
+masked_lm_positions, masked_lm_ids, masked_lm_weights [max_predictions_per_seq] and
+next_sentence_labels [1], int64 but for the weights.
 Beside each file OUTPUT, OUTPUT.json holds the settings and the number of examples and tokens.
 
 The text is tokenized once into arrays on disk, and examples are drawn as positions in them, so
-that memory does not grow with the corpus. The same settings give the same bytes, with any
+that memory grows by 8 bytes an example only. The same settings give the same bytes, with any
 number of processes.
 """
 
@@ -33,7 +30,7 @@ from engine.data import store
 from engine.disk import files, scratch
 from engine.errors import UserError
 from engine.progress import Counter
-from pretraining import chinese_words, example_protos, objectives, texts, workers
+from pretraining import example_protos, objectives, texts, workers
 from pretraining.corpus import Corpus, tokenize
 from pretraining.features import Assembly
 from pretraining.objectives import Settings
@@ -69,21 +66,17 @@ def define_flags() -> flags.FlagValues:
            lower_bound=0.0, upper_bound=1.0)
     define(flags.DEFINE_float, "short_seq_prob", 0.1, "share of the documents whose examples are "
            "made shorter than they could be", lower_bound=0.0, upper_bound=1.0)
-    define(flags.DEFINE_integer, "dupe_factor", None, "passes over the corpus, each with other "
-           "examples and masks; default: 10, or 1 with --masks=dynamic", lower_bound=1)
+    define(flags.DEFINE_integer, "dupe_factor", 10, "passes over the corpus, each with other "
+           "examples and masks", lower_bound=1)
     define(flags.DEFINE_integer, "random_seed", 12345, "seed of all random choices", lower_bound=0,
            upper_bound=2 ** 32 - 1)
     define(flags.DEFINE_bool, "do_whole_word_mask", False, "mask all WordPieces of a word or none")
-    define(flags.DEFINE_bool, "chinese_whole_words", False, "the same, with Chinese words as the "
-           "package jieba finds them")
     define(flags.DEFINE_enum, "objective", "mlm_nsp", ("mlm_nsp", "mlm", "span"),
            "mlm_nsp: masked tokens, and whether the second text follows the first; mlm: masked "
-           "tokens; span: spans of masked words, or, with --input_format=pairs, one span in the "
-           "second text, as long as the first")
-    define(flags.DEFINE_bool, "one_sentence_per_example", False, "with mlm and span: each sentence "
+           "tokens; span, with --input_format=pairs: one span in the second text, as long as the "
+           "first")
+    define(flags.DEFINE_bool, "one_sentence_per_example", False, "with mlm: each sentence "
            "is an example, instead of as much of a document as fits")
-    define(flags.DEFINE_enum, "masks", "frozen", ("frozen", "dynamic"), "frozen: drawn here; "
-           "dynamic: drawn in each epoch of the training")
     define(flags.DEFINE_integer, "num_processes", None, "processes that work in parallel, by "
            "default one for each core; the output does not depend on it", lower_bound=1)
     for name in ("input_file", "output_file", "vocab_file"):
@@ -99,8 +92,7 @@ def main(flag_values: flags.FlagValues) -> None:
         flag_values.vocab_file)
     paths = files.find(flag_values.input_file, "--input_file")
     outputs = _outputs(flag_values.output_file)
-    facts = {**settings._asdict(), "mask_shape": settings.mask_shape,
-             "vocab_sha256": vocabulary.content_hash(flag_values.vocab_file),
+    facts = {**settings._asdict(), "vocab_sha256": vocabulary.content_hash(flag_values.vocab_file),
              "num_files": len(outputs), "inputs": [_identity(path) for path in paths]}
     if _is_done(outputs, facts):
         log.info(f"{flag_values.output_file} is there already, made with the same settings from "
@@ -114,29 +106,26 @@ def create(paths: List[str], outputs: List[str], settings: Settings, tokenizer: 
            num_processes: int, facts: Dict[str, Any]) -> None:
     """Writes the files `outputs`, and `facts` in a .json file beside each."""
     directory = os.path.dirname(outputs[0]) or "."
-    segmenter = chinese_words.load_segmenter() if settings.chinese_whole_words else None
     with scratch.folder(directory) as work_dir:
         corpus = tokenize(texts.read_sentences(paths, settings.input_format), work_dir, tokenizer,
-                          segmenter=segmenter, num_processes=num_processes)
+                          num_processes)
         if settings.objective == "mlm_nsp" and len(corpus.documents) < 2:
             raise UserError("--objective=mlm_nsp takes second texts from other documents, and the "
                             "text is one document: put blank lines between its documents, or "
                             "give --objective=mlm")
         examples = _draw(corpus, work_dir, settings, num_processes)
-        _write(Assembly(corpus, examples, tokenizer, settings), outputs, num_processes, facts)
+        order = np.random.RandomState([settings.random_seed]).permutation(len(examples))
+        _write(Assembly(corpus, examples, order, tokenizer, settings), outputs, num_processes,
+               facts)
 
 
 def _settings(flag_values: flags.FlagValues) -> Settings:
-    given = {name: flag_values[name].value for name in Settings._fields}
-    if given["dupe_factor"] is None:
-        given["dupe_factor"] = 1 if given["masks"] == "dynamic" else 10
-    settings = Settings(**given)
-    if settings.input_format == "pairs" and settings.objective != "span":
-        raise UserError(f"--input_format=pairs is for --objective=span, not {settings.objective}")
-    if settings.one_sentence_per_example and (
-            settings.objective == "mlm_nsp" or settings.input_format == "pairs"):
-        raise UserError("--one_sentence_per_example is for --objective=mlm, and for "
-                        "--objective=span of sentences: an example of others has two texts")
+    settings = Settings(**{name: flag_values[name].value for name in Settings._fields})
+    if (settings.input_format == "pairs") != (settings.objective == "span"):
+        raise UserError("--input_format=pairs and --objective=span are for each other")
+    if settings.one_sentence_per_example and settings.objective != "mlm":
+        raise UserError("--one_sentence_per_example is for --objective=mlm: an example of others "
+                        "has two texts")
     return settings
 
 
@@ -182,9 +171,9 @@ def _write(assembly: Assembly, outputs: List[str], num_processes: int,
             files.write_json(_facts_path(path), {
                 **facts, "num_examples": total, "num_tokens": num_tokens,
                 "num_masked": num_masked, "num_next_sentence_labels": num_labels})
-    masked = f", {num_masked / num_tokens:.1%} of them masked" if num_masked else ""
-    labels = f"; next_sentence_labels is 1 in {num_labels / total:.1%}" if num_labels else ""
-    log.info(f"{total:,} examples of {num_tokens / total:.1f} tokens{masked}{labels}")
+    log.info(f"{total:,} examples of {num_tokens / total:.1f} tokens, "
+             f"{num_masked / num_tokens:.1%} of them masked; next_sentence_labels is 1 in "
+             f"{num_labels / total:.1%}")
 
 
 def _writer(stack: contextlib.ExitStack, path: str) -> tf.python_io.TFRecordWriter:
@@ -196,8 +185,8 @@ def _serialize(assembly: Assembly, chunk):
     """The messages of the examples from chunk[0] up to chunk[1], and sums over them: tokens,
     masked tokens, labels."""
     features = assembly.features(*chunk)
-    num_masked = features["masked_lm_weights"].sum() if "masked_lm_weights" in features else 0
-    sums = [features["input_mask"].sum(), num_masked, features["next_sentence_labels"].sum()]
+    sums = [features[name].sum() for name in (
+        "input_mask", "masked_lm_weights", "next_sentence_labels")]
     return example_protos.serialize(features), np.array(sums, np.int64)
 
 

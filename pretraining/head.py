@@ -36,7 +36,7 @@ class HeldOut:
             count = max_steps * examples_per_step
             log.warn(f"--max_eval_steps={max_steps}: only the first {count:,} of "
                      f"{len(records):,} examples are evaluated")
-        self.source = records.source(seed=0).part(0, count)
+        self.source = records.source().part(0, count)
 
     def __len__(self) -> int:
         return len(self.source.lengths)
@@ -78,7 +78,7 @@ def _training(job: Job, records: RecordSet) -> Training:
     return Training(
         len(records), records.content_hash,
         model.forward_of(config, next_sentences=records.has_next_sentences),
-        lambda: records.source(job.settings.training.seed),
+        records.source,
         facts={"--max_seq_length": records.max_seq_length}, ties_embeddings=True)
 
 

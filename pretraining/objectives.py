@@ -30,7 +30,6 @@ class Settings(NamedTuple):
     objective: str
     input_format: str
     one_sentence_per_example: bool
-    masks: str
     max_seq_length: int
     max_predictions_per_seq: int
     masked_lm_prob: float
@@ -39,23 +38,13 @@ class Settings(NamedTuple):
     random_seed: int
     do_lower_case: bool
     do_whole_word_mask: bool
-    chinese_whole_words: bool
 
     @property
     def spans(self) -> str:
         """How spans of the corpus become examples, a key of SPANS."""
-        if self.objective == "mlm_nsp":
-            return "sentence_pairs"
-        if self.input_format == "pairs":
-            return "labelled_pairs"
-        return "sentences" if self.one_sentence_per_example else "blocks"
-
-    @property
-    def mask_shape(self) -> str:
-        """The shape of masks, one of `masking.SHAPES`."""
-        if self.objective != "span":
-            return "words"
-        return "second_text" if self.input_format == "pairs" else "spans"
+        if self.objective == "mlm":
+            return "sentences" if self.one_sentence_per_example else "blocks"
+        return "sentence_pairs" if self.objective == "mlm_nsp" else "labelled_pairs"
 
 
 class Block(NamedTuple):

@@ -129,9 +129,7 @@ class ListwiseSet(PairwiseSet):
                         for name, values in features.items()}
             return {**features, "num_phrases": counts[:, 0].astype(np.int32)}
 
-        return one_by_one._replace(
-            lengths=lengths, fetch=fetch,
-            fetch_for_step=lambda indices, epochs, length: fetch(indices, length))
+        return one_by_one._replace(lengths=lengths, fetch=fetch, fetch_for_step=fetch)
 
 
 def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding: bool,

@@ -89,8 +89,6 @@ def check_start(job: Job, *, is_training: bool) -> None:
     num_outputs = head.num_outputs(own)
     if checkpoint and num_outputs:
         model_files.check_outputs(checkpoint, num_outputs, flag)
-        if is_training and not resumed:
-            model_files.warn_of_other_labels(initial, flag, head.describe(own))
     if not is_training:
         trained_checkpoint(job)
 

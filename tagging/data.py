@@ -126,9 +126,7 @@ class SentenceSet:
                 features["label_ids"] = records.padded("labels", indices, length).astype(np.int32)
             return features
 
-        def fetch_for_step(indices: np.ndarray, epochs: np.ndarray,
-                           length: int) -> Dict[str, np.ndarray]:
-            del epochs
+        def fetch_for_step(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
             features = fetch(indices, length)
             features["weights"] *= np.float32(len(indices) / features["num_words"].sum())
             return features

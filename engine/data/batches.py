@@ -50,9 +50,8 @@ class Source(NamedTuple):
             `max_length`.
         buckets: the allowed lengths of batches, ascending; None allows every multiple of
             `length_multiple`.
-        fetch_for_step: replaces `fetch` in training if features change from epoch to epoch or
-            depend on the whole step: (indices of all records of a step [b], the epoch that
-            each belongs to [b], length) -> features.
+        fetch_for_step: replaces `fetch` in training if features depend on the whole step:
+            (indices of all records of a step [b], length) -> features.
     """
     lengths: np.ndarray
     fetch: Callable[[np.ndarray, int], Features]
@@ -60,7 +59,7 @@ class Source(NamedTuple):
     dynamic_padding: bool = True
     length_multiple: int = LENGTH_MULTIPLE
     buckets: Optional[np.ndarray] = None
-    fetch_for_step: Optional[Callable[[np.ndarray, np.ndarray, int], Features]] = None
+    fetch_for_step: Optional[Callable[[np.ndarray, int], Features]] = None
 
     def padded_length(self, indices: np.ndarray) -> int:
         """The length of a batch of these records, the same on all replicas that share it."""
@@ -111,7 +110,7 @@ def training_dataset(source: Source, plan: TrainingPlan, *, replicas: range,
         indices = plan.global_batch(step)
         length = source.padded_length(indices)
         if source.fetch_for_step:
-            features = source.fetch_for_step(indices, plan.epochs(step), length)
+            features = source.fetch_for_step(indices, length)
             features = {name: values[share] for name, values in features.items()}
         else:
             features = source.fetch(indices[share], length)

@@ -39,17 +39,8 @@ class TrainingPlan:
 
     def global_batch(self, step: int) -> np.ndarray:
         """Indices of the examples of step `step` (from 0), [global_batch_size]."""
-        return self._window_of(step)[0]
-
-    def epochs(self, step: int) -> np.ndarray:
-        """The epoch (from 0) of each example of `global_batch(step)`, [global_batch_size]."""
-        return self._window_of(step)[1]
-
-    def _window_of(self, step: int) -> Tuple[np.ndarray, np.ndarray]:
-        """Examples and epochs of a step's batch, both [global_batch_size]."""
         first_step, last_step = self._window_around(step)
-        examples, epochs = self._window(first_step, last_step)
-        return examples[step - first_step], epochs[step - first_step]
+        return self._window(first_step, last_step)[step - first_step]
 
     def _window_around(self, step: int) -> Tuple[int, int]:
         """First step of the window that `step` is in, and of the next window."""
@@ -66,13 +57,13 @@ class TrainingPlan:
     def _first_step_of(self, epoch: int) -> int:
         return epoch * len(self._lengths) // self._global_batch_size
 
-    def _window(self, first_step: int, last_step: int) -> Tuple[np.ndarray, np.ndarray]:
-        """Examples and epochs of a window, both [last_step - first_step, global_batch_size]."""
+    def _window(self, first_step: int, last_step: int) -> np.ndarray:
+        """The examples of a window, [last_step - first_step, global_batch_size]."""
         size = self._global_batch_size
         examples = self._stream(first_step * size, last_step * size)
         positions = np.argsort(self._lengths[examples], kind="stable").reshape(-1, size)
         positions = np.random.RandomState([self._seed, 1, first_step]).permutation(positions)
-        return examples[positions], (first_step * size + positions) // len(self._lengths)
+        return examples[positions]
 
     def _stream(self, start: int, end: int) -> np.ndarray:
         """Positions start..end of the epochs' permutations, one after the other."""

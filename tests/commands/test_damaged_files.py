@@ -277,9 +277,8 @@ def test_a_record_longer_than_its_file_is_refused(count, tmp_path):
     content = bytearray(path.read_bytes())
     content[-26:-18] = struct.pack("<Q", 2**62)  # the length of the last one
     path.write_bytes(bytes(content))
-    layout = pretraining_tfrecords.Layout(None, False)
     with pytest.raises(UserError, match="a record goes .* bytes beyond its end"):
-        next(pretraining_tfrecords.read_chunks(str(path), layout, pretraining_tfrecords.Sizes(8, 0, 9)))
+        next(pretraining_tfrecords.read_chunks(str(path), {}, 9))
 
 
 @pytest.mark.parametrize("header", ["3 999999999999", f"3 {'9' * 5000}", "²² 5"])

@@ -37,7 +37,6 @@ pytestmark = on_tensorflow_2  # the decisions depend on no runtime; the commands
 WRITERS = {
     "Google's release, without heads": "encoder",
     "pretraining.run": "pretrained",
-    "pretraining.create_vocab --extend_vocab": "pretrained",
     "distillation.run --stage=general": "encoder",
     "distillation.run --stage=intermediate": "encoder",
     "distillation.run --stage=prediction": "classifier",

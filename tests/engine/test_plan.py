@@ -49,13 +49,3 @@ def test_examples_of_like_length_share_a_batch_and_batches_come_in_mixed_order()
     shortest = np.array([sizes[plan.global_batch(step)].min() for step in range(WINDOW_BATCHES)])
     assert (longest - shortest).max() <= 4
     assert not (np.diff(longest) >= 0).all()
-
-
-def test_epochs_say_which_pass_over_the_examples_each_of_a_batch_belongs_to():
-    n, size = 23, 4
-    plan = TrainingPlan(lengths(n), size, seed=3)
-    seen = [(int(epoch), int(example)) for step in range(3 * n // size)
-            for epoch, example in zip(plan.epochs(step), plan.global_batch(step))]
-    assert len(set(seen)) == len(seen), "an example is seen twice in a pass"
-    counts = [sum(epoch == number for epoch, _ in seen) for number in range(3)]
-    assert counts == [n, n, len(seen) - 2 * n]

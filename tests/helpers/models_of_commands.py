@@ -9,7 +9,7 @@ from commands import run_here
 from conftest import write_cola
 from distillation import run as distillation
 from encoder import convert
-from pretraining import create_vocab, run as pretraining
+from pretraining import run as pretraining
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from reading_files import write_made_up
 from rewriting import run as rewriting
@@ -106,13 +106,6 @@ def convert_each(made):
     made.run("encoder.convert --from_checkpoint", convert,
              from_checkpoint=made.at["Google's run_classifier"], labels="0,1",
              max_seq_length=LENGTH)
-    (made.folder / "words.txt").write_text("sailor\n")
-    unused = made.folder / "unused.txt"
-    with open(made.at["pretraining.run"] + "/vocab.txt") as file:
-        unused.write_text(file.read().replace("##like", "[unused0]"))
-    made.run("pretraining.create_vocab --extend_vocab", create_vocab, extend_vocab=True,
-             init_checkpoint=made.at["pretraining.run"], vocab_file=unused,
-             words_file=made.folder / "words.txt")
 
 
 def foreign_copy(trained, folder):

@@ -1,15 +1,12 @@
-"""TFRecord files of made-up pretraining examples, as the original's and such without masks."""
-
-import json
+"""TFRecord files of made-up pretraining examples, as the original's."""
 
 import numpy as np
 import pytest
 
 import modeling
 from commands import run_here
-from conftest import TinyModel, plain_session
+from conftest import plain_session
 from encoder import pretraining_heads
-from engine.disk import files
 from pretraining import create_data
 
 import tensorflow.compat.v1 as tf
@@ -57,20 +54,6 @@ def write_frozen(path, count: int, seed: int = 0, *, drop=(), **sizes) -> str:
             features["input_ids"][features["masked_lm_positions"]] = 4
             writer.write(serialized({name: values for name, values in features.items()
                                      if name not in drop}, **sizes))
-    return str(path)
-
-
-def write_unmasked(path, model: TinyModel, count: int, seed: int = 0) -> str:
-    """Examples as `create_data --masks=dynamic` writes them, and the file beside them."""
-    with tf.python_io.TFRecordWriter(str(path)) as writer:
-        for features in features_of(count, seed):
-            features["word_starts"] = np.ones(len(features["input_ids"]), int)
-            writer.write(serialized({name: values for name, values in features.items()
-                                     if not name.startswith("masked")}))
-    digest = files.hash_of_file(model.vocab_file)
-    with open(f"{path}.json", "w") as file:
-        json.dump({"vocab_sha256": digest, "do_lower_case": True, "mask_shape": "words",
-                   "masked_lm_prob": 0.15, "max_predictions_per_seq": PREDICTIONS}, file)
     return str(path)
 
 

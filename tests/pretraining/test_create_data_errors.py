@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import sys
 
 import pytest
 
@@ -53,13 +52,6 @@ def test_one_line_says_what_is_wrong(tiny_model, tmp_path, capsys, text, flags, 
     line = error_line(capsys, tmp_path, **{"vocab_file": tiny_model.vocab_file, "text": text,
                                            **flags})
     assert not [word for word in mentions if word not in line], line
-
-
-def test_without_the_package_of_chinese_words_one_line_says_how_to_install_it(
-        tiny_model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jieba", None)  # as if it were not installed
-    line = error_line(capsys, tmp_path, tiny_model.vocab_file, chinese_whole_words=True)
-    assert "jieba" in line and "pip install -r pretraining/requirements.txt" in line
 
 
 def test_text_that_the_vocabulary_hardly_knows_is_warned_of(tiny_model, tmp_path, capsys):

@@ -1,19 +1,14 @@
-"""Vocabularies: trained in BERT's layout, or extended with rows that are the mean of the pieces."""
+"""Vocabularies that are trained have BERT's layout."""
 
 import sys
 
-import numpy as np
 import pytest
 
 from commands import ends_with_error, run_here
-from conftest import checkpoint_values
 from pretraining import create_vocab
-from tokenization import BatchTokenizer, FullTokenizer
-
-import tensorflow.compat.v1 as tf
+from tokenization import BatchTokenizer
 
 TEXT = "Déjà vu: the Cat sat on the mat, the cats sat.\n我来到北京，我在北京。\n" * 20
-TABLE = "bert/embeddings/word_embeddings"
 
 
 def run(folder, **flags):
@@ -50,53 +45,10 @@ def test_without_the_package_one_line_says_how_to_install_it(
         run(tmp_path, input_file=text_file)
 
 
-@pytest.fixture
-def model(tmp_path):
-    """A vocabulary with three unused rows, and a checkpoint with the slots of a training."""
-    tokens = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cardio",
-              "##logy", "##graph", "the", "[unused2]"]
-    (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
-    (tmp_path / "bert_config.json").write_text("{}")
-    generator = np.random.RandomState(0)
-    with tf.Session() as session:
-        for name in (TABLE, f"{TABLE}/adam_m", "cls/predictions/output_bias"):
-            shape = [12] if "bias" in name else [12, 4]
-            tf.get_variable(name, initializer=generator.rand(*shape).astype(np.float32))
-        tf.train.create_global_step()
-        session.run(tf.global_variables_initializer())
-        tf.train.Saver().save(session, str(tmp_path / "bert_model.ckpt"), write_meta_graph=False,
-                              write_state=False)
-    return dict(extend_vocab=True, vocab_file=tmp_path / "vocab.txt",
-                init_checkpoint=tmp_path / "bert_model.ckpt")
-
-
-def test_words_get_unused_rows_that_are_the_mean_of_their_pieces(tmp_path, model):
-    (tmp_path / "words.txt").write_text("Cardiology\nthe\nxyz\n\ncardiology\n")
-    tokens = run(tmp_path, words_file=tmp_path / "words.txt", **model)
-    assert tokens[1:3] == ["cardiology", "xyz"] and tokens[11] == "[unused2]"
-    before = checkpoint_values(str(model["init_checkpoint"]))
-    after = checkpoint_values(str(tmp_path / "out" / "bert_model.ckpt"))
-    assert sorted(before) == sorted(after)
-    expected = before[TABLE].copy()
-    expected[1] = (before[TABLE][7] + before[TABLE][8]) / 2  # cardio ##logy
-    expected[2] = before[TABLE][3]  # [UNK]
-    assert np.allclose(after[TABLE], expected, atol=1e-7)
-    untouched = np.delete(np.arange(12), [1, 2])
-    assert after[TABLE][untouched].tobytes() == before[TABLE][untouched].tobytes()
-    for name in set(before) - {TABLE}:
-        assert before[name].tobytes() == after[name].tobytes()
-        assert before[name].dtype == after[name].dtype
-    assert (tmp_path / "out" / "bert_config.json").exists()
-    tokenizer = FullTokenizer(str(tmp_path / "out" / "vocab.txt"))
-    assert tokenizer.tokenize("the cardiology") == ["the", "cardiology"]
-
-
 @pytest.mark.parametrize("flags, mentions", [
     (dict(input_file="/no/such"), ["--input_file", "/no/such"]),
     (dict(), ["--input_file"]),
-    (dict(input_file="text.txt", words_file="w"), ["--words_file is for --extend_vocab"]),
-    (dict(input_file="text.txt", vocab_size=50), ["--vocab_size=50", "104"]),
-    (dict(extend_vocab=True), ["--vocab_file is required"])])
+    (dict(input_file="text.txt", vocab_size=50), ["--vocab_size=50", "104"])])
 def test_flags_that_do_not_go_together_are_refused(tmp_path, text_file, capsys, flags, mentions):
     if flags.get("input_file") == "text.txt":
         flags = {**flags, "input_file": text_file}
@@ -110,19 +62,3 @@ def test_a_folder_that_is_not_empty_is_refused_before_the_text_is_read(
     monkeypatch.setattr(create_vocab, "_lines", lambda path: pytest.fail("the text was read"))
     with ends_with_error(capsys, "is not empty"):
         run(tmp_path, input_file=text_file, output_dir=tmp_path)
-
-
-@pytest.mark.parametrize("words, tokens, mentions", [
-    ("the\ntwo words\n", None, ["words.txt, line 2", "two words"]),
-    ("a\nb\nc\nd\n", None, ["4 new words", "3 unused rows"]),
-    ("the\n", None, ["0 new words", "at least one word"]),
-    ("x\n", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(str, range(16))], ["20 entries", "vocab_size 12"]),
-    ("x\n", [f"word{row}" for row in range(12)], ["--vocab_file", "[UNK]"])])
-def test_words_that_cannot_have_rows_are_refused(
-        tmp_path, model, capsys, words, tokens, mentions):
-    (tmp_path / "words.txt").write_text(words)
-    if tokens:
-        (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
-    with ends_with_error(capsys, *mentions):
-        run(tmp_path, words_file=tmp_path / "words.txt", **model)
-    assert not (tmp_path / "out").exists()

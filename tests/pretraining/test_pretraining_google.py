@@ -71,7 +71,7 @@ def test_losses_and_accuracies_of_a_batch_are_googles(google, googles_records, t
     assert count > 20
     expected = googles_answers(google, googles_records, tiny_model, count, checkpoint)
     forward = model.forward_of(tiny_model.config(), next_sentences=True)
-    source = records.source(1)
+    source = records.source()
     with Predictor(forward, cpu_devices(num_replicas)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(checkpoint))
         actual = head.metrics_of(predictor.predict(source, 4))
@@ -87,7 +87,7 @@ def test_the_training_loss_of_a_batch_is_googles(google, googles_records, tiny_m
     records = load_records(googles_records, "--input_file",
                            Sizes(LENGTH, PREDICTIONS, len(WORDS) + 5), str(tmp_path),
                            vocab_file=None, dynamic_padding=True)
-    features = records.source(1).fetch_for_step(np.arange(16), np.zeros(16, int), LENGTH)
+    features = records.source().fetch_for_step(np.arange(16), LENGTH)
     with tf.Session() as session:
         outputs = model.forward_of(tiny_model.config(), next_sentences=True)(
             {name: tf.constant(values) for name, values in features.items()}, Mode(is_training=True))
