@@ -10,22 +10,15 @@ import pytest
 from commands import run_here
 from conftest import checkpoint_values
 from encoder import convert, model_files
-from encoder.convert import (convert_from_checkpoint, convert_from_huggingface,
-                             convert_from_tensorflow)
+from encoder.convert import convert_from_checkpoint, convert_from_huggingface
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
-from huggingface_folders import (ENCODER, HEADS, POOLER, classifier_tensors,
+from huggingface_folders import (ENCODER, HEADS, POOLER, assert_same_values, classifier_tensors,
                                  config_entries, prefixed, random_tensors, write_huggingface)
 
 
 def values_in(folder):
     return checkpoint_values(os.path.join(folder, "bert_model.ckpt"))
-
-
-def assert_same(expected, actual):
-    assert sorted(expected) == sorted(actual)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(value, actual[name], err_msg=name)
 
 
 def description_in(folder):
@@ -58,7 +51,7 @@ def test_a_relative_of_bert_s_shape_is_the_same_model(tmp_path, family):
         **({"use_task_id": False, "task_type_vocab_size": 3} if family == "ernie" else {})})
     conversion = convert_from_huggingface(source, str(tmp_path / "out"))
     assert conversion.warnings == expected.warnings == []
-    assert_same(values_in(tmp_path / "expected"), values_in(tmp_path / "out"))
+    assert_same_values(values_in(tmp_path / "expected"), values_in(tmp_path / "out"))
 
 
 # --- Other code's trainings --------------------------------------------------------------
@@ -84,7 +77,7 @@ def test_a_classifier_of_other_code_becomes_one_of_ours_with_labels(
                   bert_config_file=f"{ours}/bert_config.json", vocab_file=f"{ours}/vocab.txt",
                   do_lower_case=False, output_dir=tmp_path / "out"), convert)
     assert "--do_lower_case=false" in capsys.readouterr().out
-    assert_same(values_in(ours), values_in(tmp_path / "out"))
+    assert_same_values(values_in(ours), values_in(tmp_path / "out"))
     assert description_in(tmp_path / "out") == {
         "kind": "classes", "labels": ["a", "b", "c"], "label_separator": "", "takes_pairs": True,
         "do_lower_case": False, "max_seq_length": 9}
@@ -131,11 +124,3 @@ def test_what_does_not_fit_is_one_clear_line_and_nothing_is_written(
         convert_from_checkpoint(**arguments)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "out").exists()
-
-
-def test_on_the_way_to_hugging_face_it_is_said_how_the_head_is_kept(classifier, foreign, tmp_path):
-    _, ours = classifier
-    conversion = convert_from_tensorflow(
-        foreign, str(tmp_path / "out"), bert_config_file=f"{ours}/bert_config.json",
-        vocab_file=f"{ours}/vocab.txt")
-    assert "--from_checkpoint and --labels" in " ".join(conversion.warnings)

@@ -12,9 +12,6 @@ from encoder.encoding import encode_texts_and_pairs, load_encoding
 from encoder.long_texts import LongTexts, of_description
 from engine.errors import UserError
 from runs import predict
-from tasks.data import encode_texts
-from runs.rows import Example
-from runs.label_types import SingleLabel
 
 LENGTH = 12
 TEXTS = ["", "the", *sentences(40, seed=5), "the cat " * 20]
@@ -79,18 +76,6 @@ def test_a_pair_without_room_for_windows_is_one_record(tiny_model):
     encoding = encoding_of(tiny_model, LongTexts("windows"), length=4)
     chunk = encode_texts_and_pairs(["the cat"], ["a dog and a bird"], encoding)
     assert chunk["text"].tolist() == [0] and chunk["num_left_out"].tolist() == [6]
-
-
-def test_the_scores_of_windows_become_those_of_texts(tiny_model):
-    texts = encode_texts([Example(text, None, None) for text in TEXTS], SingleLabel(["a", "b"]),
-                         encoding_of(tiny_model, LongTexts("windows")))
-    assert texts.num_texts == len(TEXTS) < len(texts)
-    assert texts.num_cut == sum(len(text.split()) > LENGTH - 2 for text in TEXTS)
-    logits = np.random.RandomState(0).normal(size=(len(texts), 2)).astype(np.float32)
-    numbers = texts.records.scalars("text")
-    np.testing.assert_allclose(
-        texts.combined(logits),
-        [logits[numbers == number].mean(axis=0) for number in range(len(TEXTS))], rtol=1e-6)
 
 
 def write_task(folder):

@@ -144,17 +144,6 @@ def tuned(tiny_classifier, tmp_path):
     return tmp_path / "tuned"
 
 
-def test_layers_that_the_config_beside_them_lacks_are_refused(released):
-    path = released / "bert_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "num_hidden_layers": 1}))
-    model = model_files.open_model(str(released), "--init_checkpoint")
-    with pytest.raises(UserError, match="has bert/encoder/layer_1/.* names 1 layers"):
-        model.config()
-    values = values_of(run_classifier, dict(init_checkpoint=released, max_seq_length=16))
-    with pytest.raises(UserError, match="--init_checkpoint=.* names 1 layers"):
-        model_flags.load_config_of_flags(values, model)
-
-
 def test_a_config_with_fewer_layers_starts_a_training_and_predicts_nothing(
         two_layers, tuned, tmp_path, capsys):
     (tmp_path / "flat.json").write_text(two_layers.config(num_hidden_layers=1).to_json_string())
@@ -164,6 +153,9 @@ def test_a_config_with_fewer_layers_starts_a_training_and_predicts_nothing(
     with pytest.raises(UserError, match="--init_checkpoint=.* names 1 layers"):
         model_flags.load_model(values_of(score, given), model_files.MASKED_LM)
     assert model_flags.load_model(values_of(score, given))[0].num_hidden_layers == 1
+    files.write_text(masked_lm.bert_config_file, (tmp_path / "flat.json").read_text())
+    with pytest.raises(UserError, match="--init_checkpoint=.* names 1 layers"):
+        model_flags.load_model(values_of(score, dict(given, bert_config_file=None)))
     with ends_with_error(capsys, "names 1 layers"):
         run_here(dict(given, init_checkpoint=tuned, task_name="cola", do_eval=True,
                       num_cpu_replicas=1, output_dir=tmp_path / "out",

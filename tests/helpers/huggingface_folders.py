@@ -63,6 +63,14 @@ def write_huggingface(folder, tensors, *, config=(), tokenizer_config=None):
     return str(folder)
 
 
+def assert_same_values(actual, expected):
+    """Two sets of float32 arrays by name are the same bits."""
+    assert sorted(actual) == sorted(expected)
+    for name, value in expected.items():
+        assert actual[name].dtype == np.float32
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+
+
 def write_bare_encoder(folder):
     """A folder as a sentence encoder's: names without the prefix, positions as a tensor."""
     tensors = random_tensors({**ENCODER, **POOLER})
