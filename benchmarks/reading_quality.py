@@ -20,7 +20,7 @@ from typing import Dict
 import numpy as np
 
 from benchmarks import report, three_seeds
-from reading import measures, squad_files
+from reading import scores, squad_files
 
 BATCH_SIZE = 16
 LENGTH, ADVANCE, OVERLAP = 192, 96, 80  # tokens; the overlap that leaves about that advance
@@ -64,7 +64,7 @@ def f1_of(args: argparse.Namespace, predictions_file: str) -> float:
 
 def mean_f1(args: argparse.Namespace, predictions: Dict[str, str]) -> float:
     """Of the predictions for all questions of the dev set, by their ids; "" where there is none."""
-    measure = measures.squad_2 if args.version_2_with_negative else measures.squad
+    measure = scores.squad_2 if args.version_2_with_negative else scores.squad
     return float(np.mean([measure(predictions.get(question.id, ""),
                                   [answer.text for answer in question.answers]).f1
                           for paragraph in squad_files.paragraphs(args.dev_file)

@@ -145,11 +145,17 @@ def _long_texts(values: flags.FlagValues, max_seq_length: int) -> LongTexts:
     return settings.from_flags(values, LongTexts).check(max_seq_length)
 
 
-def _used_classifier(values: flags.FlagValues) -> Optional[Dict[str, Any]]:
-    """The description of the trained classifier that is used; None if there is none."""
+def used_folder(values: flags.FlagValues) -> Optional[str]:
+    """The folder of the trained model that is used; None if there is none."""
     folder = _trained(values)
     if not folder and not ("do_train" in values and values.do_train) and values.init_checkpoint:
         folder = model_files.folder_of(values.init_checkpoint)
+    return folder
+
+
+def _used_classifier(values: flags.FlagValues) -> Optional[Dict[str, Any]]:
+    """Its description; None if there is none."""
+    folder = used_folder(values)
     return label_config.read(folder) if folder else None
 
 

@@ -12,10 +12,11 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from encoder import windows
+from engine import log
 from engine.data import text_columns
 from engine.settings import setting
-from reading import final_text, squad_files
-from reading.data import NUM_SPECIAL, QuestionSet
+from reading import final_text, scores, squad_files
+from reading.data import NUM_SPECIAL, QuestionSet, split
 from reading.squad_files import Words
 from tokenization import BatchTokenizer
 
@@ -25,7 +26,7 @@ _LARGE_ODDS = 1000000.0
 
 @dataclasses.dataclass(frozen=True)
 class AnswerSettings:
-    """Which answers are predicted."""
+    """Which answers are predicted, and how they are compared with the right ones."""
     topic = "Answers"
     n_best_size: int = setting(
         20, "Answers of a question in nbest_predictions.json, at most; also the number of starts "
@@ -35,8 +36,11 @@ class AnswerSettings:
     null_score_diff_threshold: float = setting(
         0.0, "With --version_2_with_negative: predict that there is no answer if the score of that "
         "exceeds the best answer's by more than this.")
+    measure: str = setting(
+        "squad", "How answers are compared: squad: by English words, as SQuAD's scripts do; cmrc: "
+        "by Chinese characters, as that of CMRC 2018.", choices=tuple(scores.MEASURES))
     verbose_logging: bool = setting(
-        False, "Log why an answer could not be cut out of its words.", recorded=False)
+        False, "Log each answer that could not be cut out of its words.")
 
 
 class Context(NamedTuple):
@@ -105,32 +109,28 @@ def find_all(questions: QuestionSet, part: slice, logits: Dict[str, np.ndarray],
         logits: "start_logits" and "end_logits" of the part's windows, [windows, tokens]; may be
             empty if there are none.
     """
-    records, first = questions.records, int(questions.first_window[part.start])
-    texts = {name: text_columns.from_chunk(records.values(name, part))
+    texts = {name: text_columns.from_chunk(questions.records.values(name, part))
              for name in ("id", "context", "answers")}
+    window = 0
     for row, number in enumerate(range(part.start, part.stop)):
-        windows_of_it = range(*(questions.first_window[number:number + 2] - first).tolist())
-        context, lengths = _context(questions, number, texts["context"][row])
-        found = find(
-            context, *([logits[name][window, :length]
-                        for window, length in zip(windows_of_it, lengths)]
-                       for name in ("start_logits", "end_logits")),
-            settings, questions.encoding.tokenizer,
-            may_have_none=questions.settings.version_2_with_negative)
+        context = _context(questions, number, texts["context"][row])
+        start_logits, end_logits = (
+            [logits[name][window + index, :len(ids)] for index, ids in enumerate(context.input_ids)]
+            for name in ("start_logits", "end_logits"))
+        window += len(context.input_ids)
+        found = find(context, start_logits, end_logits, settings, questions.encoding.tokenizer,
+                     may_have_none=questions.settings.version_2_with_negative)
         yield texts["id"][row], tuple(json.loads(texts["answers"][row])), found
 
 
-def _context(questions: QuestionSet, number: int, text: str) -> Tuple[Context, np.ndarray]:
-    """A question's context, and the number of tokens of each of its windows."""
+def _context(questions: QuestionSet, number: int, text: str) -> Context:
     records, this = questions.records, slice(number, number + 1)
     query_length = int(records.scalars("query_length")[number])
-    token_words, _ = records.values("token_words", this)
-    lengths, _ = records.values("window_lengths", this)
-    ids, _ = records.values("input_ids", this)
+    (token_words, _), (lengths, _), (ids, _) = (
+        records.values(name, this) for name in ("token_words", "window_lengths", "input_ids"))
     room = questions.encoding.max_seq_length - query_length - NUM_SPECIAL
     spans = windows.over(len(token_words), room, questions.settings.doc_stride)
-    return Context(text, token_words, np.split(ids, np.cumsum(lengths)[:-1]), query_length,
-                   spans), lengths
+    return Context(text, token_words, split(ids, lengths), query_length, spans)
 
 
 def find(context: Context, start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray],
@@ -213,7 +213,9 @@ def _text_of(span: _Span, context: Context, words: Words, settings: AnswerSettin
     ids = context.input_ids[span.window][span.start:span.end + 1].tolist()
     shift = int(context.spans.starts[span.window]) - context.query_length - 2
     first_word, last_word = context.token_words[[span.start + shift, span.end + shift]].tolist()
-    return int(words.starts[first_word]), final_text.project(
-        final_text.join_pieces(tokenizer.convert_ids_to_tokens(ids)),
-        " ".join(words.texts[first_word:last_word + 1]), tokenizer.basic_tokenizer,
-        verbose=settings.verbose_logging)
+    predicted = final_text.join_pieces(tokenizer.convert_ids_to_tokens(ids))
+    within = " ".join(words.texts[first_word:last_word + 1])
+    text = final_text.project(predicted, within, tokenizer.basic_tokenizer)
+    if text is None and settings.verbose_logging:
+        log.info(f"The answer {predicted!r} is not cut out of {within!r}")
+    return int(words.starts[first_word]), within if text is None else text

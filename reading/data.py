@@ -1,9 +1,11 @@
 """Questions about contexts, tokenized in windows in a store, for training and for prediction."""
 
+import collections
 import dataclasses
+import functools
 import json
 import os
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from engine import log
 from engine.data import store, text_columns
 from engine.data.batches import Source, token_features
 from engine.data.chunks import in_chunks
+from engine.data.store_files import chunk_of
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
@@ -21,9 +24,8 @@ from reading import squad_files
 from reading.squad_files import Answer, Paragraph, Question, Words
 
 _CHUNK_CHARACTERS = 1 << 20
+_COUNTS = ("num_questions", "num_unlabelled", "num_left_out", "num_misplaced")
 NUM_SPECIAL = 3  # of `[CLS] question [SEP] tokens of the context [SEP]`, a window
-# The positions of an answer that is not in the window: [CLS].
-NO_ANSWER = (0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +39,6 @@ class WindowSettings:
         64, "Longest question in tokens; longer ones are cut.", positive=True)
     version_2_with_negative: bool = setting(
         False, "Some questions have no answer in their context, as in SQuAD 2.0.")
-
-    def check(self, max_seq_length: int) -> None:
-        """Raises a UserError if a window may have no room for a context."""
-        if max_seq_length <= self.max_query_length + NUM_SPECIAL:
-            raise UserError(f"--max_seq_length={max_seq_length} leaves no room for a context beside "
-                            f"a question of --max_query_length={self.max_query_length} tokens and "
-                            f"{NUM_SPECIAL} special ones; raise the one or lower the other")
 
 
 class QuestionSet:
@@ -65,17 +60,18 @@ class QuestionSet:
         self.encoding = encoding
         self.settings = settings
         self.first_window = records.offsets("window_lengths")
-        self._dynamic_padding = dynamic_padding
         lengths = records.flat("window_lengths")
         first_segments = np.repeat(records.scalars("query_length") + 2, np.diff(self.first_window))
         # The same token ids with one record for each window.
-        self._windows = store.Records(
+        of_windows = store.Records(
             len(lengths),
             {"input_ids": records.flat("input_ids"), "first_segment_length": first_segments},
             {"input_ids": np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])})
+        self._source = Source(lengths, functools.partial(token_features, of_windows),
+                              encoding.max_seq_length, dynamic_padding)
 
     def __len__(self) -> int:
-        return len(self._windows)
+        return len(self._source.lengths)
 
     @property
     def num_questions(self) -> int:
@@ -85,37 +81,27 @@ class QuestionSet:
     @property
     def is_labelled(self) -> bool:
         """Whether the file has the answers of all questions; only of a set that `load` made."""
-        return self.records.facts["num_unlabelled"] == 0
+        return not self.records.facts["num_unlabelled"]
 
     def training_source(self) -> Source:
         """Batches of windows, with start_positions and end_positions, int32 [b]."""
-        source = self.source(slice(0, self.num_questions))
         starts, ends = self.records.flat("starts"), self.records.flat("ends")
 
         def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
-            return {**source.fetch(indices, length), "start_positions": starts[indices],
+            return {**self._source.fetch(indices, length), "start_positions": starts[indices],
                     "end_positions": ends[indices]}
 
-        return source._replace(fetch=fetch)
+        return self._source._replace(fetch=fetch)
 
     def source(self, questions: slice) -> Source:
         """Batches of the windows of some questions, which follow each other."""
-        first, last = self.first_window[[questions.start, questions.stop]].tolist()
-
-        def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
-            return token_features(self._windows, indices + first, length)
-
-        return Source(self._windows.lengths("input_ids", slice(first, last)), fetch,
-                      self.encoding.max_seq_length, self._dynamic_padding)
+        return self._source.part(*self.first_window[[questions.start, questions.stop]].tolist())
 
     def parts(self, num_windows: int) -> Iterator[slice]:
         """All questions in parts that have about so many windows, or one question."""
-        start = 0
-        while start < self.num_questions:
-            limit = self.first_window[start] + num_windows
-            stop = int(np.searchsorted(self.first_window, limit, "right")) - 1
-            yield slice(start, max(stop, start + 1))
-            start = max(stop, start + 1)
+        counts = np.diff(self.first_window)
+        for part in in_chunks(range(self.num_questions), num_windows, counts.__getitem__):
+            yield slice(part[0], part[-1] + 1)
 
 
 def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str, *,
@@ -133,30 +119,29 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
     key = {"content": content, "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
            "is_training": is_training, **dataclasses.asdict(settings)}
-    counts = _no_counts()
-    prepare = _Preparation(path, encoding, settings, is_training, counts)
+    prepare = _Preparation(path, encoding, settings, is_training, collections.Counter())
     name = os.path.splitext(os.path.basename(path))[0]
     records = store.open_or_build(
         store_dir, f"{'train' if is_training else 'questions'}-{name}", key,
-        _columns(encoding, is_training), prepare.chunks, facts=lambda: counts)
-    _report(path, records.facts, is_training)
+        _columns(encoding, is_training), prepare.chunks, facts=lambda: prepare.counts)
     found = QuestionSet(path, records, content, encoding, settings, dynamic_padding)
+    counts, num_questions = records.facts, f"{records.facts['num_questions']:,} questions"
+    if is_training and counts["num_misplaced"]:
+        log.warn(f"{path}: {counts['num_misplaced']:,} answers are not where their answer_start says; "
+                 f"they are not learned from, and {counts['num_left_out']:,} of {num_questions}, which "
+                 "have no other, are left out")
     if not len(found):
-        raise UserError(f"{path}: of its {records.facts['num_questions']:,} questions none can be "
-                        "used: they have no answers where their answer_start says, or no context")
+        raise UserError(f"{path}: of its {num_questions} none can be used: they have no answers "
+                        "where their answer_start says, or no context")
     return found
 
 
 def encode(paragraphs: Iterable[Paragraph], encoding: Encoding,
            settings: WindowSettings) -> QuestionSet:
     """Questions in memory, tokenized to be answered."""
-    prepare = _Preparation("", encoding, settings, is_training=False, counts=_no_counts())
+    prepare = _Preparation("", encoding, settings, is_training=False, counts=collections.Counter())
     records = store.Records.of_chunk(prepare.chunk(paragraphs))
     return QuestionSet("", records, "", encoding, settings, dynamic_padding=True)
-
-
-def _no_counts() -> Dict[str, int]:
-    return dict.fromkeys(("num_questions", "num_unlabelled", "num_left_out", "num_misplaced"), 0)
 
 
 def _columns(encoding: Encoding, is_training: bool) -> Dict[str, store.Column]:
@@ -171,73 +156,49 @@ def _columns(encoding: Encoding, is_training: bool) -> Dict[str, store.Column]:
             "token_words": numbers}  # the number of the word that each token is of
 
 
-def _report(path: str, counts: Dict[str, int], is_training: bool) -> None:
-    if not is_training:
-        return
-    if counts["num_misplaced"]:
-        log.warn(f"{path}: {counts['num_misplaced']:,} answers are not where their answer_start "
-                 f"says; they are not learned from, and {counts['num_left_out']:,} of "
-                 f"{counts['num_questions']:,} questions, which have no other, are left out")
-
-
-class _Preparation:
-    """Reads a file into chunks of a store."""
-
-    def __init__(self, path: str, encoding: Encoding, settings: WindowSettings, is_training: bool,
-                 counts: Dict[str, int]):
-        self._path = path
-        self._encoding = encoding
-        self._settings = settings
-        self._is_training = is_training
-        self._counts = counts
+class _Preparation(NamedTuple):
+    """Cuts the questions of a file into windows, and counts what is odd about them."""
+    path: str
+    encoding: Encoding
+    settings: WindowSettings
+    is_training: bool
+    counts: Dict[str, int]  # by the names of _COUNTS
 
     def chunks(self) -> Iterator[store.Chunk]:
         """All questions, in chunks of bounded size."""
-        self._counts.update(_no_counts())
-        with Counter(f"Preparing {self._path}", unit="questions") as counter:
-            for some in in_chunks(self._paragraphs(), _CHUNK_CHARACTERS,
+        self.counts.clear()
+        self.counts.update(dict.fromkeys(_COUNTS, 0))
+        with Counter(f"Preparing {self.path}", unit="questions") as counter:
+            for some in in_chunks(squad_files.paragraphs(self.path), _CHUNK_CHARACTERS,
                                   lambda paragraph: len(paragraph.context)):
-                chunk = self.chunk(some)
+                yield self.chunk(some)
                 counter.advance(sum(len(paragraph.questions) for paragraph in some))
-                if len(chunk["query_length"]):
-                    yield chunk
-
-    def _paragraphs(self) -> Iterator[Paragraph]:
-        """Those of the file; a UserError if two answers would be written under the same id."""
-        seen: Set[str] = set()
-        for paragraph in squad_files.paragraphs(self._path):
-            for question in paragraph.questions if not self._is_training else ():
-                if question.id in seen:
-                    raise UserError(f"{self._path}: two questions have the id {question.id}, and "
-                                    "answers are told apart by the id; give each its own")
-                seen.add(question.id)
-            yield paragraph
 
     def chunk(self, paragraphs: Iterable[Paragraph]) -> store.Chunk:
         """The questions of some paragraphs."""
         rows = [row for paragraph in paragraphs for row in self._rows(paragraph)]
-        return {name: _to_column([row[name] for row in rows], column)
-                for name, column in _columns(self._encoding, self._is_training).items()}
+        return chunk_of(rows, _columns(self.encoding, self.is_training))
 
     def _rows(self, paragraph: Paragraph) -> Iterator[Dict[str, Any]]:
         """The records of a paragraph's questions."""
-        context = _encode_context(paragraph.context, self._encoding)
-        queries = _encode_each([question.text for question in paragraph.questions],
-                               self._encoding)
+        context = _encode_context(paragraph.context, self.encoding)
+        queries = split(*self.encoding.tokenizer.encode_batch(
+            [question.text for question in paragraph.questions]))
         for question, query in zip(paragraph.questions, queries):
-            self._counts["num_questions"] += 1
-            self._counts["num_unlabelled"] += not question.is_labelled
-            query = query[:self._settings.max_query_length]
+            self.counts["num_questions"] += 1
+            self.counts["num_unlabelled"] += question.answers is None
+            query = query[:self.settings.max_query_length]
             spans = windows.over(
-                len(context.ids), self._encoding.max_seq_length - len(query) - NUM_SPECIAL,
-                self._settings.doc_stride)
-            row = {"input_ids": _input_ids(query, context.ids, spans, self._encoding),
+                len(context.ids), self.encoding.max_seq_length - len(query) - NUM_SPECIAL,
+                self.settings.doc_stride)
+            row = {"input_ids": _input_ids(query, context.ids, spans, self.encoding),
                    "window_lengths": spans.lengths + len(query) + NUM_SPECIAL,
                    "query_length": len(query)}
-            if not self._is_training:
-                texts = [answer.text for answer in question.answers]
-                yield {**row, "id": question.id, "context": paragraph.context,
-                       "answers": json.dumps(texts), "token_words": context.token_words}
+            if not self.is_training:
+                answers = json.dumps([answer.text for answer in question.answers or ()])
+                texts = {"id": question.id, "context": paragraph.context, "answers": answers}
+                yield {**row, "token_words": context.token_words,
+                       **{name: text_columns.to_value(text) for name, text in texts.items()}}
                 continue
             span = self._answer_span(question, context)
             if span:
@@ -246,18 +207,15 @@ class _Preparation:
 
     def _answer_span(self, question: Question, context: "_Context") -> Optional[Tuple[int, int]]:
         """The tokens of the answer to learn; (-1, -1) without one; None: it cannot be learned."""
-        if question.is_impossible and self._settings.version_2_with_negative:
-            return -1, -1
         if not question.answers:
-            raise UserError(f"{self._path}: the question {question.id} has no answer to learn; set "
-                            "--version_2_with_negative if questions may have none, as in SQuAD 2.0, "
-                            "whose \"is_impossible\" says so")
-        is_right = [points_at_text(answer, context.text) for answer in question.answers]
-        self._counts["num_misplaced"] += len(is_right) - sum(is_right)
-        if not any(is_right):
-            self._counts["num_left_out"] += 1
-            return None
-        return _span_of(question.answers[is_right.index(True)], context, self._encoding)
+            if self.settings.version_2_with_negative:
+                return -1, -1
+            raise UserError(f"{self.path}: the question {question.id} has no answer to learn; set "
+                            "--version_2_with_negative if questions may have none, as in SQuAD 2.0")
+        right = [answer for answer in question.answers if points_at_text(answer, context.text)]
+        self.counts["num_misplaced"] += len(question.answers) - len(right)
+        self.counts["num_left_out"] += not right
+        return _span_of(right[0], context, self.encoding) if right else None
 
 
 def points_at_text(answer: Answer, context: str) -> bool:
@@ -282,9 +240,9 @@ def _encode_context(text: str, encoding: Encoding) -> _Context:
                     np.concatenate([[0], np.cumsum(lengths)]))
 
 
-def _encode_each(texts: Sequence[str], encoding: Encoding) -> List[np.ndarray]:
-    ids, lengths = encoding.tokenizer.encode_batch(texts)
-    return np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []
+def split(values: np.ndarray, lengths: np.ndarray) -> List[np.ndarray]:
+    """Consecutive parts of an array, which have these lengths."""
+    return np.split(values, np.cumsum(lengths)[:-1]) if len(lengths) else []
 
 
 def _input_ids(query: np.ndarray, context: np.ndarray, spans: windows.Windows,
@@ -306,7 +264,7 @@ def _span_of(answer: Answer, context: _Context, encoding: Encoding) -> Tuple[int
     first_word = context.words.of_character(answer.start)
     last_word = context.words.of_character(answer.start + len(answer.text) - 1)
     start, end = int(context.first_tokens[first_word]), int(context.first_tokens[last_word + 1]) - 1
-    wanted = _encode_each([answer.text], encoding)[0].tolist()
+    wanted = encoding.tokenizer.encode_batch([answer.text])[0].tolist()
     within = context.ids[start:end + 1].tolist()
     for offset in range(len(within) - len(wanted) + 1):
         if wanted and within[offset:offset + len(wanted)] == wanted:
@@ -316,22 +274,12 @@ def _span_of(answer: Answer, context: _Context, encoding: Encoding) -> Tuple[int
 
 def _positions(span: Tuple[int, int], spans: windows.Windows,
                offset: int) -> Tuple[np.ndarray, np.ndarray]:
-    """Where the answer begins and ends in each window; NO_ANSWER where it is not, as a whole.
+    """Where the answer begins and ends in each window; at [CLS] where it is not, as a whole.
 
     Args:
         offset: the position of a window's first token of the context.
     """
     start, end = span
     is_there = (start >= spans.starts) & (end < spans.starts + spans.lengths)
-    return (np.where(is_there, start - spans.starts + offset, NO_ANSWER[0]),
-            np.where(is_there, end - spans.starts + offset, NO_ANSWER[1]))
-
-
-def _to_column(values: List[Any], column: store.Column) -> Any:
-    """The values of all records of a chunk as the store takes them."""
-    if column == text_columns.COLUMN:
-        return text_columns.to_chunk(values)
-    if column.ragged:
-        return (np.concatenate([*values, np.zeros(0, np.int64)]),
-                np.array([len(value) for value in values], np.int64))
-    return np.array(values)
+    return (np.where(is_there, start - spans.starts + offset, 0),
+            np.where(is_there, end - spans.starts + offset, 0))

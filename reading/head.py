@@ -4,19 +4,18 @@ A plain text is a pair: a question, and the context that the answer is in.
 """
 
 import dataclasses
-from typing import Any, Dict, List, NamedTuple, Type, get_type_hints
+import os
+from typing import Any, Dict, List, Mapping, NamedTuple, get_type_hints
 
 import tensorflow.compat.v1 as tf
 from absl import flags
 
 from encoder import label_config
 from encoder.model_files import ModelFiles
-from engine.checkpoints.checkpoints import Checkpoint
 from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
-from engine.settings import Settings
-from reading import answers, data, evaluation, measures, model, report
+from reading import answers, data, evaluation, model, report
 from reading.answers import Answers, AnswerSettings
 from reading.data import QuestionSet, WindowSettings
 from reading.squad_files import Paragraph, Question
@@ -29,17 +28,16 @@ class Reading(NamedTuple):
     """How contexts are read and answers chosen."""
     windows: WindowSettings
     answers: AnswerSettings
-    measure: str = "squad"  # one of `measures.MEASURES`
 
 
-def _facts(trained: Model) -> Dict[str, Any]:
-    return {"task": "reading comprehension", **trained.encoder_facts()}
-
-
-def check(trained: Model) -> None:
+def _check(trained: Model) -> None:
     """Raises a UserError if a window has no room for a context, or the model too few positions."""
     length, positions = trained.encoding.max_seq_length, trained.config.max_position_embeddings
-    trained.own.windows.check(length)
+    query_length = trained.own.windows.max_query_length
+    if length <= query_length + data.NUM_SPECIAL:
+        raise UserError(f"--max_seq_length={length} leaves no room for a context beside a question "
+                        f"of --max_query_length={query_length} tokens and {data.NUM_SPECIAL} "
+                        "special ones; raise the one or lower the other")
     if length > positions:
         raise UserError(f"{label_config.FILE}: max_seq_length is {length}, and the model has "
                         f"{positions} positions")
@@ -68,24 +66,18 @@ def _load(job: Job, values: flags.FlagValues) -> Sets:
 
 
 def _training(job: Job, questions: QuestionSet) -> Training:
-    trained = job.model
+    own = job.model.own
     return Training(
-        len(questions), questions.content_hash, _forward(trained), questions.training_source,
-        facts={f"--{name}": value
-               for name, value in dataclasses.asdict(trained.own.windows).items()})
+        len(questions), questions.content_hash, _forward(job.model), questions.training_source,
+        facts={f"--{name}": value for name, value in dataclasses.asdict(own.windows).items()})
 
 
 def _forward(trained: Model, *_: Any) -> Forward:
     return model.forward_of(trained.config, trained.encoding.max_seq_length)
 
 
-def _require(trained: Model, checkpoint: Checkpoint, flag: str) -> None:
-    del trained
-    model.require_head(checkpoint, flag)
-
-
 def _describe(own: Reading) -> Dict[str, Any]:
-    return {"kind": kinds.ANSWERS, "measure": own.measure, **dataclasses.asdict(own.windows),
+    return {"kind": kinds.ANSWERS, **dataclasses.asdict(own.windows),
             **dataclasses.asdict(own.answers)}
 
 
@@ -96,28 +88,22 @@ def open_model(trained: ModelFiles) -> Model:
     if not description:
         return Model(Reading(WindowSettings(), AnswerSettings()), config,
                      trained.encoding(config.max_position_embeddings))
-    own = described(trained.file(label_config.FILE), description)
-    found = Model(own, config, trained.encoding(description["max_seq_length"]))
-    check(found)
+    found = Model(of_entries(read_entries(trained.folder)), config,
+                  trained.encoding(description["max_seq_length"]))
+    _check(found)
     return found
 
 
-def described(path: str, description: Dict[str, Any]) -> Reading:
-    """The settings in a model's description; raises a UserError if it is damaged."""
-    measure = description.get("measure", "squad")  # older models do not have it
-    if measure not in list(measures.MEASURES):
-        raise UserError(f"{path} is damaged: measure is {measure!r}")
-    return Reading(_settings(WindowSettings, path), _settings(AnswerSettings, path), measure)
+def read_entries(folder: str) -> Dict[str, Any]:
+    """The description of a trained model, with its settings; raises a UserError if it is damaged."""
+    types = {**get_type_hints(WindowSettings), **get_type_hints(AnswerSettings)}
+    return files.read_record(os.path.join(folder, label_config.FILE), "the model's description", types)
 
 
-def _settings(cls: Type[Settings], path: str) -> Settings:
-    types = {name: (int, float) if kind is float else kind
-             for name, kind in get_type_hints(cls).items()}
-    record = files.read_record(path, "the model's description", types)
-    for field in dataclasses.fields(cls):
-        if field.metadata["positive"] and record[field.name] < 1:
-            raise UserError(f"{path} is damaged: {field.name} is {record[field.name]}")
-    return cls(**{name: record[name] for name in types})
+def of_entries(entries: Mapping[str, Any]) -> Reading:
+    """The settings in a description."""
+    return Reading(*(cls(**{field.name: entries[field.name] for field in dataclasses.fields(cls)})
+                     for cls in (WindowSettings, AnswerSettings)))
 
 
 def _outputs(trained: Model, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
@@ -144,7 +130,9 @@ def _reader(trained: Model) -> Reader:
     own = trained.own
 
     def encode(examples: List[Example]) -> Encoded:
-        questions = data.encode(map(_paragraph, examples), trained.encoding, own.windows)
+        paragraphs = [Paragraph(example.text_b, [Question("", example.text_a, None)])
+                      for example in examples]
+        questions = data.encode(paragraphs, trained.encoding, own.windows)
         every = slice(0, questions.num_questions)
         return Encoded(questions.source(every), lambda logits: (
             result(found) for _, _, found in answers.find_all(questions, every, logits,
@@ -152,11 +140,6 @@ def _reader(trained: Model) -> Reader:
 
     odds = ["null_odds"] if own.windows.version_2_with_negative else []
     return Reader(_forward(trained), encode, True, ["answer", "probability", *odds])
-
-
-def _paragraph(example: Example) -> Paragraph:
-    question = Question("", example.text_a, [], is_impossible=False, is_labelled=False)
-    return Paragraph(example.text_b, [question])
 
 
 def result(found: Answers) -> Result:
@@ -174,9 +157,10 @@ def result(found: Answers) -> Result:
 
 HEAD = Head(
     "Answering", "windows",
-    facts=_facts, require=_require, load=_load, forward=_forward,
-    measure=evaluation.measure, write=evaluation.write,
-    prediction_files=evaluation.PREDICTION_FILES,
+    facts=lambda trained: {"task": "reading comprehension", **trained.encoder_facts()},
+    require=lambda trained, checkpoint, flag: model.require_head(checkpoint, flag),
+    load=_load, forward=_forward, measure=evaluation.measure,
+    write=evaluation.write, prediction_files=evaluation.PREDICTION_FILES,
     describe=_describe, open=open_model, outputs=_outputs, card=_card, reader=_reader,
-    page=report.page, check=check,
+    page=report.page, check=_check,
     metrics=lambda own: evaluation.metrics(own.windows.version_2_with_negative), loss=None)

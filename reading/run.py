@@ -3,20 +3,14 @@
   python run_squad.py --train_file=train-v1.1.json --do_train ...
 """
 
-import dataclasses
-import os
-from typing import Optional
-
 from absl import flags
 
-from encoder import label_config, model_files
+from encoder import label_config, model_flags
 from engine import settings
 from engine.cli import tpu_flags
-from engine.errors import UserError
-from reading import measures
 from reading.answers import AnswerSettings
 from reading.data import WindowSettings
-from reading.head import HEAD, Reading, described
+from reading.head import HEAD, Reading, of_entries, read_entries
 from runs import command as runs, kinds
 
 USAGE = """Trains BERT to find the answers to questions in a text, on every GPU that
@@ -45,9 +39,6 @@ def define_flags() -> flags.FlagValues:
                       flag_values=values)
     flags.DEFINE_bool("do_eval", False, "Score the answers to the questions of --predict_file, "
                       "which has the right ones.", flag_values=values)
-    flags.DEFINE_enum("measure", "squad", list(measures.MEASURES), "How answers are compared: "
-                      "squad: by English words, as SQuAD's scripts do; cmrc: by Chinese "
-                      "characters, as that of CMRC 2018.", flag_values=values)
     flags.DEFINE_integer("max_seq_length", 384, "Longest window in tokens, with the question; of a "
                          "longer context there are several.", flag_values=values)
     runs.define_flags(values, WindowSettings, AnswerSettings)
@@ -66,33 +57,10 @@ def _reading(values: flags.FlagValues) -> Reading:
                          ("predict_file", values.do_predict or values.do_eval)):
         if wanted:
             settings.required(values, name)
-    windows, answers = (settings.from_flags(values, cls) for cls in (WindowSettings, AnswerSettings))
-    folder = _trained_model(values)
-    if not folder:
-        return Reading(windows, answers, values.measure)
-    saved = described(os.path.join(folder, label_config.FILE), label_config.read(folder))
-    windows, answers = (
-        dataclasses.replace(old, **{name: value for name, value in dataclasses.asdict(new).items()
-                                    if values[name].present})
-        for old, new in ((saved.windows, windows), (saved.answers, answers)))
-    return Reading(windows, answers, values.measure if values["measure"].present else saved.measure)
-
-
-def _trained_model(values: flags.FlagValues) -> Optional[str]:
-    """The folder of the model that answers without being trained; None if there is none.
-
-    Raises:
-        UserError: the folder's model does something else.
-    """
-    if values.do_train:
-        return None
-    for flag in ("output_dir", "init_checkpoint"):
-        path = values[flag].value
-        folder = path and model_files.folder_of(path)
-        kind = folder and (label_config.read(folder) or {}).get("kind")
-        if kind == kinds.ANSWERS:
-            return folder
-        if kind:
-            raise UserError(f"--{flag}={path} does not answer questions: its {label_config.FILE} "
-                            f"names the kind {kind!r}; train it first (--do_train)")
-    return None
+    own = Reading(settings.from_flags(values, WindowSettings),
+                  settings.from_flags(values, AnswerSettings))
+    folder = model_flags.used_folder(values)
+    if not folder or (label_config.read(folder) or {}).get("kind") != kinds.ANSWERS:
+        return own
+    given = {name: values[name].value for name in values if values[name].present}
+    return of_entries({**read_entries(folder), **given})

@@ -1,13 +1,117 @@
-"""The scores of a whole set, as the official scripts of SQuAD 1.1, SQuAD 2.0 and CMRC 2018 report them.
+"""How well predicted answers agree with the right ones, and the scores of a whole set.
 
-A few numbers are kept for each question.
+Both are those of the official scripts. SQuAD 1.1 and 2.0 compare English words; CMRC 2018 compares
+Chinese characters and the words between them.
 """
 
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
-
-from reading.measures import Agreement
+import collections
+import re
+import string
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 _SHORT_CONTEXT = 64  # tokens; the table of scores has a row for each doubling
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
+
+# CMRC's punctuation. Its list has "……", too, which is no character and so never met.
+_CMRC_MARKS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+_CMRC_PUNCTUATION = str.maketrans("", "", "".join(_CMRC_MARKS))
+_HAN = re.compile("([\u4e00-\u9fa5])")
+
+# Words and marks of lower-cased text after the conventions of the Penn Treebank, which CMRC's script
+# takes from NLTK: marks stand alone, and so do what is shortened ('s, n't), a full stop at the end,
+# and a comma that no digit follows. Quotes are `` where they open and '' where they close.
+_OPENING_QUOTE = re.compile(r'^"|(?<=^")"|(?<=[ ([{<])"')
+_SEPARATE = r"""\.{2,} | `` | '' | [][(){}<>;@#$%&?!“‘«„»”’—–]
+    | ,(?!\d) | \.(?=[])}>"'»”’\s]*$)"""
+_MARK = rf"""{_SEPARATE} | '(?=\s|$|{_SEPARATE}) | (?:'(?:s|m|d|ll|re|ve)|n't)(?=\s|$|{_SEPARATE})
+    | (?<!\w)'(?!(?:re|ve|ll|[mtsdn])\b)(?=\w)"""
+_WORD_OR_MARK = re.compile(rf"(?: {_MARK} ) | (?: (?! {_MARK} ) \S )+", re.VERBOSE)
+
+
+class Agreement(NamedTuple):
+    """How a prediction agrees with the best of the right answers, from 0 to 1."""
+    exact: float
+    f1: float
+
+
+# (prediction, the right answers) → how they agree. Without a right answer, "" is right.
+Measure = Callable[[str, Sequence[str]], Agreement]
+
+
+def squad(prediction: str, answers: Sequence[str]) -> Agreement:
+    """SQuAD 1.1's: without case, punctuation and articles; the words that both have."""
+    predicted, right = _english_words(prediction), [*map(_english_words, answers)] or [[]]
+    return Agreement(float(predicted in right),
+                     max(_f1(_num_common(predicted, words), predicted, words) for words in right))
+
+
+def squad_2(prediction: str, answers: Sequence[str]) -> Agreement:
+    """SQuAD 2.0's: as `squad`, but an answer without words counts as none."""
+    right = [answer for answer in answers if _english_words(answer)]
+    return squad(prediction, right) if right else _none(_english_words(prediction))
+
+
+def cmrc(prediction: str, answers: Sequence[str]) -> Agreement:
+    """CMRC 2018's: without case and punctuation; the longest run of segments that both have."""
+    if not answers:
+        return _none(prediction)
+    bare, predicted = _without_cmrc_marks(prediction), _chinese_segments(prediction)
+    right = [*map(_chinese_segments, answers)]
+    return Agreement(
+        float(bare in map(_without_cmrc_marks, answers)),
+        max(_f1(_longest_common_run(predicted, segments), predicted, segments)
+            for segments in right))
+
+
+def _none(prediction: Sequence[str]) -> Agreement:
+    """The agreement with having no answer."""
+    return Agreement(float(not prediction), float(not prediction))
+
+
+def _english_words(text: str) -> List[str]:
+    return _ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split()
+
+
+def _f1(num_common: int, predicted: Sequence[str], right: Sequence[str]) -> float:
+    if not num_common:
+        return 0.0
+    precision, recall = num_common / len(predicted), num_common / len(right)
+    return 2 * precision * recall / (precision + recall)
+
+
+def _num_common(some: Sequence[str], others: Sequence[str]) -> int:
+    return sum((collections.Counter(some) & collections.Counter(others)).values())
+
+
+def _without_cmrc_marks(text: str) -> str:
+    return text.lower().strip().translate(_CMRC_PUNCTUATION)
+
+
+def _chinese_segments(text: str) -> List[str]:
+    """Chinese characters, and the words of what is between them."""
+    segments = []
+    for number, part in enumerate(_HAN.split(_without_cmrc_marks(text))):
+        segments += [part] if number % 2 else _treebank_words(part)
+    return segments
+
+
+def _treebank_words(text: str) -> List[str]:
+    text = _OPENING_QUOTE.sub(" `` ", text).replace('"', " '' ")
+    return _WORD_OR_MARK.findall(text)
+
+
+def _longest_common_run(some: Sequence[str], others: Sequence[str]) -> int:
+    """The length of the longest part that both have."""
+    longest, before = 0, [0] * (len(others) + 1)
+    for one in some:
+        lengths = [0] + [before[i] + 1 if one == other else 0 for i, other in enumerate(others)]
+        longest, before = max(longest, *lengths), lengths
+    return longest
+
+
+# --measure → how answers are compared, if all questions have one, and if some have none.
+MEASURES: Dict[str, Tuple[Measure, Measure]] = {"squad": (squad, squad_2), "cmrc": (cmrc, cmrc)}
 
 
 class Answered(NamedTuple):
@@ -27,13 +131,12 @@ def results(questions: Sequence[Answered], *, may_have_none: bool) -> Dict[str, 
     that the predictions would have if more of them were "", with the odds from which on.
     """
     if not may_have_none:
-        exact, f1 = _percents(questions)
-        return {"exact_match": exact, "f1": f1}
+        return dict(zip(("exact_match", "f1"), _percents(questions)))
     found = {}
     for prefix, some in zip(("", "HasAns_", "NoAns_"), (questions, *_by_answer(questions))):
         if some:
-            exact, f1 = _percents(some)
-            found.update({f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(some)})
+            names = (f"{prefix}exact", f"{prefix}f1", f"{prefix}total")
+            found.update(zip(names, (*_percents(some), len(some))))
     for name in ("exact", "f1"):
         found[f"best_{name}"], found[f"best_{name}_thresh"] = _best(questions, name)
     return found

@@ -7,7 +7,6 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 import numpy as np
 
 from engine.data.text_files import whole_characters
-from engine.disk import files
 from engine.errors import UserError
 
 # What Google's run_squad.py splits at. Other spaces of Unicode are parts of words.
@@ -24,9 +23,7 @@ class Question(NamedTuple):
     """A question about a context."""
     id: str
     text: str
-    answers: Sequence[Answer]  # none if the question has no answer in the context
-    is_impossible: bool  # whether the file says so, or else whether it has no answers
-    is_labelled: bool  # whether the file says what the answers are, if only that there are none
+    answers: Optional[Sequence[Answer]]  # [] if the context has none; None if the file does not say
 
 
 class Paragraph(NamedTuple):
@@ -71,17 +68,11 @@ def paragraphs(path: str) -> Iterator[Paragraph]:
 
 def _load(path: str) -> Any:
     """The value of a JSON file, of SQuAD's 42 MB in 200 MB of memory."""
-    files.require_file(path, "the file of questions")
     try:
         with open(path, encoding="utf-8-sig") as file:
             return json.load(file)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 ({error.reason}); convert the file, for example with "
-                        "iconv") from error
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}, column {error.colno}: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # numbers of too many digits, lists within lists
-        raise UserError(f"{path}: {error}") from error
+    except (ValueError, RecursionError) as error:  # RecursionError: of lists within lists
+        raise UserError(f"{path}: not JSON in UTF-8 ({error})") from error
 
 
 def _paragraph(value: Any, where: str) -> Paragraph:
@@ -94,11 +85,11 @@ def _paragraph(value: Any, where: str) -> Paragraph:
 def _question(value: Any, where: str) -> Question:
     identity = _text(value, "id", where, of_number=True)
     where = f"{where} ({identity})"
-    answers = _entry(value, "answers", list, where, default=[])
-    is_impossible = _entry(value, "is_impossible", bool, where, default=not answers)
+    found = [_answer(answer, where) for answer in _entry(value, "answers", list, where, default=[])]
+    is_impossible = _entry(value, "is_impossible", bool, where, default=False)
+    is_labelled = "answers" in value or "is_impossible" in value
     return Question(identity, _text(value, "question", where),
-                    [] if is_impossible else [_answer(answer, where) for answer in answers],
-                    is_impossible, is_labelled="answers" in value or "is_impossible" in value)
+                    ([] if is_impossible else found) if is_labelled else None)
 
 
 def _answer(value: Any, where: str) -> Answer:

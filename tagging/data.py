@@ -3,7 +3,7 @@
 import collections
 import json
 import os
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from encoder import windows
 from encoder.encoding import Encoding
 from engine import log
 from engine.data import store
-from engine.data.batches import Source, token_features
+from engine.data.batches import Features, Source, token_features
 from engine.data.chunks import in_chunks
+from engine.data.store_files import chunk_of
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
@@ -113,7 +114,7 @@ class SentenceSet:
         """
         records = self.records
 
-        def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
+        def fetch(indices: np.ndarray, length: int) -> Features:
             features = token_features(records, indices, length)
             features.update(
                 first_pieces=records.padded("first_pieces", indices, length).astype(np.int32),
@@ -126,14 +127,13 @@ class SentenceSet:
                 features["label_ids"] = records.padded("labels", indices, length).astype(np.int32)
             return features
 
-        def fetch_for_step(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
+        def fetch_for_step(indices: np.ndarray, length: int) -> Features:
             features = fetch(indices, length)
             features["weights"] *= np.float32(len(indices) / features["num_words"].sum())
             return features
 
         return Source(records.lengths("input_ids"), fetch, self.max_seq_length,
-                      self.dynamic_padding,
-                      fetch_for_step=fetch_for_step)
+                      self.dynamic_padding, fetch_for_step=fetch_for_step)
 
 
 def _columns(encoding: Encoding, *, has_tags: bool) -> Dict[str, store.Column]:
@@ -212,22 +212,17 @@ def _encode(sentences: List[Sentence], tags: TagSet, encoding: Encoding,
     ids, counts = _pieces([word for sentence in sentences for word in sentence.words], encoding,
                           stride)  # more in a word, and a window might have the beginning of none
     label_of = {label: index for index, label in enumerate(tags.labels)}
-    columns = _columns(encoding, has_tags=tagged_file is not None)
-    rows: Dict[str, List] = {name: [] for name in columns}
+    rows: List[Dict[str, Any]] = []
     word = piece = 0
     for sentence in sentences:
         lengths = counts[word:word + len(sentence.words)]
-        starts = np.cumsum(lengths) - lengths
-        spans = windows.over(int(lengths.sum()), room, stride)
-        for name, values in _windows(ids[piece:piece + int(lengths.sum())], starts, spans,
-                                     encoding).items():
-            rows[name] += values
-        if tagged_file:
-            labels = _labels(sentence, tagged_file, tags, label_of)
-            rows["labels"] += [labels[first:end] for first, end in _words_in(starts, spans)]
+        num_pieces = int(lengths.sum())
+        labels = _labels(sentence, tagged_file, tags, label_of) if tagged_file else []
+        rows += _windows(ids[piece:piece + num_pieces], np.cumsum(lengths) - lengths, labels,
+                         windows.over(num_pieces, room, stride), encoding)
         word += len(lengths)
-        piece += int(lengths.sum())
-    return _as_chunk(rows, columns)
+        piece += num_pieces
+    return chunk_of(rows, _columns(encoding, has_tags=tagged_file is not None))
 
 
 def _pieces(words: List[str], encoding: Encoding, most: int) -> Tuple[np.ndarray, np.ndarray]:
@@ -244,32 +239,26 @@ def _pieces(words: List[str], encoding: Encoding, most: int) -> Tuple[np.ndarray
     return ids[number < most], np.minimum(counts, most)
 
 
-def _words_in(starts: np.ndarray, spans: windows.Windows) -> np.ndarray:
-    """The first word that begins in each window, and the one after the last, [windows, 2]."""
-    return np.searchsorted(starts, np.transpose([spans.starts, spans.starts + spans.lengths]))
-
-
-def _windows(ids: np.ndarray, starts: np.ndarray, spans: windows.Windows,
-             encoding: Encoding) -> Dict[str, List]:
-    """The columns of the windows of a sentence, but its labels.
+def _windows(ids: np.ndarray, starts: np.ndarray, labels: List[int], spans: windows.Windows,
+             encoding: Encoding) -> Iterator[Dict[str, Any]]:
+    """The records of a sentence.
 
     Args:
         ids: its pieces.
         starts: the first piece of each word.
+        labels: of each word; may be empty.
     """
-    tokenizer, found = encoding.tokenizer, _words_in(starts, spans)
-    deciding = windows.of_most_context(spans)[starts]
-    decided = np.searchsorted(deciding, np.arange(len(found) + 1))
-    return {
-        "input_ids": [np.concatenate([[tokenizer.cls_id], ids[start:start + length],
-                                      [tokenizer.sep_id]]) for start, length in zip(*spans)],
-        "first_segment_length": list(spans.lengths + 2),
-        "first_pieces": [starts[first:end] - start + 1  # after [CLS]
-                         for (first, end), start in zip(found, spans.starts)],
-        "first_decided": list(decided[:-1] - found[:, 0]),
-        "num_decided": list(np.diff(decided)),
-        "opens": list(found[:, 0] == 0),
-        "closes": list(np.arange(len(found)) == len(found) - 1)}
+    tokenizer, deciding = encoding.tokenizer, windows.of_most_context(spans)[starts]
+    for number, (start, length) in enumerate(zip(*spans)):
+        first, end = np.searchsorted(starts, [start, start + length])  # the words that begin in it
+        first_decided, end_decided = np.searchsorted(deciding, [number, number + 1])
+        yield {"input_ids": np.concatenate([[tokenizer.cls_id], ids[start:start + length],
+                                            [tokenizer.sep_id]]),
+               "first_segment_length": length + 2,
+               "first_pieces": starts[first:end] - start + 1,  # after [CLS]
+               "first_decided": first_decided - first, "num_decided": end_decided - first_decided,
+               "opens": first == 0, "closes": number == len(spans.starts) - 1,
+               "labels": labels[first:end]}
 
 
 def _labels(sentence: Sentence, path: str, tags: TagSet,
@@ -283,14 +272,3 @@ def _labels(sentence: Sentence, path: str, tags: TagSet,
                 f"{', '.join(tags.types[:20])}")
     spelled = schemes.spell(found, len(sentence.words), schemes.learned(tags.scheme))
     return [label_of[tag] for tag in spelled]
-
-
-def _as_chunk(rows: Dict[str, List], columns: Dict[str, store.Column]) -> store.Chunk:
-    chunk = {}
-    for name, values in rows.items():
-        if columns[name].ragged:
-            flat = np.concatenate([np.asarray(value, np.int64) for value in values])
-            chunk[name] = flat, np.array([len(value) for value in values])
-        else:
-            chunk[name] = np.array(values)
-    return chunk

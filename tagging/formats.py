@@ -6,13 +6,14 @@ again, line by line, with the predictions added.
 
 import abc
 import functools
+import itertools
 import json
 import os
+import re
 import unicodedata
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from engine.data import text_files
-from engine.data.odd_rows import OddRows, attempt
 from engine.errors import UserError
 from tagging import schemes
 from tagging.schemes import Entity
@@ -26,13 +27,15 @@ _JSON = (".json", ".jsonl")
 _KEYS = ("entities", "spans", "label")  # of the entities in an object
 _SPACES = " \t"  # between columns; other spaces of Unicode may be words
 
+_UNIT = re.compile("(?:lm*)+|(?:dm*)+|[sm]m*")  # a word, of the letters of `_kind_of`
+
 Span = Tuple[int, int, str]  # first character, the one after the last, type
 
 
 class Sentence(NamedTuple):
     """A sentence of a file."""
     words: List[str]
-    lines: List[int]  # of each word in the file, from 1
+    lines: Sequence[int]  # of each word in the file, from 1
     tags: Optional[List[str]]  # of each word; None in a file without tags
     missed: Sequence[str] = ()  # types of entities that no tags of these words can spell
 
@@ -47,8 +50,7 @@ class TaggedFile(abc.ABC):
     """A file of sentences.
 
     Attributes:
-        has_tags: whether the tags are read, too. Lines that cannot be read are errors then, and
-            left out otherwise.
+        has_tags: whether the tags are read, too.
         layout: what the user says about its columns.
     """
 
@@ -61,24 +63,13 @@ class TaggedFile(abc.ABC):
     def sentences(self) -> Iterator[Sentence]:
         """The sentences with words, one after the other; raises a UserError with file and line."""
 
+    @abc.abstractmethod
     def with_predictions(self, tags: Iterator[List[str]]) -> Iterator[str]:
-        """Every line of the file, with what is predicted if it can be read.
+        """Every line of the file, with what is predicted.
 
         Args:
             tags: of the words of each of `sentences`.
         """
-        odd, num_lines = OddRows("lines are left as they are"), 0
-        for line in self._tagged(tags, odd):
-            num_lines += 1
-            yield line
-        odd.report(num_lines)
-
-    @abc.abstractmethod
-    def _tagged(self, tags: Iterator[List[str]], odd: OddRows) -> Iterator[str]:
-        """`with_predictions`, counting the lines that cannot be read."""
-
-    def _odd_rows(self) -> Optional[OddRows]:
-        return None if self.has_tags else OddRows("")
 
 
 def open_file(path: str, layout: Layout, *, has_tags: bool) -> TaggedFile:
@@ -128,11 +119,10 @@ class Columns(TaggedFile):
                             "columns; they are numbered from 1, and from the last with -1, -2 …")
         return index
 
-    def _rows(self, odd: Optional[OddRows]) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
-        """Number, text and columns of each line; None for one that has none."""
+    def _rows(self) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
+        """Number, text and columns of each line; None for a blank one."""
         for number, line in text_files.lines(self.path):
-            yield number, line, attempt(odd, None, self._fields, number, line) if (
-                line.strip(_SPACES)) else None
+            yield number, line, self._fields(number, line) if line.strip(_SPACES) else None
 
     def _fields(self, number: int, line: str) -> List[str]:
         fields = self._split(line)
@@ -147,23 +137,17 @@ class Columns(TaggedFile):
 
     def sentences(self) -> Iterator[Sentence]:
         """See `TaggedFile`."""
-        rows: List[Tuple[int, List[str]]] = []
-        for number, _, fields in self._rows(self._odd_rows()):
-            if fields and fields[self._word] != _DOCUMENT:
-                rows.append((number, fields))
-            elif rows:
-                yield self._sentence(rows)
-                rows = []
-        if rows:
-            yield self._sentence(rows)
+        for is_sentence, rows in itertools.groupby(
+                self._rows(), lambda row: row[2] and row[2][self._word] != _DOCUMENT):
+            if is_sentence:
+                numbers, _, fields = zip(*rows)
+                yield Sentence([some[self._word] for some in fields], numbers,
+                               [some[self._tag] for some in fields] if self.has_tags else None)
 
-    def _sentence(self, rows: List[Tuple[int, List[str]]]) -> Sentence:
-        return Sentence([fields[self._word] for _, fields in rows], [number for number, _ in rows],
-                        [fields[self._tag] for _, fields in rows] if self.has_tags else None)
-
-    def _tagged(self, tags: Iterator[List[str]], odd: OddRows) -> Iterator[str]:
+    def with_predictions(self, tags: Iterator[List[str]]) -> Iterator[str]:
+        """See `TaggedFile`."""
         flat = (tag for some in tags for tag in some)
-        for _, line, fields in self._rows(odd):
+        for _, line, fields in self._rows():
             if fields:
                 tag = schemes.OUTSIDE if fields[self._word] == _DOCUMENT else next(flat)
                 row = line if self._separator else line.rstrip(_SPACES)
@@ -181,7 +165,7 @@ class JsonLines(TaggedFile):
 
     def sentences(self) -> Iterator[Sentence]:
         """See `TaggedFile`."""
-        for number, _, value in self._objects(self._odd_rows()):
+        for number, value in self._objects():
             units = units_of(value["text"]) if value else []
             if units:
                 tags, missed = (tags_of_spans(self._spans(number, value), units) if self.has_tags
@@ -189,11 +173,10 @@ class JsonLines(TaggedFile):
                 yield Sentence([value["text"][start:end] for start, end in units],
                                [number] * len(units), tags, missed)
 
-    def _objects(self, odd: Optional[OddRows]) -> Iterator[Tuple[int, str, Optional[Dict]]]:
-        """Number, text and object of each line; None for one that has none."""
+    def _objects(self) -> Iterator[Tuple[int, Optional[Dict[str, Any]]]]:
+        """Number and object of each line; None for a blank one."""
         for number, line in text_files.lines(self.path):
-            yield number, line, attempt(odd, None, self._object, number, line) if (
-                line.strip()) else None
+            yield number, self._object(number, line) if line.strip() else None
 
     def _object(self, number: int, line: str) -> Dict[str, Any]:
         value = text_files.json_object(self.path, number, line)
@@ -202,14 +185,14 @@ class JsonLines(TaggedFile):
                             f"text; it has {', '.join(map(repr, value)) or 'no keys'}")
         return {**value, "text": text_files.whole_characters(value["text"])}
 
-    def _tagged(self, tags: Iterator[List[str]], odd: OddRows) -> Iterator[str]:
-        for _, line, value in self._objects(odd):
+    def with_predictions(self, tags: Iterator[List[str]]) -> Iterator[str]:
+        """See `TaggedFile`."""
+        for _, value in self._objects():
             if value:
                 units = units_of(value["text"])
-                value[PREDICTED] = [entry_of(value["text"], units, entity)
-                                    for entity in (schemes.entities(next(tags)) if units else ())]
-                line = text_files.whole_characters(json.dumps(value, ensure_ascii=False))
-            yield line
+                found = schemes.entities(next(tags)) if units else []
+                value[PREDICTED] = [entry_of(value["text"], units, entity) for entity in found]
+            yield text_files.whole_characters(json.dumps(value, ensure_ascii=False)) if value else ""
 
     def _spans(self, number: int, value: Dict[str, Any]) -> List[Span]:
         key = next((key for key in _KEYS if key in value), None)
@@ -256,32 +239,19 @@ def units_of(text: str) -> List[Tuple[int, int]]:
     A word is as many letters as follow each other, or digits; an ideograph or any other sign but a
     space is one on its own, as in BERT's tokenizer. A combining mark belongs to what it follows.
     """
-    units: List[Tuple[int, int]] = []
-    kind_before = None
-    for position, char in enumerate(text):
-        kind = _kind_of(char)
-        if kind == "mark" and units and units[-1][1] == position:
-            units[-1] = (units[-1][0], position + 1)
-            continue
-        if kind == kind_before and kind in ("letter", "digit"):
-            units[-1] = (units[-1][0], position + 1)
-        elif kind:
-            units.append((position, position + 1))
-        kind_before = kind
-    return units
+    return [match.span() for match in _UNIT.finditer("".join(map(_kind_of, text)))]
 
 
 @functools.lru_cache(maxsize=None)
-def _kind_of(char: str) -> Optional[str]:
+def _kind_of(char: str) -> str:
+    """A letter for the kind of a character: m(ark), l(etter), d(igit), s(ign) or a space."""
     if char.isspace():
-        return None
-    if any(first <= ord(char) <= last for first, last in IDEOGRAPHS):
-        return "sign"
-    if char.isdigit():
-        return "digit"
+        return " "
     if unicodedata.category(char).startswith("M"):
-        return "mark"
-    return "letter" if char.isalpha() else "sign"
+        return "m"
+    if any(first <= ord(char) <= last for first, last in IDEOGRAPHS):
+        return "s"
+    return "d" if char.isdigit() else "l" if char.isalpha() else "s"
 
 
 def tags_of_spans(spans: Sequence[Span],

@@ -19,7 +19,7 @@ from runs.head import Card, Encoded, Head, Job, Model, Reader, Result, Sets, Tra
 from runs.rows import Example
 from tagging import data, evaluation, formats, model, report, schemes
 from tagging.data import SentenceSet, TagSet
-from tagging.formats import Columns, Layout, TaggedFile
+from tagging.formats import Layout, TaggedFile
 from tagging.model import Tagger
 
 
@@ -39,16 +39,11 @@ def open_files(values: flags.FlagValues) -> Dict[str, TaggedFile]:
     """The files of the sets that the flags ask for, by the names of the sets.
 
     Raises:
-        UserError: one is missing, or has no sentence; or flags for columns are given without any.
+        UserError: one is missing, or has no sentence.
     """
     layout = Layout(values.word_column, values.tag_column)
-    found = {name: formats.open_file(sets.find(values, name, formats.EXTENSIONS), layout,
-                                     has_tags=name != "test") for name in sets.wanted(values)}
-    given = [name for name in Layout._fields if values[name].present]
-    if given and not any(isinstance(file, Columns) for file in found.values()):
-        raise UserError(f"--{given[0]}={values[given[0]].value} is for files in columns, and "
-                        f"{next(iter(found.values())).path} has JSON lines; leave it out")
-    return found
+    return {name: formats.open_file(sets.find(values, name, formats.EXTENSIONS), layout,
+                                    has_tags=name != "test") for name in sets.wanted(values)}
 
 
 def _load(job: Job, values: flags.FlagValues) -> Sets:
@@ -64,8 +59,7 @@ def _load(job: Job, values: flags.FlagValues) -> Sets:
 def _training(job: Job, sentences: SentenceSet) -> Training:
     own, config = job.model.own, job.model.config
     return Training(
-        len(sentences), sentences.content_hash, model.forward_of(config, own),
-        sentences.source)
+        len(sentences), sentences.content_hash, model.forward_of(config, own), sentences.source)
 
 
 def _forward(trained: Model, *_: Any) -> Forward:

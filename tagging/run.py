@@ -5,11 +5,11 @@
 
 from absl import flags
 
-from encoder import label_config, model_files
+from encoder import model_files
 from engine import settings
+from engine.checkpoints import checkpoints
 from engine.cli import command
-from engine.errors import UserError
-from runs import command as runs, kinds, sets
+from runs import command as runs, sets
 from tagging import data
 from tagging.formats import Layout
 from tagging.head import HEAD, open_files, open_model
@@ -53,22 +53,12 @@ def main(values: flags.FlagValues) -> None:
 def _tagger(values: flags.FlagValues) -> Tagger:
     """The tagger of the training file, or else that of the trained model."""
     train_file = open_files(values).get("train")
-    return (Tagger(data.find_tags(train_file), values.crf) if train_file
-            else _saved_tagger(values))
-
-
-def _saved_tagger(values: flags.FlagValues) -> Tagger:
-    """The tagger of the trained model; raises a UserError if there is none."""
+    if train_file:
+        return Tagger(data.find_tags(train_file), values.crf)
     flag, path = "--output_dir", settings.required(values, "output_dir")
-    description = label_config.read(path)
-    if values.init_checkpoint and (description or {}).get("kind") != kinds.TAGS:
+    if values.init_checkpoint and not checkpoints.latest(path):
         flag, path = "--init_checkpoint", values.init_checkpoint
-    trained = model_files.open_model(path, flag)
-    saved = open_model(trained).own
-    if values.crf and not saved.crf:
-        raise UserError(f"--crf: {trained.checkpoint.path} was trained without a CRF; leave the flag "
-                        "out, or train a model with it (--do_train)")
-    return saved
+    return open_model(model_files.open_model(path, flag)).own
 
 
 if __name__ == "__main__":

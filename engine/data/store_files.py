@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import zlib
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Tuple, Union
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -33,6 +33,19 @@ class Column(NamedTuple):
 
 class Damaged(UserError):
     """A file of a store has changed since it was written; the message names it."""
+
+
+def chunk_of(records: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> Chunk:
+    """Records as a chunk. A value is a number; in a ragged column, a sequence of numbers."""
+    chunk: Dict[str, Union[ScalarChunk, RaggedChunk]] = {}
+    for name, (dtype, is_ragged) in columns.items():
+        values = [record[name] for record in records]
+        if is_ragged:
+            chunk[name] = (np.concatenate([*values, np.zeros(0, dtype)]).astype(dtype),
+                           np.array([len(value) for value in values], np.int64))
+        else:
+            chunk[name] = np.array(values, dtype)
+    return chunk
 
 
 def write(directory: str, columns: Mapping[str, Column], chunks: Iterable[Chunk],

@@ -16,6 +16,11 @@ def to_chunk(texts: Sequence[str]) -> RaggedChunk:
             np.array([len(text) for text in encoded], np.int64))
 
 
+def to_value(text: str) -> np.ndarray:
+    """A text as a record's value."""
+    return np.frombuffer(text.encode("utf-8"), np.uint8)
+
+
 def from_chunk(chunk: RaggedChunk) -> List[str]:
     """The texts in a chunk: the inverse of `to_chunk`."""
     values, lengths = chunk

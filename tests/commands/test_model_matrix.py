@@ -113,7 +113,7 @@ def exports_tags(path):
 def tags(path):
     values = tagging.define_flags()
     values(["tagging", "--output_dir=nowhere", f"--init_checkpoint={path}"])
-    tagging._saved_tagger(values)
+    tagging._tagger(values)
 
 
 def rewrites(path):

@@ -73,12 +73,9 @@ CONTEXT = {"context": "the cat", "qas": []}
 
 
 @pytest.mark.parametrize("content, message", [
-    ("{\"data\": [", "line 1, column 11"),
-    ("", "line 1, column 1: Expecting value"),
-    ("{\"data\": [1,\n2,\n  {\"a\" 3}]}", "line 3, column 8: Expecting ':' delimiter"),
-    ("{} x", "line 1, column 4: Extra data"),
+    ("{\"data\": [1,\n2,\n  {\"a\" 3}]}", "not JSON in UTF-8 (Expecting ':' delimiter: line 3"),
     ("[" * 100_000, "recursion"),
-    ("\udcff", "not UTF-8"),
+    ("\udcff", "not JSON in UTF-8 ('utf-8' codec can't decode byte"),
     ("[]", "must be a JSON object"),
     ("{}", "no paragraphs"),
     ("{\"data\": 3}", "'data' is '3', of the wrong type"),
@@ -99,14 +96,6 @@ def test_a_bad_file_is_an_error_of_one_line(content, message, tiny_model, tmp_pa
         load(str(path), tiny_model, tmp_path)
     assert message in str(error.value) and str(path) in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_answers_are_told_apart_by_the_id(tiny_model, tmp_path):
-    asked = [("the cat", [question("7", "the", [("cat", 4)])])] * 2
-    path = write(tmp_path / "q.json", *asked)
-    with pytest.raises(UserError, match="q.json: two questions have the id 7"):
-        load(path, tiny_model, tmp_path, is_training=False)
-    assert load(path, tiny_model, tmp_path).num_questions == 2
 
 
 @pytest.mark.parametrize("is_training", [True, False])

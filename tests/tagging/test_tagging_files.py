@@ -67,7 +67,7 @@ def test_columns_are_read_and_every_line_is_kept(tmp_path):
     file = read(tmp_path / "a.txt", text)
     found = list(file.sentences())
     assert [sentence.words for sentence in found] == [["the", "cat"], ["river"]]
-    assert [sentence.lines for sentence in found] == [[3, 4], [7]]
+    assert [sentence.lines for sentence in found] == [(3, 4), (7,)]
     assert [sentence.tags for sentence in found] == [["O", "I-X"], ["I-X"]]
     assert list(file.with_predictions(iter([["O", "O"], ["I-Y"]]))) == [
         "-DOCSTART- -X- O O", "", "the DT O O", "cat NN I-X O", "  ", "", "river  NN I-X I-Y"]

@@ -5,7 +5,7 @@ Their figures were compared with those of the scripts on real questions, to the 
 
 import pytest
 
-from reading import measures, scores
+from reading import scores
 from reading.scores import Answered
 
 
@@ -17,14 +17,14 @@ from reading.scores import Answered
     ("cat", ["dog"], 0, 0),
     ("the", ["a"], 1, 0)])  # nothing is left of both: so it is in SQuAD 1.1's script
 def test_squad_compares_words_without_articles_and_punctuation(prediction, answers, exact, f1):
-    assert measures.squad(prediction, answers) == (exact, pytest.approx(f1))
+    assert scores.squad(prediction, answers) == (exact, pytest.approx(f1))
 
 
 @pytest.mark.parametrize("prediction, answers, exact, f1", [
     ("", [], 1, 1), ("the", [], 1, 1), ("dog", [], 0, 0), ("", ["dog"], 0, 0),
     ("", ["the"], 1, 1), ("dog", ["the", "dog"], 1, 1)])
 def test_squad_2_has_questions_without_answers(prediction, answers, exact, f1):
-    assert measures.squad_2(prediction, answers) == (exact, f1)
+    assert scores.squad_2(prediction, answers) == (exact, f1)
 
 
 @pytest.mark.parametrize("prediction, answers, exact, f1", [
@@ -34,7 +34,7 @@ def test_squad_2_has_questions_without_answers(prediction, answers, exact, f1):
     ("Windows 98", ["windows", "windows98"], 0, 2 / 3),
     ("。", ["，"], 1, 0)])
 def test_cmrc_compares_the_longest_run_of_characters(prediction, answers, exact, f1):
-    assert measures.cmrc(prediction, answers) == (exact, pytest.approx(f1))
+    assert scores.cmrc(prediction, answers) == (exact, pytest.approx(f1))
 
 
 @pytest.mark.parametrize("text, words", [
@@ -44,7 +44,7 @@ def test_cmrc_compares_the_longest_run_of_characters(prediction, answers, exact,
     ("john's don't", ["john", "'s", "do", "n't"]),
     ("wait... 50%", ["wait", "...", "50", "%"])])
 def test_words_between_chinese_characters_are_those_of_nltk(text, words):
-    assert measures._treebank_words(text) == words
+    assert scores._treebank_words(text) == words
 
 
 def answered(measure, *questions):
@@ -54,7 +54,7 @@ def answered(measure, *questions):
 
 
 def test_scores_are_in_percent_of_all_questions():
-    found = answered(measures.squad, ("old dog", ["dog"], 0.0, 65), ("cat", ["cat", "dog"], 0.0, 9),
+    found = answered(scores.squad, ("old dog", ["dog"], 0.0, 65), ("cat", ["cat", "dog"], 0.0, 9),
                      ("dog", ["dog"], 0.0, 128))
     f1 = pytest.approx(100 * (2 / 3 + 2) / 3)
     assert scores.results(found, may_have_none=False) == {
@@ -69,7 +69,7 @@ def test_the_best_threshold_is_the_odds_of_the_last_question_to_answer():
 
     Without any answer 2 of 4 are right. Answering the first makes 3, the second 2, the third 3.
     """
-    found = answered(measures.squad_2, ("tree", [], 0.5), ("dog", ["dog"], -1.5), ("", [], 3.0),
+    found = answered(scores.squad_2, ("tree", [], 0.5), ("dog", ["dog"], -1.5), ("", [], 3.0),
                      ("bird", ["bird"], 2.0))
     assert scores.results(found, may_have_none=True) == {
         "exact": 75.0, "f1": 75.0, "total": 4, "HasAns_exact": 100.0, "HasAns_f1": 100.0,
