@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import zlib
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
