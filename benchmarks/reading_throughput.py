@@ -41,7 +41,7 @@ def our_preparation(args) -> float:
     """Questions per second, without the import of modules."""
     with tempfile.TemporaryDirectory() as store_dir:
         start = time.time()
-        return load(args, store_dir).num_questions / (time.time() - start)
+        return len(load(args, store_dir).records) / (time.time() - start)
 
 
 def our_training(args, model: str, store_dir: str, num_windows: int, *,

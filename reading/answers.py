@@ -5,7 +5,6 @@ candidate there, either; here it does not displace another one.
 """
 
 import dataclasses
-import json
 import math
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -13,10 +12,9 @@ import numpy as np
 
 from encoder import windows
 from engine import log
-from engine.data import text_columns
 from engine.settings import setting
 from reading import final_text, scores, squad_files
-from reading.data import NUM_SPECIAL, QuestionSet, split
+from reading.data import Asked, QuestionSet
 from reading.squad_files import Words
 from tokenization import BatchTokenizer
 
@@ -43,26 +41,12 @@ class AnswerSettings:
         False, "Log each answer that could not be cut out of its words.")
 
 
-class Context(NamedTuple):
-    """What is needed of a question to write its answers."""
-    text: str
-    token_words: np.ndarray  # the number of the word that each token is of
-    input_ids: Sequence[np.ndarray]  # the tokens of each window
-    query_length: int  # tokens of the question in each window
-    spans: windows.Windows
-
-
 class Candidate(NamedTuple):
     """A possible answer."""
     text: str  # "" for none
     start_logit: float
     end_logit: float
     first_character: int = 0  # of the words in the context that it is cut out of
-
-    @property
-    def score(self) -> float:
-        """The sum of the logits."""
-        return self.start_logit + self.end_logit
 
 
 # What the original predicts where no span is possible.
@@ -87,8 +71,9 @@ class Answers(NamedTuple):
                 for candidate, probability in zip(self.candidates, self._probabilities())]
 
     def _probabilities(self) -> List[float]:
-        largest = max(candidate.score for candidate in self.candidates)
-        powers = [math.exp(candidate.score - largest) for candidate in self.candidates]
+        scores_of = [candidate.start_logit + candidate.end_logit for candidate in self.candidates]
+        largest = max(scores_of)
+        powers = [math.exp(score - largest) for score in scores_of]
         total = sum(powers)
         return [power / total for power in powers]
 
@@ -102,38 +87,26 @@ class _Span(NamedTuple):
 
 
 def find_all(questions: QuestionSet, part: slice, logits: Dict[str, np.ndarray],
-             settings: AnswerSettings) -> Iterator[Tuple[str, Tuple[str, ...], Answers]]:
-    """The id of each question of a part, its right answers, and those that are found.
+             settings: AnswerSettings) -> Iterator[Tuple[Asked, Answers]]:
+    """Each question of a part, and the answers that are found.
 
     Args:
         logits: "start_logits" and "end_logits" of the part's windows, [windows, tokens]; may be
             empty if there are none.
     """
-    texts = {name: text_columns.from_chunk(questions.records.values(name, part))
-             for name in ("id", "context", "answers")}
     window = 0
-    for row, number in enumerate(range(part.start, part.stop)):
-        context = _context(questions, number, texts["context"][row])
+    for number in range(part.start, part.stop):
+        question = questions.question(number)
         start_logits, end_logits = (
-            [logits[name][window + index, :len(ids)] for index, ids in enumerate(context.input_ids)]
+            [logits[name][window + index, :len(ids)] for index, ids in enumerate(question.input_ids)]
             for name in ("start_logits", "end_logits"))
-        window += len(context.input_ids)
-        found = find(context, start_logits, end_logits, settings, questions.encoding.tokenizer,
-                     may_have_none=questions.settings.version_2_with_negative)
-        yield texts["id"][row], tuple(json.loads(texts["answers"][row])), found
+        window += len(question.input_ids)
+        yield question, find(
+            question, start_logits, end_logits, settings, questions.encoding.tokenizer,
+            may_have_none=questions.settings.version_2_with_negative)
 
 
-def _context(questions: QuestionSet, number: int, text: str) -> Context:
-    records, this = questions.records, slice(number, number + 1)
-    query_length = int(records.scalars("query_length")[number])
-    (token_words, _), (lengths, _), (ids, _) = (
-        records.values(name, this) for name in ("token_words", "window_lengths", "input_ids"))
-    room = questions.encoding.max_seq_length - query_length - NUM_SPECIAL
-    spans = windows.over(len(token_words), room, questions.settings.doc_stride)
-    return Context(text, token_words, split(ids, lengths), query_length, spans)
-
-
-def find(context: Context, start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray],
+def find(question: Asked, start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray],
          settings: AnswerSettings, tokenizer: BatchTokenizer, *, may_have_none: bool) -> Answers:
     """The answers to a question.
 
@@ -141,13 +114,12 @@ def find(context: Context, start_logits: Sequence[np.ndarray], end_logits: Seque
         start_logits, end_logits: of each window, float32 [tokens].
         may_have_none: whether questions may have no answer.
     """
-    spans = _spans(context, start_logits, end_logits, settings)
-    null = None
+    spans, null = _spans(question, start_logits, end_logits, settings), None
     if may_have_none:
         null = _null_span(start_logits, end_logits)
         spans.append(null)
     spans.sort(key=lambda span: span.start_logit + span.end_logit, reverse=True)
-    candidates = _candidates(spans, context, settings, tokenizer)
+    candidates = _candidates(spans, question, settings, tokenizer)
     if not may_have_none:
         candidates = candidates or [NONE_POSSIBLE]
         return Answers(candidates[0].text, candidates, None)
@@ -161,12 +133,12 @@ def find(context: Context, start_logits: Sequence[np.ndarray], end_logits: Seque
     return Answers("" if has_none else best.text, candidates, odds)
 
 
-def _spans(context: Context, start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray],
+def _spans(question: Asked, start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray],
            settings: AnswerSettings) -> List[_Span]:
     """The spans of likely starts and ends that may be an answer, window by window."""
-    most_context = windows.of_most_context(context.spans)
-    offset, spans = context.query_length + 2, []
-    for number, (first, length) in enumerate(zip(*context.spans)):
+    most_context = windows.of_most_context(question.spans)
+    offset, spans = question.query_length + 2, []
+    for number, (first, length) in enumerate(zip(*question.spans)):
         starts = _likely(start_logits[number], settings.n_best_size)
         ends = _likely(end_logits[number], settings.n_best_size)
         # Only tokens of the context, and a start only in the window that sees most around it.
@@ -193,26 +165,26 @@ def _null_span(start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarr
     return _Span(0, 0, 0, start, end)
 
 
-def _candidates(spans: Sequence[_Span], context: Context, settings: AnswerSettings,
+def _candidates(spans: Sequence[_Span], question: Asked, settings: AnswerSettings,
                 tokenizer: BatchTokenizer) -> List[Candidate]:
     """The best spans with different texts."""
-    words, found = squad_files.words_of(context.text), {}
+    words, found = squad_files.words_of(question.context), {}
     for span in spans:
         if len(found) >= settings.n_best_size:
             break
-        first, text = (_text_of(span, context, words, settings, tokenizer) if span.start
+        first, text = (_text_of(span, question, words, settings, tokenizer) if span.start
                        else (0, ""))
         if text not in found:
             found[text] = Candidate(text, span.start_logit, span.end_logit, first)
     return list(found.values())
 
 
-def _text_of(span: _Span, context: Context, words: Words, settings: AnswerSettings,
+def _text_of(span: _Span, question: Asked, words: Words, settings: AnswerSettings,
              tokenizer: BatchTokenizer) -> Tuple[int, str]:
     """The first character of the words that a span is in, and the text that it is of them."""
-    ids = context.input_ids[span.window][span.start:span.end + 1].tolist()
-    shift = int(context.spans.starts[span.window]) - context.query_length - 2
-    first_word, last_word = context.token_words[[span.start + shift, span.end + shift]].tolist()
+    ids = question.input_ids[span.window][span.start:span.end + 1].tolist()
+    shift = int(question.spans.starts[span.window]) - question.query_length - 2
+    first_word, last_word = question.token_words[[span.start + shift, span.end + shift]].tolist()
     predicted = final_text.join_pieces(tokenizer.convert_ids_to_tokens(ids))
     within = " ".join(words.texts[first_word:last_word + 1])
     text = final_text.project(predicted, within, tokenizer.basic_tokenizer)

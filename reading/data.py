@@ -1,11 +1,10 @@
 """Questions about contexts, tokenized in windows in a store, for training and for prediction."""
 
-import collections
 import dataclasses
 import functools
 import json
 import os
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -41,6 +40,17 @@ class WindowSettings:
         False, "Some questions have no answer in their context, as in SQuAD 2.0.")
 
 
+class Asked(NamedTuple):
+    """A question, tokenized, and what is needed to write its answers."""
+    id: str
+    context: str
+    answers: Sequence[str]  # the right ones, if the file has them
+    token_words: np.ndarray  # the number of the context's word that each token is of
+    input_ids: Sequence[np.ndarray]  # the tokens of each window
+    query_length: int  # tokens of the question in each window
+    spans: windows.Windows
+
+
 class QuestionSet:
     """Questions, in windows. Made by `load` and `encode`.
 
@@ -74,11 +84,6 @@ class QuestionSet:
         return len(self._source.lengths)
 
     @property
-    def num_questions(self) -> int:
-        """The number of questions, each of which has any number of windows."""
-        return len(self.records)
-
-    @property
     def is_labelled(self) -> bool:
         """Whether the file has the answers of all questions; only of a set that `load` made."""
         return not self.records.facts["num_unlabelled"]
@@ -97,10 +102,21 @@ class QuestionSet:
         """Batches of the windows of some questions, which follow each other."""
         return self._source.part(*self.first_window[[questions.start, questions.stop]].tolist())
 
+    def question(self, number: int) -> Asked:
+        """A question to be answered."""
+        records, this = self.records, slice(number, number + 1)
+        identity, context, answers = (text_columns.from_chunk(records.values(name, this))[0]
+                                      for name in ("id", "context", "answers"))
+        (token_words, _), (lengths, _), (ids, _) = (
+            records.values(name, this) for name in ("token_words", "window_lengths", "input_ids"))
+        query_length = int(records.scalars("query_length")[number])
+        return Asked(identity, context, json.loads(answers), token_words, _split(ids, lengths),
+                     query_length, _spans(len(token_words), query_length, self.encoding, self.settings))
+
     def parts(self, num_windows: int) -> Iterator[slice]:
         """All questions in parts that have about so many windows, or one question."""
         counts = np.diff(self.first_window)
-        for part in in_chunks(range(self.num_questions), num_windows, counts.__getitem__):
+        for part in in_chunks(range(len(self.records)), num_windows, counts.__getitem__):
             yield slice(part[0], part[-1] + 1)
 
 
@@ -119,7 +135,7 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
     key = {"content": content, "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
            "is_training": is_training, **dataclasses.asdict(settings)}
-    prepare = _Preparation(path, encoding, settings, is_training, collections.Counter())
+    prepare = _Preparation(path, encoding, settings, is_training, dict.fromkeys(_COUNTS, 0))
     name = os.path.splitext(os.path.basename(path))[0]
     records = store.open_or_build(
         store_dir, f"{'train' if is_training else 'questions'}-{name}", key,
@@ -139,7 +155,7 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
 def encode(paragraphs: Iterable[Paragraph], encoding: Encoding,
            settings: WindowSettings) -> QuestionSet:
     """Questions in memory, tokenized to be answered."""
-    prepare = _Preparation("", encoding, settings, is_training=False, counts=collections.Counter())
+    prepare = _Preparation("", encoding, settings, False, dict.fromkeys(_COUNTS, 0))
     records = store.Records.of_chunk(prepare.chunk(paragraphs))
     return QuestionSet("", records, "", encoding, settings, dynamic_padding=True)
 
@@ -166,7 +182,6 @@ class _Preparation(NamedTuple):
 
     def chunks(self) -> Iterator[store.Chunk]:
         """All questions, in chunks of bounded size."""
-        self.counts.clear()
         self.counts.update(dict.fromkeys(_COUNTS, 0))
         with Counter(f"Preparing {self.path}", unit="questions") as counter:
             for some in in_chunks(squad_files.paragraphs(self.path), _CHUNK_CHARACTERS,
@@ -181,38 +196,38 @@ class _Preparation(NamedTuple):
 
     def _rows(self, paragraph: Paragraph) -> Iterator[Dict[str, Any]]:
         """The records of a paragraph's questions."""
-        context = _encode_context(paragraph.context, self.encoding)
-        queries = split(*self.encoding.tokenizer.encode_batch(
-            [question.text for question in paragraph.questions]))
+        tokenize = self.encoding.tokenizer.encode_batch
+        words = squad_files.words_of(paragraph.context)
+        context = _Context(words, *tokenize(words.texts))
+        token_words = np.repeat(np.arange(len(context.lengths)), context.lengths)
+        queries = _split(*tokenize([question.text for question in paragraph.questions]))
         for question, query in zip(paragraph.questions, queries):
             self.counts["num_questions"] += 1
             self.counts["num_unlabelled"] += question.answers is None
             query = query[:self.settings.max_query_length]
-            spans = windows.over(
-                len(context.ids), self.encoding.max_seq_length - len(query) - NUM_SPECIAL,
-                self.settings.doc_stride)
+            spans = _spans(len(context.ids), len(query), self.encoding, self.settings)
             row = {"input_ids": _input_ids(query, context.ids, spans, self.encoding),
                    "window_lengths": spans.lengths + len(query) + NUM_SPECIAL,
                    "query_length": len(query)}
             if not self.is_training:
                 answers = json.dumps([answer.text for answer in question.answers or ()])
                 texts = {"id": question.id, "context": paragraph.context, "answers": answers}
-                yield {**row, "token_words": context.token_words,
+                yield {**row, "token_words": token_words,
                        **{name: text_columns.to_value(text) for name, text in texts.items()}}
                 continue
-            span = self._answer_span(question, context)
+            span = self._answer_span(question, paragraph.context, context)
             if span:
-                starts, ends = _positions(span, spans, len(query) + 2)
-                yield {**row, "starts": starts, "ends": ends}
+                yield {**row, **_positions(*span, spans, len(query) + 2)}
 
-    def _answer_span(self, question: Question, context: "_Context") -> Optional[Tuple[int, int]]:
+    def _answer_span(self, question: Question, text: str,
+                     context: "_Context") -> Optional[Tuple[int, int]]:
         """The tokens of the answer to learn; (-1, -1) without one; None: it cannot be learned."""
         if not question.answers:
             if self.settings.version_2_with_negative:
                 return -1, -1
             raise UserError(f"{self.path}: the question {question.id} has no answer to learn; set "
                             "--version_2_with_negative if questions may have none, as in SQuAD 2.0")
-        right = [answer for answer in question.answers if points_at_text(answer, context.text)]
+        right = [answer for answer in question.answers if points_at_text(answer, text)]
         self.counts["num_misplaced"] += len(question.answers) - len(right)
         self.counts["num_left_out"] += not right
         return _span_of(right[0], context, self.encoding) if right else None
@@ -226,23 +241,21 @@ def points_at_text(answer: Answer, context: str) -> bool:
 
 class _Context(NamedTuple):
     """A context, tokenized word by word."""
-    text: str
     words: Words
     ids: np.ndarray  # [tokens]
-    token_words: np.ndarray  # the number of the word that each token is of, [tokens]
-    first_tokens: np.ndarray  # of each word, and the number of all tokens, [words + 1]
+    lengths: np.ndarray  # the tokens of each word, [words]
 
 
-def _encode_context(text: str, encoding: Encoding) -> _Context:
-    words = squad_files.words_of(text)
-    ids, lengths = encoding.tokenizer.encode_batch(words.texts)
-    return _Context(text, words, ids, np.repeat(np.arange(len(lengths)), lengths),
-                    np.concatenate([[0], np.cumsum(lengths)]))
-
-
-def split(values: np.ndarray, lengths: np.ndarray) -> List[np.ndarray]:
+def _split(values: np.ndarray, lengths: np.ndarray) -> List[np.ndarray]:
     """Consecutive parts of an array, which have these lengths."""
     return np.split(values, np.cumsum(lengths)[:-1]) if len(lengths) else []
+
+
+def _spans(num_tokens: int, query_length: int, encoding: Encoding,
+           settings: WindowSettings) -> windows.Windows:
+    """The windows over a context."""
+    return windows.over(num_tokens, encoding.max_seq_length - query_length - NUM_SPECIAL,
+                        settings.doc_stride)
 
 
 def _input_ids(query: np.ndarray, context: np.ndarray, spans: windows.Windows,
@@ -263,7 +276,8 @@ def _span_of(answer: Answer, context: _Context, encoding: Encoding) -> Tuple[int
     """
     first_word = context.words.of_character(answer.start)
     last_word = context.words.of_character(answer.start + len(answer.text) - 1)
-    start, end = int(context.first_tokens[first_word]), int(context.first_tokens[last_word + 1]) - 1
+    start = int(context.lengths[:first_word].sum())
+    end = start + int(context.lengths[first_word:last_word + 1].sum()) - 1
     wanted = encoding.tokenizer.encode_batch([answer.text])[0].tolist()
     within = context.ids[start:end + 1].tolist()
     for offset in range(len(within) - len(wanted) + 1):
@@ -272,14 +286,13 @@ def _span_of(answer: Answer, context: _Context, encoding: Encoding) -> Tuple[int
     return start, end
 
 
-def _positions(span: Tuple[int, int], spans: windows.Windows,
-               offset: int) -> Tuple[np.ndarray, np.ndarray]:
+def _positions(start: int, end: int, spans: windows.Windows, offset: int) -> Dict[str, np.ndarray]:
     """Where the answer begins and ends in each window; at [CLS] where it is not, as a whole.
 
     Args:
         offset: the position of a window's first token of the context.
     """
-    start, end = span
     is_there = (start >= spans.starts) & (end < spans.starts + spans.lengths)
-    return (np.where(is_there, start - spans.starts + offset, 0),
-            np.where(is_there, end - spans.starts + offset, 0))
+    shift = offset - spans.starts
+    return {"starts": np.where(is_there, start + shift, 0),
+            "ends": np.where(is_there, end + shift, 0)}

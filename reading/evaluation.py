@@ -6,7 +6,7 @@ in the same part.
 
 import json
 import os
-from typing import Dict, Mapping, Optional, Tuple
+from typing import Dict, Mapping, Optional
 
 from engine import log
 from engine.disk import files
@@ -23,11 +23,6 @@ PREDICTIONS, N_BEST, NULL_ODDS = PREDICTION_FILES = (
 _WINDOWS_AT_A_TIME = 2048
 
 
-def metrics(may_have_none: bool) -> Tuple[str, ...]:
-    """The results by which the best checkpoint can be chosen, the default first."""
-    return ("f1", "exact", "best_f1", "best_exact") if may_have_none else ("f1", "exact_match")
-
-
 def measure(job: Job, questions: QuestionSet, predict: Predict,
             all_found: Optional[Dict[str, Answers]] = None) -> Measured:
     """The scores of the answers; none if the file does not have the right ones.
@@ -40,17 +35,15 @@ def measure(job: Job, questions: QuestionSet, predict: Predict,
     compare, answered, misses = scores.MEASURES[own.answers.measure][may_have_none], [], []
     for part in questions.parts(_WINDOWS_AT_A_TIME):
         logits = predict(questions.source(part))
-        for (identity, right, found), num_tokens in zip(
-                answers.find_all(questions, part, logits, own.answers),
-                questions.records.lengths("token_words", part).tolist()):
+        for question, found in answers.find_all(questions, part, logits, own.answers):
             if all_found is not None:
-                all_found[identity] = found
-            agreement = compare(found.text, right)
-            answered.append(Answered(agreement, bool(right), bool(found.text),
-                                     found.null_odds or 0.0, num_tokens))
+                all_found[question.id] = found
+            agreement = compare(found.text, question.answers)
+            answered.append(Answered(agreement, bool(question.answers), bool(found.text),
+                                     found.null_odds or 0.0, len(question.token_words)))
             if agreement.f1 < 1:
                 predicted, probability = found.chosen()
-                misses.append(Miss(identity, predicted, probability * (1 - agreement.f1)))
+                misses.append(Miss(question.id, predicted, probability * (1 - agreement.f1)))
     if not questions.is_labelled:
         return Measured({})
     return Measured(scores.results(answered, may_have_none=may_have_none),

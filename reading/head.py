@@ -7,14 +7,13 @@ import dataclasses
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, get_type_hints
 
-import tensorflow.compat.v1 as tf
 from absl import flags
 
 from encoder import label_config
 from encoder.model_files import ModelFiles
 from engine.disk import files
 from engine.errors import UserError
-from engine.model import Forward, Mode
+from engine.model import Forward
 from reading import answers, data, evaluation, model, report
 from reading.answers import Answers, AnswerSettings
 from reading.data import QuestionSet, WindowSettings
@@ -54,8 +53,6 @@ def _load(job: Job, values: flags.FlagValues) -> Sets:
     train = held_out = None
     if values.do_train:
         train = _training(job, load(values.train_file, True))
-        # Too few examples are reported before the other file is read.
-        settings.schedule(train.num_examples, job.devices.num_replicas)
     if values.do_predict or values.do_eval:
         held_out = load(values.predict_file, False)
     if values.do_eval and not held_out.is_labelled:
@@ -73,7 +70,7 @@ def _training(job: Job, questions: QuestionSet) -> Training:
 
 
 def _forward(trained: Model, *_: Any) -> Forward:
-    return model.forward_of(trained.config, trained.encoding.max_seq_length)
+    return model.forward_of(trained.config)
 
 
 def _describe(own: Reading) -> Dict[str, Any]:
@@ -88,27 +85,23 @@ def open_model(trained: ModelFiles) -> Model:
     if not description:
         return Model(Reading(WindowSettings(), AnswerSettings()), config,
                      trained.encoding(config.max_position_embeddings))
-    found = Model(of_entries(read_entries(trained.folder)), config,
-                  trained.encoding(description["max_seq_length"]))
+    own = described(trained.folder)
+    found = Model(own, config, trained.encoding(description["max_seq_length"]))
     _check(found)
     return found
 
 
-def read_entries(folder: str) -> Dict[str, Any]:
-    """The description of a trained model, with its settings; raises a UserError if it is damaged."""
+def described(folder: str, given: Mapping[str, Any] = {}) -> Reading:
+    """The settings that a trained model's description has, except those given.
+
+    Raises:
+        UserError: the description is damaged.
+    """
     types = {**get_type_hints(WindowSettings), **get_type_hints(AnswerSettings)}
-    return files.read_record(os.path.join(folder, label_config.FILE), "the model's description", types)
-
-
-def of_entries(entries: Mapping[str, Any]) -> Reading:
-    """The settings in a description."""
-    return Reading(*(cls(**{field.name: entries[field.name] for field in dataclasses.fields(cls)})
+    path = os.path.join(folder, label_config.FILE)
+    record = {**files.read_record(path, "the model's description", types), **given}
+    return Reading(*(cls(**{field.name: record[field.name] for field in dataclasses.fields(cls)})
                      for cls in (WindowSettings, AnswerSettings)))
-
-
-def _outputs(trained: Model, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
-    start, end = model.start_and_end(trained.config, inputs, mode)
-    return {"start_logits": start, "end_logits": end}
 
 
 def _card(trained: Model) -> Card:
@@ -133,9 +126,9 @@ def _reader(trained: Model) -> Reader:
         paragraphs = [Paragraph(example.text_b, [Question("", example.text_a, None)])
                       for example in examples]
         questions = data.encode(paragraphs, trained.encoding, own.windows)
-        every = slice(0, questions.num_questions)
+        every = slice(0, len(questions.records))
         return Encoded(questions.source(every), lambda logits: (
-            result(found) for _, _, found in answers.find_all(questions, every, logits,
+            result(found) for _, found in answers.find_all(questions, every, logits,
                                                               own.answers)))
 
     odds = ["null_odds"] if own.windows.version_2_with_negative else []
@@ -148,19 +141,21 @@ def result(found: Answers) -> Result:
     text, probability = found.text, found.chosen()[1]
     if answers.NONE_POSSIBLE in found.candidates:
         text, probability = "", 0.0
-    entry = {"answer": text, "probability": float(f"{probability:.9g}")}
-    if found.null_odds is not None:
-        entry["null_odds"] = float(f"{found.null_odds:.9g}")
-    return Result([entry["answer"], *(f"{value:.9g}" for name, value in entry.items()
-                                      if name != "answer")], entry)
+    numbers = {"probability": probability, "null_odds": found.null_odds}
+    shown = {name: f"{value:.9g}" for name, value in numbers.items() if value is not None}
+    return Result([text, *shown.values()],
+                  {"answer": text, **{name: float(number) for name, number in shown.items()}})
 
 
 HEAD = Head(
     "Answering", "windows",
     facts=lambda trained: {"task": "reading comprehension", **trained.encoder_facts()},
     require=lambda trained, checkpoint, flag: model.require_head(checkpoint, flag),
-    load=_load, forward=_forward, measure=evaluation.measure,
-    write=evaluation.write, prediction_files=evaluation.PREDICTION_FILES,
-    describe=_describe, open=open_model, outputs=_outputs, card=_card, reader=_reader,
-    page=report.page, check=_check,
-    metrics=lambda own: evaluation.metrics(own.windows.version_2_with_negative), loss=None)
+    load=_load, forward=_forward, measure=evaluation.measure, write=evaluation.write,
+    prediction_files=evaluation.PREDICTION_FILES, describe=_describe, open=open_model,
+    outputs=lambda trained, inputs, mode: model.logits_of(trained.config, inputs, mode),
+    card=_card, reader=_reader, page=report.page, check=_check,
+    # The first is the default of --metric_for_best.
+    metrics=lambda own: (("f1", "exact", "best_f1", "best_exact")
+                         if own.windows.version_2_with_negative else ("f1", "exact_match")),
+    loss=None)

@@ -1,6 +1,6 @@
 """The model: for each token of a window, how likely the answer begins there, and ends there."""
 
-from typing import Dict, Tuple
+from typing import Dict
 
 import tensorflow.compat.v1 as tf
 
@@ -16,8 +16,8 @@ NUM_OUTPUTS = 2
 _LEAST = -1e9  # the logit of padding
 
 
-def forward_of(config: modeling.BertConfig, max_seq_length: int) -> Forward:
-    """A model whose predictions are "start_logits" and "end_logits", [b, max_seq_length].
+def forward_of(config: modeling.BertConfig) -> Forward:
+    """A model whose predictions are "start_logits" and "end_logits", [b, t].
 
     Its features are input_ids, input_mask, segment_ids, int32 [b, t], and, for a loss,
     start_positions and end_positions, int32 [b]. The loss is the mean of the two cross-entropies
@@ -25,13 +25,12 @@ def forward_of(config: modeling.BertConfig, max_seq_length: int) -> Forward:
     a batch is padded.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        logits = start_and_end(config, features, mode)
+        logits = logits_of(config, features, mode)
         loss = None
         if "start_positions" in features:
-            loss = sum(_mean_loss(found, features[f"{name}_positions"])
-                       for name, found in zip(("start", "end"), logits)) / 2.0
-        start, end = (_padded(found, max_seq_length) for found in logits)
-        return Outputs(loss=loss, predictions={"start_logits": start, "end_logits": end})
+            loss = sum(_mean_loss(logits[f"{name}_logits"], features[f"{name}_positions"])
+                       for name in ("start", "end")) / 2.0
+        return Outputs(loss=loss, predictions=logits)
     return forward
 
 
@@ -42,33 +41,20 @@ def require_head(checkpoint: checkpoints.Checkpoint, flag: str) -> None:
                         "train it first (--do_train)")
 
 
-def start_and_end(config: modeling.BertConfig, features: Dict[str, tf.Tensor],
-                  mode: Mode) -> Tuple[tf.Tensor, tf.Tensor]:
-    """The start and the end logits of each token, float32 [b, t] each; those of padding are least."""
+def logits_of(config: modeling.BertConfig, features: Dict[str, tf.Tensor],
+              mode: Mode) -> Dict[str, tf.Tensor]:
+    """"start_logits" and "end_logits" of each token, float32 [b, t]; those of padding are least."""
     states = bert.build(config, features, mode).get_sequence_output()
-    is_padding = 1.0 - tf.cast(features["input_mask"], tf.float32)
-    start, end = _token_logits(states)
-    return start + _LEAST * is_padding, end + _LEAST * is_padding
-
-
-def _token_logits(states: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-    """The logits of final states [b, t, D], [b, t] each."""
     batch_size, length, hidden_size = modeling.get_shape_list(states, expected_rank=3)
     weights = tf.get_variable(WEIGHTS, [NUM_OUTPUTS, hidden_size],
                               initializer=tf.truncated_normal_initializer(stddev=0.02))
     bias = tf.get_variable(BIAS, [NUM_OUTPUTS], initializer=tf.zeros_initializer())
     logits = tf.matmul(weights, modeling.reshape_to_matrix(states), transpose_b=True)  # [2, b * t]
     logits = tf.reshape(logits + bias[:, tf.newaxis], [NUM_OUTPUTS, batch_size, length])
-    return logits[0], logits[1]
+    logits += _LEAST * (1.0 - tf.cast(features["input_mask"], tf.float32))
+    return {"start_logits": logits[0], "end_logits": logits[1]}
 
 
 def _mean_loss(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.cast(positions, tf.int64), logits=logits))  # int32 is kept in host memory
-
-
-def _padded(logits: tf.Tensor, length: int) -> tf.Tensor:
-    """Logits [b, t] with the same number in every batch, [b, length]."""
-    missing = length - tf.shape(logits)[1]
-    padded = tf.pad(logits, [[0, 0], [0, missing]], constant_values=_LEAST)
-    return tf.ensure_shape(padded, [None, length])

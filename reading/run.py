@@ -10,7 +10,7 @@ from engine import settings
 from engine.cli import tpu_flags
 from reading.answers import AnswerSettings
 from reading.data import WindowSettings
-from reading.head import HEAD, Reading, of_entries, read_entries
+from reading.head import HEAD, Reading, described
 from runs import command as runs, kinds
 
 USAGE = """Trains BERT to find the answers to questions in a text, on every GPU that
@@ -62,5 +62,4 @@ def _reading(values: flags.FlagValues) -> Reading:
     folder = model_flags.used_folder(values)
     if not folder or (label_config.read(folder) or {}).get("kind") != kinds.ANSWERS:
         return own
-    given = {name: values[name].value for name in values if values[name].present}
-    return of_entries({**read_entries(folder), **given})
+    return described(folder, {name: values[name].value for name in values if values[name].present})

@@ -5,6 +5,7 @@ Chinese characters and the words between them.
 """
 
 import collections
+import difflib
 import re
 import string
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
@@ -13,9 +14,8 @@ _SHORT_CONTEXT = 64  # tokens; the table of scores has a row for each doubling
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 
-# CMRC's punctuation. Its list has "……", too, which is no character and so never met.
-_CMRC_MARKS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
-_CMRC_PUNCTUATION = str.maketrans("", "", "".join(_CMRC_MARKS))
+# CMRC's. Its list has "……", too, which is no character and so never met.
+_CMRC_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 _HAN = re.compile("([\u4e00-\u9fa5])")
 
 # Words and marks of lower-cased text after the conventions of the Penn Treebank, which CMRC's script
@@ -103,11 +103,8 @@ def _treebank_words(text: str) -> List[str]:
 
 def _longest_common_run(some: Sequence[str], others: Sequence[str]) -> int:
     """The length of the longest part that both have."""
-    longest, before = 0, [0] * (len(others) + 1)
-    for one in some:
-        lengths = [0] + [before[i] + 1 if one == other else 0 for i, other in enumerate(others)]
-        longest, before = max(longest, *lengths), lengths
-    return longest
+    matcher = difflib.SequenceMatcher(None, some, others, autojunk=False)
+    return matcher.find_longest_match(0, len(some), 0, len(others)).size
 
 
 # --measure → how answers are compared, if all questions have one, and if some have none.

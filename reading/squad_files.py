@@ -55,15 +55,13 @@ def paragraphs(path: str) -> Iterator[Paragraph]:
     Raises:
         UserError: the file is not JSON, or not in SQuAD's format; the message says where.
     """
-    number = 0
-    for article_number, article in enumerate(_entry(_load(path), "data", list, path, default=[]), 1):
-        where = f"{path}, article {article_number}"
-        for value in _entry(article, "paragraphs", list, where, default=[]):
-            number += 1
-            yield _paragraph(value, f"{path}, paragraph {number}")
-    if not number:
-        raise UserError(f"{path}: no paragraphs; a file in SQuAD's format has a list of articles "
-                        "as \"data\", and each of them a list of \"paragraphs\"")
+    for number, article in enumerate(_entry(_load(path), "data", list, path), 1):
+        of_article = f"{path}, article {number}"
+        for position, value in enumerate(_entry(article, "paragraphs", list, of_article), 1):
+            where = f"{of_article}, paragraph {position}"
+            questions = enumerate(_entry(value, "qas", list, where), 1)
+            yield Paragraph(_text(value, "context", where), [
+                _question(question, f"{where}, question {place}") for place, question in questions])
 
 
 def _load(path: str) -> Any:
@@ -75,26 +73,16 @@ def _load(path: str) -> Any:
         raise UserError(f"{path}: not JSON in UTF-8 ({error})") from error
 
 
-def _paragraph(value: Any, where: str) -> Paragraph:
-    context = _text(value, "context", where)
-    questions = _entry(value, "qas", list, where)
-    return Paragraph(context, [_question(question, f"{where}, question {number}")
-                               for number, question in enumerate(questions, start=1)])
-
-
 def _question(value: Any, where: str) -> Question:
     identity = _text(value, "id", where, of_number=True)
     where = f"{where} ({identity})"
-    found = [_answer(answer, where) for answer in _entry(value, "answers", list, where, default=[])]
+    of_answer = f"{where}, an answer"
+    found = [Answer(_text(answer, "text", of_answer), _entry(answer, "answer_start", int, of_answer))
+             for answer in _entry(value, "answers", list, where, default=[])]
     is_impossible = _entry(value, "is_impossible", bool, where, default=False)
     is_labelled = "answers" in value or "is_impossible" in value
     return Question(identity, _text(value, "question", where),
                     ([] if is_impossible else found) if is_labelled else None)
-
-
-def _answer(value: Any, where: str) -> Answer:
-    return Answer(_text(value, "text", f"{where}, an answer"),
-                  _entry(value, "answer_start", int, f"{where}, an answer"))
 
 
 def _text(value: Any, name: str, where: str, *, of_number: bool = False) -> str:

@@ -1,6 +1,7 @@
 """Tagged sentences, tokenized in a store: a record is a window of a sentence."""
 
 import collections
+import dataclasses
 import json
 import os
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -32,12 +33,7 @@ class TagSet(NamedTuple):
     @property
     def labels(self) -> Tuple[str, ...]:
         """The tags that the model learns, in the order of its outputs."""
-        return schemes.labels_of(self.types, schemes.learned(self.scheme))
-
-    @property
-    def transitions(self) -> schemes.Transitions:
-        """Which of the labels may follow which."""
-        return schemes.transitions(self.labels, schemes.learned(self.scheme))
+        return schemes.labels_of(self.types, self.scheme)
 
 
 def find_tags(file: TaggedFile) -> TagSet:
@@ -65,26 +61,15 @@ def find_tags(file: TaggedFile) -> TagSet:
     return TagSet(tuple(found), scheme)
 
 
+@dataclasses.dataclass(frozen=True)
 class SentenceSet:
-    """The sentences of one file, tokenized. Made by `load_sentences`, or `encode_words`.
-
-    Attributes:
-        records: the windows, with the columns of `_columns`.
-        missed: type → the number of true entities that no tags of the words can spell.
-        content_hash: identifies the file and what is read of it.
-        file: None for sentences in memory.
-    """
-
-    def __init__(self, records: store.Records, tags: TagSet, max_seq_length: int, *,
-                 missed: Dict[str, int], content_hash: str = "", dynamic_padding: bool = True,
-                 file: Optional[TaggedFile] = None):
-        self.records = records
-        self.missed = missed
-        self.file = file
-        self.tags = tags
-        self.content_hash = content_hash
-        self.max_seq_length = max_seq_length
-        self.dynamic_padding = dynamic_padding
+    """The sentences of one file, tokenized. Made by `load_sentences`, or `encode_words`."""
+    records: store.Records  # the windows, with the columns of `_columns`
+    tags: TagSet
+    max_seq_length: int
+    content_hash: str = ""  # identifies the file and what is read of it
+    dynamic_padding: bool = True
+    file: Optional[TaggedFile] = None  # None for sentences in memory
 
     def __len__(self) -> int:
         """The number of windows."""
@@ -158,7 +143,7 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
     key = {"content": content, "words": _WORDS_VERSION, "tags": [tags.types, tags.scheme],
            "vocab": encoding.vocab_hash, "do_lower_case": encoding.do_lower_case,
            "max_seq_length": encoding.max_seq_length}
-    missed: Dict[str, int] = collections.Counter()
+    missed: Dict[str, int] = collections.Counter()  # entities that no tags can spell, by type
 
     def chunks() -> Iterator[store.Chunk]:
         missed.clear()
@@ -174,10 +159,9 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
         facts=lambda: {"missed": missed})
     if not len(records):
         raise UserError(f"{file.path} holds no sentences")
+    digest = files.hash_of(json.dumps(content).encode("utf-8"))
     found = SentenceSet(
-        records, tags, encoding.max_seq_length, missed=records.facts["missed"],
-        content_hash=files.hash_of(json.dumps(content).encode("utf-8")),
-        dynamic_padding=dynamic_padding, file=file)
+        records, tags, encoding.max_seq_length, digest, dynamic_padding, file)
     _report(found, file.path)
     return found
 
@@ -188,8 +172,9 @@ def _report(found: SentenceSet, path: str) -> None:
     if num_long:
         log.info(f"{path}: {num_long:,} of {int(opens.sum()):,} sentences are longer than "
                  f"--max_seq_length={found.max_seq_length}: they are read in overlapping windows")
-    if found.missed:
-        log.warn(f"{path}: {sum(found.missed.values()):,} entities begin or end within a word or "
+    num_missed = sum(found.records.facts["missed"].values())
+    if num_missed:
+        log.warn(f"{path}: {num_missed:,} entities begin or end within a word or "
                  "overlap others: they are not trained on, and count as not found")
 
 
@@ -197,7 +182,7 @@ def encode_words(sentences: List[List[str]], tags: TagSet, encoding: Encoding) -
     """Words of sentences in memory, tokenized to be tagged."""
     found = [Sentence(words, [], None) for words in sentences]
     return SentenceSet(store.Records.of_chunk(_encode(found, tags, encoding, None)), tags,
-                       encoding.max_seq_length, missed={})
+                       encoding.max_seq_length)
 
 
 def _encode(sentences: List[Sentence], tags: TagSet, encoding: Encoding,
@@ -270,5 +255,6 @@ def _labels(sentence: Sentence, path: str, tags: TagSet,
                 f"{path}, line {sentence.lines[entity.first]}: an entity of the type "
                 f"{entity.type[:40]!r}, which the model does not know: the training file has "
                 f"{', '.join(tags.types[:20])}")
-    spelled = schemes.spell(found, len(sentence.words), schemes.learned(tags.scheme))
-    return [label_of[tag] for tag in spelled]
+    # A tag of IOB1 depends on the entity before; IOB2 is learned in its place.
+    scheme = schemes.IOB2 if tags.scheme == schemes.IOB1 else tags.scheme
+    return [label_of[tag] for tag in schemes.spell(found, len(sentence.words), scheme)]

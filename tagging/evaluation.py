@@ -30,7 +30,7 @@ def measure(job: Job, sentences: SentenceSet, predict: Predict) -> Measured:
         "labels", np.arange(len(records)), predictions["labels"].shape[1]))
     num_right = sum(int((one == other).sum()) for one, other in zip(expected, actual))
     true, predicted = (list(entities_of(sentences, labels)) for labels in (expected, actual))
-    total, per_type = scores.score(zip(true, predicted), sentences.missed)
+    total, per_type = scores.score(zip(true, predicted), records.facts["missed"])
     rows = [{"type": name, "precision": one.precision, "recall": one.recall, "f1": one.f1,
              "num_true": one.num_true, "num_predicted": one.num_predicted}
             for name, one in per_type.items()]

@@ -20,7 +20,6 @@ from tagging.schemes import Entity
 from tokenization import IDEOGRAPHS
 
 EXTENSIONS = (".txt", ".tsv", ".conll", ".bio", ".bmes", ".bioes", ".iob", ".json", ".jsonl")
-PREDICTED = "predicted"  # the key that is added to JSON lines
 
 _DOCUMENT = "-DOCSTART-"  # CoNLL-2003's line between documents
 _JSON = (".json", ".jsonl")
@@ -81,9 +80,8 @@ def open_file(path: str, layout: Layout, *, has_tags: bool) -> TaggedFile:
     Raises:
         UserError: its first line has no such columns.
     """
-    if os.path.splitext(path)[1].lower() in _JSON:
-        return JsonLines(path, layout, has_tags)
-    return Columns(path, layout, has_tags)
+    is_json = os.path.splitext(path)[1].lower() in _JSON
+    return (JsonLines if is_json else Columns)(path, layout, has_tags)
 
 
 class Columns(TaggedFile):
@@ -191,7 +189,7 @@ class JsonLines(TaggedFile):
             if value:
                 units = units_of(value["text"])
                 found = schemes.entities(next(tags)) if units else []
-                value[PREDICTED] = [entry_of(value["text"], units, entity) for entity in found]
+                value["predicted"] = [entry_of(value["text"], units, entity) for entity in found]
             yield text_files.whole_characters(json.dumps(value, ensure_ascii=False)) if value else ""
 
     def _spans(self, number: int, value: Dict[str, Any]) -> List[Span]:
@@ -200,7 +198,7 @@ class JsonLines(TaggedFile):
             raise UserError(f"{self.path}, line {number}: the object has no \"label\", "
                             "\"entities\" or \"spans\"")
         try:
-            return [_span(value["text"], *item) for item in _items(value[key])]
+            return _spans_in(value["text"], value[key])
         except (TypeError, ValueError, KeyError, AttributeError):
             raise UserError(
                 f"{self.path}, line {number}: {key!r} is {json.dumps(value[key])[:60]}, and must "
@@ -208,15 +206,14 @@ class JsonLines(TaggedFile):
                 "{\"start\", \"end\", \"label\"}, of characters of the text, from 0") from None
 
 
-def _items(label: Any) -> Iterator[Sequence[Any]]:
-    """First character, the one after the last and type of each entity; of CLUENER's, the mention."""
-    if isinstance(label, dict):
-        for name, mentions in label.items():
-            for mention, places in mentions.items():
-                yield from ((first, last + 1, name, mention) for first, last in places)
-        return
-    for item in label:
-        yield (item["start"], item["end"], item["label"]) if isinstance(item, dict) else item
+def _spans_in(text: str, label: Any) -> List[Span]:
+    if isinstance(label, dict):  # CLUENER's
+        items = [(first, last + 1, name, mention) for name, mentions in label.items()
+                 for mention, places in mentions.items() for first, last in places]
+    else:
+        items = [(item["start"], item["end"], item["label"]) if isinstance(item, dict) else item
+                 for item in label]
+    return [_span(text, *item) for item in items]
 
 
 def _span(text: str, start: int, end: int, name: str, mention: Optional[str] = None) -> Span:

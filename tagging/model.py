@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 import modeling
 from encoder import bert
 from engine.model import Forward, Mode, Outputs
-from tagging import decoding
+from tagging import decoding, schemes
 from tagging.data import TagSet
 from tagging.decoding import Scores, Words
 
@@ -53,7 +53,8 @@ def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf
 
 def best_labels(tagger: Tagger, words: Words, trained: Optional[Scores]) -> tf.Tensor:
     """The labels of the best sequence that the scheme allows, int32 [b, w]."""
-    return decoding.best_labels(words, decoding.constrained(tagger.tags.transitions, trained))
+    allowed = schemes.transitions(tagger.tags.labels, tagger.tags.scheme)
+    return decoding.best_labels(words, decoding.constrained(allowed, trained))
 
 
 def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores]) -> tf.Tensor:

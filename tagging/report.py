@@ -8,8 +8,7 @@ from tagging.evaluation import Found
 from tagging.schemes import Entity
 
 _MAX_SENTENCES = 20
-_MAX_WORDS = 200  # of a sentence on the page
-_FIRST_WIDE = 0x2E80  # from here on scripts are written without spaces
+_FIRST_WIDE = "\u2e80"  # from here on scripts are written without spaces
 
 
 def page(job: Job, measured: Measured) -> Dict[str, Any]:
@@ -48,27 +47,16 @@ def parts(words: Sequence[str], shown: Sequence[Entity], others: Sequence[Entity
         shown: the entities to show.
         others: those that they are compared with: one that is not among them is a mistake.
     """
-    right, found, position = set(others), [], 0
-    num_words = min(len(words), _MAX_WORDS)
+    spaced, right, found, position = with_spaces(words), set(others), [], 0
     for entity in sorted(shown, key=lambda entity: entity.first):
-        if entity.first >= num_words:
-            break
-        found.append(Part(text_of(words, position, entity.first)))
-        found.append(Part(text_of(words, entity.first, entity.last + 1), entity.type,
-                          entity in right))
+        found.append(Part("".join(spaced[position:entity.first])))
         position = entity.last + 1
-    rest = text_of(words, position, max(num_words, position))
-    found.append(Part(rest + (" ..." if num_words < len(words) else "")))
+        found.append(Part("".join(spaced[entity.first:position]), entity.type, entity in right))
+    found.append(Part("".join(spaced[position:])))
     return [part for part in found if part.text]
 
 
-def text_of(words: Sequence[str], first: int, end: int) -> str:
-    """Words as running text, with the space that follows them, if one does."""
-    return "".join(word + ("" if index + 1 == len(words) or _are_joined(word, words[index + 1])
-                           else " ")
-                   for index, word in enumerate(words[first:end], first))
-
-
-def _are_joined(word: str, following: str) -> bool:
-    # A word between tabs may be empty.
-    return any(ord(char) >= _FIRST_WIDE for char in word[-1:] + following[:1])
+def with_spaces(words: Sequence[str]) -> List[str]:
+    """The words of a running text, each with the space that follows it, if one does."""
+    return [*(word + " " * (max(word[-1:], after[:1]) < _FIRST_WIDE)
+              for word, after in zip(words, words[1:])), *words[-1:]]

@@ -54,16 +54,12 @@ def entities(tags: Sequence[str]) -> List[Entity]:
     for position, tag in enumerate(tags):
         prefix, entity_type = split(tag)
         if prefix != OUTSIDE:
-            if _begins(before, type_before, prefix, entity_type):
+            if prefix in "BS" or before in (OUTSIDE, "E", "S") or entity_type != type_before:
                 found.append(Entity(entity_type, position, position))
             else:
                 found[-1] = found[-1]._replace(last=position)
         before, type_before = prefix, entity_type
     return found
-
-
-def _begins(before: str, type_before: str, prefix: str, entity_type: str) -> bool:
-    return prefix in "BS" or before in (OUTSIDE, "E", "S") or entity_type != type_before
 
 
 def spell(found: Iterable[Entity], num_words: int, scheme: str) -> List[str]:
@@ -83,12 +79,6 @@ def spell(found: Iterable[Entity], num_words: int, scheme: str) -> List[str]:
     return tags
 
 
-def learned(scheme: str) -> str:
-    """The scheme that a model learns for files in this one: IOB2 for IOB1, whose tags depend on
-    the entity before."""
-    return IOB2 if scheme == IOB1 else scheme
-
-
 def labels_of(types: Iterable[str], scheme: str) -> Tuple[str, ...]:
     """All tags of these types: "O" and, type by type, each prefix of the scheme."""
     return (OUTSIDE, *(f"{prefix}-{entity_type}" for entity_type in types
@@ -96,7 +86,7 @@ def labels_of(types: Iterable[str], scheme: str) -> Tuple[str, ...]:
 
 
 def transitions(labels: Sequence[str], scheme: str) -> Transitions:
-    """Which of the labels of a scheme other than IOB1 may follow which."""
+    """Which of the labels of a scheme may follow which; for IOB1 those of IOB2."""
     prefixes, types = zip(*map(split, labels))
     prefixes, types = np.array(prefixes), np.array(types)
     continues = np.isin(prefixes, ["I", "M", "E"])  # the entity of the word before

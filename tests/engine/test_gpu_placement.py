@@ -75,7 +75,7 @@ FORWARDS = {
         label_weight=0.5), {**CLASS, "teacher_logits": ((2,), np.float32)}),
     "phrases of slots": (lambda: rewriting_model.listwise(CONFIG), {
         **dict.fromkeys(TOKENS, ((PHRASES, LENGTH), np.int32)), "num_phrases": ((), np.int32)}),
-    "answers": (lambda: reading_model.forward_of(CONFIG, LENGTH), dict.fromkeys(
+    "answers": (lambda: reading_model.forward_of(CONFIG), dict.fromkeys(
         ("start_positions", "end_positions"), ((), np.int32))),
     "tags": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=False)),
              WORDS),

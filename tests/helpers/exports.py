@@ -1,4 +1,4 @@
-"""Exports of a small classifier, and what they compute."""
+"""Exports, and what they compute."""
 
 from commands import run_here
 
@@ -13,25 +13,25 @@ def train(tiny_model, output_dir, **flags):
               "learning_rate": 1e-3, **flags})
 
 
-def run_saved_model(export_dir, features):
+def run_saved_model(export_dir, features, inputs=INPUTS):
     with tf.Graph().as_default(), tf.Session() as session:
         meta_graph = tf.saved_model.load(session, ["serve"], str(export_dir))
         signature = meta_graph.signature_def["serving_default"]
         assert signature.method_name == "tensorflow/serving/predict"
-        assert sorted(signature.inputs) == sorted(INPUTS)
+        assert sorted(signature.inputs) == sorted(inputs)
         for entry in signature.inputs.values():
-            assert entry.dtype == tf.int32 and [
-                axis.size for axis in entry.tensor_shape.dim] == [-1, -1]
+            assert entry.dtype == tf.int32 and {
+                axis.size for axis in entry.tensor_shape.dim} == {-1}
         return session.run(
             {name: entry.name for name, entry in signature.outputs.items()},
-            {signature.inputs[name].name: features[name] for name in INPUTS})
+            {signature.inputs[name].name: features[name] for name in inputs})
 
 
-def run_frozen_graph(path, features, outputs):
+def run_frozen_graph(path, features, outputs, inputs=INPUTS):
     with tf.Graph().as_default(), tf.Session() as session:
         tf.import_graph_def(read_graph(path), name="")
         return session.run({name: f"{name}:0" for name in outputs},
-                           {f"{name}:0": features[name] for name in INPUTS})
+                           {f"{name}:0": features[name] for name in inputs})
 
 
 def read_graph(path):

@@ -68,7 +68,7 @@ def load(path, tiny_model, tmp_path, is_training=True, **settings):
 
 def features(questions, is_training):
     source = (questions.training_source() if is_training else
-              questions.source(slice(0, questions.num_questions)))
+              questions.source(slice(0, len(questions.records))))
     return source.fetch(np.arange(len(questions)), 32)
 
 

@@ -10,6 +10,7 @@ from conftest import SHARED_DATA, TinyModel, googles
 from encoder import windows
 from reading import answers, evaluation, final_text, head, report
 from reading.answers import AnswerSettings, Candidate
+from reading.data import Asked
 from reading.squad_files import Answer, Question
 from reading_files import features, googles_features, load, write, write_made_up
 from tokenization import BasicTokenizer
@@ -27,10 +28,6 @@ LENGTH = 32
     ("x", "x\u200by", None)])  # one has a letter more than the other
 def test_an_answer_is_cut_out_of_its_words(predicted, words, expected):
     assert final_text.project(predicted, words, BasicTokenizer()) == expected
-
-
-def test_pieces_are_joined():
-    assert final_text.join_pieces(["un", "##like", "the", "[UNK]"]) == "unlike the [UNK]"
 
 
 def made_up_logits(questions, seed=0):
@@ -51,7 +48,7 @@ def write_ours(tmp_path, questions, logits, **settings):
     found = {}
     for part in questions.parts(4):
         first, last = questions.first_window[[part.start, part.stop]]
-        found.update((identity, one) for identity, _, one in answers.find_all(
+        found.update((question.id, one) for question, one in answers.find_all(
             questions, part, {name: values[first:last] for name, values in logits.items()},
             AnswerSettings(**settings)))
     evaluation.write_answers(str(output_dir), found)
@@ -108,23 +105,6 @@ def assert_predictions_are_googles(path, model, v2, tmp_path, monkeypatch):
     assert sorted(path.name for path in ours.iterdir()) == sorted(names)
 
 
-def test_the_threshold_decides_between_the_best_answer_and_none(tiny_model, tmp_path):
-    path = write_made_up(tmp_path / "q.json", unanswerable=0.3)
-    questions = load(path, tiny_model, tmp_path, False, version_2_with_negative=True)
-    logits = made_up_logits(questions)
-    predicted = {}
-    for threshold in (-1000.0, 0.0, 1000.0):
-        folder = tmp_path / str(threshold)
-        folder.mkdir()
-        ours = write_ours(folder, questions, logits, null_score_diff_threshold=threshold)
-        predicted[threshold] = json.loads((ours / evaluation.PREDICTIONS).read_text())
-        odds = json.loads((ours / evaluation.NULL_ODDS).read_text())
-        for identity, text in predicted[threshold].items():
-            assert (text == "") == (odds[identity] > threshold)
-    assert not any(predicted[-1000.0].values()) and all(predicted[1000.0].values())
-    assert 0 < sum(map(bool, predicted[0.0].values())) < questions.num_questions
-
-
 def test_the_report_marks_right_and_predicted_answers_in_their_context():
     """The second "cat" is predicted: from the word that the span begins in."""
     context = "a cat and (the old cat) sat" + " on" * 200
@@ -138,12 +118,11 @@ def test_the_report_marks_right_and_predicted_answers_in_their_context():
 
 
 def test_a_window_without_room_for_an_answer_has_none():
-    context = answers.Context(
-        "", np.zeros(0, np.int32), [], 2, windows.over(0, 5, 2))
+    question = Asked("", "", [], np.zeros(0, np.int32), [], 2, windows.over(0, 5, 2))
     settings = AnswerSettings()
-    found = answers.find(context, [], [], settings, None, may_have_none=False)
+    found = answers.find(question, [], [], settings, None, may_have_none=False)
     assert found.text == "empty", "as in the files of Google's code"
     assert head.result(found).entry == {"answer": "", "probability": 0}
-    found = answers.find(context, [], [], settings, None, may_have_none=True)
+    found = answers.find(question, [], [], settings, None, may_have_none=True)
     assert found.text == "" and found.null_odds > 0
     assert [entry["probability"] for entry in found.n_best()] == [1.0]

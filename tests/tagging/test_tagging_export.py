@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 from commands import run_here
-from conftest import cpu_devices, plain_session
+from conftest import cpu_devices
 from engine.checkpoints import checkpoints
 from engine.inference import Predictor
 from engine.model import Outputs
+from exports import run_frozen_graph, run_saved_model
 from rewriting_files import encoding_of
 from tagging import data, model, run
 from tagging.model import Tagger
 from tagging_files import write_random_tagger
-
-import tensorflow.compat.v1 as tf
 
 
 @pytest.mark.parametrize("crf", (False, True))
@@ -41,30 +40,19 @@ def test_the_export_has_the_tags_of_the_model(crf, tiny_model, tmp_path):
     features = found.source().fetch(np.arange(20), 14)
     features_of_words = words.source().fetch(np.arange(5), 3)
     features_of_words["first_pieces"] = features_of_words["first_pieces"][:, :1]
-    for folder in (tmp_path / "export", tmp_path / "export" / "frozen_graph.pb"):
-        np.testing.assert_array_equal(
-            outputs_of(str(folder), features_of_words)["label_index"], of_words)
-        outputs = outputs_of(str(folder), features)
+    names = ("input_ids", "input_mask", "segment_ids", "first_pieces", "num_words")
+    exported = tmp_path / "export"
+    for run_export in (
+            lambda features: run_saved_model(exported, features, names),
+            lambda features: run_frozen_graph(exported / "frozen_graph.pb", features,
+                                              ("label_index", "scores"), names)):
+        np.testing.assert_array_equal(run_export(features_of_words)["label_index"], of_words)
+        outputs = run_export(features)
         for sentence, count in enumerate(features["num_words"]):
             np.testing.assert_array_equal(outputs["label_index"][sentence, :count],
                                           expected["labels"][sentence, :count])
             np.testing.assert_allclose(outputs["scores"][sentence, :count],
                                        expected["emissions"][sentence, :count], atol=1e-4)
     assert len(np.unique(expected["labels"])) > 1
-    card = (tmp_path / "export" / "README.md").read_text()
+    card = (exported / "README.md").read_text()
     assert "1. `B-A`" in card and "frozen_graph.pb" in card and "This checkpoint was not evaluated." in card
-
-
-def outputs_of(path, features):
-    """The outputs of an export, or of a frozen graph."""
-    names = ("input_ids", "input_mask", "segment_ids", "first_pieces", "num_words")
-    with tf.Graph().as_default(), plain_session() as session:
-        if path.endswith(".pb"):
-            graph_def = tf.GraphDef()
-            with open(path, "rb") as file:
-                graph_def.ParseFromString(file.read())
-            tf.import_graph_def(graph_def, name="")
-        else:
-            tf.saved_model.loader.load(session, ["serve"], path)
-        return session.run({name: f"{name}:0" for name in ("label_index", "scores")},
-                           {f"{name}:0": features[name] for name in names})

@@ -8,7 +8,6 @@ import pytest
 from commands import ends_with_error, run_here
 from conftest import (assert_same_training, checkpoint_values, cpu_devices,
                       on_tensorflow_2, plain_session)
-from encoder import model_files
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.inference import Predictor
@@ -191,11 +190,10 @@ FILES = {  # what a user may have, and what is said of it
     "unknown.txt": "the _ I-PLANET\n",
     "empty.txt": "",
     "odd.txt": "the _\nold _ _\n",
-    "blank.jsonl": "\n",
     "spaces.jsonl": '{"text": " ", "label": {}}\n'}
 
 
-def test_a_tagger_is_no_classifier_and_a_text_without_words_has_no_entities(tiny_model, tmp_path):
+def test_a_text_without_words_has_no_entities(tiny_model, tmp_path):
     description = write_random_tagger(tmp_path, tiny_model, crf=False)
     _, opened = kinds.open_reader(str(tmp_path))
     encoded = opened.encode([Example(text, None, None) for text in ("", "the cat ", " ")])
@@ -204,8 +202,6 @@ def test_a_tagger_is_no_classifier_and_a_text_without_words_has_no_entities(tiny
         found = [result.entry["entities"]
                  for result in encoded.decode(predictor.predict(encoded.source, 8))]
     assert found[0] == found[2] == [] and len(found) == 3
-    with pytest.raises(UserError, match="no classifier of texts: its task.json .* 'tags'"):
-        model_files.open_model(str(tmp_path), "--from_checkpoint", model_files.CLASSIFIER)
     (tmp_path / "task.json").write_text(json.dumps({**description, "scheme": "iob9"}))
     with pytest.raises(UserError, match="task.json is damaged: it has the scheme 'iob9'"):
         kinds.open_reader(str(tmp_path))
@@ -215,8 +211,6 @@ def test_a_tagger_is_no_classifier_and_a_text_without_words_has_no_entities(tiny
     ({"dev_file": "unknown.txt"},
      "unknown.txt, line 1: an entity of the type 'PLANET', which the model does not know"),
     ({"train_file": "empty.txt"}, "empty.txt holds no sentences"),
-    ({"dev_file": "empty.txt"}, "empty.txt holds no sentences"),
-    ({"test_file": "blank.jsonl"}, "blank.jsonl holds no sentences"),
     ({"test_file": "spaces.jsonl"}, "spaces.jsonl holds no sentences"),
     ({"do_train": False}, "has no trained tagger; train one"),
     ({"test_file": "odd.txt"}, "odd.txt, line 2: 3 columns, and the first line has 2"),
