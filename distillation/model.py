@@ -5,9 +5,12 @@ from typing import Dict, Sequence
 import tensorflow.compat.v1 as tf
 
 import modeling
-from distillation import losses, teacher as teachers
+from distillation import losses
+from distillation.student import learned_layers
+from distillation.teacher import SCOPE, Teacher
 from encoder import bert
-from engine.model import Forward, Mode, Outputs
+from engine.checkpoints import checkpoints
+from engine.model import INFERENCE, Forward, Mode, Outputs
 from runs import label_types
 
 PROJECTION = "projection"  # scope of the variables that only the intermediate stage has
@@ -21,20 +24,23 @@ _OUTPUT_LOSSES = {
 }
 
 
-def intermediate(config: modeling.BertConfig, teacher: teachers.Teacher, layers: Sequence[int], *,
-                 attention: bool) -> Forward:
+def intermediate(config: modeling.BertConfig, teacher: Teacher, *, attention: bool) -> Forward:
     """Teacher and student in one graph, with the loss of embeddings, states and attention scores.
 
-    The loss is the sum over the embeddings and the student's layers.
+    The loss is the sum over the embeddings and the student's layers. The teacher's variables are
+    below SCOPE; it runs without dropout and is not trained.
 
     Args:
-        layers: the teacher's layer (from 1) for each layer of the student.
         attention: whether to learn the attention scores; both models need the same number of heads.
     """
+    layers = learned_layers(config, teacher.config)
+
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         mask = features["input_mask"]
-        teacher_model = teachers.encoder(teacher, features, mode.computation,
-                                         gives_attention_scores=attention)
+        with checkpoints.frozen(teacher.checkpoint, SCOPE):
+            teacher_model = bert.build(
+                teacher.config, features, INFERENCE._replace(computation=mode.computation),
+                gives_attention_scores=attention)
         student_model = bert.build(config, features, mode, gives_attention_scores=attention)
         project = _projection(config.hidden_size, teacher.config.hidden_size)
         teacher_states = _states(teacher_model)

@@ -5,19 +5,18 @@ learns the teacher's attention, states and embeddings, then its logits. Before t
 from a pretrained teacher on any text (general distillation).
 """
 
-from typing import Any, Iterable, Optional, Tuple
+from typing import Any, Iterable, Tuple
 
 from absl import flags
 
-from distillation import student, teacher
-from distillation.student import LayerMap, Student
+from distillation import student as students, teacher as teachers
+from distillation.student import Student
 from distillation.teacher import Teacher
 from distillation.training import (
     GENERAL, GENERAL_HEAD, INTERMEDIATE, PREDICTION, Distillation, DistillationSettings)
 from encoder import pretraining_tfrecords
 from encoder.encoding import Encoding
 from engine import log, settings
-from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli import command, device_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -64,9 +63,6 @@ def define_flags() -> flags.FlagValues:
                         "--output_dir of an earlier stage, or a shape for a new one: "
                         "layers,hidden,heads,intermediate. One of the teacher's hidden size starts "
                         "from the teacher's values.", flag_values=values)
-    flags.DEFINE_string("layer_map", None, "For each layer of the student, the layer of the "
-                        "teacher that it learns from, counted from 1, such as 3,6,9,12; by "
-                        "default spread evenly.", flag_values=values)
     task_flags.define(values)
     flags.DEFINE_bool("do_train", False, "Train the student.", flag_values=values)
     flags.DEFINE_bool("do_eval", False, "Evaluate the student on the dev set; only with "
@@ -131,12 +127,12 @@ def _general(values: flags.FlagValues) -> Tuple[Job, Sets]:
     _refuse(values, ("task_name", "processor", *user_files.FLAGS),
             "is for a task, and --stage=general has none: its texts are in --input_file")
     directory, patterns = (settings.required(values, name) for name in ("teacher", "input_file"))
-    the_teacher = teacher.load_encoder(directory, values.max_seq_length or _LONGEST_PAIR)
-    job, distillation = _job(values, the_teacher, GENERAL_HEAD, None, _LONGEST_PAIR)
+    teacher = teachers.load_encoder(directory, values.max_seq_length or _LONGEST_PAIR)
+    job, distillation = _job(values, teacher, GENERAL_HEAD, None, _LONGEST_PAIR)
     # Any number of masked tokens will do, as they are restored.
     length = job.model.encoding.max_seq_length
     sizes = pretraining_tfrecords.Sizes(length, max_predictions_per_seq=length,
-                                        vocab_size=the_teacher.config.vocab_size)
+                                        vocab_size=teacher.config.vocab_size)
     texts = pretraining_tfrecords.open_store(
         patterns, "--input_file", sizes, job.settings.store_dir)
     return job, Sets(distillation.general_training(job, texts))
@@ -144,23 +140,22 @@ def _general(values: flags.FlagValues) -> Tuple[Job, Sets]:
 
 def _with_task(values: flags.FlagValues) -> Tuple[Job, Sets]:
     """A student that learns a task, and its sets."""
-    the_teacher = teacher.load(settings.required(values, "teacher"),
-                               task_flags.fixed_labels(values))
-    own, its_command = the_teacher.own, kinds.COMMANDS.get(the_teacher.own.kind.name)
-    if its_command:
-        _refuse_flags_of_texts(values, its_command)
+    teacher = teachers.load(settings.required(values, "teacher"), task_flags.fixed_labels(values))
+    own = teacher.own
+    if own.kind.name in kinds.COMMANDS:
+        _refuse_flags_of_texts(values, kinds.COMMANDS[own.kind.name])
     else:
         own = _with_task_of(values, own)
-    longest = the_teacher.encoding.max_seq_length
+    longest = teacher.encoding.max_seq_length
     if own.task_name in TASKS:
         longest = _LONGEST_PAIR if own.takes_pairs else _LONGEST_TEXT
-    job, distillation = _job(values, the_teacher, kinds.head_of(own.kind.name), own, longest)
+    job, distillation = _job(values, teacher, kinds.head_of(own.kind.name), own, longest)
     if values.stage == PREDICTION:
         runs.check_start(job, is_training=values.do_train)
     return job, job.head.load(job, values, distillation.training)
 
 
-def _job(values: flags.FlagValues, the_teacher: Teacher, its_head: Head,
+def _job(values: flags.FlagValues, teacher: Teacher, its_head: Head,
          own: Any, longest: int) -> Tuple[Job, Distillation]:
     """Checks the flags of all stages; makes the output directory only if they are correct.
 
@@ -175,22 +170,12 @@ def _job(values: flags.FlagValues, the_teacher: Teacher, its_head: Head,
     # Sets the flags of a resumed run to the values that it recorded.
     devices = device_flags.find_devices(values, training=values.do_train)
     learned = settings.from_flags(values, DistillationSettings)
-    the_student = student.find(settings.required(values, "student"), the_teacher)
-    layer_map = ()
-    if learned.stage != PREDICTION or not the_student.checkpoint:
-        layer_map = student.layer_map(values.layer_map, the_student.config, the_teacher.config)
-    elif values.layer_map:
-        raise UserError(f"--layer_map has no effect in --stage={PREDICTION}: "
-                        f"--student={values.student} has values of its own")
-    if learned.stage != PREDICTION and learned.attention_loss:
-        _check_heads(the_student, the_teacher)
-    model = Model(own, the_student.config, _encoding(values, the_teacher, the_student, longest))
+    student = _student(values, teacher, learned)
+    model = Model(own, student.config, _encoding(values, teacher, student, longest))
     run = run_settings(values, devices, EpochSchedule, its_head.metrics(own))._replace(
-        command_settings=learned,
-        init_checkpoint=_init_checkpoint(values, the_student, the_teacher, layer_map))
+        command_settings=learned, init_checkpoint=student.checkpoint)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    return (Job(its_head, model, devices, run),
-            Distillation(the_teacher, layer_map, learned, batch_size))
+    return Job(its_head, model, devices, run), Distillation(teacher, learned, batch_size)
 
 
 def _with_task_of(values: flags.FlagValues, taught: Classification) -> Classification:
@@ -203,47 +188,40 @@ def _with_task_of(values: flags.FlagValues, taught: Classification) -> Classific
 
 def _refuse_flags_of_texts(values: flags.FlagValues, its_command: str) -> None:
     """Raises a UserError for flags that need a task of texts."""
-    task_flags.refuse_flags_of_texts(values, its_command, f"--teacher={values.teacher}", "train")
+    teacher = f"--teacher={values.teacher}"
+    _refuse(values, [name for name in ("task_name", "processor", *user_files.FLAGS)
+                     if name not in ("data_dir", "train_file")],
+            f"is for texts, and {teacher} is a model of {its_command}, whose train set is train.* "
+            "in --data_dir, or --train_file")
     _refuse(values, _OF_A_CLASSIFIER, f"is for texts: use {its_command} --do_eval or "
-            f"--do_export for the student, as for its teacher, --teacher={values.teacher}")
+            f"--do_export for the student, as for its teacher, {teacher}")
 
 
-def _check_heads(the_student: Student, the_teacher: Teacher) -> None:
-    student_heads, teacher_heads = (
-        model.config.num_attention_heads for model in (the_student, the_teacher))
-    if student_heads != teacher_heads:
-        raise UserError(f"--student has {student_heads} attention heads and --teacher "
-                        f"{teacher_heads}: give the student {teacher_heads}, or set "
-                        "--attention_loss=false")
+def _student(values: flags.FlagValues, teacher: Teacher, learned: DistillationSettings) -> Student:
+    """The student and its initial values, if it can learn from the teacher."""
+    student = students.find(settings.required(values, "student"), teacher)
+    if learned.stage != PREDICTION:
+        students.check_layers(student.config, teacher.config, attention=learned.attention_loss)
+    if student.checkpoint:
+        return student
+    found = students.initial_values(student.config, teacher, with_head=learned.stage == PREDICTION)
+    if not found:
+        log.warn(f"--student={values.student} has another hidden size than the teacher "
+                 f"({teacher.config.hidden_size}): it starts from random values")
+    return student._replace(checkpoint=found)
 
 
-def _encoding(values: flags.FlagValues, the_teacher: Teacher, the_student: Student,
+def _encoding(values: flags.FlagValues, teacher: Teacher, student: Student,
               default_length: int) -> Encoding:
     """The teacher's encoding, with --max_seq_length or else `default_length` tokens."""
-    limit = min(model.config.max_position_embeddings for model in (the_teacher, the_student))
+    limit = min(model.config.max_position_embeddings for model in (teacher, student))
     length = values.max_seq_length
     if length is None:
         length = min(limit, default_length)
     if not 3 <= length <= limit:
         raise UserError(f"--max_seq_length={length}: must be between 3 and {limit}, the number of "
                         "positions that both models have")
-    ways = the_teacher.encoding.long_texts.facts()
-    if ways:
-        log.info("Long texts are read as by the teacher: "
-                 f"{' '.join(f'--{name}={value}' for name, value in ways.items())}")
-    return the_teacher.encoding._replace(max_seq_length=length)
-
-
-def _init_checkpoint(values: flags.FlagValues, the_student: Student, the_teacher: Teacher,
-                     layer_map: LayerMap) -> Optional[Checkpoint]:
-    if the_student.checkpoint:
-        return the_student.checkpoint
-    found = student.initial_values(the_student.config, the_teacher, layer_map,
-                                   with_head=values.stage == PREDICTION)
-    if not found:
-        log.warn(f"--student={values.student} has another hidden size than the teacher "
-                 f"({the_teacher.config.hidden_size}): it starts from random values")
-    return found
+    return teacher.encoding._replace(max_seq_length=length)
 
 
 if __name__ == "__main__":

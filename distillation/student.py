@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence
 
 import modeling
 from distillation.teacher import Teacher
@@ -11,9 +11,6 @@ from engine.checkpoints import checkpoints
 from engine.errors import UserError
 
 _SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
-
-# For each layer of the student, the teacher's layer (from 1) that it learns from.
-LayerMap = Tuple[int, ...]
 
 
 class Student(NamedTuple):
@@ -58,31 +55,33 @@ def _check_vocabulary(path: str, teacher: Teacher) -> None:
                         "other; take a student with the teacher's vocabulary, or a shape")
 
 
-def layer_map(value: Optional[str], student: modeling.BertConfig,
-              teacher: modeling.BertConfig) -> LayerMap:
-    """The layer map that --layer_map gives; by default uniform, ending at the teacher's top layer.
+def learned_layers(student: modeling.BertConfig, teacher: modeling.BertConfig) -> List[int]:
+    """For each layer of the student, the teacher's layer (from 1) that it learns from.
+
+    They are spread evenly, up to the teacher's top layer.
 
     Raises:
-        UserError: the value does not have one of the teacher's layers per layer of the student.
+        UserError: the student has more layers.
     """
-    student_layers, teacher_layers = student.num_hidden_layers, teacher.num_hidden_layers
-    if not value:
-        if student_layers > teacher_layers:
-            raise UserError(f"the student has {student_layers} layers and the teacher only "
-                            f"{teacher_layers}: set --layer_map to the teacher's layers that "
-                            "they learn from")
-        return tuple((layer + 1) * teacher_layers // student_layers
-                     for layer in range(student_layers))
-    layers = value.split(",")
-    if len(layers) != student_layers or not all(
-            layer.strip().isdecimal() and 1 <= int(layer) <= teacher_layers for layer in layers):
-        raise UserError(f"--layer_map={value}: must be {student_layers} numbers from 1 to "
-                        f"{teacher_layers}: a layer of the teacher for each layer of the student")
-    return tuple(map(int, layers))
+    count, others = student.num_hidden_layers, teacher.num_hidden_layers
+    if count > others:
+        raise UserError(f"--student has {count} layers and --teacher only {others} to learn from: "
+                        "give the student as many or fewer")
+    return [(layer + 1) * others // count for layer in range(count)]
 
 
-def initial_values(student: modeling.BertConfig, teacher: Teacher, layers: LayerMap, *,
-                 with_head: bool) -> Optional[checkpoints.Checkpoint]:
+def check_layers(student: modeling.BertConfig, teacher: modeling.BertConfig, *,
+                 attention: bool) -> None:
+    """Raises a UserError if the student has too many layers, or for attention other heads."""
+    learned_layers(student, teacher)
+    heads, others = student.num_attention_heads, teacher.num_attention_heads
+    if attention and heads != others:
+        raise UserError(f"--student has {heads} attention heads and --teacher {others}: give the "
+                        f"student {others}, or set --attention_loss=false")
+
+
+def initial_values(student: modeling.BertConfig, teacher: Teacher, *,
+                   with_head: bool) -> Optional[checkpoints.Checkpoint]:
     """The teacher's values for a student of this shape, as a checkpoint of the student's variables.
 
     It has the variables of the same shape: embeddings, pooler, and, for each layer, those of the
@@ -91,18 +90,15 @@ def initial_values(student: modeling.BertConfig, teacher: Teacher, layers: Layer
     Args:
         with_head: whether to include the classification layer.
     """
+    layers = learned_layers(student, teacher.config)
     if student.hidden_size != teacher.config.hidden_size:
         return None
     table = variables.correspondence(
         student.to_dict(), teacher.own.kind.num_outputs if with_head else None)
-    parts = [variables.ENCODER, variables.POOLER]
-    if with_head:
-        parts.append(variables.CLASSIFIER)
-    names: Dict[str, str] = {}
-    for row in (row for part in parts for row in table[part]):
-        name = _in_teacher(row.tensorflow, layers)
-        if teacher.checkpoint.shapes.get(name) == list(row.shape):
-            names[row.tensorflow] = name
+    parts = [variables.ENCODER, variables.POOLER] + [variables.CLASSIFIER] * with_head
+    names = {row.tensorflow: _in_teacher(row.tensorflow, layers)
+             for part in parts for row in table[part]
+             if teacher.checkpoint.shapes.get(_in_teacher(row.tensorflow, layers)) == list(row.shape)}
     return teacher.checkpoint.renamed(names)
 
 

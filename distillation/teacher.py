@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import bert, classifier, model_files
+from encoder import classifier, model_files
 from encoder.encoding import Encoding
 from engine.checkpoints import checkpoints
 from engine.data import store
@@ -17,7 +17,6 @@ from engine.data.batches import Source
 from engine.devices.devices import Devices
 from engine.disk import files
 from engine.inference import Predictor
-from engine.model import INFERENCE
 from engine.progress import Counter
 from runs import kinds
 from tasks import model_folder
@@ -65,15 +64,6 @@ def load_encoder(directory: str, max_seq_length: int) -> Teacher:
     """
     model = model_files.open_model(directory, "--teacher")
     return Teacher(model.config(), model.checkpoint, model.encoding(max_seq_length))
-
-
-def encoder(teacher: Teacher, features: Dict[str, tf.Tensor],
-            computation: modeling.Computation, *,
-            gives_attention_scores: bool) -> modeling.BertModel:
-    """Builds the teacher's encoder in the student's graph, with its variables below SCOPE."""
-    with checkpoints.frozen(teacher.checkpoint, SCOPE):
-        return bert.build(teacher.config, features, INFERENCE._replace(computation=computation),
-                          gives_attention_scores=gives_attention_scores)
 
 
 def with_outputs(teacher: Teacher, examples: TrainingSet, devices: Devices, *,

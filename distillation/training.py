@@ -6,14 +6,12 @@ from typing import Any, Dict, NamedTuple, Optional
 
 import numpy as np
 
-from distillation import model, teacher
-from distillation.student import LayerMap
+from distillation import model, teacher as teachers
 from distillation.teacher import Teacher
 from encoder import pretraining_tfrecords
 from encoder.encoding import Encoding
 from engine.data.batches import Features, Source, token_features
 from engine.disk import files
-from engine.model import Forward
 from engine.settings import setting
 from modeling import BertConfig
 from runs.head import Job, Model, Training
@@ -45,52 +43,46 @@ class DistillationSettings:
 class Distillation(NamedTuple):
     """The teacher, and how a student learns from it."""
     teacher: Teacher
-    layer_map: LayerMap
     settings: DistillationSettings
     predict_batch_size: int  # per replica, for the teacher's outputs
 
     def facts(self) -> Dict[str, Any]:
         """What identifies the run, in addition to the job's facts."""
-        settings = self.settings
-        stage_facts = (
-            {"--temperature": settings.temperature, "--label_weight": settings.label_weight}
-            if settings.stage == PREDICTION else
-            {"--layer_map": self.layer_map, "--attention_loss": settings.attention_loss})
-        return {"--stage": settings.stage, "teacher": self.teacher.digest, **stage_facts}
-
-    def states_forward(self, config: BertConfig) -> Forward:
-        """The student and its loss against the teacher's states and attention."""
-        return model.intermediate(config, self.teacher, self.layer_map,
-                                  attention=self.settings.attention_loss)
+        names = (("temperature", "label_weight") if self.settings.stage == PREDICTION
+                 else ("attention_loss",))
+        return {"--stage": self.settings.stage, "teacher": self.teacher.digest,
+                **{f"--{name}": getattr(self.settings, name) for name in names}}
 
     def training(self, job: Job, examples: TrainingSet) -> Training:
         """The training of the student in a stage with a task."""
-        config, forward = job.model.config, head.forward_of(job.model)
-        if self.settings.stage == INTERMEDIATE:
-            forward = self.states_forward(config)
-        else:
-            forward = model.prediction(
-                forward, job.model.own.kind, temperature=self.settings.temperature,
-                label_weight=self.settings.label_weight)
-        return head.training_of(job, examples)._replace(
-            forward=forward, make_source=lambda: self.source(job, examples), facts=self.facts())
+        of_labels, settings = head.training_of(job, examples), self.settings
+        if settings.stage == INTERMEDIATE:
+            return of_labels._replace(
+                make_source=lambda: examples.source(with_labels=False),
+                **self._learning_states(job.model.config))
+        return of_labels._replace(
+            forward=model.prediction(
+                of_labels.forward, job.model.own.kind, temperature=settings.temperature,
+                label_weight=settings.label_weight),
+            make_source=lambda: teachers.with_outputs(
+                self.teacher, examples, job.devices, store_dir=job.settings.store_dir,
+                per_replica_batch_size=self.predict_batch_size),
+            facts=self.facts())
 
     def general_training(self, job: Job, texts: pretraining_tfrecords.Opened) -> Training:
         """The training of the student on texts without labels."""
-        config, dynamic_padding = job.model.config, job.settings.training.dynamic_padding
         return Training(
             len(texts.records), files.hash_of(json.dumps(texts.hashes).encode("utf-8")),
-            self.states_forward(config),
-            lambda: source_of_texts(texts, job.model.encoding, dynamic_padding=dynamic_padding),
-            facts=self.facts())
+            make_source=lambda: source_of_texts(
+                texts, job.model.encoding, dynamic_padding=job.settings.training.dynamic_padding),
+            **self._learning_states(job.model.config))
 
-    def source(self, job: Job, examples: TrainingSet) -> Source:
-        """The features that the stage's model needs."""
-        if self.settings.stage == INTERMEDIATE:
-            return examples.source(with_labels=False)
-        return teacher.with_outputs(
-            self.teacher, examples, job.devices, store_dir=job.settings.store_dir,
-            per_replica_batch_size=self.predict_batch_size)
+    def _learning_states(self, config: BertConfig) -> Dict[str, Any]:
+        """The fields of a training without labels."""
+        return {
+            "forward": model.intermediate(config, self.teacher,
+                                          attention=self.settings.attention_loss),
+            "facts": self.facts()}
 
 
 def source_of_texts(texts: pretraining_tfrecords.Opened, encoding: Encoding, *,

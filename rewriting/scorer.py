@@ -69,11 +69,6 @@ def load(job: Job, values: flags.FlagValues,
                 {"": _load_set(job, values, "test", labelled=False)} if "test" in wanted else {})
 
 
-def load_dev(job: Job, values: flags.FlagValues) -> SlotSet:
-    """The dev set."""
-    return _load_set(job, values, "dev")
-
-
 def _load_set(job: Job, values: flags.FlagValues, name: str, *, labelled: bool = True) -> SlotSet:
     return load_slots(find(values, name), job.model.encoding, job.settings.store_dir,
                       labelled=labelled, dynamic_padding=job.settings.training.dynamic_padding)

@@ -6,7 +6,6 @@ of the table, whose module has the `HEAD`.
 """
 
 import importlib
-from types import ModuleType
 from typing import Tuple
 
 from encoder import label_config, model_files
@@ -28,14 +27,9 @@ _MODULES = {
 COMMANDS = {label_config.SCORER: "python -m rewriting.run"}
 
 
-def module_of(kind: str) -> ModuleType:
-    """The module that serves a kind of model."""
-    return importlib.import_module(_MODULES[kind])
-
-
 def head_of(kind: str) -> Head:
     """The head of a kind of model."""
-    return module_of(kind).HEAD
+    return importlib.import_module(_MODULES[kind]).HEAD
 
 
 def open_reader(model_dir: str) -> Tuple[ModelFiles, Reader]:

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Distils a big teacher into a small student: augments the training set if MASKED_LM is given,
-# fine-tunes the teacher, distils in two stages, evaluates and exports the student, and prints a
-# table that compares both. Steps that are done are not repeated: the same command resumes where
-# it was interrupted.
+# fine-tunes the teacher, distils in two stages, evaluates and exports the student, and prints the
+# metrics of both. Steps that are done are not repeated: the same command resumes where it was
+# interrupted.
 #
 #   scripts/distill.sh [flags of a training, for all three of them]
 #
@@ -52,10 +52,7 @@ main() {
   once student distil prediction "$results/intermediate" --do_eval --eval_each_epoch \
     ${PREDICTION_EPOCHS:+--num_train_epochs="$PREDICTION_EPOCHS"} "$@"
   once export export_student
-  once comparison compare
-  printf '\n'
-  cat "$results/comparison.md"
-  printf '\nThe student: %s, for other programs %s\n' "$results/student" "$results/student/export"
+  report
 }
 
 # once NAME COMMAND...: runs the command, unless it has finished before.
@@ -98,13 +95,13 @@ export_student() {
   "$python" run_classifier.py --do_export --output_dir="$results/student"
 }
 
-compare() {
-  local -a devices=()
-  if [[ ${on_all_replicas[0]} == --num_cpu_replicas=* ]]; then devices=(--num_gpus=0); fi
-  "$python" -m distillation.compare --models="$results/teacher,$results/student" \
-    --task_name="$task" --data_dir="$data_dir" ${devices[@]+"${devices[@]}"} \
-    >"$results/comparison.tmp"
-  mv "$results/comparison.tmp" "$results/comparison.md"
+report() {
+  local name
+  for name in teacher student; do
+    printf '\nMetrics of the %s on the dev set:\n' "$name"
+    print_metrics <"$results/$name/eval_results.txt"
+  done
+  printf '\nThe student: %s, for other programs %s\n' "$results/student" "$results/student/export"
 }
 
 main "$@"

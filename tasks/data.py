@@ -97,16 +97,6 @@ class TextSet(TrainingSet):
         sums = np.add.reduceat(logits.astype(np.float64), self._starts)
         return (sums / counts[:, np.newaxis]).astype(logits.dtype)
 
-    def read_by(self, encoding: Encoding) -> Optional["TextSet"]:
-        """The same texts for a model with another encoding; None if that would give other ids."""
-        ours, theirs = (each._replace(tokenizer=None, vocab_file="")  # its content has a hash
-                        for each in (self.encoding, encoding))
-        if not self.num_cut and self.records.lengths("input_ids").max() <= theirs.max_seq_length:
-            theirs = theirs._replace(max_seq_length=ours.max_seq_length,
-                                     long_texts=ours.long_texts)
-        return TextSet(self.records, self.kind, self.content_hash, encoding,
-                       self.dynamic_padding) if ours == theirs else None
-
     def describe_cut(self) -> str:
         """For a log line: how many of the texts do not fit, and what becomes of them."""
         return self.encoding.long_texts.describe(

@@ -67,12 +67,6 @@ def load(job: Job, values: flags.FlagValues,
         _load_with_mismatched(job, task.test, task.mismatched_test) if "test" in wanted else {})
 
 
-def load_dev(job: Job, values: flags.FlagValues) -> TextSet:
-    """The dev set; the matched one, if there are two."""
-    del values  # its file is in the task
-    return _load(job, job.model.own.task.dev)
-
-
 def _load(job: Job, split: Split) -> TextSet:
     own, settings = job.model.own, job.settings
     return load_texts(own.task, split, own.data_dir, job.model.encoding, settings.store_dir,

@@ -83,20 +83,6 @@ def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> N
             raise UserError(f"--{name} is only for --task_name={OWN_DATA}")
 
 
-def refuse_flags_of_texts(values: flags.FlagValues, command: str, flag: str, its_set: str) -> None:
-    """Raises a UserError for flags that need a task of texts.
-
-    Args:
-        command: the one that trains such models, which need none.
-        flag: the flag that gives the model, for messages.
-        its_set: the set that is read, "train" or "dev".
-    """
-    for name in ("task_name", "processor", *user_files.FLAGS):
-        if name not in ("data_dir", f"{its_set}_file") and values[name].present:
-            raise UserError(f"--{name} is for texts, and {flag} is a model of {command}, whose "
-                            f"{its_set} set is {its_set}.* in --data_dir, or --{its_set}_file")
-
-
 def data_dir(values: flags.FlagValues) -> str:
     """The directory that the task's files are relative to; "" if their paths are absolute."""
     return "" if values.task_name == OWN_DATA else settings.required(values, "data_dir")

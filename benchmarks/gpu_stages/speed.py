@@ -184,12 +184,10 @@ def distillation(machine: Machine) -> Dict[str, Any]:
     config, student = machine.config("base"), machine.config("base", **(
         TOY_STUDENT if machine.toy else STUDENT))
     source = common.examples(config, machine.length(128))
-    layers = [(index + 1) * config.num_hidden_layers // student.num_hidden_layers
-              for index in range(student.num_hidden_layers)]
     devices = machine.devices()
     with common.saved_model(classifier.forward_of(config, 2), source) as start:
         forward = distillation_model.intermediate(
-            student, Teacher(config, start, None), layers, attention=True)
+            student, Teacher(config, start, None), attention=True)
         return common.measure_what_fits(forward, source, devices,
                                         common.settings(4 if machine.toy else 64))
 

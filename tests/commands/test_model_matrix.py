@@ -13,7 +13,7 @@ import modeling
 import run_classifier
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2, sentences
-from distillation import compare, run as distillation, teacher
+from distillation import run as distillation, teacher
 from encoder import huggingface, label_config, model_files, vocabulary
 from encoder.model_files import CLASSIFIER, ENCODER, MASKED_LM
 from engine.disk import files
@@ -75,19 +75,11 @@ def teaches(path):
     model_folder.check_labels(teacher.load(path, LABELS).own.kind, COLA, path, "--teacher")
 
 
-def compares(path):
-    model_folder.check_labels(model_folder.load(path, "--models").own.kind, COLA, path, "--models")
-
-
 def evaluates(kind):
     def check(path):
         model = model_files.open_model(path, "--init_checkpoint", CLASSIFIER)
         model_folder.check_labels_beside(model.checkpoint, kind, "--init_checkpoint")
     return check
-
-
-def compares_slots(path):
-    model_folder.check_labels(model_folder.load(path, "--models").own.kind, data.KIND, path, "--models")
 
 
 def exports_slots(path):
@@ -149,13 +141,11 @@ TAKERS = {
     "run_classifier --do_eval": (evaluates(COLA), OF_TEXTS),
     "run_classifier --do_export --task_name": (exports, {**OF_TEXTS, **ARE_EXPORTS}),
     "runs.predict": (kinds.open_reader, {**NOT_TRAINED, "foreign": UNKNOWN}),
-    "distillation.compare": (compares, dict(OF_TEXTS, foreign=UNKNOWN)),
     "distillation.run --teacher --task_name": (teaches, OF_TEXTS),
     "distillation.run --teacher of slots": (teaches_slots, dict(OF_SLOTS, foreign=UNKNOWN)),
     "distillation.run --stage=general --teacher": (
         lambda path: teacher.load_encoder(path, LENGTH), {}),
     "rewriting.run --do_eval": (evaluates(data.KIND), OF_SLOTS),
-    "distillation.compare of slots": (compares_slots, dict(OF_SLOTS, foreign=UNKNOWN)),
     "rewriting.run --do_export": (exports_slots, {**NO_SCORER, **ARE_EXPORTS}),
     "rewriting.rewrite": (rewrites, NO_SCORER),
     "run_squad --do_predict": (answers, NO_ANSWERS),
@@ -251,7 +241,6 @@ def test_the_folder_alone_is_enough_to_start_from_it(made, tmp_path, capsys):
     (run_classifier, "init_checkpoint", "distillation.run --stage=general",
      dict(do_train=None, do_eval=True)),
     (distillation, "teacher", "rewriting.run", dict(stage="prediction", student="1,8,2,12")),
-    (compare, "models", "rewriting.run", None),
     (score, "init_checkpoint", "run_classifier --do_export", {}),
 ])
 def test_a_command_refuses_before_it_builds_a_model_with_one_line_and_status_2(
@@ -259,8 +248,6 @@ def test_a_command_refuses_before_it_builds_a_model_with_one_line_and_status_2(
     monkeypatch.setattr(modeling, "BertModel", None)
     if module in (run_classifier, distillation):
         flags = {**made.flags, "output_dir": tmp_path / "out", **flags}
-    elif module is compare:
-        flags = dict(task_name="cola", data_dir=made.flags["data_dir"], num_cpu_replicas=1)
     with ends_with_error(capsys):
         run_here({**flags, flag: made.at[writer]}, module)
 

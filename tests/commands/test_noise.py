@@ -60,8 +60,6 @@ def use_what_was_trained(of: Folder, model, masked_lm):
     of.run("extract_features", **model._asdict(), input_file=folder / "lines.txt",
            output_file=folder / "features.jsonl", layers=-1, max_seq_length=16)
     of.run("encoder.convert", from_tensorflow=classifier, output_dir=folder / "hf")
-    of.run("distillation.compare", **task,
-           models=f"{classifier},{folder / 'distillation.run --stage=prediction'}")
     of.run("augmentation.run", **task, init_checkpoint=os.path.dirname(masked_lm.vocab_file),
            M=2, N=2, output_dir=folder / "augmented")
     of.run("pretraining.score", init_checkpoint=folder / "pretraining.run", max_seq_length=24,

@@ -7,7 +7,7 @@ import pytest
 
 from commands import ends_with_error, run_here
 from conftest import write_cola
-from distillation import compare, run
+from distillation import run
 
 
 @pytest.fixture
@@ -38,11 +38,6 @@ def other_labels(folder, flags):
     flags.update(task_name="mnli", data_dir=folder)
 
 
-def of_the_teacher(**changes):
-    """A student that is a folder."""
-    return lambda folder, flags: flags.update(student=flags["teacher"], **changes)
-
-
 @pytest.mark.parametrize("changes, parts", [
     (other_vocabulary, ("vocab.txt", "another vocabulary than the teacher's")),
     (header_only, ("train.tsv", "holds no examples")),
@@ -50,11 +45,9 @@ def of_the_teacher(**changes):
     (dict(student="1,16,4,32"), ("4 attention heads", "--teacher 2", "--attention_loss=false")),
     (dict(student="1,16,2"), ("--student=1,16,2", "four numbers")),
     (dict(student="1,16,3,32"), ("--student=1,16,3,32", "multiple")),
-    (dict(student="3,16,2,32"), ("3 layers", "--layer_map")),
+    (dict(student="3,16,2,32"), ("--student has 3 layers", "--teacher only 2")),
     (dict(student="/no/where"), ("--student=/no/where", "neither")),
     (dict(student=None), ("--student is required",)),
-    (dict(layer_map="1,2"), ("--layer_map=1,2", "1 numbers", "from 1 to 2")),
-    (dict(layer_map="0"), ("--layer_map=0",)),
     (dict(teacher="/no/where"), ("--teacher=/no/where", "no checkpoint")),
     (dict(input_file="x.tfrecord"), ("--input_file", "--stage=general")),
     (dict(stage="general", task_name=None, data_dir=None), ("--input_file is required",)),
@@ -65,7 +58,6 @@ def of_the_teacher(**changes):
     (dict(max_seq_length=41), ("--max_seq_length=41", "between 3 and 40")),
     (dict(label_weight=0.5), ("--label_weight", "--stage=intermediate")),
     (dict(stage="prediction", attention_loss=False), ("--attention_loss", "--stage=prediction")),
-    (of_the_teacher(stage="prediction", layer_map="1,2"), ("--layer_map", "--stage=prediction")),
     (dict(stage="general", task_name=None, data_dir=None, text_column="1"),
      ("--text_column", "--stage=general")),
     (dict(test_file="test.tsv"), ("--test_file", "this command does not predict")),
@@ -82,29 +74,3 @@ def test_bad_input_is_answered_in_one_line_before_anything_is_written(
         run_here(flags, run)
     out = tmp_path / "out"
     assert not out.exists() or not [name for name in os.listdir(str(out)) if "ckpt" in name]
-
-
-def without_checkpoint(folder, teacher):
-    (folder / "model").mkdir()
-    for name in ("task.json", "vocab.txt", "bert_config.json"):
-        shutil.copy(str(teacher / name), str(folder / "model"))
-
-
-@pytest.mark.parametrize("prepare, changes, parts", [
-    (None, dict(models=None), ("--models is required",)),
-    (None, dict(models="/no/where"), ("--models=/no/where", "no checkpoint")),
-    (without_checkpoint, {}, ("--models=", "model holds no checkpoint")),
-    (None, dict(models="{teacher}", task_name="mnli"),
-     ("predicts the labels 0, 1", "of the same task")),
-    (None, dict(test_file="test.tsv"), ("--test_file", "give --dev_file")),
-])
-def test_what_cannot_be_compared_is_answered_in_one_line(
-        flags, tmp_path, capsys, prepare, changes, parts):
-    if prepare:
-        prepare(tmp_path, flags["teacher"])
-    given = {"models": tmp_path / "model", "task_name": "cola", "data_dir": flags["data_dir"],
-             "num_cpu_replicas": 1, **changes}
-    if changes.get("models"):
-        given["models"] = changes["models"].format(teacher=flags["teacher"])
-    with ends_with_error(capsys, *parts):
-        run_here(given, compare)

@@ -27,7 +27,7 @@ def source(tiny_model, tmp_path_factory):
 def distil(bert, taught, source, num_replicas, run_settings, **config_changes):
     """Trains a student of one layer that starts with the model's; returns its checkpoint."""
     config = bert.config(num_hidden_layers=1, **config_changes)
-    forward = model.intermediate(config, taught, (2,), attention=True)
+    forward = model.intermediate(config, taught, attention=True)
     return train(bert, source, num_replicas, run_settings, forward=forward)
 
 
@@ -79,8 +79,7 @@ def test_the_teacher_stays_as_it_is_on_every_replica_and_in_no_checkpoint(
 def test_distilling_brings_the_students_states_and_scores_to_its_teachers(
         tiny_model, taught, source, tmp_path):
     """The loss over the same examples, before and after."""
-    forward = model.intermediate(
-        tiny_model.config(num_hidden_layers=1), taught, (2,), attention=True)
+    forward = model.intermediate(tiny_model.config(num_hidden_layers=1), taught, attention=True)
     features = source.fetch(np.arange(40), 16)
     trained = distil(tiny_model, taught, source, 1,
                      settings(tmp_path / "out", 16, num_train_steps=40, learning_rate=3e-3))

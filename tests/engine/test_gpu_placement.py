@@ -69,7 +69,7 @@ FORWARDS = {
     "pretraining": (lambda: pretraining_model.forward_of(CONFIG, next_sentences=True),
                     {**MASKED_TOKENS, "next_sentence_labels": ((), np.int32)}),
     "a teacher's states": (lambda: distillation_model.intermediate(
-        CONFIG, Teacher(CONFIG, start(), None), (1, 2), attention=True), {}),
+        CONFIG, Teacher(CONFIG, start(), None), attention=True), {}),
     "a teacher's outputs": (lambda: distillation_model.prediction(
         classifier.forward_of(CONFIG, 2), label_types.SingleLabel, temperature=1.0,
         label_weight=0.5), {**CLASS, "teacher_logits": ((2,), np.float32)}),

@@ -10,7 +10,7 @@ import pytest
 import run_classifier
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2
-from distillation import compare, run as distillation_run
+from distillation import run as distillation_run
 from encoder import convert
 from exports import run_frozen_graph, run_saved_model
 from pages import Page
@@ -294,29 +294,6 @@ def test_the_report_shows_the_ranks_and_the_worst_misses_first(two_layers, score
     results = json.loads((scorer / "eval_results.json").read_text())
     assert ["Rank", "Slots", "Share"] in rows
     assert ["1", str(round(20 * results["recall_at_1"])), f"{results['recall_at_1']:.4f}"] in rows
-
-
-# --- Comparison ----------------------------------------------------------------------------
-
-
-def test_scorers_are_compared_by_their_ranking(scorer, folder, capsys):
-    run_here({"models": f"{scorer},{scorer / 'export'}", "dev_file": folder / "test.jsonl",
-              "num_cpu_replicas": 1}, compare)
-    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")]
-                        for line in capsys.readouterr().out.splitlines()]
-    results = json.loads((scorer / "eval_results.json").read_text())
-    column = header.index("mean_reciprocal_rank")
-    assert [row[0] for row in rows] == [scorer.name, "export"]
-    assert [row[column] for row in rows] == [f"{results['mean_reciprocal_rank_test']:.3f}"] * 2
-
-
-@pytest.mark.parametrize("changes, words", [
-    ({"task_name": "cola"}, ("--task_name is for texts", "dev.* in --data_dir")),
-    ({"text_column": "2"}, ("--text_column is for texts",)),
-    ({"data_dir": None}, ("--data_dir or --dev_file",))])
-def test_what_scorers_are_not_compared_by_is_said(changes, words, scorer, folder, capsys):
-    with ends_with_error(capsys, *words):
-        run_here({"models": scorer, "data_dir": folder, **changes}, compare)
 
 
 # --- Distillation --------------------------------------------------------------------------
