@@ -28,7 +28,7 @@ from encoder import model_files
 from engine.devices import devices
 from engine.inference import Predictor
 from engine.model import INFERENCE
-from rewriting import data, pool, rewriter, texts
+from rewriting import data, rewriter, texts
 from rewriting.model import pairwise
 from runs.head import Model
 from tasks import model_folder
@@ -55,9 +55,8 @@ def train_one_step(model: str, texts_file: str, work_dir: str) -> None:
         f"--max_seq_length={MAX_SEQ_LENGTH}")
 
 
-def rewriter_of(model: Model, phrases: pool.Pool) -> rewriter.Rewriter:
-    return rewriter.Rewriter(model.encoding, phrases, rewriter.Constraints(None, [], []),
-                             phrases.is_usable, num_candidates=50, top_k=5)
+def rewriter_of(model: Model, phrases: rewriter.Pool) -> rewriter.Rewriter:
+    return rewriter.Rewriter(model.encoding, phrases, [], num_candidates=50, top_k=5)
 
 
 class OneAtATime:
@@ -105,14 +104,14 @@ def their_rate(pairs: List[Tuple[str, str, str]]) -> float:
 def compare(args, work_dir: str) -> None:
     train_one_step(args.model, args.texts, work_dir)
     model, checkpoint = model_folder.load(f"{work_dir}/out"), model_files.open_model(f"{work_dir}/out", "--output_dir").checkpoint
-    phrases = pool.load_pool(f"{work_dir}/slots/pool.txt", None, model.encoding, work_dir)
+    phrases = rewriter.load_pool(f"{work_dir}/slots/pool.txt", None, model.encoding, work_dir)
     ours = rewriter_of(model, phrases)
     lines = list(itertools.islice(texts.read_texts(args.texts, "--texts"), args.num_texts))
     found, tried = ours.candidates(lines)
     slow_pairs = []
     for pair in np.linspace(0, len(tried) - 1, NUM_SLOW_PAIRS).astype(int):
         slot = found[tried.slots[pair]][1]
-        slow_pairs.append((slot.before, phrases.phrase(tried.phrases[pair]), slot.after))
+        slow_pairs.append((slot.before, phrases.phrases([tried.phrases[pair]])[0], slot.after))
     rates: List[float] = []
     peers: List[float] = []
     with report.peers_process(make_peer, f"{work_dir}/out") as process, Predictor(
@@ -153,7 +152,7 @@ def search(args) -> dict:
     memory.start()
     model = model_folder.load(f"{args.work_dir}/out")
     start = time.time()
-    ours = rewriter_of(model, pool.load_pool(args.pool_file, None, model.encoding, args.work_dir))
+    ours = rewriter_of(model, rewriter.load_pool(args.pool_file, None, model.encoding, args.work_dir))
     prepared = time.time() - start
     lines = list(itertools.islice(texts.read_texts(args.texts, "--texts"), args.num_texts))
     start = time.time()

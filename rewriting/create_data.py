@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import os
 import re
-from typing import Dict, IO, Iterator, List, Mapping, NamedTuple, Sequence
+from typing import Dict, IO, Iterator, List, Mapping, NamedTuple, Sequence, Set
 
 import numpy as np
 from absl import flags
@@ -17,11 +17,10 @@ from absl import flags
 from engine import log, settings
 from engine.cli import command
 from engine.data import store
-from engine.data.chunks import in_chunks
-from engine.disk import files, scratch
+from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
-from rewriting import bm25, negatives, slot_files, texts
+from rewriting import bm25, slot_files, texts
 from rewriting.slot_files import SlotExample
 from rewriting.texts import MAX_WORDS, Slot, slots
 
@@ -40,7 +39,9 @@ TRAIN, DEV, TEST = SPLITS = ("train", "dev", "test")
 POOL, PAIRS = "pool.txt", "pairs.tsv"
 _NOT_IN_BERT_AD = "bert-ad's lines cannot hold tabs, line ends or a “ right after a slot"
 _FIELD_ENDS = re.compile("[\t\r\n]")
-_TEXTS_AT_A_TIME = 512
+RANDOM, BM25 = NEGATIVES = ("random", "bm25")
+# The most draws to find a clause that is not in the text itself and not drawn before.
+_MOST_DRAWS = 100
 
 
 def define_flags() -> flags.FlagValues:
@@ -55,8 +56,8 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_string("output_dir", None, "Where the sets are written.", flag_values=values)
     flags.DEFINE_enum("format", "jsonl", sorted(slot_files.EXTENSIONS), "Format of the sets.",
                       flag_values=values)
-    flags.DEFINE_list("negatives", negatives.RANDOM, "How negatives are chosen: "
-                      f"{', '.join(negatives.KINDS)}; several, separated by commas, take turns.",
+    flags.DEFINE_list("negatives", RANDOM, "How negatives are chosen: "
+                      f"{', '.join(NEGATIVES)}; several, separated by commas, take turns.",
                       flag_values=values)
     flags.DEFINE_integer("num_negatives", 4, "Negatives for each slot of the train set.",
                          flag_values=values)
@@ -75,24 +76,27 @@ def define_flags() -> flags.FlagValues:
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads the texts twice: first collects their clauses, then writes their slots."""
+    """Reads the texts, and writes the slots of one set after the other."""
     _check(values)
     output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
-    with scratch.folder(output_dir) as folder:
-        clauses = _collect_clauses(values, folder)
-        if not len(clauses):
-            raise UserError(f"--input_file={','.join(values.input_file)}: no text has two "
-                            f"clauses of two to {values.max_clause_words:,} words "
-                            "(--max_clause_words)")
-        _write_sets(values, clauses)
+    texts_of: Dict[str, List[_Text]] = {split: [] for split in SPLITS}
+    with Counter("Reading", unit="texts") as counter:
+        for text, category in itertools.chain.from_iterable(
+                texts.read_with_categories(path, "--input_file", values.text_column, values.header,
+                                           values.category_column)
+                for path in values.input_file):
+            texts_of[_split_of(text, values)].append(_Text(text, category))
+            counter.advance(1)
+    for number, split in enumerate(SPLITS):
+        _write_set(values, output_dir, split, texts_of[split], values.seed + number)
 
 
 def _check(values: flags.FlagValues) -> None:
     if not values.input_file:
         raise UserError("--input_file is required")
-    if not values.negatives or not set(values.negatives) <= set(negatives.KINDS):
+    if not values.negatives or not set(values.negatives) <= set(NEGATIVES):
         raise UserError(f"--negatives={','.join(values.negatives)}: choose from "
-                        f"{', '.join(negatives.KINDS)}")
+                        f"{', '.join(NEGATIVES)}")
     dev, test = (settings.in_range(values, f"{name}_fraction", 0, 1) for name in (DEV, TEST))
     if dev + test >= 1:
         raise UserError(f"--dev_fraction={dev} and --test_fraction={test} leave nothing to train "
@@ -104,22 +108,8 @@ def _check(values: flags.FlagValues) -> None:
 
 
 class _Text(NamedTuple):
-    split: str
+    text: str
     category: str  # "" without one
-    slots: List[Slot]  # none if the text has one clause
-
-
-def _texts_with_slots(values: flags.FlagValues, description: str) -> Iterator[List[_Text]]:
-    """Chunks of texts."""
-    read = itertools.chain.from_iterable(
-        texts.read_with_categories(path, "--input_file", values.text_column, values.header,
-                                   values.category_column)
-        for path in values.input_file)
-    with Counter(description, unit="texts") as counter:
-        for some in in_chunks(read, _TEXTS_AT_A_TIME):
-            yield [_Text(_split_of(text, values), category, slots(text, values.max_clause_words))
-                   for text, category in some]
-            counter.advance(len(some))
 
 
 def _split_of(text: str, values: flags.FlagValues) -> str:
@@ -131,62 +121,93 @@ def _split_of(text: str, values: flags.FlagValues) -> str:
     return DEV if draw < values.test_fraction + values.dev_fraction else TRAIN
 
 
-def _collect_clauses(values: flags.FlagValues, folder: str) -> store.Store:
-    columns = {**negatives.columns_for(values.negatives),
-               "split": store.Column("uint8", ragged=False)}
+class _Negatives:
+    """Draws clauses of other texts for slots.
 
-    def chunks() -> Iterator[store.Chunk]:
-        for some in _texts_with_slots(values, "Collecting clauses"):
-            found = [(slot.clause, SPLITS.index(text.split))
-                     for text in some for slot in text.slots]
-            if found:
-                clauses, splits = zip(*found)
-                yield {**negatives.encode(clauses, values.negatives), "split": np.array(splits)}
+    Args:
+        clauses: those that may be drawn.
+        kinds: some of NEGATIVES, which take turns among the negatives of a slot.
+        seed: of the draws.
+    """
 
-    return store.open_or_build(folder, "clauses", {}, columns, chunks)
+    def __init__(self, clauses: Sequence[str], kinds: Sequence[str], seed: int):
+        self._clauses = clauses
+        self._kinds = kinds
+        self._random = np.random.RandomState(seed)
+        self._index = None
+        if BM25 in kinds and clauses:
+            self._index = bm25.Index(store.Records.of_chunk(bm25.encode(clauses)))
+
+    def draw(self, its_slots: Sequence[Slot], count: int) -> List[List[str]]:
+        """For each slot of a text `count` negatives, or fewer if there are no more."""
+        own = {slot.clause for slot in its_slots}
+        nearest: List[str] = []
+        if self._index and its_slots:  # by BM25, as when rewriting
+            matches = self._index.top(
+                its_slots[0].filled(its_slots[0].clause),
+                4 * count + 2 * len(own),  # some will be the text's own, or duplicates
+                np.ones(len(self._clauses), bool))
+            nearest = [self._clauses[row] for row in matches.rows]
+        return [self._draw_for(own, count, iter(nearest)) for _ in its_slots]
+
+    def _draw_for(self, own: Set[str], count: int, nearest: Iterator[str]) -> List[str]:
+        drawn: List[str] = []
+        for number in range(count):
+            preferred = nearest if self._kinds[number % len(self._kinds)] == BM25 else ()
+            found = next((clause for clause in itertools.chain(preferred, self._any())
+                          if clause not in own and clause not in drawn), None)
+            if found is not None:
+                drawn.append(found)
+        return drawn
+
+    def _any(self) -> Iterator[str]:
+        """Random clauses, all of them if they are few."""
+        size = len(self._clauses)
+        for row in (self._random.permutation(size) if size <= _MOST_DRAWS else
+                    self._random.randint(size, size=_MOST_DRAWS)):
+            yield self._clauses[row]
 
 
-def _write_sets(values: flags.FlagValues, clauses: store.Store) -> None:
-    split_numbers = clauses.scalars("split")
-    index = bm25.Index(clauses) if negatives.BM25 in values.negatives else None
-    draws = {split: negatives.Negatives(clauses, np.flatnonzero(split_numbers == number),
-                                        values.negatives, index, values.seed + number)
-             for number, split in enumerate(SPLITS)}
-    counts = {split: collections.Counter() for split in SPLITS}
-    names = {split: split + slot_files.EXTENSIONS[values.format] for split in SPLITS}
-    with contextlib.ExitStack() as stack:
-        out = {name: stack.enter_context(files.output(os.path.join(values.output_dir, name)))
-               for name in (*names.values(), POOL, PAIRS)}
-        for some in _texts_with_slots(values, "Writing slots"):
-            for split in SPLITS:
-                of_split = [text for text in some if text.split == split]
-                count = values.num_negatives if split == TRAIN else values.num_eval_negatives
-                drawn = draws[split].draw([text.slots for text in of_split], count)
-                for text, its_negatives in zip(of_split, drawn):
-                    counts[split].update(_write_slots(text, its_negatives, count, values.format,
-                                                      out[names[split]]))
-                    if split == TRAIN:
-                        _write_for_others(text.slots, its_negatives, out[POOL], out[PAIRS])
-        if not counts[TRAIN]["slots"]:
-            reason = f"; {_NOT_IN_BERT_AD}" if counts[TRAIN]["left out"] else ""
-            raise UserError("the train set would have no slot: lower --dev_fraction and "
-                            f"--test_fraction, or give more texts{reason}")
-    for split in SPLITS:
-        _report(os.path.join(values.output_dir, names[split]), counts[split])
+def _write_set(values: flags.FlagValues, output_dir: str, split: str, its_texts: List[_Text],
+               seed: int) -> None:
+    """Writes the slots of a set; of the train set, also the files for other commands."""
+    count = values.num_negatives if split == TRAIN else values.num_eval_negatives
+    negatives = _Negatives(
+        [slot.clause for text in its_texts for slot in slots(text.text, values.max_clause_words)],
+        values.negatives, seed)
+    path = os.path.join(output_dir, split + slot_files.EXTENSIONS[values.format])
+    counts: Dict[str, int] = collections.Counter()
+    with contextlib.ExitStack() as stack, Counter(f"Writing {path}", unit="texts") as counter:
+        file, *others = (stack.enter_context(files.output(name)) for name in [path] + [
+            os.path.join(output_dir, name) for name in (POOL, PAIRS) if split == TRAIN])
+        for text in its_texts:
+            its_slots = slots(text.text, values.max_clause_words)
+            drawn = negatives.draw(its_slots, count)
+            counts.update(_write_slots(its_slots, drawn, count, text.category, values.format, file))
+            if others:
+                _write_for_others(its_slots, drawn, *others)
+            counter.advance(1)
+        if split == TRAIN and not counts["slots"]:
+            reason = f"; {_NOT_IN_BERT_AD}" if counts["left out"] else ""
+            raise UserError(
+                f"--input_file={','.join(values.input_file)}: the train set would have no slot: "
+                "lower --dev_fraction and --test_fraction, or give more texts with two clauses of "
+                f"two to {values.max_clause_words:,} words (--max_clause_words){reason}")
+    _report(path, len(its_texts), counts)
 
 
-def _write_slots(text: _Text, its_negatives: Sequence[List[str]], count: int, form: str,
-                 file: IO[str]) -> Dict[str, int]:
+def _write_slots(its_slots: Sequence[Slot], drawn: Sequence[List[str]], count: int, category: str,
+                 form: str, file: IO[str]) -> Dict[str, int]:
     """Writes the slots of a text; returns what `_report` counts."""
-    examples = [SlotExample(slot.before, slot.after, (slot.clause, *phrases), 1, text.category)
-                for slot, phrases in zip(text.slots, its_negatives)]
+    examples = [SlotExample(slot.before, slot.after, (slot.clause, *phrases), 1, category)
+                for slot, phrases in zip(its_slots, drawn)]
     num_written = sum(slot_files.write_slot(example, form, file) for example in examples)
-    return {"texts": 1, "slots": num_written, "left out": len(examples) - num_written,
-            "short": sum(len(phrases) < count for phrases in its_negatives)}
+    return {"slots": num_written, "left out": len(examples) - num_written,
+            "short": sum(len(phrases) < count for phrases in drawn)}
 
 
-def _report(path: str, counts: Mapping[str, int]) -> None:
-    log.info(f"{path}: {counts['slots']:,} slots of {counts['texts']:,} texts")
+def _report(path: str, num_texts: int, counts: Mapping[str, int]) -> None:
+    log.info(f"{path}: {counts['slots']:,} slots of {num_texts:,} texts")
     if not counts["slots"]:
         log.warn(f"{path} is empty: no text with two clauses fell to this set")
     if counts["short"]:

@@ -1,11 +1,11 @@
-"""Evaluates how well a model ranks the phrases of held-out slots, and predicts which phrases fit.
+"""How well a model ranks the phrases of held-out slots, in numbers and on the report's page.
 
 Phrases with equal scores are in random order: every metric is the mean over all these orders,
 so that constant scores get exactly the result of chance.
 """
 
 import math
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Sequence
 
 import numpy as np
 
@@ -13,13 +13,18 @@ from engine import log
 from engine.training import run_record
 from rewriting.data import KIND, SlotSet
 from rewriting.model import log_odds
+from rewriting.slot_files import SlotExample, read_slots
 from runs.head import Job, Measured, Predict
+from runs.report_page import MarkedTexts, Part, Scores
 from tasks.head import write_predictions
 
 PAIRWISE, LISTWISE = OBJECTIVES = ("pairwise", "listwise")
 _RECALLED = (1, 5, 10)
 METRICS = ("mean_reciprocal_rank", "pair_accuracy",
            *(f"recall_at_{count}" for count in _RECALLED))
+_RANKS = ("1", "2 – 5", "6 – 10", "more than 10")
+_MAX_MISSES = 20  # in the report
+_MAX_PHRASES = 5  # of a miss, that are ahead of the right one
 
 
 class Shown(NamedTuple):
@@ -120,3 +125,50 @@ def rank(num_phrases: np.ndarray, num_fitting: np.ndarray,
     for count in _RECALLED:
         results[f"recall_at_{count}"] = np.mean(np.clip(count - higher, 0, equal) / equal)
     return {name: float(value) for name, value in results.items()}
+
+
+def page(job: Job, measured: Measured) -> Dict[str, Any]:
+    """See `Head.page`."""
+    del job
+    slots, scores = measured.shown.slots, measured.shown.scores
+    own = np.repeat(scores[slots.starts], slots.num_phrases)
+    ranks = np.add.reduceat((scores >= own).astype(np.int64), slots.starts)
+    groups = np.searchsorted((1, 5, 10), ranks[slots.is_ranked])
+    counts = np.bincount(groups, minlength=len(_RANKS)).tolist()
+    worst = [slot for slot in np.argsort(-ranks, kind="stable").tolist()
+             if slots.is_ranked[slot] and ranks[slot] > 1][:_MAX_MISSES]
+    return {
+        "scores": Scores(
+            "Ranks", "Slots by the rank of their own phrase, which is behind those of equal score.",
+            ("Rank", "Slots", "Share"),
+            [(rank, count, count / sum(counts)) for rank, count in zip(_RANKS, counts)]),
+        "marked": MarkedTexts(
+            "Misses", "The worst first. The slot's own phrase is blue, the first of those ahead of "
+            "it are orange, each with its score, the log-odds.",
+            _misses(measured.shown, worst)) if worst else None}
+
+
+def _misses(shown: Shown, worst: Sequence[int]) -> List[Dict[str, List[Part]]]:
+    """The slots of these numbers. They are read again: the store has only token ids."""
+    pairs, found = shown.slots.pairs, {}
+    wanted, num_phrases = {pairs.slots[shown.slots.starts[slot]]: slot for slot in worst}, 0
+    for row, example in enumerate(read_slots(shown.slots.path)):
+        if row in wanted:
+            of_slot = np.flatnonzero(pairs.slots == row)
+            phrases = [example.phrases[number - num_phrases] for number in pairs.phrases[of_slot]]
+            found[wanted[row]] = _miss(example, phrases, shown.scores[of_slot])
+        num_phrases += len(example.phrases)
+    return [found[slot] for slot in worst]
+
+
+def _miss(slot: SlotExample, phrases: Sequence[str],
+          scores: np.ndarray) -> Dict[str, List[Part]]:
+    ahead = [number for number in np.argsort(-scores, kind="stable").tolist()
+             if number and scores[number] >= scores[0]]
+
+    def part(number: int) -> Part:
+        return Part(phrases[number], f"{scores[number]:.2f}", number == 0)
+
+    return {"Text": [Part(slot.before), part(0), Part(slot.after)],
+            "Ahead": [shown for number in ahead[:_MAX_PHRASES]
+                      for shown in (part(number), Part(" "))]}

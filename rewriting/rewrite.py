@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import re
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Pattern, Sequence, Tuple
 
 import numpy as np
 from absl import flags
@@ -24,7 +24,7 @@ from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
-from rewriting import pairs, pool, rewriter, scorer, slot_files, texts
+from rewriting import pairs, rewriter, scorer, slot_files, texts
 from rewriting.model import pairwise
 from rewriting.rewriter import Rewrite
 from runs.head import Model
@@ -35,7 +35,7 @@ that CUDA_VISIBLE_DEVICES shows.
 
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt < texts.txt > rewrites.tsv
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt --input_file=texts.csv \\
-    --output_file=rewrites.jsonl --keep_words=hotel --max_phrase_length=20
+    --output_file=rewrites.jsonl --keep_words=hotel
 
 --output_dir is the one of `python -m rewriting.run`. With an input and an output file, the same
 command resumes an interrupted run. The columns of TSV are the number of the text (from 1), the
@@ -68,12 +68,8 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("top_k", 5, "Most rewrites of a text.", flag_values=values)
     flags.DEFINE_integer("num_candidates", 50, "Phrases that the model scores for each clause.",
                          flag_values=values)
-    flags.DEFINE_integer("max_phrase_length", None, "Most characters of a phrase; default: no "
-                         "limit.", flag_values=values)
     flags.DEFINE_list("keep_words", [], "Words, separated by commas, that a rewrite must have "
                       "if its text has them.", flag_values=values)
-    flags.DEFINE_list("forbidden_words", [], "Words, separated by commas, that no rewrite may "
-                      "have.", flag_values=values)
     settings.define_flags(values, PredictionSettings)
     flags.DEFINE_string("store_dir", None, "Where the prepared pool is kept; default: "
                         "<output_dir>/store.", flag_values=values)
@@ -118,7 +114,7 @@ def main(values: flags.FlagValues) -> None:
     """Reads, rewrites and writes, a bounded number of texts at a time."""
     model, checkpoint = _model(values)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    wanted = _constraints(values)
+    kept_words = _kept_words(values)
     limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
@@ -127,9 +123,9 @@ def main(values: flags.FlagValues) -> None:
     read = _texts(values, arriving)
     store_dir = files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
-    phrases = pool.load_pool(settings.required(values, "pool_file"), values.pool_column,
+    phrases = rewriter.load_pool(settings.required(values, "pool_file"), values.pool_column,
                              model.encoding, store_dir)
-    rewrites = rewriter.Rewriter(model.encoding, phrases, wanted, wanted.mask(phrases), **limits)
+    rewrites = rewriter.Rewriter(model.encoding, phrases, kept_words, **limits)
     facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir)
     with _open_output(values, facts, _HEADERS[form]) as (num_done, append), \
             Predictor(pairwise(model.config), devices) as predictor, \
@@ -148,7 +144,7 @@ def main(values: flags.FlagValues) -> None:
             num_without += found.count([])
     if num_without:
         log.warn(f"{num_without:,} texts have no rewrite: they have no second clause, or no phrase "
-                 "meets the constraints")
+                 "has the words of --keep_words")
 
 
 def _model(values: flags.FlagValues) -> Tuple[Model, Checkpoint]:
@@ -157,14 +153,10 @@ def _model(values: flags.FlagValues) -> Tuple[Model, Checkpoint]:
     return scorer.open_model(trained), trained.checkpoint
 
 
-def _constraints(values: flags.FlagValues) -> rewriter.Constraints:
-    if values.max_phrase_length is not None:
-        settings.positive(values, "max_phrase_length")
-    for name in ("keep_words", "forbidden_words"):
-        if not all(word.strip() for word in values[name].value):
-            raise UserError(f"--{name}={','.join(values[name].value)}: a word is empty")
-    return rewriter.Constraints(
-        values.max_phrase_length, values.keep_words, values.forbidden_words)
+def _kept_words(values: flags.FlagValues) -> List[Pattern]:
+    if not all(word.strip() for word in values.keep_words):
+        raise UserError(f"--keep_words={','.join(values.keep_words)}: a word is empty")
+    return [rewriter.pattern_of(word) for word in values.keep_words]
 
 
 def _texts(values: flags.FlagValues, arriving: Optional[ArrivingLines]) -> Iterator[str]:

@@ -1,50 +1,85 @@
-"""Rewrites texts: a search finds candidates in the pool, and the model scores them."""
+"""Rewrites texts: a search finds candidates in a pool of phrases, and the model scores them."""
 
+import os
 import re
 import unicodedata
-from typing import Callable, List, NamedTuple, Optional, Pattern, Sequence, Set, Tuple
+from typing import (
+    Callable, Iterator, List, NamedTuple, Optional, Pattern, Sequence, Set, Tuple)
 
 import numpy as np
 
 from encoder.encoding import Encoding
-from engine.data import store
-from rewriting import data, pairs
-from rewriting.pool import Pool
-from rewriting.texts import LETTER, Slot, clauses, slots
+from engine import log
+from engine.data import store, text_columns
+from engine.data.chunks import in_chunks
+from engine.disk import files
+from engine.errors import UserError
+from engine.progress import Counter
+from rewriting import bm25, data, pairs
+from rewriting.texts import LETTER, Slot, clauses, read_texts, slots
 
 Predict = Callable[[pairs.Pairs], np.ndarray]  # the model: pairs -> logits, [pairs, 2]
+_PHRASES_AT_A_TIME = 8192
 
 
-class Constraints:
-    """What is wanted of rewrites.
+class Pool(NamedTuple):
+    """The phrases that may replace a clause. Made by `load_pool`.
+
+    Their texts and token ids are memory-mapped.
+    """
+    records: store.Records  # "text", "ids", and the columns of bm25
+    index: bm25.Index
+    is_usable: np.ndarray  # bool [phrases]: whether the model can read it
+    content_hash: str
+
+    def phrases(self, rows: Sequence[int]) -> List[str]:
+        """The texts of some phrases."""
+        return text_columns.from_chunk(self.records.values("text", np.array(rows, np.int64)))
+
+
+def load_pool(path: str, column: Optional[str], encoding: Encoding, store_dir: str) -> Pool:
+    """Opens the phrases of a file, preparing them first if needed.
 
     Args:
-        max_phrase_length: the most characters of a phrase; None: any.
-        kept: words that a rewrite must have if its text has them.
-        forbidden: words that no rewrite may have.
+        column: the column of the phrases, see `texts.read_texts`.
+
+    Raises:
+        UserError: the file holds no phrase, or none that the model can read.
     """
+    files.require_file(path, "--pool_file")
+    content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
+    key = {"content": content, "format": os.path.splitext(path)[1], "column": column,
+           "vocab": encoding.vocab_hash, "do_lower_case": encoding.do_lower_case}
+    columns = {"text": text_columns.COLUMN, **bm25.COLUMNS,
+               "ids": store.Column(encoding.id_dtype, ragged=True)}
 
-    def __init__(self, max_phrase_length: Optional[int], kept: Sequence[str],
-                 forbidden: Sequence[str]):
-        self._longest = max_phrase_length
-        self._kept = [pattern_of(word) for word in kept]
-        self._forbidden = [pattern_of(word) for word in forbidden]
+    def chunks() -> Iterator[store.Chunk]:
+        with Counter(f"Preparing {path}", unit="phrases") as counter:
+            for some in in_chunks(_different(path, column), _PHRASES_AT_A_TIME):
+                yield {"text": text_columns.to_chunk(some), **bm25.encode(some),
+                       "ids": encoding.tokenizer.encode_batch(some)}
+                counter.advance(len(some))
 
-    def allow(self, slot: Slot, phrase: str) -> bool:
-        """Whether the phrase may replace the clause of the slot."""
-        text, rewritten = slot.filled(slot.clause), slot.filled(phrase)
-        return (not any(is_in(word, rewritten) for word in self._forbidden)
-                and all(is_in(word, rewritten) for word in self._kept if is_in(word, text)))
+    records = store.open_or_build(store_dir, "pool", key, columns, chunks)
+    lengths, most = records.lengths("ids"), pairs.longest_phrase(encoding.max_seq_length)
+    num_too_long = int((lengths > most).sum())
+    if num_too_long:
+        log.warn(f"{path}: {num_too_long:,} phrases are left out: they have more than {most} "
+                 "tokens, and the model reads a phrase twice within "
+                 f"{encoding.max_seq_length}")
+    is_usable = (lengths > 0) & (lengths <= most)
+    if not is_usable.any():
+        raise UserError(f"--pool_file={path} holds no phrase that the model can read")
+    return Pool(records, bm25.Index(records), is_usable, content)
 
-    def mask(self, pool: Pool) -> np.ndarray:
-        """The phrases of a pool that some slot may take, bool [phrases]."""
-        allowed = pool.is_usable.copy()
-        if self._longest or self._forbidden:
-            for row, text in enumerate(pool.phrases()):
-                if len(text) > (self._longest or len(text)) or any(
-                        is_in(word, text) for word in self._forbidden):
-                    allowed[row] = False
-        return allowed
+
+def _different(path: str, column: Optional[str]) -> Iterator[str]:
+    """Streams the phrases of a file, each once."""
+    seen: Set[int] = set()  # hashes, which take less memory than texts
+    for phrase in map(str.strip, read_texts(path, "--pool_file", column, role="pool")):
+        if phrase and hash(phrase) not in seen:
+            seen.add(hash(phrase))
+            yield phrase
 
 
 def pattern_of(word: str) -> Pattern:
@@ -76,8 +111,7 @@ class Rewriter(NamedTuple):
     """A trained scorer and a pool of phrases."""
     encoding: Encoding
     pool: Pool
-    constraints: Constraints
-    allowed: np.ndarray  # phrases of the pool that meet the constraints, bool [phrases]
+    kept_words: Sequence[Pattern]  # that a rewrite must have if its text has them
     num_candidates: int  # phrases that the model scores for each clause
     top_k: int  # the most rewrites of a text
 
@@ -91,15 +125,21 @@ class Rewriter(NamedTuple):
         for pair in np.argsort(-probabilities, kind="stable"):
             number, slot = found[tried.slots[pair]]
             if len(rewrites[number]) < self.top_k:
-                rewrites[number].append(Rewrite(
-                    slot, self.pool.phrase(tried.phrases[pair]), float(probabilities[pair])))
+                phrase, = self.pool.phrases([tried.phrases[pair]])
+                rewrites[number].append(Rewrite(slot, phrase, float(probabilities[pair])))
         return rewrites
 
     def candidates(self, texts: Sequence[str]) -> Tuple[List[Tuple[int, Slot]], pairs.Pairs]:
         """The slots of some texts, each with its text's number, and the pairs to score."""
-        found = [(number, slot) for number, text in enumerate(texts) for slot in slots(text)]
-        tried = [(number, row) for number, rows in enumerate(self._search(texts, found))
-                 for row in rows]
+        found: List[Tuple[int, Slot]] = []
+        tried: List[Tuple[int, int]] = []  # the number of a slot, and the row of a phrase
+        for number, text in enumerate(texts):
+            its_slots = slots(text)
+            nearest = self._nearest(text) if its_slots else []
+            for slot in its_slots:
+                rows = [row for row, phrase in nearest if self._keeps_words(slot, phrase)]
+                tried += [(len(found), row) for row in rows[:self.num_candidates]]
+                found.append((number, slot))
         numbers, rows = np.array(tried, np.int64).reshape(-1, 2).T
         contexts = store.Records.of_chunk(pairs.encode_contexts(
             [slot.before for _, slot in found], [slot.after for _, slot in found],
@@ -107,27 +147,22 @@ class Rewriter(NamedTuple):
         return found, pairs.Pairs(contexts, self.pool.records, numbers, rows,
                                   self.encoding.tokenizer, self.encoding.max_seq_length)
 
-    def _search(self, texts: Sequence[str], found: List[Tuple[int, Slot]]) -> List[List[int]]:
-        """For each slot the rows of its candidates, those nearest to its text first."""
-        # Repeating a clause of the text is not a rewrite.
-        own_clauses = [set(map(_normalized, clauses(text))) for text in texts]
-        count = self.num_candidates + max(map(len, own_clauses), default=0)
-        searched = sorted({number for number, _ in found})
-        matches = self.pool.index.top([texts[number] for number in searched], count,
-                                       self.allowed)
-        rows_of = dict(zip(searched, (self._filled_up(match.rows, count) for match in matches)))
-        return [self._usable(rows_of[number], slot, own_clauses[number])
-                for number, slot in found]
+    def _nearest(self, text: str) -> List[Tuple[int, str]]:
+        """The rows and texts of the phrases nearest to a text, but of none of its own clauses.
 
-    def _filled_up(self, rows: np.ndarray, count: int) -> List[int]:
-        """If too few phrases share a word with the text, adds the first others of the pool."""
-        more = np.flatnonzero(self.allowed)[:2 * count] if len(rows) < count else []
-        return list(dict.fromkeys([*rows.tolist(), *map(int, more)]))[:count]
+        If too few share a word with it, the first others of the pool follow.
+        """
+        own_clauses = set(map(_normalized, clauses(text)))
+        count = self.num_candidates + len(own_clauses)
+        found = self.pool.index.top(text, count, self.pool.is_usable).rows
+        others = np.flatnonzero(self.pool.is_usable)[:2 * count] if len(found) < count else []
+        rows = list(dict.fromkeys([*found, *others]))[:count]
+        return [(row, phrase) for row, phrase in zip(rows, self.pool.phrases(rows))
+                if _normalized(phrase) not in own_clauses]
 
-    def _usable(self, rows: Sequence[int], slot: Slot, own_clauses: Set[str]) -> List[int]:
-        phrases = [(row, self.pool.phrase(row)) for row in rows]
-        return [row for row, phrase in phrases if _normalized(phrase) not in own_clauses
-                and self.constraints.allow(slot, phrase)][:self.num_candidates]
+    def _keeps_words(self, slot: Slot, phrase: str) -> bool:
+        text, rewritten = slot.filled(slot.clause), slot.filled(phrase)
+        return all(is_in(word, rewritten) for word in self.kept_words if is_in(word, text))
 
 
 def _normalized(phrase: str) -> str:

@@ -7,7 +7,7 @@ from absl import flags
 
 from encoder.model_files import ModelFiles
 from engine.errors import UserError
-from rewriting import data, evaluation, model, pairs, report, slot_files
+from rewriting import data, evaluation, model, pairs, slot_files
 from rewriting.data import KIND, ListwiseSet, PairwiseSet, SlotSet, load_slots
 from rewriting.model import pairwise
 from runs import sets
@@ -114,6 +114,6 @@ _SLOTS = Reading(
 
 HEAD = head.HEAD._replace(
     verb="Scoring", unit="pairs", load=load, measure=evaluation.measure, write=evaluation.write,
-    open=open_model, reader=_reader, page=report.page,
+    open=open_model, reader=_reader, page=evaluation.page,
     card=lambda found: head.card(found, _SLOTS), check=check,
     metrics=lambda own: evaluation.METRICS)

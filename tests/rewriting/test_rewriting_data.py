@@ -31,7 +31,7 @@ def texts_file(tmp_path):
     return tmp_path / "texts.txt"
 
 
-@pytest.mark.parametrize("kind", ["random", "like_length", "bm25", "bm25,random"])
+@pytest.mark.parametrize("kind", ["random", "bm25", "bm25,random"])
 def test_every_clause_is_one_positive_and_negatives_are_clauses_of_other_texts_of_its_set(
         kind, texts_file, tmp_path):
     create_here(input_file=texts_file, output_dir=tmp_path / "out", negatives=kind,
@@ -64,7 +64,7 @@ def test_every_clause_is_one_positive_and_negatives_are_clauses_of_other_texts_o
 def test_the_same_seed_gives_the_same_bytes_and_another_one_other_sets(texts_file, tmp_path):
     def contents(folder, seed):
         create_here(input_file=texts_file, output_dir=tmp_path / folder, seed=seed,
-                    negatives="random,like_length,bm25")
+                    negatives="random,bm25")
         assert sorted(path.name for path in (tmp_path / folder).iterdir()) == [
             "dev.jsonl", "pairs.tsv", "pool.txt", "test.jsonl", "train.jsonl"]
         return {name: (tmp_path / folder / f"{name}.jsonl").read_bytes() for name in SETS}
@@ -86,14 +86,6 @@ def test_a_longer_clause_is_no_slot(tmp_path, capsys):
     assert "and so on" not in (tmp_path / "pool.txt").read_text()
     with ends_with_error(capsys, "--max_clause_words=1: must be between 2 and 10000"):
         create_here(input_file=path, output_dir=tmp_path, max_clause_words=1)
-
-
-def test_negatives_of_like_length_have_nearly_as_many_words(texts_file, tmp_path):
-    create_here(input_file=texts_file, output_dir=tmp_path / "out", negatives="like_length",
-                num_negatives=2)
-    for row in read_sets(tmp_path / "out")["train"]:
-        length = len(row["clause"].split())
-        assert all(0.8 <= len(text.split()) / length <= 1.25 for text in row["negatives"])
 
 
 def test_negatives_of_bm25_share_words_with_the_text_where_clauses_do(tmp_path):

@@ -14,7 +14,7 @@ from distillation import run as distillation_run
 from encoder import convert
 from exports import run_frozen_graph, run_saved_model
 from pages import Page
-from rewriting import data, evaluation, report, rewrite, run, slot_files
+from rewriting import data, evaluation, rewrite, run, slot_files
 from rewriting.slot_files import SlotExample
 from rewriting_files import create_here, encoding_of, made_up_texts, write_slots
 from runs import predict
@@ -282,7 +282,7 @@ def test_the_report_shows_the_ranks_and_the_worst_misses_first(two_layers, score
     slots = data.load_slots(path, encoding_of(two_layers, LONGEST), str(tmp_path),
                             dynamic_padding=True)
     scores = np.array([3, 1, -1, 0, -2, 0.5, 2, 0.5])
-    shown = report.page(None, Measured({}, shown=evaluation.Shown(slots, scores)))
+    shown = evaluation.page(None, Measured({}, shown=evaluation.Shown(slots, scores)))
     assert [row[:2] for row in shown["scores"].rows] == [
         ("1", 1), ("2 – 5", 2), ("6 – 10", 0), ("more than 10", 0)]
     assert shown["marked"].examples == [
