@@ -47,29 +47,18 @@ class Candidates:
         self._tokens = tokenizer.inv_vocab
         self._model = model
         self._vectors = vectors
-        self._neighbours: Dict[str, List[str]] = {}  # of all words seen so far
+        self._neighbours: Dict[str, Sequence[str]] = {}  # of all words seen so far
 
     def of_texts(self, texts: Sequence[Text]) -> List[List[Sequence[str]]]:
         """The candidates for each word of each text."""
-        if self._vectors:
-            self._find_neighbours(texts)
         predicted = iter(self._model.candidates(_word_positions(texts)))
         return [[self._of_word(word, next(predicted) if position is not None else None)
                  for word, position in zip(text.words, text.positions)]
                 for text in texts]
 
-    def _find_neighbours(self, texts: Sequence[Text]) -> None:
-        """Looks up all new words of several WordPieces in one pass over the vectors."""
-        words = {word.text.lower() for text in texts
-                 for word, position in zip(text.words, text.positions) if position is None}
-        new = sorted(word for word in words
-                     if word in self._vectors and word not in self._neighbours)
-        self._neighbours.update(
-            zip(new, self._vectors.nearest(new, self._model.num_candidates)))
-
     def _of_word(self, word: Word, predicted: Optional[np.ndarray]) -> Sequence[str]:
         if predicted is None:
-            return self._neighbours.get(word.text.lower(), ())
+            return self._neighbours_of(word.text.lower())
         candidates = [self._tokens[index] for index in predicted]
         if len(word.text) == 1 and not word.text.isascii():
             # Texts of ideographs have no spaces: a word of letters would run into the
@@ -77,6 +66,12 @@ class Candidates:
             return [candidate for candidate in candidates
                     if len(candidate) == 1 and not candidate.isascii()]
         return candidates
+
+    def _neighbours_of(self, word: str) -> Sequence[str]:
+        if word not in self._neighbours:
+            self._neighbours[word] = (
+                self._vectors.nearest(word, self._model.num_candidates) if self._vectors else ())
+        return self._neighbours[word]
 
 
 def _word_positions(texts: Sequence[Text]) -> WordPositions:

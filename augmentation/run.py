@@ -62,7 +62,6 @@ class Job(NamedTuple):
     task: Task
     data_dir: str
     output_file: str
-    store_dir: str
     config: modeling.BertConfig
     encoding: Encoding
     checkpoint: checkpoints.Checkpoint
@@ -91,8 +90,6 @@ def define_flags() -> flags.FlagValues:
         "what fits around the word. Default: all positions that the model has.",
         flag_values=values)
     settings.define_flags(values, PredictionSettings)
-    flags.DEFINE_string("store_dir", None, "Where word vectors are kept; "
-                        "default: <output_dir>/store.", flag_values=values)
     device_flags.define(values)
     values.set_default("precision", FLOAT32)  # see masked_lm: nearly equal scores are told apart
     return values
@@ -112,7 +109,7 @@ def main(values: flags.FlagValues) -> None:
         return
     vectors = None
     if values.glove_embs:
-        vectors = word_vectors.open_vectors(values.glove_embs, job.store_dir)
+        vectors = word_vectors.load(values.glove_embs)
     else:
         log.info("no --glove_embs: words of several WordPieces are kept")
     with masked_lm.MaskedLanguageModel(
@@ -180,9 +177,8 @@ def _augmented(rows: Sequence[ParsedRow], candidates: Candidates,
 
 def _facts(job: Job) -> Dict[str, Any]:
     """Everything that determines the output, under names for people."""
-    memory = os.path.join(job.store_dir, "hashes.json")
     train, values = job.task.train, job.values
-    content = files.content_hash(os.path.join(job.data_dir, train.file), memory)
+    content = files.hash_of_file(os.path.join(job.data_dir, train.file))
     return {
         "training data": [content, train.columns, train.keys],
         "vocabulary": job.encoding.vocab_hash,
@@ -190,8 +186,8 @@ def _facts(job: Job) -> Dict[str, Any]:
         "max_seq_length": job.encoding.max_seq_length,
         "model config": job.config.to_dict(),
         # The index holds a checksum of every tensor.
-        "checkpoint": files.content_hash(f"{job.checkpoint.path}.index", memory),
-        "word vectors": files.content_hash(values.glove_embs, memory) if values.glove_embs else None,
+        "checkpoint": files.hash_of_file(f"{job.checkpoint.path}.index"),
+        "word vectors": files.hash_of_file(values.glove_embs) if values.glove_embs else None,
         "N": values.N, "M": values.M, "p": values.p, "seed": values.seed,
         "--precision": values.precision}
 
@@ -214,8 +210,6 @@ def _job(values: flags.FlagValues) -> Job:
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     devices = device_flags.find_devices(values, training=False)
     output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
-    store_dir = files.make_directory(values.store_dir or os.path.join(output_dir, "store"),
-                                     "--store_dir")
     output_file = os.path.join(
         output_dir, task.train.file if data_dir else os.path.basename(train_file))
     if os.path.exists(output_file) and os.path.samefile(output_file, train_file):
@@ -224,8 +218,8 @@ def _job(values: flags.FlagValues) -> Job:
     os.makedirs(os.path.dirname(output_file), exist_ok=True)
     if data_dir:
         _copy_other_sets(task, data_dir, output_dir)
-    return Job(values, task, data_dir, output_file, store_dir, config, encoding, checkpoint,
-               devices, batch_size)
+    return Job(values, task, data_dir, output_file, config, encoding, checkpoint, devices,
+               batch_size)
 
 
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:

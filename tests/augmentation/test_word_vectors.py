@@ -1,7 +1,5 @@
 """Neighbours by word vectors are the nearest by cosine, and a file's broken line is named."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -19,13 +17,6 @@ def write_vectors(path, count: int, dimension: int = 5) -> str:
     return str(path)
 
 
-def neighbours(vectors, words, count):
-    """The words nearest to each of `words`; none for one that is not there."""
-    known = [word for word in words if word in vectors]
-    found = dict(zip(known, vectors.nearest(known, count)))
-    return [found.get(word, []) for word in words]
-
-
 def plain_neighbours(path, words, count):
     """The reference: every cosine, in float64."""
     table = {}
@@ -40,18 +31,18 @@ def plain_neighbours(path, words, count):
     return [ranked(word) if word in table else [] for word in words]
 
 
-@pytest.mark.parametrize("rows, queries", [(8192, 256), (7, 3)])
-def test_the_neighbours_are_the_nearest_by_cosine(rows, queries, tmp_path, monkeypatch):
-    monkeypatch.setattr(word_vectors, "_ROWS_AT_A_TIME", rows)
-    monkeypatch.setattr(word_vectors, "_QUERIES_AT_A_TIME", queries)
-    monkeypatch.setattr(word_vectors, "_LINES_AT_A_TIME", 2 * rows)
+def test_the_neighbours_are_the_nearest_by_cosine(tmp_path):
     path = write_vectors(tmp_path / "vectors.txt", 200)
-    vectors = word_vectors.open_vectors(path, str(tmp_path))
+    vectors = word_vectors.load(path)
     words = [letters(index) for index in range(0, 200, 3)] + ["missing"]
-    assert neighbours(vectors, words, 6) == plain_neighbours(path, words, 6)
-    # Whatever else is asked:
-    assert neighbours(vectors, words[5:6], 6) == neighbours(vectors, words, 6)[5:6]
-    assert all(len(found) == 199 for found in neighbours(vectors, words[:2], 1000))
+    assert [vectors.nearest(word, 6) for word in words] == plain_neighbours(path, words, 6)
+    assert all(len(vectors.nearest(word, 1000)) == 199 for word in words[:2])
+
+
+def test_only_the_first_lines_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(word_vectors, "_MAX_LINES", 150)
+    vectors = word_vectors.load(write_vectors(tmp_path / "vectors.txt", 200))
+    assert len(vectors.nearest(letters(0), 1000)) == 149
 
 
 @pytest.mark.parametrize("content", [
@@ -63,8 +54,8 @@ def test_the_neighbours_are_the_nearest_by_cosine(rows, queries, tmp_path, monke
 def test_formats_of_the_wild_are_read_and_only_lower_cased_words_of_letters_kept(
         content, tmp_path):
     (tmp_path / "vectors.txt").write_text(content)
-    vectors = word_vectors.open_vectors(str(tmp_path / "vectors.txt"), str(tmp_path))
-    assert neighbours(vectors, ["a", "c", "at", "B", "12"], 9) == [
+    vectors = word_vectors.load(str(tmp_path / "vectors.txt"))
+    assert [vectors.nearest(word, 9) for word in ("a", "c", "at", "B", "12")] == [
         ["b", "c", "d"], ["b", "a", "d"], [], [], []]
 
 
@@ -79,6 +70,4 @@ def test_a_broken_line_or_file_is_named(content, wrong, tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_bytes(content)
     with pytest.raises(UserError, match="vectors.txt" + wrong):
-        word_vectors.open_vectors(str(path), str(tmp_path))
-    if wrong:
-        assert sorted(os.listdir(str(tmp_path))) == ["hashes.json", "vectors.txt"]
+        word_vectors.load(str(path))

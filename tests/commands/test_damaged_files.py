@@ -285,4 +285,4 @@ def test_a_record_longer_than_its_file_is_refused(count, tmp_path):
 def test_a_dimension_beyond_the_file_s_is_refused(header, tmp_path):
     (tmp_path / "vectors.txt").write_text(f"{header}\ncat 1 2 3\n")
     with pytest.raises(UserError, match="vectors.txt"):
-        word_vectors.open_vectors(str(tmp_path / "vectors.txt"), str(tmp_path))
+        word_vectors.load(str(tmp_path / "vectors.txt"))
