@@ -29,9 +29,8 @@ from engine.devices import devices
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from rewriting import data, rewriter, texts
-from rewriting.model import pairwise
 from runs.head import Model
-from tasks import model_folder
+from tasks import head, model_folder
 
 MAX_SEQ_LENGTH = 128
 NUM_SLOW_PAIRS = 100
@@ -68,7 +67,7 @@ class OneAtATime:
         with graph.as_default():
             self._inputs = {name: tf.placeholder(tf.int32, [None, MAX_SEQ_LENGTH])
                             for name in ("input_ids", "input_mask", "segment_ids")}
-            self._logits = pairwise(model.config)(
+            self._logits = head.forward_of(model)(
                 self._inputs, INFERENCE).predictions["logits"]
             self._session = tf.Session(graph=graph)
             tf.train.Saver().restore(self._session, checkpoint_path)
@@ -115,7 +114,7 @@ def compare(args, work_dir: str) -> None:
     rates: List[float] = []
     peers: List[float] = []
     with report.peers_process(make_peer, f"{work_dir}/out") as process, Predictor(
-            pairwise(model.config),
+            head.forward_of(model),
             devices.find_devices(num_gpus=0, training=False)) as predictor:
         predictor.restore(checkpoint)
 

@@ -60,8 +60,8 @@ class SlotSet(NamedTuple):
         return (self.num_fitting > 0) & (self.num_phrases > 1)
 
 
-class PairwiseSet(TrainingSet):
-    """Trains on one pair at a time."""
+class PairSet(TrainingSet):
+    """Trains on the pairs of slots and phrases."""
     kind = KIND
     has_pairs = True
 
@@ -85,51 +85,6 @@ class PairwiseSet(TrainingSet):
             return {**source.fetch(indices, length), "label_ids": labels[indices]}
 
         return source._replace(fetch=fetch) if with_labels else source
-
-
-class ListwiseSet(PairwiseSet):
-    """Trains on one slot at a time: those that have a right phrase and a wrong one.
-
-    Raises:
-        UserError: there are none.
-    """
-
-    def __init__(self, slot_set: SlotSet):
-        super().__init__(slot_set)
-        self.slots = np.flatnonzero(slot_set.is_ranked)
-        if not len(self.slots):
-            raise UserError("no slot of the train set has both a phrase that fits and one that "
-                            "does not: --objective=listwise has nothing to learn from")
-        num_left_out = len(slot_set.num_phrases) - len(self.slots)
-        if num_left_out:
-            log.warn(f"{num_left_out:,} slots of the train set lack a phrase that fits, or one that "
-                     "does not: --objective=listwise leaves them out")
-
-    def __len__(self) -> int:
-        return len(self.slots)
-
-    def source(self, *, with_labels: bool) -> Source:
-        """Batches of whole slots, b of them with up to c phrases, the right one first.
-
-        The features of a pair, each int32 [b, c, t], and num_phrases, int32 [b].
-        """
-        del with_labels  # the position of a phrase tells whether it is right
-        starts, num_phrases = self.slot_set.starts, self.slot_set.num_phrases
-        one_by_one = self.slot_set.pairs.source()
-        lengths = np.maximum.reduceat(one_by_one.lengths, starts)[self.slots]
-
-        def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
-            slots = self.slots[indices]
-            counts = num_phrases[slots, np.newaxis]
-            positions = np.arange(counts.max())
-            # A slot with fewer phrases is padded with its first one, which is not counted.
-            numbers = starts[slots, np.newaxis] + np.where(positions < counts, positions, 0)
-            features = one_by_one.fetch(numbers.ravel(), length)
-            features = {name: values.reshape(*numbers.shape, length)
-                        for name, values in features.items()}
-            return {**features, "num_phrases": counts[:, 0].astype(np.int32)}
-
-        return one_by_one._replace(lengths=lengths, fetch=fetch, fetch_for_step=fetch)
 
 
 def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding: bool,

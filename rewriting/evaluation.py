@@ -9,16 +9,12 @@ from typing import Any, Dict, List, NamedTuple, Sequence
 
 import numpy as np
 
-from engine import log
-from engine.training import run_record
 from rewriting.data import KIND, SlotSet
-from rewriting.model import log_odds
 from rewriting.slot_files import SlotExample, read_slots
 from runs.head import Job, Measured, Predict
 from runs.report_page import MarkedTexts, Part, Scores
 from tasks.head import write_predictions
 
-PAIRWISE, LISTWISE = OBJECTIVES = ("pairwise", "listwise")
 _RECALLED = (1, 5, 10)
 METRICS = ("mean_reciprocal_rank", "pair_accuracy",
            *(f"recall_at_{count}" for count in _RECALLED))
@@ -33,12 +29,18 @@ class Shown(NamedTuple):
     scores: np.ndarray  # of each pair
 
 
+def log_odds(logits: np.ndarray) -> np.ndarray:
+    """The score of each pair, [n], from its logits, [n, 2]."""
+    return logits[:, 1] - logits[:, 0]
+
+
 def measure(job: Job, slots: SlotSet, predict: Predict) -> Measured:
     """How well the phrases of slots are ranked, in all slots and in those of each category."""
+    del job
     logits = predict(slots.pairs.source())["logits"]
     rows = per_category(slots, logits)
     return Measured(
-        results_of(slots, logits, job.model.own.objective),
+        results_of(slots, logits),
         {"num_slots": int(slots.is_ranked.sum()), "num_pairs": len(slots.pairs),
          "chance": rank(slots.num_phrases, slots.num_fitting, np.zeros(len(slots.pairs))),
          "per_category": rows},
@@ -47,25 +49,19 @@ def measure(job: Job, slots: SlotSet, predict: Predict) -> Measured:
 
 def write(job: Job, slots: SlotSet, suffix: str, predict: Predict) -> None:
     """Writes test_results.tsv and predict.txt: which phrases fit."""
-    record = run_record.load(job.settings.output_dir)
-    if record and record.facts.get("--objective") == LISTWISE:
-        log.warn("trained with --objective=listwise, the model ranks the phrases of a slot: compare "
-                 "their probabilities in test_results.tsv; the labels in predict.txt mean little")
     write_predictions(job, predict(slots.pairs.source())["logits"], suffix, slots.is_readable)
 
 
-def results_of(slots: SlotSet, logits: np.ndarray, objective: str) -> Dict[str, float]:
-    """The metrics of a set: METRICS, the pairs' eval_accuracy, the objective's eval_loss.
+def results_of(slots: SlotSet, logits: np.ndarray) -> Dict[str, float]:
+    """The metrics of a set: METRICS, and the eval_accuracy and eval_loss of the pairs.
 
     Args:
         logits: [pairs, 2].
     """
-    odds, labels = log_odds(logits.astype(np.float64)), slots.labels
-    if objective == LISTWISE:
-        loss = _listwise_loss(slots, odds)
-    else:
-        loss = float(np.mean(KIND.losses(logits.astype(np.float64), labels)))
-    return {"eval_accuracy": float(np.mean((odds > 0) == labels)), "eval_loss": loss,
+    logits, labels = logits.astype(np.float64), slots.labels
+    odds = log_odds(logits)
+    return {"eval_accuracy": float(np.mean((odds > 0) == labels)),
+            "eval_loss": float(np.mean(KIND.losses(logits, labels))),
             **rank(slots.num_phrases, slots.num_fitting, odds)}
 
 
@@ -89,14 +85,6 @@ def per_category(slots: SlotSet, logits: np.ndarray) -> List[Dict[str, Any]]:
                      **{metric: None if math.isnan(value) else value
                         for metric, value in found.items()}})
     return rows
-
-
-def _listwise_loss(slots: SlotSet, odds: np.ndarray) -> float:
-    """The mean, over the ranked slots, of the softmax cross-entropy over their phrases."""
-    largest = np.maximum.reduceat(odds, slots.starts)
-    powers = np.exp(odds - np.repeat(largest, slots.num_phrases))
-    losses = np.log(np.add.reduceat(powers, slots.starts)) + largest - odds[slots.starts]
-    return float(np.mean(losses[slots.is_ranked]))
 
 
 def rank(num_phrases: np.ndarray, num_fitting: np.ndarray,

@@ -25,9 +25,9 @@ from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from rewriting import pairs, rewriter, scorer, slot_files, texts
-from rewriting.model import pairwise
 from rewriting.rewriter import Rewrite
 from runs.head import Model
+from tasks import head
 
 USAGE = """Rewrites texts: replaces one clause of a text by a phrase of a pool. BM25 finds the
 phrases that are nearest to the text, and the model predicts which of them fit, on every GPU
@@ -128,7 +128,7 @@ def main(values: flags.FlagValues) -> None:
     rewrites = rewriter.Rewriter(model.encoding, phrases, kept_words, **limits)
     facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir)
     with _open_output(values, facts, _HEADERS[form]) as (num_done, append), \
-            Predictor(pairwise(model.config), devices) as predictor, \
+            Predictor(head.forward_of(model), devices) as predictor, \
             Counter("Scoring", unit="pairs") as counter:
         predictor.restore(checkpoint)
 

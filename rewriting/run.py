@@ -6,7 +6,6 @@
 from absl import flags
 
 from engine.cli import command
-from rewriting.evaluation import OBJECTIVES, PAIRWISE
 from rewriting.scorer import HEAD, Scoring, find
 from runs import command as runs, sets
 from tasks import head
@@ -22,8 +21,7 @@ every GPU that CUDA_VISIBLE_DEVICES shows.
 --do_predict scores the phrases of the test set, whose labels are not needed: test_results.tsv has
 the probabilities of "does not fit" and "fits", predict.txt the likelier of them, a line for each
 phrase in the order of the file. --do_export writes the model for other programs.
-Batch sizes are per replica (GPU) and count pairs of a slot and a phrase; with
---objective=listwise, --train_batch_size counts slots, each with all its phrases."""
+Batch sizes are per replica (GPU) and count pairs of a slot and a phrase."""
 
 
 def define_flags() -> flags.FlagValues:
@@ -33,9 +31,6 @@ def define_flags() -> flags.FlagValues:
                       "Predict which phrases of the test set fit; it needs no labels.")
     flags.DEFINE_bool("do_test", False, "Rank the phrases of the test set; the names of its "
                       "metrics end in _test.", flag_values=values)
-    flags.DEFINE_enum("objective", PAIRWISE, OBJECTIVES, "pairwise: classify each phrase as "
-                      "fitting or not; listwise: choose among all phrases of a slot.",
-                      flag_values=values)
     head.define_flags(values)
     runs.define_flags(values)
     return values
@@ -50,7 +45,7 @@ def _scoring(values: flags.FlagValues) -> Scoring:
     """Checks that the sets are there."""
     for name in sets.wanted(values) + ["test"] * values.do_test:
         find(values, name)
-    return Scoring(values.objective, values.predict_labels)
+    return Scoring(values.predict_labels)
 
 
 if __name__ == "__main__":

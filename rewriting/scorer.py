@@ -7,9 +7,8 @@ from absl import flags
 
 from encoder.model_files import ModelFiles
 from engine.errors import UserError
-from rewriting import data, evaluation, model, pairs, slot_files
-from rewriting.data import KIND, ListwiseSet, PairwiseSet, SlotSet, load_slots
-from rewriting.model import pairwise
+from rewriting import data, evaluation, pairs, slot_files
+from rewriting.data import KIND, PairSet, SlotSet, load_slots
 from runs import sets
 from runs.head import AnyResult, Encoded, Job, Model, Reader, Sets, Training
 from runs.rows import Example
@@ -23,7 +22,6 @@ _NO_SLOT = ("the text has no slot, or several: it is [MASK], or as many "
 
 class Scoring(NamedTuple):
     """How phrases are scored, with what `tasks.head` reads of a classifier."""
-    objective: str = evaluation.PAIRWISE  # of the training, one of OBJECTIVES
     predict_labels: str = model_folder.NAME
     kind: Any = KIND
     task_name: str = TASK_NAME
@@ -53,12 +51,12 @@ def find(values: flags.FlagValues, name: str) -> str:
 
 
 def load(job: Job, values: flags.FlagValues,
-         training: Optional[Callable[[Job, PairwiseSet], Training]] = None) -> Sets:
+         training: Optional[Callable[[Job, PairSet], Training]] = None) -> Sets:
     """See `tasks.head.load`."""
     check(job.model)
     train, ranked, wanted = None, {}, sets.wanted(values)
     if "train" in wanted:
-        train = (training or _training)(job, PairwiseSet(_load_set(job, values, "train")))
+        train = (training or head.training_of)(job, PairSet(_load_set(job, values, "train")))
     for suffix, name, flag in (("", "dev", "do_eval"), ("_test", "test", "do_test")):
         if flag in values and values[flag].value:
             ranked[suffix] = _load_set(job, values, name)
@@ -72,15 +70,6 @@ def load(job: Job, values: flags.FlagValues,
 def _load_set(job: Job, values: flags.FlagValues, name: str, *, labelled: bool = True) -> SlotSet:
     return load_slots(find(values, name), job.model.encoding, job.settings.store_dir,
                       labelled=labelled, dynamic_padding=job.settings.training.dynamic_padding)
-
-
-def _training(job: Job, examples: PairwiseSet) -> Training:
-    config, objective = job.model.config, job.model.own.objective
-    forward = pairwise(config)
-    if objective == evaluation.LISTWISE:
-        examples, forward = ListwiseSet(examples.slot_set), model.listwise(config)
-    return head.training_of(job, examples)._replace(
-        forward=forward, facts={"--objective": objective})
 
 
 def _reader(found: Model) -> Reader:
@@ -99,7 +88,7 @@ def _reader(found: Model) -> Reader:
 
         return Encoded(slots.pairs.source(), decode)
 
-    return Reader(pairwise(found.config), encode, True, ["label", *KIND.labels])
+    return Reader(head.forward_of(found), encode, True, ["label", *KIND.labels])
 
 
 _SLOTS = Reading(
@@ -108,8 +97,7 @@ _SLOTS = Reading(
     "phrase has tokens, and a context that is too long cut at its far ends,",
     "all after the first `[SEP]`",
     ". The second probability says how well the phrase fits; to rank phrases, compare "
-    "log(second) - log(first), which keeps its digits near 1. Trained with "
-    "`--objective=listwise`, the model only ranks the phrases of a slot",
+    "log(second) - log(first), which keeps its digits near 1",
     "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt")
 
 HEAD = head.HEAD._replace(

@@ -64,7 +64,7 @@ def use_what_was_trained(of: Folder, model, masked_lm):
            M=2, N=2, output_dir=folder / "augmented")
     of.run("pretraining.score", init_checkpoint=folder / "pretraining.run", max_seq_length=24,
            input_file=folder / "lines.txt", output_file=folder / "scores.jsonl")
-    of.run("rewriting.rewrite", output_dir=folder / "rewriting.run --objective=pairwise",
+    of.run("rewriting.rewrite", output_dir=folder / "rewriting.run",
            input_file=folder / "texts.txt", pool_file=folder / "slots" / "pool.txt",
            output_file=folder / "rewritten.tsv")
 

@@ -21,7 +21,6 @@ from engine.training import loop
 from engine.training.step_hook import StepHook
 from pretraining import model as pretraining_model
 from reading import model as reading_model
-from rewriting import model as rewriting_model
 from tagging import model as tagging_model, schemes
 from tagging.data import TagSet
 from tagging.model import Tagger
@@ -33,7 +32,7 @@ import tensorflow.compat.v1 as tf
 pytestmark = pytest.mark.skipif(not tf.test.is_built_with_cuda(),
                                 reason="this TensorFlow registers no kernels for GPUs")
 
-BATCH, LENGTH, MASKED, PHRASES = 4, 8, 3, 5
+BATCH, LENGTH, MASKED = 4, 8, 3
 CONFIG = modeling.BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2,
                              num_attention_heads=2, intermediate_size=32,
                              max_position_embeddings=LENGTH, type_vocab_size=2)
@@ -73,8 +72,6 @@ FORWARDS = {
     "a teacher's outputs": (lambda: distillation_model.prediction(
         classifier.forward_of(CONFIG, 2), label_types.SingleLabel, temperature=1.0,
         label_weight=0.5), {**CLASS, "teacher_logits": ((2,), np.float32)}),
-    "phrases of slots": (lambda: rewriting_model.listwise(CONFIG), {
-        **dict.fromkeys(TOKENS, ((PHRASES, LENGTH), np.int32)), "num_phrases": ((), np.int32)}),
     "answers": (lambda: reading_model.forward_of(CONFIG), dict.fromkeys(
         ("start_positions", "end_positions"), ((), np.int32))),
     "tags": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=False)),

@@ -69,7 +69,7 @@ def _student_of(run: str) -> Callable[[Any], Flags]:
 RUNS: Dict[str, Callable[[Any], Flags]] = {
     "run_classifier": _texts,
     "pretraining.run": _steps,
-    "rewriting.run --objective=pairwise": _slots,
+    "rewriting.run": _slots,
     "tagging.run --crf": _tags,
     "run_squad": _questions,
     "distillation.run --stage=general": _general,

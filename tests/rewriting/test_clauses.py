@@ -39,7 +39,3 @@ def test_the_clause_put_back_gives_the_text_byte_for_byte(text):
 ])
 def test_clauses_end_at_sentence_punctuation_of_either_script(text, clauses):
     assert [slot.clause for slot in slots(text)] == clauses
-
-
-def test_an_ideograph_is_a_word_and_so_is_a_run_of_letters_or_digits():
-    assert count_words("2D巅峰 ok!") == 4

@@ -195,16 +195,6 @@ def test_wrong_input_is_one_line_and_leaves_nothing(flags, content, words, tmp_p
     assert not list((tmp_path / "out").glob("*")) and not list((tmp_path / "out").glob(".*"))
 
 
-@pytest.mark.parametrize("column", [None, 2])
-def test_a_file_with_another_name_is_read_as_text_with_tabs(column, texts_file, tmp_path):
-    texts = texts_file.read_text().splitlines()
-    rows = texts if column is None else [f"{i}\t{text}\tx" for i, text in enumerate(texts)]
-    (tmp_path / "ins.all").write_text("".join(f"{row}\n" for row in rows))
-    create_here(input_file=texts_file, output_dir=tmp_path / "expected")
-    create_here(input_file=tmp_path / "ins.all", output_dir=tmp_path / "out", text_column=column)
-    assert read_sets(tmp_path / "out") == read_sets(tmp_path / "expected")
-
-
 def test_too_few_clauses_for_the_negatives_asked_for_are_said(tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("so it is, and was.\nbut not now, or then.\n")
     create_here(input_file=tmp_path / "texts.txt", output_dir=tmp_path, num_negatives=4,

@@ -2,14 +2,11 @@
 
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import WORDS
-from encoder.encoding import load_encoding
 from engine.data import store
-from engine.errors import UserError
 from rewriting import data, pairs
 from rewriting.slot_files import SlotExample
 from rewriting_files import encoding_of, write_slots
@@ -87,25 +84,3 @@ def test_a_set_has_every_pair_once_and_says_what_is_too_long_for_the_model(
     for row, (slot, phrase) in zip(ids, expected):
         tokens = expected_tokens(tokenizer, slot.before, phrase, slot.after, 24)
         assert [TOKENS[index] for index in row[:len(tokens)]] == tokens
-
-
-def test_a_batch_of_slots_has_each_with_all_its_phrases(tiny_model, tmp_path):
-    path = write_slots(tmp_path / "train.jsonl", SLOTS)
-    found = data.load_slots(path, encoding_of(tiny_model), str(tmp_path),
-                                dynamic_padding=True)
-    slots = data.ListwiseSet(found)
-    source = slots.source(with_labels=True)
-    one_by_one = found.pairs.features(np.array([0, 1, 2, 4, 5, 4]), 16)["input_ids"]
-    features = source.fetch(np.array([0, 1]), 16)
-    assert len(slots) == 2 and features["num_phrases"].tolist() == [3, 2]
-    np.testing.assert_array_equal(features["input_ids"].reshape(6, 16), one_by_one)
-    assert source.lengths.tolist() == [found.pairs.lengths()[:3].max(),
-                                       found.pairs.lengths()[4:].max()]
-
-
-def test_a_vocabulary_without_mask_is_refused(tiny_model, tmp_path):
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
-    encoding = load_encoding(str(tmp_path / "vocab.txt"), do_lower_case=True, max_seq_length=24,
-                             vocab_size=5)
-    with pytest.raises(UserError, match=r"lacks \[MASK\]"):
-        pairs.check_vocabulary(encoding)

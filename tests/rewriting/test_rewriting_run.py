@@ -1,22 +1,18 @@
-"""`python -m rewriting.run`: both objectives step alike on any replicas, and slots are ranked."""
+"""`python -m rewriting.run`: it steps alike on any replicas, and slots are ranked."""
 
 import json
-import math
 
 import numpy as np
 import pytest
 
-from bert_reference import load, random_values
 from commands import ends_with_error
-from conftest import assert_same_training, checkpoint_values, on_tensorflow_2, plain_session
+from conftest import assert_same_training, checkpoint_values, on_tensorflow_2
+from encoder import classifier
 from engine.checkpoints import checkpoints
-from engine.model import INFERENCE
-from rewriting import data, evaluation, model
+from rewriting import data, evaluation
 from rewriting.slot_files import SlotExample
 from rewriting_files import create_here, encoding_of, made_up_texts, run_here, write_slots
 from trainings import recorded, run_loop, settings
-
-import tensorflow.compat.v1 as tf
 
 STEPS = 5
 
@@ -31,25 +27,15 @@ def slots_dir(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def slot_set(tiny_model, slots_dir):
-    return data.load_slots(str(slots_dir / "train.jsonl"), encoding_of(tiny_model, 32),
-                               str(slots_dir / "store"), dynamic_padding=True)
-
-
-OBJECTIVES = {"pairwise": (model.pairwise, data.PairwiseSet),
-              "listwise": (model.listwise, data.ListwiseSet)}
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_1x8_and_2x4_end_with_the_same_variables_slots_and_loss(
-        objective, tiny_model, slot_set, tmp_path, monkeypatch):
+        tiny_model, slots_dir, tmp_path, monkeypatch):
     losses, norms = recorded(monkeypatch)
-    forward_of, make_set = OBJECTIVES[objective]
+    pairs = data.PairSet(data.load_slots(str(slots_dir / "train.jsonl"), encoding_of(tiny_model, 32),
+                                         str(slots_dir / "store"), dynamic_padding=True))
     runs = {}
     for num_replicas in (1, 2):
         run_loop(
-            forward_of(tiny_model.config()), make_set(slot_set).source(with_labels=True),
+            classifier.forward_of(tiny_model.config(), 2), pairs.source(with_labels=True),
             num_replicas,
             settings(tmp_path / str(num_replicas), 8 // num_replicas, num_train_steps=STEPS),
             checkpoints.open_checkpoint(tiny_model.init_checkpoint))
@@ -57,33 +43,6 @@ def test_1x8_and_2x4_end_with_the_same_variables_slots_and_loss(
     assert_same_training(runs[1], runs[2])
     np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=1e-5)
     assert min(norms) > 0.01, "a training that moves nothing proves nothing"
-
-
-def outputs_of(forward, features, values=None):
-    """What a model with variables of these values makes of features, and the values."""
-    with tf.Graph().as_default(), plain_session() as session:
-        outputs = forward({name: tf.constant(value) for name, value in features.items()},
-                          INFERENCE)
-        values = values or random_values(tf.global_variables())
-        load(session, values)
-        return session.run({"loss": outputs.loss, **outputs.predictions} if "num_phrases" in
-                           features else outputs.predictions), values
-
-
-def test_the_listwise_loss_is_the_cross_entropy_of_a_softmax_over_each_slots_phrases(
-        tiny_model, slot_set):
-    slots = data.ListwiseSet(slot_set)
-    features = slots.source(with_labels=True).fetch(np.arange(5), 32)
-    features["num_phrases"] = np.array([4, 2, 4, 3, 4], np.int32)  # not all phrases count
-    pairs = {name: values.reshape(-1, 32) for name, values in features.items()
-             if name != "num_phrases"}
-    listed, values = outputs_of(model.listwise(tiny_model.config()), features)
-    one_by_one, _ = outputs_of(model.pairwise(tiny_model.config()), pairs, values)
-    odds = model.log_odds(one_by_one["logits"]).reshape(5, 4).astype(float)
-    expected = [math.log(sum(math.exp(value) for value in row[:count])) - row[0]
-                for row, count in zip(odds, features["num_phrases"])]
-    assert np.ptp(odds) > 0.1, "scores must differ for this to mean anything"
-    assert listed["loss"] == pytest.approx(np.mean(expected), rel=1e-5)
 
 
 def test_the_ranking_is_the_mean_over_all_orders_of_phrases_with_equal_scores():
@@ -115,11 +74,9 @@ def results_in(folder):
 
 
 @on_tensorflow_2
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_scorer_is_trained_evaluated_on_the_way_and_ranked(
-        objective, tiny_model, slots_dir, tmp_path, capsys):
-    run_here(tiny_model, slots_dir, tmp_path, objective=objective, do_train=True, do_eval=True,
-             do_test=True, eval_each_epoch=True)
+def test_a_scorer_is_trained_evaluated_on_the_way_and_ranked(tiny_model, slots_dir, tmp_path):
+    run_here(tiny_model, slots_dir, tmp_path, do_train=True, do_eval=True, do_test=True,
+             eval_each_epoch=True)
     results = results_in(tmp_path)
     for name in ("eval_accuracy", "eval_loss", *evaluation.METRICS):
         assert name in results and name + "_test" in results
@@ -130,26 +87,17 @@ def test_a_scorer_is_trained_evaluated_on_the_way_and_ranked(
     evaluations = json.loads((tmp_path / "evaluations.json").read_text())
     assert evaluations["metric"] == "mean_reciprocal_rank"
     assert evaluations["evaluations"][-1]["eval_loss"] == pytest.approx(results["eval_loss"])
-    other = {"pairwise": "listwise", "listwise": "pairwise"}[objective]
-    with ends_with_error(capsys, f"another --objective: was {objective}"):
-        run_here(tiny_model, slots_dir, tmp_path, objective=other, do_train=True, do_eval=True)
     # The same model, ranked anew on another number of replicas.
-    run_here(tiny_model, slots_dir, tmp_path, objective=objective, do_eval=True,
-             num_cpu_replicas=3, eval_batch_size=2)
+    run_here(tiny_model, slots_dir, tmp_path, do_eval=True, num_cpu_replicas=3, eval_batch_size=2)
     assert results_in(tmp_path)["eval_loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize("flags, words", [
     ({"do_train": False}, ("--do_train", "--do_test")),
     ({"data_dir": "nowhere"}, ("--data_dir=nowhere",)),
-    ({"train_file": "none.jsonl"}, ("--train_file", "none.jsonl")),
-    ({"data_dir": None}, ("--data_dir", "--train_file")),
-    ({"objective": "guess"}, ("--objective", "listwise")),
     ({"max_seq_length": 4}, ("--max_seq_length=4", "5")),
     ({"dev_file": "alone.jsonl", "do_eval": True}, ("alone.jsonl", "nothing to rank")),
-    ({"train_file": "alone.jsonl", "objective": "listwise"}, ("listwise", "nothing to learn")),
     ({"train_file": "long.jsonl"}, ("long.jsonl", "--max_seq_length=32")),
-    ({"eval_each_epoch": True}, ("--do_eval",)),
     ({"metric_for_best": "f1", "eval_each_epoch": True, "do_eval": True},
      ("--metric_for_best=f1", "recall_at_10")),
     ({"do_train": False, "do_eval": True}, ("output_weights", "--do_train")),

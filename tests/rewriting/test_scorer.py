@@ -7,11 +7,9 @@ import random
 import numpy as np
 import pytest
 
-import run_classifier
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2
 from distillation import run as distillation_run
-from encoder import convert
 from exports import run_frozen_graph, run_saved_model
 from pages import Page
 from rewriting import data, evaluation, rewrite, run, slot_files
@@ -50,7 +48,7 @@ def flags(two_layers, folder):
 def trained(flags):
     """The output directory of a training, with all that follows it, and the predictions then."""
     run_here({**flags, "do_train": True, "do_eval": True, "do_test": True, "do_predict": True,
-              "do_export": True, "export_frozen_graph": "float32", "objective": "listwise",
+              "do_export": True, "export_frozen_graph": "float32",
               "train_batch_size": 12, "num_train_epochs": 25, "learning_rate": 3e-3}, run)
     return flags["output_dir"], probabilities_in(flags["output_dir"])
 
@@ -104,13 +102,6 @@ def test_a_card_says_what_a_scorer_reads_and_how_well_it_ranks(scorer):
     assert "runs.predict" not in card
 
 
-@pytest.mark.parametrize("module", [run, run_classifier])
-def test_either_command_exports_it_anew(module, scorer):
-    before = (scorer / "export" / "README.md").read_text()
-    run_here({"output_dir": scorer, "do_export": True, "export_frozen_graph": "float32"}, module)
-    assert (scorer / "export" / "README.md").read_text() == before
-
-
 # --- Predictions ---------------------------------------------------------------------------
 
 
@@ -137,7 +128,6 @@ def test_a_line_of_any_file_has_its_prediction_in_its_place(scorer, expected, fl
               "predict_labels": "index", "num_cpu_replicas": 3, "predict_batch_size": 2}, run)
     said = capsys.readouterr().err
     assert f"Scoring: {len(lines):,} pairs in" in said and "pairs/s" in said
-    assert "--objective=listwise" in said and "mean little" in said
     found = probabilities_in(scorer)
     np.testing.assert_allclose(found, expected[order], atol=1e-6)
     labels = (scorer / "predict.txt").read_text().splitlines()
@@ -214,15 +204,6 @@ def test_predict_scores_phrases_in_texts_with_a_slot(which, name, row, scorer, e
     assert f"2 of {len(rows)} have no prediction; the first: the phrase '" in warning
 
 
-def test_a_scorer_stays_one_when_it_comes_back_from_hugging_face(scorer, tmp_path):
-    run_here({"from_tensorflow": scorer, "output_dir": tmp_path / "there"}, convert)
-    run_here({"from_huggingface": tmp_path / "there", "output_dir": tmp_path / "back"}, convert)
-    for name in ("kind", "labels", "max_seq_length"):
-        descriptions = [json.loads((folder / "task.json").read_text())[name]
-                        for folder in (scorer, tmp_path / "back")]
-        assert descriptions[0] == descriptions[1]
-
-
 # --- Categories ----------------------------------------------------------------------------
 
 
@@ -243,17 +224,10 @@ def test_the_metrics_of_a_category_are_those_of_its_slots_alone(scorer, folder, 
     for row in evaluation.per_category(load("all", slots), logits):
         own = [number for number, slot in enumerate(slots) if slot.category == row["category"]]
         alone = evaluation.results_of(load(f"only {row['category']}", [slots[i] for i in own]),
-                                      np.concatenate([parts[i] for i in own]), "pairwise")
+                                      np.concatenate([parts[i] for i in own]))
         assert {name: row[name] for name in alone if name != "eval_loss"} == pytest.approx(
             {name: value for name, value in alone.items() if name != "eval_loss"})
         assert (row["num_slots"], row["num_pairs"]) == (len(own), 3 * len(own))
-
-
-def test_both_formats_hold_a_category(folder, tmp_path):
-    slots = slots_in(folder / "dev.jsonl")
-    with open(str(tmp_path / "dev.tsv"), "w", encoding="utf-8") as file:
-        assert all(slot_files.write_slot(slot, "bert-ad", file) for slot in slots)
-    assert slots_in(tmp_path / "dev.tsv") == slots
 
 
 def test_create_data_takes_the_categories_of_texts_along(tmp_path, capsys):
@@ -261,8 +235,10 @@ def test_create_data_takes_the_categories_of_texts_along(tmp_path, capsys):
     (tmp_path / "texts.csv").write_text("kind,text\n" + "".join(
         f'{kinds["cat" in text]},"{text}"\n' for text in made_up_texts(60)))
     flags = {"input_file": tmp_path / "texts.csv", "output_dir": tmp_path}
-    create_here(category_column="kind", **flags)
+    for form in slot_files.EXTENSIONS:
+        create_here(category_column="kind", format=form, **flags)
     found = slots_in(tmp_path / "train.jsonl")
+    assert slots_in(tmp_path / "train.tsv") == found
     assert {slot.category for slot in found} == set(kinds)
     assert all(slot.category == kinds["cat" in slot.before + slot.phrases[0] + slot.after]
                for slot in found)
