@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import os
 import re
-from typing import Dict, IO, Iterator, List, Mapping, NamedTuple, Sequence, Set
+from typing import Callable, Dict, IO, Iterator, List, Mapping, NamedTuple, Sequence, Set
 
 import numpy as np
 from absl import flags
@@ -87,8 +87,12 @@ def main(values: flags.FlagValues) -> None:
                 for path in values.input_file):
             texts_of[_split_of(text, values)].append(_Text(text, category))
             counter.advance(1)
-    for number, split in enumerate(SPLITS):
-        _write_set(values, output_dir, split, texts_of[split], values.seed + number)
+    with contextlib.ExitStack() as stack:  # all sets appear at its end
+        def create(name: str) -> IO[str]:
+            return stack.enter_context(files.output(os.path.join(output_dir, name)))
+
+        for number, split in enumerate(SPLITS):
+            _write_set(values, split, texts_of[split], values.seed + number, create)
 
 
 def _check(values: flags.FlagValues) -> None:
@@ -168,18 +172,21 @@ class _Negatives:
             yield self._clauses[row]
 
 
-def _write_set(values: flags.FlagValues, output_dir: str, split: str, its_texts: List[_Text],
-               seed: int) -> None:
-    """Writes the slots of a set; of the train set, also the files for other commands."""
+def _write_set(values: flags.FlagValues, split: str, its_texts: List[_Text], seed: int,
+               create: Callable[[str], IO[str]]) -> None:
+    """Writes the slots of a set; of the train set, also the files for other commands.
+
+    Args:
+        create: opens a new file of this name.
+    """
     count = values.num_negatives if split == TRAIN else values.num_eval_negatives
     negatives = _Negatives(
         [slot.clause for text in its_texts for slot in slots(text.text, values.max_clause_words)],
         values.negatives, seed)
-    path = os.path.join(output_dir, split + slot_files.EXTENSIONS[values.format])
+    name = split + slot_files.EXTENSIONS[values.format]
+    file, *others = map(create, [name, POOL, PAIRS] if split == TRAIN else [name])
     counts: Dict[str, int] = collections.Counter()
-    with contextlib.ExitStack() as stack, Counter(f"Writing {path}", unit="texts") as counter:
-        file, *others = (stack.enter_context(files.output(name)) for name in [path] + [
-            os.path.join(output_dir, name) for name in (POOL, PAIRS) if split == TRAIN])
+    with Counter(f"Writing {name}", unit="texts") as counter:
         for text in its_texts:
             its_slots = slots(text.text, values.max_clause_words)
             drawn = negatives.draw(its_slots, count)
@@ -187,13 +194,13 @@ def _write_set(values: flags.FlagValues, output_dir: str, split: str, its_texts:
             if others:
                 _write_for_others(its_slots, drawn, *others)
             counter.advance(1)
-        if split == TRAIN and not counts["slots"]:
-            reason = f"; {_NOT_IN_BERT_AD}" if counts["left out"] else ""
-            raise UserError(
-                f"--input_file={','.join(values.input_file)}: the train set would have no slot: "
-                "lower --dev_fraction and --test_fraction, or give more texts with two clauses of "
-                f"two to {values.max_clause_words:,} words (--max_clause_words){reason}")
-    _report(path, len(its_texts), counts)
+    if split == TRAIN and not counts["slots"]:
+        reason = f"; {_NOT_IN_BERT_AD}" if counts["left out"] else ""
+        raise UserError(
+            f"--input_file={','.join(values.input_file)}: the train set would have no slot: "
+            "lower --dev_fraction and --test_fraction, or give more texts with two clauses of "
+            f"two to {values.max_clause_words:,} words (--max_clause_words){reason}")
+    _report(os.path.join(values.output_dir, name), len(its_texts), counts)
 
 
 def _write_slots(its_slots: Sequence[Slot], drawn: Sequence[List[str]], count: int, category: str,
