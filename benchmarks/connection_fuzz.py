@@ -18,12 +18,14 @@ import os
 import random
 import re
 import resource
+import select
 import socket
 import sys
 import threading
 import time
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from engine import log
 from engine.errors import USER_ERROR_STATUS, UserError
 from engine.workers import connections, coordination, messages, sockets
 from engine.workers.cluster import PEER_LOST_STATUS, Cluster
@@ -84,8 +86,8 @@ class Waiting:
                 each.bind(("127.0.0.1", 0))
             addresses = tuple(f"127.0.0.1:{each.getsockname()[1]}" for each in probes)
         self.cluster = Cluster(addresses, 0, SECRET)
-        self.met: Optional[connections.Links] = None
         self.error: Optional[BaseException] = None
+        self._connections = connections.Connections(self.cluster, _ignore)
         self._thread = threading.Thread(target=self._meet, daemon=True)
         self._thread.start()
 
@@ -108,15 +110,17 @@ class Waiting:
 
     def meet(self) -> str:
         """Has the right worker come; returns what is wrong."""
+        other = connections.Connections(self.cluster._replace(index=1), _ignore)
         try:
-            other = connections.connect(self.cluster._replace(index=1), SECONDS)
+            other.open(SECONDS)
         except Exception as error:
             return f"wrong: {error!r}"
         self._thread.join(SECONDS)
-        if self.error or not self.met:
+        if self.error or self._thread.is_alive():
             return f"wrong: {self.error!r}"
-        for found in (other, self.met):
-            for each in (*found.to.values(), *found.by.values(), *found.listeners):
+        for worker in (other, self._connections):
+            worker.close_port()
+            for each in (*worker.to.values(), *worker.by.values()):
                 each.close()
         return ""
 
@@ -133,9 +137,13 @@ class Waiting:
 
     def _meet(self) -> None:
         try:
-            self.met = connections.connect(self.cluster, 600)
+            self._connections.open(600)
         except BaseException as error:
             self.error = error
+
+
+def _ignore(index: int, link: Link) -> None:
+    """In place of a worker that receives messages."""
 
 
 class Joined:
@@ -172,16 +180,24 @@ class Joined:
         ours[1].close()
         return os.WEXITSTATUS(os.waitpid(process_id, 0)[1]), said
 
-    def _connection(self) -> Tuple[socket.socket, Link]:
+    def _connection(self) -> Tuple[socket.socket, socket.socket]:
         ours = socket.create_connection(self._listener.getsockname())
-        return ours, sockets.accept(self._listener)
+        select.select([self._listener], [], [])
+        return ours, self._listener.accept()[0]
 
 
-def _wait_for_other(by: Link, to: Link) -> None:
+def _wait_for_other(by: socket.socket, to: socket.socket) -> None:
     """What a worker does that waits for another one that has joined; the process ends here."""
-    for link in (by, to):
-        link.trust()
-    us = coordination.Peers(CLUSTER, connections.Links({1: to}, {1: by}), SECONDS)
+    def join(self: connections.Connections, timeout: float) -> None:
+        self.to[1], self.by[1] = Link(to), Link(by)
+        for link in (self.to[1], self.by[1]):
+            link.trust()
+            threading.Thread(target=self._receive, args=(1, link), daemon=True).start()
+
+    connections.Connections.open = join
+    log.quiet()
+    us = coordination.Peers(CLUSTER, SECONDS)
+    us.meet(SECONDS)
     try:
         us.hear(1, "never said")
     except UserError as error:  # as `engine.cli.command`
@@ -217,7 +233,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    coordination._GRACE_SECONDS = 0.0  # which a worker has to end by itself
+    coordination._GRACE_SECONDS = coordination._LAST_WORDS_SECONDS = 0.0
     counts: Dict[Tuple[str, str], int] = collections.Counter()
     memory: List[int] = []
     start = time.monotonic()

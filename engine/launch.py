@@ -28,13 +28,8 @@ from engine import log
 from engine.cli import command, remote, worker_main
 from engine.errors import UserError
 
-_NO_COMMAND = ("there is no command: give it after --, as in python -m engine.launch "
-               "--hosts=a,b -- run_classifier.py --do_train")
-
 LOST_STATUS = 128  # and more: killed by a signal, or a peer or its connection was lost
 PORT = 29400
-SSH_STATUS = 255
-_LOOPBACK = ("localhost", "127.0.0.1")
 _POLL_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 6.0  # for the others to notice, too, and to report it
 _REST_SECONDS = 10.0  # for the others to exit after the chief has succeeded
@@ -61,24 +56,22 @@ class Worker:
 
     Args:
         place: its host and numbers.
-        arguments: starts `engine.cli.worker_main`, here or over ssh.
-        environment: the environment of that process; None for this process's own.
-        first_input: the beginning of its standard input, before signals.
+        words: starts `engine.cli.worker_main`.
+        environment: variables for that process.
     """
 
-    def __init__(self, place: Place, arguments: Sequence[str],
-                 environment: Optional[Mapping[str, str]] = None, first_input: bytes = b""):
+    def __init__(self, place: Place, words: Sequence[str], environment: Mapping[str, str]):
         self.place = place
         is_chief = place.index == 0
         pipe = None if is_chief else subprocess.PIPE
         # In its own session: Ctrl-C reaches only the launcher, which then ends all workers.
         self._process = subprocess.Popen(
-            arguments, env=environment, stdin=subprocess.PIPE, stdout=pipe, stderr=pipe,
-            start_new_session=True)
+            remote.arguments(None if place.is_here else place.host, words),
+            stdin=subprocess.PIPE, stdout=pipe, stderr=pipe, start_new_session=True)
         self._relays = [] if is_chief else [
             self._relay(self._process.stdout, sys.stdout),
             self._relay(self._process.stderr, sys.stderr)]
-        self._write(first_input)
+        self._write(remote.as_input(environment))
 
     @property
     def status(self) -> Optional[int]:
@@ -114,78 +107,67 @@ class Worker:
         return thread
 
 
-class Launcher:
-    """Starts the workers of a run, and restarts them.
-
-    Args:
-        words: the command.
-        port: the port of the first worker on each machine; None for free ones.
-        forwarded: the variables of this environment for workers on other machines.
-    """
-
-    def __init__(self, words: Sequence[str], places: List[Place], port: Optional[int],
-                 forwarded: Mapping[str, str]):
-        self._words = words
-        self._places = places
-        self._port = port
-        self._forwarded = forwarded
+class Launcher(NamedTuple):
+    """Starts the workers of a run, and restarts them."""
+    words: Sequence[str]  # the command
+    places: List[Place]
+    port: Optional[int]  # of the first worker on each machine; None for free ones
 
     def run(self, max_restarts: int) -> int:
         """Runs all workers to their end; restarts all of them if one is lost.
 
         Returns:
             0 if all succeeded; else the status of the decisive worker.
+
+        Raises:
+            UserError: a machine does not come back.
         """
         for restart in range(1, max_restarts + 1):
             status = self._run_once()
-            if status < LOST_STATUS or not self._hosts_are_back():
+            if status < LOST_STATUS:
                 return status
+            self.check_hosts(_HOST_SECONDS)
             log.info(f"All workers restart from the last checkpoint: restart "
                      f"{restart} of {max_restarts}")
         return self._run_once()
 
-    def check_hosts(self) -> None:
-        """Raises a UserError if a machine cannot be reached, or lacks the code or interpreter."""
-        probe = [sys.executable, "-c", "import engine.cli.worker_main"]
-        for host in dict.fromkeys(place.host for place in self._places if not place.is_here):
-            answer = subprocess.run(
-                remote.arguments(host, probe), input=remote.as_input(self._forwarded),
-                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
-            if answer.returncode:
-                said = (answer.stderr.decode(errors="replace").strip()
-                        or "ssh gave no reason").splitlines()[-1]
+    def check_hosts(self, seconds: float = 0.0) -> None:
+        """Raises a UserError if a machine cannot be reached, or lacks the code or interpreter.
+
+        Args:
+            seconds: to retry.
+        """
+        deadline = time.monotonic() + seconds
+        for host in dict.fromkeys(place.host for place in self.places if not place.is_here):
+            said = self._probe(host)
+            while said and time.monotonic() < deadline:
+                time.sleep(1)
+                said = self._probe(host)
+            if said:
                 raise UserError(
                     f"no worker can be started on {host}: {said}; ssh must reach it without a "
                     f"password, and find {os.getcwd()} and {sys.executable} there")
 
-    def _hosts_are_back(self) -> bool:
-        """Whether all machines can be reached, with retries for _HOST_SECONDS."""
-        deadline = time.monotonic() + _HOST_SECONDS
-        while True:
-            try:
-                self.check_hosts()
-                return True
-            except UserError as error:
-                if time.monotonic() > deadline:
-                    log.warn(str(error))
-                    return False
-                time.sleep(1)
+    def _probe(self, host: str) -> str:
+        """Why no worker can be started on a machine; "" if one can."""
+        answer = subprocess.run(
+            remote.arguments(host, [sys.executable, "-c", "import engine.cli.worker_main"]),
+            input=remote.as_input(remote.variables()), stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, start_new_session=True)
+        said = answer.stderr.decode(errors="replace").strip() or "ssh gave no reason"
+        return said.splitlines()[-1] if answer.returncode else ""
 
     def _run_once(self) -> int:
         workers: List[Worker] = []
         try:
             addresses, secret = self._addresses(), secrets.token_hex()
-            for place in self._places:
+            for place in self.places:
                 workers.append(self._start(place, addresses, secret))
             _wait_until(lambda: _is_over(workers))
             _wait_until(lambda: any(worker.status for worker in workers) or _ended(workers),
                         _REST_SECONDS)
             failed = [worker for worker in workers if worker.status]
             if not failed:
-                for worker in workers:
-                    if worker.status is None:
-                        log.warn(f"{worker.place.label} has not ended {_REST_SECONDS:g} s after the "
-                                 "first worker, and is killed; the results are complete")
                 return 0
             _wait_until(lambda: _ended(workers), _LAST_WORDS_SECONDS)
             decisive = _decisive(failed[0], workers)
@@ -196,20 +178,17 @@ class Launcher:
 
     def _addresses(self) -> List[str]:
         """HOST:PORT of each worker."""
-        ports = (_free_ports(len(self._places)) if self._port is None
-                 else [self._port + place.local_index for place in self._places])
-        return [f"{_machine(place.host)}:{port}" for place, port in zip(self._places, ports)]
+        ports = (_free_ports(len(self.places)) if self.port is None
+                 else [self.port + place.local_index for place in self.places])
+        return [f"{_machine(place.host)}:{port}" for place, port in zip(self.places, ports)]
 
     def _start(self, place: Place, addresses: List[str], secret: str) -> Worker:
         config = {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses},
                                            "task": {"type": "worker", "index": place.index}}),
                   "CLUSTER_SECRET": secret}
         words = [sys.executable, "-m", "engine.cli.worker_main", str(place.local_index),
-                 str(place.local_processes), *self._words]
-        if place.is_here:
-            return Worker(place, words, {**os.environ, **config})
-        return Worker(place, remote.arguments(place.host, words),
-                      first_input=remote.as_input({**self._forwarded, **config}))
+                 str(place.local_processes), *self.words]
+        return Worker(place, words, {**remote.variables(), **config})
 
 
 def _decisive(first: Worker, workers: List[Worker]) -> Worker:
@@ -219,8 +198,6 @@ def _decisive(first: Worker, workers: List[Worker]) -> Worker:
 
 
 def _described(status: int) -> str:
-    if status == SSH_STATUS:
-        return f"ended with status {status}, as ssh does when it loses a machine"
     if status in {LOST_STATUS + number for number in Signals}:
         return f"was ended by {Signals(status - LOST_STATUS).name}"
     return f"ended with status {status}"
@@ -273,12 +250,10 @@ def _is_here(host: str) -> bool:
         address = socket.getaddrinfo(_machine(host), 0, socket.AF_INET, socket.SOCK_STREAM)[0][4]
     except OSError as error:
         raise UserError(f"--hosts: {host}: {error.strerror}") from error
-    with socket.socket() as probe:
-        try:
-            probe.bind(address)
-        except OSError:
-            return False
-    return True
+    with contextlib.suppress(OSError), socket.socket() as probe:
+        probe.bind(address)
+        return True
+    return False
 
 
 def _places(hosts: List[str], processes: int) -> List[Place]:
@@ -286,11 +261,11 @@ def _places(hosts: List[str], processes: int) -> List[Place]:
     if not names or not all(names) or any(part.startswith("-") for part in hosts + names):
         raise UserError(f"--hosts={','.join(hosts)}: must be names of machines, separated by "
                         "commas, none beginning with -")
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise UserError(f"--hosts names {repeated[0]} more than once; for several workers on "
-                        "each machine use --processes_per_host")
-    if len(hosts) > 1 and set(names) & set(_LOOPBACK):
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"--hosts names {name} more than once; for several workers on "
+                            "each machine use --processes_per_host")
+    if len(hosts) > 1 and {"localhost", "127.0.0.1"} & set(names):
         raise UserError(f"--hosts={','.join(hosts)}: the others cannot reach this machine as "
                         "localhost; give its name in the network")
     return [Place(host, index * processes + local, local, processes, is_here)
@@ -300,13 +275,9 @@ def _places(hosts: List[str], processes: int) -> List[Place]:
 
 def main(words: Sequence[str], values: flags.FlagValues) -> None:
     """Runs the workers, and ends with their status."""
-    if not words:
-        raise UserError(_NO_COMMAND)
     places = _places(values.hosts, values.processes_per_host)
-    port = values.port
-    if port is None and not all(place.is_here for place in places):
-        port = PORT
-    launcher = Launcher(words, places, port, remote.variables(values.forward_env))
+    all_here = all(place.is_here for place in places)
+    launcher = Launcher(words, places, values.port or (None if all_here else PORT))
     launcher.check_hosts()
     sys.exit(launcher.run(values.max_restarts))
 
@@ -324,10 +295,6 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer(
         "max_restarts", 3, "Maximum number of restarts of all workers after one was lost.",
         lower_bound=0, flag_values=values)
-    flags.DEFINE_list(
-        "forward_env", [], "Names of variables of this environment for workers on other machines, "
-        "separated by commas; they get the known ones of TensorFlow, CUDA, NCCL and Python "
-        "anyway.", flag_values=values)
     flags.DEFINE_integer(
         "port", None, "The port of the first worker on each machine; the others have the following "
         f"ones. By default {PORT}, or free ones if all workers are on this machine.",
@@ -340,11 +307,12 @@ def start() -> None:
     if "TF_CONFIG" in os.environ:
         command.exit_with("TF_CONFIG is set, so something else starts the workers: run the command "
                           "directly, or unset TF_CONFIG")
-    if not {"--", "--help", "-h"} & set(sys.argv):
-        command.exit_with(_NO_COMMAND)  # any flags may be the command's
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    command.run(functools.partial(main, sys.argv[split + 1:]), define_flags(), usage=__doc__,
-                argv=sys.argv[:split])
+    own, words = sys.argv[:split], sys.argv[split + 1:]
+    if not words and not {"--help", "-h", "--version"} & set(own):
+        command.exit_with("there is no command: give it after --, as in python -m engine.launch "
+                          "--hosts=a,b -- run_classifier.py --do_train")
+    command.run(functools.partial(main, words), define_flags(), usage=__doc__, argv=own)
 
 
 if __name__ == "__main__":

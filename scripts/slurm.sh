@@ -23,9 +23,22 @@ set -uo pipefail
 python=${PYTHON:-python}
 restarts=${RESTARTS:-3}
 
+# The addresses of the processes, in the order of their numbers. Their ports are above those of common
+# services, below Linux's ephemeral ports, and unlikely to be those of other jobs on the machine.
+first_port=$((16384 + SLURM_JOB_ID % 256 * 64))
+addresses=
+for host in $(scontrol show hostnames "$SLURM_NODELIST"); do
+  for ((local = 0; local < SLURM_NTASKS_PER_NODE; local++)); do
+    addresses+="${addresses:+, }\"$host:$((first_port + local))\""
+  done
+done
+export cluster="{\"worker\": [$addresses]}"
+worker='TF_CONFIG="{\"cluster\": $cluster, \"task\": {\"type\": \"worker\", \"index\": $SLURM_PROCID}}" \
+  exec "$@"'
+
 for ((restart = 0; ; restart++)); do
   # Workers end by themselves where one has failed, and say why; srun is not to end them before.
-  srun --kill-on-bad-exit=0 --distribution=block --label "$python" "$@"
+  srun --kill-on-bad-exit=0 --distribution=block --label bash -c "$worker" bash "$python" "$@"
   status=$?
   # Below 128 a restart mends nothing; 143 is the signal above, or scancel.
   if ((status < 128 || status == 143 || restart == restarts)); then exit "$status"; fi

@@ -50,8 +50,6 @@ def run(main: Callable[[flags.FlagValues], None],
         sys.stdout.reconfigure(encoding="utf-8")  # like all input, whatever the locale
     try:
         _print_what_is_asked(argv, usage, flag_values)
-        for argument in argv:
-            _check_text(argument)
         positional = flag_values(argv)[1:]
         if positional:
             raise UserError(
@@ -79,7 +77,7 @@ def run(main: Callable[[flags.FlagValues], None],
         # Threads may still be building the graph; shutting the interpreter down would crash.
         os._exit(128 + interrupted.signal_number)
     except cluster.PeerLost as error:
-        exit_with(error, error.status)
+        exit_with(error, cluster.PEER_LOST_STATUS)
     except Exception as error:
         if not files.disk_errno(error):
             _leave(1, f"{type(error).__name__}: {error}")
@@ -118,14 +116,6 @@ def _help(values: flags.FlagValues) -> str:
         _, _, shown = values.module_help(module).strip("\n").partition("\n")
         topics[topic] = topics.get(topic, "") + shown + "\n"
     return "\n".join(f"{topic}:\n{shown}" for topic, shown in topics.items() if shown)
-
-
-def _check_text(argument: str) -> None:
-    """Refuses an argument that is not UTF-8, as TensorFlow expects its paths to be."""
-    try:
-        argument.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UserError(f"argument {argument!r} is not valid UTF-8") from error
 
 
 def _is_divided(values: flags.FlagValues) -> bool:

@@ -1,8 +1,7 @@
 """The flags for devices, and the devices that they select."""
 
 import dataclasses
-import glob
-import os
+import pathlib
 from typing import Optional
 
 from absl import flags
@@ -74,8 +73,9 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     if training and "heartbeat_timeout" in values:
         # Join first, so that device errors reach the other workers.
         cluster = from_environment(secret_file=asked.cluster_secret_file)
-        joined = coordination.join(cluster, asked.peer_timeout, asked.heartbeat_timeout)
+        joined = coordination.Peers(cluster, asked.heartbeat_timeout)
         command.at_exit(joined.leave)
+        joined.meet(asked.peer_timeout)
         if values.do_train:
             run_record.keep_settings(values, joined)
     if "xla" in values and values.xla:
@@ -106,13 +106,12 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
 
 def _code_hash() -> str:
     """A hash of this program's files."""
-    root = glob.escape(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    packages = map(os.path.dirname, glob.glob(os.path.join(root, "*", "__init__.py")))
-    paths = glob.glob(os.path.join(root, "*.py"))
-    for package in packages:
-        paths += glob.glob(os.path.join(glob.escape(package), "**", "*.py"), recursive=True)
-    paths.sort()
-    return files.hash_of("".join(map(files.hash_of_file, paths)).encode("ascii"))[:16]
+    root = pathlib.Path(__file__).resolve().parents[2]
+    paths = [*root.glob("*.py")]
+    for package in root.glob("*/__init__.py"):
+        paths += package.parent.rglob("*.py")
+    hashes = [files.hash_of_file(str(path)) for path in sorted(paths)]
+    return files.hash_of("".join(hashes).encode("ascii"))[:16]
 
 
 def _num_gpus(asked: DeviceSettings) -> Optional[int]:

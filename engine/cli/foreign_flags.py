@@ -48,21 +48,23 @@ def explain(argv: Sequence[str], known: Container[str]) -> str:
     named: Dict[str, List[str]] = {}  # answer → flags
     flags = dict.fromkeys(match.group(1) for match in map(_FLAG.match, argv[1:]) if match)
     for name in (flag for flag in flags if flag not in known):
-        answer = _answer(argv[0], name, known)
+        answer = _answer(argv[0], name.replace("-", "_"), known)
         if answer:
             named.setdefault(answer, []).append(f"--{name}")
     answers = [f"{', '.join(names)} ({answer})" for answer, names in named.items()]
     return f"not flags of this command: {'; '.join(answers)}" if answers else ""
 
 
-def _answer(path: str, name: str, known: Container[str]) -> Optional[str]:
-    own_name = name.replace("-", "_")
-    program = _program_with(path, own_name)
-    if program:
-        return _here(program, program.flags[own_name], known)
-    if own_name.startswith("no") and _program_with(path, own_name[2:]):
-        return "leave it out: it is off by default"
-    return None
+def _answer(path: str, name: str, known: Container[str]) -> str:
+    program = _program_with(path, name)
+    if not program:
+        is_off = name.startswith("no") and _program_with(path, name[2:])
+        return "leave it out: it is off by default" if is_off else ""
+    answer = program.flags[name]
+    flag = re.match(r"--(\w+)|", answer).group(1)
+    if flag is None:
+        return answer
+    return f"here: {answer}" + ("" if flag in known else f", of {program.command}")
 
 
 def _program_with(path: str, name: str) -> Optional[Program]:
@@ -72,11 +74,3 @@ def _program_with(path: str, name: str) -> Optional[Program]:
     same = [program for program in programs
             if f".{command}".endswith(f".{program.command}")]
     return next(iter(same + programs), None)
-
-
-def _here(program: Program, answer: str, known: Container[str]) -> str:
-    """The answer, with the command that has the flag if it is not this one."""
-    if not answer.startswith("--"):
-        return answer
-    flag = re.match(r"--(\w+)", answer).group(1)
-    return f"here: {answer}" + ("" if flag in known else f", of {program.command}")

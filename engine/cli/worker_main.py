@@ -12,12 +12,12 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import List
+from typing import List, MutableMapping
 
 from engine.cli import command
 from engine.errors import UserError
-from engine.workers import gpu_split
 
+_CARDS = "CUDA_VISIBLE_DEVICES"
 END_SECONDS = 30.0  # between SIGTERM and SIGKILL: a worker finishes a step and saves it
 
 
@@ -25,12 +25,37 @@ def main(arguments: List[str]) -> int:
     """Returns the worker's exit status; 128 + the signal's number if a signal ended it."""
     index, processes, *words = arguments
     try:
-        gpu_split.take(os.environ, int(index), int(processes))
+        take_cards(os.environ, int(index), int(processes))
     except UserError as error:
         command.exit_with(error)
     worker = subprocess.Popen([sys.executable, *words], stdin=subprocess.DEVNULL)
     threading.Thread(target=_pass_signals, args=(worker,), daemon=True).start()
     return status_of(worker.wait())
+
+
+def take_cards(environment: MutableMapping[str, str], index: int, processes: int) -> None:
+    """Limits CUDA_VISIBLE_DEVICES to this process's share of the machine's cards.
+
+    Changes nothing for a single process, or on a machine without cards.
+
+    Args:
+        environment: the environment of the process that will open the cards.
+        index: the number of this process on its machine, from 0.
+        processes: the number of processes that share the visible cards.
+
+    Raises:
+        UserError: the cards cannot be split evenly. All replicas have the same batch size, and
+            all processes the same number of replicas.
+    """
+    visible = _visible_cards(environment)
+    if processes == 1 or not visible:
+        return
+    if len(visible) % processes:
+        raise UserError(f"{len(visible)} cards ({','.join(visible)}) cannot be shared out evenly "
+                        f"among {processes} processes; show a multiple of {processes} with "
+                        f"{_CARDS}, or start fewer processes on each machine")
+    share = len(visible) // processes
+    environment[_CARDS] = ",".join(visible[index * share:(index + 1) * share])
 
 
 def status_of(code: int) -> int:
@@ -47,6 +72,21 @@ def _pass_signals(worker: subprocess.Popen) -> None:
         worker.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
         worker.kill()
+
+
+def _visible_cards(environment: MutableMapping[str, str]) -> List[str]:
+    """The names of the visible cards; empty if the user wants none or the machine has none."""
+    value = environment.get(_CARDS)
+    if value is not None:
+        names = [name.strip() for name in value.split(",") if name.strip()]
+        return [] if names and names[0].startswith("-") else names
+    try:
+        answer = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL, universal_newlines=True)
+    except OSError:
+        return []
+    cards = [line for line in answer.stdout.splitlines() if line.startswith("GPU ")]
+    return [str(number) for number in range(len(cards))]
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ Each worker creates a file and checks which others it can see.
 import contextlib
 import os
 import uuid
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Tuple
 
 from engine.workers.coordination import NO_PEERS, Peers
 
-# By directory: the workers that share it, the builder first. Of the process, as the disk is of the
-# machine: what is built is opened by its path alone, by code that knows nothing of workers.
-_sharers: Dict[str, Tuple[Peers, List[int]]] = {}
+# By directory: the worker that builds there. Of the process, as the disk is of the machine: what is
+# built is opened by its path alone, by code that knows nothing of workers.
+_builders: Dict[str, Tuple[Peers, int]] = {}
 
 
 def find_builder(directory: str, us: Peers) -> None:
@@ -24,27 +24,25 @@ def find_builder(directory: str, us: Peers) -> None:
         return
     with token(directory) as own:
         tokens = us.gather("token", own)
-        sharers = [index for index, name in enumerate(tokens)
-                   if os.path.exists(os.path.join(directory, name))]
+        seen = [os.path.exists(os.path.join(directory, name)) for name in tokens]
         us.wait("tokens seen")
-    _sharers[os.path.abspath(directory)] = us, sharers
+    _builders[os.path.abspath(directory)] = us, seen.index(True)
 
 
 def build_once(path: str, facts: Mapping[str, Any], build: Callable[[], None]) -> None:
-    """Calls `build`, which makes `path` unless it is there; another worker's build is waited for.
+    """Calls `build`, which makes `path` unless it is there, after the builder has done so.
 
     Called by all workers, if `find_builder` was called for the directory. A UserError ends those
     whose facts about it differ.
     """
-    us, (builder, *others) = _sharers.get(os.path.dirname(os.path.abspath(path)), (NO_PEERS, [0]))
+    us, builder = _builders.get(os.path.dirname(os.path.abspath(path)), (NO_PEERS, 0))
     us.compare("the data", {"data": facts})
-    own, key = us.cluster.index, f"built {os.path.basename(path)}"
-    if own != builder:
-        us.hear(builder, key)
-    build()
-    if own == builder:
-        for index in others:
-            us.say(key, None, to=index)
+    is_builder = us.cluster.index == builder
+    if is_builder:
+        build()
+    us.wait(f"built {os.path.basename(path)}")
+    if not is_builder:
+        build()
 
 
 @contextlib.contextmanager

@@ -1,20 +1,18 @@
-"""The cluster of a run, read from the variable TF_CONFIG or from SLURM's.
+"""The cluster of a run, read from the variable TF_CONFIG.
 
 A run has one worker on each machine, or several: a worker is a process with some of the replicas.
 The first one is the chief, which alone writes the results.
 """
 
-import collections
 import json
 import os
 import re
 import sys
-from typing import Any, Mapping, MutableMapping, NamedTuple, Optional, Tuple
+from typing import Any, List, Mapping, MutableMapping, NamedTuple, Optional, Tuple
 
 from engine import log
 from engine.disk import files
 from engine.errors import UserError
-from engine.workers import gpu_split, slurm
 
 # The exit status of a worker that has lost another one, or cannot reach it: a supervisor should
 # restart it. It is no signal's number + 128, and Kubernetes' operators retry every status from 128
@@ -28,14 +26,7 @@ _JOBS = ("chief", "master", "worker")  # in the order of their workers; "master"
 
 
 class PeerLost(Exception):
-    """Another worker is lost, cannot be reached, or has exited; the message is one line.
-
-    A command prints the line and exits with `status`.
-    """
-
-    def __init__(self, said: str, status: int = PEER_LOST_STATUS):
-        super().__init__(said)
-        self.status = status
+    """Another worker is lost or cannot be reached; the message is one line."""
 
 
 class Cluster(NamedTuple):
@@ -52,6 +43,11 @@ class Cluster(NamedTuple):
         """Whether this worker writes checkpoints and results."""
         return self.index == 0
 
+    @property
+    def others(self) -> List[int]:
+        """The numbers of the other workers."""
+        return [index for index in range(len(self.addresses)) if index != self.index]
+
     def name(self, index: int) -> str:
         """Describes a worker: 'worker 1 (host:port)'."""
         return f"worker {index} ({self.addresses[index]})"
@@ -66,18 +62,23 @@ def from_environment(environment: MutableMapping[str, str] = os.environ,
 
     Removes TF_CONFIG from the environment: Estimator would read it, too, and run the training in
     its own way, which neither restores nor waits on every worker. Removes the run's secret, too,
-    which is for this process alone. Under SLURM, processes on a machine share its cards.
+    which is for this process alone.
 
     Args:
         secret_file: --cluster_secret_file, instead of the environment's secret.
 
     Raises:
-        UserError: TF_CONFIG is malformed, or SLURM's variables contradict each other.
+        UserError: TF_CONFIG is malformed, or the file of the secret.
     """
-    secret, text = environment.pop(_SECRET_VARIABLE, ""), environment.pop(_VARIABLE, None)
+    secret, text = environment.pop(_SECRET_VARIABLE, ""), environment.pop(_VARIABLE, "")
     if secret_file:
         secret = _read_secret(secret_file)
-    cluster = _of_slurm(environment) if text is None else _of_tf_config(environment, text)
+    try:
+        cluster = _parsed(json.loads(text or "{}"))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise UserError(f"{_VARIABLE} in the environment is not the JSON of a cluster "
+                        f"({error or type(error).__name__}): {str(text)[:60]!r}; unset it to train "
+                        "on this machine") from error
     return cluster if cluster == ALONE else cluster._replace(secret=secret)
 
 
@@ -90,16 +91,6 @@ def _read_secret(path: str) -> str:
     return secret
 
 
-def _of_tf_config(environment: MutableMapping[str, str], text: str) -> Cluster:
-    environment.pop(slurm.NODES, None)
-    try:
-        return _parsed(json.loads(text or "{}"))
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise UserError(f"{_VARIABLE} in the environment is not the JSON of a cluster "
-                        f"({error or type(error).__name__}): {str(text)[:60]!r}; unset it to train "
-                        "on this machine") from error
-
-
 def run_on_chief(cluster: Cluster) -> None:
     """Exits on every worker but the chief, for work that is not divided."""
     if not cluster.is_chief:
@@ -108,41 +99,18 @@ def run_on_chief(cluster: Cluster) -> None:
         sys.exit(0)
 
 
-def _of_slurm(environment: MutableMapping[str, str]) -> Cluster:
-    step = slurm.current_step(environment)
-    if step is None:
-        return ALONE
-    if step.shares_cards:
-        gpu_split.take(environment, step.local_index, step.local_processes)
-    environment.pop(slurm.NODES)  # like TF_CONFIG: the cards are split once
-    return Cluster(tuple(step.addresses), step.index)
-
-
 def _parsed(config: Mapping[str, Any]) -> Cluster:
-    jobs = {name: [hosts] if isinstance(hosts, str) else list(hosts)
-            for name, hosts in dict(config.get("cluster") or {}).items()}
-    others = sorted(name for name in jobs if jobs[name] and name not in (*_JOBS, "evaluator"))
-    if others:
-        raise UserError(f"{_VARIABLE} in the environment has the job {others[0]!r}; the workers of "
-                        "a run are of the jobs 'worker' and, if there is one, 'chief'")
-    addresses = tuple(address for name in _JOBS for address in jobs.get(name, ()))
+    jobs, task = dict(config.get("cluster") or {}), dict(config.get("task") or {})
+    names = [f"{job} {index}" for job in _JOBS for index in range(len(jobs.get(job, ())))]
+    addresses = tuple(address for job in _JOBS for address in jobs.get(job, ()))
     _check_addresses(addresses)
-    task = dict(config.get("task") or {})
-    if len(addresses) > 1:
-        return Cluster(addresses, _index(jobs, task))
-    if addresses and task or task.get("type") == "evaluator":
-        _index(jobs, task)  # an evaluator beside a chief would train into the same folder
-    return ALONE
-
-
-def _index(jobs: Mapping[str, Any], task: Mapping[str, Any]) -> int:
-    kind, index = task["type"], str(task["index"])
-    if kind not in _JOBS or not re.fullmatch("[0-9]{1,9}", index) or (
-            int(index) >= len(jobs.get(kind, ()))):
-        process = log.visible(f"{kind} {index}")[:60]
-        raise UserError(f"{_VARIABLE} in the environment says that this process is {process}, "
-                        "which its cluster does not have")
-    return sum(len(jobs.get(name, ())) for name in _JOBS[:_JOBS.index(kind)]) + int(index)
+    if not addresses or len(addresses) == 1 and not task:
+        return ALONE
+    own = f"{task['type']} {task['index']}"
+    if own not in names:  # an evaluator beside a chief would train into the same folder
+        raise UserError(f"{_VARIABLE} in the environment says that this process is "
+                        f"{log.brief(own)}, which its cluster does not have")
+    return Cluster(addresses, names.index(own)) if len(addresses) > 1 else ALONE
 
 
 def _check_addresses(addresses: Tuple[str, ...]) -> None:
@@ -151,7 +119,6 @@ def _check_addresses(addresses: Tuple[str, ...]) -> None:
         if not re.fullmatch(r"[\w.\[\]:%-]{1,255}", host) or not port.isdigit() or not (
                 0 < int(port) < 2**16):
             raise UserError(f"{_VARIABLE} in the environment: {address[:300]!r} is no HOST:PORT")
-    for address, count in collections.Counter(map(str.lower, addresses)).most_common(1):
-        if count > 1:
-            raise UserError(f"{_VARIABLE} in the environment names {address} {count} times; each "
+        if list(map(str.lower, addresses)).count(address.lower()) > 1:
+            raise UserError(f"{_VARIABLE} in the environment names {address} more than once; each "
                             "worker has an address of its own")

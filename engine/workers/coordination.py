@@ -12,20 +12,21 @@ import collections
 import contextlib
 import json
 import os
-import selectors
 import sys
 import threading
 import time
-import traceback
 from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
 from engine import log
 from engine.errors import UserError
-from engine.workers import connections, messages
+from engine.workers import messages
 from engine.workers.cluster import ALONE, PEER_LOST_STATUS, Cluster
+from engine.workers.connections import Connections
+from engine.workers.messages import Message
 from engine.workers.sockets import Link
 
 _BEATS = 10  # heartbeats in --heartbeat_timeout
+_LAST_WORDS_SECONDS = 0.5
 _GRACE_SECONDS = 2.0  # for a worker to exit by itself after the error of another one
 _END = "the end"  # the key of a worker's message that its work is done
 _ADVICE = "start the same command, of the same version, on the same data everywhere"
@@ -34,7 +35,11 @@ Value = TypeVar("Value")
 
 
 class Peers:
-    """The other workers of a run. Made by `join`; NO_PEERS, where there are none.
+    """The other workers of a run; NO_PEERS, where there are none.
+
+    Args:
+        cluster: all workers.
+        heartbeat_timeout: seconds without a heartbeat after which a worker counts as lost.
 
     Attributes:
         cluster: all workers.
@@ -42,27 +47,37 @@ class Peers:
         others: the numbers of the other workers.
     """
 
-    def __init__(self, cluster: Cluster = ALONE, found: connections.Links = connections.NONE,
-                 heartbeat_timeout: float = 0.0):
-        self.cluster, self.is_chief = cluster, cluster.is_chief
-        self.others = sorted(found.to)
-        self._links = found
+    def __init__(self, cluster: Cluster = ALONE, heartbeat_timeout: float = 0.0):
+        self.cluster, self.is_chief, self.others = cluster, cluster.is_chief, cluster.others
+        self._connections = Connections(cluster, self._receive)
         self._timeout = heartbeat_timeout
         self._said: Dict[int, Deque[Tuple[str, Any]]] = collections.defaultdict(collections.deque)
         self._news = threading.Condition()
-        self._heard = dict.fromkeys(found.to, time.monotonic())
+        self._silence = dict.fromkeys(self.others, 0)  # own heartbeats since a worker's last message
         self._left: Dict[int, Mapping[str, Any]] = {}  # exit messages of workers
-        self._closed: Dict[int, str] = {}  # errors of closed connections
         self._ending = threading.RLock()  # of the thread that ends the process; never released
         self._at_end: List[Callable[[], None]] = []
-        if found.to:
-            threading.Thread(target=self._watch, daemon=True).start()
+
+    def meet(self, timeout: float) -> None:
+        """Meets the other workers, if there are any. From here on this one ends if another is lost.
+
+        Raises:
+            UserError, PeerLost: see `Connections.open`.
+        """
+        if not self.others:
+            return
+        log.info(f"This is {self.cluster.name(self.cluster.index)} of "
+                 f"{len(self.cluster.addresses)}; waiting for the others")
+        if not self.is_chief:
+            log.quiet()
+        self._connections.open(timeout)
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def say(self, key: str, value: Any, to: Optional[int] = None) -> None:
         """Sends a value, of JSON's types, to a worker, or to all others."""
         for index in self.others if to is None else [to]:
             with contextlib.suppress(OSError):  # `_take` notices it, too, and the process exits
-                self._links.to[index].send({"key": messages.cut(key), "value": value})
+                self._connections.to[index].send({"key": messages.cut(key), "value": value})
 
     def hear(self, index: int, key: str) -> Any:
         """Waits for the next value from a worker; it must have this key.
@@ -116,8 +131,7 @@ class Peers:
     def open_port(self) -> None:
         """Frees this worker's port for TensorFlow's server, together with all others."""
         self.wait("port")
-        for listener in self._links.listeners:
-            listener.close()
+        self._connections.close_port()
 
     def at_end(self, action: Callable[[], None]) -> None:
         """Registers a call for the end of this worker, however it ends unless it is killed."""
@@ -131,8 +145,8 @@ class Peers:
         """
         if self.others:
             self._ending.acquire()
-        for index in self.others:
-            self._links.to[index].send_if_free(messages.last_words(status, why))
+        for link in [*self._connections.to.values(), *self._connections.by.values()]:
+            link.send_if_free(messages.last_words(status, why))
         while self._at_end:
             self._at_end.pop()()
         if self.others and not status:
@@ -147,71 +161,44 @@ class Peers:
         self.leave(0)
 
     def wait_for_notice(self) -> None:
-        """After an error, waits until `_watch` has found the lost worker and exits."""
+        """After an error, waits until the lost worker is noticed, which ends the process."""
         time.sleep(self._timeout * (1 + 2 / _BEATS))
 
     def _watch(self) -> None:
-        """Receives the others' messages, and exits when one of them is lost."""
+        """Sends heartbeats, and ends the process when those of another worker are missing."""
+        while True:
+            for index in set(self.others) - set(self._left):
+                self._connections.to[index].send_if_free({})
+                self._silence[index] += 1
+                if self._silence[index] > _BEATS:
+                    self._lose(index, f"no heartbeat for {self._timeout:g} s")
+            time.sleep(self._timeout / _BEATS)
+
+    def _receive(self, index: int, link: Link) -> None:
+        """Receives a worker's messages on a connection until one of them ends."""
         try:
-            self._keep_watch()
-        except Exception as error:  # a bug: a later loss would not be noticed
-            traceback.print_exc()
-            self._end(PEER_LOST_STATUS, "the other workers are not watched any more: "
-                      f"{type(error).__name__}: {error}")
-
-    def _keep_watch(self) -> None:
-        interval, last_beat = self._timeout / _BEATS, 0.0
-        with selectors.DefaultSelector() as selector:
-            for group in (self._links.to, self._links.by):
-                for index, link in group.items():
-                    if not link.has_lines or self._take(index, link):
-                        selector.register(link, selectors.EVENT_READ, index)
-            while True:
-                closed = {index: why for index, why in self._closed.items()
-                          if index not in self._left}
-                for key, _ in selector.select(0 if closed else interval):
-                    if not self._take(key.data, key.fileobj):
-                        selector.unregister(key.fileobj)
-                now = time.monotonic()
-                if now - last_beat >= interval:
-                    last_beat = now
-                    for link in self._links.to.values():
-                        link.send_if_free({})
-                self._find_lost(closed, now)
-
-    def _find_lost(self, closed: Mapping[int, str], now: float) -> None:
-        """Ends the process if a worker is lost.
-
-        Args:
-            closed: errors of connections that closed before the others were last read; an exit
-                message may have arrived on one of those.
-        """
-        for index in set(self.others) - set(self._left):
-            if index in closed:
-                self._lose(index, closed[index])
-            elif now - self._heard[index] > self._timeout:
-                self._lose(index, f"no heartbeat for {self._timeout:g} s")
-
-    def _take(self, index: int, link: Link) -> bool:
-        """Receives a worker's messages; returns whether its connection is still open."""
-        try:
-            received = link.receive(*messages.JOINED)
+            while index not in self._left:
+                self._take(index, link.receive(*messages.JOINED))
         except (OSError, ValueError) as error:
-            self._closed.setdefault(index, str(error))
-            return False
-        self._heard[index] = time.monotonic()
+            time.sleep(_LAST_WORDS_SECONDS)  # an exit message may come on the other connection
+            if index not in self._left:
+                self._lose(index, str(error))
+
+    def _take(self, index: int, message: Message) -> None:
+        self._silence[index] = 0
+        if "key" in message:
+            self._put(index, message["key"], message["value"])
+        elif message:
+            self._left[index] = message
+            if message["status"]:
+                self._follow(index)
+            else:
+                self._put(index, _END, None)
+
+    def _put(self, index: int, key: str, value: Any) -> None:
         with self._news:
-            for message in received:
-                if "key" in message:
-                    self._said[index].append((message["key"], message["value"]))
-                elif "status" in message:
-                    self._left[index] = message
-                    if not message["status"]:
-                        self._said[index].append((_END, None))
+            self._said[index].append((key, value))
             self._news.notify_all()
-        if self._left.get(index, {}).get("status"):
-            self._follow(index)
-        return True
 
     def _lose(self, index: int, why: str) -> None:
         self._end(PEER_LOST_STATUS, f"{self.cluster.name(index)} is lost: {why}; started again, "
@@ -250,18 +237,3 @@ def _differences(name: str, one: Any, other: Any, prefix: str = "") -> Iterator[
 
 
 NO_PEERS = Peers()
-
-
-def join(cluster: Cluster, peer_timeout: float, heartbeat_timeout: float) -> Peers:
-    """Meets the other workers, if there are any. From here on this one ends if another is lost.
-
-    Raises:
-        UserError, PeerLost: see `connections.connect`.
-    """
-    if cluster == ALONE:
-        return NO_PEERS
-    log.info(f"This is {cluster.name(cluster.index)} of {len(cluster.addresses)}; waiting for the "
-             "others")
-    if not cluster.is_chief:
-        log.quiet()
-    return Peers(cluster, connections.connect(cluster, peer_timeout), heartbeat_timeout)

@@ -1,17 +1,19 @@
 """Connections that carry messages between workers, and the ports where workers listen."""
 
+import collections
 import contextlib
-import select
+import errno
 import socket
 import threading
 import time
-from typing import List, Optional, Tuple
+from typing import Deque, List, Optional, Set, Tuple
 
 from engine.workers import messages
 from engine.workers.messages import Kind, Message
 
 _LOCK_SECONDS = 1.0
 _READ_BYTES = 1 << 20
+_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class Link:
@@ -20,24 +22,14 @@ class Link:
     def __init__(self, connection: socket.socket):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connection
-        self._lines: List[bytes] = []  # received, not decoded
+        self._lines: Deque[bytes] = collections.deque()  # received, not decoded
         self._rest = b""  # the beginning of an incomplete line
         self._longest = messages.LONGEST_GREETING
         self._lock = threading.Lock()  # held while sending
 
-    @property
-    def has_lines(self) -> bool:
-        """Whether lines are buffered, which a selector does not see."""
-        return bool(self._lines)
-
-    def fileno(self) -> int:
-        """For selectors."""
-        return self._socket.fileno()
-
     def trust(self) -> None:
-        """After the handshake: accepts long messages and waits without a timeout."""
+        """After the handshake: accepts long messages."""
         self._longest = messages.LONGEST
-        self._socket.settimeout(None)
 
     def send(self, message: Message) -> None:
         """Sends a message. Raises an OSError if the connection is gone."""
@@ -48,63 +40,41 @@ class Link:
     def send_if_free(self, message: Message) -> None:
         """Sends a short message or drops it: never waits for long, and raises nothing."""
         if self._lock.acquire(timeout=_LOCK_SECONDS):
-            try:
-                poll = select.poll()
-                poll.register(self._socket, select.POLLOUT)
-                if poll.poll(0):
-                    self._socket.sendall(messages.encode(message))
-            except (OSError, ValueError):
-                pass  # closed, which the reader notices, too
-            finally:
-                self._lock.release()
+            with contextlib.suppress(OSError):  # full; or closed, which the reader notices, too
+                self._socket.send(messages.encode(message), socket.MSG_DONTWAIT)
+            self._lock.release()
 
-    def receive(self, *kinds: Kind) -> List[Message]:
-        """All complete messages received so far; waits if there are none.
+    def receive(self, *kinds: Kind, deadline: Optional[float] = None) -> Message:
+        """Waits for the next message.
+
+        Args:
+            kinds: those that it may be of.
+            deadline: of `time.monotonic()`; by default there is none.
 
         Raises:
-            OSError: the connection is gone.
-            ValueError: a message is of none of these kinds.
+            OSError: the connection is gone, or the deadline has passed.
+            ValueError: the message is of none of these kinds.
         """
-        if not self._lines:
-            self._read()
-        lines, self._lines = self._lines, []
-        return [messages.decode(line, *kinds) for line in lines]
-
-    def receive_one(self, *kinds: Kind) -> Optional[Message]:
-        """The first message, if it is complete after one read; raises like `receive`."""
-        if not self._lines:
-            self._read()
-        return messages.decode(self._lines.pop(0), *kinds) if self._lines else None
-
-    def wait_for(self, deadline: float, *kinds: Kind) -> Message:
-        """Waits for the next message; raises like `receive`, and a timeout at the deadline."""
-        message = None
-        while message is None:
-            seconds = deadline - time.monotonic()
-            if seconds <= 0:
+        while not self._lines:
+            seconds = None if deadline is None else deadline - time.monotonic()
+            if seconds is not None and seconds <= 0:
                 raise socket.timeout("no answer in time")
             self._socket.settimeout(seconds)
-            message = self.receive_one(*kinds)
-        return message
-
-    def is_closed(self) -> bool:
-        """Whether the other side has closed the connection, and no data is left to read."""
-        try:
-            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+            self._read()
+        return messages.decode(self._lines.popleft(), *kinds)
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connection, also for a thread that waits for a message."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def _read(self) -> None:
         read = self._socket.recv(min(self._longest, _READ_BYTES))
         if not read:
             raise ConnectionResetError("the connection was closed")
-        *self._lines, self._rest = (self._rest + read).split(b"\n")
+        *lines, self._rest = (self._rest + read).split(b"\n")
+        self._lines.extend(lines)
         if len(self._rest) > self._longest:
             raise ValueError("it sent a line without an end")
 
@@ -118,18 +88,6 @@ def connect(address: str, seconds: float) -> Link:
     return Link(connection)
 
 
-def accept(listener: socket.socket) -> Link:
-    """Accepts a connection, without blocking reads. Raises an OSError if there is none."""
-    connection, _ = listener.accept()
-    connection.setblocking(False)
-    return Link(connection)
-
-
-def _host_and_port(address: str) -> Tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
 def listen(address: str) -> List[socket.socket]:
     """Listens at a worker's address if it is this machine's own, else on all interfaces.
 
@@ -137,40 +95,43 @@ def listen(address: str) -> List[socket.socket]:
     the loopback interface here, as in Debian's set-up, resolves to a real one elsewhere.
     """
     host, port = _host_and_port(address)
-    family = socket.AF_INET6 if _is_own(socket.AF_INET6, ("::", 0)) else socket.AF_INET
-    return [_listener(*each) for each in _own_addresses(host, port) or [(family, ("", port))]]
-
-
-def _own_addresses(host: str, port: int) -> List[Tuple]:
-    """The family and address of each interface of this machine with this name."""
-    addresses = set()
-    with contextlib.suppress(socket.gaierror, UnicodeError):
-        addresses = {(family, where) for family, _, _, _, where in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM)}
+    addresses = _addresses(host, port)
     is_loopback = any(where[0].startswith(("127.", "::1")) for _, where in addresses)
     if is_loopback and not (host.startswith("127.") or host in ("localhost", "::1")):
-        return []
-    return [each for each in sorted(addresses) if _is_own(*each)]
+        addresses = set()
+    return _listeners(addresses) or _listeners(_addresses(None, port))
 
 
-def _is_own(family: int, where: Tuple) -> bool:
-    """Whether a socket can be bound to the address."""
-    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((where[0], 0, *where[2:]))
-        return True
-    return False
+def _host_and_port(address: str) -> Tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
-def _listener(family: int, where: Tuple) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if where[0] else 0)
-        listener.bind(where)
-        listener.listen(socket.SOMAXCONN)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener
+def _addresses(host: Optional[str], port: int) -> Set[Tuple[int, Tuple]]:
+    """The families and addresses of a name, of all interfaces for None; empty if it is unknown."""
+    with contextlib.suppress(socket.gaierror, UnicodeError):
+        return {(family, where) for family, _, _, _, where in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)}
+    return set()
+
+
+def _listeners(addresses: Set[Tuple[int, Tuple]]) -> List[socket.socket]:
+    """Listens at those of the addresses that are this machine's own."""
+    listeners = []
+    with contextlib.ExitStack() as undo:
+        for family, where in addresses:
+            try:
+                listener = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listener.bind(where)
+            except OSError as error:
+                if error.errno not in _NOT_OURS:
+                    raise
+                continue
+            listener.listen(socket.SOMAXCONN)
+            listener.setblocking(False)
+            listeners.append(listener)
+        undo.pop_all()
+    return listeners

@@ -9,7 +9,7 @@ import base64
 import contextlib
 import os
 import tempfile
-from typing import List
+from typing import List, Optional
 
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files, scratch
@@ -26,11 +26,18 @@ def output_directory(path: str, us: Peers) -> str:
     Raises:
         UserError: it cannot be written to.
     """
+    if us.is_chief:
+        files.make_directory(path, "--output_dir")
+    if not us.others:
+        return path
+    with build_once.token(path) if us.is_chief else contextlib.nullcontext() as token:
+        token, names = us.from_chief("state", lambda: [token, _state(path)])
+        sees = us.gather("sees state", os.path.exists(os.path.join(path, token)))
     if not us.is_chief:
-        return _receive(path, us)
-    files.make_directory(path, "--output_dir")
-    if us.others:
-        _hand_out(path, us)
+        return _own_folder(names, path if sees[us.cluster.index] else None, us)
+    for index in us.others:
+        for name in () if sees[index] else names:
+            _send_file(os.path.join(path, name), index, us)
     return path
 
 
@@ -42,27 +49,14 @@ def _state(directory: str) -> List[str]:
     return names + [os.path.basename(path) for path in paths]
 
 
-def _hand_out(directory: str, us: Peers) -> None:
-    names = _state(directory)
-    with build_once.token(directory) as token:
-        us.say("state", {"token": token, "names": names})
-        sees = {index: us.hear(index, "sees state") for index in us.others}
-    for index, is_shared in sees.items():
-        if not is_shared:
-            for name in names:
-                _send_file(os.path.join(directory, name), index, us)
-
-
-def _receive(directory: str, us: Peers) -> str:
+def _own_folder(names: List[str], shared: Optional[str], us: Peers) -> str:
+    """A folder with these files: links to those in a shared directory, or copies of the chief's."""
     at_end = contextlib.ExitStack()
     folder = at_end.enter_context(scratch.folder(tempfile.gettempdir()))
     us.at_end(at_end.close)
-    state = us.hear(0, "state")
-    is_shared = os.path.exists(os.path.join(directory, state["token"]))
-    us.say("sees state", is_shared, to=0)
-    for name in map(os.path.basename, state["names"]):
-        if is_shared:
-            os.symlink(os.path.abspath(os.path.join(directory, name)), os.path.join(folder, name))
+    for name in map(os.path.basename, names):
+        if shared:
+            os.symlink(os.path.abspath(os.path.join(shared, name)), os.path.join(folder, name))
         else:
             _receive_file(os.path.join(folder, name), us)
     if checkpoint_files.list_checkpoints(folder):

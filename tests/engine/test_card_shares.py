@@ -3,7 +3,7 @@
 import pytest
 
 from engine.errors import UserError
-from engine.workers import gpu_split
+from engine.cli import worker_main
 
 
 def taken(visible, processes):
@@ -11,7 +11,7 @@ def taken(visible, processes):
     environments = [{} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
                     for _ in range(processes)]
     for index, environment in enumerate(environments):
-        gpu_split.take(environment, index, processes)
+        worker_main.take_cards(environment, index, processes)
     return [environment.get("CUDA_VISIBLE_DEVICES") for environment in environments]
 
 

@@ -15,12 +15,11 @@ import time
 import pytest
 
 import workers
-from commands import arguments
 from conftest import ROOT
 from engine import log
 from engine.errors import UserError
 from engine.workers import connections, messages, sockets
-from engine.workers.cluster import PEER_LOST_STATUS, Cluster, PeerLost, from_environment
+from engine.workers.cluster import Cluster, PeerLost, from_environment
 
 SECRET = "of the run, and of nobody else"
 
@@ -30,20 +29,27 @@ class Meeting(threading.Thread):
 
     def __init__(self, cluster, seconds=30.0):
         super().__init__(daemon=True)
-        self._cluster, self._seconds = cluster, seconds
-        self.links = self.error = None
+        self.connections = connections.Connections(cluster, lambda index, link: None)
+        self.error, self._address, self._seconds = None, cluster.addresses[cluster.index], seconds
         self.start()
+        while not self.connections._listeners:
+            time.sleep(0.01)
+
+    def caller(self):
+        """A new connection to it."""
+        host, port = self._address.split(":")
+        return socket.create_connection((host, int(port)), 30)
 
     def run(self):
         try:
-            self.links = connections.connect(self._cluster, self._seconds)
+            self.connections.open(self._seconds)
         except (PeerLost, UserError) as error:
             self.error = error
 
     def end(self):
         self.join(60)
         assert not self.is_alive(), "it hangs"
-        return self.links or self.error
+        return self.error or self.connections
 
 
 @pytest.fixture
@@ -54,24 +60,6 @@ def cluster():
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch):
     monkeypatch.setattr(connections, "_RETRY_SECONDS", 0.02)
-
-
-@pytest.fixture
-def connect():
-    """Connects to a worker as soon as it listens."""
-    with contextlib.ExitStack() as stack:
-        def reach(address):
-            end = time.monotonic() + 30
-            while True:
-                try:
-                    host, port = address.rsplit(":", 1)
-                    connection = socket.create_connection((host, int(port)), 30)
-                    break
-                except ConnectionRefusedError:
-                    assert time.monotonic() < end
-                    time.sleep(0.01)
-            return stack.enter_context(connection)
-        yield reach
 
 
 def answers(connection, *lines):
@@ -103,9 +91,9 @@ def assert_meets(first, cluster):
 @pytest.mark.parametrize("line", [
     b"[" * 100000 + b"\n", b'{"a":' * 50000, b"x" * 10**7, b"\xff\n", b"5\n", b"{}\n",
     b'{"status": 0}\n', b'{"cluster": []}\n', b"\n"], ids=lambda line: repr(line[:16]))
-def test_what_is_no_hello_is_answered_by_closing_the_connection(line, cluster, connect):
+def test_what_is_no_hello_is_answered_by_closing_the_connection(line, cluster):
     waiting = Meeting(cluster)
-    assert answers(connect(cluster.addresses[0]), line) == []
+    assert answers(waiting.caller(), line) == []
     assert_meets(waiting, cluster)
 
 
@@ -113,26 +101,26 @@ def test_what_is_no_hello_is_answered_by_closing_the_connection(line, cluster, c
     {"status": 0, "why": ""}, {"status": 256, "why": ""}, {"status": True, "why": ""},
     {"status": "x", "why": ""}, {"status": 3}, {"status": 3, "why": "\x1b[2J"},
     {"status": 3, "why": "x" * 5000}, {"from": 1e999}, {"from": True}, {"more": 1}])
-def test_a_hello_with_other_keys_or_values_is_none(more, cluster, connect):
+def test_a_hello_with_other_keys_or_values_is_none(more, cluster):
     waiting = Meeting(cluster)
-    connection = connect(cluster.addresses[0])
+    connection = waiting.caller()
     challenge = json.loads(connection.recv(4096).decode())["challenge"]
     assert not answers(connection, messages.encode(hello_of(cluster, 1, challenge, **more)))
     assert_meets(waiting, cluster)
 
 
-def test_a_refusal_names_no_address(cluster, connect):
+def test_a_refusal_names_no_address(cluster):
     waiting = Meeting(cluster)
     others = cluster._replace(addresses=("a:1", "b:1"))
     for stranger in (hello_of(others, 1, "0" * 64), hello_of(cluster, 0, "0" * 64)):
-        refused, = answers(connect(cluster.addresses[0]), messages.encode(stranger))
+        refused, = answers(waiting.caller(), messages.encode(stranger))
         assert "127.0.0.1" not in refused["refused"]
     assert_meets(waiting, cluster)
 
 
-def test_a_connection_that_says_a_byte_at_a_time_holds_nobody_up(cluster, connect):
+def test_a_connection_that_says_a_byte_at_a_time_holds_nobody_up(cluster):
     waiting = Meeting(cluster, seconds=0.5)
-    connection, sent = connect(cluster.addresses[0]), 0
+    connection, sent = waiting.caller(), 0
     while waiting.is_alive() and sent < 600:
         with contextlib.suppress(OSError):
             connection.sendall(b"{")
@@ -142,10 +130,10 @@ def test_a_connection_that_says_a_byte_at_a_time_holds_nobody_up(cluster, connec
 
 
 @pytest.mark.parametrize("secret", ["", SECRET])
-def test_silent_connections_hold_nobody_up(secret, cluster, connect):
+def test_silent_connections_hold_nobody_up(secret, cluster):
     cluster = cluster._replace(secret=secret)
     waiting = Meeting(cluster)
-    silent = [connect(cluster.addresses[0]) for _ in range(20)]
+    silent = [waiting.caller() for _ in range(20)]
     assert_meets(waiting, cluster)
     assert silent
 
@@ -157,50 +145,28 @@ def say_hello(connection, cluster):
     return json.loads(connection.recv(4096).decode())
 
 
-def test_a_hello_that_its_sender_has_given_up_does_not_count(cluster, connect):
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_hello_without_a_confirmation_neither_counts_nor_holds_anybody_up(closes, cluster):
     waiting = Meeting(cluster)
-    connection = connect(cluster.addresses[0])
+    connection = waiting.caller()
     assert "welcome" in say_hello(connection, cluster)
-    connection.close()
+    if closes:
+        connection.close()
     second = assert_meets(waiting, cluster)
-    second.links.to[0].send({"key": "a", "value": 1})
-    assert waiting.links.by[1].receive(*messages.JOINED) == [{"key": "a", "value": 1}]
+    second.connections.to[0].send({"key": "a", "value": 1})
+    received = waiting.connections.by[1].receive(*messages.JOINED)
+    assert received == {"key": "a", "value": 1}
 
 
-def test_a_worker_that_comes_again_while_its_first_connection_closes_keeps_nobody_waiting(cluster):
-    """The new one never confirms: nothing may be read from it before it has said something."""
-    listeners = sockets.listen(cluster.addresses[0])
-    handshake = connections._Handshake(cluster, 600)
-
-    def said_hello():
-        link = sockets.connect(cluster.addresses[0], 5)
-        handshake._serve(listeners)
-        challenge = link.wait_for(time.monotonic() + 5, messages.CHALLENGE)["challenge"]
-        link.send(hello_of(cluster, 1, challenge))
-        return link
-
-    first = said_hello()
-    handshake._serve(listeners)
-    again = said_hello()
-    first.close()
-    time.sleep(0.1)  # both are ready in the same round
-    serving = threading.Thread(target=handshake._serve, args=(listeners,), daemon=True)
-    serving.start()
-    serving.join(10)
-    assert not serving.is_alive()
-    for link in (again, *listeners):
-        link.close()
-
-
-def test_a_hello_for_a_connected_worker_is_refused_until_it_has_gone(cluster, connect):
+def test_a_hello_for_a_connected_worker_is_refused(cluster):
     waiting = Meeting(cluster)
-    connection = connect(cluster.addresses[0])
+    connection = waiting.caller()
     assert "welcome" in say_hello(connection, cluster)
     connection.sendall(b"{}\n")
-    assert say_hello(connect(cluster.addresses[0]), cluster) == {
+    while not waiting.connections.by:
+        time.sleep(0.01)
+    assert say_hello(waiting.caller(), cluster) == {
         "refused": "worker 1 is connected already"}
-    connection.close()
-    assert_meets(waiting, cluster)
 
 
 def test_a_worker_with_another_secret_is_refused(cluster):
@@ -210,10 +176,10 @@ def test_a_worker_with_another_secret_is_refused(cluster):
         assert "there is another secret" in str(each.end())
 
 
-def test_what_one_hello_proves_another_connection_does_not(cluster, connect):
+def test_what_one_hello_proves_another_connection_does_not(cluster):
     waiting = Meeting(cluster)
     replayed = messages.encode(hello_of(cluster, 1, messages.nonce()))
-    assert answers(connect(cluster.addresses[0]), replayed) == [
+    assert answers(waiting.caller(), replayed) == [
         {"refused": "there is another secret of the run"}]
     assert_meets(waiting, cluster)
 
@@ -222,9 +188,9 @@ def test_who_listens_must_know_the_secret_too(cluster):
     listener, = sockets.listen(cluster.addresses[1])
     listener.settimeout(30)
     waiting = Meeting(cluster, seconds=0.5)
-    link = sockets.accept(listener)
+    link = sockets.Link(listener.accept()[0])
     link.send({"challenge": "0" * 64})
-    link.wait_for(time.monotonic() + 30, messages.HELLO)
+    link.receive(messages.HELLO)
     link.send({"welcome": "0" * 64})
     assert "does not know the run's secret" in str(waiting.end())
     listener.close()
@@ -261,24 +227,10 @@ def test_a_file_without_a_secret_is_refused(content, said, tmp_path, cluster):
 def test_whatever_a_joined_worker_says_its_end_is_noticed(line, said):
     found = subprocess.run(
         [sys.executable, "-c", "from benchmarks import connection_fuzz as fuzz; import sys\n"
-         "fuzz.coordination._GRACE_SECONDS = 0\n"
+         "fuzz.coordination._GRACE_SECONDS = fuzz.coordination._LAST_WORDS_SECONDS = 0\n"
          "print(fuzz.Joined().end_after(sys.stdin.buffer.read()))"],
         input=f"{line}\n".encode(), stdout=subprocess.PIPE, cwd=ROOT, check=True)
     assert said in found.stdout.decode()
-
-
-def test_the_end_of_the_watch_ends_the_process(tmp_path):
-    """A bug in it: otherwise a later loss would not be noticed."""
-    code = ("from engine.workers import coordination\n"
-            "coordination.Peers._find_lost = lambda *_: 1 / 0\n"
-            "from tests.helpers import toy_worker\n"
-            "toy_worker.command.run(toy_worker.main, toy_worker.define_flags(), usage='')")
-    flags = arguments(dict(call="hang", arguments=json.dumps([str(tmp_path)])))
-    ended = [workers.Worker(tmp_path, ["-c", code, *flags], addresses, index)
-             for addresses in [workers.free_addresses(2)] for index in range(2)]
-    said = [worker.end() for worker in ended]
-    assert all(each.status == PEER_LOST_STATUS for each in said)
-    assert any("not watched any more: ZeroDivisionError" in each.said for each in said)
 
 
 @pytest.mark.parametrize("address, hosts", [
@@ -293,12 +245,6 @@ def test_a_worker_listens_at_its_own_address_alone(address, hosts):
 def test_random_messages_end_nothing():
     subprocess.run([sys.executable, "-m", "benchmarks.connection_fuzz", "--cases=100"], cwd=ROOT,
                    check=True)
-
-
-def test_a_message_may_be_as_large_as_the_labels_of_a_set(cluster):
-    labels = [f"topic {number}, and others" for number in range(100000)]
-    line = messages.encode({"key": "the training", "value": labels}).strip()
-    assert messages.decode(line, messages.VALUE)["value"] == labels
 
 
 def test_control_characters_are_escaped_and_no_others():

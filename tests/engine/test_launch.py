@@ -122,25 +122,20 @@ sys.exit(2)""", "--processes_per_host=2"))
     assert starts(tmp_path) == {"0.starts": 1, "1.starts": 1}
 
 
-def test_after_a_lost_worker_all_are_started_again(launch, tmp_path):
-    code, _, errors = ended(launch("""
-if starts == 0 and index == 1:
+@pytest.mark.parametrize("losses, status", [(1, 0), (2, 128 + signal.SIGKILL)])
+def test_after_a_lost_worker_all_are_started_again(losses, status, launch, tmp_path):
+    code, _, errors = ended(launch(f"""
+if starts < {losses} and index == 1:
     wait_for(0)
     os.kill(os.getpid(), signal.SIGKILL)
-if starts == 0:
-    time.sleep(100)""", "--processes_per_host=2"))
-    assert code == 0
-    assert errors.splitlines() == [
+if starts < {losses}:
+    time.sleep(100)""", "--processes_per_host=2", "--max_restarts=1"))
+    assert code == status
+    assert errors.splitlines()[:2] == [
         "WARNING: [localhost:1] was ended by SIGKILL",
-        "All workers restart from the last checkpoint: restart 1 of 3"]
+        "All workers restart from the last checkpoint: restart 1 of 1"]
+    assert errors.count("was ended by SIGKILL") == losses
     assert starts(tmp_path) == {"0.starts": 2, "1.starts": 2}
-
-
-def test_restarts_end_with_the_last_status(launch, tmp_path):
-    code, _, errors = ended(launch("sys.exit(193)", "--max_restarts=1"))
-    assert code == 193
-    assert starts(tmp_path) == {"0.starts": 2}
-    assert errors.count("ended with status 193") == 2 and errors.count("restart 1 of 1") == 1
 
 
 def test_a_worker_that_does_not_end_is_killed(launch, tmp_path):
@@ -164,7 +159,6 @@ say("done")
 """, "--processes_per_host=2")
     status, output, errors = ended(process)
     assert (status, output) == (0, "done\n")
-    assert "[localhost:1] has not ended 2 s after the first worker, and is killed" in errors
     assert starts(tmp_path) == {"0.starts": 1, "1.starts": 1}
 
 
@@ -212,43 +206,31 @@ exec env -i sh -c "$2"
     return install
 
 
-def test_workers_on_other_machines_have_the_directory_and_the_variables_that_they_need(
-        launch, ssh, tmp_path):
-    ssh()
-    status, output, errors = ended(launch("""
-if index: say(json.dumps(sorted(os.environ)), os.getcwd(), sys.argv[1:],
-              json.loads(os.environ["TF_CONFIG"])["cluster"], os.environ["NCCL_DEBUG"])""",
-        f"--hosts=127.0.0.2,{OTHER_HOST}", "--forward_env=MINE", NCCL_DEBUG="IN FO", MINE="'1' = $2",
-        TF_TOKEN_EXAMPLE="kept here", PATH_TO_KEY="kept here"))
-    assert status == 0, errors
-    assert output.startswith(f"[{OTHER_HOST}:1] [") and '"MINE"' in output
-    assert "TF_TOKEN_EXAMPLE" not in output and "PATH_TO_KEY" not in output
-    assert all(name in output for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
-               if name in os.environ)
-    assert output.rstrip().endswith(
-        f"{tmp_path} ['--flag=a b'] "
-        f"{{'worker': ['127.0.0.2:29400', '{OTHER_HOST}:29400']}} IN FO")
-
-
-def test_all_workers_of_a_start_have_its_secret_and_no_command_line_shows_it_or_the_environment(
+def test_workers_on_other_machines_have_all_they_need_and_no_command_line_shows_it(
         launch, ssh, tmp_path):
     ssh()
     status, _, errors = ended(launch("""
-with open("/proc/self/cmdline") as line, open(f"/proc/{os.getppid()}/cmdline") as parent_s:
-    lines = line.read() + parent_s.read()
-with open("told", "a") as file:
-    file.write(json.dumps([index, os.environ["CLUSTER_SECRET"], os.environ["MINE"], lines]) + "\\n")
+lines = [open(f"/proc/{pid}/cmdline").read() for pid in (os.getpid(), os.getppid())]
+with open(f"{index}.told", "a") as file:
+    file.write(json.dumps([dict(os.environ), os.getcwd(), sys.argv[1:], lines]) + "\\n")
 if starts == 0: os.kill(os.getpid(), signal.SIGKILL) if index == 0 else time.sleep(100)
-""", f"--hosts=127.0.0.2,{OTHER_HOST}", "--forward_env=MINE", MINE="my value"))
+""", f"--hosts=127.0.0.2,{OTHER_HOST}", NCCL_DEBUG="IN FO", TF_TOKEN_EXAMPLE="kept here",
+        PATH_TO_KEY="kept here", NVIDIA_API_KEY="kept here"))
     assert status == 0, errors
-    told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
-    secrets = {secret for _, secret, _, _ in told}
-    # A worker may have been ended before it could tell.
-    assert len(secrets) == 2 and all(len(secret) == 64 for secret in secrets)
-    assert len({secret for _, secret, _, _ in told[-2:]}) == 1
-    shown = (tmp_path / "command_lines").read_text() + "".join(lines for *_, lines in told)
-    for hidden in ("my value", "MINE", "TF_CONFIG", "29400", *secrets):
-        assert hidden not in shown.replace("--forward_env=MINE", "")
+    chief, other = ([json.loads(line) for line in (tmp_path / f"{index}.told").read_text().splitlines()]
+                    for index in (0, 1))
+    environment, directory, flags, lines = other[-1]
+    assert (directory, flags) == (str(tmp_path), ["--flag=a b"])
+    assert environment["NCCL_DEBUG"] == "IN FO" and "kept here" not in environment.values()
+    assert all(name in environment for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+               if name in os.environ)
+    assert json.loads(environment["TF_CONFIG"])["cluster"] == {
+        "worker": ["127.0.0.2:29400", f"{OTHER_HOST}:29400"]}
+    first, second = (told[0]["CLUSTER_SECRET"] for told in chief)
+    assert first != second == environment["CLUSTER_SECRET"] and len(second) == 64
+    shown = (tmp_path / "command_lines").read_text() + "".join(lines)
+    for hidden in ("IN FO", "TF_CONFIG", "29400", first, second):
+        assert hidden not in shown
 
 
 def test_a_worker_on_another_machine_ends_with_the_launcher(launch, ssh, tmp_path):
@@ -286,7 +268,6 @@ def test_a_program_whose_path_looks_like_an_assignment_runs_on_another_machine(s
 @pytest.mark.parametrize("flags, words, said", [
     (["--hosts="], ["x.py"], "--hosts=: must be names"),
     (["--hosts=-oProxyCommand=touch x;@127.0.0.2"], ["x.py"], "none beginning with -"),
-    (["--forward_env=NOT_THERE"], ["x.py"], "no variable 'NOT_THERE'"),
     (["--hosts=no-such-host.invalid"], ["x.py"], "--hosts: no-such-host.invalid: "),
     (["--hosts=localhost,127.0.0.2"], ["x.py"], "cannot reach this machine as localhost"),
     (["--hosts=127.0.0.2,127.0.0.2"], ["x.py"], "127.0.0.2 more than once"),

@@ -6,7 +6,6 @@
 import atexit
 import json
 import os
-import tempfile
 import time
 
 from absl import flags
@@ -105,16 +104,6 @@ def begin(us, report, directories):
     files.write_text(os.path.join(own, f"by_{index}"), "")
 
 
-def hang_with_a_folder(us, report, temporary, directory):
-    """Makes this worker's folder, in the place for temporary files, and waits for ever."""
-    from engine.workers import worker_dirs
-    tempfile.tempdir = temporary
-    worker_dirs.output_directory(directory, us)
-    us.wait("all have folders")
-    open(os.path.join(report, f"here{us.cluster.index}"), "w").close()
-    us.hear(us.others[0], "never")
-
-
 def resume(us, directory):
     """Keeps the record of a training that goes on, and whose first checkpoint is soon removed."""
     from engine.checkpoints import checkpoint_files
@@ -131,9 +120,9 @@ def resume(us, directory):
 
 
 def main(values):
-    us = coordination.join(
-        cluster.from_environment(), values.peer_timeout, values.heartbeat_timeout)
+    us = coordination.Peers(cluster.from_environment(), values.heartbeat_timeout)
     command.at_exit(us.leave)
+    us.meet(values.peer_timeout)
     globals()[values.call](us, *json.loads(values.arguments))
     us.wait_for_chief()
 

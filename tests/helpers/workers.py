@@ -3,13 +3,13 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import processes
 from commands import arguments
+from engine import launch
 
 
 class Ended(NamedTuple):
@@ -20,14 +20,7 @@ class Ended(NamedTuple):
 
 def free_addresses(count: int) -> List[str]:
     """Addresses on this machine, with ports that nothing uses."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    return [f"127.0.0.1:{port}" for port in launch._free_ports(count)]
 
 
 def tf_config(addresses: Sequence[str], index: int) -> str:

@@ -28,15 +28,12 @@ def test_help_explains_every_flag_and_shows_how_to_call_the_command():
         assert re.search(rf"^  --(\[no\])?{name}:", process.stdout, re.M), name
 
 
-@pytest.mark.parametrize("argument, message", [
-    ("train", "Unexpected argument 'train'"),
-    ("--output_dir=\udcff", r"argument '--output_dir=\udcff' is not valid UTF-8")])
-def test_an_argument_that_is_no_flag_or_no_text_is_an_error(argument, message, capsys):
+def test_an_argument_that_is_no_flag_is_an_error(capsys):
     with pytest.raises(SystemExit) as exit_status:
         command.run(run_classifier.main, run_classifier.define_flags(), usage="",
-                    argv=["run_classifier.py", argument])
+                    argv=["run_classifier.py", "train"])
     assert exit_status.value.code == 2
-    assert capsys.readouterr().err.startswith(f"error: {message}")
+    assert capsys.readouterr().err.startswith("error: Unexpected argument 'train'")
 
 
 PRINT_GOOGLES_FLAGS = """
