@@ -1,11 +1,10 @@
 """Data processors with Google's interface: users' own classes that read examples."""
 
-import contextlib
 import csv
 import functools
 import hashlib
+import importlib.machinery
 import importlib.util
-import inspect
 import json
 import sys
 from typing import Any, Iterator, List, NamedTuple, Optional, Type
@@ -17,7 +16,7 @@ from engine.data import text_files
 from engine.disk import files
 from engine.errors import UserError
 from runs import label_types
-from runs.rows import Columns, Example, brief
+from runs.rows import Columns, Example
 from tasks import metrics as scores
 from tasks.table import Task
 
@@ -76,21 +75,17 @@ class ProcessorSplit(NamedTuple):
 def _examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
     """The examples that the processor returns. Raises a UserError if there are none."""
     name = f"get_{split.file}_examples"
-    with _errors_of_user():  # the processor may give them one by one
-        examples = list(_call(split.processor, name, data_dir) or ())
+    try:
+        examples = list(getattr(split.processor, name)(data_dir))
+    except (OSError, tf.errors.OpError) as error:  # tf.gfile raises the last
+        raise UserError(f"--processor: {name}: {error}") from error
     if not examples:
         raise UserError(f"--processor: {name}({data_dir!r}) returned nothing")
-    for index, example in enumerate(examples):
-        missing = [entry for entry in ("text_a", "text_b", "label") if not hasattr(example, entry)]
-        if missing:
-            raise UserError(f"--processor: {name}({data_dir!r}) returned a "
-                            f"{type(example).__name__} at position {index}, which has no "
-                            f"{missing[0]}: it must return InputExamples")
     return examples
 
 
 def read(split: ProcessorSplit, data_dir: str, kind: label_types.Kind) -> Iterator[Example]:
-    """The examples of a set, checked."""
+    """The examples of a set, their labels checked."""
     for example in _examples_of(split, data_dir):
         label = None
         if split.columns.label is not None:
@@ -99,35 +94,8 @@ def read(split: ProcessorSplit, data_dir: str, kind: label_types.Kind) -> Iterat
             except ValueError as error:
                 raise UserError(f"--processor: the label of {split.file} example {example.guid!r} "
                                 f"is {example.label!r}, and must be {error}") from error
-        yield Example(_text(split, example, example.text_a),
-                      None if example.text_b is None else _text(split, example, example.text_b),
-                      label)
-
-
-def _text(split: ProcessorSplit, example: Any, text: Any) -> str:
-    if not isinstance(text, str):
-        raise UserError(f"--processor: {split.file} example {example.guid!r} has {brief(text)} "
-                        "instead of a text")
-    return text_files.whole_characters(text)
-
-
-def _call(processor: Any, name: str, *args: str) -> Any:
-    """Calls a method. Raises a UserError if the processor does not implement it."""
-    method = getattr(processor, name, None)
-    with contextlib.suppress(NotImplementedError), _errors_of_user(f"{name}: "):
-        if method is not None:
-            return method(*args)
-    raise UserError(f"--processor: {type(processor).__name__} does not implement {name}, which "
-                    "this run needs")
-
-
-@contextlib.contextmanager
-def _errors_of_user(where: str = "") -> Iterator[None]:
-    """Raises a UserError for what a user can mend in a processor's file."""
-    try:
-        yield
-    except (ImportError, OSError, tf.errors.OpError) as error:  # tf.gfile raises the last
-        raise UserError(f"--processor: {where}{error}") from error
+        yield Example(text_files.whole_characters(example.text_a), None if example.text_b is None
+                      else text_files.whole_characters(example.text_b), label)
 
 
 def digest(split: ProcessorSplit, data_dir: str) -> str:
@@ -140,18 +108,14 @@ def digest(split: ProcessorSplit, data_dir: str) -> str:
 
 
 def make_task(specification: str) -> Task:
-    """The task of `--processor=path/to/file.py:ClassName`.
+    """The task of `--processor=path/to/file.py:ClassName`. A mistake in that file has its traceback.
 
     Raises:
-        UserError: there is no such file or class, or it is not a data processor.
+        UserError: there is no such file or class, or its labels cannot be used.
     """
-    processor = _load(specification)
-    names = _call(processor, "get_labels")
-    if not isinstance(names, (list, tuple)):
-        raise UserError(f"--processor={specification}: get_labels() returned a "
-                        f"{type(names).__name__}, and must return a list of names")
+    processor = _load(specification)()
     # For a regression, processors return no labels or [None].
-    labels = tuple(str(name).strip() for name in names if name is not None)
+    labels = tuple(str(name).strip() for name in processor.get_labels() or () if name is not None)
     label_config.check_labels(labels, f"--processor={specification}: get_labels()")
     labelled, unlabelled = Columns(text_a=0, label=1), Columns(text_a=0)
     metrics = (scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman)
@@ -161,34 +125,15 @@ def make_task(specification: str) -> Task:
         for name in ("train", "dev", "test")))
 
 
-def _load(specification: str) -> Any:
+def _load(specification: str) -> Type:
     path, _, class_name = specification.rpartition(":")
     if not path:
         raise UserError(f"--processor={specification}: must be path/to/file.py:ClassName")
-    files.require_file(path, "--processor")
-    spec = importlib.util.spec_from_file_location("processor_of_the_user", path)
-    if spec is None:
-        raise UserError(f"--processor={specification}: {path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look up the module of their class there
-    with _errors_of_user(f"{path}: "):
-        try:
-            spec.loader.exec_module(module)
-        except SyntaxError as error:
-            raise UserError(f"--processor={specification}: {error.filename or path}, line "
-                            f"{error.lineno}: {error.msg}") from error
-        processor = getattr(module, class_name, None)
-        if not inspect.isclass(processor):
-            raise UserError(f"--processor={specification}: {path} has no class {class_name!r}")
-        return _made(processor, specification)
-
-
-def _made(processor: Type[Any], specification: str) -> Any:
-    """An object of a class; raises a UserError if its constructor needs arguments."""
-    try:
-        return processor()
-    except TypeError as error:
-        if error.__traceback__.tb_next:  # a mistake inside of it, and the traceback says where
-            raise
-        raise UserError(f"--processor={specification}: {error}; it is made without arguments, so "
-                        "give those of __init__ defaults") from error
+    loader = importlib.machinery.SourceFileLoader(
+        "processor_of_the_user", files.require_file(path, "--processor"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    sys.modules[loader.name] = module  # dataclasses look up the module of their class there
+    loader.exec_module(module)
+    if not hasattr(module, class_name):
+        raise UserError(f"--processor={specification}: {path} has no class {class_name!r}")
+    return getattr(module, class_name)

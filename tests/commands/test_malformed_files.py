@@ -68,11 +68,6 @@ def processor(text: str, **flags) -> Callable:
                              **flags))
 
 
-def without(method: str) -> str:
-    """The processor without one of its methods."""
-    return re.sub(rf"    def {method}\(.*\n.*\n", "", PROCESSOR)
-
-
 def returning(value: str) -> str:
     """The processor that returns something else for each set."""
     return re.sub(r"return \[Input(.*\n){2}", f"return {value}\n", PROCESSOR)
@@ -183,11 +178,6 @@ CASES = {
         flags_set(task_name=None, processor="{}/mine.py"), ("--processor", "file.py:ClassName")),
     "a processor's class that is not there": Case(
         processor("class Other: pass"), ("mine.py", "no class 'Mine'")),
-    "a processor without labels": Case(processor(without("get_labels")), ("Mine", "get_labels")),
-    "a processor whose labels are a text": Case(
-        processor(PROCESSOR.replace('["no", "yes"]', '"no, yes"')), ("get_labels", "str", "list")),
-    "a processor without a set": Case(
-        processor(without("get_dev_examples")), ("Mine", "get_dev_examples")),
     "a processor that returns nothing": Case(
         processor(returning("[]")),
         ("get_train_examples", "nothing")),
@@ -195,29 +185,12 @@ CASES = {
         processor("import tensorflow.compat.v1 as tf\n"
                   + returning("tf.gfile.Open('gone.tsv').read()")),
         ("get_train_examples", "No such file", "gone.tsv")),
-    "a processor that imports what is not there": Case(
-        processor("from run_classifier import SquadProcessor\n" + PROCESSOR),
-        ("mine.py", "SquadProcessor")),
     "a processor with an unknown label": Case(
         processor(PROCESSOR.replace('None, "no"', 'None, "maybe"')),
         ("train example 't-2'", "'maybe'", "one of no, yes")),
     "a processor with a label twice": Case(
         processor(PROCESSOR.replace('["no", "yes"]', '["no", "yes", "no "]')),
         ("get_labels()", "the same label twice: no, yes, no")),
-    "a processor whose label has a tab": Case(
-        processor(PROCESSOR.replace('["no", "yes"]', '["no", "yes\\tit is"]')),
-        ("get_labels()", r"'yes\tit is'", "a tab or a line end")),
-    "a processor that returns something else than examples": Case(
-        processor(returning("[InputExample('t-1', 'the cat'), ('a dog', 'no')]")),
-        ("get_train_examples", "a tuple at position 1", "no text_a", "InputExamples")),
-    "a processor whose examples lack a label": Case(
-        processor("import types\n" + returning("[types.SimpleNamespace(text_a='a', text_b=None)]")),
-        ("SimpleNamespace at position 0", "no label", "InputExamples")),
-    "a processor that needs arguments": Case(
-        processor(PROCESSOR + "    def __init__(self, use_spm):\n        pass\n"),
-        ("mine.py:Mine", "use_spm", "made without arguments", "defaults")),
-    "a processor with a number for a text": Case(
-        processor(PROCESSOR.replace('"the cat"', "3")), ("train example 't-1'", "3", "text")),
 }
 
 
