@@ -35,7 +35,7 @@ class Roles(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """The columns that a model was trained with, which its description remembers."""
+    """The columns of a training file, for the other files of the run, and for later commands."""
     text: str
     text_pair: Optional[str]
     label: str
@@ -43,11 +43,21 @@ class Trained(NamedTuple):
     width: int  # the number of columns
 
     def roles_in(self, table: "Table") -> Roles:
-        """Those that a file has: of this name or, if it has as many columns, this number."""
-        return Roles(*(
-            column if column in table.names
-            or column and column.isdecimal() and table.width == self.width else None
-            for column in (self.text, self.text_pair, self.label)))
+        """Those that a file has: of this name or, in a file without names, this number.
+
+        A file with one column less lacks the label.
+        """
+        label = int(self.label) if self.label.isdecimal() else self.width
+        lacking = self.width - table.width
+
+        def column_in(column: Optional[str]) -> Optional[str]:
+            if not column or column in table.names:
+                return column
+            if table.names or lacking not in (0, 1) or not column.isdecimal():
+                return None
+            return str(int(column) - (lacking and int(column) > label))
+
+        return Roles(*map(column_in, (self.text, self.text_pair, self.label)))
 
 
 def of_description(entry: Any, where: str) -> Trained:
@@ -161,10 +171,10 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
 
     Args:
         given: those of the flags.
-        labelled: whether the file has labels.
+        labelled: whether the labels are read.
         takes_pairs: whether the model takes pairs of texts; None if it is not trained yet: then a
             column of second texts is detected if none of texts is given.
-        trained: those that the model was trained with.
+        trained: those of the training file.
 
     Raises:
         UserError: a column is missing or ambiguous, or the file has too few columns.
@@ -173,8 +183,8 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
         hint = (table.describe() if table.format == "jsonl" else "columns are separated by tabs "
                 "in .tsv and .txt, by commas in .csv")
         raise UserError(f"{table.path} has one column, and a text and a label are needed; {hint}")
-    remembered = trained.roles_in(table) if trained else Roles()
-    known = Roles(*(flag or column for flag, column in zip(given, remembered)))
+    known = Roles(*(flag or column for flag, column in zip(
+        given, trained.roles_in(table) if trained else Roles())))
     found = {role: table.position(column, role) for role, column in known._asdict().items()
              if column and (labelled or role != "label")}
     if labelled:
@@ -189,10 +199,9 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
             min(len(set(map(str, values))), _MAX_DISTINCT_SHARE * len(values)),
             _mean_length(values)))
     _find_by_values(found, "text", table, lambda values: -_mean_length(values))
-    roles = Roles(**{role: getattr(known, role) or table.column(position)
-                     for role, position in found.items()})
+    roles = Roles(**{role: table.column(position) for role, position in found.items()})
     if table.names or table.width > 1:
-        _report(table, roles, given, remembered)
+        _report(table, roles, known)
     return roles
 
 
@@ -233,11 +242,10 @@ def _mean_length(values: Sequence[Any]) -> float:
     return sum(len(str(value)) for value in values) / max(len(values), 1)
 
 
-def _report(table: Table, roles: Roles, given: Roles, remembered: Roles) -> None:
-    """Logs the columns that no flag gives, if there are any."""
-    parts = [f"{role.replace('_', ' ')} in column {column} "
-             f"({'as in training' if getattr(remembered, role) else 'detected'})"
-             for role, column in roles._asdict().items() if column and not getattr(given, role)]
+def _report(table: Table, roles: Roles, known: Roles) -> None:
+    """Logs the detected columns, if there are any."""
+    parts = [f"{role.replace('_', ' ')} in column {column} (detected)"
+             for role, column in roles._asdict().items() if column and not getattr(known, role)]
     if parts and table.format != "jsonl":
         parts.insert(0, "a header line" if table.names else "no header line")
     if parts:
@@ -245,27 +253,10 @@ def _report(table: Table, roles: Roles, given: Roles, remembered: Roles) -> None
                  f"{'' if table.format == 'jsonl' else '--header or '}--..._column")
 
 
-def split_of(table: Table, roles: Roles, reference: Optional[Table] = None, *,
-             labelled: bool = False) -> Split:
-    """The file as a split.
-
-    Args:
-        reference: the file whose columns are `roles`, by default the same.
-        labelled: whether the labels are read. Without, the file may lack their column.
-
-    Raises:
-        UserError: a column is missing, or two roles have the same one.
-    """
-    reference = reference or table
-    wanted = {role: reference.position(column, role)
-              for role, column in roles._asdict().items() if column}
-    label = None if labelled else wanted.pop("label", None)
-    both_named = bool(table.names and reference.names)
-    lacks_label = label is not None and not both_named and table.width == reference.width - 1
-    positions = {role: table.position(
-        reference.column(position) if both_named
-        else str(position + 1 - (lacks_label and position > label)), role)
-        for role, position in wanted.items()}
+def split_of(table: Table, roles: Roles) -> Split:
+    """The file as a split; raises a UserError if two roles have the same column."""
+    positions = {role: table.position(column, role)
+                 for role, column in roles._asdict().items() if column}
     if len(set(positions.values())) < len(positions):
         raise UserError(f"{table.path}: --text_column, --text_pair_column and --label_column must "
                         "be different columns")

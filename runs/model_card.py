@@ -3,7 +3,7 @@
 import html
 import os
 import re
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Iterable, List, Optional, Tuple
 
 from engine import log
 from engine.disk import files
@@ -15,7 +15,6 @@ PREDICT = "python -m runs.predict --output_dir=export < {input}"  # `Card.comman
 
 _MARKUP = re.compile(r"[|\[\]`]")
 _MAX_LABELS = 100  # on the page; task.json has all of them
-_TABLES = ("per_class", "per_category", "per_category_test", "per_type")  # in eval_results.json
 
 _USE = """\
 {inputs}
@@ -49,14 +48,15 @@ def text(output_dir: str, head: Head, model: Model, global_step: int,
     task_name = record.facts.get("task") if record else "unknown"
     arguments = [f"{name}=tf.constant({name})" for name in head.inputs]
     pairs = [", ".join(arguments[start:start + 2]) for start in range(0, len(arguments), 2)]
+    made = [f"{name} {version}" for name, version in report.environment().items()]
     return "\n".join([
-        f"# {_cell(task_name)}: a fine-tuned BERT\n",
+        f"# {_text(task_name)}: a fine-tuned BERT\n",
         card.summary + (f"; the model after training step {global_step}" if global_step else "") + ".\n",
         *_labels(card.labels),
-        *_metrics(output_dir, global_step),
-        "## Settings\n",
-        *_table(("setting", "value"), report.settings(task_name, model, record).items()),
-        "## Environment\n", *_table(("of the export", ""), report.environment().items()),
+        *(_table("Metrics", _metrics(output_dir, global_step))
+          or ["This checkpoint was not evaluated.\n"]),
+        *_table("Settings", report.settings(task_name, model, record).items()),
+        f"Exported with {', '.join(made)}.\n",
         "## How to use it\n",
         _USE.format(inputs=card.inputs, outputs=card.outputs, command=card.command,
                     call=",\n                  ".join(pairs))
@@ -68,68 +68,42 @@ def casing(model: Model) -> str:
     return "lower-cased" if model.encoding.do_lower_case else "in their case"
 
 
-def _labels(names: Sequence[str]) -> List[str]:
+def _labels(names: Iterable[str]) -> List[str]:
     """The section on the labels, in the order of the outputs; none if there are no labels."""
-    if not names:
-        return []
-    shown = [f"{index}. {_code(label)}" for index, label in enumerate(names[:_MAX_LABELS])]
-    num_more = len(names) - len(shown)
-    more = [f"\n… and {num_more:,} more, in `assets.extra/task.json`"] * bool(num_more)
-    return ["## Labels\n", *shown, *more, ""]
+    shown = [f"{index}. {_code(label)}" for index, label in enumerate(names)]
+    if len(shown) > _MAX_LABELS:
+        shown[_MAX_LABELS:] = [f"\n… and {len(shown) - _MAX_LABELS:,} more, in "
+                               "`assets.extra/task.json`"]
+    return ["## Labels\n", *shown, ""] if shown else []
 
 
-def _metrics(output_dir: str, global_step: int) -> List[str]:
-    """The section on the evaluation at this step, if there was one."""
+def _metrics(output_dir: str, global_step: int) -> List[Tuple[str, float]]:
+    """What an evaluation of the checkpoint at this step found, if there was one."""
     path = os.path.join(output_dir, "eval_results.json")
     results = files.read_record(path, "the evaluation", {}) if os.path.exists(path) else {}
-    if not results or results.get("global_step", 0) != global_step:
-        return ["## Metrics\n", "This checkpoint was not evaluated.\n"]
-    figures = _figures(results)
-    is_tested = any(name.endswith("_test") for name in figures)
-    return ["## Metrics\n",
-            "On the dev set; on the test set where a name ends in `_test`:\n" if is_tested
-            else "On the dev set:\n",
-            *_table(("metric", "value"), figures.items()),
-            *(line for name in _TABLES if results.get(name)
-              for line in (f"`{name}`:\n", *_rows_of(results[name][:_MAX_LABELS])))]
+    if results.get("global_step", 0) != global_step:
+        return []
+    # Google's run_classifier writes "eval_loss" a second time as "loss".
+    return [(name, value) for name, value in results.items()
+            if not isinstance(value, (list, dict)) and name not in ("global_step", "loss")]
 
 
-def _figures(results: Mapping[str, Any]) -> Dict[str, Any]:
-    """The numbers of an evaluation, by name; those of a group have its name before their own."""
-    figures = {}
-    for name, value in results.items():
-        if isinstance(value, dict):
-            figures.update({f"{name}: {metric}": number for metric, number in value.items()})
-        # Google's run_classifier writes "eval_loss" a second time as "loss".
-        elif not isinstance(value, list) and name not in ("global_step", "loss"):
-            figures[name] = value
-    return figures
-
-
-def _rows_of(values: Sequence[Mapping[str, Any]]) -> List[str]:
-    """A table of objects with the same keys."""
-    return _table(values[0], (row.values() for row in values))
+def _table(title: str, rows: Iterable[Tuple[str, Any]]) -> List[str]:
+    """A section of names and values; none if there are none."""
+    lines = [f"| {_text(name)} | {_text(value)} |" for name, value in rows]
+    return [f"## {title}\n", "| | |", "| --- | --- |", *lines, ""] if lines else []
 
 
 def _code(label: str) -> str:
     """A label in a code span, with more backticks around it than are in it."""
     label = log.visible(label)
     fence = "`" * (1 + max(map(len, re.findall("`+", label)), default=0))
-    space = " " if label.startswith("`") or label.endswith("`") else ""
+    space = " " * (label[:1] == "`" or label[-1:] == "`")
     return f"{fence}{space}{label}{space}{fence}"
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> List[str]:
-    head = list(head)
-    return [_row(head), _row(["---"] * len(head)), *map(_row, rows), ""]
-
-
-def _row(cells: Iterable[Any]) -> str:
-    return "| " + " | ".join(map(_cell, cells)) + " |"
-
-
-def _cell(value: Any) -> str:
+def _text(value: Any) -> str:
+    """A value as text, whatever Markdown or HTML it looks like."""
     shown = f"{value:.5g}" if isinstance(value, float) else str(value)
-    # Labels and settings are text, whatever Markdown or HTML they look like.
     shown = log.visible(" ".join(html.escape(shown, quote=False).split()))
     return _MARKUP.sub(r"\\\g<0>", shown)

@@ -3,7 +3,7 @@
 What the flags do not give is detected from the training file and logged.
 """
 
-from typing import Optional, Sequence, Set, Tuple
+from typing import Dict, Optional, Sequence, Set, Tuple
 
 from absl import flags
 
@@ -72,17 +72,19 @@ def make_task(values: flags.FlagValues, names: Sequence[str],
         raise UserError("the labels are unknown: --output_dir has no trained model, and this "
                         "run has no training file; train first (--do_train)")
     header = remembered.header if remembered and values.header is None else values.header
-    tables = {name: columns.read_head(sets.find(values, name, text_files.FORMATS), header)
-              for name in names}
-    first = next(iter(tables.values()))
-    roles = columns.find(
-        first, columns.Roles(values.text_column, values.text_pair_column, values.label_column),
-        labelled=list(names) != ["test"], takes_pairs=takes_pairs, trained=remembered)
-    splits = {name: columns.split_of(table, roles, first, labelled=name != "test")
-              for name, table in tables.items()}
-    kind = kind or _infer_kind(values, tables["train"], splits["train"])
-    own = columns.Trained(*roles, values.header, first.width) if "train" in names else None
-    return Task(kind, _METRICS[kind.name], **splits, trained_columns=own)
+    given = columns.Roles(values.text_column, values.text_pair_column, values.label_column)
+    splits: Dict[str, Split] = {}
+    for name in names:
+        table = columns.read_head(sets.find(values, name, text_files.FORMATS), header)
+        roles = columns.find(table, given, labelled=name != "test", takes_pairs=takes_pairs,
+                             trained=remembered)
+        splits[name] = columns.split_of(table, roles)
+        if len(splits) == 1:  # the flags name its columns; the other files have the same
+            given, takes_pairs = columns.Roles(), roles.text_pair is not None
+            remembered = columns.Trained(*roles, values.header, table.width)
+        kind = kind or _infer_kind(values, table, splits[name])
+    return Task(kind, _METRICS[kind.name], **splits,
+                trained_columns=remembered if "train" in names else None)
 
 
 def _check_kind(values: flags.FlagValues, trained: Optional[label_types.Kind]) -> None:

@@ -95,9 +95,6 @@ CASES = {
     "a label column whose number is too large": Case(
         in_turn(flags_set(label_column="3"), content("train.tsv", GOOD)),
         ("train.tsv", "'3'", "--label_column", "2 columns")),
-    "a column that only the dev set lacks": Case(
-        content("dev.tsv", HEADER.replace("text", "words") + GOOD),
-        ("dev.tsv", "'text'", "--text_column", "label, words")),
     "a column that is there twice": Case(
         content("train.tsv", "label\ttext\ttext\nyes\tthe\tcat\n"),
         ("train.tsv, line 1", "2 columns", "'text'", "number", "--text_column")),

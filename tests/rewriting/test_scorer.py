@@ -95,9 +95,8 @@ def test_a_card_says_what_a_scorer_reads_and_how_well_it_ranks(scorer):
     results = json.loads((scorer / "eval_results.json").read_text())
     for words in ("# rewriting", "phrases in slots of texts", "phrase [SEP] before [MASK]",
                   "python -m rewriting.rewrite --output_dir=export", "frozen_graph.pb",
-                  "| news |", "does not fit",
-                  f"| mean_reciprocal_rank_test | {results['mean_reciprocal_rank_test']:.5g} |",
-                  f"| chance: recall_at_1 | {results['chance']['recall_at_1']:.5g} |"):
+                  "does not fit",
+                  f"| mean_reciprocal_rank_test | {results['mean_reciprocal_rank_test']:.5g} |"):
         assert words in card
     assert "runs.predict" not in card
 

@@ -196,7 +196,7 @@ WIDE = "grade\tremark\tanimal\tsource\n1\tthe cat\tcat\tpage\n"
 def test_columns_are_the_flags_or_else_the_models_or_else_detected(text, options, first, tmp_path):
     (tmp_path / "dev.tsv").write_text(text)
     trained = Classification(label_types.SingleLabel(["cat", "none"]), trained_columns=Trained(
-        "remark", None, "3", None, 4))
+        "remark", None, "animal", None, 4))
     assert rows_of(user_task(tmp_path, ["dev"], trained, **options), "dev")[0] == first
 
 
