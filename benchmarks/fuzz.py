@@ -22,7 +22,7 @@ import os
 import random
 import shutil
 import sys
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List, Sequence
 
 from benchmarks import campaign, faulty_disk, report
 from benchmarks.fuzzing import commands, mutations, scenes
@@ -50,7 +50,21 @@ class Fuzzer:
         if scene.results and scene.name not in self._expected:
             self._expected[scene.name] = self._run_undamaged(scene)
         folder = self._copy(scene)
-        damaged, what, arguments = self._damage(scene, folder, generator)
+        return self._run(scene, folder, *self._damage(scene, folder, generator), keep)
+
+    def each_file(self, name: str) -> Iterator[Dict[str, Any]]:
+        """Runs a scene with each of its files damaged in each of the ways of `mutations.PLAIN`."""
+        scene = next(scene for scene in self._scenes if scene.name == name)
+        self._expected[name] = self._run_undamaged(scene)
+        for path in sorted({path for part in scene.files
+                            for path in _paths(scene.folder, os.path.join(scene.folder, part))}):
+            for what, damage in mutations.PLAIN.items():
+                folder, file = self._copy(scene), os.path.relpath(path, scene.folder)
+                damage(os.path.join(folder, file))
+                yield self._run(scene, folder, file, what, scene.arguments(folder))
+
+    def _run(self, scene: scenes.Scene, folder: str, damaged: str, what: str,
+             arguments: Sequence[str], keep: bool = False) -> Dict[str, Any]:
         ended = commands.run(scene.module, arguments, f"{folder}.log", cwd=folder)
         outcome = self._outcome(scene, folder, damaged, ended)
         result = {"scene": scene.name, "damaged": damaged, "what": what, "outcome": outcome,
@@ -77,10 +91,8 @@ class Fuzzer:
             value = generator.choice(FLAG_VALUES)
             arguments[index] = f"{name}={value}"
             return name, repr(value), arguments
-        part = os.path.join(folder, generator.choice(scene.files))
-        paths = sorted(os.path.join(parent, name) for parent, _, names in os.walk(folder)
-                       for name in names if os.path.join(parent, name).startswith(part))
-        path = generator.choice(paths)
+        path = generator.choice(_paths(folder, os.path.join(
+            folder, generator.choice(scene.files))))
         return os.path.relpath(path, folder), mutations.mutate(path, generator), arguments
 
     def _outcome(self, scene: scenes.Scene, folder: str, damaged: str, ended: commands.Ended) -> str:
@@ -116,6 +128,13 @@ class Fuzzer:
                                       f"{scene.name}-{os.path.basename(name)}")
             shutil.copy(os.path.join(folder, name), kept[name])
         return kept
+
+
+def _paths(folder: str, beginning: str) -> List[str]:
+    """The files in a folder whose paths begin so."""
+    return sorted(path for parent, _, names in os.walk(folder)
+                  for path in (os.path.join(parent, name) for name in names)
+                  if path.startswith(beginning))
 
 
 def is_wrong(result: Dict[str, Any]) -> bool:

@@ -141,9 +141,10 @@ def _general(values: flags.FlagValues) -> Tuple[Job, Sets]:
 def _with_task(values: flags.FlagValues) -> Tuple[Job, Sets]:
     """A student that learns a task, and its sets."""
     teacher = teachers.load(settings.required(values, "teacher"), task_flags.fixed_labels(values))
-    own = teacher.own
-    if own.kind.name in kinds.COMMANDS:
-        _refuse_flags_of_texts(values, kinds.COMMANDS[own.kind.name])
+    own, its_command = teacher.own, kinds.COMMANDS.get(teacher.own.kind.name)
+    if its_command:
+        _refuse(values, _OF_A_CLASSIFIER, f"is for texts: use {its_command} --do_eval or "
+                f"--do_export for the student, as for its teacher, --teacher={values.teacher}")
     else:
         own = _with_task_of(values, own)
     longest = teacher.encoding.max_seq_length
@@ -184,17 +185,6 @@ def _with_task_of(values: flags.FlagValues, taught: Classification) -> Classific
     model_folder.check_labels(taught.kind, task.kind, values.teacher, "--teacher")
     return taught._replace(kind=task.kind, trained_columns=task.trained_columns, task_name=name,
                            task=task, data_dir=task_flags.data_dir(values))
-
-
-def _refuse_flags_of_texts(values: flags.FlagValues, its_command: str) -> None:
-    """Raises a UserError for flags that need a task of texts."""
-    teacher = f"--teacher={values.teacher}"
-    _refuse(values, [name for name in ("task_name", "processor", *user_files.FLAGS)
-                     if name not in ("data_dir", "train_file")],
-            f"is for texts, and {teacher} is a model of {its_command}, whose train set is train.* "
-            "in --data_dir, or --train_file")
-    _refuse(values, _OF_A_CLASSIFIER, f"is for texts: use {its_command} --do_eval or "
-            f"--do_export for the student, as for its teacher, {teacher}")
 
 
 def _student(values: flags.FlagValues, teacher: Teacher, learned: DistillationSettings) -> Student:

@@ -21,33 +21,29 @@ fail() {
 }
 
 use_environment() {
-  if [[ -n ${PYTHON:-} ]]; then
-    use_given_python
-  elif python=$(active_python); then
-    say "Using $python, which has a supported TensorFlow"
-  else
-    python=$(find_python 3.11 3.10 3.9 3.7) || python=$(bring_python) || exit 2
-    use_own_environment "$python"
+  local base=${PYTHON:-}
+  local -a candidates=(python3 python)
+  if [[ -n $base ]]; then candidates=("$base"); fi
+  for python in "${candidates[@]}"; do
+    python=$(type -P "$python") || continue
+    [[ $python == /* ]] || python=$PWD/$python
+    if has_supported_tensorflow "$python"; then break; fi
+    python=
+  done
+  if [[ -z $python ]]; then
+    [[ -n $base ]] || base=$(find_python 3.11 3.10 3.9 3.7) || base=$(bring_python) || exit 2
+    use_own_environment "$base"
   fi
   require "$repository/requirements.txt" absl jinja2 numpy safetensors six sklearn tqdm
 }
 
-use_given_python() {
-  local version
-  python=$(type -P "$PYTHON") || fail "PYTHON=$PYTHON: there is no such program"
-  [[ $python == /* ]] || python=$PWD/$python
-  version=$(python_version "$python") || fail "PYTHON=$PYTHON does not run"
-  if has_supported_tensorflow "$python"; then return; fi
-  case $version in
-    3.7 | 3.9 | 3.10 | 3.11) use_own_environment "$python" ;;
-    *) fail "PYTHON=$PYTHON is $("$python" --version 2>&1): TensorFlow 1.15 needs Python 3.7," \
-      "TensorFlow 2.15 needs 3.9, 3.10 or 3.11" ;;
-  esac
-}
-
 # use_own_environment PYTHON: the repository's environment for its version.
 use_own_environment() {
-  environment=$repository/.venv-$(python_version "$1")
+  local version
+  version=$(python_version "$1") || fail "PYTHON=$1 is no program that runs as Python"
+  [[ " 3.7 3.9 3.10 3.11 " == *" $version "* ]] || fail "PYTHON=$1 is Python $version: TensorFlow" \
+    "1.15 needs Python 3.7, TensorFlow 2.15 needs 3.9, 3.10 or 3.11"
+  environment=$repository/.venv-$version
   # Two scripts started together must not make it at the same time.
   exec 9>> "$repository/scripts/environment.sh"
   if type -P flock >/dev/null; then flock 9; fi
@@ -131,18 +127,6 @@ bring_python() {
   UV_PYTHON_INSTALL_BIN=0 uv python install --quiet 3.11 >&2 ||
     fail "uv could not bring Python 3.11; its lines above say why"
   UV_PYTHON_PREFERENCE=only-managed uv python find 3.11
-}
-
-# active_python: prints the interpreter of the active environment if TensorFlow is there.
-active_python() {
-  local candidate
-  while read -r candidate; do
-    if has_supported_tensorflow "$candidate"; then
-      printf '%s\n' "$candidate"
-      return
-    fi
-  done < <(type -P python3 python || true)
-  return 1
 }
 
 has_supported_tensorflow() {

@@ -16,6 +16,21 @@ _CELLS = (b"", b" ", b"-1", b"1e999", b"nan", b"w1", b"w1 " * 500, b"\"", b"\xff
           b"\xe2\x80\xa8", b"O", b"I-X", b"9" * 30)
 
 
+def _flip_middle(path: str) -> None:
+    with open(path, "r+b") as file:
+        file.seek(os.path.getsize(path) // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 0x40]))
+
+
+# Damage to any file, in words.
+PLAIN: Dict[str, Callable[[str], None]] = {
+    "a bit flipped": _flip_middle,
+    "cut short": lambda path: os.truncate(path, max(os.path.getsize(path) - 2, 0)),
+    "removed": os.remove}
+
+
 def mutate(path: str, generator: random.Random) -> str:
     """Damages a file; returns what was done, in words."""
     kinds: List[Callable] = [_change_bytes]

@@ -1,20 +1,19 @@
-"""Damage to what earlier runs wrote is found on opening: one line, or what is whole is taken."""
+"""Damage to what earlier runs wrote is found on opening: one line, or what is whole is taken.
+
+`test_fuzz.py` damages all files of a run, its stores among them, and runs a command on them.
+"""
 
 import itertools
 import json
 import os
 import struct
 
-import numpy as np
 import pytest
 
 from augmentation import word_vectors
-from conftest import checkpoint_values
 from encoder import label_config, pretraining_tfrecords
 from encoder.config import load_config
 from engine.checkpoints import checkpoint_files, checkpoints
-from engine.data import store
-from engine.data.store import Column
 from engine.disk import files
 from engine.errors import UserError
 from engine.training import run_record
@@ -91,24 +90,6 @@ def test_what_this_process_has_saved_is_not_read_again(trained):
     assert checkpoint_files.damage(prefix)
 
 
-def test_an_index_cut_or_changed_anywhere_is_damage_or_changes_nothing(trained):
-    index, prefix = trained / "model.ckpt-3.index", str(trained / "model.ckpt-3")
-    whole, expected = index.read_bytes(), checkpoint_values(prefix)
-    for size in range(0, len(whole), 5):
-        index.write_bytes(whole[:size])
-        assert checkpoint_files.damage(prefix)
-    num_damaged = 0
-    for position in range(len(whole)):
-        index.write_bytes(whole)
-        flip(index, position)
-        if checkpoint_files.damage(prefix):
-            num_damaged += 1
-        else:
-            for name, value in checkpoint_values(prefix).items():
-                np.testing.assert_array_equal(value, expected[name])
-    assert num_damaged > len(whole) // 3
-
-
 def test_the_file_checkpoint_is_for_other_programs(trained):
     (trained / "checkpoint").write_bytes(b'model_checkpoint_path: "../../other/model.ckpt-1"\n')
     assert newest_of(trained) == 3
@@ -142,58 +123,6 @@ def test_evaluations_that_make_no_sense_are_one_line(changes, trained):
 def test_the_name_of_the_best_leads_nowhere_else(trained, tmp_path):
     evaluated(trained, best_checkpoint="../elsewhere/model.ckpt-2")
     assert checkpoints.best(str(trained)).path == str(trained / "model.ckpt-2")
-
-
-# --- Stores --------------------------------------------------------------------------------
-
-COLUMNS = {"ids": Column("uint16", ragged=True), "label": Column("float32", ragged=False)}
-
-
-def chunks():
-    yield {"ids": (np.arange(100), np.array([40, 60])), "label": np.array([0.5, 1.5])}
-
-
-def opened(folder, source=chunks) -> store.Store:
-    return store.open_or_build(str(folder), "s", {}, COLUMNS, source)
-
-
-def gone():
-    raise UserError("train.tsv: No such file or directory")
-
-
-STORE_FILES = ("store.json", "ids.values", "ids.offsets", "label.values")
-
-
-@pytest.mark.parametrize("name", STORE_FILES)
-@pytest.mark.parametrize("how", ["a byte", "cut", "longer", "gone"])
-def test_a_damaged_store_is_said_and_built_again(name, how, tmp_path, capsys):
-    path = tmp_path / os.path.basename(opened(tmp_path).directory) / name
-    content = path.read_bytes()
-    if how == "a byte":
-        flip(path, len(content) // 2)
-    elif how == "gone":
-        path.unlink()
-    else:
-        path.write_bytes(content[:-2] if how == "cut" else content + b"\0\0\0\0")
-    with pytest.raises(UserError, match="^train.tsv: No such"):
-        opened(tmp_path, gone)
-    records = opened(tmp_path)
-    assert records.flat("ids").tolist() == list(range(100))
-    assert records.lengths("ids").tolist() == [40, 60]
-    assert records.scalars("label").tolist() == [0.5, 1.5]
-    assert f"{records.directory} is damaged" in capsys.readouterr().err
-    opened(tmp_path, gone)
-    assert len(os.listdir(str(tmp_path))) == 1
-
-
-def test_bytes_anywhere_in_store_json_count(tmp_path, capsys):
-    path = tmp_path / os.path.basename(opened(tmp_path).directory) / "store.json"
-    whole = path.read_bytes()
-    for position in range(0, len(whole), 9):
-        path.write_bytes(whole)
-        flip(path, position)
-        records = opened(tmp_path)
-        assert records.scalars("label").tolist() == [0.5, 1.5] and len(records) == 2
 
 
 # --- Records -------------------------------------------------------------------------------
