@@ -7,13 +7,10 @@ from typing import Optional
 
 from absl import flags
 
-from encoder import model_files, model_flags
 from encoder.long_texts import LongTexts
-from engine import settings
 from engine.cli import command, tpu_flags
 from engine.errors import UserError
-from runs import command as runs, kinds, label_types, sets
-from runs.head import Model
+from runs import command as runs, kinds, sets
 from tasks import head, model_folder, task_flags
 from tasks.google_interface import (  # noqa: F401 (for programs that import them from here)
     ColaProcessor, InputFeatures, MnliProcessor, MrpcProcessor, PaddingInputExample, XnliProcessor,
@@ -48,27 +45,7 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask."""
-    if values.do_export and not values.do_train:
-        _describe(values)
     runs.run(values, head.HEAD, _classification)
-
-
-def _describe(values: flags.FlagValues) -> None:
-    """Adds our description files to a foreign model folder, if --task_name gives its labels.
-
-    Raises a UserError if the folder's labels are not those of --task_name.
-    """
-    output_dir = settings.required(values, "output_dir")
-    model = model_files.open_model(output_dir, "--output_dir", model_files.CLASSIFIER)
-    labels = task_flags.fixed_labels(values)
-    if not labels:
-        return
-    model_folder.check_labels_beside(model.checkpoint, labels.kind, "--output_dir")
-    if not model.description():
-        model_files.check_outputs(model.checkpoint, labels.kind.num_outputs, "--output_dir")
-        runs.save_description(
-            output_dir, Model(None, *model_flags.load_model(values)),
-            {**label_types.to_json(labels.kind), **model_folder.entries(*labels[1:3])})
 
 
 def _classification(values: flags.FlagValues) -> Classification:

@@ -22,17 +22,9 @@ import numpy as np
 Text = Union[str, bytes]
 Path = Union[str, bytes, os.PathLike]
 
-_LOWER_CASE_MODELS = frozenset([
-    "uncased_L-24_H-1024_A-16",
-    "uncased_L-12_H-768_A-12",
-    "multilingual_L-12_H-768_A-12",
-    "chinese_L-12_H-768_A-12",
-])
-_CASED_MODELS = frozenset([
-    "cased_L-12_H-768_A-12",
-    "cased_L-24_H-1024_A-16",
-    "multi_cased_L-12_H-768_A-12",
-])
+# A published checkpoint: the case of its texts, and its size.
+_PUBLISHED = re.compile(
+    r"(?:^|/)((multi_)?(cased|uncased|multilingual|chinese)_L-\d+_H-\d+_A-\d+)/bert_model\.ckpt")
 
 # The blocks of CJK ideographs, first and last code point. Kana and Hangul are
 # not among them: those scripts form words.
@@ -60,15 +52,12 @@ def validate_case_matches_checkpoint(do_lower_case: bool,
     The checkpoint is recognized by the name of its folder
     (`cased_L-12_H-768_A-12/bert_model.ckpt`). Others are not checked.
     """
-    folder = re.search(r"([A-Za-z0-9_-]+)/bert_model\.ckpt", init_checkpoint or "")
-    if not folder:
-        return
-    name = folder.group(1)
-    if name in (_CASED_MODELS if do_lower_case else _LOWER_CASE_MODELS):
+    published = _PUBLISHED.search(init_checkpoint or "")
+    if published and bool(do_lower_case) == (published.group(3) == "cased"):
         raise ValueError(
-            f"--do_lower_case={do_lower_case} with --init_checkpoint={init_checkpoint}: {name} "
-            f"was pretrained on {'cased' if do_lower_case else 'lower-cased'} text; "
-            f"give --do_lower_case={not do_lower_case}.")
+            f"--do_lower_case={do_lower_case} with --init_checkpoint={init_checkpoint}: "
+            f"{published.group(1)} was pretrained on {'cased' if do_lower_case else 'lower-cased'} "
+            f"text; give --do_lower_case={not do_lower_case}.")
 
 
 def convert_to_unicode(text: Text) -> str:

@@ -140,7 +140,7 @@ def _general(values: flags.FlagValues) -> Tuple[Job, Sets]:
 
 def _with_task(values: flags.FlagValues) -> Tuple[Job, Sets]:
     """A student that learns a task, and its sets."""
-    teacher = teachers.load(settings.required(values, "teacher"), task_flags.fixed_labels(values))
+    teacher = teachers.load(settings.required(values, "teacher"))
     own, its_command = teacher.own, kinds.COMMANDS.get(teacher.own.kind.name)
     if its_command:
         _refuse(values, _OF_A_CLASSIFIER, f"is for texts: use {its_command} --do_eval or "

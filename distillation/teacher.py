@@ -3,7 +3,7 @@
 It is run without dropout and never trained.
 """
 
-from typing import Any, Dict, Iterator, NamedTuple, Optional
+from typing import Any, Dict, Iterator, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -19,7 +19,6 @@ from engine.disk import files
 from engine.inference import Predictor
 from engine.progress import Counter
 from runs import kinds
-from tasks import model_folder
 from tasks.data import TrainingSet
 
 SCOPE = "teacher"  # of the teacher's variables in the student's graph
@@ -40,19 +39,14 @@ class Teacher(NamedTuple):
         return files.hash_of_file(self.checkpoint.path + ".index")
 
 
-def load(directory: str, known: Optional[model_folder.Classification] = None) -> Teacher:
+def load(directory: str) -> Teacher:
     """The classifier in the output directory of a training, an export, or a converted model.
 
-    Args:
-        known: what it classifies, if other code has fine-tuned it and its folder does not say it.
-
     Raises:
-        UserError: there is none.
+        UserError: there is none, or its labels are not known.
     """
-    trained = model_files.open_model(directory, "--teacher", model_files.CLASSIFIER)
-    description = trained.description()
-    own, config, encoding = (kinds.head_of(description["kind"]).open(trained) if description
-                             else model_folder.load(directory, "--teacher", known))
+    trained = model_files.open_model(directory, "--teacher", model_files.LABELS)
+    own, config, encoding = kinds.head_of(trained.description()["kind"]).open(trained)
     return Teacher(config, trained.checkpoint, encoding, own)
 
 

@@ -149,34 +149,35 @@ def _open(trained: ModelFiles) -> Model:
     return model_folder.load(trained.path, trained.flag)
 
 
-def _single_label_outputs(logits: tf.Tensor) -> Dict[str, tf.Tensor]:
-    return {"probabilities": tf.nn.softmax(logits),
-            "label_index": tf.argmax(logits, axis=-1)}
+class _Output(NamedTuple):
+    """What an export gives for a kind of labels."""
+    does: str  # for the model card, as `outputs`
+    outputs: str
+    of_logits: Callable[[tf.Tensor], Dict[str, tf.Tensor]]  # [batch, num_outputs] → outputs
 
 
-# Name of a label kind → a function from logits, [batch, num_outputs], to the export's outputs.
-_OUTPUTS: Mapping[str, Callable[[tf.Tensor], Dict[str, tf.Tensor]]] = {
-    label_types.SingleLabel.name: _single_label_outputs,
-    label_types.Scorer.name: _single_label_outputs,
-    label_types.MultiLabel.name: lambda logits: {"probabilities": tf.sigmoid(logits)},
-    label_types.Regression.name: lambda logits: {"value": tf.squeeze(logits, -1)},
-}
+_CLASS = _Output(
+    "One of {count:,} labels",
+    "`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
+    "`label_index`, int64 `[batch]`, the index of the likeliest label, from 0",
+    lambda logits: {"probabilities": tf.nn.softmax(logits),
+                    "label_index": tf.argmax(logits, axis=-1)})
+_OUTPUTS: Mapping[str, _Output] = {
+    label_types.SingleLabel.name: _CLASS,
+    label_types.Scorer.name: _CLASS._replace(does="Whether a phrase fits a slot of a text"),
+    label_types.MultiLabel.name: _Output(
+        "Any number of {count:,} labels",
+        "`probabilities`, float32 `[batch, {count}]`, an independent one for each label, in the "
+        "order above; predicted are the labels with at least 0.5",
+        lambda logits: {"probabilities": tf.sigmoid(logits)}),
+    label_types.Regression.name: _Output(
+        "A number", "`value`, float32 `[batch]`",
+        lambda logits: {"value": tf.squeeze(logits, -1)})}
 
 
 def _outputs(model: Model, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
-    return _OUTPUTS[model.own.kind.name](forward_of(model)(inputs, mode).predictions["logits"])
-
-
-_OF_CLASSES = ("`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
-               "`label_index`, int64 `[batch]`, the index of the likeliest label, from 0")
-# Name of a label kind → what it predicts, and its outputs, for the model card.
-_WORDS = {
-    "classes": ("One of {count:,} labels", _OF_CLASSES),
-    "scorer": ("Whether a phrase fits a slot of a text", _OF_CLASSES),
-    "multi_label": ("Any number of {count:,} labels",
-                    "`probabilities`, float32 `[batch, {count}]`, an independent one for each "
-                    "label, in the order above; predicted are the labels with at least 0.5"),
-    "regression": ("A number", "`value`, float32 `[batch]`")}
+    logits = forward_of(model)(inputs, mode).predictions["logits"]
+    return _OUTPUTS[model.own.kind.name].of_logits(logits)
 
 
 class Reading(NamedTuple):
@@ -204,7 +205,7 @@ def card(model: Model, reading: Reading = _TEXTS) -> Card:
     of_window = "" if encoding.long_texts.long_texts != WINDOWS else (
         ". They are those of one window: a text that is too long is several inputs, which the "
         "program below makes, combining their logits by their mean")
-    does, outputs = (text.format(count=kind.num_outputs) for text in _WORDS[kind.name])
+    does, outputs = (text.format(count=kind.num_outputs) for text in _OUTPUTS[kind.name][:2])
     return Card(
         f"{does}, for {reading.examples}", kind.labels,
         f"""\

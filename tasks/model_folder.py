@@ -36,31 +36,26 @@ def entries(takes_pairs: bool, trained_columns: Optional[columns.Trained]) -> Di
     return {**found, _COLUMNS: trained_columns._asdict()} if trained_columns else found
 
 
-def load(model_dir: str, flag: str = "--output_dir",
-         known: Optional[Classification] = None) -> Model:
+def load(model_dir: str, flag: str = "--output_dir") -> Model:
     """The classifier in a folder, with a `Classification`.
 
     Args:
         model_dir: the output directory of a training, an export, or a converted classifier.
         flag: the flag that `model_dir` comes from, for error messages.
-        known: what it classifies, for a classifier whose folder does not say it.
 
     Raises:
         UserError: the description is missing, or does not fit the checkpoint.
     """
     model = model_files.open_model(model_dir, flag, model_files.CLASSIFIER)
     description = model.description()
-    if description:
-        known = _classification(description, f"{flag}={model_dir}")
-        _check_length(description["max_seq_length"], model)
-        encoding = model.encoding(description["max_seq_length"])._replace(
-            long_texts=long_texts.of_description(description))
-    elif known:
-        encoding = model.encoding(model.config().max_position_embeddings)
-    else:
+    if not description:
         raise model_files.unknown_labels(model)
-    model_files.check_outputs(model.checkpoint, known.kind.num_outputs, flag)
-    return Model(known, model.config(), encoding)
+    own = _classification(description, f"{flag}={model_dir}")
+    _check_length(description["max_seq_length"], model)
+    encoding = model.encoding(description["max_seq_length"])._replace(
+        long_texts=long_texts.of_description(description))
+    model_files.check_outputs(model.checkpoint, own.kind.num_outputs, flag)
+    return Model(own, model.config(), encoding)
 
 
 def _check_length(max_seq_length: int, model: model_files.ModelFiles) -> None:

@@ -64,18 +64,6 @@ def find(values: flags.FlagValues, sets: Sequence[str],
     return name, task
 
 
-def fixed_labels(values: flags.FlagValues) -> Optional[Classification]:
-    """The labels of the flags' task and whether it has pairs; None if its files determine them.
-
-    Only a task of the table determines both: the labels of files are those of a training file,
-    and a processor tells of pairs only in its examples.
-    """
-    if not values.task_name or values.task_name == OWN_DATA:
-        return None
-    _, task = find_task(values.task_name)
-    return Classification(task.kind, task.train.columns.text_b is not None)
-
-
 def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> None:
     """Raises a UserError if a flag for a user's own files is set, other than the allowed ones."""
     for name in user_files.FLAGS:

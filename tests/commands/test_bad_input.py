@@ -1,18 +1,42 @@
-"""Whatever is wrong with the input: one clear line, exit status 2, and nothing half-written."""
+"""Whatever is wrong with the input: one clear line, exit status 2, and nothing half-written.
+
+Every case is done to the files and flags of a command that would work.
+"""
 
 import json
+import os
 import pathlib
+import re
 import shutil
-from typing import Callable
+from typing import Callable, NamedTuple, Tuple
 
 import pytest
 
-from bad_files import (
-    Case, assert_nothing_half_written, assert_refused, content, flags_set, in_turn, missing)
-from commands import ends_with_error, run_here
-from conftest import TinyModel, write_cola
+from commands import Flags, arguments, ends_with_error, run_command, run_here
+from conftest import TinyModel
 
 import tensorflow.compat.v1 as tf
+
+HEADER = "label\ttext\n"
+GOOD = "yes\tthe cat\nno\ta dog\n" * 10  # lines 2 to 21, below the header
+CSV_HEADER = "label,text\n"
+CSV_GOOD = GOOD.replace("\t", ",")
+JSON_GOOD = '{"label": "yes", "text": "the cat"}\n{"label": "no", "text": "a dog"}\n'
+DATA, INDEX = "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index"
+
+PROCESSOR = """from run_classifier import DataProcessor, InputExample
+
+class Mine(DataProcessor):
+    def get_labels(self):
+        return ["no", "yes"]
+
+    def get_train_examples(self, data_dir):
+        return [InputExample("t-1", "the cat", None, "yes"),
+                InputExample("t-2", "a dog", None, "no")] * 10
+
+    def get_dev_examples(self, data_dir):
+        return self.get_train_examples(data_dir)
+"""
 
 
 @pytest.fixture
@@ -20,13 +44,67 @@ def command_line(tiny_model: TinyModel, tmp_path):
     """The folder of a command that would work, and its flags."""
     for path in pathlib.Path(tiny_model.vocab_file).parent.iterdir():
         shutil.copy(str(path), str(tmp_path))
-    write_cola(tmp_path, train=40, dev=9, test=5)
-    flags = dict(
-        task_name="cola", data_dir=tmp_path, output_dir=tmp_path / "out",
+    for name, text in (("train", HEADER + GOOD), ("dev", HEADER + GOOD), ("test", "text\ncat\n")):
+        (tmp_path / f"{name}.tsv").write_text(text)
+    return tmp_path, dict(
+        task_name="file", data_dir=tmp_path, output_dir=tmp_path / "out",
         vocab_file=tmp_path / "vocab.txt", bert_config_file=tmp_path / "bert_config.json",
-        init_checkpoint=tmp_path / "bert_model.ckpt", max_seq_length=16, train_batch_size=8,
+        init_checkpoint=tmp_path / "bert_model.ckpt", max_seq_length=16, train_batch_size=4,
         num_train_epochs=1, num_cpu_replicas=2, do_train=True, do_eval=True, do_predict=True)
-    return tmp_path, flags
+
+
+class Case(NamedTuple):
+    """What is done to a good command and its files, and what the line must then say."""
+    damage: Callable[[pathlib.Path, Flags], None]
+    mentions: Tuple[str, ...]
+
+
+def flags_set(**changes) -> Callable:
+    """Sets flags, or leaves those out that are None; {} in a value is the command's folder."""
+    def damage(folder, flags):
+        for name, value in changes.items():
+            flags[name] = value.format(folder) if isinstance(value, str) else value
+    return damage
+
+
+def missing(name: str) -> Callable:
+    return lambda folder, flags: (folder / name).unlink()
+
+
+def content(name: str, text) -> Callable:
+    def damage(folder, flags):
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+    return damage
+
+
+def directory(name: str) -> Callable:
+    def damage(folder, flags):
+        (folder / name).unlink()
+        (folder / name).mkdir()
+    return damage
+
+
+def in_turn(*damages: Callable) -> Callable:
+    def damage(folder, flags):
+        for each in damages:
+            each(folder, flags)
+    return damage
+
+
+def assert_refused(case: Case, folder: pathlib.Path, flags: Flags, capsys) -> None:
+    """The case's command ends in one line with status 2, and leaves nothing half-written."""
+    case.damage(folder, flags)
+    with ends_with_error(capsys, *case.mentions):
+        run_here(flags)
+    assert_nothing_half_written(folder / "out")
+
+
+def assert_nothing_half_written(folder: pathlib.Path) -> None:
+    left = [os.path.join(parent, name) for parent, folders, names in os.walk(str(folder))
+            for name in folders + names]
+    bad = [path for path in left
+           if re.search(r"tmp-|run\.json|model\.ckpt|checkpoint$|results|predict", path)]
+    assert not bad
 
 
 def cut(name: str, share: float) -> Callable:
@@ -58,12 +136,136 @@ def variables(**shapes) -> Callable:
     return damage
 
 
-GOOD_ROWS = "".join(f"x\t{i % 2}\t\ta cat\n" for i in range(20))
-STS_B_HEADER = "\t".join(f"column{i}" for i in range(10)) + "\n"
-STS_B_ROW = "\t" * 7 + "a cat\ta dog\t{}\n"
-DATA, INDEX = "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index"
+def row(text, name: str = "train.tsv") -> Callable:
+    """Adds line 22 to a good file."""
+    addition = text if isinstance(text, bytes) else text.encode("utf-8")
+    return content(name, (HEADER + GOOD).encode() + addition)
+
+
+def csv(text: str) -> Callable:
+    """A CSV file in the place of train.tsv; the text begins on line 22."""
+    return in_turn(missing("train.tsv"), content("train.csv", CSV_HEADER + CSV_GOOD + text))
+
+
+def jsonl(text: str) -> Callable:
+    """JSON lines in the place of train.tsv; the text begins on line 3."""
+    return in_turn(missing("train.tsv"), content("train.jsonl", JSON_GOOD + text))
+
+
+def processor(text: str, **flags) -> Callable:
+    """A data processor in the place of the files."""
+    return in_turn(content("mine.py", text),
+                   flags_set(task_name=None, processor="{}/mine.py:Mine", do_predict=False,
+                             **flags))
+
+
+def returning(value: str) -> str:
+    """The processor that returns something else for each set."""
+    return re.sub(r"return \[Input(.*\n){2}", f"return {value}\n", PROCESSOR)
+
+
+def numbers(text: str) -> Callable:
+    """A regression's training set with another number on line 3."""
+    return in_turn(flags_set(label_kind="regression"),
+                   content("train.tsv", f"{HEADER}0.5\tthe cat\n{text}\ta dog\n"))
+
 
 CASES = {
+    # --- The user's own files ---
+    # Rows and columns.
+    "a row with too few columns": Case(
+        row("yes\n"), ("train.tsv, line 22", "1 columns", "first line has 2")),
+    "a row with too many columns": Case(
+        row("no\ta\tdog\n"), ("train.tsv, line 22", "3 columns", "first line has 2", "tab")),
+    "one column": Case(content("train.tsv", "the cat\na dog\n"),
+                       ("train.tsv", "one column", "tabs", "commas")),
+    "a label column that is not there": Case(
+        flags_set(label_column="stars"), ("train.tsv", "'stars'", "--label_column", "label, text")),
+    "a label column whose number is too large": Case(
+        in_turn(flags_set(label_column="3"), content("train.tsv", GOOD)),
+        ("train.tsv", "'3'", "--label_column", "2 columns")),
+    "one column for text and label": Case(
+        flags_set(text_column="text", label_column="2"), ("--text_column", "--label_column",
+                                                          "different")),
+    "no column but two texts": Case(
+        content("train.tsv", "sentence1\tsentence2\nthe cat\ta dog\n"),
+        ("train.tsv", "no column is left for the label", "sentence1, sentence2")),
+    "a header and nothing else": Case(content("train.tsv", HEADER), ("train.tsv", "no examples")),
+    "an empty file": Case(content("dev.tsv", ""), ("dev.tsv", "no examples")),
+    # Labels.
+    "a label that the training set lacks": Case(
+        row("maybe\tthe cat\n", "dev.tsv"), ("dev.tsv, line 22", "'maybe'", "one of no, yes")),
+    "an empty label": Case(row("\tthe cat\n"), ("train.tsv, line 22", "''", "every example")),
+    "one label for all": Case(content("train.tsv", HEADER + "yes\tcat\n" * 20),
+                              ("train.tsv", "every label is 'yes'", "--label_column")),
+    "no label at all": Case(
+        in_turn(flags_set(label_kind="multi_label"), content("train.tsv", HEADER + "\tcat\n" * 9)),
+        ("train.tsv", "no examples with a label", "--label_column")),
+    "a label of two lines": Case(
+        csv('"no\nno",a dog\n'), ("train.csv, line 22", r"'no\nno'", "line end", "--label_column")),
+    "a label in a list with a comma": Case(
+        jsonl('{"label": ["yes, or no"], "text": "a"}\n'),
+        ("train.jsonl, line 3", "yes, or no", "','", "--label_separator")),
+    "more labels than classes can be": Case(
+        content("train.tsv", HEADER + "".join(f"{i}\tthe cat\n" for i in range(100_001))),
+        ("train.tsv", "100,000", "--label_column", "--label_kind=regression")),
+    "a number that is a word": Case(numbers("high"), ("train.tsv, line 3", "'high'", "number")),
+    "a number without end": Case(numbers("inf"), ("train.tsv, line 3", "'inf'", "finite")),
+    "a separator without several labels": Case(
+        flags_set(label_separator="|"), ("--label_separator='|'", "--label_kind=multi_label")),
+    "a blank separator": Case(flags_set(label_separator=" ", label_kind="multi_label"),
+                              ("--label_separator=' '", "blank")),
+    # Bytes.
+    "a line in Latin-1": Case(row("yes\tcaf\xe9\n".encode("latin-1")),
+                              ("train.tsv, line 22", "UTF-8", "iconv")),
+    "UTF-16": Case(content("train.tsv", (HEADER + GOOD).encode("utf-16")),
+                   ("train.tsv, line 1", "UTF-16", "iconv")),
+    "a NUL": Case(row(b"yes\tthe \0 cat\n"), ("train.tsv, line 22", "NUL")),
+    # CSV.
+    "a quote that is not closed": Case(
+        csv('no,"a dog\n' + CSV_GOOD), ("train.csv, line 22", "quotes", "closed")),
+    "text behind a closing quote": Case(
+        csv('no,"two\nlines"\nyes,"the" cat\n'), ("train.csv, line 24", "quotes")),
+    # JSON lines.
+    "a line that is cut short": Case(jsonl('{"label": "yes", "te\n'),
+                                     ("train.jsonl, line 3", "JSON", "one object")),
+    "null for a text": Case(jsonl('{"label": "yes", "text": null}\n'),
+                            ("train.jsonl, line 3", "'text' is null", "a text")),
+    # Files and flags.
+    "a directory for a file": Case(directory("dev.tsv"), ("dev.tsv", "directory")),
+    "a file that is not there": Case(
+        flags_set(dev_file="{}/other.tsv"), ("--dev_file", "other.tsv", "No such file")),
+    "no set": Case(missing("train.tsv"), ("none of train.tsv, train.txt, train.csv, train.jsonl",
+                                          "--train_file")),
+    "two files for one set": Case(content("dev.csv", CSV_HEADER + CSV_GOOD),
+                                  ("dev.tsv and dev.csv", "--dev_file")),
+    "neither directory nor file": Case(flags_set(data_dir=None), ("--data_dir", "--train_file")),
+    "a file of another kind": Case(
+        in_turn(content("train.xlsx", b"PK\x03\x04\x14\0"), flags_set(train_file="{}/train.xlsx")),
+        ("train.xlsx", ".tsv, .txt, .csv, .jsonl")),
+    "labels that nobody knows": Case(flags_set(do_train=False), ("--output_dir", "--do_train")),
+    "a column of another task": Case(
+        flags_set(task_name="cola", label_column="2"), ("--label_column", "--task_name=file")),
+    # Data processors.
+    "a processor that is not there": Case(
+        flags_set(task_name=None, processor="{}/mine.py:Mine"), ("--processor", "mine.py")),
+    "a processor without its class": Case(
+        flags_set(task_name=None, processor="{}/mine.py"), ("--processor", "file.py:ClassName")),
+    "a processor's class that is not there": Case(
+        processor("class Other: pass"), ("mine.py", "no class 'Mine'")),
+    "a processor that returns nothing": Case(
+        processor(returning("[]")),
+        ("get_train_examples", "nothing")),
+    "a processor that finds no file, through TensorFlow": Case(
+        processor("import tensorflow.compat.v1 as tf\n"
+                  + returning("tf.gfile.Open('gone.tsv').read()")),
+        ("get_train_examples", "No such file", "gone.tsv")),
+    "a processor with an unknown label": Case(
+        processor(PROCESSOR.replace('None, "no"', 'None, "maybe"')),
+        ("train example 't-2'", "'maybe'", "one of no, yes")),
+    "a processor with a label twice": Case(
+        processor(PROCESSOR.replace('["no", "yes"]', '["no", "yes", "no "]')),
+        ("get_labels()", "the same label twice: no, yes, no")),
     # The vocabulary.
     "no vocabulary": Case(
         missing("vocab.txt"), ("--vocab_file", "vocab.txt", "No such file")),
@@ -97,25 +299,18 @@ CASES = {
                   output_bias=[3]),
         ("--init_checkpoint", "bert_model.ckpt", "3 outputs", "labels need 2")),
     "evaluation of a model that is not fine-tuned": Case(
-        flags_set(do_train=False), ("--init_checkpoint", "output_weights", "--do_train")),
+        flags_set(do_train=False, task_name="cola"),
+        ("--init_checkpoint", "output_weights", "--do_train")),
     "evaluation of nothing": Case(
-        flags_set(do_train=False, init_checkpoint=None), ("--output_dir", "--init_checkpoint")),
+        flags_set(do_train=False, task_name="cola", init_checkpoint=None),
+        ("--output_dir", "--init_checkpoint")),
     # The task's files.
-    "no training set": Case(missing("train.tsv"), ("train.tsv", "No such file")),
+    "a row of GLUE's with too few columns": Case(
+        in_turn(flags_set(task_name="cola"), content("train.tsv", "x\t1\n")),
+        ("train.tsv", "line 1", "2 columns", "4")),
     "no test set, found before the training": Case(missing("test.tsv"), ("test.tsv",)),
-    "a row with too few columns": Case(
-        content("train.tsv", GOOD_ROWS + "x\t1\n"), ("train.tsv", "line 21", "2 columns", "4")),
-    "an empty line": Case(
-        content("dev.tsv", GOOD_ROWS + "\n" + GOOD_ROWS), ("dev.tsv", "line 21", "columns")),
-    "an unknown label": Case(
-        content("dev.tsv", GOOD_ROWS + "x\tyes\t\ta cat\n"),
-        ("dev.tsv", "line 21", "'yes'", "0, 1")),
-    "a score that is not finite": Case(
-        in_turn(flags_set(task_name="sts-b"),
-                content("train.tsv", STS_B_HEADER + STS_B_ROW.format(1) + STS_B_ROW.format("nan"))),
-        ("train.tsv", "line 3", "'nan'", "number")),
     "too few examples for one batch": Case(
-        flags_set(train_batch_size=32), ("40 examples", "64", "--train_batch_size")),
+        flags_set(train_batch_size=32), ("20 examples", "64", "--train_batch_size")),
     # The model's config.
     "no config": Case(missing("bert_config.json"), ("--bert_config_file", "No such file")),
     "a config that is not JSON": Case(
@@ -151,7 +346,6 @@ CASES = {
         flags_set(do_train=False, do_eval=False, do_predict=False),
         ("--do_train", "--do_eval", "--do_predict", "--help")),
     "no task": Case(flags_set(task_name=None), ("--task_name",)),
-    "no data directory": Case(flags_set(data_dir=None), ("--data_dir",)),
     "no vocabulary file": Case(
         in_turn(missing("vocab.txt"), flags_set(vocab_file=None)), ("--vocab_file",)),
     "no config file": Case(
@@ -182,11 +376,39 @@ def test_bad_input_is_one_line_and_status_2(name, command_line, capsys):
     assert_refused(CASES[name], *command_line, capsys)
 
 
+@pytest.mark.parametrize("name", [
+    "a row with too many columns", "a quote that is not closed", "a processor that is not there"])
+def test_a_process_ends_with_the_line_and_writes_nothing(name, command_line):
+    folder, flags = command_line
+    CASES[name].damage(folder, flags)
+    process = run_command(*arguments(flags))
+    assert process.returncode == 2 and process.stdout == ""
+    errors = [line for line in process.stderr.splitlines() if line.startswith("error:")]
+    assert errors == process.stderr.splitlines()[-1:]
+    assert all(part in errors[0] for part in CASES[name].mentions)
+    assert not (folder / "out").exists()
+
+
+def test_rows_that_are_odd_and_harmless_are_taken_and_counted(command_line, capsys):
+    folder, flags = command_line
+    row("\n   \nyes\t\nno\t \nyes\t" + "the cat sees " * 800_000 + "\n")(folder, flags)
+    (folder / "dev.tsv").unlink()
+    (folder / "dev.jsonl").write_text(JSON_GOOD + '\n{"label": "no", "text": 3.5, "more": null}\n')
+    run_here({**flags, "do_predict": False})
+    said = capsys.readouterr().err
+    warnings = [line for line in said.splitlines() if line.startswith("WARNING")]
+    path = folder / "train.tsv"
+    assert warnings == [f"WARNING: {path}: skipped 2 blank lines",
+                        f"WARNING: {path}: 2 examples have an empty text"]
+    assert "23 examples x 1 epoch" in said
+    assert json.loads((folder / "out" / "eval_results.json").read_text())["num_examples"] == 3
+
+
 def test_the_command_that_the_cases_damage_is_a_good_one(command_line, capsys):
     folder, flags = command_line
     run_here(flags)
     assert (folder / "out" / "run.json").exists()
-    assert len((folder / "out" / "predict.txt").read_text().splitlines()) == 5
+    assert len((folder / "out" / "predict.txt").read_text().splitlines()) == 1
     assert "error" not in capsys.readouterr().err
     with pytest.raises(AssertionError):
         assert_nothing_half_written(folder / "out")

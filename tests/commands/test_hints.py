@@ -1,23 +1,19 @@
 """What an error names as the way out is followed, and works."""
 
 import importlib
-import json
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 import run_classifier
 import run_squad
 from commands import run_here
-from conftest import ROOT, on_tensorflow_2, sentences
+from conftest import on_tensorflow_2, sentences
 from distillation import run as distillation
 from pretraining import score
 from pretraining_files import LENGTH, PREDICTIONS
 from rewriting import rewrite, run as rewriting
-from rewriting.slot_files import BERT_AD_MARK
 from tagging import run as tagging
 from runs import predict
 
@@ -36,7 +32,7 @@ def places(made, tmp_path):
     cola = str(made.flags["data_dir"])
     return {**{writer: path for writer, path in made.at.items()},
             **{name: str(made.folder / name) for name in (
-                "train.jsonl", "questions.json", "tags.txt", "examples.tfrecord")},
+                "slots/train.jsonl", "questions.json", "train.txt", "examples.tfrecord")},
             "model": made.at["Google's release, without heads"], "cola": cola, "dev": cola + "/dev.tsv",
             **{name: str(tmp_path / name) for name in (
                 "texts.txt", "pairs.txt", "pool.txt", "new", "other", "tf_examples.tfrecord")}}
@@ -76,28 +72,28 @@ NAMED = {
                       output_file="{other}"),
         dict(labels="0,1", output_dir="{new}"), dict(output_dir="{new}")),
     "a classifier that shall rewrite": (
-        rewrite, dict(CPU, output_dir="{run_classifier --do_train}", pool_file="{pool.txt}",
+        rewrite, dict(CPU, output_dir="{run_classifier}", pool_file="{pool.txt}",
                       input_file="{texts.txt}", output_file="{other}"),
-        dict(TRAINS, train_file="{train.jsonl}", init_checkpoint="{model}", output_dir="{new}",
+        dict(TRAINS, train_file="{slots/train.jsonl}", init_checkpoint="{model}", output_dir="{new}",
              vocab_file="{model}/vocab.txt", bert_config_file="{model}/bert_config.json"),
         dict(output_dir="{new}")),
     "a scorer that shall be evaluated on texts": (
         run_classifier, dict(CPU, init_checkpoint="{rewriting.run}", output_dir="{new}",
                              task_name="cola", data_dir="{cola}", do_eval=True),
-        dict(CPU, output_dir="{new}", dev_file="{train.jsonl}"), None),
+        dict(CPU, output_dir="{new}", dev_file="{slots/train.jsonl}"), None),
     "a scorer's student that shall be evaluated": (
-        distillation, dict(TRAINS, teacher="{rewriting.run}", train_file="{train.jsonl}",
+        distillation, dict(TRAINS, teacher="{rewriting.run}", train_file="{slots/train.jsonl}",
                            stage="prediction", student="1,16,2,32", do_eval=True,
                            output_dir="{new}"),
-        dict(CPU, init_checkpoint="{rewriting.run}", output_dir="{new}", dev_file="{train.jsonl}"),
+        dict(CPU, init_checkpoint="{rewriting.run}", output_dir="{new}", dev_file="{slots/train.jsonl}"),
         dict(do_eval=None)),
     "a student that shall predict": (
-        distillation, dict(TRAINS, teacher="{run_classifier --do_train}", task_name="cola",
+        distillation, dict(TRAINS, teacher="{run_classifier}", task_name="cola",
                            data_dir="{cola}", stage="prediction", student="1,16,2,32",
                            test_file="{texts.txt}", output_dir="{new}"),
         dict(CPU, output_dir="{distillation.run --stage=prediction}", output_file="{other}"), None),
     "a classifier that shall predict words": (
-        score, dict(CPU, init_checkpoint="{run_classifier --do_train}", input_file="{texts.txt}",
+        score, dict(CPU, init_checkpoint="{run_classifier}", input_file="{texts.txt}",
                     max_seq_length=LENGTH, output_file="{other}"),
         dict(TRAINS, num_train_epochs=None, num_train_steps=1, num_warmup_steps=0,
              input_file="{examples.tfrecord}", max_predictions_per_seq=PREDICTIONS,
@@ -122,9 +118,9 @@ EVALUATED = [
     (run_classifier, "run_classifier", dict(task_name="cola", data_dir="{cola}", do_eval=True)),
     (run_classifier, "run_classifier", dict(
         task_name="file", test_file="{texts.txt}", header=False, do_predict=True)),
-    (rewriting, "rewriting.run", dict(test_file="{train.jsonl}", do_test=True, do_predict=True)),
+    (rewriting, "rewriting.run", dict(test_file="{slots/train.jsonl}", do_test=True, do_predict=True)),
     (run_squad, "run_squad", dict(predict_file="{questions.json}", do_predict=True)),
-    (tagging, "tagging.run", dict(dev_file="{tags.txt}", do_eval=True)),
+    (tagging, "tagging.run", dict(dev_file="{train.txt}", do_eval=True)),
 ]
 
 
@@ -145,26 +141,3 @@ def test_an_export_is_made_of_the_folder_that_the_error_asks_for(module, command
     message = error_of(capsys, {"output_dir": export, "do_export": True}, module)
     assert "--do_export needs the output directory of the training" in message
     run_here({"output_dir": os.path.dirname(export), "do_export": True}, module)
-
-
-@pytest.mark.parametrize("command", ["run_classifier", "rewriting.run", "run_squad", "tagging.run"])
-def test_a_model_of_any_kind_goes_on_after_an_odd_row(command, places, tmp_path):
-    good = '{"text": "cat", "text_pair": "the [MASK] sees ."}'
-    (tmp_path / "rows.jsonl").write_text("\n".join(['{"text": "cat"', good, '{"text": []}', good]))
-    run_here(dict(CPU, output_dir=places[f"{command} --do_export"], text_column="text",
-                  input_file=tmp_path / "rows.jsonl", output_file=tmp_path / "out.jsonl"), predict)
-    answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [bool(answer) for answer in answers] == [False, True, False, True]
-    assert answers[1] == answers[3]
-
-
-def test_the_columns_that_the_error_names_are_scored(places, capsys, tmp_path):
-    row = f"main\tx\tkept\tcat\tthe {BERT_AD_MARK * 3} sees .\n"
-    (tmp_path / "rows.tsv").write_text(row, encoding="utf-8")
-    message = error_of(capsys, dict(CPU, init_checkpoint=places["rewriting.run"], do_test=True,
-                                    output_dir=places["new"], test_file=tmp_path / "rows.tsv"),
-                       rewriting)
-    command = message[message.index("cut "):].replace("FILE", str(tmp_path / "rows.tsv")).replace(
-        "MODEL", places["rewriting.run"]).replace("python", sys.executable)
-    done = subprocess.run(f"{command} --num_gpus=0", shell=True, cwd=ROOT, stdout=subprocess.PIPE)
-    assert done.returncode == 0 and len(done.stdout.decode().splitlines()) == 2

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 import modeling
-import run_classifier
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2, sentences
-from distillation import run as distillation, teacher
+from distillation import teacher
 from encoder import huggingface, label_config, model_files, vocabulary
 from encoder.model_files import CLASSIFIER, ENCODER, MASKED_LM
 from engine.disk import files
 from engine.errors import UserError
-from models_of_commands import foreign_copy
+from models_of_commands import RELEASE, foreign_copy
 from pretraining import score
 from pretraining_files import LENGTH
 from reading import model as reading_model
@@ -33,28 +32,28 @@ pytestmark = on_tensorflow_2  # the decisions depend on no runtime; the commands
 
 # --- Who writes, who takes ---------------------------------------------------------------
 
-# Writer → what its model is.
-WRITERS = {
-    "Google's release, without heads": "encoder",
+# Kind in task.json → what a model is, in the tables below. An export is "<...>'s export".
+OF_KIND = {"classes": "classifier", "scorer": "scorer", "answers": "reader", "tags": "tagger"}
+# The writers of models without a task.json.
+OTHERS = {
+    RELEASE: "encoder",
     "pretraining.run": "pretrained",
     "distillation.run --stage=general": "encoder",
     "distillation.run --stage=intermediate": "encoder",
-    "distillation.run --stage=prediction": "classifier",
-    "run_classifier --do_train": "classifier",
-    "run_classifier --do_export": "export",
     "Google's run_classifier": "foreign",
-    "rewriting.run": "scorer",
-    "rewriting.run --do_export": "scorer's export",
-    "run_squad --do_train": "reader",
-    "run_squad --do_export": "reader's export",
-    "tagging.run": "tagger",
-    "tagging.run --do_export": "tagger's export",
     "encoder.convert --from_tensorflow": "huggingface",
-    "encoder.convert --from_huggingface": "classifier",
-    "encoder.convert --from_checkpoint": "classifier",
 }
+KINDS = {*OF_KIND.values(), *(f"{kind}'s export" for kind in OF_KIND.values()), *OTHERS.values()}
+
+
+def kind_of(made, writer):
+    if writer in OTHERS:
+        return OTHERS[writer]
+    kind = OF_KIND[label_config.read(model_files.folder_of(made.at[writer]))["kind"]]
+    return kind + "'s export" * writer.endswith("--do_export")
+
+
 COLA = TASKS["cola"].kind
-LABELS = model_folder.Classification(COLA, takes_pairs=False)
 
 
 def opens(flag, needs):
@@ -63,8 +62,7 @@ def opens(flag, needs):
 
 def exports(path):
     export._export_folder(path)
-    model_folder.check_labels(model_folder.load(path, known=LABELS).own.kind, COLA, path,
-                              "--output_dir")
+    model_folder.check_labels(model_folder.load(path).own.kind, COLA, path, "--output_dir")
 
 
 def teaches_slots(path):
@@ -72,7 +70,7 @@ def teaches_slots(path):
 
 
 def teaches(path):
-    model_folder.check_labels(teacher.load(path, LABELS).own.kind, COLA, path, "--teacher")
+    model_folder.check_labels(teacher.load(path).own.kind, COLA, path, "--teacher")
 
 
 def evaluates(kind):
@@ -123,25 +121,26 @@ NO_LAYER, NO_HEAD = "no classification layer", "no masked-LM head"
 NOT_TRAINED = dict(encoder=NO_LAYER, pretrained=NO_LAYER)
 OF_READERS = {"reader": NO_LAYER, "reader's export": NO_LAYER}
 OF_TAGGERS = dict.fromkeys(("tagger", "tagger's export"), "no classifier of texts")
-NO_WORDS = dict.fromkeys(("encoder", "classifier", "export", "foreign", "scorer",
+NO_WORDS = dict.fromkeys(("encoder", "classifier", "classifier's export", "foreign", "scorer",
                           "scorer's export", *OF_READERS, *OF_TAGGERS), NO_HEAD)
-NO_TAGS = dict.fromkeys(set(WRITERS.values()) - set(OF_TAGGERS), "has no trained tagger")
-NO_ANSWERS = dict.fromkeys(set(WRITERS.values()) - set(OF_READERS), "does not answer questions")
+NO_TAGS = dict.fromkeys(KINDS - set(OF_TAGGERS), "has no trained tagger")
+NO_ANSWERS = dict.fromkeys(KINDS - set(OF_READERS), "does not answer questions")
 OTHER_LABELS, UNKNOWN = "the same task", "--from_checkpoint="
 OF_TEXTS = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS,
                 **dict.fromkeys(("scorer", "scorer's export"), OTHER_LABELS))
-OF_SLOTS = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, classifier=OTHER_LABELS, export=OTHER_LABELS)
-NO_SCORER = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, classifier="another kind of classifier",
-                 export="another kind of classifier", foreign=UNKNOWN)
-ARE_EXPORTS = dict.fromkeys(
-    ("export", "scorer's export", "reader's export", "tagger's export"), "is an export")
+CLASSIFIERS = ("classifier", "classifier's export")
+OF_SLOTS = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, **dict.fromkeys(CLASSIFIERS, OTHER_LABELS))
+NO_SCORER = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, foreign=UNKNOWN,
+                 **dict.fromkeys(CLASSIFIERS, "another kind of classifier"))
+ARE_EXPORTS = dict.fromkeys((f"{kind}'s export" for kind in OF_KIND.values()), "is an export")
 TAKERS = {
     "what starts from an encoder": (opens("--init_checkpoint", ENCODER), {}),
     "what predicts words": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
     "run_classifier --do_eval": (evaluates(COLA), OF_TEXTS),
-    "run_classifier --do_export --task_name": (exports, {**OF_TEXTS, **ARE_EXPORTS}),
+    "run_classifier --do_export": (exports, {
+        **OF_TEXTS, **ARE_EXPORTS, "foreign": UNKNOWN}),
     "runs.predict": (kinds.open_reader, {**NOT_TRAINED, "foreign": UNKNOWN}),
-    "distillation.run --teacher --task_name": (teaches, OF_TEXTS),
+    "distillation.run --teacher": (teaches, dict(OF_TEXTS, foreign=UNKNOWN)),
     "distillation.run --teacher of slots": (teaches_slots, dict(OF_SLOTS, foreign=UNKNOWN)),
     "distillation.run --stage=general --teacher": (
         lambda path: teacher.load_encoder(path, LENGTH), {}),
@@ -155,13 +154,12 @@ TAKERS = {
     "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), {
         **NOT_TRAINED, **OF_READERS, **OF_TAGGERS}),
     "encoder.convert --from_huggingface": (comes_from_transformers, dict.fromkeys(
-        WRITERS.values(), "config.json: No such file")),
+        KINDS, "config.json: No such file")),
 }
 
 
-def refusal(taker, writer):
-    """A part of the line with which the taker refuses the writer's model; None if it takes it."""
-    kind = WRITERS[writer]
+def refusal(taker, kind):
+    """A part of the line with which the taker refuses a model; None if it takes it."""
     if kind == "huggingface":
         return None if taker.endswith("--from_huggingface") else "is a Hugging Face folder"
     return TAKERS[taker][1].get(kind)
@@ -170,29 +168,27 @@ def refusal(taker, writer):
 # --- The pairs ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("taker", TAKERS)
-def test_each_pair_is_taken_or_refused_for_its_reason(made, writer, taker, monkeypatch):
-    def build(*args, **kwargs):
-        raise AssertionError("a model is built to decide whether it can be")
-
-    monkeypatch.setattr(modeling, "BertModel", build)
-    expected, error = refusal(taker, writer), ""
-    try:
-        TAKERS[taker][0](made.at[writer])
-    except UserError as refused:
-        error = str(refused)
-    if expected is None:
-        assert not error
-    else:
-        assert expected in error and made.at[writer] in error and "\n" not in error
+def test_each_model_is_taken_or_refused_for_its_reason(made, taker, monkeypatch):
+    monkeypatch.setattr(modeling, "BertModel", None)  # to decide, no model is built
+    assert {kind_of(made, writer) for writer in made.at} == KINDS
+    for writer, path in made.at.items():
+        expected, error = refusal(taker, kind_of(made, writer)), ""
+        try:
+            TAKERS[taker][0](path)
+        except UserError as refused:
+            error = str(refused)
+        if expected is None:
+            assert not error, writer
+        else:
+            assert expected in error and path in error and "\n" not in error, writer
 
 
 @pytest.mark.parametrize("kind", kinds._MODULES)
 def test_every_kind_of_the_table_can_be_opened(kind, made):
     assert callable(kinds.head_of(kind).open)
-    of_kind = [path for writer, path in made.at.items() if not refusal("runs.predict", writer) and
-               label_config.read(model_files.folder_of(path))["kind"] == kind]
+    of_kind = [path for writer, path in made.at.items()
+               if OF_KIND.get(kind) == kind_of(made, writer)]
     assert of_kind or kind in ("multi_label", "regression")  # of the module of "classes"
     for path in of_kind:
         assert kinds.open_reader(path)[1].columns
@@ -200,7 +196,7 @@ def test_every_kind_of_the_table_can_be_opened(kind, made):
 
 def test_every_folder_is_complete(made):
     for writer, path in made.at.items():
-        if WRITERS[writer] in ("huggingface", "foreign") or writer.startswith("Google's release"):
+        if kind_of(made, writer) in ("huggingface", "foreign") or writer == RELEASE:
             continue
         folder = model_files.folder_of(path)
         assert {"bert_config.json", "vocab.txt"} <= set(os.listdir(folder)), writer
@@ -216,7 +212,7 @@ def answers_of(path, tmp_path):
 
 
 def test_a_classifier_keeps_its_answers_on_every_way_through_the_commands(made, tmp_path):
-    header, expected = answers_of(made.at["run_classifier --do_train"], tmp_path)
+    header, expected = answers_of(made.at["run_classifier"], tmp_path)
     assert header == ["label", "0", "1"]
     for writer in ("encoder.convert --from_huggingface", "encoder.convert --from_checkpoint"):
         same_header, scores = answers_of(made.at[writer], tmp_path)
@@ -234,33 +230,7 @@ def test_the_folder_alone_is_enough_to_start_from_it(made, tmp_path, capsys):
     assert '"perplexity"' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("module, flag, writer, flags", [
-    (predict, "output_dir", "distillation.run --stage=intermediate", {}),
-    (predict, "output_dir", "encoder.convert --from_tensorflow", {}),
-    (run_classifier, "init_checkpoint", "rewriting.run", dict(do_train=None, do_eval=True)),
-    (run_classifier, "init_checkpoint", "distillation.run --stage=general",
-     dict(do_train=None, do_eval=True)),
-    (distillation, "teacher", "rewriting.run", dict(stage="prediction", student="1,8,2,12")),
-    (score, "init_checkpoint", "run_classifier --do_export", {}),
-])
-def test_a_command_refuses_before_it_builds_a_model_with_one_line_and_status_2(
-        made, module, flag, writer, flags, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(modeling, "BertModel", None)
-    if module in (run_classifier, distillation):
-        flags = {**made.flags, "output_dir": tmp_path / "out", **flags}
-    with ends_with_error(capsys):
-        run_here({**flags, flag: made.at[writer]}, module)
-
-
 # --- What other code has trained ---------------------------------------------------------
-
-
-def test_a_folder_of_google_s_is_exported_with_the_labels_of_its_task(made, tmp_path):
-    google = foreign_copy(made.at["Google's run_classifier"], tmp_path / "google")
-    run_here(dict(output_dir=google, task_name="cola", do_export=True, max_seq_length=LENGTH))
-    _, expected = answers_of(made.at["run_classifier --do_train"], tmp_path)
-    _, scores = answers_of(os.path.join(google, "export"), tmp_path)
-    np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("epochs, trains", [(1, False), (9, True)])
@@ -272,18 +242,12 @@ def test_training_on_makes_a_folder_of_google_s_one_of_ours(made, tmp_path, epoc
     assert model_folder.load(google).own.kind.labels == ("0", "1")
 
 
-@pytest.mark.parametrize("module, flags", [
-    (run_classifier, dict(do_export=True, do_train=None)), (run_classifier, {}),
-    (distillation, dict(stage="prediction", student="1,8,2,12"))])
-def test_another_number_of_labels_is_refused_and_nothing_is_written(
-        made, tmp_path, capsys, module, flags):
+def test_another_number_of_labels_is_refused_and_nothing_is_written(made, tmp_path, capsys):
     google = foreign_copy(made.at["Google's run_classifier"], tmp_path / "google")
-    given = ({"output_dir": google} if module is run_classifier
-             else {"output_dir": tmp_path / "out", "teacher": google})
     held = sorted(os.listdir(google))
     rows = "\t".join(map(str, range(12)))
     for name in ("train.tsv", "dev_matched.tsv"):
         (tmp_path / name).write_text(f"{rows}\n" + f"{rows[:-2]}neutral\n" * 8)
     with ends_with_error(capsys, "2 outputs, and the task's labels need 3"):
-        run_here(dict(made.flags, task_name="mnli", data_dir=tmp_path, **flags, **given), module)
+        run_here(dict(made.flags, task_name="mnli", data_dir=tmp_path, output_dir=google))
     assert [name for name in sorted(os.listdir(google)) if name != "store"] == held

@@ -305,7 +305,6 @@ def test_a_scorer_teaches_a_smaller_one(distil, expected, flags, tmp_path):
 
 
 @pytest.mark.parametrize("changes, words", [
-    ({"task_name": "cola"}, ("--task_name", "rewriting.run")),
     ({"do_eval": True}, ("--do_eval", "rewriting.run --do_eval")),
     ({"data_dir": "nowhere"}, ("--data_dir=nowhere",)),
     ({"max_seq_length": 4}, ("--max_seq_length=4",))])

@@ -62,15 +62,6 @@ def test_a_flag_that_is_given_wins_over_the_record(release, tmp_path, capsys):
     assert "recorded --dynamic_padding=False, --learning_rate=0.02\n" in said
 
 
-def test_a_run_that_evaluated_on_the_way_is_resumed_without(release, tmp_path, capsys):
-    folder, kind = str(tmp_path / "classifier"), kinds(release)["classifier"]
-    shutil.copytree(os.path.join(release, "classifier"), folder)
-    training = {name: value for name, value in kind.training.items() if "eval" not in name}
-    train(kind._replace(training=training), release, folder, train_batch_size=8,
-          **length(kind, 22))
-    assert "resumed with another --eval_every_steps: was 10, now 0" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("value", ["fast", None, [1], True])
 def test_a_recorded_value_that_its_flag_cannot_have_is_one_line(value, release, tmp_path, capsys):
     folder = tmp_path / "tagger"

@@ -1,25 +1,23 @@
 """`--do_export` writes a model that other programs can use, with the numbers of --do_predict.
 
 What one runtime writes loads in the other: every op and attribute is known to TensorFlow 1.15,
-by the list in `tensorflow_1_15_ops.json`, which is held against the real one there. Where
-OTHER_RUNTIME_PYTHON names an interpreter with the other TensorFlow, it loads the model itself.
+by the list in `tensorflow_1_15_ops.json`, which is held against the real one there.
 """
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-import textwrap
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-import processes
 from commands import arguments, ends_with_error, run_here
-from conftest import ROOT, checkpoint_values, sentences
+from conftest import ROOT, checkpoint_values, on_tensorflow_2, sentences
 from engine.checkpoints import checkpoints, saved_model
 from engine.cli import command
 from engine.devices import runtime
@@ -137,22 +135,6 @@ def test_tasks_predict_scores_with_an_export_as_with_the_training_s_directory(
 
 
 @of_one_kind
-def test_saved_model_cli_runs_it(exported, tmp_path):
-    features = features_of(exported / "export")
-    for name in INPUTS:
-        np.save(str(tmp_path / name), features[name])
-    tool = "tensorflow.python.tools.saved_model_cli"
-    code = f"import sys; from {tool} import main; sys.exit(main())"
-    inputs = ";".join(f"{name}={tmp_path / name}.npy" for name in INPUTS)
-    result = processes.run(
-        ["-c", code, "run", f"--dir={exported / 'export'}", "--tag_set=serve",
-         "--signature_def=serving_default", f"--inputs={inputs}", f"--outdir={tmp_path}"],
-        stderr=subprocess.STDOUT)
-    assert result.returncode == 0, result.stdout
-    np.testing.assert_allclose(np.load(str(tmp_path / "probabilities.npy")), expected(exported), atol=1e-5)
-
-
-@of_one_kind
 def test_float16_halves_the_frozen_graph_and_hardly_moves_a_probability(exported, finished):
     run_here({"output_dir": finished, "do_export": True, "export_frozen_graph": "float16"})
     features = features_of(exported / "export")
@@ -185,52 +167,19 @@ def test_it_holds_one_set_of_the_model_s_variables_and_nothing_of_the_training(e
 
 # --- The other runtime -------------------------------------------------------------------
 
-LOADS = """
-    import sys
-    import numpy as np
-    import tensorflow.compat.v1 as tf
-    folder, features, answers = sys.argv[1:]
-    features = np.load(features)
-    feeds = {name + ":0": features[name] for name in features.files}
-    with tf.Session(graph=tf.Graph()) as session:
-        with session.graph.as_default():
-            signature = tf.saved_model.loader.load(
-                session, ["serve"], folder).signature_def["serving_default"]
-            outputs = {name: entry.name for name, entry in signature.outputs.items()}
-            saved = session.run(outputs, feeds)
-    with tf.Session(graph=tf.Graph()) as session:
-        with session.graph.as_default(), open(folder + "/frozen_graph.pb", "rb") as file:
-            tf.import_graph_def(tf.GraphDef.FromString(file.read()), name="")
-            frozen = session.run(outputs, feeds)
-    for name, value in saved.items():
-        np.testing.assert_allclose(frozen[name], value, atol=1e-6)
-    if not tf.VERSION.startswith("1."):  # as TensorFlow 2 itself loads it
-        import tensorflow as tf2
-        tf2.compat.v1.enable_v2_behavior()
-        score = tf2.saved_model.load(folder).signatures["serving_default"]
-        again = score(**{name: tf2.constant(features[name]) for name in features.files})
-        for name, value in saved.items():
-            np.testing.assert_allclose(again[name].numpy(), value, atol=1e-6)
-    np.savez(answers, **saved)
-"""
-
-
-def test_it_loads_in_a_plain_program_on_either_runtime(exported, tmp_path):
-    python = os.environ.get("OTHER_RUNTIME_PYTHON")
-    if not python:  # the tests above have loaded the other kinds into this runtime
-        if not (exported / "export" / "assets.extra" / "task.json").read_text().count("classes"):
-            pytest.skip("OTHER_RUNTIME_PYTHON names no interpreter with the other TensorFlow")
-        python = sys.executable
-    features = features_of(exported / "export")
+@of_one_kind
+@on_tensorflow_2
+def test_the_program_on_its_card_runs(exported, tmp_path):
+    card = (exported / "export" / "README.md").read_text(encoding="utf-8")
+    features, program = features_of(exported / "export"), re.search(r"```python\n(.*?)```", card, re.S)
     np.savez(str(tmp_path / "features.npz"), **{name: features[name] for name in INPUTS})
     result = subprocess.run(
-        [python, "-c", textwrap.dedent(LOADS), str(exported / "export"),
-         str(tmp_path / "features.npz"), str(tmp_path / "answers.npz")], cwd=str(tmp_path),
+        [sys.executable, "-c", "import numpy as np\nglobals().update(np.load('features.npz'))\n"
+         + program.group(1).replace('"export"', repr(str(exported / "export")))
+         + "np.save('answers.npy', outputs['probabilities'].numpy())"], cwd=str(tmp_path),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     assert result.returncode == 0, result.stdout
-    answers = np.load(str(tmp_path / "answers.npz"))
-    np.testing.assert_allclose(scores_of({name: answers[name] for name in answers.files}),
-                               expected(exported), atol=1e-5)
+    np.testing.assert_allclose(np.load(str(tmp_path / "answers.npy")), expected(exported), atol=1e-5)
 
 
 def known_ops():
@@ -276,16 +225,15 @@ def finished(exported, tmp_path):
     return tmp_path / "out"
 
 
-def test_a_model_that_is_not_trained_is_not_exported(tmp_path, capsys):
-    assert_refused(capsys, {"do_export": True, "output_dir": tmp_path}, str(tmp_path),
-                   "no trained model")
+@pytest.mark.parametrize("flags, words", [
+    (dict(do_export=True, output_dir="."), ["no trained model"]),
+    (dict(do_export=True), ["--output_dir is required"]),
+    (dict(do_eval=True, export_frozen_graph="float16"), ["--export_frozen_graph", "--do_export"])])
+def test_what_cannot_be_exported_is_said_and_nothing_written(
+        flags, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(capsys, flags, *words)
     assert os.listdir(str(tmp_path)) == []
-    assert_refused(capsys, {"do_export": True}, "--output_dir is required")
-
-
-def test_a_graph_is_frozen_with_an_export_only(tmp_path, capsys):
-    assert_refused(capsys, {"do_eval": True, "export_frozen_graph": "float16"},
-                   "--export_frozen_graph", "--do_export")
 
 
 @of_one_kind
@@ -299,25 +247,6 @@ def test_what_is_no_export_is_not_replaced(finished, capsys):
     (finished / "export" / "notes").write_text("mine")
     assert_refused(capsys, flags, str(finished / "export"), "is no export")
     assert os.listdir(str(finished / "export")) == ["notes"]
-
-
-@of_one_kind
-def test_an_export_of_an_export_is_refused(exported, capsys):
-    assert_refused(capsys, {"do_export": True, "output_dir": exported / "export"},
-                   "is an export; --do_export needs the output directory")
-
-
-@of_one_kind
-@pytest.mark.parametrize("damage, words", [
-    ("assets.extra/task.json", ("assets.extra", "holds no task.json")),
-    ("variables/variables.index", ("variables", "no checkpoint")),
-    ("variables/variables.data-00000-of-00001", ("cut short",)),
-])
-def test_an_export_that_lacks_a_part_is_said_in_one_line(
-        finished, tmp_path, capsys, damage, words):
-    (finished / "export" / damage).unlink()
-    with ends_with_error(capsys, *words):
-        predict_with(finished / "export", tmp_path)
 
 
 def test_a_weight_that_float16_cannot_hold_is_said(tmp_path):

@@ -4,16 +4,13 @@ Losses are compared with TensorFlow's, scores with scikit-learn's, and data proc
 the equivalent file or row of the task table.
 """
 
-import os
-import subprocess
-import sys
 from typing import Dict, List, Tuple
 
 import numpy as np
 import pytest
 import sklearn.metrics
 
-from conftest import ROOT, TinyModel, sentences, write_cola
+from conftest import TinyModel, sentences
 from encoder.encoding import load_encoding
 from engine.errors import UserError
 from runs import label_types
@@ -48,13 +45,6 @@ def written(kind: label_types.Kind, label) -> str:
     if isinstance(label, tuple):
         label = np.isin(np.arange(kind.num_outputs), label)
     return kind.format_label(label)
-
-
-def test_a_label_is_also_written_as_its_position():
-    one, several = label_types.SingleLabel(("no", "yes")), label_types.MultiLabel("abc", ",")
-    assert [one.format_index(label) for label in one.predicted_labels(np.eye(2))] == ["0", "1"]
-    assert [several.format_index(row) for row in np.array([[1, 0, 1], [0, 0, 0]])] == ["0,2", ""]
-    assert label_types.Regression().format_index(0.5) == "0.5"
 
 
 # --- Reading -------------------------------------------------------------------------------
@@ -130,12 +120,6 @@ def test_given_columns_are_used(name, tmp_path):
     if options.get("header") is False:
         expected = [("text", None, "label"), *expected]
     assert rows_of(make_task(tmp_path, {"train.tsv": text}, **options), "train") == expected
-
-
-def test_a_pair_is_read_from_the_given_columns(tmp_path):
-    task = make_task(tmp_path, {"train.csv": "1,a,b\n0,c,d\n"}, text_column="3",
-                     text_pair_column="2", label_column="1")
-    assert rows_of(task, "train") == [("b", "a", "1"), ("d", "c", "0")]
 
 
 TESTS = {
@@ -321,39 +305,3 @@ def test_a_processor_and_the_equivalent_file_give_the_same_records(tiny_model, t
     expected = load(file_task, "train", tmp_path, tiny_model)
     assert len(texts) == 30 and texts.records.directory != expected.records.directory
     assert_same_records(texts, expected)
-
-
-GOOGLES = """
-import sys
-import numpy as np
-from encoder.encoding import load_encoding
-from tasks import processors
-from tasks.data import load_texts
-from tasks.table import TASKS
-
-path, data_dir, vocab_file, store_dir = sys.argv[1:]
-encoding = load_encoding(vocab_file, do_lower_case=True, max_seq_length=16, vocab_size=33)
-theirs, ours = processors.make_task(path + ":ColaProcessor"), TASKS["cola"]
-assert theirs.kind.labels == ours.kind.labels
-for name in ("train", "dev", "test"):
-    features = []
-    for task in (theirs, ours):
-        source = load_texts(task, getattr(task, name), data_dir, encoding, store_dir,
-                            dynamic_padding=False).source(with_labels=name != "test")
-        features.append(source.fetch(np.arange(len(source.lengths)), 16))
-    assert len(features[0]["input_ids"]) == 20 and sorted(features[0]) == sorted(features[1])
-    for key, values in features[0].items():
-        np.testing.assert_array_equal(values, features[1][key])
-print("equal")
-"""
-
-
-def test_googles_own_processor_gives_the_features_of_our_row(tiny_model, tmp_path):
-    google = pytest.importorskip("bert", reason="Google's package runs on TensorFlow 1.15 only")
-    data_dir = write_cola(tmp_path, train=20, dev=20, test=20)
-    process = subprocess.run(  # its flags can be defined once in a process
-        [sys.executable, "-c", GOOGLES,
-         os.path.join(os.path.dirname(google.__file__), "run_classifier.py"), data_dir,
-         tiny_model.vocab_file, str(tmp_path)],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
-    assert process.stdout == "equal\n", process.stderr

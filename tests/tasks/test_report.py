@@ -158,11 +158,6 @@ def test_a_curve_goes_through_its_points(name, title, top, num_lines, tmp_path):
         f"{top:.3g}", f"{top / 2:.3g}", "0", "1", "40"] and len(lines) == num_lines
 
 
-def test_the_moving_mean_is_over_what_there_is():
-    values = np.array([1.0, 3, 5, 7, 30])
-    np.testing.assert_allclose(report_page._moving_mean(values, 3), [2, 3, 5, 14, 18.5])
-
-
 def test_a_matrix_of_many_classes_has_colours_alone_and_its_numbers_in_the_tips(tmp_path):
     page = Page(written(tmp_path, MANY).read_text(encoding="utf-8"))
     assert "777" not in page.text

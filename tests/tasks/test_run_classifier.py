@@ -111,13 +111,6 @@ def test_predictions_are_a_row_of_probabilities_and_a_label_per_example(finished
     assert labels == [str(index) for index in rows.argmax(axis=1)]
 
 
-def test_the_newest_keep_checkpoint_max_checkpoints_are_kept_and_nothing_temporary(finished):
-    names = sorted(os.listdir(str(finished[0])))
-    assert [name for name in names if name.endswith(".index")] == [
-        "model.ckpt-4.index", "model.ckpt-6.index"]
-    assert not [name for name in names if "tmp" in name]
-
-
 def test_one_replica_without_a_card_says_so_loudly_and_gives_the_numbers_of_two(
         base_flags, finished, tmp_path):
     one = {**base_flags, "num_cpu_replicas": None, "train_batch_size": 8, "output_dir": tmp_path}
@@ -188,15 +181,6 @@ def test_a_directory_that_holds_another_run_is_refused_with_the_difference(
     with ends_with_error(capsys, "error: --output_dir=", difference):
         run_here({**again, "num_train_epochs": 9, **changes})
     assert steps_of(again["output_dir"]) == 6
-
-
-def test_a_directory_of_another_program_is_resumed_with_a_warning(again, capsys):
-    (again["output_dir"] / "run.json").unlink()
-    run_here({**again, "num_train_epochs": 2})
-    assert re.search("^WARNING: .* has a checkpoint at step 6 of another program",
-                     capsys.readouterr().err, re.M)
-    assert steps_of(again["output_dir"]) == 12
-    assert (again["output_dir"] / "run.json").exists()
 
 
 # --- Evaluation and prediction alone -------------------------------------------------------

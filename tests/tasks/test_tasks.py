@@ -3,13 +3,12 @@
 Where Google's package has no such task, or does not run, against rows worked out by hand.
 """
 
-import os
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies
 
-from conftest import SHARED_DATA, TinyModel, sentences
+from conftest import TinyModel, sentences
 from encoder.encoding import load_encoding, truncated_lengths
 from engine.errors import UserError
 from task_files import MRPC_HEADER, NASTY, XNLI_HEADER, our_examples, write_rows
@@ -17,34 +16,6 @@ from tasks import metrics
 from tasks.data import TextSet, load_texts
 from runs.rows import Example
 from tasks.table import TASKS, find_task
-
-def google_examples(task_name: str, split_name: str, data_dir: str):
-    run_classifier = pytest.importorskip(
-        "bert.run_classifier", reason="Google's package runs on TensorFlow 1.15 only")
-    processor = {"cola": run_classifier.ColaProcessor, "mnli": run_classifier.MnliProcessor,
-                 "mrpc": run_classifier.MrpcProcessor, "xnli": run_classifier.XnliProcessor,
-                 }[task_name]()
-    examples = getattr(processor, f"get_{split_name}_examples")(data_dir)
-    labels = processor.get_labels()
-    assert labels == list(TASKS[task_name].kind.labels)
-    return [Example(example.text_a, example.text_b,
-                    None if split_name == "test" else labels.index(example.label))
-            for example in examples]
-
-
-REAL_SETS = [("cola", "CoLA", "train"), ("cola", "CoLA", "dev"), ("cola", "CoLA", "test"),
-             ("mnli", "MNLI", "train"), ("mnli", "MNLI", "dev"),
-             ("xnli", "XNLI", "train"), ("xnli", "XNLI", "dev")]
-
-
-@pytest.mark.parametrize("task_name, folder, split_name", REAL_SETS)
-def test_real_sets_are_read_as_google_reads_them(task_name, folder, split_name):
-    data_dir = os.path.join(SHARED_DATA, "glue", folder)
-    if not os.path.isdir(data_dir):
-        pytest.skip("../shared/data is not there")
-    assert our_examples(task_name, split_name, data_dir) == google_examples(
-        task_name, split_name, data_dir)
-
 
 # (task, split, header, row, the example that it is), as GLUE publishes the files.
 QNLI, STS_B = "index question sentence label", (
