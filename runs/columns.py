@@ -107,8 +107,7 @@ class Table(NamedTuple):
         if not self.names:
             return (f"it has {self.width} columns and no header: give a column's number, from 1, "
                     "or set --header if the first line is one")
-        more = "" if self.width <= 50 else f" ... ({self.width} columns)"
-        return f"its columns are {', '.join(self.names[:50])}{more}"
+        return f"its columns are {log.brief(', '.join(self.names))}"
 
 
 def read_head(path: str, header: Optional[bool]) -> Table:
@@ -244,12 +243,12 @@ def _mean_length(values: Sequence[Any]) -> float:
 
 def _report(table: Table, roles: Roles, known: Roles) -> None:
     """Logs the detected columns, if there are any."""
-    parts = [f"{role.replace('_', ' ')} in column {column} (detected)"
+    parts = [f"{role.replace('_', ' ')} in column {column}"
              for role, column in roles._asdict().items() if column and not getattr(known, role)]
     if parts and table.format != "jsonl":
         parts.insert(0, "a header line" if table.names else "no header line")
     if parts:
-        log.info(f"{table.path}: {', '.join(parts)}; to change that, set "
+        log.info(f"{table.path}: {', '.join(parts)} (detected); to change that, set "
                  f"{'' if table.format == 'jsonl' else '--header or '}--..._column")
 
 

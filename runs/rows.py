@@ -1,6 +1,7 @@
 """Streams the examples of files of rows, and checks each row."""
 
 import collections
+import itertools
 import os
 from typing import Any, Counter, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -81,24 +82,18 @@ def read_rows(kind: Optional[Kind], split: Split, data_dir: str, odd: Optional[O
     """
     path = os.path.join(data_dir, split.file)
     parser = _Parser(kind, split, path, collections.Counter() if skipped is None else skipped)
-    for line_number, fields in _fields(kind, split, path, odd):
+    label = split.columns.label
+    if split.format == "jsonl":
+        list_key = split.keys[label] if label is not None and kind.separator else None
+        rows = text_files.json_rows(path, split.keys, list_key, odd)
+    else:
+        rows = text_files.csv_rows(path) if split.format == "csv" else text_files.tsv_rows(path)
+        rows = itertools.islice(rows, int(split.columns.header), None)
+    for line_number, fields in rows:
         example = UNREAD if fields is None else attempt(
             odd, UNREAD, parser.parse, line_number, fields)
         if example:
             yield line_number, fields, example
-
-
-def _fields(kind: Optional[Kind], split: Split, path: str,
-            odd: Optional[OddRows]) -> Iterator[text_files.Row]:
-    label = split.columns.label
-    if split.format == "jsonl":
-        list_key = split.keys[label] if label is not None and kind.separator else None
-        yield from text_files.json_rows(path, split.keys, list_key, odd)
-        return
-    rows = text_files.csv_rows(path) if split.format == "csv" else text_files.tsv_rows(path)
-    for index, row in enumerate(rows):
-        if index or not split.columns.header:
-            yield row
 
 
 class _Parser:

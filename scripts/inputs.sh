@@ -83,7 +83,7 @@ find_data() {
   data_dir=${DATA_DIR:-$work/demonstration}
   task=${TASK:-cola}
   if [[ -z ${DATA_DIR:-} && ! -f $data_dir/test.tsv ]]; then # the last file to be written
-    "$python" -m scripts.make_demonstration_data --output_dir="$data_dir"
+    "$python" -m scripts.make_demonstration_data "$data_dir"
   fi
 }
 

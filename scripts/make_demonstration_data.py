@@ -1,6 +1,6 @@
 """Makes the data of a small demonstration task: is this a sentence, or are its words scrambled?
 
-    python -m scripts.make_demonstration_data --output_dir=DIR
+    python -m scripts.make_demonstration_data DIR
 
 Writes train.tsv, dev.tsv and test.tsv in CoLA's layout (--task_name=cola). For each sentence of
 a small grammar (label 1), the same file has one in which words were exchanged until it is not in
@@ -11,12 +11,9 @@ Every call writes the same files.
 import functools
 import os
 import random
+import sys
 from typing import Iterator, List, Sequence, Tuple
 
-from absl import flags
-
-from engine import settings
-from engine.cli import command
 from engine.disk import files
 
 # Symbol → its expansions; a word that is neither a symbol nor a class is a terminal.
@@ -125,17 +122,6 @@ def write_examples(output_dir: str) -> None:
         files.write_text(os.path.join(output_dir, f"{name}.tsv"), "\n".join(rows) + "\n")
 
 
-def define_flags() -> flags.FlagValues:
-    """The flags of this command."""
-    values = flags.FlagValues()
-    flags.DEFINE_string("output_dir", None, "The folder to write to.", flag_values=values)
-    return values
-
-
-def main(values: flags.FlagValues) -> None:
-    """Makes and writes the examples."""
-    write_examples(files.make_directory(settings.required(values, "output_dir"), "--output_dir"))
-
-
 if __name__ == "__main__":
-    command.run(main, define_flags(), usage=__doc__)
+    os.makedirs(sys.argv[1], exist_ok=True)
+    write_examples(sys.argv[1])

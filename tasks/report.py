@@ -1,6 +1,6 @@
 """The report's sections on classification: scores of the classes, confusions, the worst mistakes."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence
 
 import numpy as np
 
@@ -44,17 +44,11 @@ def _mistakes(job: Job, shown: Shown) -> Sequence[Mistake]:
             if len(found) == len(wanted):
                 break
     return [Mistake(
-        text_a=_excerpt(found[index].text_a),
-        text_b=_excerpt(found[index].text_b),
+        text_a=found[index].text_a[:_MAX_CHARACTERS],
+        text_b=found[index].text_b and found[index].text_b[:_MAX_CHARACTERS],
         label=_shown(own.kind, shown.labels[index]),
         predicted=_shown(own.kind, shown.predicted[index]),
         probability=float(errors[index]) if own.kind.labels else None) for index in worst]
-
-
-def _excerpt(text: Optional[str]) -> Optional[str]:
-    if text is None or len(text) <= _MAX_CHARACTERS:
-        return text
-    return f"{text[:_MAX_CHARACTERS]} ..."
 
 
 def _shown(kind: Kind, label: Any) -> Any:

@@ -108,17 +108,12 @@ class _AsWritten(label_types.Kind):
         self.separator = separator
 
     def parse(self, text):
-        labels = (label_types.split_labels(text, self.separator) if self.separator
-                  else [text.strip()])
-        for label in labels:
-            if not label:
-                raise ValueError("non-empty: every example needs a label")
-            # Predictions are written as lines, with the separator between labels.
-            if not label_config.LINE_CHARACTERS.isdisjoint(label):
-                raise ValueError("without tabs and line ends; is --label_column right?")
-            if self.separator and self.separator in label:
-                raise ValueError(f"without {self.separator!r}, which separates labels; set "
-                                 "--label_kind=multi_label and another --label_separator")
+        if not self.separator:
+            return [text.strip()]
+        labels = label_types.split_labels(text, self.separator)
+        if any(self.separator in label for label in labels):
+            raise ValueError(f"without {self.separator!r}, which separates labels; set "
+                             "--label_kind=multi_label and another --label_separator")
         return labels
 
 
@@ -137,6 +132,7 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
                  "to change that, set --label_kind")
         return label_types.Regression()
     _check_number(labels, split.file)
+    label_config.check_labels(labels, f"{split.file} (is --label_column right?)")
     labels = _sorted_labels(labels)
     shown = ", ".join(label[:40] for label in labels[:10]) + (", ..." if len(labels) > 10 else "")
     log.info(f"{split.file}: {len(labels):,} labels ({shown}), "

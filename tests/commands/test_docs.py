@@ -24,7 +24,6 @@ from tasks.data import read_examples
 PAGES = ["README.md"] + sorted(os.path.join("docs", name)
                                for name in os.listdir(os.path.join(ROOT, "docs"))
                                if name.endswith(".md"))
-SCRIPTS = ("scripts.make_demonstration_data",)
 # absl's, TensorBoard's, Docker's, SLURM's (as far as the first hyphen)
 OTHER_FLAGS = {"help", "logdir", "gpus", "shm", "ulimit", "nodes", "ntasks"}
 
@@ -119,7 +118,7 @@ def test_every_command_has_a_row_in_the_readme():
 
 def test_flags_that_are_named_exist():
     known = set(OTHER_FLAGS)
-    for name in (*commands(), *SCRIPTS):
+    for name in commands():
         values = importlib.import_module(name).define_flags()
         assert isinstance(values, flags.FlagValues)
         known |= set(values) | {f"no{flag}" for flag in values if values[flag].boolean}

@@ -18,7 +18,6 @@ from encoder.model_files import CLASSIFIER, ENCODER, MASKED_LM
 from engine.disk import files
 from engine.errors import UserError
 from models_of_commands import RELEASE, foreign_copy
-from pretraining import score
 from pretraining_files import LENGTH
 from reading import model as reading_model
 from rewriting import data, rewrite, scorer
@@ -218,16 +217,6 @@ def test_a_classifier_keeps_its_answers_on_every_way_through_the_commands(made, 
         same_header, scores = answers_of(made.at[writer], tmp_path)
         assert same_header == header
         np.testing.assert_allclose(scores, expected, atol=1e-6)
-
-
-def test_the_folder_alone_is_enough_to_start_from_it(made, tmp_path, capsys):
-    run_here(dict(made.flags, init_checkpoint=made.at["run_classifier --do_export"],
-                  output_dir=tmp_path / "tuned"))
-    assert (tmp_path / "tuned" / "task.json").exists()
-    (tmp_path / "texts.txt").write_text("the cat sees the dog .\n")
-    run_here(dict(init_checkpoint=made.at["pretraining.run"], num_cpu_replicas=1,
-                  max_seq_length=LENGTH, input_file=tmp_path / "texts.txt"), score)
-    assert '"perplexity"' in capsys.readouterr().out
 
 
 # --- What other code has trained ---------------------------------------------------------

@@ -21,8 +21,6 @@ from scripts.flags_page import commands
 from shell_scripts import forking_python_fixture, run  # noqa: F401 (a fixture)
 from toy_runs import RUNS
 
-WITHOUT_PAGE = ("scripts.make_demonstration_data",)
-
 
 class Folder:
     """Runs commands in a folder, and notes what each says that is no line of our log's."""
@@ -32,7 +30,7 @@ class Folder:
         self.noise = {}
 
     def run(self, module, *more, **flags):
-        if not module.startswith(("scripts.", "encoder.", "pretraining.create", "rewriting.create",
+        if not module.startswith(("encoder.", "pretraining.create", "rewriting.create",
                                   "engine.")):
             flags.setdefault("num_cpu_replicas", 2)
         process = processes.run(["-c", RUN_MARKED, module, *arguments(flags), *more],
@@ -79,7 +77,6 @@ def make_data(of: Folder, model):
            max_predictions_per_seq=4, dupe_factor=1)
     of.run("rewriting.create_data", input_file=of.folder / "texts.txt", num_negatives=1,
            output_dir=of.folder / "other_slots")
-    of.run("scripts.make_demonstration_data", output_dir=of.folder / "made")
     of.run("engine.count_gpus")
 
 
@@ -89,10 +86,10 @@ def test_every_command_says_what_our_log_says_and_nothing_else(tiny_model, tmp_p
     use_what_was_trained(of, model, write_tiny_masked_lm(tiny_model, tmp_path / "masked_lm"))
     make_data(of, model)
     assert {module: lines for module, lines in of.noise.items() if lines} == {}
-    assert {*of.noise, "engine.launch"} == {*commands(), *WITHOUT_PAGE, "engine.count_gpus"}
+    assert {*of.noise, "engine.launch"} == {*commands(), "engine.count_gpus"}
 
 
-@pytest.mark.parametrize("module", [*commands(), *WITHOUT_PAGE])
+@pytest.mark.parametrize("module", commands())
 def test_help_says_nothing_beside_itself_and_a_wrong_flag_gets_one_line(module):
     wrong, helped = (processes.run(["-m", module, flag]) for flag in ("--misspelt", "--help"))
     assert wrong.returncode == 2 and wrong.stderr.startswith("error: ")

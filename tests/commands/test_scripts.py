@@ -61,18 +61,6 @@ def test_what_an_environment_of_the_user_lacks_is_named_and_not_installed(bare_m
     assert_one_error_line(result, "lacks no_such_module", "tests/requirements.txt")
 
 
-def test_what_is_installed_is_installed_anew_when_a_file_of_requirements_changes(
-        bare_machine, tmp_path):
-    (tmp_path / "requirements.txt").write_text("one==1\n")
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner" / "requirements.txt").write_text("two==2\n")
-    command = "source scripts/environment.sh; repository=$HOME; stamp folder -r requirements.txt"
-    before = run(bare_machine, command).stdout
-    assert before.startswith("folder/installed-") and run(bare_machine, command).stdout == before
-    (tmp_path / "inner" / "requirements.txt").write_text("two==3\n")
-    assert run(bare_machine, command).stdout != before
-
-
 @pytest.mark.parametrize("works", [True, False])
 def test_uv_brings_a_python_where_every_one_is_too_new(bare_machine, tmp_path, works):
     """A stand-in for uv has a folder of Pythons, or says why it cannot download one."""

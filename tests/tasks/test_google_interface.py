@@ -13,7 +13,7 @@ from conftest import (assert_same_training, checkpoint_values, cpu_devices, goog
                       on_tensorflow_2, sentences)
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
-from task_files import NASTY, our_examples, write_fixtures, write_rows
+from task_files import NASTY, write_fixtures, write_rows
 
 import tensorflow.compat.v1 as tf
 
@@ -42,19 +42,6 @@ def test_the_processors_return_googles_examples(name, split, tmp_path):
     assert list(map(values_of, found)) == list(map(values_of, expected))
     assert (processor_of(run_classifier, name).get_labels()
             == processor_of(theirs, name).get_labels())
-
-
-@pytest.mark.parametrize("name, split", SETS)
-def test_the_processors_return_the_tables_examples(name, split, tmp_path):
-    write_fixtures(tmp_path)
-    processor = processor_of(run_classifier, name)
-    found = getattr(processor, f"get_{split}_examples")(str(tmp_path / name))
-    expected = our_examples(name, split, str(tmp_path / name))
-    assert [(each.text_a, each.text_b) for each in found] == [each[:2] for each in expected]
-    if split != "test":
-        assert [processor.get_labels().index(each.label) for each in found] == [
-            each.label for each in expected]
-    assert found[0].guid.startswith(split)
 
 
 def test_a_subclass_reads_other_files_and_labels(tmp_path):

@@ -53,12 +53,6 @@ GUESSED = {
     "text, tab, class, as THUCNews": (
         "train.txt", "词汇阅读是关键\t3\n中国人民公安大学\t10\n名师详解\t3\n",
         [("词汇阅读是关键", None, "3"), ("中国人民公安大学", None, "10"), ("名师详解", None, "3")]),
-    "label, tab, text": (
-        "train.tsv", "0\t今天天气\n1\t便宜出售\n0\t你好吗\n",
-        [("今天天气", None, "0"), ("便宜出售", None, "1"), ("你好吗", None, "0")]),
-    "a header, as ChnSentiCorp": (
-        "train.tsv", "label\ttext_a\n1\t房间很大\n0\t差\n",
-        [("房间很大", None, "1"), ("差", None, "0")]),
     "a pair and a score": (
         "train.tsv", "sentence1\tsentence2\tscore\na cat\ta dog\t2.5\na\tb\t5\n",
         [("a cat", "a dog", "2.5"), ("a", "b", "5")]),

@@ -94,17 +94,6 @@ def test_a_regression_run_has_the_scores_of_scipy_and_scikit_learn(flags, tmp_pa
         run_here({**flags, "header": True, "do_eval": False})
 
 
-def test_thousands_of_classes_are_trained_and_scored(flags, tmp_path):
-    lines = [f"class {i % 2000}\t{text}\n" for i, text in enumerate(sentences(2010))]
-    (tmp_path / "train.tsv").write_text("".join(lines))
-    (tmp_path / "dev.tsv").write_text("".join(lines[:9]))
-    run_here({**flags, "num_train_epochs": 0.03})
-    results = results_of(flags)
-    assert len(results["per_class"]) == 2000 and results["confusion_matrix"] == []
-    assert sum(row["num_examples"] for row in results["per_class"]) == 9
-    assert results["global_step"] == 3
-
-
 @pytest.fixture(scope="module")
 def with_many_columns(tiny_model, tmp_path_factory):
     """The flags and folder of a model whose columns are not those that would be detected."""

@@ -103,12 +103,6 @@ def test_wrong_input_is_one_line_and_leaves_no_answers(
     assert not list(tmp_path.glob("answers.*")) and (tmp_path / "texts.txt").read_text() == file
 
 
-def test_a_line_each_is_a_text_each_whatever_word_the_first_one_is(trained, tmp_path):
-    (tmp_path / "texts.txt").write_text("Title\nthe cat sees a bird\n")
-    predict_here(trained, input_file=tmp_path / "texts.txt", output_file=tmp_path / "answers.tsv")
-    assert len((tmp_path / "answers.tsv").read_text().splitlines()) == 1 + 2
-
-
 @pytest.mark.parametrize("name", [".", "not there"])
 def test_a_directory_without_a_trained_model_is_refused(name, tmp_path, capsys):
     with ends_with_error(capsys, f"--output_dir={tmp_path / name}", "no trained model"):

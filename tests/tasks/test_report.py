@@ -91,10 +91,6 @@ document.querySelector("iframe").onload = event => {{
     return json.loads(html.unescape(answer))
 
 
-def brightness(colour: str) -> float:
-    return sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
-
-
 def test_a_browser_shows_the_figures_the_metrics_the_classes_the_mistakes_and_the_facts(tmp_path):
     page = Page(browse(written(tmp_path, FULL)))
     assert [figure["aria-label"] for figure in page.all("svg")] == [
@@ -133,14 +129,6 @@ def test_a_page_is_no_wider_than_a_phone(content, tmp_path):
     path.write_text(path.read_text(encoding="utf-8").replace(
         "</body>", '<div style="width: 500px">too wide</div></body>'), encoding="utf-8")
     assert measured(path)["width"] > 390, "the measurement does not see what is too wide"
-
-
-def test_a_page_is_dark_where_the_reader_wants_it(tmp_path):
-    path = written(tmp_path, FULL)
-    light = measured(path, "--blink-settings=preferredColorScheme=1")
-    dark = measured(path, "--blink-settings=preferredColorScheme=0")
-    assert brightness(light["paper"]) > 240 and brightness(light["ink"]) < 60
-    assert brightness(dark["paper"]) < 30 and brightness(dark["ink"]) > 200
 
 
 @pytest.mark.parametrize("name, title, top, num_lines", (

@@ -194,14 +194,6 @@ def test_a_trained_model_given_as_init_checkpoint_is_evaluated_from_an_empty_dir
     assert not (tmp_path / "run.json").exists() and not checkpoints.latest(str(tmp_path))
 
 
-def test_padding_to_max_seq_length_gives_the_same_numbers(again, finished):
-    run_here({**again, "do_train": False, "do_eval": True, "do_predict": True,
-              "dynamic_padding": False, "eval_batch_size": 5, "predict_batch_size": 3})
-    assert evaluation(again["output_dir"]) == pytest.approx(evaluation(finished[0]), abs=1e-5)
-    np.testing.assert_allclose(
-        probabilities(again["output_dir"]), probabilities(finished[0]), atol=1e-5)
-
-
 def test_a_model_without_a_checkpoint_is_trained_from_random_values_and_says_so(
         base_flags, tmp_path, capsys):
     run_here({**base_flags, "init_checkpoint": None, "output_dir": tmp_path, "do_train": True,
