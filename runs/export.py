@@ -62,9 +62,7 @@ def _export_folder(output_dir: str) -> str:
     if saved_model.is_there(output_dir):
         raise UserError(f"--output_dir={output_dir} is an export; --do_export needs the output "
                         "directory of the training")
-    is_free = (not os.path.lexists(folder) or saved_model.is_there(folder)
-               or os.path.isdir(folder) and not os.listdir(folder))
-    if not is_free:
+    if os.path.lexists(folder) and not saved_model.is_there(folder):
         raise UserError(f"{folder} is no export (it has no {saved_model.GRAPH_FILE}): --do_export "
                         "does not overwrite it; move it away")
     return folder

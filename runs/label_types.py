@@ -6,7 +6,7 @@ example can have several classes.
 """
 
 import math
-from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -54,12 +54,8 @@ class Kind:
         """
         raise NotImplementedError
 
-    def format_label(self, label: Any) -> str:
-        """The text of one label or of one row of `predicted_labels`."""
-        raise NotImplementedError
-
-    def format_index(self, label: Any) -> str:
-        """The same with the positions of the labels, from 0, in the place of their names."""
+    def format_label(self, label: Any, names: Optional[Sequence[str]] = None) -> str:
+        """The text of one label or of one row of `predicted_labels`; `names`: of the labels."""
         raise NotImplementedError
 
 
@@ -92,11 +88,8 @@ class SingleLabel(Kind):
     def errors(self, scores, labels):
         return np.where(self.predicted_labels(scores) == labels, 0.0, scores.max(axis=1))
 
-    def format_label(self, label) -> str:
-        return self.labels[int(label)]
-
-    def format_index(self, label) -> str:
-        return str(int(label))
+    def format_label(self, label, names=None) -> str:
+        return (names or self.labels)[int(label)]
 
 
 class Scorer(SingleLabel):
@@ -147,11 +140,9 @@ class MultiLabel(Kind):
         wrong = self.predicted_labels(scores) != labels
         return np.where(wrong, np.maximum(scores, 1.0 - scores), 0.0).max(axis=1)
 
-    def format_label(self, label) -> str:
-        return self.separator.join(self.labels[index] for index in np.flatnonzero(label))
-
-    def format_index(self, label) -> str:
-        return self.separator.join(map(str, np.flatnonzero(label)))
+    def format_label(self, label, names=None) -> str:
+        names = names or self.labels
+        return self.separator.join(names[index] for index in np.flatnonzero(label))
 
 
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)  # that the store's column can hold
@@ -184,10 +175,8 @@ class Regression(Kind):
     def errors(self, scores, labels):
         return np.abs(self.predicted_labels(scores) - labels)
 
-    def format_label(self, label) -> str:
+    def format_label(self, label, names=None) -> str:
         return f"{float(label):.9g}"
-
-    format_index = format_label
 
 
 def to_json(kind: Kind) -> Dict[str, Any]:

@@ -134,10 +134,11 @@ def write_predictions(job: Job, logits: np.ndarray, suffix: str = "",
         os.path.join(folder, f"test_results{suffix}.tsv"),
         ("\t".join(f"{value:.9g}" if read else "" for value in row)
          for read, row in zip(is_read, scores)))
-    shown = own.kind.format_index if own.predict_labels == INDEX else own.kind.format_label
+    names = [str(index) for index in range(own.kind.num_outputs)]
     path = os.path.join(folder, f"predict{suffix}.txt")
-    results.write_lines(path, (shown(label) if read else "" for read, label in zip(
-        is_read, own.kind.predicted_labels(scores))))
+    results.write_lines(path, (
+        own.kind.format_label(label, names if own.predict_labels == INDEX else None) if read else ""
+        for read, label in zip(is_read, own.kind.predicted_labels(scores))))
     log.info(f"Predicted {len(logits):,} examples: {path}")
 
 
