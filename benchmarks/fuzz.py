@@ -18,6 +18,7 @@ Each case is a fork of this process, which has TensorFlow loaded.
 import argparse
 import filecmp
 import functools
+import itertools
 import os
 import random
 import shutil
@@ -52,16 +53,16 @@ class Fuzzer:
         folder = self._copy(scene)
         return self._run(scene, folder, *self._damage(scene, folder, generator), keep)
 
-    def each_file(self, name: str) -> Iterator[Dict[str, Any]]:
-        """Runs a scene with each of its files damaged in each of the ways of `mutations.PLAIN`."""
+    def each_file(self, name: str, parts: Sequence[str]) -> Iterator[Dict[str, Any]]:
+        """Runs a scene with each file of its parts damaged, in the ways of `mutations.PLAIN` by turns."""
         scene = next(scene for scene in self._scenes if scene.name == name)
         self._expected[name] = self._run_undamaged(scene)
-        for path in sorted({path for part in scene.files
-                            for path in _paths(scene.folder, os.path.join(scene.folder, part))}):
-            for what, damage in mutations.PLAIN.items():
-                folder, file = self._copy(scene), os.path.relpath(path, scene.folder)
-                damage(os.path.join(folder, file))
-                yield self._run(scene, folder, file, what, scene.arguments(folder))
+        paths = [path for part in parts
+                 for path in _paths(scene.folder, os.path.join(scene.folder, part))]
+        for path, (what, damage) in zip(paths, itertools.cycle(mutations.PLAIN.items())):
+            folder, file = self._copy(scene), os.path.relpath(path, scene.folder)
+            damage(os.path.join(folder, file))
+            yield self._run(scene, folder, file, what, scene.arguments(folder))
 
     def _run(self, scene: scenes.Scene, folder: str, damaged: str, what: str,
              arguments: Sequence[str], keep: bool = False) -> Dict[str, Any]:

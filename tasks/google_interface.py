@@ -16,7 +16,6 @@ import optimization
 from encoder import classifier
 from encoder.encoding import truncated_lengths
 from engine.devices import runtime
-from engine.errors import UserError
 from engine.model import Mode
 from tasks.processors import DataProcessor, InputExample
 from runs.rows import Split
@@ -69,20 +68,15 @@ class _TableProcessor(DataProcessor):
         """
         split = {"train": self.task.train, "test": self.task.test}.get(set_type, self.task.dev)
         rows = list(enumerate(lines))[int(split.columns.header):]
-        return [self._example(f"{set_type}-{self._name(index, fields)}", split, index, fields)
+        return [self._example(f"{set_type}-{self._name(index, fields)}", split, fields)
                 for index, fields in rows if self._is_wanted(split, fields)]
 
-    def _example(self, guid: str, split: Split, index: int,
-                 fields: Sequence[str]) -> InputExample:
+    def _example(self, guid: str, split: Split, fields: Sequence[str]) -> InputExample:
         columns, aliases = split.columns, self.task.kind.aliases
-        try:
-            label = self.get_labels()[0] if columns.label is None else fields[columns.label]
-            return InputExample(guid, fields[columns.text_a],
-                                None if columns.text_b is None else fields[columns.text_b],
-                                aliases.get(label, label))
-        except IndexError as error:
-            raise UserError(f"{split.file}, line {index + 1}: {len(fields)} columns are too few "
-                            f"for {type(self).__name__}") from error
+        label = self.get_labels()[0] if columns.label is None else fields[columns.label]
+        return InputExample(guid, fields[columns.text_a],
+                            None if columns.text_b is None else fields[columns.text_b],
+                            aliases.get(label, label))
 
     def _name(self, index: int, fields: Sequence[str]) -> str:
         return str(index)
@@ -213,8 +207,7 @@ def input_fn_builder(features: Sequence[InputFeatures], seq_length: int, is_trai
              "label_ids": "label_id"}
     arrays = {name: np.array([getattr(each, attribute) for each in features], np.int32)
               for name, attribute in names.items()}
-    if arrays["input_ids"].shape[1:] != (seq_length,):
-        raise ValueError(f"the features do not have seq_length={seq_length} tokens")
+    del seq_length  # that of the features
 
     return _input_fn(lambda: tf.data.Dataset.from_tensor_slices(arrays), is_training,
                      drop_remainder, batch_size)

@@ -81,12 +81,6 @@ NAMED = {
         run_classifier, dict(CPU, init_checkpoint="{rewriting.run}", output_dir="{new}",
                              task_name="cola", data_dir="{cola}", do_eval=True),
         dict(CPU, output_dir="{new}", dev_file="{slots/train.jsonl}"), None),
-    "a scorer's student that shall be evaluated": (
-        distillation, dict(TRAINS, teacher="{rewriting.run}", train_file="{slots/train.jsonl}",
-                           stage="prediction", student="1,16,2,32", do_eval=True,
-                           output_dir="{new}"),
-        dict(CPU, init_checkpoint="{rewriting.run}", output_dir="{new}", dev_file="{slots/train.jsonl}"),
-        dict(do_eval=None)),
     "a student that shall predict": (
         distillation, dict(TRAINS, teacher="{run_classifier}", task_name="cola",
                            data_dir="{cola}", stage="prediction", student="1,16,2,32",
