@@ -12,7 +12,7 @@ import json, sys
 from benchmarks import fuzz
 fuzzer = fuzz.Fuzzer(sys.argv[1])
 print(json.dumps([[fuzzer.case(number, "tests") for number in range(int(sys.argv[2]))],
-                  list(fuzzer.each_file("evaluating", ("out/checkpoint", "out/model.ckpt-6",
+                  list(fuzzer.each_file("evaluating", ("out/model.ckpt-6", "out/checkpoint",
                                                        "out/run.json", "store/dev")))]))
 """
 
