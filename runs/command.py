@@ -126,6 +126,7 @@ def train(job: Job, data: Training, evaluate: Callable) -> None:
         num_examples=data.num_examples,
         forward=data.forward,
         make_source=data.make_source,
+        config=job.model.config,
         ties_embeddings=data.ties_embeddings,
         evaluate=evaluate,
         save_description=lambda: save_description(

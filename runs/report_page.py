@@ -88,7 +88,8 @@ class _Chart(NamedTuple):
 _CHARTS = (_Chart("loss", "Training loss"),
            _Chart("learning_rate", "Learning rate", is_noisy=False),
            _Chart("gradient_norm", "Gradient norm"),
-           _Chart("examples_per_second", "Examples per second"))
+           _Chart("examples_per_second", "Examples per second"),
+           _Chart("model_tflops", "Model TFLOP/s"))
 
 
 class _Figure(NamedTuple):

@@ -22,7 +22,7 @@ from engine.devices import memory, precision, runtime
 from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward, Mode
-from engine.training import checkpoint_hook, step_hook, stop_together, summaries
+from engine.training import checkpoint_hook, step_hook, stop_together, summaries, throughput
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
 from engine.training.training_progress import TrainingProgress
@@ -37,6 +37,7 @@ class Run(NamedTuple):
     num_examples: int
     forward: Forward  # the model and its loss
     make_source: Callable[[], batches.Source]  # called only if steps are left to train
+    config: Optional[modeling.BertConfig] = None  # of the encoder; None: no FLOP/s are reported
     # The word embeddings are also output weights, so their gradient has all rows.
     ties_embeddings: bool = False
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
@@ -88,8 +89,13 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     plan = TrainingPlan(source.lengths, run.global_batch_size, settings.seed)
     initial_values = checkpoints.InitialValues(
         None if earlier else run.settings.init_checkpoint, settings.seed)
-    curves = summaries.TrainingSummaries(output_dir, last_step, run.devices)
-    progress = TrainingProgress(first_step, last_step, run.devices)
+    reached = throughput.Throughput()
+    if run.config:
+        reached = throughput.Throughput(
+            throughput.flops_of_training(run.config, source.lengths).mean(),
+            throughput.peak(run.devices, settings.precision))
+    curves = summaries.TrainingSummaries(output_dir, last_step, run.devices, reached)
+    progress = TrainingProgress(first_step, last_step, run.devices, reached)
     signals = interruption.InterruptLater()
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,

@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 from engine.devices import memory
 from engine.devices.devices import Devices
 from engine.training.step_hook import Step, finite_mean
+from engine.training.throughput import Throughput
 
 # Each of the first steps has a point, to show early whether a run works. Later points are spread
 # evenly over the run, at most as many as a screen can show, and at the same steps in a resumed run.
@@ -32,7 +33,8 @@ class TrainingSummaries:
 
     loss, gradient_norm: the means of the finite values.
     learning_rate: of the last step's update.
-    examples_per_second: missing in a process's first point, whose time includes the set-up.
+    examples_per_second, model_tflops, peak_share: missing in a process's first point, whose time
+        includes the set-up; the last two also where they are unknown.
     peak_memory_gb: of the process so far; missing where it is unknown.
     loss_scale, skipped_steps: only with mixed precision; the last step's loss scale, and the
         number of skipped steps.
@@ -40,10 +42,12 @@ class TrainingSummaries:
     Use it as a context manager around the training, to close the event file.
     """
 
-    def __init__(self, output_dir: str, num_train_steps: int, devices: Devices):
+    def __init__(self, output_dir: str, num_train_steps: int, devices: Devices,
+                 reached: Throughput):
         self._output_dir = output_dir
         self._num_train_steps = num_train_steps
         self._devices = devices
+        self._reached = reached
         self._writer = None
         self._point_time = None
         self._steps: List[Step] = []  # since the last point
@@ -83,7 +87,8 @@ class TrainingSummaries:
                 not math.isfinite(step.gradient_norm) for step in self._steps)
         if self._point_time:
             num_examples = sum(step.num_examples for step in self._steps)
-            values["examples_per_second"] = num_examples / (now - self._point_time)
+            rate = num_examples / (now - self._point_time)
+            values.update(self._reached.values(rate), examples_per_second=rate)
         self._point_time = now
         return values
 

@@ -1,4 +1,4 @@
-"""Shows the progress of a training: step, loss, learning rate, examples/s and the time left."""
+"""Shows the progress of a training: step, loss, learning rate, speed and the time left."""
 
 import math
 import time
@@ -8,6 +8,7 @@ from engine import log, progress
 from engine.devices import memory
 from engine.devices.devices import Devices
 from engine.training.step_hook import Step, finite_mean
+from engine.training.throughput import Throughput
 
 
 class TrainingProgress:
@@ -18,10 +19,12 @@ class TrainingProgress:
     peak memory, and the number of skipped steps, if there are any.
     """
 
-    def __init__(self, first_step: int, num_train_steps: int, devices: Devices):
+    def __init__(self, first_step: int, num_train_steps: int, devices: Devices,
+                 reached: Throughput):
         self._first_step = first_step
         self._num_train_steps = num_train_steps
         self._devices = devices
+        self._reached = reached
         self._losses: List[float] = []
         self._skipped_steps = 0
         self._start = None  # the end of the first step, whose time includes the set-up
@@ -70,4 +73,5 @@ class TrainingProgress:
             return ""
         seconds = max(time.time() - self._start, 1e-9) / (step.number - self._first_step - 1)
         left = self._bar.format_interval((self._num_train_steps - step.number) * seconds)
-        return f", {progress.rate(step.num_examples / seconds, 'examples')}, {left} left"
+        rate = step.num_examples / seconds
+        return f", {progress.rate(rate, 'examples')}{self._reached.describe(rate)}, {left} left"

@@ -14,6 +14,7 @@ from conftest import cpu_devices
 from engine.checkpoints import checkpoints
 from engine.training import checkpoint_hook, summaries
 from engine.training.step_hook import Step
+from engine.training.throughput import Throughput
 from trainings import Crash, recorded, run_loop, settings, train, training_source
 
 import tensorflow.compat.v1 as tf
@@ -70,7 +71,7 @@ def written(tmp_path):
     """The curves of these steps, as the training writes and the report reads them."""
     def history(steps, num_train_steps):
         with summaries.TrainingSummaries(
-                str(tmp_path), num_train_steps, cpu_devices(1)) as curves:
+                str(tmp_path), num_train_steps, cpu_devices(1), Throughput()) as curves:
             for each in steps:
                 curves.add(each)
         return summaries.read_history(str(tmp_path))
