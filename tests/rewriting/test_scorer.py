@@ -49,7 +49,7 @@ def trained(flags):
     """The output directory of a training, with all that follows it, and the predictions then."""
     run_here({**flags, "do_train": True, "do_eval": True, "do_test": True, "do_predict": True,
               "do_export": True, "export_frozen_graph": "float32",
-              "train_batch_size": 12, "num_train_epochs": 25, "learning_rate": 3e-3}, run)
+              "train_batch_size": 36, "num_train_epochs": 60, "learning_rate": 3e-3}, run)
     return flags["output_dir"], probabilities_in(flags["output_dir"])
 
 
