@@ -152,7 +152,8 @@ def _check_lengths(path: str, num_records: int = sys.maxsize) -> None:
                         "bytes beyond its end")
 
 
-def read_chunks(path: str, specification: Specification, vocab_size: int) -> Iterator[store.Chunk]:
+def read_chunks(path: str, specification: Specification,
+                vocab_size: int) -> Iterator[store.Chunk]:
     """The records of a file, checked, with the columns of the store.
 
     Raises:

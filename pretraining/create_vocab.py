@@ -46,7 +46,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def main(flag_values: flags.FlagValues) -> None:
-    """Writes a WordPiece vocabulary in BERT's order: [PAD], unused rows, special tokens, WordPieces.
+    """Writes a vocabulary in BERT's order: [PAD], unused rows, special tokens, WordPieces.
 
     The package breaks ties between equally frequent WordPieces at random, so the rarest ones
     may differ from run to run.
