@@ -11,7 +11,7 @@ import math
 import os
 from typing import Dict, List, NamedTuple, Optional
 
-from benchmarks import schedule
+from benchmarks import schedule, step_cost, step_graph
 from engine.disk import files
 
 import tensorflow.compat.v1 as tf
@@ -45,9 +45,13 @@ class Link(NamedTuple):
 class Precision(NamedTuple):
     """A card, a V100 if no other is named, and the precision of the encoder's matrix products."""
     name: str
-    flops: float  # sustained operations/s
-    memory: float  # sustained bytes/s
+    card: str  # a key of step_cost.CARDS
+    precision: str
     transfer: tf.DType = tf.float32  # of gradients
+
+    @property
+    def rates(self) -> step_cost.Rates:
+        return step_cost.CARDS[self.card].rates(self.precision)
 
 
 class Traffic(NamedTuple):
@@ -104,10 +108,9 @@ def our_flops(shape: Shape, length: int = LENGTH, outputs: int = 1) -> float:
     return 3 * ((shape.layers - 1) * layer_flops(shape, length) + last)
 
 
-# Published examples/s times operations per example; sources in `assumptions_table`.
-P40 = Precision("fp32 on P40", 1.69 * 32 * usual_flops(BASE), 0.83 * 346e9)
-FLOAT32 = Precision("fp32", 46.78 * usual_flops(LARGE), 750e9)
-FLOAT16 = Precision("fp16", 168.63 * usual_flops(LARGE), 750e9)
+P40 = Precision("fp32 on P40", "P40", "float32")
+FLOAT32 = Precision("fp32", "V100", "float32")
+FLOAT16 = Precision("fp16", "V100", "float16")
 HALF_TRANSFER = FLOAT16._replace(name="fp16 and float16 transfer", transfer=tf.float16)
 SETTINGS = [(shape, precision) for shape in (BASE, LARGE)
             for precision in (FLOAT32, FLOAT16, HALF_TRANSFER)]
@@ -171,17 +174,18 @@ def tensorflow_seconds(moved: Traffic, cards: int, link: Link, *, nccl: bool) ->
 
 
 @functools.lru_cache(maxsize=None)
-def units(shape: Shape, cards: int, length: int, transfer: tf.DType) -> List[schedule.Unit]:
+def units(shape: Shape, precision: Precision, cards: int, length: int) -> List[schedule.Unit]:
     """What a training step starts on one card, or on several."""
-    return schedule.units_of_step(shape.layers, shape.hidden, cards=cards, batch_size=BATCH,
-                                  length=length, transfer_dtype=transfer)
+    return schedule.units_of_step(step_graph.Workload(
+        shape.layers, shape.hidden, BATCH, length, cards=cards, precision=precision.precision,
+        transfer=precision.transfer.name))
 
 
 @functools.lru_cache(maxsize=None)
 def seconds_alone(shape: Shape, precision: Precision, length: int) -> float:
     """A step on one card, where gradients keep their type."""
-    return schedule.play(units(shape, 1, length, tf.float32),
-                         schedule.Rates(precision.flops, precision.memory))
+    alone = precision._replace(transfer=tf.float32)
+    return schedule.play(units(shape, alone, 1, length), schedule.Rates(precision.rates))
 
 
 @functools.lru_cache(maxsize=None)
@@ -202,8 +206,8 @@ def step(shape: Shape, precision: Precision, cards: int, inside: Link,
     alone = seconds_alone(shape, precision, length)
     if cards == 1:
         return Step(alone, 1.0)
-    seconds = schedule.play(units(shape, 2, length, precision.transfer), schedule.Rates(
-        precision.flops, precision.memory, cards if cards <= MACHINE else 1,
+    seconds = schedule.play(units(shape, precision, 2, length), schedule.Rates(
+        precision.rates, cards if cards <= MACHINE else 1,
         lambda size: all_reduce_seconds(size, cards, inside, network), gather))
     return Step(seconds, alone / seconds)
 
@@ -251,19 +255,17 @@ def table(rows: List[Dict[str, str]]) -> str:
 
 def assumptions_table() -> str:
     rates = [
-        ("P40, fp32", P40.flops, "the tutorial's 1.69 steps/s of 32 examples, BERT-base"),
-        ("V100, fp32", FLOAT32.flops, "46.78 examples/s, BERT-large, 128 tokens, batch 32 "
-         "(DeepLearningExamples, pretraining, 32 GB)"),
-        ("V100, fp16", FLOAT16.flops, "168.63 examples/s, the same with mixed precision and batch "
-         f"64: tensor cores make it {FLOAT16.flops / FLOAT32.flops:.2f} times as fast")]
+        (f"{name}, {precision}", step_cost.CARDS[name].rates(precision).flops,
+         f"{step_cost.PRODUCT_SHARE[precision]:.0%} of the peak of matrix products")
+        for name, precision in (("P40", "float32"), ("V100", "float32"), ("V100", "float16"))]
+    memory = step_cost.CARDS["V100"].rates("float32").memory / 1e9
     latencies = ", ".join(f"{1e6 * link.hop:g} µs over {name}" for name, link in (
         ("NVLink", NVLINK), ("PCIe", PCIE), ("a network", NETWORKS[0])))
     return table(
         [{"": name, "assumed": f"{flops / 1e12:.3g} TFLOP/s", "because": why}
          for name, flops, why in rates]
-        + [{"": "V100, memory", "assumed": "750 of 900 GB/s", "because": "measured by Jia et al., "
-            "\"Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking\"; the same "
-            "share of a P40's 346 GB/s"},
+        + [{"": "V100, memory", "assumed": f"{memory:.0f} of 900 GB/s", "because": "with these shares "
+            "Google's graph reaches 112 examples/s in float32, 113 are published (OneFlow's DLPerf)"},
            {"": "latency", "assumed": f"{1e6 * LAUNCH:g} µs for an all-reduce, and for each step "
             f"of a ring {latencies}", "because": "NCCL's own model of its rings (graph/tuning.cc, "
             "protocol Simple)"}]

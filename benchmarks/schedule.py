@@ -8,32 +8,16 @@ An all-reduce occupies the links of all cards, a copy the link of the card that 
 
 import collections
 import heapq
-from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-import modeling
-import optimization
-from encoder import classifier
-from engine.devices import runtime
-from engine.devices.devices import Devices
-from engine.model import Mode
+from benchmarks import step_cost, step_graph
 
 import tensorflow.compat.v1 as tf
-
-# What moves no data on a card: views, shapes, and what is there before the step.
-_FREE = {"Const", "ExpandDims", "Identity", "IdentityN", "NoOp", "Placeholder", "ReadVariableOp",
-         "Reshape", "Shape", "Size", "Squeeze", "VarHandleOp"}
-# TensorFlow's kernel splits a pack without a copy if all parts begin at a multiple of so many bytes.
-_ALIGNMENT = 64
-_READS_PART = {"GatherV2", "Slice", "StridedSlice"}  # no more than they return
-# How often the size of its last input goes through memory: Adam reads gradient, m, v and the
-# parameter and writes the last three; the decay reads two and writes one.
-_UPDATES = {"ResourceApplyAdam": 7, "AssignSubVariableOp": 3}
 
 
 class Rates(NamedTuple):
     """What the cards and what is between them sustain."""
-    flops: float  # operations/s in matrix products
-    memory: float  # bytes/s
+    card: step_cost.Rates
     cards: int = 1
     all_reduce: Optional[Callable[[float], float]] = None  # from bytes of each card to seconds
     gather: Optional[Callable[[float], float]] = None  # from bytes of one card's part to seconds
@@ -49,8 +33,7 @@ class Work(NamedTuple):
 
     def seconds(self, rates: Rates) -> float:
         """How long it takes."""
-        return (self.flops / rates.flops
-                + (self.memory + self.part * rates.cards) / rates.memory
+        return (rates.card.seconds(self.flops, self.memory + self.part * rates.cards)
                 + (rates.all_reduce(self.reduced) if self.reduced else 0)
                 + (rates.gather(self.received) if self.received else 0))
 
@@ -62,16 +45,14 @@ class Unit(NamedTuple):
     needs: Sequence[int]  # indices of other units
 
 
-def units_of_step(layers: int, hidden: int, *, cards: int, batch_size: int, length: int,
-                  transfer_dtype: tf.DType = tf.float32) -> List[Unit]:
-    """A training step of a BERT with two labels on one card, or on several, for which two stand.
+def units_of_step(workload: step_graph.Workload) -> List[Unit]:
+    """A step on one card, or on several, for which two stand.
 
     Two cards show what every card does among more: only the times of what crosses them, and the
     number of parts that a card gathers, depend on how many there are.
     """
-    with tf.Graph().as_default():
-        train_ops = _train_ops(layers, hidden, min(cards, 2), batch_size, length, transfer_dtype)
-        return _units(_needed(train_ops), hidden, batch_size * length)
+    operations = step_graph.operations_of(workload._replace(cards=min(workload.cards, 2)))
+    return _units(operations, workload.batch_size * workload.length)
 
 
 def play(units: Sequence[Unit], rates: Rates) -> float:
@@ -104,50 +85,13 @@ def total(units: Sequence[Unit]) -> Work:
     return Work(*map(sum, zip(*(unit.work for unit in units))))
 
 
-def _train_ops(layers, hidden, cards, batch_size, length, transfer_dtype) -> List[tf.Operation]:
-    names = tuple(f"/gpu:{card}" for card in range(cards))
-    strategy = Devices(names, "GPU", "nccl" if cards > 1 else "one_device",
-                       tf.ConfigProto()).strategy()
-    config = modeling.BertConfig(30522, hidden, layers, hidden // 64, 4 * hidden,
-                                 type_vocab_size=2)
-    forward = classifier.forward_of(config, 2)
-
-    def train_op():
-        tf.train.get_or_create_global_step()
-        features = {name: tf.placeholder(tf.int32, [batch_size, length])
-                    for name in ("input_ids", "input_mask", "segment_ids")}
-        features["label_ids"] = tf.placeholder(tf.int32, [batch_size])
-        mode = Mode(is_training=True, dropout_seed=tf.constant([1, 2], tf.int64))
-        _, gradients = optimization.mean_gradients(lambda _: forward(features, mode).loss, 1)
-        return optimization.create_train_op(gradients, 1e-4, 10, 1,
-                                            transfer_dtype=transfer_dtype)
-
-    with strategy.scope():
-        results = strategy.experimental_local_results(
-            runtime.run_on_replicas(strategy, train_op))
-    return [getattr(result, "op", result) for result in results]
-
-
-def _needed(operations: Iterable[tf.Operation]) -> Set[tf.Operation]:
-    """All that runs for these to run."""
-    seen, waiting = set(), list(operations)
-    while waiting:
-        op = waiting.pop()
-        if op not in seen:
-            seen.add(op)
-            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    return seen
-
-
-def _units(operations: Set[tf.Operation], hidden: int, tokens: int) -> List[Unit]:
+def _units(operations: Iterable[tf.Operation], tokens: int) -> List[Unit]:
     """`tokens` are those of a card."""
     works, streams = {}, collections.defaultdict(list)
     needs = collections.defaultdict(set)
-    for op in sorted(operations, key=lambda op: op.name):
+    for op, costs in step_cost.costs_of(operations).items():
         key = _key(op)
-        works[key] = _work(op, hidden, tokens)
-        streams[key].append(("link " if works[key].reduced else "compute ") + op.device)
-        needs[key].update(_key(control) for control in op.control_inputs)
+        needed = {_key(control) for control in op.control_inputs}
         for tensor in op.inputs:
             source = _key(tensor.op)
             if tensor.op.device != op.device and _is_on_card(op) and _is_on_card(tensor.op):
@@ -155,7 +99,15 @@ def _units(operations: Set[tf.Operation], hidden: int, tokens: int) -> List[Unit
                 works[source] = Work(received=_bytes(tensor))
                 streams[source] = ["link " + op.device]
                 needs[source] = {_key(tensor.op)}
-            needs[key].add(source)
+            needed.add(source)
+        for number, cost in enumerate(costs[:-1]):  # kernels of a function, one after another
+            works[(key, number)] = Work(flops=cost.flops, memory=cost.bytes)
+            streams[(key, number)] = ["compute " + op.device]
+            needs[(key, number)] = needed
+            needed = {(key, number)}
+        works[key] = _work(op, costs[-1], tokens) if costs and _is_on_card(op) else Work()
+        streams[key].append(("link " if works[key].reduced else "compute ") + op.device)
+        needs[key].update(needed)
     numbers = {key: number for number, key in enumerate(works)}
     return [Unit(works[key], tuple(streams[key]), [numbers[needed] for needed in needs[key]])
             for key in works]
@@ -166,46 +118,13 @@ def _key(op: tf.Operation):
     return op.get_attr("shared_name") if op.type == "NcclAllReduce" else op.name
 
 
-def _work(op: tf.Operation, hidden: int, tokens: int) -> Work:
-    if not _is_on_card(op) or op.type in _FREE:
-        return Work()
+def _work(op: tf.Operation, cost: step_cost.Cost, tokens: int) -> Work:
     if op.type == "NcclAllReduce":
         return Work(reduced=_bytes(op.inputs[0]))
-    if op.type == "MatMul":
-        inner = op.inputs[0].shape.as_list()[0 if op.get_attr("transpose_a") else 1]
-        return Work(flops=2 * inner * op.outputs[0].shape.num_elements())
-    tensors = [*op.inputs, *op.outputs]
-    if "PartitionedCall" in op.type and [hidden, 4 * hidden] in _shapes(tensors):
-        return Work(flops=_layer_flops(op, tensors, hidden))
-    if op.type == "SplitV" and not any(_bytes(part) % _ALIGNMENT for part in op.outputs[:-1]):
-        return Work()
-    if op.type in _UPDATES:
-        return Work(memory=_UPDATES[op.type] * _bytes(op.inputs[-1]))
-    if op.type in _READS_PART:
-        return Work(memory=2 * sum(map(_bytes, op.outputs)))
     # The rows of two cards' word embeddings stand for those of all cards.
-    gathered = [tensor for tensor in tensors
-                if tensor.shape.ndims and tensor.shape.as_list()[0] == 2 * tokens]
-    return Work(memory=sum(map(_bytes, tensors)) - sum(map(_bytes, gathered)),
-                part=sum(map(_bytes, gathered)) / 2)
-
-
-def _layer_flops(op: tf.Operation, tensors: Sequence[tf.Tensor], hidden: int) -> float:
-    """Operations of a call of an encoder layer, or of its gradient, which takes twice as many.
-
-    For F of T tokens: 2 D^2 for each of the F's queries, outputs of attention and 8 D^2 weights of
-    the feed-forward part, and of T keys and values; 4 F T D for scores and weighted sums.
-    """
-    states = [shape for shape in _shapes(tensors) if len(shape) == 3 and shape[-1] == hidden]
-    batch_size, length = max(states)[:2]
-    queries = min(states)[1]
-    forward = batch_size * (hidden**2 * (20 * queries + 4 * length)
-                            + 4 * queries * length * hidden)
-    return forward * (2 if "gradients/" in op.name else 1)
-
-
-def _shapes(tensors: Iterable[tf.Tensor]) -> List[List[int]]:
-    return [tensor.shape.as_list() for tensor in tensors if tensor.shape.is_fully_defined()]
+    gathered = sum(_bytes(tensor) for tensor in (*op.inputs, *op.outputs)
+                   if tensor.shape.ndims and tensor.shape.as_list()[0] == 2 * tokens)
+    return Work(flops=cost.flops, memory=max(0, cost.bytes - gathered), part=gathered / 2)
 
 
 def _bytes(tensor: tf.Tensor) -> float:

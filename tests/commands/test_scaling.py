@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from benchmarks import scaling, schedule
+from benchmarks import scaling, schedule, step_cost, step_graph
 from benchmarks.schedule import Rates, Unit, Work
 from conftest import on_tensorflow_2
 
@@ -14,12 +14,13 @@ pytestmark = on_tensorflow_2  # the page has the figures of its graphs
 BASE_DENSE_BYTES = 344171528  # 4 * (109,482,240 - 30,522 * 768 + 2 * 768 + 2)
 TINY = scaling.Shape("tiny", 3, 64)
 EXAMPLES, LENGTH = 4, 16
+CARD = step_cost.Rates(1e12, 1e12)
 
 
 @functools.lru_cache(maxsize=None)
 def tiny_units(cards: int):
-    return schedule.units_of_step(TINY.layers, TINY.hidden, cards=cards, batch_size=EXAMPLES,
-                                  length=LENGTH)
+    return schedule.units_of_step(step_graph.Workload(TINY.layers, TINY.hidden, EXAMPLES, LENGTH,
+                                                      cards=cards))
 
 
 # --- What is added up ----------------------------------------------------------------------
@@ -57,7 +58,7 @@ def test_an_all_reduce_overlaps_what_does_not_wait_for_it():
              Unit(Work(reduced=1), links, (3, 4)),
              Unit(Work(received=2), ("link 1",), (3,)),
              Unit(Work(memory=40), ("compute 0",), (2, 5))]
-    rates = Rates(1, 10, 2, all_reduce=lambda size: 10 * size, gather=lambda part: 5 * part)
+    rates = Rates(step_cost.Rates(1, 10), 2, all_reduce=lambda size: 10 * size, gather=lambda part: 5 * part)
     # Layers end at 10 and 30, all-reduces at 40 and 50, the update takes 4. The copy ends at 60.
     assert schedule.play(units, rates) == 60
     assert schedule.play(units[:6] + units[7:], rates) == 54
@@ -65,7 +66,7 @@ def test_an_all_reduce_overlaps_what_does_not_wait_for_it():
 
 def test_a_step_ends_after_its_last_bucket_and_its_rows_have_crossed():
     def played(all_reduce, gather):
-        return schedule.play(tiny_units(2), Rates(1e12, 1e12, 2, all_reduce, gather))
+        return schedule.play(tiny_units(2), Rates(CARD, 2, all_reduce, gather))
     free = played(lambda size: 0, lambda part: 0)
     # One bucket: it needs the embeddings' gradient, the last of all.
     assert played(lambda size: 1, lambda part: 0) == pytest.approx(1 + free, rel=0.01)

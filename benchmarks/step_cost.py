@@ -1,0 +1,353 @@
+"""What a step asks of a card: operations to launch, multiply-adds, bytes to move. Needs no card.
+
+  python -m benchmarks.step_cost                         # the table of docs/results.md
+  python -m benchmarks.step_cost --precision=float16     # one step, itemized
+  PYTHON3.7 -m benchmarks.step_cost --peer               # Google's graph (bert-tensorflow)
+
+Counts the operations of the real graph with the sizes that they have in a step: what a card launches
+a kernel for, the floating-point operations of matrix products (2 for a multiply-add), and the bytes
+that the other operations read and write. Caches are left out. The time on a card is an estimate from
+these, not a measurement: each kernel takes as long as its slowest part.
+"""
+
+import argparse
+import collections
+import re
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from benchmarks import step_graph
+from benchmarks.step_graph import FINE_TUNING, PREDICTION, PRETRAINING, Workload
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import function_def_to_graph
+
+# What launches no kernel on a card: views, shapes, and what is there before the step.
+FREE = frozenset(
+    "Const ExpandDims Identity IdentityN NoOp Placeholder PreventGradient ReadVariableOp Reshape Shape "
+    "ShapeN Size Rank Squeeze StopGradient VarHandleOp VariableV2 Bitcast BroadcastGradientArgs".split())
+PRODUCTS = frozenset(("MatMul", "BatchMatMul", "BatchMatMulV2"))
+_READS_PART = frozenset(("GatherV2", "Slice", "StridedSlice"))  # no more than they return
+# How often the size of its last input goes through memory: Adam reads gradient, m, v and the
+# parameter and writes the last three; the decay reads two and writes one.
+UPDATES = {"ResourceApplyAdam": 7, "AssignSubVariableOp": 3, "AssignVariableOp": 2}
+# TensorFlow's kernel splits a pack without a copy if all parts begin at a multiple of so many bytes.
+_ALIGNMENT = 64
+_HOST_ELEMENTS = 64  # no tensor of int32 with so few is on a card
+
+
+class Cost(NamedTuple):
+    """What one operation asks of a card."""
+    kind: str  # the operation's type; that of a compiled module is its name
+    function: str  # that it is part of; "" outside of functions
+    flops: float  # of matrix products
+    bytes: float  # read and written
+
+    @property
+    def is_product(self) -> bool:
+        return self.kind in PRODUCTS
+
+
+class Rates(NamedTuple):
+    """What a card sustains."""
+    flops: float  # operations/s of matrix products
+    memory: float  # bytes/s
+
+    def seconds(self, flops: float, moved: float) -> float:
+        """Of a kernel: as long as its slowest part."""
+        return max(flops / self.flops, moved / self.memory)
+
+
+class Card(NamedTuple):
+    """A card as it is sold."""
+    name: str
+    flops: Dict[str, float]  # peak of matrix products, operations/s, by precision
+    memory: float  # bandwidth, bytes/s
+
+    def rates(self, precision: str) -> Rates:
+        """What steps are assumed to reach of it."""
+        return Rates(PRODUCT_SHARE[precision] * self.flops[precision], MEMORY_SHARE * self.memory)
+
+    def seconds(self, costs: Iterable[Cost], precision: str) -> float:
+        """A step, one kernel after another."""
+        rates = self.rates(precision)
+        return sum(max(LAUNCH_SECONDS, rates.seconds(cost.flops, cost.bytes)) for cost in costs)
+
+
+LAUNCH_SECONDS = 5e-6
+# Calibrated on one published cell: with them Google's graph pretrains BERT-base at 112 examples/s on
+# a V100 in float32, where OneFlow's DLPerf report has 113. cuBLAS reaches 70 % of the tensor cores.
+MEMORY_SHARE = 0.9
+PRODUCT_SHARE = {"float32": 0.9, "float16": 0.7, "bfloat16": 0.7}
+CARDS = {card.name: card for card in (
+    Card("P40", {"float32": 11.8e12}, 346e9),
+    Card("P100", {"float32": 9.5e12}, 732e9),
+    Card("V100", {"float32": 15.7e12, "float16": 125e12}, 900e9),
+    # Their float32 is TF32.
+    Card("A100", {"float32": 156e12, "float16": 312e12, "bfloat16": 312e12}, 1555e9),
+    Card("H100", {"float32": 494e12, "float16": 989e12, "bfloat16": 989e12}, 3350e9))}
+
+
+def costs_of(operations: Iterable[tf.Operation]) -> Dict[tf.Operation, List[Cost]]:
+    """The costs of a graph's operations; of a call, of all that the function's body launches.
+
+    The sizes of all inputs must be known; what functions return gets its size from their bodies.
+    """
+    operations = set(operations)
+    graph = next(iter(operations)).graph
+    library = {function.signature.name: function
+               for function in graph.as_graph_def().library.function}
+    known: Known = {}
+    return {op: list(_costs([op], library, "", known))
+            for op in graph.get_operations() if op in operations}
+
+
+Known = Dict[str, Tuple[tf.TensorShape, Any]]  # a tensor's name -> its shape, and value if constant
+
+
+def _costs(operations: Iterable[tf.Operation], library: Dict[str, Any], function: str, known: Known
+           ) -> Iterator[Cost]:
+    """`known` has the outputs of calls, whose shapes the graph does not have."""
+    for op in operations:
+        if "PartitionedCall" not in op.type:
+            if _is_launched(op, known):
+                yield _cost(op, function, known)
+            continue
+        definition = library[op.get_attr("f").name]
+        body, outputs = _body(definition, [known.get(x.name, (x.shape, None)) for x in op.inputs])
+        known.update((x.name, (result.shape, _small_value(result)))
+                     for x, result in zip(op.outputs, outputs))
+        name = _function_name(definition.signature.name)
+        if _is_compiled(op, definition):
+            yield Cost(name, name, *_compiled_cost(body, outputs, known))
+            continue
+        used = needed_for(outputs)
+        yield from _costs([x for x in body.get_operations() if x in used], library, name, {})
+
+
+def _body(definition: Any, inputs: Sequence[Tuple[tf.TensorShape, Any]]
+          ) -> Tuple[tf.Graph, List[tf.Tensor]]:
+    """A function's graph for inputs of these shapes, and its results."""
+    copy = type(definition)()
+    copy.CopyFrom(definition)
+    for part in (*copy.arg_attr.values(), *copy.node_def):
+        part.attr.pop("_output_shapes", None)
+    graph_def, names = function_def_to_graph.function_def_to_graph_def(
+        copy, input_shapes=[shape for shape, _ in inputs])
+    for node, (_, value) in zip(graph_def.node, inputs):
+        if value is not None:  # a size, from which the body makes the shapes of its tensors
+            node.CopyFrom(tf.NodeDef(name=node.name, op="Const", attr={
+                "dtype": node.attr["dtype"],
+                "value": tf.AttrValue(tensor=tf.make_tensor_proto(value))}))
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+    return graph, [graph.get_tensor_by_name(names[copy.ret[argument.name]])
+                   for argument in copy.signature.output_arg]
+
+
+def _small_value(tensor: tf.Tensor) -> Optional[Any]:
+    return tf.get_static_value(tensor) if tensor.dtype == tf.int32 else None
+
+
+def needed_for(tensors: Iterable[tf.Tensor]) -> set:
+    """The operations from which the tensors are computed."""
+    seen, waiting = set(), [tensor.op for tensor in tensors]
+    while waiting:
+        op = waiting.pop()
+        if op not in seen:
+            seen.add(op)
+            waiting += [tensor.op for tensor in op.inputs]
+    return seen
+
+
+def _function_name(name: str) -> str:
+    """`encoder_layer`, or `encoder_layer, backward`, of the name in a graph's library."""
+    backward = ", backward" if "backward" in name else ""
+    return re.sub(r"^_*(inference|forward)?_*(backward)?_+|(_\d+)+$", "", name) + backward
+
+
+def _is_launched(op: tf.Operation, known: Known) -> bool:
+    if op.type in FREE or "CPU" in op.device.upper() or "Iterator" in op.type:
+        return False
+    if op.type == "SplitV" and not any(_bytes(x, known) % _ALIGNMENT for x in op.outputs[:-1]):
+        return False
+    return not op.outputs or not all(
+        output.dtype.base_dtype == tf.int32 and _size(output, known) <= _HOST_ELEMENTS
+        for output in op.outputs)
+
+
+def _cost(op: tf.Operation, function: str, known: Known) -> Cost:
+    tensors = [x for x in (*op.inputs, *op.outputs)
+               if x.dtype.base_dtype not in (tf.resource, tf.string, tf.variant)]
+    moved = sum(_bytes(x, known) for x in tensors)
+    flops = 0.0
+    if op.type in PRODUCTS:
+        flops = product_flops(op, lambda x: _shape(x, known).as_list())
+    elif op.type in UPDATES:
+        moved = UPDATES[op.type] * _bytes(op.inputs[-1], known)
+    elif op.type in _READS_PART:
+        moved = 2 * sum(_bytes(x, known) for x in op.outputs)
+    elif op.type == "ZerosLike":
+        moved /= 2
+    return Cost(op.type, function, flops, moved)
+
+
+def product_flops(op: tf.Operation, shape_of: Callable[[tf.Tensor], List[int]]) -> float:
+    """Operations of a matrix product, 2 for a multiply-add."""
+    rows, columns = shape_of(op.inputs[0])[-2:]
+    transposed = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
+    size = 1.0
+    for extent in shape_of(op.outputs[0]):
+        size *= extent
+    return 2 * (rows if transposed else columns) * size
+
+
+def _shape(tensor: tf.Tensor, known: Known) -> tf.TensorShape:
+    shape = known[tensor.name][0] if tensor.name in known else tensor.shape
+    if not shape.is_fully_defined():
+        raise ValueError(f"{tensor.op.type} {tensor.name} has the unknown shape {shape}")
+    return shape
+
+
+def _size(tensor: tf.Tensor, known: Known) -> int:
+    if tensor.op.type == "BroadcastGradientArgs":
+        return 0  # axes, in the host's memory
+    return _shape(tensor, known).num_elements()
+
+
+def _bytes(tensor: tf.Tensor, known: Known) -> float:
+    return _size(tensor, known) * tensor.dtype.base_dtype.size
+
+
+def _is_compiled(op: tf.Operation, definition: Any) -> bool:
+    return any(node.attr["_XlaMustCompile"].b for node in (op.node_def, definition))
+
+
+def _compiled_cost(body, outputs, known):
+    raise NotImplementedError
+
+
+# --- Tables --------------------------------------------------------------------------------
+
+SIZES = {"base": (12, 768), "large": (24, 1024)}
+# The steps of docs/results.md: the model, its workload, and what was published for it.
+ROWS = (
+    [("base", dict(batch_size=32, length=128, precision=precision), "")
+     for precision in ("float32", "float16", "bfloat16")]
+    + [("base", dict(batch_size=256, length=16, precision="float16"), ""),
+       ("base", dict(batch_size=8, length=512, precision="float16"), ""),
+       ("base", dict(batch_size=32, length=128, precision="float16", cards=2), ""),
+       ("base", dict(batch_size=64, length=128, precision="float16", task=PRETRAINING),
+        "V100 183, with XLA 423"),
+       ("large", dict(batch_size=64, length=128, precision="float16", task=PRETRAINING),
+        "with XLA V100 168, A100 357"),
+       ("base", dict(batch_size=128, length=128, precision="float16", task=PREDICTION), "")])
+# Examples/s of Google's graph in float32 on one card, as published: OneFlow's DLPerf report, the
+# tutorial on several cards, bert-ad.
+PUBLISHED = [("V100", Workload(12, 768, 32, 128, PRETRAINING), 113),
+             ("P40", Workload(12, 768, 32, 128, PRETRAINING), 54),
+             ("P100", Workload(12, 768, 16, 256, PRETRAINING), 30),
+             ("P100", Workload(12, 768, 64, 70, PRETRAINING), 100)]
+
+
+def step_costs(workload: Workload, operations: Iterable[tf.Operation]) -> List[Cost]:
+    """The costs of the step's operations on the first card."""
+    return [cost for op, costs in costs_of(operations).items() for cost in costs
+            if workload.cards == 1 or "GPU:0" in op.device.upper()]
+
+
+def figures(workload: Workload, costs: Sequence[Cost]) -> Dict[str, str]:
+    """A row of the table."""
+    moved = sum(cost.bytes for cost in costs if not cost.is_product)
+    row = {"operations": f"{len(costs):,}",
+           "TFLOP": f"{sum(cost.flops for cost in costs) / 1e12:.2f}", "GB": f"{moved / 1e9:.1f}"}
+    for name in ("V100", "A100", "H100"):
+        seconds = (CARDS[name].seconds(costs, workload.precision)
+                   if workload.precision in CARDS[name].flops else None)
+        row[f"{name}: ms, examples/s"] = (
+            f"{1e3 * seconds:.1f}, {workload.batch_size / seconds:,.0f}" if seconds else "–")
+    return row
+
+
+def describe(model: str, workload: Workload) -> str:
+    """The workload in a table's first column."""
+    parts = [f"BERT-{model}", workload.task, workload.precision,
+             f"{workload.batch_size} × {workload.length}"]
+    if workload.xla:
+        parts.append("XLA")
+    if workload.cards > 1:
+        parts.append(f"one of {workload.cards} cards")
+    return ", ".join(parts)
+
+
+def table(rows: Sequence[Dict[str, str]]) -> str:
+    """A table in Markdown."""
+    lines = [list(rows[0]), ["---"] * len(rows[0])] + [list(row.values()) for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def itemized(costs: Sequence[Cost], key: Callable[[Cost], str]) -> str:
+    """Operations, TFLOP and GB by a property of the operations, most bytes first."""
+    groups = collections.defaultdict(list)
+    for cost in costs:
+        groups[key(cost)].append(cost)
+    return table([{"": name or "outside of functions", "operations": f"{len(group):,}",
+                   "TFLOP": f"{sum(cost.flops for cost in group) / 1e12:.2f}",
+                   "GB": f"{sum(cost.bytes for cost in group) / 1e9:.2f}"}
+                  for name, group in sorted(
+                      groups.items(), key=lambda item: -sum(cost.bytes for cost in item[1]))])
+
+
+def peer_table() -> str:
+    """Google's graph: examples/s as estimated and as published."""
+    from benchmarks.peers import google_graph
+    rows = []
+    for name, workload, published in PUBLISHED:
+        costs = step_costs(workload, google_graph.operations_of(workload))
+        rate = workload.batch_size / CARDS[name].seconds(costs, workload.precision)
+        rows.append({"Google's graph": f"{name}, {workload.batch_size} × {workload.length}",
+                     "operations": f"{len(costs):,}", "estimated": f"{rate:.0f}",
+                     "published": f"{published}", "beside": f"{rate / published - 1:+.0%}"})
+    return table(rows)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", action="store_true", help="count Google's graph instead")
+    parser.add_argument("--model", choices=sorted(SIZES), default="base")
+    parser.add_argument("--task", choices=(FINE_TUNING, PRETRAINING, PREDICTION),
+                        default=FINE_TUNING)
+    parser.add_argument("--precision", choices=("float32", "float16", "bfloat16"),
+                        help="itemize one step in this precision")
+    parser.add_argument("--transfer", choices=("float32", "float16"), default="float32")
+    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--cards", type=int, default=1)
+    parser.add_argument("--xla", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Prints what the arguments ask for."""
+    args = _parse()
+    if args.peer:
+        print(peer_table())
+    elif args.precision:
+        workload = Workload(*SIZES[args.model], args.batch_size, args.length, args.task,
+                            args.precision, args.transfer, args.xla, args.cards)
+        costs = step_costs(workload, step_graph.operations_of(workload))
+        print(table([{"": describe(args.model, workload), **figures(workload, costs)}]))
+        for key in ("function", "kind"):
+            print("\n" + itemized(costs, lambda cost: getattr(cost, key)))
+    else:
+        rows = []
+        for model, changes, published in ROWS:
+            workload = Workload(*SIZES[model], **changes)
+            costs = step_costs(workload, step_graph.operations_of(workload))
+            rows.append({"step": describe(model, workload), **figures(workload, costs),
+                         "published, examples/s": published})
+        print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""The graph of a training or prediction step, for cards that need not be there, with all sizes known."""
+
+from typing import Dict, List, NamedTuple, Set, Iterable
+
+import modeling
+import optimization
+from encoder import classifier
+from engine.devices import precision, runtime
+from engine.devices.devices import Devices
+from engine.model import Forward, Mode
+from pretraining import model as pretraining_model
+
+import tensorflow.compat.v1 as tf
+
+VOCAB_SIZE = 30522
+MASKED = 20  # positions of an example, in pretraining
+FINE_TUNING, PRETRAINING, PREDICTION = "fine-tuning", "pretraining", "prediction"
+
+
+class Workload(NamedTuple):
+    """A step of a BERT with a feed-forward width of 4 * hidden and heads of 64."""
+    layers: int
+    hidden: int
+    batch_size: int  # examples per card
+    length: int  # tokens of each
+    task: str = FINE_TUNING
+    precision: str = "float32"
+    transfer: str = "float32"  # type of gradients in transfer
+    xla: bool = False
+    cards: int = 1
+
+
+def operations_of(workload: Workload) -> List[tf.Operation]:
+    """All operations that a step runs, of a graph of their own."""
+    with tf.Graph().as_default():
+        names = tuple(f"/gpu:{card}" for card in range(workload.cards))
+        strategy = Devices(names, "GPU", "nccl" if workload.cards > 1 else "one_device",
+                           tf.ConfigProto()).strategy()
+        step = _predictions if workload.task == PREDICTION else _train_op
+        with strategy.scope():
+            results = strategy.experimental_local_results(
+                runtime.run_on_replicas(strategy, lambda: step(workload)))
+        return list(needed([getattr(result, "op", result) for result in results]))
+
+
+def needed(operations: Iterable[tf.Operation]) -> Set[tf.Operation]:
+    """All that runs for these to run."""
+    seen, waiting = set(), list(operations)
+    while waiting:
+        op = waiting.pop()
+        if op not in seen:
+            seen.add(op)
+            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return seen
+
+
+def _train_op(workload: Workload) -> tf.Operation:
+    """As the training loop makes it, without accumulation."""
+    tf.train.get_or_create_global_step()
+    mode = Mode(is_training=True, dropout_seed=tf.constant([1, 2], tf.int64),
+                computation=modeling.Computation(
+                    dtype=precision.dtype_of(workload.precision), compiled=workload.xla))
+    scales_loss = "float16" in (workload.precision, workload.transfer)
+    loss_scale = optimization.LossScale.create() if scales_loss else None
+    forward, features = _forward(workload), _features(workload)
+    _, gradients = optimization.mean_gradients(
+        lambda _: forward(features, mode).loss, 1, loss_scale)
+    return optimization.create_train_op(
+        gradients, 1e-4, 10, 1, loss_scale=loss_scale,
+        transfer_dtype=tf.as_dtype(workload.transfer))
+
+
+def _predictions(workload: Workload) -> tf.Operation:
+    mode = Mode(is_training=False, dropout_seed=None, computation=modeling.Computation(
+        dtype=precision.dtype_of(workload.precision), compiled=workload.xla,
+        cast=_cast_when_restored))
+    predictions = _forward(workload)(_features(workload), mode).predictions
+    return tf.group(*predictions.values())
+
+
+def _cast_when_restored(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Stands for the copy of a weight that `engine.inference` makes before the first step."""
+    return weight if weight.dtype == dtype else tf.placeholder(dtype, weight.shape)
+
+
+def _forward(workload: Workload) -> Forward:
+    config = modeling.BertConfig(
+        VOCAB_SIZE, workload.hidden, workload.layers, workload.hidden // 64, 4 * workload.hidden,
+        type_vocab_size=2)
+    if workload.task == PRETRAINING:
+        return pretraining_model.forward_of(config, next_sentences=True)
+    return classifier.forward_of(config, 2)
+
+
+def _features(workload: Workload) -> Dict[str, tf.Tensor]:
+    size = workload.batch_size
+    shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), [size, workload.length])
+    if workload.task == FINE_TUNING:
+        shapes["label_ids"] = [size]
+    elif workload.task == PRETRAINING:
+        shapes.update(masked_lm_positions=[size, MASKED], masked_lm_ids=[size, MASKED],
+                      masked_lm_weights=[size, MASKED], masked_lm_mean_weight=[size],
+                      next_sentence_labels=[size])
+    return {name: tf.placeholder(tf.float32 if "weight" in name else tf.int64, shape)
+            for name, shape in shapes.items()}
