@@ -2,17 +2,18 @@
 
   python -m benchmarks.gpu --minutes=9
 
-Each stage is a process of its own. As it ends, it writes <output_dir>/<stage>.json, beside its log;
-a stage that has this file is not run again (remove the file to repeat it). A stage starts only if
-all the time that it may take is left, so a call never ends in the middle of one. Then a table of
-all results is printed and written to <output_dir>/results.md. --toy rehearses everything on virtual
-CPU devices. Needs no network and no data.
+As a stage ends, it writes <output_dir>/<stage>.json; a stage that has its result there is not run
+again (remove the file to repeat it), and one that was refused or took too long comes last. A stage
+starts only if all the time that it may take is left, so a call never ends in the middle of one. Then a
+table of all results is printed and written to <output_dir>/results.md. --toy rehearses everything on
+virtual CPU devices. Needs no network and no data.
 """
 
 import argparse
 import contextlib
 import datetime
 import functools
+import itertools
 import json
 import os
 import re
@@ -20,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from engine.devices import runtime  # before anything else that imports TensorFlow
 
@@ -30,14 +31,16 @@ from benchmarks.gpu_stages.common import Machine
 from benchmarks.gpu_stages.speed import Cell
 from engine import interruption
 from engine.devices import gpus
-from engine.devices.precision import PRECISIONS
+from engine.devices.precision import FLOAT16, PRECISIONS, TF32
 from engine.disk import files
 from engine.errors import UserError
 
-SECONDS = 120  # that a stage may take, if it does not say so
+SECONDS = 60  # that a stage may take, if it does not say so
 TOY_SECONDS = 150
-TOY_CARDS = 2
-PLAIN, XLA, RECOMPUTE = "", "xla", "recompute_layers"
+PLAIN, XLA, RECOMPUTE, PRIVATE = "", "xla", "recompute_layers", "private_threads"
+# What a process must have in its environment before it looks for cards.
+ENVIRONMENTS = {PRIVATE: {"TF_GPU_THREAD_MODE": "gpu_private"}}
+FAILURES = ("failed", "refused")
 
 
 class Stage(NamedTuple):
@@ -45,68 +48,91 @@ class Stage(NamedTuple):
     name: str
     run: Callable[[Machine], Dict[str, Any]]
     seconds: int = SECONDS
+    # Stages in a row with the same one share a process, which saves their start; None: its own.
+    process: Optional[str] = None
+    aid: str = PLAIN
 
 
 def stages(machine: Machine) -> List[Stage]:
     """All stages, the most valuable first."""
-    first = [
+    unique: Dict[str, Stage] = {}
+    for stage in _in_order(machine):
+        unique.setdefault(stage.name, stage)
+    return list(unique.values())
+
+
+def _in_order(machine: Machine) -> List[Stage]:
+    return [
         # CUDA may have to compile TensorFlow's kernels for the card.
         Stage("first-step", correctness.first_step, 480),
-        Stage("placement", correctness.placement),
+        Stage("placement", correctness.placement), Stage("trace", speed.trace),
+        *_tables("large", 128, (FLOAT16, TF32)), *_tables("large", 128, (FLOAT16, TF32), XLA),
+        *_tables("base", 16, (FLOAT16, TF32)), *_tables("base", 16, (FLOAT16,), XLA),
+        *_scaling(machine.num_cards, [machine.num_cards]),
         Stage("equivalence", correctness.equivalence, 240),
+        *_tables("base", 128, (FLOAT16, TF32)), *_tables("base", 128, (FLOAT16, TF32), XLA),
+        *_tables("base", 128, (FLOAT16,), PRIVATE),
+        *_largest("large", 128, (FLOAT16,)), Stage("evaluation", speed.evaluation),
         Stage("not-a-number", correctness.not_a_number),
-        Stage("interruption", correctness.interruption)]
-    return [*first, *_tables(PLAIN, 128), *_tables(PLAIN, 512),
-            *[Stage(f"huggingface-{precision}", functools.partial(speed.huggingface, precision))
-              for precision in PRECISIONS],
-            Stage("start-up", speed.start_up), Stage("evaluation", speed.evaluation),
-            Stage("augmentation", speed.augmentation), Stage("distillation", speed.distillation),
-            *_scaling(machine.num_cards),
-            *[stage for aid in (XLA, RECOMPUTE) for length in (128, 512)
-              for stage in _tables(aid, length)],
-            *[Stage(f"largest-batch-{cell.name}", functools.partial(speed.largest_batch, cell), 240)
-              for aid in (PLAIN, RECOMPUTE) for length in (128, 512)
-              for cell in _cells(aid, length)]]
+        Stage("interruption", correctness.interruption), Stage("start-up", speed.start_up, 120),
+        *[Stage(f"huggingface-{precision}", functools.partial(speed.huggingface, precision), 120)
+          for precision in (FLOAT16, TF32)],
+        *[stage for size in ("base", "large") for length in (128, 512)
+          for aid in (PLAIN, XLA, RECOMPUTE) for stage in _tables(size, length, PRECISIONS, aid)],
+        *_scaling(machine.num_cards, [count for count in (2, 4, 8) if count < machine.num_cards]),
+        Stage("augmentation", speed.augmentation), Stage("distillation", speed.distillation),
+        *[stage for aid in (PLAIN, RECOMPUTE) for length in (128, 512)
+          for size in ("base", "large") for stage in _largest(size, length, PRECISIONS, aid)]]
 
 
-def _cells(aid: str, length: int) -> List[Cell]:
-    return [Cell(size, length, precision, aid)
-            for size in ("base", "large") for precision in PRECISIONS]
-
-
-def _tables(aid: str, length: int) -> List[Stage]:
+def _tables(size: str, length: int, precisions: Sequence[str], aid: str = PLAIN) -> List[Stage]:
     return [Stage(f"pretraining-{cell.name}", functools.partial(speed.pretraining, cell),
-                  240 if aid == XLA else SECONDS) for cell in _cells(aid, length)]
+                  240 if aid == XLA else SECONDS, f"pretraining {size} {length} {aid}", aid)
+            for cell in (Cell(size, length, precision, aid) for precision in precisions)]
 
 
-def _scaling(num_cards: int) -> List[Stage]:
-    counts = [count for count in (2, 4, 8, 16) if count <= num_cards]
-    cells = [Cell(size, 128, precision, PLAIN, count) for count in counts
-             for size in ("base", "large") for precision in PRECISIONS]
-    return [Stage(f"scaling-{cell.name}", functools.partial(speed.pretraining, cell))
-            for cell in cells]
+def _largest(size: str, length: int, precisions: Sequence[str], aid: str = PLAIN) -> List[Stage]:
+    return [Stage(f"largest-batch-{cell.name}", functools.partial(speed.largest_batch, cell), 240)
+            for cell in (Cell(size, length, precision, aid) for precision in precisions)]
+
+
+def _scaling(num_cards: int, counts: Sequence[int]) -> List[Stage]:
+    cells = [Cell(size, 128, precision, PLAIN, count) for count in counts if num_cards > 1
+             for size in ("large", "base") for precision in (FLOAT16, TF32)]
+    return [Stage(f"scaling-{cell.name}", functools.partial(speed.pretraining, cell),
+                  process=f"scaling {cell.num_replicas}") for cell in cells]
 
 
 def run_stages(args, machine: Machine) -> None:
-    """Runs the stages without a result, as long as there is time for one."""
+    """Runs the stages without a result, then those that failed, as long as there is time."""
     end = time.time() + 60 * args.minutes
-    waiting = [stage for stage in chosen_stages(args, machine)
-               if not os.path.exists(_result_file(args.output_dir, stage.name))]
+    results = {stage: read_result(args.output_dir, stage.name)
+               for stage in chosen_stages(args, machine)}
+    waiting = [stage for stage, result in results.items() if result is None]
     print(f"{len(waiting)} stages have no result yet", flush=True)
-    left_out = []
-    for stage in waiting:
-        seconds = TOY_SECONDS if machine.toy else stage.seconds
-        if time.time() + seconds > end:
-            left_out.append(stage)
-            continue
-        start = time.time()
-        run_stage(args, stage, seconds)
-        result = read_result(args.output_dir, stage.name)
-        print(f"{stage.name}: {time.time() - start:.0f} s: {json.dumps(result)[:200]}", flush=True)
-    if left_out:
-        longest = max(TOY_SECONDS if machine.toy else stage.seconds for stage in left_out)
-        print(f"{len(left_out)} stages are left: the same command goes on with them "
+    waiting += [stage for stage, result in results.items() if result and has_failed(result)]
+    while waiting:
+        in_time = [stage for stage in waiting if time.time() + _limit(stage, machine) <= end]
+        if not in_time:
+            break
+        group = list(itertools.takewhile(
+            lambda stage: stage is in_time[0]
+            or stage.process is not None and stage.process == in_time[0].process, in_time))
+        for stage in run_process(args, group, machine, end):
+            waiting.remove(stage)
+    if waiting:
+        longest = max(_limit(stage, machine) for stage in waiting)
+        print(f"{len(waiting)} stages are left: the same command goes on with them "
               f"(--minutes of at least {longest / 60:g} has time for each)")
+
+
+def _limit(stage: Stage, machine: Machine) -> int:
+    return TOY_SECONDS if machine.toy else stage.seconds
+
+
+def has_failed(result: Dict[str, Any]) -> bool:
+    """Whether a stage has a reason in the place of its result."""
+    return any(name in result for name in FAILURES)
 
 
 def chosen_stages(args, machine: Machine) -> List[Stage]:
@@ -118,25 +144,53 @@ def chosen_stages(args, machine: Machine) -> List[Stage]:
     return found
 
 
-def run_stage(args, stage: Stage, seconds: int) -> None:
-    """Runs a stage in a process; if that writes no result, writes why."""
+def run_process(args, group: Sequence[Stage], machine: Machine, end: float) -> List[Stage]:
+    """Runs stages in one process, until one has no result after its time, or there is no more time.
+
+    Returns:
+        The stages that have ended, with a result or a reason why they have none.
+    """
     flags = [f"--{name}={getattr(args, name)}" for name in ("output_dir", "huggingface_python")]
-    path = os.path.join(args.output_dir, stage.name)
-    with open(path + ".log", "w") as log:
-        # A process group, so that all processes of the stage can be ended.
+    log_path = os.path.join(args.output_dir, group[0].name) + ".log"
+    for stage in group:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(_result_file(args.output_dir, stage.name))
+    ended = []
+    with open(log_path, "w") as log:
+        # A process group, so that all processes of the stages can be ended.
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.gpu", f"--stage={stage.name}", *flags,
+            [sys.executable, "-m", "benchmarks.gpu",
+             f"--stage={','.join(stage.name for stage in group)}", *flags,
              *(["--toy"] if args.toy else [])],
-            cwd=report.ROOT, stdout=log, stderr=log, preexec_fn=os.setpgrp)
+            cwd=report.ROOT, stdout=log, stderr=log, preexec_fn=os.setpgrp,
+            env={**os.environ, **ENVIRONMENTS.get(group[0].aid, {})})
         try:
-            status: Optional[int] = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            status = None
+            for stage in group:
+                if ended and time.time() + _limit(stage, machine) > end:
+                    break
+                ended.append(stage)
+                if not _await_result(args, stage, process, _limit(stage, machine), log_path):
+                    break
         finally:
             _end(process)
-    if not os.path.exists(path + ".json"):
+    return ended
+
+
+def _await_result(args, stage: Stage, process: subprocess.Popen, seconds: int,
+                  log_path: str) -> bool:
+    """Waits for a stage's result; writes why there is none, and returns False."""
+    start = time.time()
+    path = _result_file(args.output_dir, stage.name)
+    while not os.path.exists(path) and process.poll() is None and time.time() < start + seconds:
+        time.sleep(0.1)
+    has_result = os.path.exists(path)
+    if not has_result:
+        status = process.poll()
         why = f"took longer than {seconds} s" if status is None else f"ended with status {status}"
-        _write(args.output_dir, stage.name, {"failed": f"{why}: {_last_line(path + '.log')}"})
+        _write(args.output_dir, stage.name, {"failed": f"{why}: {_last_line(log_path)}"})
+    result = json.dumps(read_result(args.output_dir, stage.name))
+    print(f"{stage.name}: {time.time() - start:.0f} s: {result[:200]}", flush=True)
+    return has_result
 
 
 def _end(process: subprocess.Popen) -> None:
@@ -152,14 +206,17 @@ def _last_line(path: str) -> str:
 
 
 def measure(args, machine: Machine) -> None:
-    """Runs one stage here and writes its result."""
-    stage, = [stage for stage in stages(machine) if stage.name == args.stage]
-    start = time.time()
-    try:
-        result = stage.run(machine)
-    except UserError as error:  # such as a precision that this TensorFlow does not have
-        result = {"refused": str(error)}
-    _write(args.output_dir, stage.name, {**result, "stage_seconds": time.time() - start})
+    """Runs stages here, one after another, and writes the result of each."""
+    by_name = {stage.name: stage for stage in stages(machine)}
+    for name in args.stage.split(","):
+        start = time.time()
+        try:
+            result = by_name[name].run(machine)
+        except UserError as error:  # such as a precision that this TensorFlow does not have
+            result = {"refused": str(error)}
+        for file_name, text in result.pop("files", {}).items():
+            files.write_text(os.path.join(args.output_dir, file_name), text)
+        _write(args.output_dir, name, {**result, "stage_seconds": time.time() - start})
 
 
 def _write(output_dir: str, name: str, result: Dict[str, Any]) -> None:
@@ -182,7 +239,7 @@ def read_result(output_dir: str, name: str) -> Optional[Dict[str, Any]]:
 def find_machine(args) -> Machine:
     """Raises a UserError without a card, unless --toy asks for none."""
     if args.toy:
-        return Machine(TOY_CARDS, True, args.huggingface_python)
+        return Machine(speed.TOY_CARDS, True, args.huggingface_python)
     gpus.check_seen()
     count = runtime.visible_gpu_count()
     if not count:
@@ -201,9 +258,11 @@ def main() -> None:
                         "regular expression")
     parser.add_argument("--huggingface_python", default=sys.executable,
                         help="an interpreter that has torch and transformers")
-    parser.add_argument("--stage", help=argparse.SUPPRESS)  # a process of `run_stage`
+    parser.add_argument("--stage", help=argparse.SUPPRESS)  # a process of `run_process`
     args = parser.parse_args()
     args.output_dir = os.path.abspath(args.output_dir)
+    if re.search(rf"-{XLA}\b", args.stage or ""):
+        runtime.prepare_xla()  # before TensorFlow looks for cards
     try:
         machine = find_machine(args)
         if args.stage:

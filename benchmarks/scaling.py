@@ -20,7 +20,7 @@ RESULT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scaling.md")
 TEMPLATE = os.path.join(os.path.dirname(RESULT), "scaling_template.md")
 BATCH, LENGTH = 32, 128  # examples on each card, tokens in each
 MACHINE = 8  # cards
-INDEX_BYTES = 4
+INDEX_BYTES = 8
 GRADIENT_BYTES = 4  # of a value, unless --gradient_transfer=float16
 LAUNCH = 8.4e-6  # seconds that an all-reduce takes whatever its size and members
 

@@ -62,8 +62,8 @@ class Machine(NamedTuple):
             intermediate_size=4 * hidden, type_vocab_size=2), **changes})
 
     def length(self, tokens: int) -> int:
-        """The number of tokens, or an eighth of it at toy size."""
-        return tokens // 8 if self.toy else tokens
+        """The number of tokens, or an eighth of it, at least 8, at toy size."""
+        return max(tokens // 8, 8) if self.toy else tokens
 
 
 _SIZES = {"mini": (256, 4), "base": (768, 12), "large": (1024, 24)}  # hidden size, layers

@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 
 from benchmarks import report
-from benchmarks.gpu_stages import common
+from benchmarks.gpu_stages import common, tracing
 from benchmarks.gpu_stages.common import Machine
 
 import tensorflow.compat.v1 as tf
@@ -52,12 +52,16 @@ class _Partitions(tf.train.SessionRunHook):
 
     def before_run(self, run_context):
         self._steps += 1
-        wanted = tf.RunOptions(output_partition_graphs=self._steps == 2)
+        wanted = tf.RunOptions()
+        if self._steps == 2:
+            wanted = tf.RunOptions(output_partition_graphs=True,
+                                   trace_level=tf.RunOptions.FULL_TRACE)
         return tf.train.SessionRunArgs([], options=wanted)
 
     def after_run(self, run_context, run_values) -> None:
         if self._steps == 2:
             self.graph = run_context.session.graph
+            self.step_stats = run_values.run_metadata.step_stats
             self.nodes = [node for graph in run_values.run_metadata.partition_graphs
                           for node in graph.node]
             raise common.Enough()
@@ -77,6 +81,8 @@ def placement(machine: Machine) -> Dict[str, Any]:
     moved = [f"{node.op} {node.name}: {_device(node.device)}" for node in partitions.nodes
              if node.name in asked and asked[node.name] != _device(node.device)
              and "Iterator" not in node.op]
+    moved += tracing.moved_in_functions(partitions.step_stats, partitions.graph,
+                                        [_device(name) for name in devices.names])
     updates = collections.Counter(_device(node.device) for node in partitions.nodes
                                   if node.op == "ResourceApplyAdam")
     copies = _copies(partitions)

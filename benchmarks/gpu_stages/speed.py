@@ -1,5 +1,6 @@
 """How fast cards are: training, start-up, evaluation, augmentation, distillation, scaling."""
 
+import contextlib
 import functools
 import json
 import os
@@ -11,7 +12,7 @@ from typing import Any, Dict, NamedTuple, Tuple
 import numpy as np
 
 from benchmarks import report, scaling, startup
-from benchmarks.gpu_stages import common
+from benchmarks.gpu_stages import common, tracing
 from benchmarks.gpu_stages.common import Machine
 from benchmarks.gpu_stages.correctness import write_task
 
@@ -22,7 +23,7 @@ from distillation import model as distillation_model
 from distillation.teacher import Teacher
 from encoder import classifier, pretraining_heads
 from engine.data.batches import Source
-from engine.devices.precision import FLOAT32
+from engine.devices.precision import FLOAT16, FLOAT32, TF32
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Forward
@@ -30,6 +31,7 @@ from engine.training.settings import TrainingSettings
 from pretraining import model as pretraining_model
 from tokenization import BatchTokenizer
 
+TOY_CARDS = 2
 TOKENS_PER_STEP = 8192  # of a replica, in the tables of trainings
 STUDENT = dict(hidden_size=312, num_hidden_layers=4, num_attention_heads=12, intermediate_size=1200)
 TOY_STUDENT = dict(num_hidden_layers=1)
@@ -40,7 +42,7 @@ class Cell(NamedTuple):
     size: str  # "base" or "large"
     length: int
     precision: str
-    aid: str = ""  # "", "xla" or "recompute_layers"
+    aid: str = ""  # "", "xla", "recompute_layers", or what the process has in its environment
     num_replicas: int = 1
 
     @property
@@ -52,7 +54,7 @@ class Cell(NamedTuple):
 
     def settings(self, batch_size: int) -> TrainingSettings:
         """How to train."""
-        aids = {self.aid: True} if self.aid else {}
+        aids = {self.aid: True} if self.aid in ("xla", "recompute_layers") else {}
         return common.settings(batch_size, precision=self.precision, **aids)
 
 
@@ -64,6 +66,23 @@ def pretraining(cell: Cell, machine: Machine) -> Dict[str, Any]:
     batch = 4 if machine.toy else TOKENS_PER_STEP // cell.length
     found = common.measure_what_fits(forward, source, devices, cell.settings(batch))
     return {**found, **_reached(found["sequences_per_second"], cell, machine)}
+
+
+def trace(machine: Machine) -> Dict[str, Any]:
+    """Where the time of a step of fine-tuning BERT-base goes, on all cards: float16, 128 tokens."""
+    precision = TF32 if machine.toy else FLOAT16
+    common.prepare(precision)
+    config, traced = machine.config("base"), tracing.Traced()
+    source = common.examples(config, machine.length(128), label_ids=common.classes)
+    with tempfile.TemporaryDirectory() as directory, contextlib.suppress(common.Enough):
+        common.train(classifier.forward_of(config, 2), source,
+                     machine.devices(TOY_CARDS if machine.toy else machine.num_cards),
+                     common.settings(4 if machine.toy else 32, precision=precision), 100, directory,
+                     hooks=[traced])
+    kernels = tracing.kernels(traced.step_stats)
+    return {**tracing.summary(kernels),
+            "files": {"trace.svg": tracing.picture(kernels),
+                      "trace.json": tracing.chrome_trace(traced.step_stats)}}
 
 
 def largest_batch(cell: Cell, machine: Machine) -> Dict[str, Any]:
@@ -108,7 +127,7 @@ def _pretraining(cell: Cell, machine: Machine) -> Tuple[Forward, Source]:
 
 def _masked(length: int) -> int:
     """Masked tokens, as in Google's and NVIDIA's pretraining: 20 of 128, 80 of 512."""
-    return length * 20 // 128
+    return max(length * 20 // 128, 2)
 
 
 def _reached(sequences_per_second: float, cell: Cell, machine: Machine) -> Dict[str, Any]:

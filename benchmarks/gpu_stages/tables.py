@@ -9,6 +9,7 @@ ANCHORS = [("pretraining, 128 tokens", "1 × A100", 357, 238),
            ("pretraining, 128 tokens", "8 × A100", 2872, 1890),
            ("SQuAD, 384 tokens", "1 × A100", 102, 61)]
 CHECKS = ("first-step", "placement", "equivalence", "not-a-number", "interruption")
+_AS_FLAGS = {"private_threads": "`TF_GPU_THREAD_MODE=gpu_private`"}  # in the environment
 _ABOUT = ("cards", "machine", "tensorflow", "commit", "date", "stage_seconds")
 _COLUMNS = {"batch": "batch a card", "sequences_per_second": "sequences/s", "tflops": "TFLOP/s",
             "memory_gb": "memory, GB", "first_step_seconds": "first step, s"}
@@ -17,7 +18,7 @@ _COLUMNS = {"batch": "batch a card", "sequences_per_second": "sequences/s", "tfl
 def text(results: Results) -> str:
     """All tables, for a file."""
     return "\n".join(["# On cards\n", *_about(results), *_checks(results), *_trainings(results),
-                      *_scaling(results), *_others(results), *_anchors()])
+                      *_flags(results), *_scaling(results), *_others(results), *_anchors()])
 
 
 def _about(results: Results) -> List[str]:
@@ -45,6 +46,22 @@ def _trainings(results: Results) -> List[str]:
             for name, found in results.items() if found and name.startswith("pretraining-")]
     return _table("Pretraining, all tokens full, one card",
                   ["model", *_COLUMNS.values(), "largest batch"], rows)
+
+
+def _flags(results: Results) -> List[str]:
+    """The flags that won, for each model and length."""
+    best: Dict[str, Any] = {}
+    for name, found in results.items():
+        if name.startswith("pretraining-") and found and "sequences_per_second" in found:
+            _, size, length, *flags = name.split("-")
+            best.setdefault(f"{size}, {length} tokens", []).append(
+                (found["sequences_per_second"], flags))
+    rows = []
+    for model, tried in best.items():
+        speed, (precision, *aids) = max(tried, key=lambda one: one[0])
+        rows.append([model, " ".join([f"`--precision={precision}`", *(
+            _AS_FLAGS.get(aid, f"`--{aid}`") for aid in aids)]), f"{speed:,.1f}", str(len(tried))])
+    return _table("The fastest way to train", ["", "flags", "sequences/s", "of so many tried"], rows)
 
 
 def _scaling(results: Results) -> List[str]:
@@ -89,7 +106,7 @@ def _value(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:,.1f}" if value >= 10 else f"{value:.3g}"
+        return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
     if isinstance(value, list):
         return ", ".join(map(str, value[:5])) + (" …" if len(value) > 5 else "") or "none"
     if isinstance(value, dict):
