@@ -59,7 +59,8 @@ def _train_op(workload: Workload) -> tf.Operation:
     tf.train.get_or_create_global_step()
     mode = Mode(is_training=True, dropout_seed=tf.constant([1, 2], tf.int64),
                 computation=modeling.Computation(
-                    dtype=precision.dtype_of(workload.precision), compiled=workload.xla))
+                    dtype=precision.dtype_of(workload.precision), compiled=workload.xla,
+                    on_cards=True))
     scales_loss = "float16" in (workload.precision, workload.transfer)
     loss_scale = optimization.LossScale.create() if scales_loss else None
     forward, features = _forward(workload), _features(workload)
@@ -72,7 +73,7 @@ def _train_op(workload: Workload) -> tf.Operation:
 
 def _predictions(workload: Workload) -> tf.Operation:
     mode = Mode(is_training=False, dropout_seed=None, computation=modeling.Computation(
-        dtype=precision.dtype_of(workload.precision), compiled=workload.xla,
+        dtype=precision.dtype_of(workload.precision), compiled=workload.xla, on_cards=True,
         cast=_cast_when_restored))
     predictions = _forward(workload)(_features(workload), mode).predictions
     return tf.group(*predictions.values())

@@ -51,8 +51,8 @@ def test_a_kernel_takes_as_long_as_its_slowest_part_and_no_less_than_its_launch(
 
 
 def test_a_step_in_float16_asks_no_more_of_a_card_than_the_results_say():
-    assert len(costs(precision="float16")) <= 3010
-    assert gigabytes(costs(precision="float16")) <= 53.2
+    assert len(costs(precision="float16")) <= 2770
+    assert gigabytes(costs(precision="float16")) <= 33.8
 
 
 def test_one_of_two_cards_computes_as_one_alone_and_packs_beside():
