@@ -6,7 +6,7 @@ that doubles the tokens, halves what fits of a long text, and the prediction is 
 word itself. A text that is too long for the model is cut to what fits around the word.
 """
 
-from typing import Dict, Mapping, NamedTuple, Tuple
+from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class MaskedLanguageModel:
 
     def __init__(self, config: modeling.BertConfig, checkpoint: checkpoints.Checkpoint,
                  tokenizer: BatchTokenizer, devices: Devices, *, max_seq_length: int,
-                 num_candidates: int, per_replica_batch_size: int):
+                 num_candidates: int, per_replica_batch_size: Optional[int]):
         self.num_candidates = num_candidates
         self._tokenizer = tokenizer
         self._max_seq_length = max_seq_length

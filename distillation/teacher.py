@@ -3,7 +3,7 @@
 It is run without dropout and never trained.
 """
 
-from typing import Any, Dict, Iterator, NamedTuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -61,7 +61,7 @@ def load_encoder(directory: str, max_seq_length: int) -> Teacher:
 
 
 def with_outputs(teacher: Teacher, examples: TrainingSet, devices: Devices, *,
-                 per_replica_batch_size: int, store_dir: str) -> Source:
+                 per_replica_batch_size: Optional[int], store_dir: str) -> Source:
     """The examples and labels with the teacher's logits, "teacher_logits" [b, outputs].
 
     The logits are computed once, on all replicas, and kept in a store, so that the student's
@@ -85,7 +85,7 @@ def with_outputs(teacher: Teacher, examples: TrainingSet, devices: Devices, *,
 
 
 def _outputs(teacher: Teacher, examples: TrainingSet, devices: Devices,
-             per_replica_batch_size: int) -> Iterator[store.Chunk]:
+             per_replica_batch_size: Optional[int]) -> Iterator[store.Chunk]:
     source = examples.source(with_labels=False)
     forward = classifier.forward_of(teacher.config, teacher.own.kind.num_outputs)
     with Predictor(forward, devices) as predictor, \

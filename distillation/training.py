@@ -44,7 +44,7 @@ class Distillation(NamedTuple):
     """The teacher, and how a student learns from it."""
     teacher: Teacher
     settings: DistillationSettings
-    predict_batch_size: int  # per replica, for the teacher's outputs
+    predict_batch_size: Optional[int]  # per replica, for the teacher's outputs
 
     def facts(self) -> Dict[str, Any]:
         """What identifies the run, in addition to the job's facts."""

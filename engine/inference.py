@@ -24,6 +24,9 @@ from engine.model import INFERENCE, Forward, Mode
 from engine.progress import counted
 from engine.settings import setting
 
+# What a replica takes at a time, unless a flag says so: examples of full length on the CPU; tokens on
+# a card, which waits for the launch of its kernels in smaller steps.
+CPU_BATCH_SIZE, GPU_STEP_TOKENS = 8, 16384
 
 # The graph collection with the operations that cast the weights.
 _CASTS = "casts_of_weights"
@@ -33,9 +36,10 @@ _CASTS = "casts_of_weights"
 class PredictionSettings:
     """How to predict."""
     topic = "Prediction"
-    predict_batch_size: int = setting(
-        8, "Examples of --max_seq_length tokens per replica and prediction step; more "
-        "shorter ones, up to the same number of tokens.", positive=True)
+    predict_batch_size: Optional[int] = setting(
+        None, "Examples of --max_seq_length tokens per replica and prediction step; more "
+        f"shorter ones, up to the same number of tokens. By default {CPU_BATCH_SIZE}, and on cards "
+        f"as many as have {GPU_STEP_TOKENS:,} tokens.", positive=True)
 
 
 def mode_on(devices: Devices) -> Mode:
@@ -77,14 +81,15 @@ class Predictor:
         """Takes the variables of the next predictions from this checkpoint."""
         self.checkpoint = checkpoint
 
-    def predict(self, source: batches.Source, per_replica_batch_size: int,
+    def predict(self, source: batches.Source, per_replica_batch_size: Optional[int],
                 advance: Callable[[int], None] = lambda count: None) -> Dict[str, np.ndarray]:
         """The predictions for all examples of `source`, each [n, ...], in their order.
 
         Rows are padded with zeros to the longest of all batches.
 
         A replica takes `per_replica_batch_size` examples of full length at a time, or as many
-        shorter ones as have the same number of tokens; on the CPU fewer, which is faster.
+        shorter ones as have the same number of tokens; on the CPU fewer, which is faster. None
+        stands for the default of --predict_batch_size.
         `advance` is called with the number of examples of each finished step.
 
         Raises:
@@ -130,8 +135,11 @@ class Predictor:
             self._casts = tf.get_collection(_CASTS)
         self._session = tf.Session(graph=graph, config=self._devices.session_config)
 
-    def _tokens_per_replica(self, per_replica_batch_size: int, source: batches.Source) -> int:
-        tokens = per_replica_batch_size * source.max_length
+    def _tokens_per_replica(self, per_replica_batch_size: Optional[int],
+                            source: batches.Source) -> int:
+        if per_replica_batch_size is None and self._devices.kind == "GPU":
+            return max(GPU_STEP_TOKENS, source.max_length)
+        tokens = (per_replica_batch_size or CPU_BATCH_SIZE) * source.max_length
         return min(tokens, self._devices.max_step_tokens or tokens)
 
 

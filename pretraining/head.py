@@ -11,6 +11,7 @@ from encoder.pretraining_tfrecords import Sizes
 from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.errors import UserError
+from engine.inference import CPU_BATCH_SIZE
 from engine.model import Forward
 from engine.settings import positive, required
 from engine.training.settings import StepSchedule
@@ -67,7 +68,8 @@ def _load(job: Job, values: flags.FlagValues) -> Sets:
             some.has_next_sentences for some in (records, held_out) if some):
         raise UserError(f"--metric_for_best={chosen}: the examples have no next-sentence labels, "
                         "or all of them are the same")
-    examples_per_step = job.settings.evaluation.eval_batch_size * len(job.devices.names)
+    batch_size = job.settings.evaluation.eval_batch_size or CPU_BATCH_SIZE  # Google's, too
+    examples_per_step = batch_size * len(job.devices.names)
     return Sets(train, {"": HeldOut(held_out, job.model.own, examples_per_step)})
 
 

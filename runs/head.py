@@ -43,7 +43,7 @@ class Job(NamedTuple):
     model: Model
     devices: Devices
     settings: RunSettings
-    predict_batch_size: int = 1
+    predict_batch_size: Optional[int] = None
 
 
 class Training(NamedTuple):

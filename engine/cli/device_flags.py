@@ -1,6 +1,7 @@
 """The flags for devices, and the devices that they select."""
 
 import dataclasses
+import os
 import pathlib
 from typing import Optional
 
@@ -72,6 +73,7 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     asked, joined = settings.from_flags(values, DeviceSettings), coordination.NO_PEERS
     if training and "heartbeat_timeout" in values:
         # Join first, so that device errors reach the other workers.
+        _check_srun()
         cluster = from_environment(secret_file=asked.cluster_secret_file)
         joined = coordination.Peers(cluster, asked.heartbeat_timeout)
         command.at_exit(joined.leave)
@@ -102,6 +104,15 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
             **found.facts(), "--precision": chosen, "code": _code_hash(),
             "--heartbeat_timeout": asked.heartbeat_timeout})
     return found._replace(dtype=precision.dtype_of(chosen))
+
+
+def _check_srun() -> None:
+    """Raises a UserError if several processes of srun would each train alone."""
+    count = os.environ.get("SLURM_STEP_NUM_TASKS", "1")
+    if count != "1" and "TF_CONFIG" not in os.environ:
+        raise UserError(f"srun has started {count} processes of this training, and no TF_CONFIG names "
+                        "them to each other: start it with scripts/slurm.sh, which makes one, or with "
+                        "--ntasks=1 on one machine")
 
 
 def _code_hash() -> str:

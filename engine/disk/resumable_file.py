@@ -21,8 +21,8 @@ class ResumableFile:
 
     Args:
         path: the path of the complete file.
-        facts: everything that determines the content, as JSON values with readable names. A file
-            with others, or from elsewhere, is replaced.
+        facts: everything that determines the content, as JSON values with readable names. What an
+            interrupted run with others has written is replaced, and so is a file from elsewhere.
         header: the beginning of the file.
 
     Attributes:
@@ -31,7 +31,8 @@ class ResumableFile:
         record_path: the path of the record.
 
     Raises:
-        UserError: the path is no regular file, or its record is damaged.
+        UserError: the path is no regular file, or a complete one with other facts; its record is
+            damaged.
     """
 
     def __init__(self, path: str, facts: Mapping[str, Any], *, header: Union[str, bytes] = ""):
@@ -52,8 +53,12 @@ class ResumableFile:
         difference = _difference(record["facts"], self._facts)
         size = _size_of(self.partial_path)
         self.is_whole = not difference and size < 0 and _size_of(self.path) == record["bytes"]
+        if difference and size < 0 and os.path.exists(self.path):
+            raise UserError(f"{self.path} was made with another {difference}; name another output, or "
+                            f"remove it with its record {self.record_path}")
         if difference:
-            log.warn(f"{self.path} is from a run with another {difference}: it is written anew")
+            log.warn(f"{self.partial_path} is from an interrupted run with another {difference}: it is "
+                     "written anew")
         elif self.is_whole or size >= record["bytes"]:
             self.num_rows, self._num_bytes = record["rows"], record["bytes"]
 

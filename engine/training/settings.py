@@ -87,9 +87,8 @@ class TrainingSettings:
 class EvaluationSettings:
     """How to evaluate, and when to evaluate during the training."""
     topic = "Evaluation"
-    eval_batch_size: int = setting(
-        8, "Examples of --max_seq_length tokens per replica and evaluation step; more shorter "
-        "ones, up to the same number of tokens.", positive=True, recorded=False)
+    eval_batch_size: Optional[int] = setting(
+        None, "As --predict_batch_size, for an evaluation.", positive=True, recorded=False)
     eval_every_steps: int = setting(
         0, "Steps between evaluations on the dev set, the last one at the end; keeps the best "
         "checkpoint. 0: evaluate only after the training.", between=(0, MAX_STEPS))

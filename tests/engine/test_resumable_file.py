@@ -55,15 +55,13 @@ def test_it_begins_anew_where_its_beginning_is_gone(path):
     assert content(path) == "A\n"
 
 
-@pytest.mark.parametrize("is_whole", [False, True])
-def test_a_file_with_other_facts_is_written_anew(is_whole, path, capsys):
-    file = write(path, ["x\n"], facts={**FACTS, "seed": 43})
-    if is_whole:
-        file.finish()
+def test_a_partial_file_with_other_facts_is_written_anew_and_a_complete_one_is_refused(path, capsys):
+    write(path, ["x\n"], facts={**FACTS, "seed": 43})
     file = write(path, ["a\n"])
     assert "another seed: was 43, now 42: it is written anew" in capsys.readouterr().err
-    assert os.path.exists(path) == is_whole, "until the new one is whole"
     file.finish()
+    with pytest.raises(UserError, match="made with another seed: was 42, now 43; name another output"):
+        ResumableFile(path, {**FACTS, "seed": 43})
     assert content(path) == "a\n"
 
 

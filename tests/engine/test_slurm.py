@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
+import run_classifier
 from conftest import ROOT
+from engine.cli import device_flags
+from engine.errors import UserError
 
 # SLURM numbers the processes machine by machine. srun ends with the highest status.
 PROGRAMS = {
@@ -67,3 +70,11 @@ def test_all_start_again_after_a_loss_alone(statuses, restarts, ended, starts, t
     assert result.returncode == ended, result.stderr
     assert [(tmp_path / f"{index}.starts").read_text() for index in (0, 1)] == ["x" * starts] * 2
     assert ("restart 1 of 3" in result.stderr) == (starts == 2)
+
+
+def test_processes_that_srun_starts_without_tf_config_do_not_each_train_alone(monkeypatch):
+    values = run_classifier.define_flags()
+    values(["", "--do_train", "--num_cpu_replicas=1"])
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    with pytest.raises(UserError, match="srun has started 2 processes.*scripts/slurm.sh"):
+        device_flags.find_devices(values, training=True)
