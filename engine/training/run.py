@@ -82,16 +82,16 @@ def _train(run: Run) -> None:
     _announce(run)
     _remove_results(output_dir, run.result_files)
     run.save_description()
-    if peers.is_chief:  # which alone saves checkpoints
-        run_record.write(output_dir, record)
-    loop.train(run, evaluations)
+    with run_record.recording(output_dir, record, peers.is_chief):
+        loop.train(run, evaluations)
 
 
 def _announce(run: Run) -> None:
     settings, devices, schedule = run.settings.training, run.devices, run.schedule
     micro_batches = settings.gradient_accumulation_steps
     accumulated = f" x {micro_batches} accumulated" if micro_batches > 1 else ""
-    epochs = float(f"{schedule.num_train_steps * run.global_batch_size / run.num_examples:.3g}")
+    reached = float(f"{schedule.num_train_steps * run.global_batch_size / run.num_examples:.3g}")
+    epochs = getattr(run.settings.length, "num_train_epochs", reached)
     log.info(f"Training on {devices.describe()}: {counted(devices.num_replicas, 'replicas')} x "
              f"{settings.train_batch_size}{accumulated} = "
              f"{counted(run.global_batch_size, 'examples')} per step; "

@@ -1,13 +1,14 @@
 """The record of a run in its output directory (run.json), which keeps two runs apart."""
 
+import contextlib
 import json
 import os
-from typing import Any, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 
 from absl import flags
 
 from engine import log
-from engine.checkpoints import checkpoints
+from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files
 from engine.errors import UserError
 from engine.settings import recorded
@@ -129,9 +130,22 @@ def check_training(output_dir: str, record: Record, *, num_train_steps: int,
     return True
 
 
-def write(output_dir: str, record: Record) -> None:
-    """Writes the record of a training, which counts once there is a checkpoint beside it."""
-    files.write_json(os.path.join(output_dir, _FILE), {"version": VERSION, **record._asdict()})
+@contextlib.contextmanager
+def recording(output_dir: str, record: Record, is_chief: bool) -> Iterator[None]:
+    """A context for a training: writes its record, and removes it if no checkpoint was saved.
+
+    Only the chief writes it, since only the chief saves checkpoints.
+    """
+    if not is_chief:
+        yield
+        return
+    path = os.path.join(output_dir, _FILE)
+    try:  # a signal may arrive once the file exists
+        files.write_json(path, {"version": VERSION, **record._asdict()})
+        yield
+    finally:
+        if not checkpoint_files.list_checkpoints(output_dir) and os.path.exists(path):
+            os.remove(path)
 
 
 def _changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> Dict[str, str]:

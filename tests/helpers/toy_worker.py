@@ -110,13 +110,13 @@ def resume(us, directory):
     from engine.training import run_record
     from engine.workers import worker_dirs
     own = worker_dirs.output_directory(directory, us)
-    us.wait("resumed")
-    if us.is_chief:
-        run_record.write(own, run_record.Record({}, {}))
-        names = checkpoint_files.list_checkpoints(own)
-        for path in checkpoint_files.files_of(os.path.join(own, names[-1])):
-            os.rename(path, path.replace("ckpt-12.", "ckpt-13."))
-    us.wait("removed")
+    with run_record.recording(own, run_record.Record({}, {}), us.is_chief):
+        us.wait("resumed")
+        if us.is_chief:
+            names = checkpoint_files.list_checkpoints(own)
+            for path in checkpoint_files.files_of(os.path.join(own, names[-1])):
+                os.rename(path, path.replace("ckpt-12.", "ckpt-13."))
+        us.wait("removed")
 
 
 def main(values):
