@@ -65,14 +65,16 @@ class Connections:
             PeerLost: a worker cannot be reached, or does not reach this one.
         """
         end = time.monotonic() + timeout
-        calls = [_start(self._call, index, end) for index in self._cluster.others]
+        others = self._cluster.others
+        for index in others:
+            _start(self._call, index, end)
         try:
             self._listen()
-        except UserError:
-            for call in calls:  # the others cannot reach this worker, and are to hear why
-                call.join(max(0.0, end - time.monotonic()))
+        except UserError:  # the others cannot reach this worker, and are to hear why
+            while len(self.to) < len(others) and time.monotonic() < end:
+                time.sleep(_POLL_SECONDS)
             raise
-        while len(self.to) < len(calls) or len(self.by) < len(calls):
+        while len(self.to) < len(others) or len(self.by) < len(others):
             self._check_time(timeout, time.monotonic() - end)
             for listener in wait(self._listeners, _POLL_SECONDS):
                 self._accept(listener)
@@ -189,7 +191,5 @@ class Connections:
         return f"worker {index} is connected already" if index in self.by else ""
 
 
-def _start(function: Callable[..., None], *arguments: object) -> threading.Thread:
-    thread = threading.Thread(target=function, args=arguments, daemon=True)
-    thread.start()
-    return thread
+def _start(function: Callable[..., None], *arguments: object) -> None:
+    threading.Thread(target=function, args=arguments, daemon=True).start()

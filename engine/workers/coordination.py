@@ -26,7 +26,7 @@ from engine.workers.messages import Message
 from engine.workers.sockets import Link
 
 _BEATS = 10  # heartbeats in --heartbeat_timeout
-_LAST_WORDS_SECONDS = 0.5
+_LAST_WORDS_SECONDS = 2.0
 _GRACE_SECONDS = 2.0  # for a worker to exit by itself after the error of another one
 _END = "the end"  # the key of a worker's message that its work is done
 _ADVICE = "start the same command, of the same version, on the same data everywhere"
@@ -145,7 +145,9 @@ class Peers:
         """
         if self.others:
             self._ending.acquire()
-        for link in [*self._connections.to.values(), *self._connections.by.values()]:
+        # After 0 on the connection of the values alone: it must not overtake them.
+        links = [*self._connections.to.values(), *(self._connections.by.values() if status else ())]
+        for link in links:
             link.send_if_free(messages.last_words(status, why))
         while self._at_end:
             self._at_end.pop()()
