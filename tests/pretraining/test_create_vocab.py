@@ -60,5 +60,5 @@ def test_flags_that_do_not_go_together_are_refused(tmp_path, text_file, capsys, 
 def test_a_folder_that_is_not_empty_is_refused_before_the_text_is_read(
         tmp_path, text_file, capsys, monkeypatch):
     monkeypatch.setattr(create_vocab, "_lines", lambda path: pytest.fail("the text was read"))
-    with ends_with_error(capsys, "is not empty"):
+    with ends_with_error(capsys, "not empty; name a new folder"):
         run(tmp_path, input_file=text_file, output_dir=tmp_path)

@@ -286,7 +286,7 @@ def test_a_scorer_teaches_a_smaller_one(distil, expected, flags, tmp_path):
     run_here({**distil, "stage": "intermediate", "student": "1,16,2,32", "num_train_epochs": 10,
               "output_dir": tmp_path / "stage1"}, distillation_run)
     run_here({**distil, "stage": "prediction", "student": tmp_path / "stage1",
-              "num_train_epochs": 20, "output_dir": tmp_path / "student"}, distillation_run)
+              "num_train_epochs": 60, "output_dir": tmp_path / "student"}, distillation_run)
     # The student is a scorer for every command.
     run_here({**flags, "output_dir": tmp_path / "student", "do_eval": True, "do_predict": True,
               "bert_config_file": tmp_path / "student" / "bert_config.json",
