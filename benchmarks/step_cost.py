@@ -6,7 +6,8 @@
 
 Counts the operations of the real graph with the sizes that they have in a step: what a card launches
 a kernel for, the floating-point operations of matrix products (2 for a multiply-add), and the bytes
-that the other operations read and write. Caches are left out. The time on a card is an estimate from
+that the other operations read and write. A module that XLA compiles is one operation, which reads its
+arguments and writes its results: the least that it can move. Caches are left out. The time on a card is an estimate from
 these, not a measurement: each kernel takes as long as its slowest part.
 """
 
@@ -19,7 +20,7 @@ from benchmarks import step_graph
 from benchmarks.step_graph import FINE_TUNING, PREDICTION, PRETRAINING, Workload
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.framework import function_def_to_graph
+from tensorflow.python.framework import function_def_to_graph, smart_cond
 
 # What launches no kernel on a card: views, shapes, and what is there before the step.
 FREE = frozenset(
@@ -113,26 +114,34 @@ def _costs(operations: Iterable[tf.Operation], library: Dict[str, Any], function
                 yield _cost(op, function, known)
             continue
         definition = library[op.get_attr("f").name]
-        body, outputs = _body(definition, [known.get(x.name, (x.shape, None)) for x in op.inputs])
+        body, outputs = _body(definition, [known.get(x.name, (x.shape, None)) for x in op.inputs],
+                              op.graph)
         known.update((x.name, (result.shape, _small_value(result)))
                      for x, result in zip(op.outputs, outputs))
         name = _function_name(definition.signature.name)
-        if _is_compiled(op, definition):
-            yield Cost(name, name, *_compiled_cost(body, outputs, known))
-            continue
         used = needed_for(outputs)
-        yield from _costs([x for x in body.get_operations() if x in used], library, name, {})
+        inside = _costs([x for x in body.get_operations() if x in used], library, name, {})
+        if _is_compiled(op, definition):
+            yield Cost(name, name, sum(cost.flops for cost in inside),
+                       sum(_bytes(x, known) for x in (*op.inputs, *op.outputs)))
+        else:
+            yield from inside
 
 
-def _body(definition: Any, inputs: Sequence[Tuple[tf.TensorShape, Any]]
+def _body(definition: Any, inputs: Sequence[Tuple[tf.TensorShape, Any]], caller: tf.Graph
           ) -> Tuple[tf.Graph, List[tf.Tensor]]:
-    """A function's graph for inputs of these shapes, and its results."""
+    """A function's graph for inputs of these shapes, and its results.
+
+    It has the functions of the calling graph, which its body may call.
+    """
     copy = type(definition)()
     copy.CopyFrom(definition)
     for part in (*copy.arg_attr.values(), *copy.node_def):
         part.attr.pop("_output_shapes", None)
-    graph_def, names = function_def_to_graph.function_def_to_graph_def(
-        copy, input_shapes=[shape for shape, _ in inputs])
+    with caller.as_default():
+        graph_def, names = function_def_to_graph.function_def_to_graph_def(
+            copy, input_shapes=[shape for shape, _ in inputs])
+    graph_def.library.CopyFrom(caller.as_graph_def().library)
     for node, (_, value) in zip(graph_def.node, inputs):
         if value is not None:  # a size, from which the body makes the shapes of its tensors
             node.CopyFrom(tf.NodeDef(name=node.name, op="Const", attr={
@@ -145,7 +154,7 @@ def _body(definition: Any, inputs: Sequence[Tuple[tf.TensorShape, Any]]
 
 
 def _small_value(tensor: tf.Tensor) -> Optional[Any]:
-    return tf.get_static_value(tensor) if tensor.dtype == tf.int32 else None
+    return smart_cond.smart_constant_value(tensor) if tensor.dtype == tf.int32 else None
 
 
 def needed_for(tensors: Iterable[tf.Tensor]) -> set:
@@ -176,9 +185,7 @@ def _is_launched(op: tf.Operation, known: Known) -> bool:
 
 
 def _cost(op: tf.Operation, function: str, known: Known) -> Cost:
-    tensors = [x for x in (*op.inputs, *op.outputs)
-               if x.dtype.base_dtype not in (tf.resource, tf.string, tf.variant)]
-    moved = sum(_bytes(x, known) for x in tensors)
+    moved = sum(_bytes(x, known) for x in (*op.inputs, *op.outputs))
     flops = 0.0
     if op.type in PRODUCTS:
         flops = product_flops(op, lambda x: _shape(x, known).as_list())
@@ -215,15 +222,14 @@ def _size(tensor: tf.Tensor, known: Known) -> int:
 
 
 def _bytes(tensor: tf.Tensor, known: Known) -> float:
+    if tensor.dtype.base_dtype in (tf.resource, tf.string, tf.variant):
+        return 0
     return _size(tensor, known) * tensor.dtype.base_dtype.size
 
 
 def _is_compiled(op: tf.Operation, definition: Any) -> bool:
-    return any(node.attr["_XlaMustCompile"].b for node in (op.node_def, definition))
-
-
-def _compiled_cost(body, outputs, known):
-    raise NotImplementedError
+    return any(node.attr[name].b for node in (op.node_def, definition)
+               for name in ("_XlaMustCompile", "_XlaCompile"))
 
 
 # --- Tables --------------------------------------------------------------------------------
@@ -233,6 +239,7 @@ SIZES = {"base": (12, 768), "large": (24, 1024)}
 ROWS = (
     [("base", dict(batch_size=32, length=128, precision=precision), "")
      for precision in ("float32", "float16", "bfloat16")]
+    + [("base", dict(batch_size=32, length=128, precision="float16", xla=True), "")]
     + [("base", dict(batch_size=256, length=16, precision="float16"), ""),
        ("base", dict(batch_size=8, length=512, precision="float16"), ""),
        ("base", dict(batch_size=32, length=128, precision="float16", cards=2), ""),

@@ -1,5 +1,6 @@
 """What a step asks of a card, counted in real graphs and in one worked out by hand."""
 
+import collections
 import functools
 
 import pytest
@@ -51,8 +52,17 @@ def test_a_kernel_takes_as_long_as_its_slowest_part_and_no_less_than_its_launch(
 
 
 def test_a_step_in_float16_asks_no_more_of_a_card_than_the_results_say():
-    assert len(costs(precision="float16")) <= 2770
+    assert len(costs(precision="float16")) <= 2790
     assert gigabytes(costs(precision="float16")) <= 33.8
+
+
+def test_with_xla_each_pass_of_a_layer_is_one_program():
+    found = collections.Counter(cost.function for cost in costs(precision="float16", xla=True)
+                                if cost.kind == cost.function)
+    assert sorted(found.values()) == [1, 1, 12, 12]
+    flops, compiled = (sum(cost.flops for cost in costs(precision="float16", xla=xla))
+                       for xla in (False, True))
+    assert compiled == pytest.approx(flops, rel=0.01)
 
 
 def test_one_of_two_cards_computes_as_one_alone_and_packs_beside():
