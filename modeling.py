@@ -430,10 +430,11 @@ def _normalize(x: tf.Tensor, weights: LayerNormWeights, computation: Computation
         norm = tf.raw_ops.EuclideanNorm(input=values, axis=-1, keep_dims=True)
         return tf.square(norm) * (1.0 / size)
 
-    def mean_product(values: tf.Tensor, gamma: tf.Tensor) -> tf.Tensor:
+    def mean_products(gamma: tf.Tensor, *several: tf.Tensor) -> List[tf.Tensor]:
         if computation.is_read_by_others:
-            return mean(values * gamma)
-        return tf.matmul(values, tf.expand_dims(gamma * (1.0 / size), 1))  # in one pass, too
+            return [mean(values * gamma) for values in several]
+        column = tf.expand_dims(gamma * (1.0 / size), 1)
+        return [tf.matmul(values, column) for values in several]  # each in one pass, too
 
     @tf.custom_gradient
     def normalize(x, gamma, beta):
@@ -445,8 +446,8 @@ def _normalize(x: tf.Tensor, weights: LayerNormWeights, computation: Computation
 
         def gradient(dy):
             dy_standard = dy * standard
-            dx = (dy * gamma - standard * mean_product(dy_standard, gamma)
-                  - mean_product(dy, gamma)) * scale
+            mean_d, mean_d_standard = mean_products(gamma, dy, dy_standard)
+            dx = (dy * gamma - standard * mean_d_standard - mean_d) * scale
             return dx, tf.reduce_sum(dy_standard, 0), tf.reduce_sum(dy, 0)
 
         return standard * gamma + beta, gradient
