@@ -8,7 +8,7 @@ its own, so a bucket is packed here; and rows are added up before the transfer, 
 bytes.
 """
 
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import tensorflow.compat.v1 as tf
 
@@ -18,6 +18,10 @@ Gradient = Union[tf.Tensor, tf.IndexedSlices]
 # cards spends a third of its time on latency over NVLink, and 6% over PCIe 3.0 (as assumed in
 # benchmarks/scaling.md). Larger buckets would start later, and the last one is never hidden.
 BUCKET_BYTES = 8 * 2**20
+# Smaller gradients (biases, normalizations: 124 of 201 in BERT) share one tensor for norm and clipping.
+SMALL_BYTES = 64 * 2**10
+# TensorFlow splits a tensor without a copy if all parts begin at a multiple of so many bytes.
+_ALIGNMENT = 64
 
 
 class Exchange(NamedTuple):
@@ -31,14 +35,16 @@ class Exchange(NamedTuple):
     squares: List[tf.Tensor]
 
     def variables(self) -> List[tf.Variable]:
-        """The variables, in the order of `Received.gradients`."""
+        """The variables, in the order of what `Received.unpack` returns."""
         return [variable for bucket in (*self.buckets, self.sparse) for _, variable in bucket]
 
 
 class Received(NamedTuple):
     """The sums over all replicas, as received by one of them."""
-    gradients: List[Gradient]
+    parts: List[Gradient]  # in float32; several gradients may share a flat tensor
     norm: tf.Tensor  # over all gradients; repeated rows count separately
+    # From something in the place of each part, such as its multiple, to that of each gradient.
+    unpack: Callable[[Sequence[Gradient]], List[Gradient]]
 
 
 def prepare(pairs: Sequence[Tuple[Gradient, tf.Variable]], dtype: tf.DType,
@@ -67,8 +73,7 @@ def prepare(pairs: Sequence[Tuple[Gradient, tf.Variable]], dtype: tf.DType,
     sparse = [(_padded(rows, most_rows), variable) for rows, variable in sparse]
     return Exchange(
         buckets, _cast(sparse, dtype),
-        packs=[tf.concat([tf.reshape(gradient, [-1]) for gradient, _ in bucket], 0)
-               for bucket in buckets],
+        packs=[_flat([gradient for gradient, _ in bucket]) for bucket in buckets],
         added_up=[variable for _, variable in added_up],
         squares=[tf.add_n(squares)] if squares else [])
 
@@ -88,9 +93,10 @@ def add_up(strategy: tf.distribute.Strategy, exchange: Exchange
     rows = [strategy.experimental_local_results(gradient) for gradient, _ in exchange.sparse]
 
     def received(sums) -> Received:
-        gradients = [tf.cast(total, tf.float32) for total in sums] + [
+        packed, unpack = _packed(sums)
+        parts = [tf.cast(total, tf.float32) for total in packed] + [
             _joined(parts, tf.float32) for parts in rows]
-        return Received(gradients, tf.global_norm(gradients))
+        return Received(parts, tf.global_norm(parts), unpack)
 
     return sums, received
 
@@ -112,23 +118,26 @@ def _across_machines(strategy, exchange: Exchange) -> Tuple[Any, Callable[[Any],
     rows = [summed(gradient, variable) for gradient, variable in exchange.sparse]
     squares = [summed(total, first) for total in exchange.squares]
 
-    def received(parts) -> Received:
-        packs, rows, squares = parts
-        gradients = [tf.cast(gradient, tf.float32)
-                     for pack, bucket in zip(packs, exchange.buckets)
-                     for gradient in _unpacked(pack, [variable for _, variable in bucket])]
-        gradients += [_joined([part], tf.float32) for part in rows]
-        return Received(gradients, _norm(gradients, exchange, squares))
+    def received(sums) -> Received:
+        packs, rows, squares = sums
+        parts = [tf.cast(pack, tf.float32) for pack in packs]
+        parts += [_joined([part], tf.float32) for part in rows]
+
+        def unpack(parts):
+            gradients = [gradient for pack, bucket in zip(parts, exchange.buckets)
+                         for gradient in _split(pack, [variable.shape for _, variable in bucket])]
+            return gradients + list(parts[len(packs):])
+        return Received(parts, _norm(parts, unpack, exchange, squares), unpack)
 
     return (packs, rows, squares), received
 
 
-def _norm(gradients: Sequence[Gradient], exchange: Exchange,
-          squares: Sequence[tf.Tensor]) -> tf.Tensor:
-    norm = tf.global_norm(gradients)
+def _norm(parts: Sequence[Gradient], unpack: Callable[[Sequence[Gradient]], List[Gradient]],
+          exchange: Exchange, squares: Sequence[tf.Tensor]) -> tf.Tensor:
+    norm = tf.global_norm(parts)
     if not squares:
         return norm
-    added_up = [gradient for gradient, variable in zip(gradients, exchange.variables())
+    added_up = [gradient for gradient, variable in zip(unpack(parts), exchange.variables())
                 if any(variable is other for other in exchange.added_up)]
     return tf.sqrt(norm**2 + squares[0] - tf.add_n([_square_sum(total) for total in added_up]))
 
@@ -170,8 +179,33 @@ def _cast(sparse: Sequence[Tuple[tf.IndexedSlices, tf.Variable]],
     return [(_joined([rows], dtype), variable) for rows, variable in sparse]
 
 
-def _unpacked(pack: tf.Tensor, variables: Sequence[tf.Variable]) -> List[tf.Tensor]:
-    shapes = [variable.shape for variable in variables]
+def _packed(gradients: Sequence[tf.Tensor]
+            ) -> Tuple[List[tf.Tensor], Callable[[Sequence[Gradient]], List[Gradient]]]:
+    """Dense gradients, the small ones of each type in one flat tensor, and `Received.unpack`."""
+    groups: Dict[Any, List[int]] = {}  # one of small gradients for each type, or of one gradient
+    sources = [_before_widening(gradient) for gradient in gradients]
+    for index, source in enumerate(sources):
+        is_small = 4 * source.shape.num_elements() <= SMALL_BYTES
+        groups.setdefault(source.dtype if is_small else index, []).append(index)
+    for group in groups.values():  # what breaks the alignment goes last
+        group.sort(key=lambda index: 4 * sources[index].shape.num_elements() % _ALIGNMENT > 0)
+
+    def unpack(parts):
+        by_index = dict(enumerate(parts[len(groups):], len(gradients)))
+        for part, group in zip(parts, groups.values()):
+            shapes = [gradients[index].shape for index in group]
+            by_index.update(zip(group, _split(part, shapes) if len(group) > 1 else [part]))
+        return [by_index[index] for index in sorted(by_index)]
+
+    return [_flat([sources[index] for index in group]) if len(group) > 1 else gradients[group[0]]
+            for group in groups.values()], unpack
+
+
+def _flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+
+
+def _split(pack: tf.Tensor, shapes: Sequence[tf.TensorShape]) -> List[tf.Tensor]:
     parts = tf.split(pack, [shape.num_elements() for shape in shapes])
     return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 

@@ -156,10 +156,11 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         def update_replica(_, sums) -> tf.Operation:
             loss_scale = self.loss_scale and self.loss_scale._make(next(scales))
             scale = loss_scale.value.read_value() if loss_scale else None
-            own, gradients_and_norm = next(copies), received(sums)
-            step = self._step_scalars(gradients_and_norm.norm, scale)
-            updates = self._update_variables(
-                names, own, gradients_and_norm.gradients, *slots.create(own), step)
+            own, own_sums = next(copies), received(sums)
+            step = self._step_scalars(own_sums.norm, scale)
+            gradients = own_sums.unpack([_scaled(part, step.gradient_scale)
+                                         for part in own_sums.parts])
+            updates = self._update_variables(names, own, gradients, *slots.create(own), step)
             if loss_scale:
                 updates.append(loss_scale.after_step(scale, step.finite))
             return tf.group(*updates)
@@ -183,9 +184,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                 factor = self.learning_rate_factor(name)
                 own_step = step._replace(learning_rate=step.learning_rate * factor)
                 own_decay_rate = decay_rate * factor
-            clipped = _scaled(gradient, step.gradient_scale, variable.shape.as_list())
             updates.append(self._update_variable(
-                _handle_of(variable), m, v, clipped, own_step,
+                _handle_of(variable), m, v, _dense(gradient, variable), own_step,
                 own_decay_rate if self._is_decayed(name) else None))
         return updates
 
@@ -223,7 +223,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         if decay_rate is not None:
             # Before the update, and after the forward pass, for which the rate waits.
             with tf.control_dependencies([decay_rate]):
-                decay = [_assign_sub(w, decay_rate * _read(w))]
+                decay = [_assign(w, (1.0 - decay_rate) * _read(w))]
         with tf.control_dependencies(decay):
             return self._apply_adam(w, m, v, gradient, step, step.learning_rate)
 
@@ -357,13 +357,18 @@ def _check_context() -> None:
                          "does")
 
 
-def _scaled(gradient: Gradient, scale: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """The gradient, made dense, times `scale`; zeros if `scale` is 0, even for NaN."""
+def _scaled(gradient: Gradient, scale: tf.Tensor) -> Gradient:
+    """The gradient times `scale`; zeros if `scale` is 0, even for NaN."""
     if not isinstance(gradient, tf.IndexedSlices):
         return tf.math.multiply_no_nan(gradient, scale)
-    # Adam moves every row, even one without a gradient.
-    return tf.math.unsorted_segment_sum(
-        tf.math.multiply_no_nan(gradient.values, scale), gradient.indices, shape[0])
+    return tf.IndexedSlices(tf.math.multiply_no_nan(gradient.values, scale), gradient.indices)
+
+
+def _dense(gradient: Gradient, variable: tf.Variable) -> tf.Tensor:
+    """Adam moves every row, even one without a gradient."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
 
 
 def _name_of(variable: tf.Variable) -> str:
@@ -382,6 +387,13 @@ def _read(handle: tf.Tensor) -> tf.Tensor:
     if handle.dtype == tf.resource:
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
     return tf.identity(handle)
+
+
+def _assign(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    """Assigns to the variable behind a handle of `_handle_of`; a resource takes the buffer over."""
+    if handle.dtype == tf.resource:
+        return tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+    return tf.raw_ops.Assign(ref=handle, value=value).op
 
 
 def _assign_sub(handle: tf.Tensor, change: tf.Tensor) -> tf.Operation:

@@ -22,15 +22,17 @@ from benchmarks.step_graph import FINE_TUNING, PREDICTION, PRETRAINING, Workload
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import function_def_to_graph, smart_cond
 
-# What launches no kernel on a card: views, shapes, and what is there before the step.
+# What launches no kernel on a card: views, shapes, and what is there before the step. A variable that
+# is assigned to takes the value's buffer over.
 FREE = frozenset(
-    "Const ExpandDims Identity IdentityN NoOp Placeholder PreventGradient ReadVariableOp Reshape Shape "
-    "ShapeN Size Rank Squeeze StopGradient VarHandleOp VariableV2 Bitcast BroadcastGradientArgs".split())
+    "AssignVariableOp Const ExpandDims Identity IdentityN NoOp Placeholder PreventGradient "
+    "ReadVariableOp Reshape Shape ShapeN Size Rank Squeeze StopGradient VarHandleOp VariableV2 Bitcast "
+    "BroadcastGradientArgs".split())
 PRODUCTS = frozenset(("MatMul", "BatchMatMul", "BatchMatMulV2"))
 _READS_PART = frozenset(("GatherV2", "Slice", "StridedSlice"))  # no more than they return
 # How often the size of its last input goes through memory: Adam reads gradient, m, v and the
-# parameter and writes the last three; the decay reads two and writes one.
-UPDATES = {"ResourceApplyAdam": 7, "AssignSubVariableOp": 3, "AssignVariableOp": 2}
+# parameter and writes the last three; LAMB's step reads two and writes one.
+UPDATES = {"ResourceApplyAdam": 7, "AssignSubVariableOp": 3}
 # TensorFlow's kernel splits a pack without a copy if all parts begin at a multiple of so many bytes.
 _ALIGNMENT = 64
 _HOST_ELEMENTS = 64  # no tensor of int32 with so few is on a card

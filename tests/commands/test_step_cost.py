@@ -52,8 +52,28 @@ def test_a_kernel_takes_as_long_as_its_slowest_part_and_no_less_than_its_launch(
 
 
 def test_a_step_in_float16_asks_no_more_of_a_card_than_the_results_say():
-    assert len(costs(precision="float16")) <= 2790
-    assert gigabytes(costs(precision="float16")) <= 33.8
+    assert len(costs(precision="float16")) <= 2480
+    assert gigabytes(costs(precision="float16")) <= 32.5
+
+
+def test_of_the_update_only_adam_asks_for_an_operation_per_variable():
+    kinds = collections.Counter(cost.kind for cost in costs(precision="float16") if not cost.function)
+    assert kinds["ResourceApplyAdam"] == 201
+    assert kinds["L2Loss"] == kinds["MulNoNan"] < 80  # large gradients, and one for all others
+    assert kinds["AssignSubVariableOp"] == 0
+
+
+def test_cards_exchange_in_the_same_buckets_in_each_precision():
+    assert {precision: sum(cost.kind == "NcclAllReduce" for cost in costs(precision=precision, cards=2))
+            for precision in ("float32", "float16", "bfloat16")} == {
+                "float32": 13, "float16": 13, "bfloat16": 13}
+
+
+def test_a_transfer_in_float16_casts_each_gradient_once_on_either_side_and_small_ones_together():
+    of = costs(precision="float16", transfer="float16", cards=2)
+    casts = [cost for cost in of if cost.kind == "Cast" and not cost.function]
+    assert sum(cost.kind == "NcclAllReduce" for cost in of) == 13
+    assert len(casts) <= 280 and gigabytes(casts) <= 1.1  # the forward pass's of 144 weights included
 
 
 def test_with_xla_each_pass_of_a_layer_is_one_program():
