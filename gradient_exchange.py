@@ -18,7 +18,7 @@ Gradient = Union[tf.Tensor, tf.IndexedSlices]
 # cards spends a third of its time on latency over NVLink, and 6% over PCIe 3.0 (as assumed in
 # benchmarks/scaling.md). Larger buckets would start later, and the last one is never hidden.
 BUCKET_BYTES = 8 * 2**20
-# Smaller gradients (biases, normalizations: 124 of 201 in BERT) share one tensor for norm and clipping.
+# Smaller gradients (biases, normalizations: 124 of 201 in BERT-base) share one norm and one scaling.
 SMALL_BYTES = 64 * 2**10
 # TensorFlow splits a tensor without a copy if all parts begin at a multiple of so many bytes.
 _ALIGNMENT = 64
@@ -42,9 +42,14 @@ class Exchange(NamedTuple):
 class Received(NamedTuple):
     """The sums over all replicas, as received by one of them."""
     parts: List[Gradient]  # in float32; several gradients may share a flat tensor
-    norm: tf.Tensor  # over all gradients; repeated rows count separately
+    more_squares: List[tf.Tensor]  # to add to those of the parts, for the norm
     # From something in the place of each part, such as its multiple, to that of each gradient.
     unpack: Callable[[Sequence[Gradient]], List[Gradient]]
+
+    def norm(self) -> tf.Tensor:
+        """The norm over all gradients; repeated rows count separately."""
+        norm = tf.global_norm(self.parts)
+        return tf.sqrt(tf.add_n([norm**2, *self.more_squares])) if self.more_squares else norm
 
 
 def prepare(pairs: Sequence[Tuple[Gradient, tf.Variable]], dtype: tf.DType,
@@ -96,7 +101,7 @@ def add_up(strategy: tf.distribute.Strategy, exchange: Exchange
         packed, unpack = _packed(sums)
         parts = [tf.cast(total, tf.float32) for total in packed] + [
             _joined(parts, tf.float32) for parts in rows]
-        return Received(parts, tf.global_norm(parts), unpack)
+        return Received(parts, [], unpack)
 
     return sums, received
 
@@ -127,19 +132,13 @@ def _across_machines(strategy, exchange: Exchange) -> Tuple[Any, Callable[[Any],
             gradients = [gradient for pack, bucket in zip(parts, exchange.buckets)
                          for gradient in _split(pack, [variable.shape for _, variable in bucket])]
             return gradients + list(parts[len(packs):])
-        return Received(parts, _norm(parts, unpack, exchange, squares), unpack)
+        if not squares:
+            return Received(parts, [], unpack)
+        added_up = [gradient for gradient, variable in zip(unpack(parts), exchange.variables())
+                    if any(variable is other for other in exchange.added_up)]
+        return Received(parts, [squares[0], -tf.add_n(list(map(_square_sum, added_up)))], unpack)
 
     return (packs, rows, squares), received
-
-
-def _norm(parts: Sequence[Gradient], unpack: Callable[[Sequence[Gradient]], List[Gradient]],
-          exchange: Exchange, squares: Sequence[tf.Tensor]) -> tf.Tensor:
-    norm = tf.global_norm(parts)
-    if not squares:
-        return norm
-    added_up = [gradient for gradient, variable in zip(unpack(parts), exchange.variables())
-                if any(variable is other for other in exchange.added_up)]
-    return tf.sqrt(norm**2 + squares[0] - tf.add_n([_square_sum(total) for total in added_up]))
 
 
 def _spans_machines(strategy: tf.distribute.Strategy) -> bool:
@@ -183,7 +182,7 @@ def _packed(gradients: Sequence[tf.Tensor]
             ) -> Tuple[List[tf.Tensor], Callable[[Sequence[Gradient]], List[Gradient]]]:
     """Dense gradients, the small ones of each type in one flat tensor, and `Received.unpack`."""
     groups: Dict[Any, List[int]] = {}  # one of small gradients for each type, or of one gradient
-    sources = [_before_widening(gradient) for gradient in gradients]
+    sources = [before_widening(gradient) for gradient in gradients]
     for index, source in enumerate(sources):
         is_small = 4 * source.shape.num_elements() <= SMALL_BYTES
         groups.setdefault(source.dtype if is_small else index, []).append(index)
@@ -219,7 +218,7 @@ def _buckets(pairs: Sequence[Tuple[tf.Tensor, tf.Variable]],
     """
     buckets, num_bytes, operation = [], BUCKET_BYTES, None
     for gradient, variable in reversed(pairs):
-        source = _before_widening(gradient)
+        source = before_widening(gradient)
         if num_bytes >= BUCKET_BYTES and source.op is not operation:
             buckets.append([])
             num_bytes = 0
@@ -231,7 +230,7 @@ def _buckets(pairs: Sequence[Tuple[tf.Tensor, tf.Variable]],
     return [bucket[::-1] for bucket in buckets]
 
 
-def _before_widening(gradient: tf.Tensor) -> tf.Tensor:
+def before_widening(gradient: tf.Tensor) -> tf.Tensor:
     """The gradient before its cast to float32, if the forward pass casts each weight."""
     op = gradient.op
     if op.type == "Cast" and op.inputs[0].dtype.size < gradient.dtype.size:

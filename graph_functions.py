@@ -190,7 +190,7 @@ def _caller(scope: str, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor
         return tf.import_graph_def(part, {names[x.name]: own for x, own in zip(read, own_inputs)},
                                    [x.name for x in computed], name=scope)
 
-    compute = copied if program is None else _compiled(
+    compute = copied if program is None else compiled(
         copied, f"{program}_{scope}", [tf.TensorSpec(x.shape, x.dtype) for x in read])
 
     def call(own_inputs: Sequence[tf.Tensor]) -> List[tf.Tensor]:
@@ -201,18 +201,23 @@ def _caller(scope: str, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor
     return call
 
 
-def _compiled(function: Callable[..., List[tf.Tensor]], name: str,
-              signature: List[tf.TensorSpec]) -> Callable[..., List[tf.Tensor]]:
-    """The function as one call in its caller's graph, which XLA compiles for each shape."""
+def compiled(function: Callable[..., List[tf.Tensor]], name: str,
+             signature: List[tf.TensorSpec]) -> Callable[..., List[tf.Tensor]]:
+    """The function as one call in its caller's graph, which XLA compiles for each shape.
+
+    It may update variables whose handles it gets, but TensorFlow 1.15 does not compile it then.
+    """
     function.__name__ = name  # also that of the program
     with tf.Graph().as_default():
         traced = _noinline_function(function, signature)
 
+    has_state = any(spec.dtype == tf.resource for spec in signature)
+    operation = tf.raw_ops.StatefulPartitionedCall if has_state else tf.raw_ops.PartitionedCall
+
     def call(*inputs: tf.Tensor) -> List[tf.Tensor]:
         # Not with traced(): in 1.15 its call would not have the attribute.
         with tf.get_default_graph()._attr_scope({_MUST_COMPILE: tf.AttrValue(b=True)}):
-            return tf.raw_ops.PartitionedCall(
-                args=list(inputs), Tout=[x.dtype for x in traced.outputs], f=traced)
+            return operation(args=list(inputs), Tout=[x.dtype for x in traced.outputs], f=traced)
     return call
 
 

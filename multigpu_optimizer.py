@@ -65,6 +65,9 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             a loss scale, or small gradients vanish; a sum that overflows skips the step.
         most_rows: the maximum rows of a sparse gradient of one replica; None: unknown. Across
             machines, decides between exchanging rows and their sum.
+        compiler: lets XLA compile each replica's update as one program; None: no compilation.
+            Takes a function of tensors and handles, its name, and the TensorSpec of each argument,
+            and returns one that calls the program. Not for reference variables.
     """
 
     ADVANCES_GLOBAL_STEP = True  # False: its callers do, as with Google's optimizer
@@ -82,7 +85,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                  learning_rate_factor: Optional[Callable[[str], float]] = None,
                  loss_scale: Any = None,
                  transfer_dtype: tf.DType = tf.float32,
-                 most_rows: Optional[int] = None):
+                 most_rows: Optional[int] = None,
+                 compiler: Optional[Callable[..., Callable]] = None):
         super().__init__(use_locking=False, name=name)
         self.learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
@@ -95,6 +99,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         self.loss_scale = loss_scale
         self.transfer_dtype = transfer_dtype
         self.most_rows = most_rows
+        self.compiler = compiler
 
     def compute_gradients(self, loss: Union[tf.Tensor, Callable[[], tf.Tensor]],
                           *args, **kwargs) -> List[Tuple[Optional[Gradient], tf.Variable]]:
@@ -153,16 +158,28 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         names = [_name_of(variable) for variable in variables]
         slots = _Slots(names)
 
+        program = self._update_program() if self.compiler else None
+
         def update_replica(_, sums) -> tf.Operation:
             loss_scale = self.loss_scale and self.loss_scale._make(next(scales))
             scale = loss_scale.value.read_value() if loss_scale else None
-            own, own_sums = next(copies), received(sums)
-            step = self._step_scalars(own_sums.norm, scale)
-            gradients = own_sums.unpack([_scaled(part, step.gradient_scale)
-                                         for part in own_sums.parts])
-            updates = self._update_variables(names, own, gradients, *slots.create(own), step)
+            own = next(copies)
+            state = [list(map(_handle_of, own)), *slots.create(own)]
+            divisor = tf.constant(float(strategy.num_replicas_in_sync))
             if loss_scale:
-                updates.append(loss_scale.after_step(scale, step.finite))
+                tf.add_to_collection(LOSS_SCALE, scale)
+                divisor *= scale
+            learning_rate = tf.cast(self.learning_rate, tf.float32)
+            tf.add_to_collection(LEARNING_RATE, learning_rate)
+            own_sums = received(sums)
+            if program:
+                updates, norm = program(names, own, state, own_sums, learning_rate, divisor)
+            else:
+                updates, norm = self._update(names, own, state, own_sums, own_sums.norm(),
+                                             learning_rate, divisor)
+            tf.add_to_collection(GRADIENT_NORM, norm)
+            if loss_scale:
+                updates.append(loss_scale.after_step(scale, tf.is_finite(norm)))
             return tf.group(*updates)
 
         with tf.name_scope(name or self.get_name()):
@@ -173,39 +190,69 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                     return tf.no_op()
                 return extended.update(global_step, _add_one)
 
-    def _update_variables(self, names, variables, gradients, ms, vs, step: "_StepScalars"
-                          ) -> List[tf.Operation]:
-        """Updates one replica's copies of the variables."""
+    def _update(self, names, variables, state, sums: gradient_exchange.Received, norm,
+                learning_rate, divisor) -> Tuple[List[tf.Operation], tf.Tensor]:
+        """Updates one replica's copies of the variables; also returns the gradients' norm.
+
+        Args:
+            state: the handles of the copies, of m and of v.
+            norm: of the sums of gradients.
+            divisor: of these sums, to make them means.
+        """
+        norm /= divisor
+        step = self._step_scalars(norm, learning_rate, divisor)
+        gradients = sums.unpack([_scaled(part, step.gradient_scale) for part in sums.parts])
         decay_rate = step.learning_rate * (self.weight_decay_rate or 0.0)
         updates = []
-        for name, variable, gradient, m, v in zip(names, variables, gradients, ms, vs):
+        for name, variable, w, m, v, gradient in zip(names, variables, *state, gradients):
             own_step, own_decay_rate = step, decay_rate
             if self.learning_rate_factor:
                 factor = self.learning_rate_factor(name)
                 own_step = step._replace(learning_rate=step.learning_rate * factor)
                 own_decay_rate = decay_rate * factor
             updates.append(self._update_variable(
-                _handle_of(variable), m, v, _dense(gradient, variable), own_step,
+                w, m, v, _dense(gradient, variable), own_step,
                 own_decay_rate if self._is_decayed(name) else None))
-        return updates
+        return updates, norm
 
-    def _step_scalars(self, norm: tf.Tensor,
-                      loss_scale: Optional[tf.Tensor]) -> "_StepScalars":
-        divisor = float(tf.distribute.get_strategy().num_replicas_in_sync)
-        if loss_scale is not None:
-            tf.add_to_collection(LOSS_SCALE, loss_scale)
-            divisor *= loss_scale
-        norm /= divisor
-        learning_rate = tf.cast(self.learning_rate, tf.float32)
-        tf.add_to_collection(GRADIENT_NORM, norm)
-        tf.add_to_collection(LEARNING_RATE, learning_rate)
+    def _update_program(self) -> Callable[..., Tuple[List[tf.Operation], tf.Tensor]]:
+        """`_update` as one program, which all replicas share."""
+        programs: List[Callable[..., List[tf.Tensor]]] = []
+
+        def update(names, variables, state, sums, learning_rate, divisor):
+            rows = [part for part in sums.parts if isinstance(part, tf.IndexedSlices)]
+            dense = [gradient_exchange.before_widening(part) for part in sums.parts
+                     if not isinstance(part, tf.IndexedSlices)]
+            # The number of rows changes from step to step, and would be compiled anew.
+            tables = [_dense(part, variable)
+                      for part, variable in zip(rows, variables[len(variables) - len(rows):])]
+            squares = [2 * tf.nn.l2_loss(part.values) for part in rows] + sums.more_squares
+            arguments = [dense, tables, squares, [learning_rate, divisor], state]
+
+            def optimizer_update(*tensors):
+                dense, tables, squares, scalars, state = tf.nest.pack_sequence_as(
+                    arguments, tensors)
+                own = sums._replace(parts=[tf.cast(part, tf.float32) for part in dense],
+                                    more_squares=squares)
+                updates, norm = self._update(names, variables, state, own._replace(
+                    parts=own.parts + tables), own.norm(), *scalars)
+                with tf.control_dependencies(updates):
+                    return [tf.identity(norm)]
+
+            if not programs:
+                programs.append(self.compiler(optimizer_update, "optimizer_update", [
+                    tf.TensorSpec(x.shape, x.dtype) for x in tf.nest.flatten(arguments)]))
+            norm, = programs[0](*tf.nest.flatten(arguments))
+            return [norm.op], norm
+        return update
+
+    def _step_scalars(self, norm, learning_rate, divisor) -> "_StepScalars":
         finite = tf.is_finite(norm)
         scale = tf.ones_like(norm)
         if self.clip_norm is not None:
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
         # No branch: with gradients of 0, a learning rate of 0 and betas of 1 nothing changes.
         return _StepScalars(
-            finite=finite,
             gradient_scale=tf.where(finite, scale / divisor, tf.zeros_like(scale)),
             learning_rate=tf.where(finite, learning_rate, 0.0),
             beta_1=tf.where(finite, self.beta_1, 1.0),
@@ -274,7 +321,6 @@ class LambOptimizer(AdamWeightDecayOptimizer):
 
 class _StepScalars(NamedTuple):
     """The scalars of one step on one device, chosen to change nothing if it is skipped."""
-    finite: tf.Tensor  # bool: all gradients are finite, so the step is not skipped
     gradient_scale: tf.Tensor
     learning_rate: tf.Tensor
     beta_1: tf.Tensor

@@ -9,6 +9,7 @@ from typing import Callable, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 import tensorflow.compat.v1 as tf
 
+import graph_functions
 import multigpu_optimizer
 
 # Devlin et al., "BERT", appendix A.2; biases and layer norms as in the released code.
@@ -104,7 +105,8 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
                     layer_lr_decay: float = 1.0,
                     loss_scale: Optional[LossScale] = None,
                     transfer_dtype: tf.DType = tf.float32,
-                    most_rows: Optional[int] = None) -> tf.Operation:
+                    most_rows: Optional[int] = None,
+                    compiled: bool = False) -> tf.Operation:
     """Like `create_optimizer`, but takes the gradients of the replica's mean loss.
 
     Args:
@@ -113,6 +115,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         loss_scale: must be given if the gradients are those of the loss times its value.
         transfer_dtype: type of gradients in transfer.
         most_rows: the maximum rows of a replica's sparse gradient; None: unknown.
+        compiled: let XLA compile the update as one program; not on TensorFlow 1.15.
     """
     global_step = tf.train.get_or_create_global_step()
     factor = None
@@ -129,7 +132,8 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         learning_rate_factor=factor,
         loss_scale=loss_scale,
         transfer_dtype=transfer_dtype,
-        most_rows=most_rows)
+        most_rows=most_rows,
+        compiler=graph_functions.compiled if compiled else None)
     return made.apply_gradients(gradients, global_step=global_step)
 
 

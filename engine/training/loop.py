@@ -126,8 +126,16 @@ def _source(run: Run) -> batches.Source:
     if run.settings.training.xla:
         source = source.bucketed()
         log.info("XLA compiles the layers once for each length of batches, when it first comes, of "
-                 f"{', '.join(map(str, source.buckets))} tokens")
+                 f"{', '.join(map(str, source.buckets))} tokens"
+                 + (", and the update once" if _compiles_update(run) else
+                    f"; TensorFlow {tf.VERSION} on a {run.devices.kind} updates without it"))
     return source
+
+
+def _compiles_update(run: Run) -> bool:
+    """Not on a CPU, where it takes half a minute to compile and makes no step faster."""
+    return (run.settings.training.xla and run.devices.kind == "GPU"
+            and runtime.COMPILES_UPDATES)
 
 
 def _check_loss(kept: Callable[[], str], step: step_hook.Step) -> None:
@@ -198,7 +206,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
             gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
-            most_rows=most_rows)
+            most_rows=most_rows, compiled=_compiles_update(run))
         _skip_report_of_uninitialized_variables()
         if devices.peers.others:
             # After the gradients: all transfers have one order on all machines.

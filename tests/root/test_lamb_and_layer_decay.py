@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from conftest import checkpoint_values
+import graph_functions
+from conftest import assert_same_training, checkpoint_values, on_tensorflow_2
+from engine.training import loop
 from optimizer_runs import DECAY, EPSILON, INITIAL, gradients_of_steps, optimizer, run_optimizer
 from trainings import settings, train, training_source
 
@@ -79,6 +81,20 @@ def test_a_gradient_that_is_not_finite_leaves_everything_but_the_step(kind, use_
             np.testing.assert_array_equal(value, found[name], err_msg=name)
 
 
+@on_tensorflow_2
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_a_compiled_update_is_that_of_the_kernels_and_skips_the_same_steps(kind):
+    def run(steps, **options):
+        return run_optimizer(steps, optimizer(kind, **options))
+
+    steps, compiled = gradients_of_steps(4), dict(compiler=graph_functions.compiled)
+    assert_close(run(steps), run(steps, **compiled))
+    steps[3]["dense/bias"][1] = np.nan
+    skipped = run(steps, **compiled)
+    for name, value in run(steps[:3], **compiled).items():
+        np.testing.assert_array_equal(value, skipped[name], err_msg=name)
+
+
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
 def test_each_parameter_has_its_own_learning_rate(kind):
     def factor(name):
@@ -99,3 +115,23 @@ def test_the_first_step_of_a_model_moves_each_layer_by_its_rate(two_layers, sour
                          ("bert/embeddings/LayerNorm/beta", 0.125)):
         largest = np.abs(moved[name] - initial[name]).max()
         assert largest == pytest.approx(factor * 1e-3 * 0.1 / np.sqrt(0.001), rel=0.05), name
+
+
+@on_tensorflow_2
+def test_replicas_share_one_compiled_update_and_end_with_the_values_of_the_kernels(
+        two_layers, source, tmp_path, monkeypatch):
+    def run(name):
+        return train(two_layers, source, 2, settings(tmp_path / name, 8, num_train_steps=4,
+                                                     learning_rate=1e-3))
+
+    programs, compile_function = [], graph_functions.compiled
+
+    def compiled(function, name, signature):
+        programs.append(name)
+        return compile_function(function, name, signature)
+
+    plain = run("plain")
+    monkeypatch.setattr(graph_functions, "compiled", compiled)
+    monkeypatch.setattr(loop, "_compiles_update", lambda run: True)  # as on cards
+    assert_same_training(plain, run("compiled"))
+    assert programs == ["optimizer_update"]
