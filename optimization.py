@@ -4,6 +4,7 @@ Has the public names of Google's `optimization.py`; `multigpu_optimizer` makes t
 """
 
 import functools
+import math
 import re
 from typing import Callable, Iterable, List, NamedTuple, Optional, Tuple, Union
 
@@ -18,6 +19,11 @@ CLIP_NORM = 1.0
 EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
 OPTIMIZERS = {"adamw": multigpu_optimizer.AdamWeightDecayOptimizer,
               "lamb": multigpu_optimizer.LambOptimizer}
+
+# By the share of the training that is left, a tensor from 1 to 0 → the share of the peak rate.
+SCHEDULES = {"linear": lambda left: left,
+             "cosine": lambda left: 0.5 - 0.5 * tf.cos(math.pi * left),
+             "constant": tf.ones_like}
 
 GradientAndVariable = Tuple[Optional[multigpu_optimizer.Gradient], tf.Variable]
 
@@ -61,23 +67,29 @@ class LossScale(NamedTuple):
 
 
 def learning_rate_at(global_step: tf.Tensor, init_lr: float, num_train_steps: int,
-                     num_warmup_steps: int) -> tf.Tensor:
-    """Linear decay from `init_lr` to 0 over the training, after a linear warm-up from 0.
+                     num_warmup_steps: int, *, schedule: str = "linear",
+                     min_lr_ratio: float = 0.0) -> tf.Tensor:
+    """The decay from `init_lr` over the training, after a linear warm-up from 0.
 
     Args:
         global_step: scalar integer, updates made so far.
         init_lr: the rate from which the decay starts, at step 0. The warm-up does not delay the
             decay but replaces its first values, so the highest rate is a little lower.
-        num_train_steps: the step at which the rate reaches 0.
+        num_train_steps: the step at which the decay ends.
         num_warmup_steps: as long as `global_step` is smaller, the rate is
             init_lr * global_step / num_warmup_steps.
+        schedule: a key of SCHEDULES; linear is Google's.
+        min_lr_ratio: the share of `init_lr` at which the decay ends.
 
     Returns:
         A float32 scalar.
     """
     step = tf.cast(global_step, tf.float32)
     remaining = 1.0 - tf.minimum(step, float(num_train_steps)) / num_train_steps
-    decayed = init_lr * remaining
+    share = SCHEDULES[schedule](remaining)
+    if min_lr_ratio:
+        share = min_lr_ratio + (1.0 - min_lr_ratio) * share
+    decayed = init_lr * share
     if not num_warmup_steps:
         return decayed
     return tf.where(step < num_warmup_steps, init_lr * step / num_warmup_steps, decayed)
@@ -102,7 +114,8 @@ def create_optimizer(loss: tf.Tensor, init_lr: float, num_train_steps: int,
 
 def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_train_steps: int,
                     num_warmup_steps: Optional[int], *, optimizer: str = "adamw",
-                    layer_lr_decay: float = 1.0,
+                    layer_lr_decay: float = 1.0, lr_schedule: str = "linear",
+                    min_lr_ratio: float = 0.0,
                     loss_scale: Optional[LossScale] = None,
                     transfer_dtype: tf.DType = tf.float32,
                     most_rows: Optional[int] = None,
@@ -112,6 +125,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
     Args:
         optimizer: a key of OPTIMIZERS.
         layer_lr_decay: `decay` of `layer_factor`.
+        lr_schedule, min_lr_ratio: see `learning_rate_at`.
         loss_scale: must be given if the gradients are those of the loss times its value.
         transfer_dtype: type of gradients in transfer.
         most_rows: the maximum rows of a replica's sparse gradient; None: unknown.
@@ -125,7 +139,8 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
                                    decay=layer_lr_decay)
     made = OPTIMIZERS[optimizer](
         learning_rate=learning_rate_at(
-            global_step, init_lr, num_train_steps, num_warmup_steps or 0),
+            global_step, init_lr, num_train_steps, num_warmup_steps or 0,
+            schedule=lr_schedule, min_lr_ratio=min_lr_ratio),
         weight_decay_rate=WEIGHT_DECAY_RATE,
         exclude_from_weight_decay=EXCLUDE_FROM_WEIGHT_DECAY,
         clip_norm=CLIP_NORM,

@@ -205,6 +205,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
         train_op = optimization.create_train_op(
             gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
+            lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
             loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
             most_rows=most_rows, compiled=_compiles_update(run))
         _skip_report_of_uninitialized_variables()

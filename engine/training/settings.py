@@ -35,6 +35,11 @@ class TrainingSettings:
         1, "Micro-batches of --train_batch_size examples whose gradients each replica adds up in "
         "a step: a larger batch in the memory of one micro-batch.", positive=True)
     learning_rate: float = setting(5e-5, "Peak learning rate.", positive=True)
+    lr_schedule: str = setting(
+        "linear", "How the learning rate falls after the warm-up: linear as in BERT, along a cosine, "
+        "or not at all (constant).", choices=sorted(optimization.SCHEDULES))
+    min_lr_ratio: float = setting(
+        0.0, "Share of --learning_rate at which a linear or cosine schedule ends.", between=(0, 1))
     optimizer: str = setting(
         "adamw", "The optimizer: adamw as in BERT, or lamb, which scales each variable's update "
         "to the norm of the variable, for large batches.",
@@ -207,8 +212,7 @@ def run_settings(values: flags.FlagValues, devices: Devices,
     # distillation.run has no --init_checkpoint: its student starts from --student.
     start = "init_checkpoint" in values and values.init_checkpoint
     found = RunSettings(
-        training=dataclasses.replace(from_flags(values, TrainingSettings),
-                                     precision=chosen_precision(values)),
+        training=_training_settings(values),
         evaluation=_evaluation_settings(values, metrics, loss),
         length=from_flags(values, length),
         init_checkpoint=checkpoints.open_checkpoint(start) if start else None,
@@ -218,6 +222,15 @@ def run_settings(values: flags.FlagValues, devices: Devices,
     if "init_checkpoint" in values and values.do_train and not (
             found.init_checkpoint or checkpoints.latest(found.output_dir)):
         log.warn("no --init_checkpoint: the whole model starts from random values")
+    return found
+
+
+def _training_settings(values: flags.FlagValues) -> TrainingSettings:
+    found = dataclasses.replace(from_flags(values, TrainingSettings),
+                                precision=chosen_precision(values))
+    if found.min_lr_ratio and found.lr_schedule == "constant":
+        raise UserError(f"--min_lr_ratio={found.min_lr_ratio} needs a rate that falls, and "
+                        "--lr_schedule=constant does not; leave one of them out")
     return found
 
 

@@ -333,6 +333,8 @@ CASES = {
     "a length with no room for a token": Case(
         flags_set(max_seq_length=2), ("--max_seq_length=2", "3")),
     "a batch of 0": Case(flags_set(train_batch_size=0), ("--train_batch_size=0",)),
+    "a floor of a rate that does not fall": Case(
+        flags_set(lr_schedule="constant", min_lr_ratio=0.1), ("--min_lr_ratio=0.1", "constant")),
     "endless epochs": Case(flags_set(num_train_epochs=1e308), ("lower --num_train_epochs",)),
     "more accumulation than examples":
         Case(flags_set(gradient_accumulation_steps=100), ("--gradient_accumulation_steps",)),

@@ -61,6 +61,15 @@ def test_each_of_the_first_steps_has_a_point_with_its_values(
         np.testing.assert_allclose(values(history, name), expected, rtol=1e-6)
 
 
+def test_a_training_follows_the_schedule_that_its_settings_name(tiny_model, source, tmp_path):
+    train(tiny_model, source, 1, settings(
+        tmp_path, 16, num_train_steps=8, warmup_steps=2, lr_schedule="cosine", min_lr_ratio=0.5))
+    # 0.75 + 0.25 * cos(45°, 67.5°, 90°, 112.5°, 135°, 157.5°)
+    np.testing.assert_allclose(
+        values(summaries.read_history(str(tmp_path)), "learning_rate"),
+        PEAK * np.array([0, 0.5, 0.926777, 0.845671, 0.75, 0.654329, 0.573223, 0.519030]), rtol=1e-5)
+
+
 def step(number, **values):
     return Step(number, 8, **{
         "loss": 1.0, "learning_rate": 0.1, "gradient_norm": 1.0, **values})

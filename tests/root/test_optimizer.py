@@ -61,6 +61,23 @@ def test_the_learning_rate_rises_over_the_warm_up_and_falls_on_the_line_to_zero(
         assert session.run(without_warmup, {step: 5}) == pytest.approx(9.5e-4)
 
 
+@pytest.mark.parametrize("schedule, min_lr_ratio, expected", (
+    ("linear", 0.0, (0, 5e-4, 9e-4, 7.5e-4, 5e-4, 2.5e-4, 0, 0)),
+    ("linear", 0.1, (0, 5e-4, 9.1e-4, 7.75e-4, 5.5e-4, 3.25e-4, 1e-4, 1e-4)),
+    # 1 + cos(18°) = 1.951057, 1 + cos(45°) = 1.707107, 1 + cos(135°) = 0.292893
+    ("cosine", 0.0, (0, 5e-4, 9.755283e-4, 8.535534e-4, 5e-4, 1.464466e-4, 0, 0)),
+    ("cosine", 0.2, (0, 5e-4, 9.804226e-4, 8.828427e-4, 6e-4, 3.171573e-4, 2e-4, 2e-4)),
+    ("constant", 0.0, (0, 5e-4, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3))))
+def test_each_schedule_has_the_rates_worked_out_by_hand(schedule, min_lr_ratio, expected):
+    """A peak of 1e-3, 100 steps, 10 of them warm-up."""
+    step = tf.placeholder(tf.int64, [])
+    rate = optimization.learning_rate_at(
+        step, 1e-3, 100, 10, schedule=schedule, min_lr_ratio=min_lr_ratio)
+    with tf.Session() as session:
+        rates = [session.run(rate, {step: value}) for value in (0, 5, 10, 25, 50, 75, 100, 150)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-6, atol=1e-10)
+
+
 def test_tpus_are_refused():
     with pytest.raises(ValueError, match="use_tpu"):
         optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 0, True)
