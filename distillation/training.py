@@ -55,7 +55,9 @@ class Distillation(NamedTuple):
 
     def training(self, job: Job, examples: TrainingSet) -> Training:
         """The training of the student in a stage with a task."""
-        of_labels, settings = head.training_of(job, examples), self.settings
+        # The losses of both stages are others than those of the labels.
+        of_labels = head.training_of(job, examples)._replace(baseline=None)
+        settings = self.settings
         if settings.stage == INTERMEDIATE:
             return of_labels._replace(
                 make_source=lambda: examples.source(with_labels=False),

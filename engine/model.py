@@ -2,6 +2,7 @@
 
 from typing import Callable, Dict, NamedTuple, Optional
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
@@ -22,6 +23,13 @@ class Mode(NamedTuple):
     # in inference.
     dropout_seed: Optional[tf.Tensor] = None
     computation: modeling.Computation = modeling.DEFAULT_COMPUTATION  # how to compute the encoder
+
+
+class Baseline(NamedTuple):
+    """The best constant prediction: what a model reaches that learns nothing from its inputs."""
+    description: str  # for a message
+    # (the examples of a step, [b]) → its loss, in the units of the model's loss of that step.
+    loss: Callable[[np.ndarray], float]
 
 
 INFERENCE = Mode(is_training=False)

@@ -17,6 +17,7 @@ from engine.data.chunks import in_chunks
 from engine.data.store_files import chunk_of
 from engine.disk import files
 from engine.errors import UserError
+from engine.model import Baseline
 from engine.progress import Counter
 from engine.settings import setting
 from reading import squad_files
@@ -24,6 +25,7 @@ from reading.squad_files import Answer, Paragraph, Question, Words
 
 _CHUNK_CHARACTERS = 1 << 20
 _COUNTS = ("num_questions", "num_unlabelled", "num_left_out", "num_misplaced")
+_TINY = 1e-9  # the share of windows without an answer where there are none
 NUM_SPECIAL = 3  # of `[CLS] question [SEP] tokens of the context [SEP]`, a window
 
 
@@ -97,6 +99,17 @@ class QuestionSet:
                     "end_positions": ends[indices]}
 
         return self._source._replace(fetch=fetch)
+
+    def baseline(self) -> Baseline:
+        """Always predicting no answer at its frequency, and else any token alike."""
+        starts, lengths = self.records.flat("starts"), self._source.lengths
+        share = np.clip(np.mean(starts == 0), _TINY, 1.0 - _TINY)
+
+        def loss(indices: np.ndarray) -> float:
+            any_token = np.log(np.maximum(lengths[indices] - 1, 1)) - np.log(1.0 - share)
+            return float(np.where(starts[indices] == 0, -np.log(share), any_token).mean())
+
+        return Baseline("always predicting no answer at its frequency, or any token", loss)
 
     def source(self, questions: slice) -> Source:
         """Batches of the windows of some questions, which follow each other."""

@@ -66,7 +66,8 @@ def _training(job: Job, questions: QuestionSet) -> Training:
     own = job.model.own
     return Training(
         len(questions), questions.content_hash, _forward(job.model), questions.training_source,
-        facts={f"--{name}": value for name, value in dataclasses.asdict(own.windows).items()})
+        facts={f"--{name}": value for name, value in dataclasses.asdict(own.windows).items()},
+        baseline=questions.baseline())
 
 
 def _forward(trained: Model, *_: Any) -> Forward:

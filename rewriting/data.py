@@ -1,7 +1,7 @@
 """Slots with candidate phrases, tokenized in a store, for training and ranking."""
 
 import os
-from typing import Dict, Iterator, NamedTuple, Sequence
+from typing import Dict, Iterator, NamedTuple, Sequence, Union
 
 import numpy as np
 
@@ -76,6 +76,10 @@ class PairSet(TrainingSet):
 
     def __len__(self) -> int:
         return len(self.slot_set.pairs)
+
+    def targets(self, indices: Union[slice, np.ndarray]) -> np.ndarray:
+        """See `TrainingSet`."""
+        return self.slot_set.labels[indices]
 
     def source(self, *, with_labels: bool) -> Source:
         """Batches of pairs; with labels they have label_ids, int32 [b]."""

@@ -128,6 +128,7 @@ def train(job: Job, data: Training, evaluate: Callable) -> None:
         make_source=data.make_source,
         config=job.model.config,
         ties_embeddings=data.ties_embeddings,
+        baseline=data.baseline,
         evaluate=evaluate,
         save_description=lambda: save_description(
             job.settings.output_dir, job.model,

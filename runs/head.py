@@ -16,7 +16,7 @@ from encoder.model_files import ModelFiles
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Source
 from engine.devices.devices import Devices
-from engine.model import Forward, Mode
+from engine.model import Baseline, Forward, Mode
 from engine.training.settings import EpochSchedule, RunSettings
 from modeling import BertConfig
 from runs.columns import Trained
@@ -55,6 +55,7 @@ class Training(NamedTuple):
     facts: Mapping[str, Any] = {}  # identify the run, in addition to those of the head
     description: Mapping[str, Any] = {}  # entries of task.json that only the data determine
     ties_embeddings: bool = False  # the word embeddings are output weights, too
+    baseline: Optional[Baseline] = None  # a training whose loss is not below it learns nothing
 
 
 class Sets(NamedTuple):

@@ -14,6 +14,9 @@ from encoder import label_config
 from engine.data.store import Column, Records
 
 
+_TINY = 1e-9  # the share of a label that no example has
+
+
 class Kind:
     """How the labels of a task are parsed, stored, predicted and formatted."""
     name: str
@@ -37,6 +40,10 @@ class Kind:
 
     def losses(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """The loss of each example, [n], from logits [n, num_outputs]."""
+        raise NotImplementedError
+
+    def best_constant(self, labels: np.ndarray) -> np.ndarray:
+        """The logits, [num_outputs], that have the least mean loss if all examples get the same."""
         raise NotImplementedError
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
@@ -78,6 +85,9 @@ class SingleLabel(Kind):
 
     def losses(self, logits, labels):
         return -log_softmax(logits)[np.arange(len(labels)), labels]
+
+    def best_constant(self, labels):
+        return np.log(np.bincount(labels, minlength=self.num_outputs) + _TINY)
 
     def scores(self, logits):
         return np.exp(log_softmax(logits))
@@ -130,6 +140,10 @@ class MultiLabel(Kind):
         # -log sigmoid(x) for a label that the example has, -log sigmoid(-x) for the others.
         return np.logaddexp(0.0, np.where(labels > 0, -logits, logits)).mean(axis=1)
 
+    def best_constant(self, labels):
+        shares = labels.mean(axis=0, dtype=np.float64)
+        return np.log(shares + _TINY) - np.log(1.0 - shares + _TINY)
+
     def scores(self, logits):
         return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
 
@@ -165,6 +179,9 @@ class Regression(Kind):
 
     def losses(self, logits, labels):
         return (logits[:, 0].astype(np.float64) - labels) ** 2
+
+    def best_constant(self, labels):
+        return np.mean(labels, dtype=np.float64, keepdims=True)
 
     def scores(self, logits):
         return logits

@@ -23,16 +23,17 @@ def write(job: Job, measured: Optional[Measured]) -> None:
         measured: what was measured of the dev set; None without one.
     """
     output_dir, task_name = job.settings.output_dir, job.head.facts(job.model)["task"]
-    history = summaries.read_history(output_dir)
+    history, record = summaries.read_history(output_dir), run_record.load(output_dir)
     memory = {"peak memory": f"{history['peak_memory_gb'][-1][1]:,.1f} GB"
               } if history.get("peak_memory_gb") else {}
     page = report_page.Report(
         title=f"{task_name}: {os.path.basename(os.path.abspath(output_dir))}",
-        facts={"Settings": settings(task_name, job.model, run_record.load(output_dir)),
+        facts={"Settings": settings(task_name, job.model, record),
                "Environment": {"devices": job.devices.describe(),
                                "replicas": job.devices.num_replicas,
                                **memory, **environment()}},
         history=history,
+        warning=record and record.warning,
         # Google's run_classifier writes "eval_loss" a second time as "loss".
         evaluation=[(name, value) for name, value in (measured.results if measured else {}).items()
                     if name != "loss" or "eval_loss" not in measured.results])

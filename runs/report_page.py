@@ -75,6 +75,7 @@ class Report(NamedTuple):
     scores: Optional[Scores] = None
     mistakes: Sequence[Mistake] = ()  # the most confident first
     marked: Optional[MarkedTexts] = None
+    warning: Optional[str] = None  # above all else
 
 
 class _Chart(NamedTuple):

@@ -17,6 +17,7 @@ from engine.data.chunks import in_chunks
 from engine.data.store_files import chunk_of
 from engine.disk import files
 from engine.errors import UserError
+from engine.model import Baseline
 from engine.progress import Counter
 from tagging import schemes
 from tagging.formats import Sentence, TaggedFile
@@ -86,6 +87,13 @@ class SentenceSet:
         decided = labels[(number >= first) & (number < first + count)]
         ends = np.cumsum(count)[self.records.scalars("closes") == 1]
         return np.split(decided, ends[:-1])
+
+    def baseline(self) -> Baseline:
+        """Always predicting the frequencies of the tags."""
+        counts = np.bincount(self.records.flat("labels"), minlength=len(self.tags.labels))
+        losses = np.log(counts.sum()) - np.log(np.maximum(counts, 1))
+        return Baseline("always predicting the tags' frequencies", lambda indices: float(
+            losses[self.records.values("labels", indices)[0]].mean()))
 
     def source(self) -> Source:
         """Batches of windows, of b windows with up to t tokens.

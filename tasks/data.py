@@ -43,6 +43,10 @@ class TrainingSet(abc.ABC):
         """The number of examples, in the units that batch sizes count."""
 
     @abc.abstractmethod
+    def targets(self, indices: Union[slice, np.ndarray]) -> np.ndarray:
+        """The labels of these examples, [b] or [b, classes]."""
+
+    @abc.abstractmethod
     def source(self, *, with_labels: bool) -> Source:
         """The source of the engine's batches."""
 
@@ -87,7 +91,11 @@ class TextSet(TrainingSet):
     @property
     def labels(self) -> np.ndarray:
         """The labels of all texts, [texts] or [texts, classes]."""
-        return self.kind.targets(self.records, self._starts)
+        return self.targets(self._starts)
+
+    def targets(self, indices: Union[slice, np.ndarray]) -> np.ndarray:
+        """See `TrainingSet`."""
+        return self.kind.targets(self.records, indices)
 
     def combined(self, logits: np.ndarray) -> np.ndarray:
         """The mean logits of each text's examples, [texts, outputs], from [n, outputs]."""
@@ -120,7 +128,7 @@ class TextSet(TrainingSet):
         def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
             features = token_features(records, indices, length)
             if with_labels:
-                features["label_ids"] = self.kind.targets(records, indices)
+                features["label_ids"] = self.targets(indices)
             return features
 
         return Source(records.lengths("input_ids"), fetch, self.encoding.max_seq_length,

@@ -13,7 +13,7 @@ from encoder.long_texts import WINDOWS
 from encoder.model_files import ModelFiles
 from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.model import Forward, Mode
+from engine.model import Baseline, Forward, Mode
 from runs import kinds, label_types, model_card, results, sets
 from runs.head import (
     Card, Encoded, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
@@ -24,6 +24,7 @@ from tasks.data import TextSet, TrainingSet, encode_texts, load_texts
 from tasks.model_folder import INDEX, LABEL_FORMS, NAME
 
 HELP_TOPIC = "Prediction"  # of the flags defined here
+_MAX_COUNTED = 100_000  # examples whose labels are counted for the baseline
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -86,7 +87,25 @@ def training_of(job: Job, examples: TrainingSet) -> Training:
     return Training(
         len(examples), examples.content_hash, forward_of(job.model),
         functools.partial(examples.source, with_labels=True),
-        description=model_folder.entries(examples.has_pairs, job.model.own.trained_columns))
+        description=model_folder.entries(examples.has_pairs, job.model.own.trained_columns),
+        baseline=_baseline(examples))
+
+
+def _baseline(examples: TrainingSet) -> Baseline:
+    """Always predicting the frequencies of the labels; of numbers, their mean."""
+    kind = examples.kind
+
+    @functools.lru_cache(maxsize=None)
+    def constant() -> np.ndarray:
+        count = len(examples)
+        return kind.best_constant(examples.targets(
+            np.linspace(0, count - 1, min(count, _MAX_COUNTED)).astype(np.int64)))
+
+    def loss(indices: np.ndarray) -> float:
+        logits = np.broadcast_to(constant(), (len(indices), kind.num_outputs))
+        return float(kind.losses(logits, examples.targets(indices)).mean())
+
+    return Baseline("always predicting the labels' " + ("frequencies" if kind.labels else "mean"), loss)
 
 
 def forward_of(model: Model, *_: Any) -> Forward:

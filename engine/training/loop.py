@@ -21,8 +21,9 @@ from engine.data.plan import TrainingPlan, ends_epoch
 from engine.devices import memory, precision, runtime
 from engine.devices.devices import Devices
 from engine.errors import UserError
-from engine.model import Forward, Mode
-from engine.training import checkpoint_hook, step_hook, stop_together, summaries, throughput
+from engine.model import Baseline, Forward, Mode
+from engine.training import (
+    checkpoint_hook, learning, step_hook, stop_together, summaries, throughput)
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
 from engine.training.training_progress import TrainingProgress
@@ -40,6 +41,7 @@ class Run(NamedTuple):
     config: Optional[modeling.BertConfig] = None  # of the encoder; None: no FLOP/s are reported
     # The word embeddings are also output weights, so their gradient has all rows.
     ties_embeddings: bool = False
+    baseline: Optional[Baseline] = None  # to warn of a run that does not learn; None: unknown
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
     # Called before the first step; writes the model's files besides checkpoints.
     save_description: Callable[[], None] = lambda: None
@@ -101,6 +103,8 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
         evaluations, peers)
     listeners = [curves.add, progress.add]
+    if run.baseline and peers.is_chief:
+        listeners.append(learning.LearningCheck(output_dir, run.schedule, plan, run.baseline).add)
     if settings.precision != precision.FLOAT16:  # which skips such a step instead
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
     hooks = [_ModelCheck(initial_values, earlier),

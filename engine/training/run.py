@@ -82,6 +82,8 @@ def _train(run: Run) -> None:
     _announce(run)
     _remove_results(output_dir, run.result_files)
     run.save_description()
+    resumed = checkpoints.latest(output_dir) and run_record.load(output_dir)
+    record = record._replace(warning=resumed and resumed.warning or None)
     with run_record.recording(output_dir, record, peers.is_chief):
         loop.train(run, evaluations)
 

@@ -30,6 +30,7 @@ class Record(NamedTuple):
     """A run, as JSON values under names for people ("task", "vocabulary")."""
     facts: Mapping[str, Any]  # identify the run; a resumed run must have the same
     settings: Mapping[str, Any]  # a resumed run may have others
+    warning: Optional[str] = None  # that the training does not learn
 
 
 def load(output_dir: str) -> Optional[Record]:
@@ -40,7 +41,7 @@ def load(output_dir: str) -> Optional[Record]:
     record = files.read_record(path, "the run's record", {"facts": dict, "settings": dict})
     return Record(record["facts"], {**recorded(run_settings.TrainingSettings()),
                                     **recorded(run_settings.EvaluationSettings()),
-                                    **record["settings"]})
+                                    **record["settings"]}, record.get("warning"))
 
 
 def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
@@ -141,11 +142,23 @@ def recording(output_dir: str, record: Record, is_chief: bool) -> Iterator[None]
         return
     path = os.path.join(output_dir, _FILE)
     try:  # a signal may arrive once the file exists
-        files.write_json(path, {"version": VERSION, **record._asdict()})
+        _write(output_dir, record)
         yield
     finally:
         if not checkpoint_files.list_checkpoints(output_dir) and os.path.exists(path):
             os.remove(path)
+
+
+def write_warning(output_dir: str, warning: Optional[str]) -> None:
+    """Adds a warning to the record of a training, or removes it (None)."""
+    record = load(output_dir)
+    if record and record.warning != warning:
+        _write(output_dir, record._replace(warning=warning))
+
+
+def _write(output_dir: str, record: Record) -> None:
+    entries = {name: value for name, value in record._asdict().items() if value is not None}
+    files.write_json(os.path.join(output_dir, _FILE), {"version": VERSION, **entries})
 
 
 def _changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> Dict[str, str]:

@@ -111,6 +111,12 @@ def test_a_text_that_looks_like_html_stays_text(tmp_path):
     assert not page.all("script")
 
 
+def test_a_warning_comes_first(tmp_path):
+    text = Page(written(tmp_path, FULL._replace(warning=f"it learns nothing {HOSTILE}"))
+                .read_text(encoding="utf-8")).text
+    assert text.index(f"it learns nothing {HOSTILE}") < text.index("eval_accuracy")
+
+
 def test_a_page_needs_no_network(tmp_path):
     source = written(tmp_path, FULL).read_text(encoding="utf-8")
     for tag, attributes in Page(source).elements:

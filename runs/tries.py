@@ -1,0 +1,213 @@
+"""Several tries of a training in one command, with other seeds and learning rates.
+
+Each try has a folder in `tries`, as if it were a command of its own. The best on the dev set becomes the
+model of the output directory.
+"""
+
+import dataclasses
+import fnmatch
+import itertools
+import math
+import os
+import shutil
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Type
+
+import numpy as np
+from absl import flags
+
+from engine import log
+from engine.checkpoints import checkpoint_files
+from engine.disk import files
+from engine.errors import UserError
+from engine.progress import counted
+from engine.settings import MAX_SEED, from_flags, setting
+from engine.training import run_record
+from runs import report, results
+from runs.head import Job, Measured, Sets, facts_of
+from runs.report_page import Scores
+
+FOLDER = "tries"
+_MOST_TRIES = 1000
+_STALE = ("events.out.tfevents.*", "evaluations.json")  # of an earlier best try
+
+
+@dataclasses.dataclass(frozen=True)
+class TrySettings:
+    """Which tries to make."""
+    topic = "Tries"
+    seeds: Optional[str] = setting(
+        None, "Seeds, separated by commas: a training with each, in tries/ in --output_dir; the best "
+        "on the dev set becomes the model of --output_dir.", recorded=False)
+    num_seeds: Optional[int] = setting(
+        None, "Number of seeds to try, from --seed on, in the place of --seeds.",
+        between=(1, _MOST_TRIES), recorded=False)
+    learning_rates: Optional[str] = setting(
+        None, "Learning rates to try, separated by commas; each with each seed.", recorded=False)
+
+
+class Try(NamedTuple):
+    """What tells a try from the others."""
+    learning_rate: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"lr-{self.learning_rate}_seed-{self.seed}"
+
+    def job(self, job: Job) -> Job:
+        """The job of the try alone."""
+        settings = job.settings
+        return job._replace(settings=settings._replace(
+            training=dataclasses.replace(settings.training, **self._asdict()),
+            output_dir=os.path.join(settings.output_dir, FOLDER, self.name)))
+
+
+def asked(values: flags.FlagValues) -> List[Try]:
+    """The tries that the flags ask for; none for a single training.
+
+    Raises:
+        UserError: the flags do not fit together.
+    """
+    given = [name for name in ("seeds", "num_seeds", "learning_rates")
+             if name in values and values[name].value is not None]
+    if not given:
+        return []
+    if not (values.do_train and values.do_eval):
+        raise UserError(f"--{given[0]} needs --do_train and --do_eval: the dev set chooses the best try")
+    for several, one in (("seeds", "seed"), ("seeds", "num_seeds"), ("learning_rates", "learning_rate")):
+        if several in given and values[one].present:
+            raise UserError(f"--{several} and --{one} exclude each other; give one of them")
+    found = from_flags(values, TrySettings)
+    seeds = list(range(values.seed, values.seed + (found.num_seeds or 1)))
+    if found.seeds is not None:
+        seeds = _numbers("seeds", found.seeds, int)
+    if not 0 <= min(seeds) <= max(seeds) <= MAX_SEED:
+        raise UserError(f"the seeds of the tries must be between 0 and {MAX_SEED}")
+    rates = [values.learning_rate]
+    if found.learning_rates is not None:
+        rates = _numbers("learning_rates", found.learning_rates, float)
+    if not all(0 < rate < math.inf for rate in rates):
+        raise UserError(f"--learning_rates={found.learning_rates}: must be numbers greater than 0")
+    for name in ("seed", "learning_rate"):
+        values[name].present += 1  # those of the earlier best try do not count
+    return [Try(*pair) for pair in itertools.product(rates, seeds)]
+
+
+def _numbers(flag: str, text: str, number: Type) -> List[Any]:
+    try:
+        found = [number(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not 0 < len(set(found)) == len(found) <= _MOST_TRIES:
+        kind = "whole numbers" if number is int else "numbers"
+        raise UserError(f"--{flag}={log.brief(text)}: must be different {kind}, separated by commas")
+    return found
+
+
+def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., None]) -> None:
+    """Makes the tries that are not done yet, and the best one the model of the output directory.
+
+    Args:
+        carry_out: (job, sets, what was measured of all tries) trains, measures, predicts, reports.
+
+    Raises:
+        UserError: the folder has another model or other tries.
+    """
+    _check_folder(job)
+    folders = {one: one.job(job).settings.output_dir for one in tries}
+    scores: Dict[Try, Dict[str, float]] = {}
+    for number, one in enumerate(tries, 1):
+        if not _is_done(one.job(job), sets):
+            log.info(f"Try {number} of {len(tries)}: {folders[one]}")
+            carry_out(one.job(job), sets._replace(test={}))
+        scores[one] = results.read(folders[one])
+        best = _best(job, scores)
+        for worse in set(scores) - {best}:
+            checkpoint_files.remove(folders[worse], checkpoint_files.list_checkpoints(folders[worse]))
+    log.info(f"The best of {counted(len(tries), 'tries')} by {_metric(job)} is {best.name}: it becomes "
+             f"the model of {job.settings.output_dir}")
+    _publish(folders[best], job)
+    carry_out(job, sets._replace(train=None), _summary(scores, folders))
+
+
+def _check_folder(job: Job) -> None:
+    if job.devices.peers.others:
+        raise UserError("several tries run on one machine, and this run has several; give each try a "
+                        "command of its own")
+    output_dir = job.settings.output_dir
+    if checkpoint_files.list_checkpoints(output_dir) and not os.path.isdir(
+            os.path.join(output_dir, FOLDER)):
+        raise UserError(f"--output_dir={output_dir} has a model of a single training, which the best try "
+                        "would replace; use another --output_dir")
+
+
+def _is_done(job: Job, sets: Sets) -> bool:
+    folder, settings = job.settings.output_dir, job.settings
+    if not os.path.exists(os.path.join(folder, results.FILES[1])):
+        return False
+    difference = run_record.difference(folder, run_record.Record(facts_of(job, sets.train), {
+        run_record.GLOBAL_BATCH_SIZE: settings.global_batch_size(job.devices.num_replicas),
+        **settings.recorded()}))
+    if difference:
+        raise UserError(f"{folder} is a try with another {difference}; use another --output_dir")
+    return True
+
+
+def _metric(job: Job) -> str:
+    return job.settings.evaluation.metric_for_best or job.head.metrics(job.model.own)[0]
+
+
+def _best(job: Job, scores: Mapping[Try, Mapping[str, float]]) -> Try:
+    """The best try; of equals the first."""
+    return max(scores, key=lambda one: _goodness(_metric(job), scores[one][_metric(job)]))
+
+
+def _goodness(metric: str, value: float) -> float:
+    """The value of a metric, made such that more is better, and NaN the worst."""
+    return -math.inf if math.isnan(value) else -value if "loss" in metric else value
+
+
+def _publish(folder: str, job: Job) -> None:
+    """Makes the model in a folder that of the job, in the place of an earlier one."""
+    target = job.settings.output_dir
+    checkpoint_files.remove(target, checkpoint_files.list_checkpoints(target))
+    for name in os.listdir(target):
+        if any(fnmatch.fnmatch(name, pattern) for pattern in _STALE):
+            os.remove(os.path.join(target, name))
+    outdated = (*results.FILES, report.FILE, *job.head.prediction_files)
+    for name in sorted(os.listdir(folder)):  # an index after its data
+        source = os.path.join(folder, name)
+        if os.path.isfile(source) and not any(fnmatch.fnmatch(name, each) for each in outdated):
+            with files.atomic_path(os.path.join(target, name)) as temporary:
+                _link(source, temporary)
+
+
+def _link(source: str, target: str) -> None:
+    """A second name of a file, or a copy where the disk has no such names."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _summary(scores: Mapping[Try, Mapping[str, float]], folders: Mapping[Try, str]) -> Measured:
+    """Mean, deviation, worst and best of each metric over the tries, and a row for each try."""
+    names = [name for name in next(iter(scores.values())) if name not in ("global_step", "loss")]
+    figures: Dict[str, float] = {}
+    for name in names:
+        found = np.array([row[name] for row in scores.values()])
+        ranked = sorted(found.tolist(), key=lambda value: _goodness(name, value))
+        figures.update({
+            f"{name}_mean": float(found.mean()), f"{name}_worst": ranked[0],
+            f"{name}_best": ranked[-1],
+            f"{name}_deviation": float(found.std(ddof=1)) if len(found) > 1 else 0.0})
+    rows = [{"try": one.name, "learns": "no" if run_record.load(folders[one]).warning else "yes",
+             **{name: scores[one][name] for name in names}} for one in scores]
+    section = Scores(
+        "Tries", "Trainings with other seeds and learning rates, as the dev set judges them. The best is "
+        "the model of this page. One that does not learn is not better than a constant prediction.",
+        list(rows[0]), [list(row.values()) for row in rows])
+    details = [{name: None if value != value else value for name, value in row.items()}
+               for row in rows]
+    return Measured(figures, {"tries": details}, rows, section)

@@ -1,0 +1,88 @@
+"""A training that does not learn says so: once in the log, in its record and on its page."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from conftest import cpu_devices
+from engine.data.plan import TrainingPlan
+from engine.model import Baseline, Outputs
+from engine.training import learning, run_record, summaries
+from engine.training.settings import Schedule
+from engine.training.step_hook import Step
+from engine.training.throughput import Throughput
+from trainings import run_loop, settings, training_source
+
+LENGTHS = np.full(400, 8)
+# Of an example: its number / 400. A batch of 4 has their mean.
+BASELINE = Baseline("guessing", lambda indices: float(np.mean(indices)) / 400)
+
+
+@pytest.fixture
+def judge(tmp_path, capsys):
+    """(losses above the baseline, of consecutive steps) → the lines of warnings in the log."""
+    run_record.write(str(tmp_path), run_record.Record({}, {}))
+
+    def run(excess, first=1, num_train_steps=100, warmup=10):
+        plan = TrainingPlan(LENGTHS, 4, seed=7)
+        check = learning.LearningCheck(
+            str(tmp_path), Schedule(num_train_steps, warmup), plan, BASELINE)
+        with summaries.TrainingSummaries(
+                str(tmp_path), num_train_steps, cpu_devices(1), Throughput()) as curves:
+            for number, value in enumerate(excess, first):
+                loss = BASELINE.loss(plan.global_batch(number - 1)) + value
+                step = Step(number, 4, loss, 0.1, 1.0)
+                curves.add(step)
+                check.add(step)
+        return [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
+    run.recorded = lambda: run_record.load(str(tmp_path)).warning
+    return run
+
+
+def test_a_loss_that_stays_at_the_baseline_is_reported_once(judge):
+    warnings = judge([0.001] * 100)
+    assert len(warnings) == 1
+    for part in ("does not learn", "31 to 40", "guessing", "a lower --learning_rate; more steps"):
+        assert part in warnings[0]
+    assert "91 to 100" in judge.recorded() and "guessing" in judge.recorded()
+
+
+def test_a_loss_just_below_the_baseline_is_not_reported(judge):
+    assert not judge([1.0] * 30 + [-0.001] * 70) and judge.recorded() is None
+
+
+def test_a_run_that_learns_late_is_taken_off_the_record(judge):
+    assert len(judge([0.5] * 85 + [-0.5] * 15)) == 1 and judge.recorded() is None
+
+
+def test_nothing_is_judged_before_a_quarter_and_the_warm_up_nor_in_a_short_run(judge):
+    assert not judge([0.5] * 34) and not judge([0.5] * 79, warmup=70)
+    assert not judge([0.5] * 49, num_train_steps=49)
+
+
+def test_a_resumed_run_is_judged_by_its_steps_before_too(judge):
+    assert not judge([0.5] * 38)
+    warning, = judge([-0.1] * 2, first=39)
+    assert "31 to 40" in warning
+
+
+def test_steps_that_mixed_precision_skipped_do_not_count(judge):
+    assert not judge([np.nan, -0.1, -0.1, -0.1] * 25)
+
+
+def test_a_training_whose_loss_is_the_baselines_has_the_warning_in_its_record(
+        tiny_model, tmp_path, capsys):
+    def forward(features, mode):
+        weight = tf.get_variable("w", [], initializer=tf.zeros_initializer())
+        return Outputs(tf.reduce_mean(tf.cast(features["label_ids"], tf.float32)) + 0.0 * weight, {})
+
+    source = training_source(tiny_model, tmp_path)
+    labels = source.fetch(np.arange(len(source.lengths)), 16)["label_ids"]
+    baseline = Baseline("knowing nothing", lambda indices: float(labels[indices].mean()) - 1e-5)
+    out = tmp_path / "out"
+    run_record.write(str(out), run_record.Record({}, {}))
+    run_loop(forward, source, 2, settings(out, 4, num_train_steps=50), None, baseline=baseline)
+    assert capsys.readouterr().err.count("WARNING: this training does not learn") == 1
+    assert "knowing nothing" in json.loads((out / "run.json").read_text())["warning"]
