@@ -11,6 +11,7 @@ from encoder.long_texts import LongTexts
 from engine.cli import command, tpu_flags
 from engine.errors import UserError
 from runs import command as runs, kinds, sets
+from runs.tries import TrySettings
 from tasks import head, model_folder, task_flags
 from tasks.google_interface import (  # noqa: F401 (for programs that import them from here)
     ColaProcessor, InputFeatures, MnliProcessor, MrpcProcessor, PaddingInputExample, XnliProcessor,
@@ -38,7 +39,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
                       flag_values=values)
     head.define_flags(values)
-    runs.define_flags(values, LongTexts)
+    runs.define_flags(values, LongTexts, TrySettings)
     tpu_flags.define(values)
     return values
 

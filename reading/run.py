@@ -12,6 +12,7 @@ from reading.answers import AnswerSettings
 from reading.data import WindowSettings
 from reading.head import HEAD, Reading, described
 from runs import command as runs, kinds
+from runs.tries import TrySettings
 
 USAGE = """Trains BERT to find the answers to questions in a text, on every GPU that
 CUDA_VISIBLE_DEVICES shows.
@@ -41,7 +42,7 @@ def define_flags() -> flags.FlagValues:
                       "which has the right ones.", flag_values=values)
     flags.DEFINE_integer("max_seq_length", 384, "Longest window in tokens, with the question; of a "
                          "longer context there are several.", flag_values=values)
-    runs.define_flags(values, WindowSettings, AnswerSettings)
+    runs.define_flags(values, WindowSettings, AnswerSettings, TrySettings)
     tpu_flags.define(values)
     return values
 

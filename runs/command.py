@@ -5,7 +5,7 @@
 
 import functools
 import os
-from typing import Any, Callable, Mapping, Optional, Tuple, Type
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Type
 
 from absl import flags
 
@@ -22,8 +22,8 @@ from engine.progress import Counter
 from engine.training import run as training
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
 from modeling import BertConfig
-from runs import export, report, results
-from runs.head import Head, Job, Measured, Model, Predict, Sets, Training
+from runs import export, report, results, tries
+from runs.head import Head, Job, Measured, Model, Predict, Sets, Training, facts_of
 
 _WORK = ("do_train", "do_eval", "do_test", "do_predict")
 
@@ -63,9 +63,10 @@ def run(values: flags.FlagValues, head: Head, own_of: Callable[[flags.FlagValues
     if "do_export" in values:
         export.check_flags(values, head)
     if any(values[name].value for name in names if name in _WORK):
+        asked = tries.asked(values)
         job = job_of(values, head, own_of(values), load_model)
         check_start(job, is_training=values.do_train)
-        carry_out(job, head.load(job, values))
+        carry_out(job, head.load(job, values), asked)
     if "do_export" in values and values.do_export:
         export.write(values.output_dir, head, values.export_frozen_graph)
 
@@ -105,22 +106,36 @@ def trained_checkpoint(job: Job) -> Checkpoint:
     return checkpoint
 
 
-def carry_out(job: Job, sets: Sets) -> None:
+def carry_out(job: Job, sets: Sets, asked: Sequence[tries.Try] = ()) -> None:
     """Trains, measures, predicts and reports. All sets were loaded before the training, so that it
-    does not end in an error about a bad line."""
+    does not end in an error about a bad line.
+
+    Args:
+        asked: the tries of the training, if there are several.
+    """
     with Predictor(lambda *inputs: job.head.forward(
             job.model, sets.held_out(), predictor.checkpoint)(*inputs), job.devices) as predictor:
-        if sets.train:
-            train(job, sets.train, functools.partial(_evaluate, job, sets, predictor))
-        measured = _score(job, sets, predictor) if sets.held_out() else None
+        run_once = functools.partial(_carry_out, predictor)
+        if asked:
+            tries.run(job, sets, asked, run_once)
+        else:
+            run_once(job, sets)
+
+
+def _carry_out(predictor: Predictor, job: Job, sets: Sets,
+               of_tries: Optional[Measured] = None) -> None:
+    """`of_tries`: what was measured of all tries, of which this is the best."""
+    if sets.train:
+        train(job, sets.train, functools.partial(_evaluate, job, sets, predictor))
+    measured = _score(job, sets, predictor, of_tries) if sets.held_out() else None
     if sets.train or sets.dev:
-        report.write(job, measured)
+        report.write(job, measured, of_tries)
 
 
 def train(job: Job, data: Training, evaluate: Callable) -> None:
     """Trains to the end of the schedule; resumes an earlier run."""
     training.train(training.Run(
-        facts={**job.head.facts(job.model), "training data": data.content_hash, **data.facts},
+        facts=facts_of(job, data),
         settings=job.settings,
         devices=job.devices,
         num_examples=data.num_examples,
@@ -165,7 +180,8 @@ def _predict(predictor: Predictor, batch_size: int, advance: Callable[[int], Non
     return functools.partial(predictor.predict, per_replica_batch_size=batch_size, advance=advance)
 
 
-def _score(job: Job, sets: Sets, predictor: Predictor) -> Optional[Measured]:
+def _score(job: Job, sets: Sets, predictor: Predictor,
+           of_tries: Optional[Measured]) -> Optional[Measured]:
     """Measures the dev sets, and writes what is predicted for the test sets.
 
     Returns:
@@ -185,15 +201,16 @@ def _score(job: Job, sets: Sets, predictor: Predictor) -> Optional[Measured]:
     measured = {suffix: visibly(dev, batch_size, head.measure) for suffix, dev in sets.dev.items()
                 if dev is not sets.test.get(suffix)}
     if measured:
-        first = _write_results(job, measured, checkpoint)
+        first = _write_results(job, measured, checkpoint, of_tries)
     for suffix, test in sets.test.items():
         found = visibly(test, job.predict_batch_size, head.write, suffix)
         if found and found.results:
-            first = _write_results(job, {"": found}, checkpoint)
+            first = _write_results(job, {"": found}, checkpoint, of_tries)
     return first
 
 
-def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Checkpoint) -> Measured:
+def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Checkpoint,
+                   of_tries: Optional[Measured]) -> Measured:
     """Writes the results of all sets; returns what was measured of the first, with all results."""
     scores, details = {}, {}
     for suffix, found in measured.items():
@@ -201,7 +218,12 @@ def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Check
         details.update({name + suffix: value for name, value in found.details.items()})
     if job.head.loss and scores:  # of a set with a suffix, if there is no other
         scores.setdefault(job.head.loss, next(iter(measured.values())).results[job.head.loss])
+    tables = [found.table for found in measured.values()]
+    if of_tries:
+        scores.update(of_tries.results)
+        details.update(of_tries.details)
+        tables.append(of_tries.table)
     scores = results.write(job.settings.output_dir, scores, details, checkpoint.global_step)
-    for found in measured.values():
-        results.log_table(found.table)
+    for table in tables:
+        results.log_table(table)
     return next(iter(measured.values()))._replace(results=scores)

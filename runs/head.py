@@ -58,6 +58,11 @@ class Training(NamedTuple):
     baseline: Optional[Baseline] = None  # a training whose loss is not below it learns nothing
 
 
+def facts_of(job: Job, data: Training) -> Dict[str, Any]:
+    """What identifies the run of a training."""
+    return {**job.head.facts(job.model), "training data": data.content_hash, **data.facts}
+
+
 class Sets(NamedTuple):
     """The sets that a run needs, tokenized. A held-out set has a length: the number of its records."""
     train: Optional[Training] = None

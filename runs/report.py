@@ -16,11 +16,12 @@ from runs.head import Job, Measured, Model
 FILE = "report.html"
 
 
-def write(job: Job, measured: Optional[Measured]) -> None:
+def write(job: Job, measured: Optional[Measured], of_tries: Optional[Measured] = None) -> None:
     """Writes report.html into the output directory.
 
     Args:
         measured: what was measured of the dev set; None without one.
+        of_tries: what was measured of several tries; `shown` is a section of the page.
     """
     output_dir, task_name = job.settings.output_dir, job.head.facts(job.model)["task"]
     history, record = summaries.read_history(output_dir), run_record.load(output_dir)
@@ -34,6 +35,7 @@ def write(job: Job, measured: Optional[Measured]) -> None:
                                **memory, **environment()}},
         history=history,
         warning=record and record.warning,
+        tries=of_tries and of_tries.shown,
         # Google's run_classifier writes "eval_loss" a second time as "loss".
         evaluation=[(name, value) for name, value in (measured.results if measured else {}).items()
                     if name != "loss" or "eval_loss" not in measured.results])

@@ -72,6 +72,7 @@ class Report(NamedTuple):
     history: History
     evaluation: Sequence[Tuple[str, float]]  # metric, value
     confusion: Optional[Confusion] = None
+    tries: Optional[Scores] = None
     scores: Optional[Scores] = None
     mistakes: Sequence[Mistake] = ()  # the most confident first
     marked: Optional[MarkedTexts] = None

@@ -36,6 +36,13 @@ def write(output_dir: str, results: Mapping[str, float], details: Mapping[str, A
     return results
 
 
+def read(output_dir: str) -> Dict[str, float]:
+    """The metrics that `write` has written; NaN for one that is not a number."""
+    with open(os.path.join(output_dir, FILES[0]), encoding="utf-8") as file:
+        pairs = [line.split(" = ") for line in file]
+    return {name: float(value) for name, value in pairs}
+
+
 def _in_order(results: Dict[str, float]) -> Dict[str, float]:
     """Google's keys first, the others by name; run_squad.py's results have no loss, and keep theirs."""
     if "eval_loss" in results:

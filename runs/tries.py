@@ -120,6 +120,7 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
     for number, one in enumerate(tries, 1):
         if not _is_done(one.job(job), sets):
             log.info(f"Try {number} of {len(tries)}: {folders[one]}")
+            files.make_directory(folders[one], "--output_dir")
             carry_out(one.job(job), sets._replace(test={}))
         scores[one] = results.read(folders[one])
         best = _best(job, scores)
@@ -127,6 +128,9 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
             checkpoint_files.remove(folders[worse], checkpoint_files.list_checkpoints(folders[worse]))
     log.info(f"The best of {counted(len(tries), 'tries')} by {_metric(job)} is {best.name}: it becomes "
              f"the model of {job.settings.output_dir}")
+    if not checkpoint_files.list_checkpoints(folders[best]):
+        log.info("Its weights were removed by a search with more tries: it is trained again")
+        carry_out(best.job(job), sets._replace(test={}))
     _publish(folders[best], job)
     carry_out(job, sets._replace(train=None), _summary(scores, folders))
 
@@ -202,11 +206,12 @@ def _summary(scores: Mapping[Try, Mapping[str, float]], folders: Mapping[Try, st
             f"{name}_mean": float(found.mean()), f"{name}_worst": ranked[0],
             f"{name}_best": ranked[-1],
             f"{name}_deviation": float(found.std(ddof=1)) if len(found) > 1 else 0.0})
-    rows = [{"try": one.name, "learns": "no" if run_record.load(folders[one]).warning else "yes",
+    warned = {one: run_record.load(folders[one]).warning for one in scores}
+    rows = [{"try": one.name, "warning": "does not learn" if warned[one] else "none",
              **{name: scores[one][name] for name in names}} for one in scores]
     section = Scores(
         "Tries", "Trainings with other seeds and learning rates, as the dev set judges them. The best is "
-        "the model of this page. One that does not learn is not better than a constant prediction.",
+        "the model of this page. One that does not learn is no better than a constant prediction.",
         list(rows[0]), [list(row.values()) for row in rows])
     details = [{name: None if value != value else value for name, value in row.items()}
                for row in rows]

@@ -10,6 +10,7 @@ from engine import settings
 from engine.checkpoints import checkpoints
 from engine.cli import command
 from runs import command as runs, sets
+from runs.tries import TrySettings
 from tagging import data
 from tagging.formats import Layout
 from tagging.head import HEAD, open_files, open_model
@@ -41,7 +42,7 @@ def define_flags() -> flags.FlagValues:
                          "is the last. The test file needs none.", flag_values=values)
     flags.DEFINE_bool("crf", False, "Train the scores of transitions between tags, and the "
                       "likelihood of whole sequences (a linear-chain CRF).", flag_values=values)
-    runs.define_flags(values)
+    runs.define_flags(values, TrySettings)
     return values
 
 

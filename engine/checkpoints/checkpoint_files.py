@@ -37,9 +37,16 @@ def exists(prefix: str) -> bool:
 
 
 def write_list(directory: str) -> None:
-    """Writes the file `checkpoint`, from which Estimator and other programs know the newest one."""
-    names = list_checkpoints(directory)
-    files.write_text(os.path.join(directory, "checkpoint"), "".join(
+    """Writes the file `checkpoint`, from which Estimator and other programs know the newest one.
+
+    Without any checkpoint, removes it.
+    """
+    names, path = list_checkpoints(directory), os.path.join(directory, "checkpoint")
+    if not names:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+        return
+    files.write_text(path, "".join(
         [f'model_checkpoint_path: "{names[-1]}"\n',
          *(f'all_model_checkpoint_paths: "{name}"\n' for name in names)]))
 

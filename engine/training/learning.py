@@ -26,9 +26,9 @@ _REMEDIES = ("try, in this order: a lower --learning_rate; more steps, such as m
 class LearningCheck:
     """Judges the training at each tenth of its steps, after the warm-up and a quarter of the steps.
 
-    The means over the last tenth of the steps are compared. The first time that the loss is not below
-    the baseline's, a warning is logged and recorded; it is taken off the record once the loss is
-    clearly below.
+    The means over the last tenth of the steps are compared. If the loss is not below the baseline's
+    twice in a row, or at the end, a warning is recorded, and logged once. It is taken off the record
+    when the loss is clearly below.
 
     Args:
         plan: the examples of each step.
@@ -50,9 +50,11 @@ class LearningCheck:
         """Judges the run if the step is due. The curves must have been written."""
         if step.number not in self._due:
             return
-        losses, bounds = self._last_tenth(step.number)
+        losses, bounds = self._tenth_before(step.number)
         excess = losses - bounds
         if not excess.mean() < 0:
+            if step.number < max(self._due) and not self._was_above(step.number - self._span):
+                return
             self._warn(f"this training does not learn: its mean loss over the steps "
                        f"{step.number - self._span + 1:,} to {step.number:,} is "
                        f"{losses.mean():.4g}, and {self._baseline.description} has "
@@ -66,7 +68,12 @@ class LearningCheck:
             log.warn(warning)
             self._warned = True
 
-    def _last_tenth(self, last: int) -> Tuple[np.ndarray, np.ndarray]:
+    def _was_above(self, step: int) -> bool:
+        """Whether the loss was not below the baseline's at the due step before."""
+        losses, bounds = self._tenth_before(step)
+        return step in self._due and not (losses - bounds).mean() < 0
+
+    def _tenth_before(self, last: int) -> Tuple[np.ndarray, np.ndarray]:
         """The losses of the training and of the baseline, one for each point of the curve [n].
 
         They are from the files, which have the steps of an interrupted run, too.

@@ -161,6 +161,13 @@ def _write(output_dir: str, record: Record) -> None:
     files.write_json(os.path.join(output_dir, _FILE), {"version": VERSION, **entries})
 
 
+def difference(output_dir: str, record: Record) -> str:
+    """How the run of a directory differs in what `record` has, in words; empty if it does not."""
+    found = load(output_dir) or Record({}, {})
+    changes = {**_changes(found.facts, record.facts), **_changes(found.settings, record.settings)}
+    return next((f"{name}: {change}" for name, change in changes.items()), "")
+
+
 def _changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> Dict[str, str]:
     differences = {name: _difference(earlier.get(name), value) for name, value in now.items()}
     return {name: difference for name, difference in differences.items() if difference}

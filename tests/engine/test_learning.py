@@ -44,7 +44,7 @@ def judge(tmp_path, capsys):
 def test_a_loss_that_stays_at_the_baseline_is_reported_once(judge):
     warnings = judge([0.001] * 100)
     assert len(warnings) == 1
-    for part in ("does not learn", "31 to 40", "guessing", "a lower --learning_rate; more steps"):
+    for part in ("does not learn", "41 to 50", "guessing", "a lower --learning_rate; more steps"):
         assert part in warnings[0]
     assert "91 to 100" in judge.recorded() and "guessing" in judge.recorded()
 
@@ -53,19 +53,24 @@ def test_a_loss_just_below_the_baseline_is_not_reported(judge):
     assert not judge([1.0] * 30 + [-0.001] * 70) and judge.recorded() is None
 
 
+def test_a_loss_that_is_above_the_baseline_once_is_not_reported_except_at_the_end(judge):
+    assert not judge([0.5] * 40 + [-0.5] * 10 + [0.5] * 10 + [-0.5] * 40)
+    assert "91 to 100" in judge([-0.5] * 90 + [0.5] * 10)[0]
+
+
 def test_a_run_that_learns_late_is_taken_off_the_record(judge):
     assert len(judge([0.5] * 85 + [-0.5] * 15)) == 1 and judge.recorded() is None
 
 
 def test_nothing_is_judged_before_a_quarter_and_the_warm_up_nor_in_a_short_run(judge):
-    assert not judge([0.5] * 34) and not judge([0.5] * 79, warmup=70)
+    assert not judge([0.5] * 49) and not judge([0.5] * 89, warmup=70)
     assert not judge([0.5] * 49, num_train_steps=49)
 
 
 def test_a_resumed_run_is_judged_by_its_steps_before_too(judge):
-    assert not judge([0.5] * 38)
-    warning, = judge([-0.1] * 2, first=39)
-    assert "31 to 40" in warning
+    assert not judge([0.5] * 48)
+    warning, = judge([-0.1] * 2, first=49)
+    assert "41 to 50" in warning
 
 
 def test_steps_that_mixed_precision_skipped_do_not_count(judge):
@@ -82,6 +87,7 @@ def test_a_training_whose_loss_is_the_baselines_has_the_warning_in_its_record(
     labels = source.fetch(np.arange(len(source.lengths)), 16)["label_ids"]
     baseline = Baseline("knowing nothing", lambda indices: float(labels[indices].mean()) - 1e-5)
     out = tmp_path / "out"
+    out.mkdir()
     run_record.write(str(out), run_record.Record({}, {}))
     run_loop(forward, source, 2, settings(out, 4, num_train_steps=50), None, baseline=baseline)
     assert capsys.readouterr().err.count("WARNING: this training does not learn") == 1

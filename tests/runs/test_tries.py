@@ -1,0 +1,148 @@
+"""Several tries in one command: each as by itself, the best is kept, an interrupted search goes on."""
+
+import json
+import os
+import shutil
+import statistics
+
+import numpy as np
+import pytest
+
+import toy_runs
+from commands import ends_with_error, run_here
+from conftest import checkpoint_values, write_cola
+from engine.checkpoints import checkpoints
+from pages import Page
+from trainings import Crash, crash_after
+
+RATES, SEEDS = ("0.001", "0.01"), ("3", "5")
+NAMES = [f"lr-{rate}_seed-{seed}" for rate in RATES for seed in SEEDS]
+
+
+def results_of(folder):
+    return json.loads((folder / "eval_results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def flags(tiny_model, tmp_path_factory):
+    """Those of a search; a try has 6 steps of 8 examples."""
+    folder = tmp_path_factory.mktemp("search")
+    return dict(
+        tiny_model._asdict(), task_name="cola", data_dir=write_cola(folder, train=48, dev=21, test=5),
+        store_dir=folder / "store", output_dir=folder / "out", max_seq_length=24,
+        train_batch_size=4, num_cpu_replicas=2, num_train_epochs=1, do_train=True, do_eval=True,
+        do_predict=True, metric_for_best="eval_loss", eval_every_steps=3,
+        seeds=",".join(SEEDS), learning_rates=",".join(RATES))
+
+
+@pytest.fixture(scope="module")
+def searched(flags):
+    run_here(flags)
+    return flags["output_dir"]
+
+
+def best_of(out):
+    return min(NAMES, key=lambda name: results_of(out / "tries" / name)["eval_loss"])
+
+
+def test_the_results_are_those_of_all_tries(searched):
+    found, tries = results_of(searched), [results_of(searched / "tries" / name) for name in NAMES]
+    assert [row["try"] for row in found["tries"]] == NAMES
+    for metric, best, worst in (("eval_loss", min, max), ("eval_accuracy", max, min)):
+        values = [each[metric] for each in tries]
+        assert [row[metric] for row in found["tries"]] == pytest.approx(values)
+        for name, function in (("mean", statistics.mean), ("deviation", statistics.stdev),
+                               ("best", best), ("worst", worst)):
+            assert found[f"{metric}_{name}"] == pytest.approx(function(values))
+    assert found["eval_loss"] == found["eval_loss_best"]
+    rows = Page((searched / "report.html").read_text(encoding="utf-8")).rows
+    assert [row[0] for row in rows if row[:1] and row[0] in NAMES] == NAMES
+
+
+def test_only_the_weights_of_the_best_are_kept(searched):
+    best = best_of(searched)
+    for name in NAMES:
+        assert bool(checkpoints.latest(str(searched / "tries" / name))) == (name == best)
+    kept = checkpoint_values(searched / "tries" / best)
+    for name, value in checkpoint_values(searched).items():
+        np.testing.assert_array_equal(value, kept[name])
+
+
+def test_the_best_ends_as_a_command_of_its_own(flags, searched, tmp_path):
+    rate, seed = best_of(searched)[len("lr-"):].split("_seed-")
+    run_here(dict(flags, seeds=None, learning_rates=None, seed=seed, learning_rate=rate,
+                  output_dir=tmp_path))
+    expected, found = results_of(tmp_path), results_of(searched)
+    assert {name: found[name] for name in expected} == expected
+    for name in ("test_results.tsv", "predict.txt"):
+        assert (tmp_path / name).read_bytes() == (searched / name).read_bytes()
+
+
+def test_a_finished_search_trains_only_what_is_new(flags, searched, tmp_path, capsys):
+    out = tmp_path / "out"
+    shutil.copytree(str(searched), str(out))
+    capsys.readouterr()
+    run_here(dict(flags, output_dir=out))
+    assert "Training on" not in capsys.readouterr().err
+    assert results_of(out) == results_of(searched)
+    run_here(dict(flags, output_dir=out, seeds="3,5,6"))
+    assert capsys.readouterr().err.count("Training on") == 2  # the new seed at each rate
+    assert len(results_of(out)["tries"]) == 6
+
+
+def test_a_smaller_search_trains_its_best_again_if_its_weights_are_gone(
+        flags, searched, tmp_path, capsys):
+    out, best = tmp_path / "out", best_of(searched)
+    shutil.copytree(str(searched), str(out))
+    other = next(name for name in NAMES if name != best)
+    rate, seed = other[len("lr-"):].split("_seed-")
+    capsys.readouterr()
+    run_here(dict(flags, output_dir=out, seeds=seed, learning_rates=rate))
+    assert "it is trained again" in capsys.readouterr().err
+    assert results_of(out)["eval_loss"] == results_of(searched / "tries" / other)["eval_loss"]
+
+
+def test_an_interrupted_search_ends_like_an_undisturbed_one(flags, tmp_path, monkeypatch, capsys):
+    flags = dict(flags, learning_rates=RATES[0], do_predict=None)
+    run_here(dict(flags, output_dir=tmp_path / "whole"))
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        crash_after(3, patch)
+        run_here(dict(flags, output_dir=tmp_path / "out"))
+    capsys.readouterr()
+    run_here(dict(flags, output_dir=tmp_path / "out"))
+    assert "Resuming from" in capsys.readouterr().err
+    assert results_of(tmp_path / "out") == results_of(tmp_path / "whole")
+    with ends_with_error(capsys, "is a try with another --num_train_epochs: was 1", "--output_dir"):
+        run_here(dict(flags, output_dir=tmp_path / "out", num_train_epochs=2))
+
+
+@pytest.mark.parametrize("changes, parts", (
+    (dict(do_eval=None, do_predict=None), ("--seeds", "--do_eval")),
+    (dict(seed=3), ("--seeds and --seed exclude",)),
+    (dict(num_seeds=3), ("--seeds and --num_seeds exclude",)),
+    (dict(learning_rate=1e-3), ("--learning_rates and --learning_rate exclude",)),
+    (dict(seeds="1,x"), ("--seeds=1,x", "whole numbers")),
+    (dict(seeds="1,1"), ("--seeds=1,1", "different")),
+    (dict(seeds="-1"), ("between 0 and 2147483647",)),
+    (dict(seeds=None, num_seeds=0), ("--num_seeds=0",)),
+    (dict(learning_rates="0.1,nan"), ("--learning_rates=0.1,nan", "greater than 0")),
+    (dict(learning_rates=""), ("--learning_rates=",))))
+def test_flags_that_make_no_search_are_refused(changes, parts, flags, tmp_path, capsys):
+    with ends_with_error(capsys, *parts):
+        run_here({**flags, "output_dir": tmp_path / "out", **changes})
+    assert not os.path.exists(str(tmp_path / "out"))
+
+
+def test_a_model_of_a_single_training_is_not_replaced(flags, tmp_path, capsys):
+    single = dict(flags, output_dir=tmp_path, seeds=None, learning_rates=None)
+    run_here(single)
+    with ends_with_error(capsys, "a model of a single training", "--output_dir"):
+        run_here(dict(flags, output_dir=tmp_path))
+
+
+@pytest.mark.parametrize("run, metric", (("tagging.run --crf", "eval_f1"), ("run_squad", "f1")))
+def test_taggers_and_readers_are_searched_too(run, metric, tiny_model, tmp_path):
+    toy_runs.train(run, tmp_path, tiny_model, do_eval=True, num_seeds=2, num_train_epochs=0.5)
+    found = results_of(tmp_path / run)
+    assert [row["try"] for row in found["tries"]] == ["lr-0.001_seed-42", "lr-0.001_seed-43"]
+    assert found[metric] == found[f"{metric}_best"] >= found[f"{metric}_mean"]
