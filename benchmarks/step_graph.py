@@ -67,7 +67,7 @@ def _train_op(workload: Workload) -> tf.Operation:
     _, gradients = optimization.mean_gradients(
         lambda _: forward(features, mode).loss, 1, loss_scale)
     return optimization.create_train_op(
-        gradients, 1e-4, 10, 1, loss_scale=loss_scale,
+        gradients, 1e-4, 10, 1, loss_scale=loss_scale, compiled=workload.xla,
         transfer_dtype=tf.as_dtype(workload.transfer))
 
 

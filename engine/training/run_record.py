@@ -142,7 +142,7 @@ def recording(output_dir: str, record: Record, is_chief: bool) -> Iterator[None]
         return
     path = os.path.join(output_dir, _FILE)
     try:  # a signal may arrive once the file exists
-        _write(output_dir, record)
+        write(output_dir, record)
         yield
     finally:
         if not checkpoint_files.list_checkpoints(output_dir) and os.path.exists(path):
@@ -153,10 +153,11 @@ def write_warning(output_dir: str, warning: Optional[str]) -> None:
     """Adds a warning to the record of a training, or removes it (None)."""
     record = load(output_dir)
     if record and record.warning != warning:
-        _write(output_dir, record._replace(warning=warning))
+        write(output_dir, record._replace(warning=warning))
 
 
-def _write(output_dir: str, record: Record) -> None:
+def write(output_dir: str, record: Record) -> None:
+    """Writes the record of a training."""
     entries = {name: value for name, value in record._asdict().items() if value is not None}
     files.write_json(os.path.join(output_dir, _FILE), {"version": VERSION, **entries})
 
