@@ -63,8 +63,8 @@ def test_only_the_weights_of_the_best_are_kept(searched):
     best = best_of(searched)
     for name in NAMES:
         assert bool(checkpoints.latest(str(searched / "tries" / name))) == (name == best)
-    kept = checkpoint_values(searched / "tries" / best)
-    for name, value in checkpoint_values(searched).items():
+    kept = checkpoint_values(str(searched / "tries" / best))
+    for name, value in checkpoint_values(str(searched)).items():
         np.testing.assert_array_equal(value, kept[name])
 
 
