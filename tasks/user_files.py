@@ -109,6 +109,8 @@ class _AsWritten(label_types.Kind):
 
     def parse(self, text):
         if not self.separator:
+            if not text.strip():
+                raise ValueError("some text; is --label_column right?")
             return [text.strip()]
         labels = label_types.split_labels(text, self.separator)
         if any(self.separator in label for label in labels):

@@ -195,7 +195,7 @@ CASES = {
     # Labels.
     "a label that the training set lacks": Case(
         row("maybe\tthe cat\n", "dev.tsv"), ("dev.tsv, line 22", "'maybe'", "one of no, yes")),
-    "an empty label": Case(row("\tthe cat\n"), ("train.tsv", "an empty label")),
+    "an empty label": Case(row("\tthe cat\n"), ("train.tsv, line 22: the label is ''",)),
     "one label for all": Case(content("train.tsv", HEADER + "yes\tcat\n" * 20),
                               ("train.tsv", "every label is 'yes'", "--label_column")),
     "no label at all": Case(
