@@ -17,7 +17,7 @@ from engine.training.step_hook import Step
 
 _MIN_STEPS = 50  # of a run that is judged; a shorter one may have had no time to learn
 
-_CLEARLY = 3.0  # standard errors of the mean
+_CLEARLY = 2.0  # standard errors of the mean
 
 _REMEDIES = ("try, in this order: a lower --learning_rate; more steps, such as more epochs; a look "
              "at the data, for labels or columns that are mixed up")
