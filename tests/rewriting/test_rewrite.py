@@ -158,9 +158,9 @@ def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
 
 def test_a_rewrite_keeps_the_words_that_it_is_to_keep(trained, texts, files, tmp_path):
     def rewrites(**flags):
-        rewrite_here(trained, **files, output_file=tmp_path / "out.jsonl", num_candidates=1000,
-                     top_k=1000, **flags)
-        return [(answer["text"], row["text"]) for answer in read_jsonl(tmp_path / "out.jsonl")
+        path = tmp_path / f"{len(flags)}.jsonl"
+        rewrite_here(trained, **files, output_file=path, num_candidates=1000, top_k=1000, **flags)
+        return [(answer["text"], row["text"]) for answer in read_jsonl(path)
                 for row in answer["rewrites"]]
 
     def words_of(text):
