@@ -42,8 +42,8 @@ class Exchange(NamedTuple):
 class Received(NamedTuple):
     """The sums over all replicas, as received by one of them."""
     parts: List[Gradient]  # in float32; several gradients may share a flat tensor
-    more_squares: List[tf.Tensor]  # to add to those of the parts, for the norm
-    # From something in the place of each part, such as its multiple, to that of each gradient.
+    more_squares: List[tf.Tensor]  # sums of squares that the norm adds to the parts' own
+    # Splits values of the parts' shapes, such as scaled parts, into one for each gradient.
     unpack: Callable[[Sequence[Gradient]], List[Gradient]]
 
     def norm(self) -> tf.Tensor:

@@ -78,7 +78,8 @@ class Card(NamedTuple):
 
 LAUNCH_SECONDS = 5e-6
 # Calibrated on one published cell: with them Google's graph pretrains BERT-base at 112 examples/s on
-# a V100 in float32, where OneFlow's DLPerf report has 113. cuBLAS reaches 70 % of the tensor cores.
+# a V100 in float32, where OneFlow's DLPerf report has 113. The share of the tensor cores is assumed:
+# no published cell in 16 bits was counted.
 MEMORY_SHARE = 0.9
 PRODUCT_SHARE = {"float32": 0.9, "float16": 0.7, "bfloat16": 0.7}
 CARDS = {card.name: card for card in (
@@ -251,7 +252,8 @@ ROWS = (
         "with XLA V100 168, A100 357"),
        ("base", dict(batch_size=128, length=128, precision="float16", task=PREDICTION), "")])
 # Examples/s of Google's graph in float32 on one card, as published: OneFlow's DLPerf report, the
-# tutorial on several cards, bert-ad.
+# tutorial on several cards, bert-ad. The last two fine-tuned: the graph has the heads of pretraining
+# besides, which makes its estimates lower.
 PUBLISHED = [("V100", Workload(12, 768, 32, 128, PRETRAINING), 113),
              ("P40", Workload(12, 768, 32, 128, PRETRAINING), 54),
              ("P100", Workload(12, 768, 16, 256, PRETRAINING), 30),

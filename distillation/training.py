@@ -55,7 +55,7 @@ class Distillation(NamedTuple):
 
     def training(self, job: Job, examples: TrainingSet) -> Training:
         """The training of the student in a stage with a task."""
-        # The losses of both stages are others than those of the labels.
+        # A stage's loss is not that of the labels, so their baseline does not apply.
         of_labels = head.training_of(job, examples)._replace(baseline=None)
         settings = self.settings
         if settings.stage == INTERMEDIATE:

@@ -14,7 +14,7 @@ from tensorflow.python.framework import function_def_to_graph, kernels
 
 # Their bodies are looked at.
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-# But not those of calls with these: XLA has all operations, and all values in the card's memory.
+# Calls with these attributes are left out: XLA compiles every operation and keeps values on the card.
 _COMPILED = ("_XlaCompile", "_XlaMustCompile")
 
 
