@@ -23,9 +23,13 @@ LEARNING_RATE = "learning_rate"
 # The collection for the step's loss scale, if there is one.
 LOSS_SCALE = "loss_scale"
 
+_NAME = "AdamWeightDecayOptimizer"
+# In checkpoints, the number of updates made with bias correction; of an optimizer without `name`.
+UPDATES = f"{_NAME}/updates"
+
 
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
-    """BERT's optimizer: Adam without bias correction, with decoupled weight decay.
+    """BERT's optimizer: Adam with decoupled weight decay, by default without bias correction.
 
     For gradient g of parameter w (Loshchilov and Hutter, "Decoupled Weight Decay
     Regularization", algorithm 2, without the bias correction of Adam):
@@ -34,7 +38,10 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         v = beta_2 * v + (1 - beta_2) * g^2
         w = w - learning_rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)
 
-    m and v are the variables `<w>/adam_m` and `<w>/adam_v`, as in the original.
+    m and v are the variables `<w>/adam_m` and `<w>/adam_v`, as in the original. With bias correction
+    the update is that of algorithm 2, and of PyTorch's AdamW: in the t-th update m / (1 - beta_1^t)
+    and v / (1 - beta_2^t) take the places of m and v. The variable `<name>/updates` is t. If a
+    checkpoint lacks it, let it start at `global_step`.
 
     In each step replicas exchange each gradient once, and nothing else. The strategy reduces
     dense gradients in buckets, those of the last variables first, during the rest of the
@@ -68,6 +75,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         compiler: lets XLA compile each replica's update as one program; None: no compilation.
             Takes a function of tensors and handles, its name, and the TensorSpec of each argument,
             and returns one that calls the program. Not for reference variables.
+        bias_correction: see above.
     """
 
     ADVANCES_GLOBAL_STEP = True  # False: its callers do, as with Google's optimizer
@@ -79,14 +87,15 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                  beta_2: float = 0.999,
                  epsilon: float = 1e-6,
                  exclude_from_weight_decay: Optional[Sequence[str]] = None,
-                 name: str = "AdamWeightDecayOptimizer",
+                 name: str = _NAME,
                  *,
                  clip_norm: Optional[float] = None,
                  learning_rate_factor: Optional[Callable[[str], float]] = None,
                  loss_scale: Any = None,
                  transfer_dtype: tf.DType = tf.float32,
                  most_rows: Optional[int] = None,
-                 compiler: Optional[Callable[..., Callable]] = None):
+                 compiler: Optional[Callable[..., Callable]] = None,
+                 bias_correction: bool = False):
         super().__init__(use_locking=False, name=name)
         self.learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
@@ -100,6 +109,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         self.transfer_dtype = transfer_dtype
         self.most_rows = most_rows
         self.compiler = compiler
+        self.bias_correction = bias_correction
 
     def compute_gradients(self, loss: Union[tf.Tensor, Callable[[], tf.Tensor]],
                           *args, **kwargs) -> List[Tuple[Optional[Gradient], tf.Variable]]:
@@ -156,7 +166,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         copies = zip(*map(strategy.experimental_local_results, variables))
         scales = zip(*map(strategy.experimental_local_results, self.loss_scale or ()))
         names = [_name_of(variable) for variable in variables]
-        slots = _Slots(names)
+        slots = _Slots(names, [f"{self.get_name()}/updates"] if self.bias_correction else [])
 
         program = self._update_program() if self.compiler else None
 
@@ -164,7 +174,9 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             loss_scale = self.loss_scale and self.loss_scale._make(next(scales))
             scale = loss_scale.value.read_value() if loss_scale else None
             own = next(copies)
-            state = [list(map(_handle_of, own)), *slots.create(own)]
+            m, v, counter = slots.create(own)
+            state = [list(map(_handle_of, own)), m, v]
+            counts = [_read(handle) + 1.0 for handle in counter]
             divisor = tf.constant(float(strategy.num_replicas_in_sync))
             if loss_scale:
                 tf.add_to_collection(LOSS_SCALE, scale)
@@ -173,10 +185,12 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             tf.add_to_collection(LEARNING_RATE, learning_rate)
             own_sums = received(sums)
             if program:
-                updates, norm = program(names, own, state, own_sums, learning_rate, divisor)
+                updates, norm = program(names, own, state, own_sums, learning_rate, divisor, *counts)
             else:
                 updates, norm = self._update(names, own, state, own_sums, own_sums.norm(),
-                                             learning_rate, divisor)
+                                             learning_rate, divisor, *counts)
+            updates += [_assign(handle, count - tf.where(tf.is_finite(norm), 0.0, 1.0))
+                        for handle, count in zip(counter, counts)]
             tf.add_to_collection(GRADIENT_NORM, norm)
             if loss_scale:
                 updates.append(loss_scale.after_step(scale, tf.is_finite(norm)))
@@ -191,16 +205,17 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                 return extended.update(global_step, _add_one)
 
     def _update(self, names, variables, state, sums: gradient_exchange.Received, norm,
-                learning_rate, divisor) -> Tuple[List[tf.Operation], tf.Tensor]:
+                learning_rate, divisor, count=None) -> Tuple[List[tf.Operation], tf.Tensor]:
         """Updates one replica's copies of the variables; also returns the gradients' norm.
 
         Args:
             state: the handles of the copies, of m and of v.
             norm: of the sums of gradients.
             divisor: of these sums, to make them means.
+            count: of updates, this one included, for bias correction.
         """
         norm /= divisor
-        step = self._step_scalars(norm, learning_rate, divisor)
+        step = self._step_scalars(norm, learning_rate, divisor, count)
         gradients = sums.unpack([_scaled(part, step.gradient_scale) for part in sums.parts])
         decay_rate = step.learning_rate * (self.weight_decay_rate or 0.0)
         updates = []
@@ -219,7 +234,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         """`_update` as one program, which all replicas share."""
         programs: List[Callable[..., List[tf.Tensor]]] = []
 
-        def update(names, variables, state, sums, learning_rate, divisor):
+        def update(names, variables, state, sums, *scalars):
             rows = [part for part in sums.parts if isinstance(part, tf.IndexedSlices)]
             dense = [gradient_exchange.before_widening(part) for part in sums.parts
                      if not isinstance(part, tf.IndexedSlices)]
@@ -227,7 +242,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             tables = [_dense(part, variable)
                       for part, variable in zip(rows, variables[len(variables) - len(rows):])]
             squares = [2 * tf.nn.l2_loss(part.values) for part in rows] + sums.more_squares
-            arguments = [dense, tables, squares, [learning_rate, divisor], state]
+            arguments = [dense, tables, squares, list(scalars), state]
 
             def optimizer_update(*tensors):
                 dense, tables, squares, scalars, state = tf.nest.pack_sequence_as(
@@ -246,18 +261,24 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             return [norm.op], norm
         return update
 
-    def _step_scalars(self, norm, learning_rate, divisor) -> "_StepScalars":
+    def _step_scalars(self, norm, learning_rate, divisor, count) -> "_StepScalars":
         finite = tf.is_finite(norm)
         scale = tf.ones_like(norm)
         if self.clip_norm is not None:
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        zero, epsilon = tf.constant(0.0), tf.constant(self.epsilon)
+        # With beta powers of 0 the kernel makes no bias correction, like BERT's Adam.
+        powers = zero, zero
+        if count is not None:
+            powers = tf.pow(self.beta_1, count), tf.pow(self.beta_2, count)
+            epsilon *= tf.sqrt(1.0 - powers[1])  # The kernel adds it to the uncorrected sqrt(v).
         # No branch: with gradients of 0, a learning rate of 0 and betas of 1 nothing changes.
         return _StepScalars(
             gradient_scale=tf.where(finite, scale / divisor, tf.zeros_like(scale)),
             learning_rate=tf.where(finite, learning_rate, 0.0),
             beta_1=tf.where(finite, self.beta_1, 1.0),
             beta_2=tf.where(finite, self.beta_2, 1.0),
-            epsilon=tf.constant(self.epsilon), zero=tf.constant(0.0))
+            beta_1_power=powers[0], beta_2_power=powers[1], epsilon=epsilon, zero=zero)
 
     def _update_variable(self, w, m, v, gradient, step: "_StepScalars",
                          decay_rate: Optional[tf.Tensor]) -> tf.Operation:
@@ -277,12 +298,12 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
     @staticmethod
     def _apply_adam(w, m, v, gradient, step: "_StepScalars", learning_rate: tf.Tensor
                     ) -> tf.Operation:
-        # The kernel takes one pass over memory; the plain formula would take eight. With beta
-        # powers of 0 the kernel makes no bias correction, like BERT's Adam.
+        # The kernel takes one pass over memory; the plain formula would take eight.
         kernel = tf.raw_ops.ResourceApplyAdam if w.dtype == tf.resource else tf.raw_ops.ApplyAdam
         update = kernel(
-            var=w, m=m, v=v, beta1_power=step.zero, beta2_power=step.zero, lr=learning_rate,
-            beta1=step.beta_1, beta2=step.beta_2, epsilon=step.epsilon, grad=gradient)
+            var=w, m=m, v=v, beta1_power=step.beta_1_power, beta2_power=step.beta_2_power,
+            lr=learning_rate, beta1=step.beta_1, beta2=step.beta_2, epsilon=step.epsilon,
+            grad=gradient)
         return getattr(update, "op", update)
 
     def _is_decayed(self, parameter_name: str) -> bool:
@@ -296,8 +317,8 @@ class LambOptimizer(AdamWeightDecayOptimizer):
     """LAMB: the update of AdamWeightDecayOptimizer, scaled to the norm of each parameter.
 
     You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes",
-    algorithm 2, without the bias correction, which a warm-up replaces. With m and v as in
-    AdamWeightDecayOptimizer and |x| the Euclidean norm of a variable's values:
+    algorithm 2, by default without the bias correction, which a warm-up replaces. With m and v as
+    in AdamWeightDecayOptimizer and |x| the Euclidean norm of a variable's values:
 
         u = m / (sqrt(v) + epsilon) + weight_decay_rate * w
         w = w - learning_rate * |w| / |u| * u
@@ -311,6 +332,8 @@ class LambOptimizer(AdamWeightDecayOptimizer):
         moved = self._apply_adam(w, m, v, gradient, step, step.zero)
         with tf.control_dependencies([moved]):
             update = _read(m) / (tf.sqrt(_read(v)) + step.epsilon)
+            if self.bias_correction:
+                update *= tf.sqrt(1.0 - step.beta_2_power) / (1.0 - step.beta_1_power)
             rate = step.learning_rate
             if decay_rate is not None:
                 value = _read(w)
@@ -325,25 +348,29 @@ class _StepScalars(NamedTuple):
     learning_rate: tf.Tensor
     beta_1: tf.Tensor
     beta_2: tf.Tensor
-    epsilon: tf.Tensor  # constants, made once for all variables
-    zero: tf.Tensor
+    beta_1_power: tf.Tensor
+    beta_2_power: tf.Tensor
+    epsilon: tf.Tensor
+    zero: tf.Tensor  # made once for all variables
 
 
 class _Slots:
-    """The optimizer's m and v: variables on the first replica, plain copies on the others.
+    """The optimizer's m, v and counter: variables on the first replica, plain copies on the others.
 
     Checkpoints hold only the first replica's. The local initialization, which runs after
     variables are initialized or restored, fills the copies from them. Mirrored variables would
     take most of the time to build the graph: slots are two thirds of all variables.
     """
 
-    def __init__(self, parameter_names: Sequence[str]):
+    def __init__(self, parameter_names: Sequence[str], counter: Sequence[str]):
+        self._counter = counter  # its name; empty without bias correction
         self._names = [[f"{name}/{slot}" for name in parameter_names] for slot in ("adam_m", "adam_v")]
         self._first: List[tf.Variable] = []
         self._values: List[tf.Tensor] = []  # of the first replica's, for the others
 
-    def create(self, parameters: Sequence[tf.Variable]) -> Tuple[List[tf.Tensor], List[tf.Tensor]]:
-        """m and v of a replica's parameters on the current device, as handles for kernels."""
+    def create(self, parameters: Sequence[tf.Variable]
+               ) -> Tuple[List[tf.Tensor], List[tf.Tensor], List[tf.Tensor]]:
+        """m, v and the counter of a replica on the current device, as handles for kernels."""
         # The names are the original's in any scope of the caller; and slots are initialized
         # before any step, so they ignore the control dependencies of the caller's updates.
         with tf.name_scope(None), tf.control_dependencies(None):
@@ -354,8 +381,10 @@ class _Slots:
                 self._first = [_slot(name, parameter, zeros(tuple(parameter.shape.as_list())))
                                for names in self._names
                                for name, parameter in zip(names, parameters)]
+                self._first += [_slot(name, parameters[0], zeros(())) for name in self._counter]
                 handles = list(map(_handle_of, self._first))
-        return handles[:len(parameters)], handles[len(parameters):]
+        count = len(parameters)
+        return handles[:count], handles[count:2 * count], handles[2 * count:]
 
     def _copies(self) -> List[tf.Tensor]:
         graph = tf.get_default_graph()
@@ -377,7 +406,8 @@ def _slot(name: str, parameter: tf.Variable, initial_value: tf.Tensor) -> tf.Var
     # a reference variable.
     slot = type(parameter)(initial_value, trainable=False, name=name)
     if slot.op.name != name:
-        raise ValueError(f"{name} exists already: one optimizer per variable")
+        raise ValueError(f"{name} exists already: one optimizer per variable, each "
+                         "with a name= of its own")
     return slot
 
 

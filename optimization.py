@@ -119,7 +119,8 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
                     loss_scale: Optional[LossScale] = None,
                     transfer_dtype: tf.DType = tf.float32,
                     most_rows: Optional[int] = None,
-                    compiled: bool = False) -> tf.Operation:
+                    compiled: bool = False,
+                    bias_correction: bool = False) -> tf.Operation:
     """Like `create_optimizer`, but takes the gradients of the replica's mean loss.
 
     Args:
@@ -130,6 +131,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         transfer_dtype: type of gradients in transfer.
         most_rows: the maximum rows of a replica's sparse gradient; None: unknown.
         compiled: let XLA compile the update as one program; not on TensorFlow 1.15.
+        bias_correction: see AdamWeightDecayOptimizer.
     """
     global_step = tf.train.get_or_create_global_step()
     factor = None
@@ -148,7 +150,8 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         loss_scale=loss_scale,
         transfer_dtype=transfer_dtype,
         most_rows=most_rows,
-        compiler=graph_functions.compiled if compiled else None)
+        compiler=graph_functions.compiled if compiled else None,
+        bias_correction=bias_correction)
     return made.apply_gradients(gradients, global_step=global_step)
 
 

@@ -11,11 +11,12 @@ import tensorflow.compat.v1 as tf
 from engine.checkpoints import checkpoint_files
 from engine.disk import files
 from engine.errors import UserError
+from multigpu_optimizer import UPDATES
 from optimization import LossScale
 
 # The variables that training adds to a checkpoint; a model initialized from it ignores them.
 _SLOT_SUFFIXES = ("/adam_m", "/adam_v")
-_TRAINING_STATE = (tf.GraphKeys.GLOBAL_STEP, *LossScale.NAMES)
+_TRAINING_STATE = (tf.GraphKeys.GLOBAL_STEP, UPDATES, *LossScale.NAMES)
 
 # File in an output directory with the results of the evaluations during training and the name of
 # the best checkpoint. `engine.training.evaluations` writes it.
@@ -48,7 +49,7 @@ class Checkpoint(NamedTuple):
         return f"{self.path} (step {self.global_step})" if self.global_step else self.path
 
     def parameters(self) -> List[str]:
-        """Names of the model's variables, without slots, global step and loss scale."""
+        """Names of the model's variables, without those that training adds."""
         return sorted(name for name in self.shapes
                       if name not in _TRAINING_STATE and not name.endswith(_SLOT_SUFFIXES))
 

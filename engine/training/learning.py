@@ -19,8 +19,8 @@ _MIN_STEPS = 50  # of a run that is judged; a shorter one may have had no time t
 
 _CLEARLY = 2.0  # standard errors of the mean
 
-_REMEDIES = ("try, in this order: a lower --learning_rate; more steps, such as more epochs; a look "
-             "at the data, for labels or columns that are mixed up")
+_REMEDIES = ("try, in this order: a lower --learning_rate; --adam_bias_correction; more steps, such "
+             "as more epochs; a look at the data, for labels or columns that are mixed up")
 
 
 class LearningCheck:

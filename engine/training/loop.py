@@ -7,12 +7,13 @@ Estimator runs it under MirroredStrategy. The batches come from the plan, the up
 import contextlib
 import functools
 import math
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
+import multigpu_optimizer
 import optimization
 from engine import interruption, log
 from engine.checkpoints import checkpoints
@@ -211,7 +212,8 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
             loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
-            most_rows=most_rows, compiled=_compiles_update(run))
+            most_rows=most_rows, compiled=_compiles_update(run),
+            bias_correction=settings.adam_bias_correction)
         _skip_report_of_uninitialized_variables()
         if devices.peers.others:
             # After the gradients: all transfers have one order on all machines.
@@ -300,7 +302,12 @@ class _ModelCheck(tf.train.SessionRunHook):
             raise UserError(f"{self._earlier.describe()} has no loss scale, and float16 cannot begin "
                             "in the middle of a run: resume it with the run's own --precision and "
                             "--gradient_transfer, or start a new one from it (--init_checkpoint)")
-        checkpoints.check_matches(self._earlier, tf.global_variables())
+        restored = tf.global_variables()
+        if multigpu_optimizer.UPDATES in needed.difference(self._earlier.shapes):
+            tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [_SaverWithoutUpdates(
+                sharded=True, max_to_keep=0, defer_build=True, save_relative_paths=True)]
+            restored = _without_updates(restored)
+        checkpoints.check_matches(self._earlier, restored)
 
     def _report_warm_start(self) -> None:
         values, path = self._initial_values, self._initial_values.checkpoint.path
@@ -314,3 +321,27 @@ class _ModelCheck(tf.train.SessionRunHook):
                      f"{', '.join(values.not_found)}")
         if values.unused():
             log.info(f"  in the checkpoint, not in the model: {', '.join(values.unused())}")
+
+
+class _SaverWithoutUpdates(tf.train.Saver):
+    """Restores a checkpoint that counts no updates: their number starts at its step."""
+
+    def build(self) -> None:
+        """Adds its operations to the graph."""
+        super().build()
+        variables = tf.global_variables()
+        counter, = set(variables).difference(_without_updates(variables))
+        self._others = tf.train.Saver(_without_updates(variables))
+        self._start = counter.assign(tf.cast(tf.train.get_global_step(), tf.float32))
+
+    def restore(self, sess: tf.Session, save_path: str) -> None:
+        """Restores all variables; the checkpoint may be one that this run has saved."""
+        if multigpu_optimizer.UPDATES in checkpoints.describe(save_path).shapes:
+            super().restore(sess, save_path)
+        else:
+            self._others.restore(sess, save_path)
+            sess.run(self._start)
+
+
+def _without_updates(variables: Sequence[tf.Variable]) -> List[tf.Variable]:
+    return [variable for variable in variables if variable.op.name != multigpu_optimizer.UPDATES]

@@ -44,6 +44,8 @@ class TrainingSettings:
         "adamw", "The optimizer: adamw as in BERT, or lamb, which scales each variable's update "
         "to the norm of the variable, for large batches.",
         choices=sorted(optimization.OPTIMIZERS))
+    adam_bias_correction: bool = setting(
+        False, "Correct the bias of the optimizer's means, as PyTorch's AdamW does; BERT's does not.")
     layer_lr_decay: float = setting(
         1.0, "Factor from the learning rate of a layer to that of the layer below; output layers "
         "have --learning_rate, and the embeddings have the lowest rate.", between=(0.01, 1))

@@ -76,12 +76,16 @@ def crash_after(step: int, monkeypatch) -> None:
     monkeypatch.setattr(checkpoint_hook.SaveHook, "_save", save_and_die)
 
 
-def train_in_two_parts(model, source, replicas, output_dir, *, crash_step, monkeypatch, **kwargs):
+def train_in_two_parts(model, source, replicas, output_dir, *, crash_step, monkeypatch, changes=({}, {}),
+                       **kwargs):
+    """`changes`: of the settings of each part."""
     first, second = replicas
     with monkeypatch.context() as patch:
         crash_after(crash_step, patch)
         with pytest.raises(Crash):
             train(model, source, first,
-                  settings(output_dir, 16 // first, save_checkpoints_steps=crash_step), **kwargs)
+                  settings(
+                output_dir, 16 // first, save_checkpoints_steps=crash_step, **changes[0]), **kwargs)
     assert checkpoints.latest(str(output_dir)).global_step == crash_step
-    return train(model, source, second, settings(output_dir, 16 // second), **kwargs)
+    return train(model, source, second, settings(output_dir, 16 // second, **changes[1]),
+                 **kwargs)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import graph_functions
+import multigpu_optimizer
 from conftest import assert_same_training, checkpoint_values, on_tensorflow_2
 from engine.training import loop
 from optimizer_runs import DECAY, EPSILON, INITIAL, gradients_of_steps, optimizer, run_optimizer
@@ -14,26 +15,30 @@ def source(tiny_model, tmp_path_factory):
     return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
 
 
-def in_numpy(steps, learning_rate, *, lamb, factor=lambda name: 1.0, clip_norm=1.0, initial=None):
-    """LAMB, or AdamW, as the papers have them, without bias correction, in float64."""
+def in_numpy(steps, learning_rate, *, lamb, factor=lambda name: 1.0, clip_norm=1.0, initial=None,
+             corrected=False):
+    """LAMB, or AdamW, as the papers have them, in float64. Corrected AdamW is PyTorch's."""
     w = {name: value.astype(np.float64) for name, value in (initial or INITIAL).items()}
     m = {name: np.zeros_like(value) for name, value in w.items()}
     v = {name: np.zeros_like(value) for name, value in w.items()}
-    for gradients in steps:
+    for t, gradients in enumerate(steps, start=1):
+        m_share, v_share = (1 - 0.9 ** t, 1 - 0.999 ** t) if corrected else (1, 1)
         norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in gradients.values()))
         for name, g in gradients.items():
             g = g.astype(np.float64) * min(1.0, clip_norm / norm)
             m[name] = 0.9 * m[name] + 0.1 * g
             v[name] = 0.999 * v[name] + 0.001 * g ** 2
             is_excluded = "LayerNorm" in name or "bias" in name
-            u = m[name] / (np.sqrt(v[name]) + EPSILON) + (0 if is_excluded else DECAY) * w[name]
+            u = m[name] / m_share / (np.sqrt(v[name] / v_share) + EPSILON)
+            u += (0 if is_excluded else DECAY) * w[name]
             ratio = 1.0
             norms = np.linalg.norm(w[name]), np.linalg.norm(u)
             if lamb and not is_excluded and min(norms) > 0:
                 ratio = norms[0] / norms[1]
             w[name] = w[name] - learning_rate * factor(name) * ratio * u
     return {**w, **{f"{name}/adam_m": value for name, value in m.items()},
-            **{f"{name}/adam_v": value for name, value in v.items()}}
+            **{f"{name}/adam_v": value for name, value in v.items()},
+            **({multigpu_optimizer.UPDATES: len(steps)} if corrected else {})}
 
 
 def assert_close(expected, actual):
@@ -42,14 +47,21 @@ def assert_close(expected, actual):
         np.testing.assert_allclose(actual[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
 
 
+CORRECTED = pytest.mark.parametrize("corrected", (False, True))
+
+
+@CORRECTED
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
 @pytest.mark.parametrize("use_resource", (True, False))
-def test_ten_steps_equal_the_formula_in_numpy(kind, use_resource):
-    steps = gradients_of_steps(10)
-    actual, count = run_optimizer(steps, optimizer(kind), use_resource=use_resource,
-                                  global_step=True)
-    assert count == 10
-    assert_close(in_numpy(steps, 0.01, lamb=kind == "lamb"), actual)
+def test_twenty_steps_equal_the_formula_in_numpy(kind, use_resource, corrected):
+    steps = gradients_of_steps(20)
+    actual, count = run_optimizer(steps, optimizer(kind, bias_correction=corrected),
+                                  use_resource=use_resource, global_step=True)
+    assert count == 20
+    expected = in_numpy(steps, 0.01, lamb=kind == "lamb", corrected=corrected)
+    assert_close(expected, actual)
+    for name in INITIAL if corrected else ():  # else 1 - 0.999 does not cancel
+        np.testing.assert_allclose(actual[name], expected[name], rtol=0, atol=1e-6, err_msg=name)
 
 
 def test_a_parameter_of_zeros_still_moves(monkeypatch):
@@ -61,12 +73,14 @@ def test_a_parameter_of_zeros_still_moves(monkeypatch):
     assert np.abs(actual["dense/kernel"]).max() > 1e-3
 
 
+@CORRECTED
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
 @pytest.mark.parametrize("use_resource, bad", [(True, np.nan), (False, np.inf)])
-def test_a_gradient_that_is_not_finite_leaves_everything_but_the_step(kind, use_resource, bad):
+def test_a_gradient_that_is_not_finite_leaves_everything_but_the_step(
+        kind, use_resource, bad, corrected):
     def run(steps):
-        return run_optimizer(steps, optimizer(kind), use_resource=use_resource,
-                             global_step=True)
+        return run_optimizer(steps, optimizer(kind, bias_correction=corrected),
+                             use_resource=use_resource, global_step=True)
 
     steps = gradients_of_steps(3)
     poisoned = {name: value.copy() for name, value in steps[2].items()}
@@ -82,10 +96,11 @@ def test_a_gradient_that_is_not_finite_leaves_everything_but_the_step(kind, use_
 
 
 @on_tensorflow_2
+@CORRECTED
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
-def test_a_compiled_update_is_that_of_the_kernels_and_skips_the_same_steps(kind):
+def test_a_compiled_update_is_that_of_the_kernels_and_skips_the_same_steps(kind, corrected):
     def run(steps, **options):
-        return run_optimizer(steps, optimizer(kind, **options))
+        return run_optimizer(steps, optimizer(kind, bias_correction=corrected, **options))
 
     steps, compiled = gradients_of_steps(4), dict(compiler=graph_functions.compiled)
     assert_close(run(steps), run(steps, **compiled))
@@ -121,8 +136,8 @@ def test_the_first_step_of_a_model_moves_each_layer_by_its_rate(two_layers, sour
 def test_replicas_share_one_compiled_update_and_end_with_the_values_of_the_kernels(
         two_layers, source, tmp_path, monkeypatch):
     def run(name):
-        return train(two_layers, source, 2, settings(tmp_path / name, 8, num_train_steps=4,
-                                                     learning_rate=1e-3))
+        return train(two_layers, source, 2, settings(
+            tmp_path / name, 8, num_train_steps=4, learning_rate=1e-3, adam_bias_correction=True))
 
     programs, compile_function = [], graph_functions.compiled
 
