@@ -44,7 +44,7 @@ def judge(tmp_path, capsys):
 def test_a_loss_that_stays_at_the_baseline_is_reported_once(judge):
     warnings = judge([0.001] * 100)
     assert len(warnings) == 1
-    for part in ("does not learn", "41 to 50", "guessing", "a lower --learning_rate; more steps"):
+    for part in ("does not learn", "41 to 50", "guessing", "a lower --learning_rate; --adam_bias_correction"):
         assert part in warnings[0]
     assert "91 to 100" in judge.recorded() and "guessing" in judge.recorded()
 
