@@ -31,7 +31,7 @@ def job(tiny_model, tmp_path_factory):
         tiny_model._asdict(), bert_config_file=folder / "bert_config.json", task_name="cola",
         data_dir=write_cola(folder / "cola", train=48), max_seq_length=16, train_batch_size=2,
         num_train_epochs=4, learning_rate=1e-3, save_checkpoints_steps=1, do_train=True,
-        heartbeat_timeout=20)
+        adam_bias_correction=True, heartbeat_timeout=20)
 
 
 def start_from(directory, job):
