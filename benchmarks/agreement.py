@@ -19,6 +19,7 @@ from typing import Dict, List, NamedTuple, Sequence
 
 from benchmarks import report
 from engine.devices.precision import FLOAT32, PRECISIONS
+from engine.disk import files
 
 SEEDS = (1, 2, 3)
 # Names of the metrics, here and in the peer.
@@ -68,9 +69,7 @@ def run_huggingface(args, seed: int, optimizer: str) -> Dict[str, float]:
 
 def remembered(path: str, run) -> Dict[str, float]:
     if not os.path.exists(path):
-        result = run()
-        with open(path, "w") as file:
-            json.dump(result, file)
+        files.write_json(path, run())
     with open(path) as file:
         return json.load(file)
 
