@@ -24,6 +24,7 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.agreement import METRICS, remembered
+from engine.disk import files
 
 PLAIN, CORRECTED, PEER = "plain", "corrected", "huggingface"
 UPDATES = {PLAIN: "Google's", CORRECTED: "`--adam_bias_correction`", PEER: "Hugging Face's AdamW"}
@@ -115,25 +116,33 @@ def run_huggingface(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]
 
 
 def write_parts(args: argparse.Namespace) -> None:
-    """Writes the same part of each larger training set as in every call."""
-    for data, name in GLUE.items():
+    """Writes the part of each larger training set that is used, if it is not there."""
+    for data in set(args.sets).intersection(GLUE):
+        folder, name = os.path.join(args.work_dir, "data", data), GLUE[data]
+        if os.path.exists(folder):
+            continue
         with open(f"{args.data}/glue/{name}/train.tsv", encoding="utf-8", newline="\n") as file:
             lines = file.readlines()
         header, rows = lines[:HEADERS[data]], lines[HEADERS[data]:]
-        folder = os.path.join(args.work_dir, "data", data)
-        os.makedirs(folder, exist_ok=True)
-        with open(f"{folder}/train.tsv", "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(header + random.Random(0).sample(rows, EXAMPLES))
-        shutil.copy(f"{args.data}/glue/{name}/dev.tsv", folder)
+        with files.atomic_folder(folder) as draft:
+            with open(f"{draft}/train.tsv", "w", encoding="utf-8", newline="\n") as file:
+                file.writelines(header + random.Random(0).sample(rows, EXAMPLES))
+            shutil.copy(f"{args.data}/glue/{name}/dev.tsv", draft)
+    if NEW_WIKI in args.sets:
+        write_questions(args)
+
+
+def write_questions(args: argparse.Namespace) -> None:
+    """Writes some paragraphs of New-Wiki with so many questions."""
     with open(f"{args.data}/qa_en/newwiki_train.json", encoding="utf-8") as file:
         squad = json.load(file)
     paragraphs = [paragraph for article in squad["data"] for paragraph in article["paragraphs"]]
     random.Random(0).shuffle(paragraphs)
     ends = np.cumsum([len(paragraph["qas"]) for paragraph in paragraphs])
+    part = paragraphs[:np.searchsorted(ends, QUESTIONS, side="right")]
     os.makedirs(os.path.join(args.work_dir, "data", NEW_WIKI), exist_ok=True)
-    with open(os.path.join(args.work_dir, "data", NEW_WIKI, "train.json"), "w") as file:
-        json.dump({"version": "1.1", "data": [{"title": "part", "paragraphs": paragraphs[
-            :np.searchsorted(ends, QUESTIONS, side="right")]}]}, file)
+    files.write_json(os.path.join(args.work_dir, "data", NEW_WIKI, "train.json"),
+                     {"version": "1.1", "data": [{"title": "part", "paragraphs": part}]})
 
 
 def rows_of(results: Dict[Cell, Dict[str, Any]]) -> List[Dict[str, str]]:
@@ -158,6 +167,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("model", "data", "work_dir", "huggingface_model", "huggingface_python"):
         parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
+    parser.add_argument("--sets", nargs="+", choices=list(EPOCHS), default=list(EPOCHS),
+                        help="to train on; several calls with different ones can run side by side")
     parser.add_argument("--minutes", type=float, default=60,
                         help="after which no cell starts; 0: only the table")
     args = parser.parse_args()
@@ -166,7 +177,8 @@ def main() -> None:
     results: Dict[Cell, Dict[str, Any]] = {}
     for cell in cells():
         path = os.path.join(args.work_dir, f"{cell.name}.json")
-        if os.path.exists(path) or time.time() < end:
+        if os.path.exists(path) or (
+                cell.data in args.sets and time.time() < end):
             results[cell] = remembered(path, lambda: run_cell(args, cell))
             print(cell.name, results[cell], flush=True)
     print(f"{len(cells()) - len(results)} of {len(cells())} cells have no result yet")
