@@ -10,6 +10,7 @@ A training has failed if its record has the warning that it does not learn.
 """
 
 import argparse
+import glob
 import itertools
 import json
 import os
@@ -25,6 +26,8 @@ import numpy as np
 from benchmarks import report
 from benchmarks.agreement import METRICS, remembered
 from engine.disk import files
+from engine.training import run_record
+from runs import results, tries
 
 PLAIN, CORRECTED, PEER = "plain", "corrected", "huggingface"
 UPDATES = {PLAIN: "Google's", CORRECTED: "`--adam_bias_correction`", PEER: "Hugging Face's AdamW"}
@@ -75,11 +78,20 @@ def run_ours(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
              f"--num_train_epochs={EPOCHS[cell.data]}", f"--store_dir={args.work_dir}/store",
              f"--adam_bias_correction={cell.update == CORRECTED}"],
             cwd=report.ROOT, stdout=log, stderr=log, check=True)
-    with open(os.path.join(output_dir, "eval_results.json")) as file:
-        tries = json.load(file)["tries"]
+    found = tries_of(args, cell)
     shutil.rmtree(output_dir)
-    return [{"failed": found["warning"] != "none", "metric": found[metric_of(cell.data)]}
-            for found in tries]
+    return found
+
+
+def tries_of(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
+    """The tries of a cell that have ended, also while it runs."""
+    found = []
+    for path in sorted(glob.glob(f"{args.work_dir}/{cell.name}/{tries.FOLDER}/*/eval_results.json")):
+        folder = os.path.dirname(path)
+        found.append({"try": os.path.basename(folder),
+                      "metric": results.read(folder).get(metric_of(cell.data)),
+                      "failed": run_record.load(folder).warning is not None})
+    return found
 
 
 def command_of(args: argparse.Namespace, cell: Cell) -> List[str]:
@@ -145,16 +157,15 @@ def write_questions(args: argparse.Namespace) -> None:
                      {"version": "1.1", "data": [{"title": "part", "paragraphs": part}]})
 
 
-def rows_of(results: Dict[Cell, Dict[str, Any]]) -> List[Dict[str, str]]:
+def rows_of(measured: Dict[Cell, List[Dict[str, Any]]]) -> List[Dict[str, str]]:
     rows = []
     for data, rate, update in itertools.product(EPOCHS, RATES, UPDATES):
-        tries = [each for cell, result in results.items()
-                 if (cell.data, cell.rate, cell.update) == (data, rate, update)
-                 for each in result["tries"]]
-        if tries:
-            # A correlation with a constant is none.
-            values = [each["metric"] or 0.0 for each in tries]
-            failed = "–" if update == PEER else f"{sum(each['failed'] for each in tries)} of {len(tries)}"
+        ended = [each for cell, found in measured.items()
+                 if (cell.data, cell.rate, cell.update) == (data, rate, update) for each in found]
+        if ended:
+            # A correlation with a constant is no number.
+            values = np.nan_to_num(np.array([each["metric"] for each in ended], float))
+            failed = "–" if update == PEER else f"{sum(each['failed'] for each in ended)} of {len(ended)}"
             rows.append({"set, metric": f"{data}, {metric_of(data)}", "rate": f"{rate:g}",
                          "update": UPDATES[update], "failed": failed,
                          "mean": f"{np.mean(values):.3f}", "worst": f"{min(values):.3f}",
@@ -169,23 +180,26 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
     parser.add_argument("--sets", nargs="+", choices=list(EPOCHS), default=list(EPOCHS),
                         help="to train on; several calls with different ones can run side by side")
+    parser.add_argument("--updates", nargs="+", choices=list(UPDATES), default=list(UPDATES),
+                        help="likewise")
     parser.add_argument("--minutes", type=float, default=60,
                         help="after which no cell starts; 0: only the table")
     args = parser.parse_args()
     end = time.time() + 60 * args.minutes
     write_parts(args)
-    results: Dict[Cell, Dict[str, Any]] = {}
+    measured: Dict[Cell, List[Dict[str, Any]]] = {}
     for cell in cells():
         path = os.path.join(args.work_dir, f"{cell.name}.json")
-        if os.path.exists(path) or (
-                cell.data in args.sets and time.time() < end):
-            results[cell] = remembered(path, lambda: run_cell(args, cell))
-            print(cell.name, results[cell], flush=True)
-    print(f"{len(cells()) - len(results)} of {len(cells())} cells have no result yet")
+        is_asked = cell.data in args.sets and cell.update in args.updates
+        if os.path.exists(path) or is_asked and time.time() < end:
+            measured[cell] = remembered(path, lambda: run_cell(args, cell))["tries"]
+        else:
+            measured[cell] = tries_of(args, cell)
+        print(cell.name, measured[cell] or "has no result yet", flush=True)
     report.append(
         f"Trainings with and without Adam's bias correction: {EXAMPLES:,} examples of CoLA (2 epochs), "
         "SST-2 and STS-B (1 epoch), 32 a step; Resume (1,000, 3 epochs) and New-Wiki "
-        f"({QUESTIONS:,} questions, half an epoch), 16 a step; MiniLM encoder", rows_of(results),
+        f"({QUESTIONS:,} questions, half an epoch), 16 a step; MiniLM encoder", rows_of(measured),
         command="python -m benchmarks.stability",
         versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"),
                   "PyTorch": report.version_of(args.huggingface_python, "torch"),

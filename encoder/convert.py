@@ -249,11 +249,10 @@ def _weights_of(checkpoint: checkpoints.Checkpoint) -> Weights:
         except tf.errors.OpError as error:
             raise UserError(f"checkpoint {checkpoint.path} cannot be read: {error}") from error
 
-    # The optimizer's slots are named <variable>/adam_m and so on.
+    # The slots of any optimizer are named <variable>/<slot>.
     return Weights(checkpoint.path, {
-        name: tuple(shape) for name, shape in checkpoint.shapes.items()
-        if os.path.dirname(name) not in checkpoint.shapes
-        and name != tf.GraphKeys.GLOBAL_STEP}, read)
+        name: tuple(checkpoint.shapes[name]) for name in checkpoint.parameters()
+        if os.path.dirname(name) not in checkpoint.shapes}, read)
 
 
 # --- The command -------------------------------------------------------------------------

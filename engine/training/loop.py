@@ -335,12 +335,9 @@ class _SaverWithoutUpdates(tf.train.Saver):
         self._start = counter.assign(tf.cast(tf.train.get_global_step(), tf.float32))
 
     def restore(self, sess: tf.Session, save_path: str) -> None:
-        """Restores all variables; the checkpoint may be one that this run has saved."""
-        if multigpu_optimizer.UPDATES in checkpoints.describe(save_path).shapes:
-            super().restore(sess, save_path)
-        else:
-            self._others.restore(sess, save_path)
-            sess.run(self._start)
+        """Restores what the checkpoint has."""
+        self._others.restore(sess, save_path)
+        sess.run(self._start)
 
 
 def _without_updates(variables: Sequence[tf.Variable]) -> List[tf.Variable]:

@@ -20,6 +20,7 @@ from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from huggingface_folders import (CONFIG, ENCODER, HEADS, HIDDEN, POOLER, TOKENS, VOCAB,
                                  assert_same_values, erf_gelu, numpy_bert, prefixed,
                                  random_tensors, write_bare_encoder, write_huggingface)
+from multigpu_optimizer import UPDATES
 
 
 # --- What the weights mean ---------------------------------------------------------------
@@ -97,6 +98,7 @@ def test_a_training_run_s_checkpoint_loses_optimizer_and_step_and_nothing_else(t
                 tf.get_variable(f"{variable.op.name}/{slot}", variable.shape)
         tf.get_variable("output_weights", [2, HIDDEN])
         tf.get_variable("output_bias", [2])
+        tf.get_variable(UPDATES, [])
         tf.train.get_or_create_global_step()
         session.run(tf.global_variables_initializer())
         tf.train.Saver().save(session, str(tmp_path / "run" / "model.ckpt"), global_step=7)
@@ -107,6 +109,7 @@ def test_a_training_run_s_checkpoint_loses_optimizer_and_step_and_nothing_else(t
         vocab_file=str(tmp_path / "vocab.txt"))
     labels, left_out = conversion.warnings
     assert "--from_checkpoint and --labels" in labels and "output_weights" in left_out
+    assert UPDATES not in left_out
     assert json.loads((tmp_path / "huggingface" / "config.json").read_text())[
         "hidden_act"] == "gelu_new"
     back = convert_from_huggingface(conversion.output, str(tmp_path / "back"))
