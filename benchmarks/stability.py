@@ -49,12 +49,12 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.data}-{self.rate}-{self.update}-{'-'.join(map(str, self.seeds))}"
+        return f"{self.data}-{self.rate}-{self.update}-{'-'.join(map(str, sorted(self.seeds)))}"
 
 
 def cells() -> List[Cell]:
     """All cells, the most valuable first."""
-    first, more = [(1, 2, 3)], [(4, 5)]
+    first, more = [(3, 1, 2)], [(4, 5)]  # Resume's third seed is known to fail
     ours = [list(itertools.starmap(Cell, itertools.product([rate], seeds, EPOCHS, (PLAIN, CORRECTED))))
             for seeds in (first, more) for rate in RATES]
     peers = [list(itertools.starmap(Cell, itertools.product([rate], first, PEERS_SETS, [PEER])))
