@@ -5,7 +5,6 @@ on each replica and advances `global_step`: a step of N replicas with B examples
 a step of one replica with N * B. Knows nothing of schedules or losses.
 """
 
-import functools
 import re
 import warnings
 from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -14,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 import gradient_exchange
 from gradient_exchange import Gradient
+from replica_copies import CopiedOperations, Slots, handle_of
 
 # The graph collection in which `apply_gradients` leaves the scalar global norm of
 # the reduced gradients before clipping. It is not finite in a step that was skipped.
@@ -166,16 +166,20 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         copies = zip(*map(strategy.experimental_local_results, variables))
         scales = zip(*map(strategy.experimental_local_results, self.loss_scale or ()))
         names = [_name_of(variable) for variable in variables]
-        slots = _Slots(names, [f"{self.get_name()}/updates"] if self.bias_correction else [])
+        slots = Slots(names, [f"{self.get_name()}/updates"] if self.bias_correction else [])
 
-        program = self._update_program() if self.compiler else None
+        def update(state, sums, *scalars):
+            own_sums = received(sums)
+            return self._update(names, variables, state, own_sums, own_sums.norm(), *scalars)
+
+        update, program = CopiedOperations(update), self.compiler and self._update_program()
 
         def update_replica(_, sums) -> tf.Operation:
             loss_scale = self.loss_scale and self.loss_scale._make(next(scales))
             scale = loss_scale.value.read_value() if loss_scale else None
             own = next(copies)
             m, v, counter = slots.create(own)
-            state = [list(map(_handle_of, own)), m, v]
+            state = [list(map(handle_of, own)), m, v]
             counts = [_read(handle) + 1.0 for handle in counter]
             divisor = tf.constant(float(strategy.num_replicas_in_sync))
             if loss_scale:
@@ -183,12 +187,11 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                 divisor *= scale
             learning_rate = tf.cast(self.learning_rate, tf.float32)
             tf.add_to_collection(LEARNING_RATE, learning_rate)
-            own_sums = received(sums)
             if program:
-                updates, norm = program(names, own, state, own_sums, learning_rate, divisor, *counts)
+                updates, norm = program(names, own, state, received(sums), learning_rate, divisor,
+                                        *counts)
             else:
-                updates, norm = self._update(names, own, state, own_sums, own_sums.norm(),
-                                             learning_rate, divisor, *counts)
+                updates, norm = update(state, sums, learning_rate, divisor, *counts)
             updates += [_assign(handle, count - tf.where(tf.is_finite(norm), 0.0, 1.0))
                         for handle, count in zip(counter, counts)]
             tf.add_to_collection(GRADIENT_NORM, norm)
@@ -354,63 +357,6 @@ class _StepScalars(NamedTuple):
     zero: tf.Tensor  # made once for all variables
 
 
-class _Slots:
-    """The optimizer's m, v and counter: variables on the first replica, plain copies on the others.
-
-    Checkpoints hold only the first replica's. The local initialization, which runs after
-    variables are initialized or restored, fills the copies from them. Mirrored variables would
-    take most of the time to build the graph: slots are two thirds of all variables.
-    """
-
-    def __init__(self, parameter_names: Sequence[str], counter: Sequence[str]):
-        self._counter = counter  # its name; empty without bias correction
-        self._names = [[f"{name}/{slot}" for name in parameter_names] for slot in ("adam_m", "adam_v")]
-        self._first: List[tf.Variable] = []
-        self._values: List[tf.Tensor] = []  # of the first replica's, for the others
-
-    def create(self, parameters: Sequence[tf.Variable]
-               ) -> Tuple[List[tf.Tensor], List[tf.Tensor], List[tf.Tensor]]:
-        """m, v and the counter of a replica on the current device, as handles for kernels."""
-        # The names are the original's in any scope of the caller; and slots are initialized
-        # before any step, so they ignore the control dependencies of the caller's updates.
-        with tf.name_scope(None), tf.control_dependencies(None):
-            if self._first:
-                handles = self._copies()
-            else:
-                zeros = functools.lru_cache(maxsize=None)(tf.zeros)  # one for all of a shape
-                self._first = [_slot(name, parameter, zeros(tuple(parameter.shape.as_list())))
-                               for names in self._names
-                               for name, parameter in zip(names, parameters)]
-                self._first += [_slot(name, parameters[0], zeros(())) for name in self._counter]
-                handles = list(map(_handle_of, self._first))
-        count = len(parameters)
-        return handles[:count], handles[count:2 * count], handles[2 * count:]
-
-    def _copies(self) -> List[tf.Tensor]:
-        graph = tf.get_default_graph()
-        if not self._values:
-            self._values = [first.value() for first in self._first]
-        handles = []
-        for first, value in zip(self._first, self._values):
-            handle = tf.raw_ops.VarHandleOp(
-                dtype=tf.float32, shape=first.shape, name=f"{first.op.name}/replica",
-                shared_name=graph.unique_name(f"{first.op.name}/copy"))
-            handles.append(handle)
-            # The initializers of tables are part of the local initialization.
-            tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS,
-                                 tf.raw_ops.AssignVariableOp(resource=handle, value=value))
-        return handles
-
-def _slot(name: str, parameter: tf.Variable, initial_value: tf.Tensor) -> tf.Variable:
-    # It has the parameter's type: a resource variable or, in programs written for Google's code,
-    # a reference variable.
-    slot = type(parameter)(initial_value, trainable=False, name=name)
-    if slot.op.name != name:
-        raise ValueError(f"{name} exists already: one optimizer per variable, each "
-                         "with a name= of its own")
-    return slot
-
-
 def _check_context() -> None:
     """Raises a ValueError in a context where replicas cannot update together."""
     with tf.init_scope():
@@ -451,29 +397,22 @@ def _name_of(variable: tf.Variable) -> str:
     return re.sub(r":\d+$", "", variable.name)
 
 
-def _handle_of(variable: tf.Variable) -> tf.Tensor:
-    """The handle or reference that an optimizer's kernel updates in place."""
-    # In TensorFlow 1 a variable may be a reference, not a resource.
-    is_reference = variable.dtype != variable.dtype.base_dtype
-    return variable._ref() if is_reference else variable.handle
-
-
 def _read(handle: tf.Tensor) -> tf.Tensor:
-    """The value of the variable behind a handle of `_handle_of`."""
+    """The value of the variable behind a handle of `handle_of`."""
     if handle.dtype == tf.resource:
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
     return tf.identity(handle)
 
 
 def _assign(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
-    """Assigns to the variable behind a handle of `_handle_of`; a resource takes the buffer over."""
+    """Assigns to the variable behind a handle of `handle_of`; a resource takes the buffer over."""
     if handle.dtype == tf.resource:
         return tf.raw_ops.AssignVariableOp(resource=handle, value=value)
     return tf.raw_ops.Assign(ref=handle, value=value).op
 
 
 def _assign_sub(handle: tf.Tensor, change: tf.Tensor) -> tf.Operation:
-    """Subtracts from the variable behind a handle of `_handle_of`."""
+    """Subtracts from the variable behind a handle of `handle_of`."""
     if handle.dtype == tf.resource:
         return tf.raw_ops.AssignSubVariableOp(resource=handle, value=change)
     return tf.raw_ops.AssignSub(ref=handle, value=change).op

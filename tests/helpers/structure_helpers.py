@@ -7,7 +7,7 @@ import os
 from conftest import ROOT
 
 ROOT_MODULES = ("modeling", "graph_functions", "tokenization", "optimization", "multigpu_optimizer",
-                "gradient_exchange")
+                "gradient_exchange", "replica_copies")
 # These work on the labelled files of `tasks`.
 ON_TASKS = ("augmentation", "rewriting", "distillation")
 BELOW = ("runs", "encoder", "engine")
