@@ -2,7 +2,7 @@
 
   python -m benchmarks.disk_faults --work_dir=DIR
 
-A command (`benchmarks/fuzzing/scenes.py`) that reads and writes below a folder is run once and its
+A command (`benchmarks/fuzzing/toy_scenes.py`) that reads and writes below a folder is run once and its
 operations there are logged: opening, creating, writing, syncing, renaming and removing. In each case
 one of them fails with ENOSPC or EIO, or the process is killed there: every kind on every file once,
 the three faults in turn, and 30 operations at random. A command that is not killed must end with
@@ -34,8 +34,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Set, Tuple
 from benchmarks import campaign, faulty_disk, report
 from benchmarks.fuzzing import commands, scenes
 
-SCENES = ("creating data", "making slots", "exporting", "augmenting", "own data", "pretraining",
-          "distilling", "ranking", "rewriting")
+SCENES = ("creating data", "making slots", "exporting", "augmenting", "own data", "pretraining.run",
+          "distillation.run --stage=prediction", "rewriting.run", "rewriting")
 RANDOM_CASES = 30
 FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "kill": 0}
 # The end of a name that is another one in each process.

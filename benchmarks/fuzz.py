@@ -2,7 +2,7 @@
 
   python -m benchmarks.fuzz --work_dir=DIR --cases=2500
 
-Each case copies the files of a command that succeeds (`benchmarks/fuzzing/scenes.py`), damages one
+Each case copies the files of a command that succeeds (`benchmarks/fuzzing/toy_scenes.py`), damages one
 of them at random, its bytes or what it holds by its format, or the value of a flag, and runs the
 command. It must end within 60 seconds and 2 GB of resident memory, leave no temporary file, and
 

@@ -40,18 +40,19 @@ class Memory(NamedTuple):
         return int((CARD_BYTES - BYTES_PER_PARAMETER * self.parameters) / per_sequence)
 
 
-def kept_bytes(config: Any, features: Dict[str, np.ndarray]) -> int:
+def kept_bytes(config: Any, features: Dict[str, np.ndarray], **options: Any) -> int:
     """Bytes of its forward pass that a model's gradients read, but variables and layers' states.
 
     Args:
         config: a BertConfig.
         features: input_ids, input_mask and token_type_ids, integers [b, t].
+        options: other arguments of BertModel.
     """
     import modeling
     from engine.devices import runtime
     import tensorflow.compat.v1 as tf
     with tf.Graph().as_default() as graph, tf.Session(config=runtime.session_config()) as session:
-        model = modeling.BertModel(config, True, dropout_seed=tf.constant([1, 2]), **{
+        model = modeling.BertModel(config, True, dropout_seed=tf.constant([1, 2]), **options, **{
             name: tf.constant(value, tf.int32) for name, value in features.items()})
         states = model.get_all_encoder_layers()
         forward = set(graph.get_operations())

@@ -25,6 +25,7 @@ runtime.session_config(num_cpu_devices=4)
 SHARED_DATA = os.path.join(os.path.dirname(ROOT), "shared", "data")
 WORDS = ("the a cat dog bird tree house river sees likes finds old small green and or not "
          "quickly slowly today ##s ##ed un ##like . , ? !").split()
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 
 
 # Of tests that show the same on either runtime, and take long.
@@ -61,6 +62,16 @@ class TinyModel(NamedTuple):
         with open(self.bert_config_file) as file:
             return BertConfig.from_dict({**json.load(file), **changes})
 
+    def with_config(self, path, **changes) -> "TinyModel":
+        """The model with another configuration, which is written."""
+        path.write_text(self.config(**changes).to_json_string())
+        return self._replace(bert_config_file=str(path))
+
+    def encoding(self, max_seq_length=24, do_lower_case=True):
+        from encoder.encoding import load_encoding
+        return load_encoding(self.vocab_file, do_lower_case=do_lower_case,
+                             max_seq_length=max_seq_length, vocab_size=self.config().vocab_size)
+
 
 @pytest.fixture(autouse=True)
 def fresh_graph():
@@ -84,23 +95,28 @@ def two_layers(tmp_path_factory) -> TinyModel:
     return write_tiny_model(tmp_path_factory.mktemp("two_layers"), num_hidden_layers=2)
 
 
+def write_config(directory, dropout: float = 0.0, **changes) -> TinyModel:
+    """Writes a vocabulary and a configuration; returns the model, whose checkpoint is not there."""
+    (directory / "vocab.txt").write_text("".join(f"{word}\n" for word in VOCAB))
+    (directory / "bert_config.json").write_text(json.dumps(dict(
+        vocab_size=len(VOCAB), hidden_size=16, num_attention_heads=2, intermediate_size=32,
+        hidden_act="gelu", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+        max_position_embeddings=40, type_vocab_size=2, initializer_range=0.2, **changes)))
+    return TinyModel(*(str(directory / name) for name in (
+        "vocab.txt", "bert_config.json", "bert_model.ckpt")))
+
+
 def write_tiny_model(directory, num_hidden_layers: int) -> TinyModel:
     """Writes random weights that are large enough for gradients to be clipped."""
-    from modeling import BertConfig, BertModel
-    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    (directory / "vocab.txt").write_text("".join(f"{word}\n" for word in vocab))
-    config = dict(vocab_size=len(vocab), hidden_size=16, num_hidden_layers=num_hidden_layers,
-                  num_attention_heads=2, intermediate_size=32, hidden_act="gelu",
-                  hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-                  max_position_embeddings=40, type_vocab_size=2, initializer_range=0.2)
-    (directory / "bert_config.json").write_text(json.dumps(config))
-    checkpoint = str(directory / "bert_model.ckpt")
+    from modeling import BertModel
+    model = write_config(directory, num_hidden_layers=num_hidden_layers)
     with tf.Graph().as_default(), plain_session() as session:
         tf.set_random_seed(1)
-        BertModel(BertConfig.from_dict(config), False, tf.zeros([1, 4], tf.int32))
+        BertModel(model.config(), False, tf.zeros([1, 4], tf.int32))
         session.run(tf.global_variables_initializer())
-        tf.train.Saver().save(session, checkpoint, write_meta_graph=False, write_state=False)
-    return TinyModel(str(directory / "vocab.txt"), str(directory / "bert_config.json"), checkpoint)
+        tf.train.Saver().save(session, model.init_checkpoint, write_meta_graph=False,
+                              write_state=False)
+    return model
 
 
 @pytest.fixture(scope="session")
@@ -112,6 +128,24 @@ def tiny_classifier(two_layers, tmp_path_factory):
                   data_dir=write_cola(directory / "cola", train=48), max_seq_length=24,
                   train_batch_size=8, num_train_epochs=2, learning_rate=1e-3, num_cpu_replicas=1))
     return directory
+
+
+@pytest.fixture(scope="session")
+def with_head(tiny_model, tmp_path_factory) -> str:
+    """The checkpoint of `tiny_model` with a head of two outputs, so that nothing is drawn."""
+    from engine.checkpoints import checkpoints
+    prefix = str(tmp_path_factory.mktemp("with_head") / "model.ckpt")
+    checkpoints.write_checkpoint(prefix, {
+        **checkpoint_values(tiny_model.init_checkpoint), "output_bias": np.zeros(2, np.float32),
+        "output_weights": np.random.RandomState(0).randn(2, 16).astype(np.float32)})
+    return prefix
+
+
+@pytest.fixture(scope="session")
+def source(tiny_model, tmp_path_factory):
+    """200 examples of `write_cola`'s task, for a training."""
+    from trainings import training_source
+    return training_source(tiny_model, tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import os
 import random
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -51,13 +50,6 @@ def num_lines(path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def wait_for(process, path, count) -> None:
-    """Waits until the process has written so many lines; fails where it ends before."""
-    while num_lines(path) < count:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
-
-
 @on_tensorflow_1
 def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
         model, flags, tmp_path):
@@ -66,8 +58,8 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
     generator = random.Random(1)
     for number in (signal.SIGKILL, signal.SIGTERM):
         process = start(flags, out)
-        wait_for(process, out / "train.tsv.part",
-                 num_lines(out / "train.tsv.part") + generator.randint(1, 300))
+        wanted = num_lines(out / "train.tsv.part") + generator.randint(1, 300)
+        processes.wait_until(process, lambda: num_lines(out / "train.tsv.part") >= wanted)
         process.send_signal(number)
         said = process.communicate()[1]
         assert process.returncode == (-9 if number == signal.SIGKILL else 143), said

@@ -10,7 +10,6 @@ from augmentation import masked_lm, run
 from augmentation.masked_lm import MaskedLanguageModel, WordPositions
 from augmentations import SETTINGS, augment_here, write_cola
 from conftest import cpu_devices
-from encoder.encoding import load_encoding
 from engine.checkpoints import checkpoints
 from masked_lm import OneAtATime, write_tiny_masked_lm
 from task_files import user_task
@@ -120,13 +119,10 @@ def test_replicas_batches_and_pieces_of_work_change_no_byte(model, glove, tmp_pa
 
 
 def language_model(model, **changes):
-    config = model.config()
-    encoding = load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=40,
-                             vocab_size=config.vocab_size)
     settings = dict(max_seq_length=40, num_candidates=4, per_replica_batch_size=2)
-    return MaskedLanguageModel(config, checkpoints.open_checkpoint(model.init_checkpoint),
-                               encoding.tokenizer, cpu_devices(changes.pop("replicas", 1)),
-                               **{**settings, **changes})
+    return MaskedLanguageModel(model.config(), checkpoints.open_checkpoint(model.init_checkpoint),
+                               model.encoding(40).tokenizer,
+                               cpu_devices(changes.pop("replicas", 1)), **{**settings, **changes})
 
 
 def random_places(lengths, seed=0):

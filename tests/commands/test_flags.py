@@ -1,10 +1,4 @@
-"""The flags of every command are those in flags.txt: people's scripts depend on them.
-
-A new flag, a new default or one that goes is on purpose, and belongs in CHANGELOG.md. Write the
-list anew with
-
-  WRITE_FLAGS=1 scripts/test.sh tests/commands/test_flags.py
-"""
+"""The flags of every command are those in flags.txt: people's scripts depend on them."""
 
 import difflib
 import importlib

@@ -13,6 +13,7 @@ import shutil
 import numpy as np
 import pytest
 
+from commands import ends_with_error
 from conftest import ROOT, WORDS, checkpoint_values, on_tensorflow_1, on_tensorflow_2, sentences
 from engine.checkpoints import checkpoints
 from engine.cli import command, foreign_flags
@@ -44,11 +45,9 @@ def type_in(module, arguments):
 
 def refusal(module, arguments, capsys):
     """The one line with which a command refuses its arguments."""
-    with pytest.raises(SystemExit) as exit_status:
+    with ends_with_error(capsys) as lines:
         type_in(module, arguments)
-    assert exit_status.value.code == 2
-    line, = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
+    line, = lines
     return line
 
 

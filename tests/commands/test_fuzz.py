@@ -12,8 +12,9 @@ import json, sys
 from benchmarks import fuzz
 fuzzer = fuzz.Fuzzer(sys.argv[1])
 print(json.dumps([[fuzzer.case(number, "tests") for number in range(int(sys.argv[2]))],
-                  list(fuzzer.each_file("evaluating", ("out/model.ckpt-6", "out/checkpoint",
-                                                       "out/run.json", "store/dev")))]))
+                  list(fuzzer.each_file("evaluating", (
+                      *(f"run_classifier/{name}" for name in ("model.ckpt-8", "checkpoint",
+                                                              "run.json")), "store/dev")))]))
 """
 
 

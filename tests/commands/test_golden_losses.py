@@ -1,10 +1,7 @@
 """The first 20 losses of toy runs are those in golden_losses.json: training is what it was.
 
-Each capability that trains runs through its command, on two replicas with dropout. A change of
-the file is a change of what training computes, and belongs in CHANGELOG.md. Each runtime writes
-its own part of it:
-
-  WRITE_GOLDEN_LOSSES=1 scripts/test.sh tests/commands/test_golden_losses.py
+Each capability that trains runs through its command, on two replicas with dropout. CONTRIBUTING.md
+says how the file is written anew.
 """
 
 import importlib

@@ -6,12 +6,11 @@ the pairs; the other pairs are decided as the commands decide them, without buil
 
 import os
 
-import numpy as np
 import pytest
 
 import modeling
 from commands import ends_with_error, run_here
-from conftest import on_tensorflow_2, sentences
+from conftest import on_tensorflow_2
 from distillation import teacher
 from encoder import huggingface, label_config, model_files, vocabulary
 from encoder.model_files import CLASSIFIER, ENCODER, MASKED_LM
@@ -22,7 +21,7 @@ from pretraining_files import LENGTH
 from reading import model as reading_model
 from rewriting import data, rewrite, scorer
 from tagging import head as tagging_head, run as tagging
-from runs import kinds, predict
+from runs import kinds
 from runs import export
 from tasks import model_folder
 from tasks.table import TASKS
@@ -59,17 +58,13 @@ def opens(flag, needs):
     return lambda path: model_files.open_model(path, flag, needs)
 
 
-def exports(path):
-    export._export_folder(path)
-    model_folder.check_labels(model_folder.load(path).own.kind, COLA, path, "--output_dir")
+def exports(check):
+    return lambda path: (export._export_folder(path), check(path))
 
 
-def teaches_slots(path):
-    model_folder.check_labels(teacher.load(path).own.kind, data.KIND, path, "--teacher")
-
-
-def teaches(path):
-    model_folder.check_labels(teacher.load(path).own.kind, COLA, path, "--teacher")
+def teaches(kind):
+    return lambda path: model_folder.check_labels(
+        teacher.load(path).own.kind, kind, path, "--teacher")
 
 
 def evaluates(kind):
@@ -79,24 +74,17 @@ def evaluates(kind):
     return check
 
 
-def exports_slots(path):
-    export._export_folder(path)
-    scorer.open_model(model_files.open_model(path, "--output_dir"))
+def has_labels(path):
+    model_folder.check_labels(model_folder.load(path).own.kind, COLA, path, "--output_dir")
 
 
-def answers(path, flag="--init_checkpoint"):
-    found = model_files.open_model(path, flag)
+def answers(path):
+    found = model_files.open_model(path, "--init_checkpoint")
     reading_model.require_head(found.checkpoint, found.flag)
 
 
-def exports_answers(path):
-    export._export_folder(path)
-    answers(path, "--output_dir")
-
-
-def exports_tags(path):
-    export._export_folder(path)
-    tagging_head.open_model(model_files.open_model(path, "--output_dir"))
+def opens_as(module):
+    return lambda path: module.open_model(model_files.open_model(path, "--output_dir"))
 
 
 def tags(path):
@@ -136,20 +124,20 @@ TAKERS = {
     "what starts from an encoder": (opens("--init_checkpoint", ENCODER), {}),
     "what predicts words": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
     "run_classifier --do_eval": (evaluates(COLA), OF_TEXTS),
-    "run_classifier --do_export": (exports, {
+    "run_classifier --do_export": (exports(has_labels), {
         **OF_TEXTS, **ARE_EXPORTS, "foreign": UNKNOWN}),
     "runs.predict": (kinds.open_reader, {**NOT_TRAINED, "foreign": UNKNOWN}),
-    "distillation.run --teacher": (teaches, dict(OF_TEXTS, foreign=UNKNOWN)),
-    "distillation.run --teacher of slots": (teaches_slots, dict(OF_SLOTS, foreign=UNKNOWN)),
+    "distillation.run --teacher": (teaches(COLA), dict(OF_TEXTS, foreign=UNKNOWN)),
+    "distillation.run --teacher of slots": (teaches(data.KIND), dict(OF_SLOTS, foreign=UNKNOWN)),
     "distillation.run --stage=general --teacher": (
         lambda path: teacher.load_encoder(path, LENGTH), {}),
     "rewriting.run --do_eval": (evaluates(data.KIND), OF_SLOTS),
-    "rewriting.run --do_export": (exports_slots, {**NO_SCORER, **ARE_EXPORTS}),
+    "rewriting.run --do_export": (exports(opens_as(scorer)), {**NO_SCORER, **ARE_EXPORTS}),
     "rewriting.rewrite": (rewrites, NO_SCORER),
     "run_squad --do_predict": (answers, NO_ANSWERS),
-    "run_squad --do_export": (exports_answers, {**NO_ANSWERS, **ARE_EXPORTS}),
+    "run_squad --do_export": (exports(answers), {**NO_ANSWERS, **ARE_EXPORTS}),
     "tagging.run --do_predict": (tags, NO_TAGS),
-    "tagging.run --do_export": (exports_tags, {**NO_TAGS, **ARE_EXPORTS}),
+    "tagging.run --do_export": (exports(opens_as(tagging_head)), {**NO_TAGS, **ARE_EXPORTS}),
     "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), {
         **NOT_TRAINED, **OF_READERS, **OF_TAGGERS}),
     "encoder.convert --from_huggingface": (comes_from_transformers, dict.fromkeys(
@@ -200,23 +188,6 @@ def test_every_folder_is_complete(made):
         folder = model_files.folder_of(path)
         assert {"bert_config.json", "vocab.txt"} <= set(os.listdir(folder)), writer
         assert vocabulary.recorded_casing(folder) is True, writer
-
-
-def answers_of(path, tmp_path):
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(5)))
-    run_here(dict(output_dir=path, input_file=tmp_path / "texts.txt", num_cpu_replicas=1,
-                  output_file=tmp_path / "answers.tsv", header=False, text_column=1), predict)
-    rows = [line.split("\t") for line in (tmp_path / "answers.tsv").read_text().splitlines()]
-    return rows[0], np.array([row[1:] for row in rows[1:]], float)
-
-
-def test_a_classifier_keeps_its_answers_on_every_way_through_the_commands(made, tmp_path):
-    header, expected = answers_of(made.at["run_classifier"], tmp_path)
-    assert header == ["label", "0", "1"]
-    for writer in ("encoder.convert --from_huggingface", "encoder.convert --from_checkpoint"):
-        same_header, scores = answers_of(made.at[writer], tmp_path)
-        assert same_header == header
-        np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
 # --- What other code has trained ---------------------------------------------------------

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from commands import arguments, run_here
+from commands import run_here
 from conftest import checkpoint_values, sentences
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
-from engine.cli import command
 from engine.errors import UserError
 from huggingface_folders import (KINDS, assert_same_values, classifier_tensors, config_entries,
-                                 erf_gelu, numpy_bert, write_huggingface)
+                                 numpy_bert, write_huggingface)
 from runs import predict
 
 TEXTS = ["word", "words word", "words words words"]
@@ -47,12 +46,11 @@ def ours(source, tmp_path_factory):
     return folder / "model", predicted(folder / "model", folder, TEXTS)
 
 
-def predicted(model_dir, tmp_path, texts, **flags):
+def predicted(model_dir, tmp_path, texts):
     """The answers of runs.predict: labels, and scores [n, labels] ([n, 1] of a regression)."""
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    command.run(predict.main, predict.define_flags(), usage="", argv=["predict", *arguments({
-        "output_dir": model_dir, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 1,
-        "output_file": tmp_path / "answers.tsv", **flags})])
+    run_here({"output_dir": model_dir, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 1,
+              "output_file": tmp_path / "answers.tsv"}, predict)
     _, *rows = [line.split("\t") for line in (tmp_path / "answers.tsv").read_text().splitlines()]
     return [row[0] for row in rows], np.array([row[1:] or row[:1] for row in rows], float)
 
@@ -63,7 +61,7 @@ def expected_scores(kind, tensors):
     logits = []
     for ids in IDS:
         ids = np.array([ids])
-        _, pooled = numpy_bert(bare, erf_gelu, ids, np.ones_like(ids), np.zeros_like(ids))
+        _, pooled = numpy_bert(bare, "gelu_erf", ids, np.ones_like(ids), np.zeros_like(ids))
         logits.append((pooled @ tensors["classifier.weight"].T + tensors["classifier.bias"])[0])
     return KINDS[kind][2](np.array(logits))
 

@@ -8,7 +8,7 @@ import pytest
 
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_1, sentences
-from encoder.encoding import encode_texts_and_pairs, load_encoding
+from encoder.encoding import encode_texts_and_pairs
 from encoder.long_texts import LongTexts, of_description
 from engine.errors import UserError
 from runs import predict
@@ -18,9 +18,7 @@ TEXTS = ["", "the", *sentences(40, seed=5), "the cat " * 20]
 
 
 def encoding_of(model, ways, length=LENGTH):
-    found = load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=length,
-                          vocab_size=model.config().vocab_size)
-    return found._replace(long_texts=ways.check(length))
+    return model.encoding(length)._replace(long_texts=ways.check(length))
 
 
 def cut_by_hand(a, b, room, ways):

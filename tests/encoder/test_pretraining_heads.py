@@ -49,16 +49,3 @@ def test_the_product_with_the_table_has_the_precision_of_the_layers_and_scores_a
         expected, actual = session.run([wide, narrow])
     np.testing.assert_allclose(actual, expected, atol=10 * rounding * np.abs(expected).max())
     assert np.abs(actual - expected).max() > 1e-5
-
-
-def test_the_states_at_some_positions_are_those_of_the_sequence_output():
-    model = build_model()
-    some = model.get_sequence_output_at(tf.constant(POSITIONS))
-    pooled = model.pool(model.get_sequence_output_at(tf.zeros([3, 1], tf.int32))[:, 0])
-    with plain_session() as session:
-        session.run(tf.global_variables_initializer())
-        some, whole, pooled, apart = session.run(
-            [some, model.get_sequence_output(), pooled, model.get_pooled_output()])
-    expected = np.take_along_axis(whole, POSITIONS[:, :, np.newaxis], axis=1)
-    np.testing.assert_allclose(some, expected, atol=1e-5)
-    np.testing.assert_allclose(pooled, apart, atol=1e-5)

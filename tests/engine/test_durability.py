@@ -6,10 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
+import processes
 from commands import arguments, run_command, start_command
 from benchmarks.faulty_disk import environment, library, lost_by_a_power_cut, read_log
 from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
@@ -90,9 +90,7 @@ def test_a_command_told_to_end_while_it_writes_leaves_nothing_half_written(
     process = start_command(*arguments(
         {**flags, "store_dir": tmp_path / "store", **flags_of_phase}))
     # glob.glob passes over a folder that is renamed while it looks; Path.glob raises.
-    while not glob.glob(str(tmp_path / draft)):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.002)
+    processes.wait_until(process, lambda: glob.glob(str(tmp_path / draft)))
     process.terminate()
     said = process.communicate()[1]
     assert process.returncode == 143, said

@@ -110,7 +110,7 @@ def graph_of(name, output_dir, monkeypatch, *, cards, from_checkpoint=True, **ch
         init_checkpoint=start() if from_checkpoint else None)
     with pytest.raises(Captured):
         loop.train(loop.Run({}, how, devices, len(source.lengths), forward(), lambda: source))
-    return results[0].graph, gpu_placement.step(results)
+    return results[0].graph, gpu_placement.ancestors(results)
 
 
 def updates(operations):

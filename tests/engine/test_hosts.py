@@ -14,6 +14,7 @@ import pytest
 from benchmarks import hosts
 from commands import arguments
 from conftest import ROOT, on_tensorflow_2
+from processes import wait_until
 from workers import Worker, wait_for
 
 WHY_NOT = hosts.why_not()
@@ -90,9 +91,8 @@ def test_the_launcher_waits_for_a_link_and_starts_all_again(network, tmp_path):
         cwd=ROOT, stderr=subprocess.PIPE, universal_newlines=True,
         env={**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"})
     try:
-        while not all((tmp_path / f"here{index}").exists() for index in (0, 1)):
-            assert launcher.poll() is None, launcher.communicate()
-            time.sleep(0.02)
+        wait_until(launcher, lambda: all(
+            (tmp_path / f"here{index}").exists() for index in (0, 1)))
         network.cut(network.hosts[1])
         lines = []
         while not lines or "WARNING: [10.77.0." not in lines[-1]:

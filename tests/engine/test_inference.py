@@ -5,7 +5,6 @@ import pytest
 
 from conftest import cpu_devices, plain_session, write_cola
 from encoder import classifier
-from encoder.encoding import load_encoding
 from engine.checkpoints import checkpoints
 from engine.data.batches import Source
 from engine.data.plan import inference_plan
@@ -22,28 +21,17 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_model, tmp_path_factory):
-    """The tiny model with a head."""
-    prefix = str(tmp_path_factory.mktemp("trained") / "model.ckpt")
-    with tf.Graph().as_default(), plain_session() as session:
-        tf.set_random_seed(2)
-        ids = tf.zeros([1, 4], tf.int32)
-        classifier.forward_of(tiny_model.config(), 2)(
-            {"input_ids": ids, "input_mask": ids, "segment_ids": ids}, INFERENCE)
-        session.run(tf.global_variables_initializer())
-        tf.train.Saver().save(session, prefix, write_meta_graph=False)
-    return checkpoints.open_checkpoint(prefix)
+def trained(with_head):
+    return checkpoints.open_checkpoint(with_head)
 
 
 @pytest.fixture(scope="module")
 def sources(tiny_model, tmp_path_factory):
-    encoding = load_encoding(tiny_model.vocab_file, do_lower_case=True, max_seq_length=24,
-                             vocab_size=tiny_model.config().vocab_size)
     found = {}
     for size in SIZES:
         directory = tmp_path_factory.mktemp(f"cola{size}")
         data_dir = write_cola(directory, test=size)
-        texts = load_texts(TASKS["cola"], TASKS["cola"].test, data_dir, encoding,
+        texts = load_texts(TASKS["cola"], TASKS["cola"].test, data_dir, tiny_model.encoding(),
                            str(directory / "store"), dynamic_padding=True)
         found[size] = texts.source(with_labels=False)
     return found

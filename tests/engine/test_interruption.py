@@ -1,6 +1,5 @@
 """A run that is told to end, or killed, goes on and ends as if nothing had happened."""
 
-import json
 import os
 import random
 import signal
@@ -16,7 +15,7 @@ from conftest import checkpoint_values, write_cola
 from engine import interruption
 from engine.checkpoints import checkpoint_files
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
-from processes import step_of
+from processes import step_of, wait_until
 
 STEPS = 18
 
@@ -25,10 +24,10 @@ STEPS = 18
 def flags(tiny_model, tmp_path_factory):
     """The flags of 18 steps with dropout on two replicas; all are saved, some evaluated."""
     directory = tmp_path_factory.mktemp("interruption")
-    config = {**tiny_model.config().to_dict(), "hidden_dropout_prob": 0.1}
-    (directory / "config.json").write_text(json.dumps(config))
+    model = tiny_model.with_config(
+        directory / "config.json", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     return dict(
-        tiny_model._asdict(), bert_config_file=directory / "config.json", task_name="cola",
+        model._asdict(), task_name="cola",
         data_dir=write_cola(directory / "cola", train=48, dev=9), max_seq_length=16,
         train_batch_size=4, num_train_epochs=3, num_cpu_replicas=2, learning_rate=1e-3,
         save_checkpoints_steps=1, eval_every_steps=4, do_eval=True,
@@ -44,19 +43,13 @@ def whole(flags, tmp_path_factory):
     return checkpoint_values(str(output_dir)), output_dir
 
 
-def wait_for_step(process, output_dir, step: int) -> None:
-    """Waits until a process has saved that step; fails where it ends before."""
-    while step_of(output_dir) < step:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-
-
 def test_a_run_that_is_told_to_end_and_then_killed_ends_bit_for_bit_like_the_uninterrupted_one(
         flags, whole, tmp_path):
     generator = random.Random(1)
     for number, status in ((signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
         process = start_command(*arguments({**flags, "output_dir": tmp_path}))
-        wait_for_step(process, tmp_path, step_of(tmp_path) + generator.randint(1, 4))
+        wanted = step_of(tmp_path) + generator.randint(1, 4)
+        wait_until(process, lambda: step_of(tmp_path) >= wanted)
         time.sleep(generator.uniform(0, 0.05))
         process.send_signal(number)
         process.communicate()
@@ -95,9 +88,7 @@ def test_a_run_that_is_told_to_end_saves_and_says_how_to_go_on(flags, tmp_path):
 def test_before_the_first_step_a_signal_ends_the_command_at_once_and_leaves_no_checkpoint(
         flags, tmp_path):
     process = start_command(*arguments({**flags, "output_dir": tmp_path / "out"}))
-    while not (tmp_path / "out" / "run.json").exists():  # the graph is being built
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
+    wait_until(process, (tmp_path / "out" / "run.json").exists)  # the graph is being built
     process.terminate()
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 143 and "interrupted by SIGTERM" in said.splitlines()

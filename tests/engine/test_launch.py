@@ -65,16 +65,10 @@ def starts(directory):
             for name in os.listdir(str(directory)) if name.endswith(".starts")}
 
 
-def wait_for(process, condition):
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-
-
 def worker_of(process, directory):
     """The process id that a worker has written to its file."""
     path = directory / "pid"
-    wait_for(process, lambda: path.exists() and path.read_text())
+    processes.wait_until(process, lambda: path.exists() and path.read_text())
     return path.read_text()
 
 
@@ -168,7 +162,7 @@ def test_a_signal_ends_all_workers_and_restarts_none(number, launch, tmp_path):
 signal.signal(signal.SIGTERM, lambda *_: (say("saved"), sys.exit(143)))
 open(f"{index}.ready", "w").close()
 time.sleep(100)""", "--processes_per_host=2")
-    wait_for(process, lambda: all((tmp_path / f"{index}.ready").exists() for index in (0, 1)))
+    processes.wait_until(process, lambda: all((tmp_path / f"{index}.ready").exists() for index in (0, 1)))
     process.send_signal(number)
     code, output, errors = ended(process)
     assert code == 128 + number

@@ -9,14 +9,9 @@ from engine.model import Outputs
 from engine.training import checkpoint_hook, summaries
 from engine.workers.cluster import Cluster
 from engine.workers.coordination import Peers
-from trainings import settings, train, training_source
+from trainings import settings, train
 
 import tensorflow.compat.v1 as tf
-
-
-@pytest.fixture(scope="module")
-def source(tiny_model, tmp_path_factory):
-    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
 
 
 def losing(model, factor, *, step=3, replica=0):

@@ -25,10 +25,9 @@ from toy_runs import SHARED
 def job(tiny_model, tmp_path_factory):
     """The flags of 24 steps with dropout, each of which is saved."""
     folder = tmp_path_factory.mktemp("job")
-    config = tiny_model.config(num_hidden_layers=1, hidden_dropout_prob=0.1)
-    (folder / "bert_config.json").write_text(config.to_json_string())
+    model = tiny_model.with_config(folder / "bert_config.json", hidden_dropout_prob=0.1)
     return dict(
-        tiny_model._asdict(), bert_config_file=folder / "bert_config.json", task_name="cola",
+        model._asdict(), task_name="cola",
         data_dir=write_cola(folder / "cola", train=48), max_seq_length=16, train_batch_size=2,
         num_train_epochs=4, learning_rate=1e-3, save_checkpoints_steps=1, do_train=True,
         adam_bias_correction=True, heartbeat_timeout=20)

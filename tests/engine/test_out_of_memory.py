@@ -1,6 +1,5 @@
 """Out of memory is answered with the batch, the length and what to change, on every replica."""
 
-import json
 import os
 
 import numpy as np
@@ -31,11 +30,9 @@ def long_model(two_layers, tmp_path_factory):
 
     It has two layers because the last one computes only what the classifier reads.
     """
-    config = dict(vars(two_layers.config()), max_position_embeddings=LONGEST,
-                  num_attention_heads=16)
     path = tmp_path_factory.mktemp("long_model") / "bert_config.json"
-    path.write_text(json.dumps(config))
-    return two_layers._replace(bert_config_file=str(path), init_checkpoint=None)
+    return two_layers.with_config(path, max_position_embeddings=LONGEST,
+                                  num_attention_heads=16)._replace(init_checkpoint=None)
 
 
 def run(long_model, data_dir, output_dir, *more, num_cpu_replicas=1):

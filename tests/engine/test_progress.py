@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from engine import log, progress
-from trainings import settings, train, training_source
+from trainings import settings, train
 
 
 class Terminal:
@@ -51,11 +51,6 @@ def screen(text: str):
             shown = part + shown[len(part):]
         lines.append(shown.rstrip())
     return lines
-
-
-@pytest.fixture(scope="module")
-def source(tiny_model, tmp_path_factory):
-    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
 
 
 def test_without_a_terminal_a_work_has_lines_at_intervals_and_a_closing_one(

@@ -27,25 +27,6 @@ def write(path, chunks, facts=FACTS, header=""):
     return file
 
 
-def test_it_has_its_name_only_when_it_is_whole(path):
-    file = write(path, ["a\nб\n", "c\n"])
-    assert not os.path.exists(path) and not file.is_whole
-    file.finish()
-    assert content(path) == "a\nб\nc\n" and file.is_whole
-    assert ResumableFile(path, FACTS).is_whole
-    assert sorted(os.listdir(os.path.dirname(path))) == ["train.tsv", "train.tsv.json"]
-
-
-def test_another_run_goes_on_after_the_last_chunk_that_was_recorded(path):
-    write(path, ["a\nб\n"])
-    with open(f"{path}.part", "a") as file:
-        file.write("half a li")  # a process was killed here
-    assert ResumableFile(path, FACTS).num_rows == 2
-    write(path, ["c\n"]).finish()
-    assert content(path) == "a\nб\nc\n"
-    assert sorted(os.listdir(os.path.dirname(path))) == ["train.tsv", "train.tsv.json"]
-
-
 def test_it_begins_anew_where_its_beginning_is_gone(path):
     write(path, ["a\n", "b\n"])
     os.remove(f"{path}.part")
@@ -85,12 +66,3 @@ def test_the_header_is_written_once_and_to_an_empty_file_too(path):
     assert content(path) == "name\na\nb\n"
     write(f"{path}.2", [], header="name\n").finish()
     assert content(f"{path}.2") == "name\n"
-
-
-def test_a_file_may_hold_bytes(path):
-    for chunk in (b"\xff\x00", b"\xfe"):
-        file = ResumableFile(path, FACTS, header=b"\x93N")
-        file.append(chunk, 1)
-    file.finish()
-    with open(path, "rb") as written:
-        assert written.read() == b"\x93N\xff\x00\xfe"

@@ -2,15 +2,12 @@
 
 import dataclasses
 import os
-from typing import Optional
 
 import pytest
-from absl import flags
 
 import run_classifier
 from commands import ends_with_error, run_here
 from conftest import ROOT, write_cola
-from engine import settings
 from engine.cli import command
 from engine.devices.precision import chosen_precision
 from engine.errors import UserError
@@ -57,40 +54,6 @@ def test_a_new_setting_is_in_help_record_report_model_card_and_page(
 
 def test_a_run_recorded_before_a_setting_existed_had_its_default(made_up, tiny_classifier):
     assert run_record.load(str(tiny_classifier)).settings["--made_up"] == 3
-
-
-@dataclasses.dataclass(frozen=True)
-class Example:
-    topic = "Examples"
-    count: int = setting(1, "A count.", positive=True)
-    share: float = setting(0.5, "A share.", between=(0, 1))
-    name: str = setting("a", "A name.", choices=("a", "b"), recorded=False)
-    limit: Optional[int] = setting(None, "A limit.", positive=True)
-
-
-def from_flags(*arguments):
-    values = flags.FlagValues()
-    settings.define_flags(values, Example)
-    values(["command", *arguments])
-    return settings.from_flags(values, Example)
-
-
-def test_flags_are_read_into_settings():
-    assert from_flags() == Example()
-    found = from_flags("--count=2", "--share=1", "--name=b", "--limit=7")
-    assert found == Example(2, 1.0, "b", 7)
-    assert settings.recorded(found) == {"--count": 2, "--share": 1.0, "--limit": 7}
-
-
-@pytest.mark.parametrize("argument, error", [
-    ("--count=0", "--count=0: must be a number greater than 0"),
-    ("--share=nan", "--share=nan: must be between 0 and 1"),
-    ("--share=1.5", "--share=1.5: must be between 0 and 1"),
-    ("--limit=-1", "--limit=-1: must be a number greater than 0"),
-])
-def test_a_value_out_of_range_is_refused(argument, error):
-    with pytest.raises(UserError, match=error):
-        from_flags(argument)
 
 
 def test_fp16_is_the_old_name_of_a_precision():

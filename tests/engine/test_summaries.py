@@ -1,8 +1,4 @@
-"""The curves in the event files are those of the training, and outlive an interruption.
-
-Compared with TensorBoard's own reader, the schedule's formula in NumPy
-and the batches that the training reads.
-"""
+"""The curves in the event files are those of the training, and outlive an interruption."""
 
 import glob
 import os
@@ -15,17 +11,12 @@ from engine.checkpoints import checkpoints
 from engine.training import checkpoint_hook, summaries
 from engine.training.step_hook import Step
 from engine.training.throughput import Throughput
-from trainings import Crash, recorded, run_loop, settings, train, training_source
+from trainings import Crash, recorded, run_loop, settings, train
 
 import tensorflow.compat.v1 as tf
 
 STEPS, WARMUP, PEAK, REPLICAS = 24, 4, 5e-5, 2
 NAMES = ["examples_per_second", "gradient_norm", "learning_rate", "loss", "peak_memory_gb"]
-
-
-@pytest.fixture(scope="module")
-def source(tiny_model, tmp_path_factory):
-    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
 
 
 def events(directory):

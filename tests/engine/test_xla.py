@@ -1,6 +1,5 @@
 """--xla compiles and changes no number, on several replicas, too."""
 
-import json
 import os
 import re
 
@@ -40,13 +39,6 @@ class Run:
         return [re.sub(r".*inference_|_\d+__.*", "", name) for name in names]
 
 
-def with_dropout(model, directory):
-    config = dict(vars(model.config()), hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
-    path = directory / "bert_config.json"
-    path.write_text(json.dumps(config))
-    return model._replace(bert_config_file=str(path))
-
-
 def plain_and_compiled(directory, model, **flags):
     """The same training without --xla and with it, which must have compiled."""
     plain, compiled = (Run(directory / str(len(more)), model, *more, num_train_epochs=1, **flags)
@@ -65,8 +57,10 @@ PROGRAMS = ["encoder_layer_backward", "encoder_layer_forward", "normalize_and_dr
 def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(
         tiny_model, tmp_path):
     """Of one length, on which the masks of dropout depend."""
+    model = tiny_model.with_config(
+        tmp_path / "bert_config.json", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     compiled = plain_and_compiled(
-        tmp_path, with_dropout(tiny_model, tmp_path), num_cpu_replicas=2, train_batch_size=4,
+        tmp_path, model, num_cpu_replicas=2, train_batch_size=4,
         gradient_accumulation_steps=2, dynamic_padding="false")
     initial = checkpoint_values(tiny_model.init_checkpoint)["bert/pooler/dense/kernel"]
     assert np.abs(compiled.values["bert/pooler/dense/kernel"] - initial).max() > 1e-4

@@ -27,13 +27,23 @@ def run_here(flags: Flags, module: ModuleType = run_classifier) -> None:
                 argv=[f"{module.__name__}.py", *arguments(flags)])
 
 
+def results_in(folder) -> Dict[str, float]:
+    """The numbers of eval_results.txt, in its order."""
+    with open(os.path.join(str(folder), "eval_results.txt")) as file:
+        return {name: float(value) for name, value in (line.split(" = ") for line in file)}
+
+
 @contextlib.contextmanager
-def ends_with_error(capsys, *parts: str) -> Iterator[None]:
-    """What runs in it ends with status 2 and one line, the last one, which has all the parts."""
+def ends_with_error(capsys, *parts: str) -> Iterator[List[str]]:
+    """What runs in it ends with status 2 and one line, the last one, which has all the parts.
+
+    The list that it gives has all lines afterwards.
+    """
     capsys.readouterr()
+    lines: List[str] = []
     with pytest.raises(SystemExit) as ended:
-        yield
-    lines = capsys.readouterr().err.splitlines()
+        yield lines
+    lines += capsys.readouterr().err.splitlines()
     assert ended.value.code == 2
     assert [line for line in lines if line.startswith("error: ")] == lines[-1:], lines
     assert "Traceback" not in "".join(lines) and len(lines[-1]) < 1000

@@ -86,15 +86,15 @@ def _size(tensor: tf.Tensor) -> float:
     return tensor.shape.num_elements() * tensor.dtype.size
 
 
-def step(results: Iterable[tf.Operation]) -> List[tf.Operation]:
-    """All operations that run for these to run."""
+def ancestors(results: Iterable[tf.Operation]) -> Set[tf.Operation]:
+    """All operations that run for these to run, and these."""
     seen, waiting = set(), list(results)
     while waiting:
         op = waiting.pop()
         if op not in seen:
             seen.add(op)
             waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    return list(seen)
+    return seen
 
 
 def _colocated_groups(operations: List[tf.Operation]) -> Iterable[List[tf.Operation]]:

@@ -1,10 +1,12 @@
 """A small BERT in a Hugging Face folder, for the tests of the conversion."""
 
 import json
-import math
 
 import numpy as np
 from safetensors.numpy import save_file
+
+from bert_reference import reference_bert
+from modeling import BertConfig
 
 HIDDEN, INTERMEDIATE, LAYERS, VOCAB, POSITIONS = 12, 20, 2, 30, 16
 CONFIG = {
@@ -78,40 +80,24 @@ def write_bare_encoder(folder):
     return write_huggingface(folder, tensors)
 
 
-def numpy_bert(tensors, gelu, ids, mask, segments):
-    """Hidden states [layers + 1] of [batch, length, hidden], and the pooled output."""
-    def norm(name, x):
-        x = x - x.mean(-1, keepdims=True)
-        x = x / np.sqrt((x ** 2).mean(-1, keepdims=True) + 1e-12)
-        return x * tensors[name + ".weight"] + tensors[name + ".bias"]
+def numpy_bert(tensors, activation, ids, mask, segments):
+    """Hidden states [layers + 1] of [batch, length, hidden], and the pooled output.
 
-    def dense(name, x):
-        return x @ tensors[name + ".weight"].T + tensors[name + ".bias"]
-
-    def heads(x):  # [batch, heads, length, size]
-        return x.reshape(*x.shape[:2], CONFIG["num_attention_heads"], -1).transpose(0, 2, 1, 3)
-
-    x = norm("embeddings.LayerNorm",
-             tensors["embeddings.word_embeddings.weight"][ids]
-             + tensors["embeddings.position_embeddings.weight"][:ids.shape[1]]
-             + tensors["embeddings.token_type_embeddings.weight"][segments])
-    states = [x]
-    for layer in ("encoder.layer.0.", "encoder.layer.1."):
-        query, key, value = (heads(dense(f"{layer}attention.self.{name}", x))
-                             for name in ("query", "key", "value"))
-        scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(query.shape[-1])
-        weights = np.exp(scores) * mask[:, None, None]
-        weights /= weights.sum(-1, keepdims=True)
-        context = (weights @ value).transpose(0, 2, 1, 3).reshape(x.shape)
-        x = norm(layer + "attention.output.LayerNorm",
-                 x + dense(layer + "attention.output.dense", context))
-        x = norm(layer + "output.LayerNorm", x + dense(
-            layer + "output.dense", gelu(dense(layer + "intermediate.dense", x))))
-        states.append(x)
-    return states, np.tanh(dense("pooler.dense", x[:, 0]))
-
-
-erf_gelu = np.vectorize(lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))))
+    Args:
+        activation: as `bert_reference` names it.
+    """
+    values = {}
+    for name, value in tensors.items():
+        if "LayerNorm" in name:
+            name = name.replace(".weight", ".gamma").replace(".bias", ".beta")
+        elif "embeddings" in name:
+            name = name.replace(".weight", "")
+        elif name.endswith(".weight"):
+            name, value = name.replace(".weight", ".kernel"), value.T
+        values["bert/" + name.replace("layer.", "layer_").replace(".", "/")] = value
+    config = BertConfig.from_dict({**CONFIG, "hidden_act": activation})
+    found = reference_bert(values, config, ids, mask, segments)
+    return [found["embedding"], found["layer_0"], found["layer_1"]], found["pooled"]
 
 
 # Kind of the labels → Hugging Face's problem type, labels, what logits [n, labels] mean.

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from multiprocessing import reduction
 from typing import Any, Callable, Dict, Optional, Sequence
 
@@ -44,6 +45,13 @@ def run(arguments: Sequence[str], *, input: Optional[str] = None,
     process = start(arguments, stdin=subprocess.PIPE, **options)
     output, errors = process.communicate(input, timeout=600)
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def wait_until(process: subprocess.Popen, condition: Callable[[], object]) -> None:
+    """Waits until a condition holds; fails where the process ends before."""
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
 
 
 def _read_on_loading(environment: Dict[str, str]) -> Dict[str, str]:

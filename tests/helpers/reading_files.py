@@ -6,7 +6,6 @@ import random
 import numpy as np
 
 from conftest import WORDS
-from encoder.encoding import load_encoding
 from reading import data
 from reading.data import WindowSettings
 
@@ -55,13 +54,8 @@ def write_made_up(path, *, contexts=8, per_context=3, seed=0, unanswerable=0.0):
     return write(path, *paragraphs)
 
 
-def encoding_of(tiny_model, max_seq_length=32):
-    return load_encoding(tiny_model.vocab_file, do_lower_case=True, max_seq_length=max_seq_length,
-                         vocab_size=tiny_model.config().vocab_size)
-
-
 def load(path, tiny_model, tmp_path, is_training=True, **settings):
-    return data.load(path, encoding_of(tiny_model), WindowSettings(**{
+    return data.load(path, tiny_model.encoding(32), WindowSettings(**{
         "doc_stride": 10, "max_query_length": 8, **settings}), str(tmp_path / "store"),
         is_training=is_training)
 

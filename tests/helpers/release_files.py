@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, NamedTuple
 import run_classifier
 import run_squad
 from commands import run_here
-from conftest import WORDS, write_cola
+from conftest import VOCAB, write_cola
 from pretraining import run as pretraining, score
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from reading_files import write_made_up
@@ -28,7 +28,7 @@ from rewriting import run as rewriting
 from runs import predict
 from tagging import run as tagging
 
-CONFIG = dict(vocab_size=5 + len(WORDS), hidden_size=4, num_hidden_layers=1, num_attention_heads=2,
+CONFIG = dict(vocab_size=len(VOCAB), hidden_size=4, num_hidden_layers=1, num_attention_heads=2,
               intermediate_size=8, hidden_act="gelu", max_position_embeddings=LENGTH,
               hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, type_vocab_size=2,
               initializer_range=0.3)
@@ -110,7 +110,7 @@ def _write_data(files: str) -> None:
     with open(os.path.join(files, "bert_config.json"), "w") as file:
         json.dump(CONFIG, file, indent=2)
     written = {
-        "vocab.txt": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS],
+        "vocab.txt": VOCAB,
         "data/texts.txt": ["the old cat sees a dog", "a bird quickly likes the river"],
         "data/tags.txt": ["old B-A", "cat I-A", "sees O", ""] * 16,
         "data/slots.jsonl": [json.dumps({

@@ -6,14 +6,8 @@ from collections import Counter
 
 import commands
 from conftest import WORDS
-from encoder.encoding import load_encoding
 from rewriting import create_data, run
 from rewriting.slot_files import write_slot
-
-
-def encoding_of(model, max_seq_length=24):
-    return load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=max_seq_length,
-                         vocab_size=model.config().vocab_size)
 
 
 def write_slots(path, slots):

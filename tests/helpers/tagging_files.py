@@ -9,7 +9,6 @@ import numpy as np
 from conftest import WORDS
 from engine.checkpoints import checkpoints
 from engine.model import INFERENCE
-from rewriting_files import encoding_of
 from tagging import data, model, schemes
 from tagging.model import Tagger
 from tagging.schemes import Entity
@@ -38,27 +37,19 @@ def columns(sentences, scheme):
             words, schemes.spell(found, len(words), scheme))) for words, found in sentences)
 
 
-def write_random(forward, source, path):
-    """A checkpoint of a model with random variables, those of the CRF included."""
+def write_random_tagger(folder, tiny_model, crf):
+    """Makes a folder that of a tagger of one type, A, with random values; returns its description."""
+    tags = data.TagSet(("A",), "iob2")
+    sentences = data.encode_words([["cat"], ["dog"]], tags, tiny_model.encoding(16))
+    features = sentences.source().fetch(np.arange(2), 16)
     with tf.Graph().as_default():
-        features = {name: tf.constant(value)
-                    for name, value in source.fetch(np.arange(2), 16).items()}
-        forward(features, INFERENCE)
-        shapes = {variable.op.name: variable.shape.as_list()
-                  for variable in tf.global_variables()}
+        model.forward_of(tiny_model.config(), Tagger(tags, crf))(
+            {name: tf.constant(value) for name, value in features.items()}, INFERENCE)
+        shapes = {each.op.name: each.shape.as_list() for each in tf.global_variables()}
     generator = np.random.RandomState(2)
-    checkpoints.write_checkpoint(path, {
+    checkpoints.write_checkpoint(str(folder / "model.ckpt"), {
         name: generator.normal(float(name.endswith("gamma")), 0.3, shape).astype(np.float32)
         for name, shape in sorted(shapes.items())})
-    return checkpoints.open_checkpoint(path)
-
-
-def write_random_tagger(folder, tiny_model, crf):
-    """Makes a folder that of a tagger of one type, A; returns its description."""
-    tags = data.TagSet(("A",), "iob2")
-    forward = model.forward_of(tiny_model.config(), Tagger(tags, crf))
-    sentences = data.encode_words([["cat"], ["dog"]], tags, encoding_of(tiny_model, 16))
-    write_random(forward, sentences.source(), str(folder / "model.ckpt"))
     for name in ("bert_config_file", "vocab_file"):
         shutil.copy(getattr(tiny_model, name), folder)
     description = {"kind": "tags", "types": ["A"], "scheme": "iob2", "crf": crf,

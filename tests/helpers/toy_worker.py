@@ -28,12 +28,6 @@ def end_with_work_left(us):
     us.wait("all")
 
 
-def differ(us):
-    index = us.cluster.index
-    us.compare(
-        "facts", {"TensorFlow": "2.15.1", "model config": {"layers": 2 + index // 2}})
-
-
 def do_another_thing(us):
     """Workers 0 and 2 wait for all; worker 1 waits for the chief, which says nothing to it."""
     if us.cluster.index == 1:
@@ -44,18 +38,6 @@ def do_another_thing(us):
 def end_before_others(us):
     if us.cluster.index == 0:
         us.wait("all")
-
-
-def open_stores(us, directory, names_of):
-    """Opens or builds stores, of which each worker has a list of names."""
-    import numpy as np
-    from engine.data import store
-    from engine.workers import build_once
-    build_once.find_builder(directory, us)
-    for name in names_of[us.cluster.index]:
-        store.open_or_build(directory, name, {"content": name},
-                            {"n": store.Column("int32", ragged=False)},
-                            lambda: [{"n": np.arange(3, dtype=np.int32)}])
 
 
 def fail(us, index, said):

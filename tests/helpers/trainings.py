@@ -1,10 +1,12 @@
 """Small trainings whose variables, losses and norms are compared."""
 
+import contextlib
+from typing import Iterator
+
 import pytest
 
 from conftest import TinyModel, checkpoint_values, cpu_devices, write_cola
 from encoder import classifier
-from encoder.encoding import load_encoding
 from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.training import checkpoint_hook, loop
@@ -18,11 +20,8 @@ STEPS = 20
 
 
 def training_source(model: TinyModel, directory, *, examples: int = 200) -> batches.Source:
-    config = model.config()
-    encoding = load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=16,
-                             vocab_size=config.vocab_size)
     data_dir = write_cola(directory, train=examples)
-    texts = load_texts(TASKS["cola"], TASKS["cola"].train, data_dir, encoding,
+    texts = load_texts(TASKS["cola"], TASKS["cola"].train, data_dir, model.encoding(16),
                        str(directory / "store"), dynamic_padding=True)
     return texts.source(with_labels=True)
 
@@ -65,27 +64,15 @@ class Crash(Exception):
     """The power goes off."""
 
 
-def crash_after(step: int, monkeypatch) -> None:
-    """Makes training die right after it has saved at `step`."""
+@contextlib.contextmanager
+def crash_after(step: int) -> Iterator[None]:
+    """What runs in it is a training that dies right after it has saved at `step`."""
     original = checkpoint_hook.SaveHook._save
 
     def save_and_die(self, session):
         original(self, session)
         if self.step == step:
             raise Crash()
-    monkeypatch.setattr(checkpoint_hook.SaveHook, "_save", save_and_die)
-
-
-def train_in_two_parts(model, source, replicas, output_dir, *, crash_step, monkeypatch, changes=({}, {}),
-                       **kwargs):
-    """`changes`: of the settings of each part."""
-    first, second = replicas
-    with monkeypatch.context() as patch:
-        crash_after(crash_step, patch)
-        with pytest.raises(Crash):
-            train(model, source, first,
-                  settings(
-                output_dir, 16 // first, save_checkpoints_steps=crash_step, **changes[0]), **kwargs)
-    assert checkpoints.latest(str(output_dir)).global_step == crash_step
-    return train(model, source, second, settings(output_dir, 16 // second, **changes[1]),
-                 **kwargs)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(checkpoint_hook.SaveHook, "_save", save_and_die)
+        yield

@@ -6,15 +6,12 @@ import math
 import numpy as np
 import pytest
 
-import modeling
 from commands import ends_with_error, run_here
-from conftest import plain_session, sentences
-from encoder import pretraining_heads
+from conftest import sentences
+from masked_lm import OneAtATime
 from pretraining import score
 from pretraining_files import pretrained_fixture  # noqa: F401 (a fixture)
 from tokenization import FullTokenizer
-
-import tensorflow.compat.v1 as tf
 
 
 @pytest.fixture
@@ -41,17 +38,15 @@ def by_hand(tiny_model, checkpoint, line, *, whole_words):
             words[-1].append(place)
         else:
             words.append([place])
-    config, answers, losses = tiny_model.config(), [], []
-    with tf.Graph().as_default(), plain_session() as session:
-        ids = tf.placeholder(tf.int32, [1, None])
-        model = modeling.BertModel(config, False, ids)
-        probabilities = tf.nn.softmax(pretraining_heads.masked_lm_logits(
-            model.get_sequence_output()[0], model.get_embedding_table(), config))
-        tf.train.Saver().restore(session, checkpoint)
+    answers, losses = [], []
+    with OneAtATime(tiny_model.config()) as reference:
+        reference.restore(checkpoint)
         for word in words:
-            masked = ["[MASK]" if place in word else token for place, token in enumerate(tokens)]
-            found = session.run(probabilities, {ids: [tokenizer.convert_tokens_to_ids(masked)]})
-            of_word = [found[place, tokenizer.vocab[tokens[place]]] for place in word]
+            ids = tokenizer.convert_tokens_to_ids([
+                "[MASK]" if place in word else token for place, token in enumerate(tokens)])
+            powers = [np.exp(reference.scores(ids, place)) for place in word]
+            of_word = [row[tokenizer.vocab[tokens[place]]] / row.sum()
+                       for place, row in zip(word, powers)]
             answers += [(tokens[place], value) for place, value in zip(word, of_word)]
             losses.append(-np.log(of_word).sum())
     return answers, math.exp(np.mean(losses))

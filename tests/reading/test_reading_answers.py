@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from conftest import SHARED_DATA, TinyModel, googles
+from conftest import SHARED_DATA, googles
 from encoder import windows
 from reading import answers, evaluation, final_text, head, report
 from reading.answers import AnswerSettings, Candidate
@@ -77,10 +77,9 @@ def test_real_questions_have_the_windows_and_predictions_of_googles_code(
         (paragraph["context"], paragraph["qas"]) for paragraph in paragraphs))
     vocab_file = os.path.join(SHARED_DATA, "vocab", vocab, "vocab.txt")
     with open(vocab_file, encoding="utf-8") as file:
-        config = tiny_model.config(vocab_size=len(file.readlines())).to_dict()
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    model = TinyModel(vocab_file, str(tmp_path / "config.json"), "")
-    assert_predictions_are_googles(path, model, v2, tmp_path, monkeypatch)
+        model = tiny_model.with_config(tmp_path / "config.json", vocab_size=len(file.readlines()))
+    assert_predictions_are_googles(
+        path, model._replace(vocab_file=vocab_file), v2, tmp_path, monkeypatch)
 
 
 def assert_predictions_are_googles(path, model, v2, tmp_path, monkeypatch):

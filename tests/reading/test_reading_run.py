@@ -1,4 +1,4 @@
-"""`python run_squad.py`: any replicas learn the same, and questions are answered window by window."""
+"""`python run_squad.py`: questions are answered window by window."""
 
 import json
 import shutil
@@ -9,9 +9,7 @@ import pytest
 import run_squad
 from bert_reference import random_values
 from commands import ends_with_error, run_here
-from conftest import (assert_same_training, checkpoint_values, googles, on_tensorflow_2,
-                      plain_session)
-from engine.checkpoints import checkpoints
+from conftest import checkpoint_values, googles, on_tensorflow_2, plain_session
 from engine.errors import UserError
 from engine.model import INFERENCE
 from exports import run_saved_model
@@ -19,11 +17,8 @@ from pages import Page
 from reading import model
 from reading_files import load, text_of, write_made_up
 from runs import kinds, predict
-from trainings import Crash, crash_after, recorded, run_loop, settings
 
 import tensorflow.compat.v1 as tf
-
-STEPS = 5
 
 
 @pytest.fixture(scope="module")
@@ -39,29 +34,6 @@ def flags(tiny_model, files, output_dir, **changes):
                      doc_stride=10, max_query_length=8, version_2_with_negative=True,
                      train_batch_size=8, num_train_epochs=1, learning_rate=1e-3,
                      num_cpu_replicas=1), **changes)
-
-
-def test_replicas_micro_batches_and_an_interruption_change_nothing(
-        tiny_model, files, tmp_path, monkeypatch):
-    """1 x 8 and 2 x 2 in two micro-batches agree; a training goes on as if it had not stopped."""
-    losses, _ = recorded(monkeypatch)
-    questions = load(files["train_file"], tiny_model, tmp_path, True, version_2_with_negative=True)
-
-    def train(name, num_replicas, batch_size, **changes):
-        run_loop(model.forward_of(tiny_model.config()), questions.training_source(), num_replicas,
-                 settings(tmp_path / name, batch_size, num_train_steps=STEPS, **changes),
-                 checkpoints.open_checkpoint(tiny_model.init_checkpoint))
-        return checkpoint_values(str(tmp_path / name))
-
-    whole = train("whole", 1, 8)
-    assert_same_training(whole, train("replicas", 2, 2, gradient_accumulation_steps=2))
-    np.testing.assert_allclose(losses[STEPS:], losses[:STEPS], rtol=1e-5)
-    with monkeypatch.context() as patch, pytest.raises(Crash):
-        crash_after(2, patch)
-        train("parts", 1, 8, save_checkpoints_steps=2)
-    resumed = train("parts", 1, 8)
-    for name, value in whole.items():
-        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
 
 
 def outputs(forward, features, values):

@@ -15,7 +15,7 @@ from engine.model import INFERENCE
 from rewriting import data, pairs, rewrite, rewriter
 from rewriting.slot_files import BERT_AD_MARK
 from rewriting.texts import Slot, slots
-from rewriting_files import create_here, encoding_of, made_up_texts, run_here as train_here
+from rewriting_files import create_here, made_up_texts, run_here as train_here
 
 import tensorflow.compat.v1 as tf
 
@@ -61,7 +61,7 @@ def read_jsonl(path):
 
 def probabilities_of(model, trained, tried):
     """The reference: pairs (slot, phrase) at full length, in one plain session."""
-    encoding = encoding_of(model, 32)
+    encoding = model.encoding(32)
     numbers = np.arange(len(tried))
     contexts = pairs.encode_contexts([slot.before for slot, _ in tried],
                                      [slot.after for slot, _ in tried], encoding)

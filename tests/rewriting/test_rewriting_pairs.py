@@ -1,18 +1,16 @@
 """A pair of slot and phrase as the model reads it: the slot is whole and where it belongs."""
 
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import WORDS
+from conftest import VOCAB
 from engine.data import store
 from rewriting import data, pairs
 from rewriting.slot_files import SlotExample
-from rewriting_files import encoding_of, write_slots
+from rewriting_files import write_slots
 from tokenization import FullTokenizer
 
-TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 PIECES = ("cat", "unlikes", "dogs and", " ", ".", ", ", "?!", "[MASK]", "[SEP]", "“", "很好", "😀",
           "e\u0301", "\u200d", "\n", "liked tree house", "x" * 210)
 texts = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
@@ -35,7 +33,7 @@ def expected_tokens(tokenizer, before, phrase, after, max_seq_length):
        st.lists(texts, min_size=1, max_size=4), st.integers(9, 24), st.data())
 def test_the_slot_is_whole_and_in_place_after_tokenization_and_truncation(
         tiny_model, contexts, phrases, max_seq_length, drawn):
-    encoding = encoding_of(tiny_model, max_seq_length)
+    encoding = tiny_model.encoding(max_seq_length)
     tokenizer = FullTokenizer(tiny_model.vocab_file)
     phrases = [phrase for phrase in phrases
                if len(tokenizer.tokenize(phrase)) <= pairs.longest_phrase(max_seq_length)] or ["a"]
@@ -54,7 +52,7 @@ def test_the_slot_is_whole_and_in_place_after_tokenization_and_truncation(
         expected = expected_tokens(tokenizer, before, text, after, max_seq_length)
         assert found.lengths()[row] == len(expected) <= max_seq_length
         padding = ["[PAD]"] * (longest - len(expected))
-        assert [TOKENS[index] for index in features["input_ids"][row]] == expected + padding
+        assert [VOCAB[index] for index in features["input_ids"][row]] == expected + padding
         assert features["input_mask"][row].tolist() == [1] * len(expected) + [0] * len(padding)
         first = len(tokenizer.tokenize(text)) + 2
         assert features["segment_ids"][row].tolist() == (
@@ -70,7 +68,7 @@ SLOTS = [SlotExample("the ", " sees .", ("cat", "dog dog", "old bird"), 1),
 def test_a_set_has_every_pair_once_and_says_what_is_too_long_for_the_model(
         tiny_model, tmp_path, capsys):
     path = write_slots(tmp_path / "train.jsonl", SLOTS)
-    encoding = encoding_of(tiny_model)
+    encoding = tiny_model.encoding()
     found = data.load_slots(path, encoding, str(tmp_path), dynamic_padding=True)
     assert ("2 phrases are left out, and with their own phrase 1 slots: they have no tokens or "
             "more than 10") in capsys.readouterr().err
@@ -83,4 +81,4 @@ def test_a_set_has_every_pair_once_and_says_what_is_too_long_for_the_model(
     ids = found.pairs.features(np.arange(6), 24)["input_ids"]
     for row, (slot, phrase) in zip(ids, expected):
         tokens = expected_tokens(tokenizer, slot.before, phrase, slot.after, 24)
-        assert [TOKENS[index] for index in row[:len(tokens)]] == tokens
+        assert [VOCAB[index] for index in row[:len(tokens)]] == tokens

@@ -14,7 +14,7 @@ from exports import run_frozen_graph, run_saved_model
 from pages import Page
 from rewriting import data, evaluation, rewrite, run, slot_files
 from rewriting.slot_files import SlotExample
-from rewriting_files import create_here, encoding_of, made_up_texts, write_slots
+from rewriting_files import create_here, made_up_texts, write_slots
 from runs import predict
 from runs.head import Measured
 from runs.report_page import Part
@@ -78,7 +78,7 @@ def probabilities_in(scorer):
 
 def test_an_export_has_the_scores_of_the_checkpoint(scorer, expected, folder, two_layers,
                                                     tmp_path):
-    lines = data.load_slots(str(folder / "test.jsonl"), encoding_of(two_layers, LONGEST),
+    lines = data.load_slots(str(folder / "test.jsonl"), two_layers.encoding(LONGEST),
                             str(tmp_path), dynamic_padding=False, labelled=False)
     features = lines.pairs.source().fetch(np.arange(len(lines.pairs)), LONGEST)
     exported = run_saved_model(scorer / "export", features)
@@ -212,7 +212,7 @@ def test_the_metrics_of_a_category_are_those_of_its_slots_alone(scorer, folder, 
     rows = json.loads((scorer / "eval_results.json").read_text())["per_category"]
     assert [row["category"] for row in rows] == sorted(CATEGORIES)
     assert sum(row["num_slots"] for row in rows) == len(slots)
-    encoding = encoding_of(two_layers, LONGEST)
+    encoding = two_layers.encoding(LONGEST)
     logits = np.random.RandomState(0).normal(size=(3 * len(slots), 2))
     parts = dict(zip(range(len(slots)), np.split(logits, len(slots))))
 
@@ -254,7 +254,7 @@ def test_the_report_shows_the_ranks_and_the_worst_misses_first(two_layers, score
         SlotExample("the ", " here .", ("tree", too_long, "house"), 1),
         SlotExample("", " and a cat", ("river", too_long, "green", "dog"), 1),
         SlotExample("the ", " sees .", ("cat", "dog", "bird"), 1)])
-    slots = data.load_slots(path, encoding_of(two_layers, LONGEST), str(tmp_path),
+    slots = data.load_slots(path, two_layers.encoding(LONGEST), str(tmp_path),
                             dynamic_padding=True)
     scores = np.array([3, 1, -1, 0, -2, 0.5, 2, 0.5])
     shown = evaluation.page(None, Measured({}, shown=evaluation.Shown(slots, scores)))

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-import run_classifier
 from commands import arguments, run_command, run_here
-from conftest import cpu_devices, sentences, write_cola
+from conftest import cpu_devices, on_tensorflow_1, on_tensorflow_2, sentences, write_cola
 from encoder import classifier
 from engine.checkpoints import checkpoints
 from engine.cli import device_flags
@@ -15,25 +14,18 @@ from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs
 from runs import predict
-from trainings import settings, train, training_source
+from trainings import settings, train
 
 import tensorflow.compat.v1 as tf
 
 ROUNDING = 2.0 ** -9  # relative, of a bfloat16
 
-on_2 = pytest.mark.skipif(runtime.IS_TENSORFLOW_1, reason="TensorFlow 1.15 has no bfloat16")
-on_1 = pytest.mark.skipif(not runtime.IS_TENSORFLOW_1, reason="TensorFlow 2.15 has bfloat16")
-
-
-@pytest.fixture(scope="module")
-def source(tiny_model, tmp_path_factory):
-    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
 
 
 # --- Which machines have it --------------------------------------------------------------
 
 
-@on_1
+@on_tensorflow_1
 def test_tensorflow_1_refuses_it_in_one_line_and_leaves_nothing(tiny_model, tmp_path):
     process = run_command("--do_train", "--precision=bfloat16", *arguments(dict(
         tiny_model._asdict(), task_name="cola", data_dir=write_cola(tmp_path / "cola", train=8),
@@ -63,9 +55,6 @@ def test_commands_that_only_infer_take_the_precision_of_the_flag():
     values = predict.define_flags()
     values(["predict", "--precision=float16", "--num_gpus=0"])
     assert device_flags.find_devices(values, training=False).dtype == tf.float16
-    values = run_classifier.define_flags()
-    values(["run_classifier", "--fp16", "--num_gpus=0"])
-    assert device_flags.find_devices(values, training=True).dtype == tf.float16
 
 
 # --- Inference ---------------------------------------------------------------------------
@@ -75,7 +64,7 @@ def rows_of(path):
     return np.array([line.split("\t")[1:] for line in path.read_text().splitlines()[1:]], float)
 
 
-@on_2
+@on_tensorflow_2
 @pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
 def test_predictions_are_those_of_float32_but_for_rounding(tiny_classifier, tmp_path, narrow):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(20, 5)))

@@ -20,6 +20,7 @@ from engine.devices.devices import Devices
 from engine.model import Mode
 from engine.workers.cluster import Cluster
 from engine.workers.coordination import Peers
+from gpu_placement import ancestors
 
 import tensorflow.compat.v1 as tf
 
@@ -37,17 +38,6 @@ class Step(NamedTuple):
     """A step of a classifier's training, of all replicas."""
     operations: Set[tf.Operation]  # all that it runs
     gradients: List[List[optimization.GradientAndVariable]]  # for each replica
-
-
-def ancestors(operations) -> Set[tf.Operation]:
-    """All that runs for these to run, and these."""
-    seen, waiting = set(), list(operations)
-    while waiting:
-        op = waiting.pop()
-        if op not in seen:
-            seen.add(op)
-            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    return seen
 
 
 def step_of(num_replicas: int, kind: str, all_reduce: str, micro_batches: int = 1,

@@ -1,17 +1,11 @@
 """--gradient_transfer=float16: the update is that of float32 but for rounding; an overflow is skipped."""
 
 import numpy as np
-import pytest
 
 from conftest import checkpoint_values
 from optimization import LossScale
 from optimizer_runs import FLOAT16_ROUNDING, overflowing
-from trainings import STEPS, recorded, settings, train, training_source
-
-
-@pytest.fixture(scope="module")
-def source(tiny_model, tmp_path_factory):
-    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
+from trainings import STEPS, recorded, settings, train
 
 
 def relative_error(actual, expected, initial) -> float:

@@ -8,12 +8,7 @@ import multigpu_optimizer
 from conftest import assert_same_training, checkpoint_values, on_tensorflow_2
 from engine.training import loop
 from optimizer_runs import DECAY, EPSILON, INITIAL, gradients_of_steps, optimizer, run_optimizer
-from trainings import settings, train, training_source
-
-@pytest.fixture(scope="module")
-def source(tiny_model, tmp_path_factory):
-    return training_source(tiny_model, tmp_path_factory.mktemp("cola"))
-
+from trainings import settings, train
 
 def in_numpy(steps, learning_rate, *, lamb, factor=lambda name: 1.0, clip_norm=1.0, initial=None,
              corrected=False):
@@ -91,8 +86,7 @@ def test_a_gradient_that_is_not_finite_leaves_everything_but_the_step(
     recovered, _ = run(steps[:2] + [poisoned, steps[2]])
     whole, _ = run(steps)
     for expected, found in ((before, after), (whole, recovered)):
-        for name, value in expected.items():
-            np.testing.assert_array_equal(value, found[name], err_msg=name)
+        np.testing.assert_equal(expected, found)
 
 
 @on_tensorflow_2
@@ -105,9 +99,7 @@ def test_a_compiled_update_is_that_of_the_kernels_and_skips_the_same_steps(kind,
     steps, compiled = gradients_of_steps(4), dict(compiler=graph_functions.compiled)
     assert_close(run(steps), run(steps, **compiled))
     steps[3]["dense/bias"][1] = np.nan
-    skipped = run(steps, **compiled)
-    for name, value in run(steps[:3], **compiled).items():
-        np.testing.assert_array_equal(value, skipped[name], err_msg=name)
+    np.testing.assert_equal(run(steps[:3], **compiled), run(steps, **compiled))
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])

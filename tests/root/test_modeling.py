@@ -1,8 +1,4 @@
-"""Proves that `modeling` is BERT: equal to a NumPy transcription of the papers' formulas.
-
-Also the public functions' shapes, errors and config. Comparisons with Google's package are in
-`test_modeling_google.py`, dropout in `test_modeling_dropout.py`.
-"""
+"""Proves that `modeling` is BERT: equal to a NumPy transcription of the papers' formulas."""
 
 import json
 import math

@@ -13,15 +13,11 @@ from bert_reference import (assert_close, load, random_features, random_values,
 from conftest import plain_session
 
 
-def run_dropout(shape, prob, seed):
-    with tf.Graph().as_default(), plain_session() as session:
-        return session.run(modeling.dropout(tf.ones(shape), prob,
-                                            dropout_seed=tf.constant(seed)))
-
-
 @pytest.mark.parametrize("prob", [0.1, 0.5, 0.003])
 def test_dropout_keeps_the_right_share_and_the_mean(prob):
-    values = run_dropout([1001, 1001], prob, [5, 6])  # an odd number of values
+    with plain_session() as session:
+        values = session.run(modeling.dropout(
+            tf.ones([1001, 1001]), prob, dropout_seed=tf.constant([5, 6])))  # an odd number
     kept = values != 0
     deviation = math.sqrt(prob * (1 - prob) / values.size)
     assert abs((1 - kept.mean()) - prob) < 1e-4 + 4 * deviation

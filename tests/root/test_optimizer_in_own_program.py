@@ -57,12 +57,6 @@ def by_two_micro_batches(loss_of, made):
     return made.apply_gradients(means, tf.train.get_global_step())
 
 
-def by_googles_clipping(loss_of, made):
-    variables = tf.trainable_variables()
-    clipped, _ = tf.clip_by_global_norm(tf.gradients(loss_of(slice(None)), variables), 1.0)
-    return made.apply_gradients(zip(clipped, variables), tf.train.get_global_step())
-
-
 def by_create_optimizer(loss_of, _):
     # So long a schedule that the learning rate stays as it is.
     return optimization.create_optimizer(loss_of(slice(None)), 1e-3, 10**7, 0)
@@ -162,16 +156,6 @@ def test_every_way_on_any_number_of_replicas_steps_like_one_replica_with_the_who
                                    [norm for norm, in expected.norms], 1e-5, err_msg=way.__name__)
         assert_same_training(expected.values[by_tf_gradients.__name__],
                              actual.values[way.__name__])
-
-
-def test_googles_clipping_makes_the_weights_depend_on_the_number_of_replicas(
-        of_one_replica, tmp_path):
-    kernels = [train(tmp_path / str(replicas), [by_googles_clipping], num_replicas=replicas,
-                     clip_norm=None).values[by_googles_clipping.__name__]["dense/kernel/adam_m"]
-               for replicas in (1, 2)]
-    same = of_one_replica.values[by_tf_gradients.__name__]["dense/kernel/adam_m"]
-    np.testing.assert_allclose(kernels[0], same, atol=1e-6)
-    assert np.abs(kernels[0] - kernels[1]).max() > 1e-3
 
 
 def test_minimize_in_a_function_that_a_strategy_runs_is_the_same(of_one_replica):

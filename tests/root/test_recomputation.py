@@ -4,17 +4,12 @@ import numpy as np
 import pytest
 
 import modeling
-from bert_reference import load, random_features, tiny_config, values_for
+from benchmarks.memory import kept_bytes
+from bert_reference import evaluate, random_features, tiny_config, values_for
 from engine.devices import runtime
-from trainings import recorded, settings, train, training_source
+from trainings import recorded, settings, train
 
 import tensorflow.compat.v1 as tf
-
-
-@pytest.fixture(scope="module")
-def source(two_layers, tmp_path_factory):
-    return training_source(two_layers, tmp_path_factory.mktemp("cola"))
-
 
 def assert_same(expected, actual, tolerance):
     """Bit for bit in 1.15. 2.15 rewrites a function by what is kept of it, and so its rounding."""
@@ -38,34 +33,17 @@ def test_a_training_with_dropout_is_the_same(two_layers, source, tmp_path, monke
                 {name: recomputed[name] for name in recomputed if "/adam_" not in name}, 1e-5)
 
 
-def gradients_and_kept_bytes(config, features, recompute):
-    """The gradients of a step, and the bytes that go from the layers to their gradients."""
-    with tf.Graph().as_default() as graph, tf.Session(
-            config=runtime.session_config()) as session:
-        model = modeling.BertModel(
-            config, True, dropout_seed=tf.constant([1, 2]),
-            computation=modeling.Computation(recompute=recompute),
-            **{name: tf.constant(value, tf.int32) for name, value in features.items()})
-        forward = set(graph.get_operations())
-        variables = tf.trainable_variables()
-        gradients = {
-            variable.op.name: tf.convert_to_tensor(gradient) for variable, gradient in zip(
-                variables, tf.gradients(tf.reduce_sum(tf.sin(model.get_sequence_output())),
-                                        variables)) if gradient is not None}
-        kept = {tensor.name: tensor for op in graph.get_operations() if op not in forward
-                for tensor in op.inputs if tensor.op in forward and tensor.dtype != tf.resource}
-        load(session, values_for(config))
-        values, kept = session.run([gradients, kept])
-        return values, sum(array.nbytes for array in kept.values())
-
-
 @pytest.mark.parametrize("activation", ["gelu", lambda x: tf.nn.softplus(x)],
                          ids=["shared function", "in the graph"])
 def test_gradients_are_the_same_and_less_is_kept_for_them(activation):
     config = tiny_config(hidden_act=activation, num_hidden_layers=2)
     features = random_features(batch=3, length=20)
-    expected, many = gradients_and_kept_bytes(config, features, recompute=False)
-    actual, few = gradients_and_kept_bytes(config, features, recompute=True)
-    assert any(np.abs(value).max() > 0.1 for value in expected.values())
+    kept, recomputed = (dict(computation=modeling.Computation(recompute=recompute))
+                        for recompute in (False, True))
+    expected, actual = (
+        evaluate(modeling.BertModel, config, features, is_training=True, gradients=True,
+                 values=values_for(config), dropout_seed=np.array([1, 2], np.int32), **computation)
+        for computation in (kept, recomputed))
+    assert max(np.abs(expected[name]).max() for name in expected if name[:2] == "d ") > 0.1
     assert_same(expected, actual, 1e-4)
-    assert few < many / 2
+    assert kept_bytes(config, features, **recomputed) < kept_bytes(config, features, **kept) / 2

@@ -11,7 +11,6 @@ from engine.checkpoints import checkpoints
 from engine.inference import Predictor
 from engine.model import Outputs
 from exports import run_frozen_graph, run_saved_model
-from rewriting_files import encoding_of
 from tagging import data, model, run
 from tagging.model import Tagger
 from tagging_files import write_random_tagger
@@ -23,9 +22,9 @@ def test_the_export_has_the_tags_of_the_model(crf, tiny_model, tmp_path):
     run_here(dict(output_dir=tmp_path, do_export=True, export_frozen_graph="float32"), run)
     tags, generator = data.TagSet(("A",), "iob2"), random.Random(7)
     found = data.encode_words([generator.choices("cat dog the old".split(), k=generator.randint(1, 9))
-                               for _ in range(20)], tags, encoding_of(tiny_model, 16))
+                               for _ in range(20)], tags, tiny_model.encoding(16))
     words = data.encode_words([[word] for word in "cat dog the old house".split()], tags,
-                              encoding_of(tiny_model, 16))
+                              tiny_model.encoding(16))
 
     def forward(features, mode):
         tagger = Tagger(tags, crf)

@@ -1,4 +1,4 @@
-"""`python -m tagging.run`: exact on any replicas, scored by entity, every line of a file kept."""
+"""`python -m tagging.run`: scored by entity, every line of a file kept."""
 
 import json
 
@@ -6,25 +6,22 @@ import numpy as np
 import pytest
 
 from commands import ends_with_error, run_here
-from conftest import (assert_same_training, checkpoint_values, cpu_devices,
-                      on_tensorflow_2, plain_session)
+from conftest import cpu_devices, on_tensorflow_2, plain_session
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from reproducible_model import write_model
-from rewriting_files import encoding_of
 from tagging import data, evaluation, formats, model, run, schemes, scores
 from tagging.formats import Layout
 from tagging.model import Tagger
-from tagging_files import columns, made_up, write_random, write_random_tagger
+from tagging_files import columns, made_up, write_random_tagger
 from runs import kinds, predict
 from runs.rows import Example
-from trainings import Crash, crash_after, recorded, run_loop, settings
 
 import tensorflow.compat.v1 as tf
 
-STEPS, CRASH_STEP = 4, 2
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """train.txt, dev.txt, and test.txt with a sentence of 10,000 words, in IOB1."""
@@ -46,45 +43,8 @@ def flags(folder, tmp_path):
 
 def open_set(path, tiny_model, max_seq_length=16):
     file = formats.open_file(str(path), Layout(), has_tags=True)
-    return data.load_sentences(file, data.find_tags(file), encoding_of(tiny_model, max_seq_length),
+    return data.load_sentences(file, data.find_tags(file), tiny_model.encoding(max_seq_length),
                                str(path.parent / "store"), dynamic_padding=True)
-
-
-@pytest.fixture
-def train(tiny_model, folder, tmp_path):
-    """Trains with 8 windows a step; returns what the checkpoint holds."""
-    found = open_set(folder / "train.txt", tiny_model)
-    config = tiny_model.config(num_hidden_layers=1)
-
-    def train(crf, num_replicas, micro_batches, name):
-        forward = model.forward_of(config, Tagger(found.tags, crf))
-        run_loop(forward, found.source(), num_replicas,
-                 settings(tmp_path / name, 8 // num_replicas // micro_batches,
-                          num_train_steps=STEPS, gradient_accumulation_steps=micro_batches,
-                          save_checkpoints_steps=CRASH_STEP),
-                 checkpoints.open_checkpoint(tiny_model.init_checkpoint))
-        return checkpoint_values(str(tmp_path / name))
-    return train
-
-
-@pytest.mark.parametrize("crf", (False, True))
-def test_replicas_and_micro_batches_end_with_the_same_variables_slots_and_loss(
-        crf, train, monkeypatch):
-    """With a CRF they are interrupted, too, and one replica ends what they began."""
-    losses, norms = recorded(monkeypatch)
-    one = train(crf, 1, 1, "one")
-    if crf:
-        with monkeypatch.context() as patch:
-            crash_after(CRASH_STEP, patch)
-            with pytest.raises(Crash):
-                train(crf, 2, 2, "other")
-        other = train(crf, 1, 1, "other")
-        assert np.abs(one["crf/transitions"]).max() > 0
-    else:
-        other = train(crf, 2, 2, "other")
-    assert_same_training(one, other)
-    np.testing.assert_allclose(losses[-2:], losses[STEPS - 2:STEPS], rtol=1e-5)
-    assert min(norms) > 0.01, "a training that moves nothing proves nothing"
 
 
 def test_a_loss_is_the_mean_over_the_words(tiny_model, folder):
@@ -101,25 +61,6 @@ def test_a_loss_is_the_mean_over_the_words(tiny_model, folder):
               for window, count in enumerate(features["num_words"])
               for word, label in zip(emissions[window, :count], features["label_ids"][window])]
     assert loss == pytest.approx(np.mean(losses), rel=1e-5)
-
-
-def test_uneven_batches_on_replicas_predict_what_one_replica_does(
-        tiny_model, folder, tmp_path):
-    found = open_set(folder / "dev.txt", tiny_model)
-    forward = model.forward_of(tiny_model.config(num_hidden_layers=1), Tagger(found.tags, True))
-    checkpoint = write_random(forward, found.source(), str(tmp_path / "model.ckpt"))
-    predicted = []
-    for num_replicas, batch_size in ((1, 5), (2, 3)):
-        assert len(found) % (num_replicas * batch_size)
-        with Predictor(forward, cpu_devices(num_replicas)) as predictor:
-            predictor.restore(checkpoint)
-            predicted.append(predictor.predict(found.source(), batch_size))
-    one, two = predicted
-    counts = found.records.lengths("first_pieces")
-    for window, count in enumerate(counts):
-        np.testing.assert_array_equal(two["labels"][window, :count], one["labels"][window, :count])
-    np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-5)
-    assert len(np.unique(one["labels"][0, :counts[0]])) > 1
 
 
 def entities_of(lines, column):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from conftest import write_cola
-from encoder.encoding import load_encoding
 from reading import data as reading_data
 from reading.data import WindowSettings
 from reading_files import write_made_up
@@ -36,8 +35,7 @@ def test_no_constant_has_a_lower_loss(kind, labels, expected):
 
 @pytest.fixture
 def encoding(tiny_model):
-    return load_encoding(tiny_model.vocab_file, do_lower_case=True, max_seq_length=32,
-                         vocab_size=tiny_model.config().vocab_size)
+    return tiny_model.encoding(32)
 
 
 def test_that_of_a_classifier_is_of_the_examples_asked_for(encoding, tmp_path):

@@ -16,10 +16,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from commands import arguments, ends_with_error, run_here
+from commands import ends_with_error, run_here
 from conftest import ROOT, checkpoint_values, on_tensorflow_2, sentences
 from engine.checkpoints import checkpoints, saved_model
-from engine.cli import command
 from engine.devices import runtime
 from engine.errors import UserError
 from exports import INPUTS, read_graph, run_frozen_graph, run_saved_model, train
@@ -93,9 +92,8 @@ def read_saved_model(export_dir):
 
 def predict_with(model_dir, tmp_path):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
-    command.run(predict.main, predict.define_flags(), usage="", argv=["predict", *arguments({
-        "output_dir": model_dir, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 1,
-        "output_file": tmp_path / "answers.tsv"})])
+    run_here({"output_dir": model_dir, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 1,
+              "output_file": tmp_path / "answers.tsv"}, predict)
     return (tmp_path / "answers.tsv").read_text()
 
 
@@ -158,8 +156,7 @@ def test_it_holds_one_set_of_the_model_s_variables_and_nothing_of_the_training(e
     held = checkpoint_values(str(exported))
     assert sorted(variables) == sorted(
         name for name in held if "adam" not in name and name != "global_step")
-    for name, value in variables.items():
-        np.testing.assert_array_equal(value, held[name])
+    np.testing.assert_equal(variables, {name: held[name] for name in variables})
     names = [node.name.lower() for node in read_saved_model(exported / "export").graph_def.node]
     assert not [name for name in names if "adam" in name or "gradient" in name
                 or "replica" in name or "dropout" in name or "global_step" in name]

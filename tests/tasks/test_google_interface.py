@@ -11,7 +11,6 @@ import run_classifier
 import tokenization
 from conftest import (assert_same_training, checkpoint_values, cpu_devices, googles,
                       on_tensorflow_2, sentences)
-from engine.checkpoints import checkpoints
 from task_files import NASTY, write_fixtures, write_rows
 
 import tensorflow.compat.v1 as tf
@@ -92,34 +91,23 @@ def estimator(tiny_model, init_checkpoint, directory,
 
 
 @pytest.fixture(scope="module")
-def classifier(tiny_model, tmp_path_factory):
-    """A checkpoint with a head, so that nothing is drawn."""
-    prefix = str(tmp_path_factory.mktemp("classifier") / "model.ckpt")
-    checkpoints.write_checkpoint(prefix, {
-        **checkpoint_values(tiny_model.init_checkpoint),
-        "output_weights": np.random.RandomState(0).randn(2, 16).astype(np.float32),
-        "output_bias": np.zeros(2, np.float32)})
-    return prefix
-
-
-@pytest.fixture(scope="module")
-def trained(tiny_model, classifier, tmp_path_factory):
+def trained(tiny_model, with_head, tmp_path_factory):
     """Features, and the Estimator that was trained on them without a strategy."""
     features = many_features(tiny_model)
-    alone = estimator(tiny_model, classifier, tmp_path_factory.mktemp("alone"))
+    alone = estimator(tiny_model, with_head, tmp_path_factory.mktemp("alone"))
     alone.train(run_classifier.input_fn_builder(features, LENGTH, False, True))
     return features, alone
 
 
 @on_tensorflow_2
-def test_two_replicas_train_like_one_with_the_whole_batch(tiny_model, classifier, trained,
+def test_two_replicas_train_like_one_with_the_whole_batch(tiny_model, with_head, trained,
                                                           tmp_path):
     features, alone = trained
-    together = estimator(tiny_model, classifier, tmp_path, num_replicas=2)
+    together = estimator(tiny_model, with_head, tmp_path, num_replicas=2)
     together.train(run_classifier.input_fn_builder(features, LENGTH, False, True))
     found, expected = map(checkpoint_values, (str(tmp_path), alone.model_dir))
     assert found["global_step"] == STEPS
-    assert np.abs(found["output_weights"] - checkpoint_values(classifier)["output_weights"]).max()
+    assert np.abs(found["output_weights"] - checkpoint_values(with_head)["output_weights"]).max()
     assert_same_training(expected, found)
 
 

@@ -11,7 +11,6 @@ import pytest
 import sklearn.metrics
 
 from conftest import TinyModel, sentences
-from encoder.encoding import load_encoding
 from engine.errors import UserError
 from runs import label_types
 from runs.columns import Trained
@@ -237,11 +236,9 @@ def test_scores_of_each_class_and_the_confusion_matrix_are_scikit_learns(name):
 
 
 def load(task, name: str, folder, model: TinyModel, data_dir: str = "") -> TextSet:
-    encoding = load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=16,
-                             vocab_size=model.config().vocab_size)
     (folder / "store").mkdir(exist_ok=True)
-    return load_texts(task, getattr(task, name), data_dir, encoding, str(folder / "store"),
-                      dynamic_padding=True)
+    return load_texts(task, getattr(task, name), data_dir, model.encoding(16),
+                      str(folder / "store"), dynamic_padding=True)
 
 
 def assert_same_records(actual: TextSet, expected: TextSet):

@@ -10,7 +10,6 @@ import tensorflow.compat.v1 as tf
 
 from commands import run_here
 from conftest import checkpoint_values, on_tensorflow_1, sentences, write_cola
-from engine.training import summaries
 from exports import train
 from pages import Page
 from runs import model_card
@@ -106,11 +105,3 @@ def test_the_report_shows_the_evaluation_the_settings_and_the_worst_mistakes(run
     lines = {line.strip() for line in page.text.splitlines()}
     assert not lines & right
     assert "b" not in {tag for tag, _ in page.elements}
-
-
-def test_evaluations_are_curves_for_tensorboard(run):
-    history = summaries.read_history(str(run / "eval"))
-    results = json.loads((run / "eval_results.json").read_text())
-    step, accuracy = history["eval_accuracy"][-1]
-    assert step == results["global_step"] == 4
-    assert accuracy == pytest.approx(results["eval_accuracy"])

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import processes
-from commands import arguments, ends_with_error, run_here
+from commands import ends_with_error, run_here
 from conftest import sentences, write_cola
-from engine.cli import command
 from runs import predict
 
 NUM_TEXTS = 23
@@ -36,8 +35,7 @@ def expected(trained):
 
 
 def predict_here(trained, **flags):
-    command.run(predict.main, predict.define_flags(), usage="", argv=[
-        "predict", *arguments({"output_dir": trained, "num_cpu_replicas": 2, **flags})])
+    run_here({"output_dir": trained, "num_cpu_replicas": 2, **flags}, predict)
 
 
 def rows_of(path):

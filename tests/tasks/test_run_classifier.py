@@ -1,17 +1,15 @@
 """The command as people call it: flags in, checkpoints, scores and predictions out."""
 
-import json
 import os
 import re
 import shutil
-from typing import Dict
 
 import numpy as np
 import pytest
 
-from commands import arguments, ends_with_error, run_command, run_here
-from conftest import (TinyModel, assert_same_training, checkpoint_values,
-                      on_tensorflow_1, sentences, write_cola)
+from commands import arguments, ends_with_error, results_in, run_command, run_here
+from conftest import (TinyModel, assert_same_training, checkpoint_values, sentences,
+                      write_cola)
 from engine.checkpoints import checkpoints
 
 TRAIN, DEV, TEST = 48, 21, 13
@@ -58,12 +56,6 @@ def continued(base_flags, finished, tmp_path_factory):
     return output_dir, process.stderr
 
 
-def evaluation(output_dir) -> Dict[str, float]:
-    """The content of eval_results.txt, in its order."""
-    lines = (output_dir / "eval_results.txt").read_text().splitlines()
-    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
-
-
 def probabilities(output_dir, suffix: str = "") -> np.ndarray:
     return np.array([[float(value) for value in line.split("\t")] for line in
                      (output_dir / f"test_results{suffix}.tsv").read_text().splitlines()])
@@ -96,7 +88,7 @@ def test_tpu_flags_that_are_set_are_warned_of_and_others_are_not(finished):
 
 
 def test_eval_results_have_the_keys_of_the_original_in_its_order_and_then_ours(finished):
-    results = evaluation(finished[0])
+    results = results_in(finished[0])
     assert list(results) == ["eval_accuracy", "eval_loss", "global_step", "loss",
                              "matthews_correlation"]
     assert results["global_step"] == 6 and results["loss"] == results["eval_loss"]
@@ -120,9 +112,17 @@ def test_one_replica_without_a_card_says_so_loudly_and_gives_the_numbers_of_two(
                      "running on the CPU", process.stderr, re.M)
     assert "Training on CPU:0: 1 replica x 8 = 8 examples per step" in process.stderr
     assert_same_training(checkpoint_values(str(finished[0])), checkpoint_values(str(tmp_path)))
-    assert evaluation(tmp_path) == pytest.approx(evaluation(finished[0]), abs=1e-5)
+    assert results_in(tmp_path) == pytest.approx(results_in(finished[0]), abs=1e-5)
     np.testing.assert_allclose(
         probabilities(tmp_path), probabilities(finished[0]), atol=1e-5)
+
+
+def test_steps_and_examples_are_counted_with_accumulation(base_flags, tmp_path, capsys):
+    run_here({**base_flags, "do_train": True, "output_dir": tmp_path, "train_batch_size": 2,
+              "gradient_accumulation_steps": 3, "num_train_epochs": 2})
+    assert ("2 replicas x 2 x 3 accumulated = 12 examples per step; 48 examples x 2 epochs = 8 steps"
+            in capsys.readouterr().err)
+    assert steps_of(tmp_path) == 8
 
 
 # --- The same output directory again -------------------------------------------------------
@@ -183,17 +183,6 @@ def test_a_directory_that_holds_another_run_is_refused_with_the_difference(
     assert steps_of(again["output_dir"]) == 6
 
 
-# --- Evaluation and prediction alone -------------------------------------------------------
-
-
-def test_a_trained_model_given_as_init_checkpoint_is_evaluated_from_an_empty_directory(
-        base_flags, finished, tmp_path):
-    run_here({**base_flags, "init_checkpoint": finished[0], "output_dir": tmp_path,
-              "do_eval": True, "num_cpu_replicas": 1})
-    assert evaluation(tmp_path) == pytest.approx(evaluation(finished[0]), abs=1e-5)
-    assert not (tmp_path / "run.json").exists() and not checkpoints.latest(str(tmp_path))
-
-
 def test_a_model_without_a_checkpoint_is_trained_from_random_values_and_says_so(
         base_flags, tmp_path, capsys):
     run_here({**base_flags, "init_checkpoint": None, "output_dir": tmp_path, "do_train": True,
@@ -224,7 +213,7 @@ def test_mnli_is_scored_on_the_matched_and_the_mismatched_set(base_flags, tmp_pa
     output_dir = tmp_path / "out"
     run_here({**base_flags, "task_name": "MNLI", "data_dir": tmp_path, "output_dir": output_dir,
               "do_train": True, "do_eval": True, "do_predict": True})
-    results = evaluation(output_dir)
+    results = results_in(output_dir)
     assert list(results) == ["eval_accuracy", "eval_loss", "global_step", "loss",
                              "eval_accuracy_mm", "eval_loss_mm"]
     assert (results["eval_accuracy"] * 5) % 1 == pytest.approx(0, abs=1e-9)
@@ -234,35 +223,3 @@ def test_mnli_is_scored_on_the_matched_and_the_mismatched_set(base_flags, tmp_pa
         assert rows.shape == (count, 3)
         assert (output_dir / f"predict{suffix}.txt").read_text().splitlines() == [
             labels[index] for index in rows.argmax(axis=1)]
-
-
-# --- The seed's arithmetic -----------------------------------------------------------------
-
-
-@on_tensorflow_1
-def test_551_examples_one_epoch_batch_1_on_8_replicas_are_68_steps(tiny_model, tmp_path):
-    config = tiny_model.config(num_hidden_layers=1, hidden_size=8, num_attention_heads=1,
-                               intermediate_size=8)
-    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
-    (tmp_path / "train.tsv").write_text("x\t1\t\ta cat\nx\t0\t\ta dog\n" * 275 + "x\t1\t\tcat\n")
-    process = run_command("--do_train", *arguments(dict(
-        task_name="cola", data_dir=tmp_path, output_dir=tmp_path / "out",
-        vocab_file=tiny_model.vocab_file, bert_config_file=tmp_path / "config.json",
-        max_seq_length=8, train_batch_size=1, num_train_epochs=1, num_cpu_replicas=8)))
-    assert process.returncode == 0, process.stderr
-    assert "8 replicas x 1 = 8 examples per step; 551 examples x 1 epoch = 68 steps, " \
-        "6 of them warm-up" in process.stderr
-    assert steps_of(tmp_path / "out") == 68
-
-
-# --- The command line ----------------------------------------------------------------------
-
-
-def test_asking_for_more_cards_than_are_visible_says_how_many_are(base_flags, tmp_path):
-    process = run_command("--do_train", "--num_gpus=2", *arguments({
-        **base_flags, "num_cpu_replicas": None, "output_dir": tmp_path / "out"}), cards="-1")
-    assert process.returncode == 2
-    error = process.stderr.splitlines()[-1]
-    assert re.match("error: --num_gpus=2, but TensorFlow sees 0 GPUs .CUDA_VISIBLE_DEVICES='-1'",
-                    error)
-    assert not (tmp_path / "out").exists()

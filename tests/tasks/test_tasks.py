@@ -3,13 +3,10 @@
 Where Google's package has no such task, or does not run, against rows worked out by hand.
 """
 
-
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies
 
 from conftest import TinyModel, sentences
-from encoder.encoding import load_encoding, truncated_lengths
 from engine.errors import UserError
 from task_files import MRPC_HEADER, NASTY, XNLI_HEADER, our_examples, write_rows
 from tasks import metrics
@@ -79,13 +76,7 @@ def load_pairs(model: TinyModel, directory, pairs, max_seq_length: int) -> TextS
     write_rows(directory, "train.tsv", [MRPC_HEADER] + [
         [str(i % 2), "1", "2", *pair] for i, pair in enumerate(pairs)])
     return load_texts(PAIR_TASK, PAIR_TASK.train, str(directory),
-                      load_tiny_encoding(model, max_seq_length), str(directory / "store"),
-                      dynamic_padding=False)
-
-
-def load_tiny_encoding(model: TinyModel, max_seq_length: int):
-    return load_encoding(model.vocab_file, do_lower_case=True, max_seq_length=max_seq_length,
-                         vocab_size=model.config().vocab_size)
+                      model.encoding(max_seq_length), str(directory / "store"), dynamic_padding=False)
 
 
 def features_of(texts: TextSet):
@@ -94,7 +85,7 @@ def features_of(texts: TextSet):
 
 
 def test_features_of_a_pair_and_of_one_that_is_cut_are_as_worked_out_by_hand(tiny_model, tmp_path):
-    ids = load_tiny_encoding(tiny_model, 10).tokenizer.vocab
+    ids = tiny_model.encoding(10).tokenizer.vocab
     texts = load_pairs(tiny_model, tmp_path, [
         ("The cat", "a dog"), ("the cat sees a small dog", "a tree and a bird"), ("cat", " ")], 9)
     features = features_of(texts)
@@ -130,46 +121,11 @@ def test_features_equal_those_of_googles_convert_single_example(
         assert features["label_ids"][row] == expected.label_id
 
 
-def test_single_texts_are_cut_at_max_seq_length_and_test_sets_have_no_label(tiny_model, tmp_path):
-    write_rows(tmp_path, "test.tsv", [["index", "sentence"], ["0", "the cat sees a small dog"]])
-    texts = load_texts(TASKS["cola"], TASKS["cola"].test, str(tmp_path),
-                       load_tiny_encoding(tiny_model, 5), str(tmp_path / "store"),
-                       dynamic_padding=True)
-    features = texts.source(with_labels=False).fetch(np.array([0]), 5)
-    vocab = load_tiny_encoding(tiny_model, 5).tokenizer.vocab
-    tokens = ["[CLS]", "the", "cat", "sees", "[SEP]"]
-    assert features["input_ids"].tolist() == [[vocab[token] for token in tokens]]
-    assert features["segment_ids"].tolist() == [[0] * 5]
-    assert "label_ids" not in features
-
-
-def lengths_after_popping(length_a: int, length_b: int, limit: int):
-    """The rule of the original: the longer one loses its last token, of equals the second."""
-    while length_a + length_b > limit:
-        if length_a > length_b:
-            length_a -= 1
-        else:
-            length_b -= 1
-    return length_a, length_b
-
-
-LENGTHS = strategies.integers(0, 60)
-
-
-@settings(max_examples=500, deadline=None)
-@given(strategies.lists(strategies.tuples(LENGTHS, LENGTHS, LENGTHS), min_size=1, max_size=20))
-def test_truncated_lengths_follow_the_original_rule(rows):
-    kept = truncated_lengths(*np.array(rows).T)
-    assert list(zip(*map(list, kept))) == [lengths_after_popping(*row) for row in rows]
-
-
 def test_a_store_is_made_anew_for_another_length_casing_or_content_and_else_reused(
         tiny_model, tmp_path, capsys):
     def prepared(text: str, max_seq_length: int = 8, do_lower_case: bool = True) -> bool:
         write_rows(tmp_path, "train.tsv", [MRPC_HEADER, ["1", "2", "3", text, "dog"]])
-        encoding = load_encoding(
-            tiny_model.vocab_file, do_lower_case=do_lower_case, max_seq_length=max_seq_length,
-            vocab_size=tiny_model.config().vocab_size)
+        encoding = tiny_model.encoding(max_seq_length, do_lower_case)
         capsys.readouterr()
         load_texts(PAIR_TASK, PAIR_TASK.train, str(tmp_path), encoding, str(tmp_path / "store"),
                    dynamic_padding=True)
