@@ -10,6 +10,7 @@ from engine.training import loop
 from optimizer_runs import DECAY, EPSILON, INITIAL, gradients_of_steps, optimizer, run_optimizer
 from trainings import settings, train
 
+
 def in_numpy(steps, learning_rate, *, lamb, factor=lambda name: 1.0, clip_norm=1.0, initial=None,
              corrected=False):
     """LAMB, or AdamW, as the papers have them, in float64. Corrected AdamW is PyTorch's."""

@@ -11,6 +11,7 @@ from trainings import recorded, settings, train
 
 import tensorflow.compat.v1 as tf
 
+
 def assert_same(expected, actual, tolerance):
     """Bit for bit in 1.15. 2.15 rewrites a function by what is kept of it, and so its rounding."""
     if runtime.IS_TENSORFLOW_1:
