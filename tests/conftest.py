@@ -137,7 +137,7 @@ def with_head(tiny_model, tmp_path_factory) -> str:
     prefix = str(tmp_path_factory.mktemp("with_head") / "model.ckpt")
     checkpoints.write_checkpoint(prefix, {
         **checkpoint_values(tiny_model.init_checkpoint), "output_bias": np.zeros(2, np.float32),
-        "output_weights": np.random.RandomState(0).randn(2, 16).astype(np.float32)})
+        "output_weights": 0.2 * np.random.RandomState(0).randn(2, 16).astype(np.float32)})
     return prefix
 
 
