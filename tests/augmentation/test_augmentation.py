@@ -9,7 +9,7 @@ import pytest
 from augmentation import masked_lm, run
 from augmentation.masked_lm import MaskedLanguageModel, WordPositions
 from augmentations import SETTINGS, augment_here, write_cola
-from conftest import cpu_devices
+from conftest import cpu_devices, on_tensorflow_2
 from engine.checkpoints import checkpoints
 from masked_lm import OneAtATime, write_tiny_masked_lm
 from task_files import user_task
@@ -169,6 +169,7 @@ def test_a_long_text_is_seen_through_a_window_around_the_word(model, max_seq_len
             assert found[index].tolist() == sorted(np.argsort(-scores)[:4].tolist())
 
 
+@on_tensorflow_2
 def test_both_texts_of_a_pair_vary_beside_the_other_as_it_is(model, tmp_path):
     """In QNLI's file, with its header; one of its answers has 600 tokens."""
     long = " ".join(["old dog sees small river ,"] * 100)
@@ -194,6 +195,7 @@ def test_both_texts_of_a_pair_vary_beside_the_other_as_it_is(model, tmp_path):
     assert (tmp_path / "out" / "dev.tsv").read_text() == "the dev set"
 
 
+@on_tensorflow_2
 def test_chinese_varies_by_characters(tiny_model, tmp_path):
     characters = "我喜欢这部电影很好看他书本大小猫狗"
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, "##影", "the", "cat", "。"]
@@ -218,6 +220,7 @@ def test_chinese_varies_by_characters(tiny_model, tmp_path):
 ROWS = [('He said "the cat, old" ', "x, \"y\"", ["a", "b"]), ("dog\tsees\nriver 'small", "2", [])]
 
 
+@on_tensorflow_2
 @pytest.mark.parametrize("name", ["train.csv", "train.jsonl"])
 def test_a_file_of_ones_own_keeps_its_format_its_columns_and_its_labels(name, model, tmp_path):
     (tmp_path / "data").mkdir()

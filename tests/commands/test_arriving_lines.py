@@ -9,7 +9,7 @@ import pytest
 
 import processes
 from commands import run_here
-from conftest import sentences
+from conftest import on_tensorflow_2, sentences
 from engine.data.chunks import ArrivingLines, in_chunks
 from rewriting import rewrite, run
 from rewriting.slot_files import SlotExample
@@ -113,6 +113,7 @@ def test_predict_answers_a_line_before_it_gets_the_next_one(tiny_classifier):
     assert [set(answer) for answer in answers] == [{"label", "probabilities"}] * 4
 
 
+@on_tensorflow_2
 def test_a_worker_for_pairs_lives_on_after_an_odd_line(scorer):
     answers, errors = asked_one_by_one(
         ["-m", "tasks.predict", f"--output_dir={scorer / 'out'}", "--format=jsonl",
@@ -123,6 +124,7 @@ def test_a_worker_for_pairs_lives_on_after_an_odd_line(scorer):
     assert "2 of 5 have no prediction; the first: standard input, line 1" in warning
 
 
+@on_tensorflow_2
 def test_rewrite_answers_a_line_before_it_gets_the_next_one(scorer):
     texts = [f"{text}" for text in made_up_texts(3)]
     answers, _ = asked_one_by_one(
@@ -131,6 +133,7 @@ def test_rewrite_answers_a_line_before_it_gets_the_next_one(scorer):
     assert [answer["text"] for answer in answers] == texts
 
 
+@on_tensorflow_2
 def test_rewrite_goes_on_after_an_odd_row_and_in_a_pool_with_one(scorer, tmp_path, capsys):
     (tmp_path / "pool.csv").write_text("text,id\nthe dog sees a bird,1\nx,y,z\na bird likes it,2\n")
     texts = [f"{text}, the cat sees a tree" for text in sentences(3)]
@@ -145,6 +148,7 @@ def test_rewrite_goes_on_after_an_odd_row_and_in_a_pool_with_one(scorer, tmp_pat
     assert [entry["text"] for entry in found] == [texts[0], "", *texts[1:]]
 
 
+@on_tensorflow_2
 def test_input_of_which_no_line_can_be_read_is_an_error(scorer):
     process = processes.run(
         ["-m", "tasks.predict", f"--output_dir={scorer / 'out'}", "--num_gpus=0"],

@@ -10,7 +10,8 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from commands import ends_with_error, results_in, run_here
-from conftest import checkpoint_values, cpu_devices, sentences, write_cola
+from conftest import (checkpoint_values, cpu_devices, on_tensorflow_1, on_tensorflow_2, sentences,
+                      write_cola)
 from distillation import losses, model, run, student, teacher, training
 from encoder import convert
 from encoder.pretraining_tfrecords import Sizes, open_store
@@ -51,6 +52,7 @@ def first_stage(flags, tmp_path_factory):
     return output_dir
 
 
+@on_tensorflow_2
 def test_how_the_teacher_reads_long_texts_is_taken_over(flags, tmp_path):
     teacher = tmp_path / "teacher"
     shutil.copytree(str(flags["teacher"]), str(teacher))
@@ -128,6 +130,7 @@ def test_the_student_evaluates_predicts_exports_and_converts_like_any_model(
         "BertForSequenceClassification"]
 
 
+@on_tensorflow_1
 def test_a_stage_that_is_run_again_has_nothing_left_and_other_settings_are_refused(
         both_stages, first_stage, flags, capsys):
     again = {**flags, **ON_TWO, "stage": "prediction", "student": first_stage, "do_eval": True,
@@ -138,6 +141,7 @@ def test_a_stage_that_is_run_again_has_nothing_left_and_other_settings_are_refus
         run_here({**again, "temperature": 2}, run)
 
 
+@on_tensorflow_1
 def test_augmented_texts_may_train_and_heads_differ_where_attention_is_not_learned(
         flags, tmp_path, capsys):
     augmented = tmp_path / "train_aug.tsv"
@@ -148,6 +152,7 @@ def test_augmented_texts_may_train_and_heads_differ_where_attention_is_not_learn
     assert "80 examples x 1 epoch = 10 steps" in capsys.readouterr().err
 
 
+@on_tensorflow_2
 @pytest.mark.parametrize("stage, epochs, learning_rate", [
     ("intermediate", 50, 5e-5), ("prediction", 3, 3e-5)])
 def test_the_papers_epochs_lengths_and_rates_are_the_defaults(
@@ -182,6 +187,7 @@ def test_general_distillation_reads_the_texts_of_pretraining_without_their_masks
         assert features["input_mask"][index].sum() == size == source.lengths[index]
 
 
+@on_tensorflow_2
 def test_a_student_of_general_distillation_goes_on_with_a_task(
         tiny_model, flags, tmp_path, capsys):
     here = {"stage": "general", "teacher": os.path.dirname(tiny_model.vocab_file),

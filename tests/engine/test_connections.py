@@ -15,11 +15,13 @@ import time
 import pytest
 
 import workers
-from conftest import ROOT
+from conftest import ROOT, on_tensorflow_1
 from engine import log
 from engine.errors import UserError
 from engine.workers import connections, messages, sockets
 from engine.workers.cluster import Cluster, PeerLost, from_environment
+
+pytestmark = on_tensorflow_1  # messages depend on no runtime
 
 SECRET = "of the run, and of nobody else"
 

@@ -77,6 +77,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_and_syncs_what_it_
     assert lost_by_a_power_cut(read_log(str(tmp_path / "log"))) == []
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("draft, flags_of_phase", [
     ("store/.bert-tmp-*/train-*", dict(do_eval=None, do_export=None)),
     ("out/.bert-tmp-*/export", dict(do_train=None, do_eval=None))])

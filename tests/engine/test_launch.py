@@ -9,8 +9,10 @@ import time
 import pytest
 
 import processes
-from conftest import ROOT
+from conftest import ROOT, on_tensorflow_2
 from engine.cli import remote
+
+pytestmark = on_tensorflow_2  # the launcher and its workers load none
 
 OTHER_HOST = "198.51.100.1"  # an address for documentation, which no machine has
 

@@ -11,11 +11,14 @@ import pytest
 import run_classifier
 import workers
 from commands import run_here
+from conftest import on_tensorflow_1
 from engine.cli import command
 from engine.disk import files
 from engine.errors import UserError
 from engine.workers.cluster import ALONE, PEER_LOST_STATUS, Cluster, from_environment
 from runs import predict
+
+pytestmark = on_tensorflow_1  # how workers meet depends on no runtime
 
 ONE = {"cluster": {"worker": ["trainer-0.jobs.svc:2222"]}, "task": {"type": "worker", "index": 0}}
 THREE = {"cluster": {"worker": ["b:1", "c:1"], "chief": ["a:1"]},

@@ -10,7 +10,7 @@ import pytest
 import toy_runs
 import workers
 from commands import run_here
-from conftest import (assert_same_training, checkpoint_values, on_tensorflow_2,
+from conftest import (assert_same_training, checkpoint_values, on_tensorflow_1, on_tensorflow_2,
                       write_cola)
 from engine.devices import runtime
 from engine.workers.cluster import PEER_LOST_STATUS
@@ -67,6 +67,7 @@ def test_a_run_that_was_ended_lost_a_worker_and_changed_their_number_ends_as_on_
                          checkpoint_values(str(tmp_path / "out")))
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("name, changed_by", [
     ("devices", lambda folder: {"num_cpu_replicas": 2}),
     ("data: content", lambda folder: {"data_dir": write_cola(folder / "other", train=40)}),

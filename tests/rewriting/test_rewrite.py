@@ -156,6 +156,7 @@ def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
     assert not list(tmp_path.glob("*.part*"))
 
 
+@on_tensorflow_1
 def test_a_rewrite_keeps_the_words_that_it_is_to_keep(trained, texts, files, tmp_path):
     def rewrites(**flags):
         path = tmp_path / f"{len(flags)}.jsonl"
@@ -181,6 +182,7 @@ def test_a_word_is_a_whole_one_where_its_script_has_spaces(word, text, is_there)
     assert rewriter.is_in(rewriter.pattern_of(word), text) == is_there
 
 
+@on_tensorflow_1
 def test_candidates_share_words_with_the_text_but_are_none_of_its_clauses(trained, tmp_path):
     (tmp_path / "texts.txt").write_text(
         "one cat, two birds.\nno clause\nCat, a bird sees a tree, the old  house.\n")
@@ -193,6 +195,7 @@ def test_candidates_share_words_with_the_text_but_are_none_of_its_clauses(traine
     assert phrases[2] <= {"a tree here", "a cat sees birds"} and phrases[2]
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("flags, content, words", [
     ({"pool_file": None}, "a b\n", ("--pool_file is required",)),
     ({}, "", ("p.txt holds no examples",)),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from commands import ends_with_error
-from conftest import ROOT
+from conftest import ROOT, on_tensorflow_1, on_tensorflow_2
 from engine.settings import recorded
 from engine.training.settings import TrainingSettings
 from release_files import SETTINGS, kinds, length, read, train
@@ -36,7 +36,9 @@ def test_a_model_predicts_what_it_predicted_then(name, release, tmp_path):
                                list(map(float, _NUMBER.findall(expected))), atol=1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [
+    "classifier", *(pytest.param(name, marks=on_tensorflow_1) for name in ("pretrained", "tagger")),
+    *(pytest.param(name, marks=on_tensorflow_2) for name in ("reader", "scorer"))])
 def test_a_run_is_resumed_with_the_settings_that_it_recorded(name, release, tmp_path, capsys):
     folder, kind = str(tmp_path / name), kinds(release)[name]
     shutil.copytree(os.path.join(release, name), folder)

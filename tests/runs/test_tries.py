@@ -10,7 +10,7 @@ import pytest
 
 import toy_runs
 from commands import ends_with_error, run_here
-from conftest import checkpoint_values, write_cola
+from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
 from engine.checkpoints import checkpoints
 from pages import Page
 from trainings import crash_after
@@ -77,6 +77,7 @@ def test_the_best_ends_as_a_command_of_its_own(flags, searched, tmp_path):
         assert (tmp_path / name).read_bytes() == (searched / name).read_bytes()
 
 
+@on_tensorflow_2
 def test_a_finished_search_trains_only_what_is_new(flags, searched, tmp_path, capsys):
     out = tmp_path / "out"
     shutil.copytree(str(searched), str(out))
@@ -89,6 +90,7 @@ def test_a_finished_search_trains_only_what_is_new(flags, searched, tmp_path, ca
     assert len(results_of(out)["tries"]) == 6
 
 
+@on_tensorflow_1
 def test_a_smaller_search_trains_its_best_again_if_its_weights_are_gone(
         flags, searched, tmp_path, capsys):
     out, best = tmp_path / "out", best_of(searched)
@@ -101,6 +103,7 @@ def test_a_smaller_search_trains_its_best_again_if_its_weights_are_gone(
     assert results_of(out)["eval_loss"] == results_of(searched / "tries" / other)["eval_loss"]
 
 
+@on_tensorflow_2
 def test_an_interrupted_search_ends_like_an_undisturbed_one(flags, tmp_path, capsys):
     flags = dict(flags, learning_rates=RATES[0], do_predict=None)
     run_here(dict(flags, output_dir=tmp_path / "whole"))
@@ -131,6 +134,7 @@ def test_flags_that_make_no_search_are_refused(changes, parts, flags, tmp_path, 
     assert not os.path.exists(str(tmp_path / "out"))
 
 
+@on_tensorflow_2
 def test_a_model_of_a_single_training_is_not_replaced(flags, tmp_path, capsys):
     single = dict(flags, output_dir=tmp_path, seeds=None, learning_rates=None)
     run_here(single)
@@ -138,6 +142,7 @@ def test_a_model_of_a_single_training_is_not_replaced(flags, tmp_path, capsys):
         run_here(dict(flags, output_dir=tmp_path))
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("run, metric", (("tagging.run --crf", "eval_f1"), ("run_squad", "f1")))
 def test_taggers_and_readers_are_searched_too(run, metric, tiny_model, tmp_path):
     toy_runs.train(run, tmp_path, tiny_model, do_eval=True, num_seeds=2, num_train_epochs=0.5)

@@ -8,7 +8,7 @@ import sklearn.metrics
 from scipy import stats
 
 from commands import ends_with_error, run_here
-from conftest import on_tensorflow_1, sentences
+from conftest import on_tensorflow_1, on_tensorflow_2, sentences
 from engine.errors import UserError
 from runs import columns, predict
 
@@ -73,6 +73,7 @@ def test_a_multi_label_run_has_scikit_learns_scores_and_is_used_later(flags, tmp
         ",".join(map(str, np.flatnonzero(row))) for row in predicted]
 
 
+@on_tensorflow_2
 def test_a_regression_run_has_the_scores_of_scipy_and_scikit_learn(flags, tmp_path, capsys):
     def lines(count, seed, form):
         return "".join(form.format(text, len(text.split()) / 4)
@@ -110,6 +111,7 @@ def with_many_columns(tiny_model, tmp_path_factory):
     return flags
 
 
+@on_tensorflow_2
 def test_a_model_remembers_its_columns(with_many_columns, capsys):
     trained = results_of(with_many_columns)
     probabilities = probabilities_of(with_many_columns)

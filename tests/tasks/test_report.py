@@ -91,6 +91,7 @@ document.querySelector("iframe").onload = event => {{
     return json.loads(html.unescape(answer))
 
 
+@on_tensorflow_2
 def test_a_browser_shows_the_figures_the_metrics_the_classes_the_mistakes_and_the_facts(tmp_path):
     page = Page(browse(written(tmp_path, FULL)))
     assert [figure["aria-label"] for figure in page.all("svg")] == [
