@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from engine.data import batches
 from engine.data.plan import WINDOW_BATCHES, TrainingPlan
+from engine.devices import runtime
 
 
 def lengths(n: int) -> np.ndarray:
@@ -49,3 +51,16 @@ def test_examples_of_like_length_share_a_batch_and_batches_come_in_mixed_order()
     shortest = np.array([sizes[plan.global_batch(step)].min() for step in range(WINDOW_BATCHES)])
     assert (longest - shortest).max() <= 4
     assert not (np.diff(longest) >= 0).all()
+
+
+def test_no_pipeline_is_tuned_by_a_thread_that_the_end_of_a_session_would_wait_for():
+    sizes = np.full(8, 4)
+    source = batches.Source(
+        sizes, lambda indices, length: {"ids": np.zeros([len(indices), length], np.int32)}, 4)
+    training = batches.training_dataset(
+        source, TrainingPlan(sizes, 4, seed=7), replicas=range(2), per_replica_batch_size=2,
+        first_step=0, last_step=1)
+    for dataset in (batches.InferenceFeed(source, num_replicas=1, num_ready=1).dataset(), training):
+        options = dataset.options()
+        assert (options.experimental_optimization.autotune if runtime.IS_TENSORFLOW_1
+                else options.autotune.enabled) is False

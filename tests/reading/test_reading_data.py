@@ -42,16 +42,6 @@ def test_answers_that_are_not_where_they_say_are_counted_and_not_learned(
     assert len(held_out.records) == 4
 
 
-def test_parts_hold_whole_questions_and_all_of_them(tiny_model, tmp_path):
-    questions = load(write_made_up(tmp_path / "q.json"), tiny_model, tmp_path, is_training=False)
-    parts = list(questions.parts(5))
-    assert [number for part in parts for number in range(part.start, part.stop)] == list(
-        range(len(questions.records)))
-    assert len(parts) > 3
-    sizes = [len(questions.source(part).lengths) for part in parts]
-    assert sum(sizes) == len(questions)
-
-
 CONTEXT = {"context": "the cat", "qas": []}
 
 

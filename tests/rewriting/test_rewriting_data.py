@@ -140,13 +140,6 @@ def test_bert_ads_lines_are_read_and_consecutive_lines_of_a_slot_become_one(tmp_
         SlotExample("", "！房间很大", ("价格",), 0)]
 
 
-def test_the_slots_of_a_file_in_bert_ads_format_are_those_of_ours(texts_file, tmp_path):
-    for form in slot_files.EXTENSIONS:
-        create_here(input_file=texts_file, output_dir=tmp_path / form, format=form)
-    ours = list(read_slots(str(tmp_path / "jsonl" / "train.jsonl")))
-    assert list(read_slots(str(tmp_path / "bert-ad" / "train.tsv"))) == ours
-
-
 def test_a_quotation_mark_right_behind_the_slot_is_not_written_in_bert_ads_format(tmp_path):
     with open(str(tmp_path / "a.tsv"), "w", encoding="utf-8") as file:
         assert not slot_files.write_slot(SlotExample("好，", "“好”", ("很大",), 1), "bert-ad", file)
