@@ -66,6 +66,7 @@ def test_max_eval_steps_takes_the_first_examples_and_says_so(flags, pretrained, 
     assert results_in(tmp_path / "out") == pytest.approx(results_in(tmp_path / "first"), rel=1e-5)
 
 
+@on_tensorflow_2
 def test_a_run_in_two_parts_ends_like_one_and_keeps_its_best_checkpoint(flags, tmp_path):
     flags = dict(flags, eval_every_steps=3)
     pretrain(**dict(flags, output_dir=tmp_path / "whole"))

@@ -9,7 +9,7 @@ import pytest
 import run_squad
 from bert_reference import random_values
 from commands import ends_with_error, run_here
-from conftest import checkpoint_values, googles, on_tensorflow_2, plain_session
+from conftest import checkpoint_values, googles, on_tensorflow_1, on_tensorflow_2, plain_session
 from engine.errors import UserError
 from engine.model import INFERENCE
 from exports import run_saved_model
@@ -143,6 +143,7 @@ def test_predictions_do_not_depend_on_batches_or_replicas(trained, tiny_model, f
     assert found == pytest.approx(expected, abs=1e-4)
 
 
+@on_tensorflow_1
 def test_a_later_command_has_the_windows_and_the_answers_of_the_training(trained, files, tmp_path):
     given = dict(init_checkpoint=trained, predict_file=files["predict_file"], do_predict=True,
                  num_cpu_replicas=1)
@@ -168,6 +169,7 @@ def test_the_export_has_the_logits_of_the_model(trained, tiny_model, files, tmp_
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
+@on_tensorflow_2
 def test_the_command_that_predicts_with_any_model_gives_the_same_answers(trained, files, tmp_path):
     """From the folder and from the export, from a file with a question and a context in each line."""
     pairs = [{"question": question["question"], "context": paragraph["context"]}
@@ -192,6 +194,7 @@ def test_the_command_that_predicts_with_any_model_gives_the_same_answers(trained
     assert [float(row[2]) for row in rows] == pytest.approx(odds, abs=1e-4)
 
 
+@on_tensorflow_2
 def test_contexts_without_words_have_no_answers(trained, tmp_path):
     (tmp_path / "pairs.jsonl").write_text('{"question": "who", "context": " "}\n' * 2)
     run_here(dict(output_dir=trained, input_file=tmp_path / "pairs.jsonl",

@@ -112,6 +112,7 @@ def test_predictions_are_those_that_the_evaluation_ranks(scorer, expected, folde
     assert results["recall_at_1_test"] > 0.9, "it learns"
 
 
+@on_tensorflow_2
 def test_a_line_of_any_file_has_its_prediction_in_its_place(scorer, expected, flags, folder,
                                                             capsys):
     """The phrases of the test set in another order, without labels, in bert-ad's lines."""
@@ -141,6 +142,7 @@ def test_json_lines_to_score_have_phrases_with_or_without_labels(tmp_path):
         SlotExample("a ", ".", ("cat", "dog"), 0), SlotExample("a ", ".", ("tree", "cat"), 0)]
 
 
+@on_tensorflow_2
 @pytest.mark.parametrize("content, changes, words", [
     ("0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".\n", {},
      ("lines.tsv", "phrase 1", "more than 14")),
@@ -162,6 +164,7 @@ def test_lines_that_cannot_be_scored_are_refused(content, changes, words, flags,
 ODD = ["0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".", "0\tcat\ta cat.", "0\t \ta “.", "cat"]
 
 
+@on_tensorflow_2
 def test_an_odd_line_has_an_empty_score_and_the_others_theirs(scorer, expected, flags, folder,
                                                               tmp_path, capsys):
     lines = [f"0\t{phrase}\t{slot.before}{slot_files.BERT_AD_MARK * len(phrase)}{slot.after}"
@@ -180,6 +183,7 @@ def test_an_odd_line_has_an_empty_score_and_the_others_theirs(scorer, expected, 
     assert len(labels) == len(lines) and labels[2:6] == [""] * 4
 
 
+@on_tensorflow_2
 @pytest.mark.parametrize("which", ["", "export"])
 @pytest.mark.parametrize("name, row", [
     ("pairs.tsv", "{phrase}\t{before}[MASK]{after}\n"),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from conftest import checkpoint_values
+from conftest import checkpoint_values, on_tensorflow_2
 from optimization import LossScale
 from optimizer_runs import FLOAT16_ROUNDING, overflowing
 from trainings import STEPS, recorded, settings, train
@@ -32,6 +32,7 @@ def test_updates_are_those_of_float32_but_for_rounding(tiny_model, source, tmp_p
     assert sorted(set(runs[1]) - set(runs[0])) == sorted(LossScale.NAMES)
 
 
+@on_tensorflow_2
 def test_a_gradient_that_overflows_on_the_way_changes_nothing_but_the_loss_scale(
         tiny_model, source, tmp_path, capsys):
     before, after = (train(tiny_model, source, 2, settings(

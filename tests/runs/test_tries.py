@@ -142,7 +142,7 @@ def test_a_model_of_a_single_training_is_not_replaced(flags, tmp_path, capsys):
         run_here(dict(flags, output_dir=tmp_path))
 
 
-@on_tensorflow_1
+@on_tensorflow_2
 @pytest.mark.parametrize("run, metric", (("tagging.run --crf", "eval_f1"), ("run_squad", "f1")))
 def test_taggers_and_readers_are_searched_too(run, metric, tiny_model, tmp_path):
     toy_runs.train(run, tmp_path, tiny_model, do_eval=True, num_seeds=2, num_train_epochs=0.5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from commands import run_here
-from conftest import cpu_devices
+from conftest import cpu_devices, on_tensorflow_1, on_tensorflow_2
 from engine.checkpoints import checkpoints
 from engine.inference import Predictor
 from engine.model import Outputs
@@ -16,7 +16,8 @@ from tagging.model import Tagger
 from tagging_files import write_random_tagger
 
 
-@pytest.mark.parametrize("crf", (False, True))
+@pytest.mark.parametrize("crf", (pytest.param(False, marks=on_tensorflow_1),
+                                 pytest.param(True, marks=on_tensorflow_2)))
 def test_the_export_has_the_tags_of_the_model(crf, tiny_model, tmp_path):
     write_random_tagger(tmp_path, tiny_model, crf)
     run_here(dict(output_dir=tmp_path, do_export=True, export_frozen_graph="float32"), run)

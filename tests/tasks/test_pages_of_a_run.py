@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from commands import run_here
-from conftest import checkpoint_values, on_tensorflow_1, sentences, write_cola
+from conftest import checkpoint_values, on_tensorflow_2, sentences, write_cola
 from exports import train
 from pages import Page
 from runs import model_card
@@ -40,7 +40,7 @@ def run(tiny_model, cola, tmp_path_factory):
     return directory
 
 
-@on_tensorflow_1
+@on_tensorflow_2
 def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(
         tiny_model, cola, run, tmp_path):
     out = tmp_path / "out"
@@ -62,6 +62,7 @@ def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(
     assert "not evaluated" in (out / "export" / "README.md").read_text(encoding="utf-8")
 
 
+@on_tensorflow_2
 def test_the_model_card_says_what_the_run_s_files_say(run):
     card = (run / "export" / "README.md").read_text(encoding="utf-8")
     results = json.loads((run / "eval_results.json").read_text())
@@ -85,6 +86,7 @@ def test_labels_are_text_on_the_card_whatever_they_look_like():
         r"&lt;script&gt;alert(1)&lt;/script&gt; \`a\` \| \[b\](javascript:c)")
 
 
+@on_tensorflow_2
 def test_the_report_shows_the_evaluation_the_settings_and_the_worst_mistakes(run):
     page = Page((run / "report.html").read_text(encoding="utf-8"))
     results = json.loads((run / "eval_results.json").read_text())
