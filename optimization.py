@@ -169,6 +169,25 @@ def layer_factor(name: str, *, num_layers: int, decay: float) -> float:
     return decay ** (num_layers + 1) if "bert/embeddings/" in name else 1.0
 
 
+def is_frozen(name: str, *, num_layers: int, embeddings: bool) -> bool:
+    """Whether a parameter is in the lowest encoder layers or in the embeddings, from its name.
+
+    Args:
+        num_layers: that are frozen, and with them the embeddings, which are below.
+        embeddings: whether the embeddings are frozen in any case.
+    """
+    layer = _layer_of(name)
+    if layer is not None:
+        return layer < num_layers
+    return "bert/embeddings/" in name and (embeddings or num_layers > 0)
+
+
+def is_above(name: str, first_layer: int) -> bool:
+    """Whether a parameter is in an encoder layer from `first_layer` on, or in the pooler."""
+    layer = _layer_of(name)
+    return "bert/pooler/" in name if layer is None else layer >= first_layer
+
+
 def count_layers(names: Iterable[str]) -> int:
     """The number of encoder layers, from the names of all parameters."""
     return 1 + max((layer for layer in map(_layer_of, names) if layer is not None), default=-1)

@@ -287,6 +287,8 @@ def describe(model: str, workload: Workload) -> str:
         parts.append("XLA")
     if workload.cards > 1:
         parts.append(f"one of {workload.cards} cards")
+    if workload.freeze_layers:
+        parts.append(f"{workload.freeze_layers} layers frozen")
     return ", ".join(parts)
 
 
@@ -335,6 +337,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--cards", type=int, default=1)
     parser.add_argument("--xla", action="store_true")
+    parser.add_argument("--freeze_layers", type=int, default=0)
     return parser.parse_args()
 
 
@@ -345,7 +348,8 @@ def main() -> None:
         print(peer_table())
     elif args.precision:
         workload = Workload(*SIZES[args.model], args.batch_size, args.length, args.task,
-                            args.precision, args.transfer, args.xla, args.cards)
+                            args.precision, args.transfer, args.xla, args.cards,
+                            args.freeze_layers)
         costs = step_costs(workload, step_graph.operations_of(workload))
         print(table([{"": describe(args.model, workload), **figures(workload, costs)}]))
         for key in ("function", "kind"):

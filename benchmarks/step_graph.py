@@ -5,9 +5,11 @@ from typing import Dict, List, NamedTuple, Set, Iterable
 import modeling
 import optimization
 from encoder import classifier
+from engine.checkpoints import checkpoints
 from engine.devices import precision, runtime
 from engine.devices.devices import Devices
 from engine.model import Forward, Mode
+from engine.training.settings import TrainingSettings
 from pretraining import model as pretraining_model
 
 import tensorflow.compat.v1 as tf
@@ -28,6 +30,7 @@ class Workload(NamedTuple):
     transfer: str = "float32"  # type of gradients in transfer
     xla: bool = False
     cards: int = 1
+    freeze_layers: int = 0
 
 
 def operations_of(workload: Workload) -> List[tf.Operation]:
@@ -64,8 +67,13 @@ def _train_op(workload: Workload) -> tf.Operation:
     scales_loss = "float16" in (workload.precision, workload.transfer)
     loss_scale = optimization.LossScale.create() if scales_loss else None
     forward, features = _forward(workload), _features(workload)
-    _, gradients = optimization.mean_gradients(
-        lambda _: forward(features, mode).loss, 1, loss_scale)
+    values = checkpoints.InitialValues(
+        None, 0, is_frozen=TrainingSettings(freeze_layers=workload.freeze_layers).freezes)
+
+    def loss_of(_):
+        with values.scope():
+            return forward(features, mode).loss
+    _, gradients = optimization.mean_gradients(loss_of, 1, loss_scale)
     return optimization.create_train_op(
         gradients, 1e-4, 10, 1, loss_scale=loss_scale, compiled=workload.xla,
         transfer_dtype=tf.as_dtype(workload.transfer))

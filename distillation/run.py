@@ -173,7 +173,8 @@ def _job(values: flags.FlagValues, teacher: Teacher, its_head: Head,
     learned = settings.from_flags(values, DistillationSettings)
     student = _student(values, teacher, learned)
     model = Model(own, student.config, _encoding(values, teacher, student, longest))
-    run = run_settings(values, devices, EpochSchedule, its_head.metrics(own))._replace(
+    run = run_settings(values, devices, student.config.num_hidden_layers, EpochSchedule,
+                       its_head.metrics(own))._replace(
         command_settings=learned, init_checkpoint=student.checkpoint)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     return Job(its_head, model, devices, run), Distillation(teacher, learned, batch_size)

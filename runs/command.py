@@ -78,7 +78,8 @@ def job_of(values: flags.FlagValues, head: Head, own: Any,
     model = Model(own, *load_model(values))
     head.check(model)
     devices = device_flags.find_devices(values, training=values.do_train)
-    run_of = run_settings(values, devices, head.length, head.metrics(own), head.loss)
+    run_of = run_settings(values, devices, model.config.num_hidden_layers, head.length,
+                          head.metrics(own), head.loss)
     return Job(head, model, devices, run_of, prediction.predict_batch_size)
 
 

@@ -5,7 +5,7 @@ from typing import Dict, NamedTuple, Optional, Tuple
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import bert
+from encoder import bert, classifier
 from engine.model import Forward, Mode, Outputs
 from tagging import decoding, schemes
 from tagging.data import TagSet
@@ -18,7 +18,8 @@ class Tagger(NamedTuple):
     crf: bool  # trains the scores of transitions, and the likelihood of whole sequences
 
 
-def forward_of(config: modeling.BertConfig, tagger: Tagger) -> Forward:
+def forward_of(config: modeling.BertConfig, tagger: Tagger, label_smoothing: float = 0.0
+               ) -> Forward:
     """The model and its loss. Its features are those of `data.SentenceSet.source`.
 
     Its predictions: "labels", int32 [b, t], the best sequence that the scheme allows, and "loss",
@@ -26,7 +27,7 @@ def forward_of(config: modeling.BertConfig, tagger: Tagger) -> Forward:
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         words, trained = words_of(config, tagger, features, mode)
-        losses = _losses(words, features["label_ids"], trained)
+        losses = _losses(words, features["label_ids"], trained, label_smoothing)
         loss = tf.reduce_mean(losses * features["weights"])
         if mode.is_training:
             return Outputs(loss=loss, predictions={})
@@ -57,12 +58,13 @@ def best_labels(tagger: Tagger, words: Words, trained: Optional[Scores]) -> tf.T
     return decoding.best_labels(words, decoding.constrained(allowed, trained))
 
 
-def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores]) -> tf.Tensor:
+def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores],
+            label_smoothing: float) -> tf.Tensor:
     """The sum of the losses of each window's words, [b]; of a CRF, the window's."""
     if trained:
         return -decoding.log_likelihood(words, label_ids, trained)
     is_word = decoding.mask_of_words(words.num_words, tf.shape(label_ids)[1])
     num_labels = words.emissions.shape.as_list()[-1]
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=tf.reshape(label_ids, [-1]), logits=tf.reshape(words.emissions, [-1, num_labels]))
+    losses = classifier.cross_entropy(
+        tf.reshape(words.emissions, [-1, num_labels]), tf.reshape(label_ids, [-1]), label_smoothing)
     return tf.reduce_sum(tf.reshape(losses, tf.shape(is_word)) * is_word, axis=1)

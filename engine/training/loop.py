@@ -7,7 +7,8 @@ Estimator runs it under MirroredStrategy. The batches come from the plan, the up
 import contextlib
 import functools
 import math
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import (
+    Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union)
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -24,7 +25,8 @@ from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import Baseline, Forward, Mode
 from engine.training import (
-    checkpoint_hook, learning, step_hook, stop_together, summaries, throughput)
+    checkpoint_hook, learning, step_hook, stop_together, summaries, throughput,
+    weight_mean)
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
 from engine.training.training_progress import TrainingProgress
@@ -91,11 +93,13 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     source, peers = _source(run), run.devices.peers
     plan = TrainingPlan(source.lengths, run.global_batch_size, settings.seed)
     initial_values = checkpoints.InitialValues(
-        None if earlier else run.settings.init_checkpoint, settings.seed)
+        None if earlier else run.settings.init_checkpoint, settings.seed,
+        is_frozen=settings.freezes, is_redrawn=_is_redrawn(run))
     reached = throughput.Throughput()
     if run.config:
         reached = throughput.Throughput(
-            throughput.flops_of_training(run.config, source.lengths).mean(),
+            throughput.flops_of_training(
+                run.config, source.lengths, settings.freeze_layers).mean(),
             throughput.peak(run.devices, settings.precision))
     curves = summaries.TrainingSummaries(output_dir, last_step, run.devices, reached)
     progress = TrainingProgress(first_step, last_step, run.devices, reached)
@@ -124,6 +128,14 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
             saver.step or first_step, source, plan, settings) + saver.kept()), \
             _explained_end(signals, saver, last_step, peers):
         estimator.train(input_fn, hooks=hooks, max_steps=last_step)
+
+
+def _is_redrawn(run: Run) -> Callable[[str], bool]:
+    num_layers = run.settings.training.reinit_layers
+    if not num_layers:
+        return lambda name: False
+    return functools.partial(
+        optimization.is_above, first_layer=run.config.num_hidden_layers - num_layers)
 
 
 def _source(run: Run) -> batches.Source:
@@ -214,6 +226,10 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
             loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
             most_rows=most_rows, compiled=_compiles_update(run),
             bias_correction=settings.adam_bias_correction)
+        if settings.ema_decay:
+            train_op = weight_mean.follow(
+                train_op, [variable for gradient, variable in gradients if gradient is not None],
+                settings.ema_decay)
         _skip_report_of_uninitialized_variables()
         if devices.peers.others:
             # After the gradients: all transfers have one order on all machines.
@@ -290,24 +306,36 @@ class _ModelCheck(tf.train.SessionRunHook):
         self._earlier = earlier
 
     def begin(self) -> None:
+        stored = weight_mean.by_stored_name()
+        counts = (self._earlier and multigpu_optimizer.UPDATES in set(stored).difference(
+            self._earlier.shapes))
+        if counts or _has_means(stored):
+            saver = _SaverWithoutUpdates if counts else tf.train.Saver
+            tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [saver(
+                weight_mean.saveables(stored), sharded=True, max_to_keep=0, save_relative_paths=True)]
         if self._earlier:
-            self._check_earlier()
+            self._check_earlier(stored)
             log.info(f"Resuming from {self._earlier.describe()}")
         elif self._initial_values.checkpoint:
             self._report_warm_start()
 
-    def _check_earlier(self) -> None:
-        needed = {variable.op.name for variable in tf.global_variables()}
-        if needed.intersection(optimization.LossScale.NAMES).difference(self._earlier.shapes):
+    def _check_earlier(self, stored: Mapping[str, tf.Variable]) -> None:
+        if _has_means(stored) != _has_means(self._earlier.shapes):
+            has = "no" if _has_means(stored) else "a"
+            raise UserError(f"{self._earlier.describe()} has {has} mean of the weights: resume it with "
+                            "the run's own --ema_decay, or start a new one from it (--init_checkpoint)")
+        missing = set(stored).difference(self._earlier.shapes)
+        if missing.intersection(optimization.LossScale.NAMES):
             raise UserError(f"{self._earlier.describe()} has no loss scale, and float16 cannot begin "
                             "in the middle of a run: resume it with the run's own --precision and "
                             "--gradient_transfer, or start a new one from it (--init_checkpoint)")
-        restored = tf.global_variables()
-        if multigpu_optimizer.UPDATES in needed.difference(self._earlier.shapes):
-            tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [_SaverWithoutUpdates(
-                sharded=True, max_to_keep=0, defer_build=True, save_relative_paths=True)]
-            restored = _without_updates(restored)
-        checkpoints.check_matches(self._earlier, restored)
+        if any(name.endswith(checkpoints.SLOT_SUFFIXES) for name in missing):
+            raise UserError(f"{self._earlier.describe()} lacks moments of variables, as if they were "
+                            "frozen: resume it with the run's own --freeze_layers and "
+                            "--freeze_embeddings, or start a new one from it (--init_checkpoint)")
+        checkpoints.check_matches(self._earlier, {
+            name: variable for name, variable in stored.items()
+            if name != multigpu_optimizer.UPDATES or name not in missing})
 
     def _report_warm_start(self) -> None:
         values, path = self._initial_values, self._initial_values.checkpoint.path
@@ -316,6 +344,8 @@ class _ModelCheck(tf.train.SessionRunHook):
             raise UserError(f"--init_checkpoint={path} has none of the model's variables; it has, "
                             f"for example, {examples}")
         log.info(f"Initialized {len(values.found)} variables from {path}")
+        if values.redrawn:
+            log.info(f"  drawn at random (--reinit_layers): {', '.join(values.redrawn)}")
         if values.not_found:
             log.info(f"  not in the checkpoint, initialized at random: "
                      f"{', '.join(values.not_found)}")
@@ -329,9 +359,11 @@ class _SaverWithoutUpdates(tf.train.Saver):
     def build(self) -> None:
         """Adds its operations to the graph."""
         super().build()
-        variables = tf.global_variables()
-        counter, = set(variables).difference(_without_updates(variables))
-        self._others = tf.train.Saver(_without_updates(variables))
+        others = {name: saveable for name, saveable in self._var_list.items()
+                  if name != multigpu_optimizer.UPDATES}
+        self._others = tf.train.Saver(others)
+        counter, = [variable for variable in tf.global_variables()
+                    if variable.op.name == multigpu_optimizer.UPDATES]
         self._start = counter.assign(tf.cast(tf.train.get_global_step(), tf.float32))
 
     def restore(self, sess: tf.Session, save_path: str) -> None:
@@ -340,5 +372,5 @@ class _SaverWithoutUpdates(tf.train.Saver):
         sess.run(self._start)
 
 
-def _without_updates(variables: Sequence[tf.Variable]) -> List[tf.Variable]:
-    return [variable for variable in variables if variable.op.name != multigpu_optimizer.UPDATES]
+def _has_means(stored: Iterable[str]) -> bool:
+    return any(name.endswith(checkpoints.AS_TRAINED) for name in stored)

@@ -49,6 +49,17 @@ class TrainingSettings:
     layer_lr_decay: float = setting(
         1.0, "Factor from the learning rate of a layer to that of the layer below; output layers "
         "have --learning_rate, and the embeddings have the lowest rate.", between=(0.01, 1))
+    freeze_layers: int = setting(
+        0, "Number of the lowest encoder layers that keep their values, and with them the embeddings: "
+        "a faster step, and less memory.")
+    freeze_embeddings: bool = setting(
+        False, "Keep the values of the embeddings.")
+    reinit_layers: int = setting(
+        0, "Number of the highest encoder layers that start from random values in the place of those of "
+        "--init_checkpoint, and with them the pooler.")
+    ema_decay: float = setting(
+        0.0, "Decay of an exponential mean of the weights over the steps, such as 0.99, which is what is "
+        "evaluated, predicted with and exported. 0: the last weights.", between=(0, 1))
     precision: str = setting(
         TF32, "Precision of matrix products. tf32: TensorFlow's default; Ampere and newer GPUs "
         "round float32 factors to 11 bits, and other devices keep all 24. float32: all bits on "
@@ -84,10 +95,24 @@ class TrainingSettings:
         """Whether gradients pass through float16, and so need a loss scale."""
         return FLOAT16 in (self.precision, self.gradient_transfer)
 
+    def freezes(self, name: str) -> bool:
+        """Whether a parameter keeps its value."""
+        return optimization.is_frozen(
+            name, num_layers=self.freeze_layers, embeddings=self.freeze_embeddings)
+
     @property
     def examples_per_replica(self) -> int:
         """Examples per replica and training step, in all its micro-batches."""
         return self.train_batch_size * self.gradient_accumulation_steps
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelSettings:
+    """How labels are learned, in commands whose examples have some."""
+    topic = "Training"
+    label_smoothing: float = setting(
+        0.0, "Share of each label that the training spreads evenly over all labels; the losses in the "
+        "log are without it.", between=(0, 0.9))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +196,11 @@ class RunSettings(NamedTuple):
     store_dir: str
     command_settings: Any = None  # a settings class of one command; recorded, too
 
+    @property
+    def label_smoothing(self) -> float:
+        """See LabelSettings; 0 in commands without."""
+        return getattr(self.command_settings, "label_smoothing", 0.0)
+
     def recorded(self) -> Dict[str, Any]:
         """The settings for the run's record, by flag. A resumed run warns of changes."""
         return {**recorded(self.training), **recorded(self.length), **recorded(self.evaluation),
@@ -199,12 +229,13 @@ def define_run_flags(values: flags.FlagValues,
                         flag_values=values)
 
 
-def run_settings(values: flags.FlagValues, devices: Devices,
+def run_settings(values: flags.FlagValues, devices: Devices, num_layers: int,
                  length: Type[Union[EpochSchedule, StepSchedule]], metrics: Sequence[str] = (),
                  loss: Optional[str] = "eval_loss") -> RunSettings:
     """The settings from the flags. Makes the directories, but only if all flags are correct.
 
     Args:
+        num_layers: of the encoder.
         metrics: the names of the task's metrics; the first is the default of --metric_for_best.
         loss: the name of the evaluation's loss; None if it has none.
 
@@ -214,25 +245,33 @@ def run_settings(values: flags.FlagValues, devices: Devices,
     # distillation.run has no --init_checkpoint: its student starts from --student.
     start = "init_checkpoint" in values and values.init_checkpoint
     found = RunSettings(
-        training=_training_settings(values),
+        training=_training_settings(values, num_layers),
         evaluation=_evaluation_settings(values, metrics, loss),
         length=from_flags(values, length),
         init_checkpoint=checkpoints.open_checkpoint(start) if start else None,
         output_dir=worker_dirs.output_directory(
             required(values, "output_dir"), devices.peers),
-        store_dir=_make_store_dir(values, devices))
+        store_dir=_make_store_dir(values, devices),
+        command_settings=(from_flags(values, LabelSettings) if "label_smoothing" in values else None))
     if "init_checkpoint" in values and values.do_train and not (
             found.init_checkpoint or checkpoints.latest(found.output_dir)):
         log.warn("no --init_checkpoint: the whole model starts from random values")
     return found
 
 
-def _training_settings(values: flags.FlagValues) -> TrainingSettings:
+def _training_settings(values: flags.FlagValues, num_layers: int) -> TrainingSettings:
     found = dataclasses.replace(from_flags(values, TrainingSettings),
                                 precision=chosen_precision(values))
     if found.min_lr_ratio and found.lr_schedule == "constant":
         raise UserError(f"--min_lr_ratio={found.min_lr_ratio} needs a rate that falls, and "
                         "--lr_schedule=constant does not; leave one of them out")
+    for name in ("freeze_layers", "reinit_layers"):
+        if not 0 <= getattr(found, name) <= num_layers:
+            raise UserError(f"--{name}={getattr(found, name)}: must be between 0 and {num_layers}, the "
+                            "number of the encoder's layers")
+    if found.freeze_layers + found.reinit_layers > num_layers:
+        raise UserError(f"--freeze_layers={found.freeze_layers} and --reinit_layers="
+                        f"{found.reinit_layers} overlap: the encoder has {counted(num_layers, 'layers')}")
     return found
 
 

@@ -63,16 +63,17 @@ class Throughput(NamedTuple):
         return f", {values['model_tflops']:.3g} TFLOP/s{share}"
 
 
-def flops_of_training(config: BertConfig, lengths: np.ndarray) -> np.ndarray:
+def flops_of_training(config: BertConfig, lengths: np.ndarray, num_frozen: int = 0) -> np.ndarray:
     """FLOPs of a training on examples of so many tokens, [n].
 
     A layer takes 2 (4 D^2 + 2 D I) for each token and 4 T D for its attention to T tokens, with
     hidden size D and intermediate size I; the backward pass twice as many (Kaplan et al., "Scaling
     Laws for Neural Language Models", https://arxiv.org/abs/2001.08361, section 2.1 and table 1).
+    The `num_frozen` lowest layers have no backward pass.
     """
     hidden, lengths = config.hidden_size, np.asarray(lengths, np.float64)
     per_token = 2 * (4 * hidden ** 2 + 2 * hidden * config.intermediate_size) + 4 * lengths * hidden
-    return 3 * config.num_hidden_layers * lengths * per_token
+    return (3 * config.num_hidden_layers - 2 * num_frozen) * lengths * per_token
 
 
 def peak(devices: Devices, of_precision: str) -> Optional[float]:
