@@ -148,3 +148,13 @@ def test_a_run_does_not_thaw_and_its_mean_neither_begins_nor_ends_when_it_resume
     run_here({**flags, **begun})
     with ends_with_error(capsys, *parts):
         run_here({**flags, **resumed, "num_train_epochs": 2})
+
+
+def test_a_new_run_starts_from_the_means_of_a_finished_one(flags, tmp_path, capsys):
+    run_here(dict(flags, ema_decay=0.9, learning_rate=1e-3))
+    run_here(dict(flags, init_checkpoint=flags["output_dir"], output_dir=tmp_path / "next",
+                  learning_rate=1e-12))
+    assert "as_trained" not in capsys.readouterr().err
+    values = checkpoint_values(str(flags["output_dir"]))
+    np.testing.assert_allclose(checkpoint_values(str(tmp_path / "next"))[NAME], values[NAME], atol=1e-9)
+    assert np.abs(values[NAME] - values[f"{NAME}/as_trained"]).max() > 1e-5
