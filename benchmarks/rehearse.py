@@ -50,7 +50,7 @@ _ROWS = [
     Row("durability", "--work_dir={work} --repeats=1"),
     Row("evaluation_throughput", "--model={model} --data={data} --pairs=1", _GOOGLE),
     Row("faults", "--work_dir={work} --runs=1"),
-    Row("feature_throughput", "--model={model} --huggingface_model={model} --name=texts --pairs=1 "
+    Row("feature_throughput", "--model={model} --huggingface_model={huggingface_model} --name=texts --pairs=1 "
         "--sentence_transformers_python={huggingface_python} --input_file={data}/texts.txt",
         peer=_HUGGINGFACE),
     Row("fuzz", "--work_dir={work} --cases=20"),
@@ -65,7 +65,7 @@ _ROWS = [
     Row("distillation_quality", "--task=cola --data={data} --model={model} --work_dir={work} "
         "--masked_lm={work}/../pretraining_quality/en --num_examples=96 --epochs=3"),
     Row("pretraining_throughput", "--model={model} --data={data} --pairs=1", _GOOGLE),
-    Row("reading_quality", "--model={model} --huggingface_model={model} --work_dir={work} "
+    Row("reading_quality", "--model={model} --huggingface_model={huggingface_model} --work_dir={work} "
         "--huggingface_python={huggingface_python} --train_file={data}/qa_en/newwiki_train.json "
         "--dev_file={data}/qa_en/newwiki_dev.json", peer=_HUGGINGFACE),
     Row("reading_throughput", "--model={model} --train_file={data}/qa_en/squad2_train.json --pairs=1",
@@ -77,7 +77,7 @@ _ROWS = [
     Row("scaling", ""),
     Row("startup", "--vocab_file={model}/vocab.txt --data_dir={data}/glue/CoLA --num_replicas=2 "
         "--pairs=1 --alone"),
-    Row("tagging_quality", "--model={model} --huggingface_model={model} --work_dir={work} "
+    Row("tagging_quality", "--model={model} --huggingface_model={huggingface_model} --work_dir={work} "
         "--huggingface_python={huggingface_python} --train_file={data}/ner_en/train.txt "
         "--dev_file={data}/ner_en/dev.txt", peer=_HUGGINGFACE),
     Row("training_throughput", "--set=cola --model={model} --data={data} --pairs=1", _GOOGLE),
@@ -95,11 +95,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     args = parser.parse_args()
     os.makedirs(args.work_dir, exist_ok=True)
-    checkout, model, data = (os.path.join(args.work_dir, name) for name in (
-        "checkout", "model", "data"))
+    checkout, model, huggingface_model, data = (os.path.join(args.work_dir, name) for name in (
+        "checkout", "model", "huggingface_model", "data"))
     _copy_project(checkout)
     _cut_data(args.data, data)
     _write_model(args.data, model)
+    subprocess.run([sys.executable, "-m", "encoder.convert", f"--from_tensorflow={model}",
+                    f"--output_dir={huggingface_model}"], cwd=ROOT, check=True)
     failed = 0
     for row in _ROWS:
         if args.only and row.name not in args.only:
@@ -112,7 +114,8 @@ def main() -> None:
         shutil.rmtree(work, ignore_errors=True)
         os.makedirs(work)
         failed += not _run(row, checkout, f"{work}.log", {
-            "model": model, "data": data, "work": work, _HUGGINGFACE: args.huggingface_python,
+            "model": model, "huggingface_model": huggingface_model, "data": data, "work": work,
+            _HUGGINGFACE: args.huggingface_python,
             "python": row.python and getattr(args, row.python) or sys.executable})
     sys.exit(min(failed, 1))
 
