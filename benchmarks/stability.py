@@ -196,6 +196,8 @@ def main() -> None:
         else:
             measured[cell] = tries_of(args, cell)
         print(cell.name, measured[cell] or "has no result yet", flush=True)
+    if not any(measured.values()):
+        sys.exit("No training has ended yet.")
     report.append(
         f"Trainings with and without Adam's bias correction: {EXAMPLES:,} examples of CoLA (2 epochs), "
         "SST-2 and STS-B (1 epoch), 32 a step; Resume (1,000, 3 epochs) and New-Wiki "
