@@ -1,4 +1,4 @@
-"""What the replicas after the first have of the optimizer: copies of its slots and operations.
+"""Copies of the optimizer's slots and operations for all replicas but the first.
 
 TensorFlow copies a graph's nodes in a tenth of the time in which Python creates them. Knows no BERT.
 """

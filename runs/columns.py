@@ -171,8 +171,8 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
     Args:
         given: those of the flags.
         labelled: whether the labels are read.
-        takes_pairs: whether the model takes pairs of texts; None if it is not trained yet: then a
-            column of second texts is detected if none of texts is given.
+        takes_pairs: whether the model takes pairs of texts. None for a model that is not trained
+            yet: a column of second texts is then detected, unless a column of texts is given.
         trained: those of the training file.
 
     Raises:
@@ -214,7 +214,7 @@ def _find_by_name(found: Dict[str, int], role: str, table: Table) -> None:
 
 
 def _check_pair(found: Dict[str, int], table: Table, takes_pairs: bool) -> None:
-    """Raises a UserError unless there is a column of second texts just if the model takes pairs."""
+    """Raises a UserError if the second text is missing, or given to a model of single texts."""
     if takes_pairs and table.width == 2 and not table.names:
         found.setdefault("text_pair", 1 - found.get("text", 0))
     if takes_pairs and "text_pair" not in found:

@@ -66,7 +66,7 @@ def facts_of(job: Job, data: Training) -> Dict[str, Any]:
 class Sets(NamedTuple):
     """The sets that a run needs, tokenized. A held-out set has a length: the number of its records."""
     train: Optional[Training] = None
-    # By the suffix of the names of their results. "" is the one that chooses the best checkpoint.
+    # Suffix of the names of the results → set. The set "" chooses the best checkpoint.
     dev: Mapping[str, Any] = {}
     test: Mapping[str, Any] = {}  # by the suffix of the files of predictions
 
@@ -137,7 +137,7 @@ class Head(NamedTuple):
     load: Callable[..., Sets]  # (job, flags); a classifier's, also what makes its `Training`
     forward: Callable[[Model, Sequence[Any], Checkpoint], Forward]  # (..., sets, checkpoint)
     measure: Callable[[Job, Any, Predict], Measured]  # (..., a set of `Sets.dev`)
-    # (..., a set of `Sets.test`, its suffix); what it measures on the way, if anything.
+    # (..., a set of `Sets.test`, its suffix) → the metrics, if it also measures the set.
     write: Optional[Callable[[Job, Any, str, Predict], Optional[Measured]]] = None
     prediction_files: Sequence[str] = ()  # patterns of what it writes, which a training outdates
 

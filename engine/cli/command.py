@@ -20,7 +20,7 @@ from engine.errors import USER_ERROR_STATUS, UserError
 from engine.version import VERSION
 from engine.workers import cluster
 
-# Of the process, as its end is: an error leaves all functions that were handed who must hear of it.
+# Global, because an error leaves all functions that know the other workers, which must be notified.
 _at_exit: List[Callable[[int, str], None]] = []
 _OWN_TOPIC = "This command"
 

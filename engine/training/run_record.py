@@ -47,7 +47,7 @@ def load(output_dir: str) -> Optional[Record]:
 def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
     """Sets the flags of a resumed run that are not given to the values that its record has.
 
-    A run that was started with another version has its own defaults that way.
+    So a run that another version started keeps that version's defaults.
     """
     record = peers.from_chief("recorded settings", lambda: _resumed_settings(values.output_dir))
     given = {name for name in values if values[name].present}

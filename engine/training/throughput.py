@@ -1,4 +1,4 @@
-"""What a training reaches of its cards: model FLOP/s, and their share of the peak (MFU).
+"""The throughput of a training: model FLOP/s, and their share of the cards' peak (MFU).
 
 Counts the FLOPs that the encoder needs, not those that a device executes: only matrix products, a
 multiplication and an addition each, of real tokens, without recomputation, heads and the optimizer

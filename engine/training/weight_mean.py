@@ -1,7 +1,7 @@
 """The exponential mean of the weights over the steps of a training (--ema_decay).
 
-In checkpoints a weight's name has the mean, so that whatever reads one uses the means, and
-`<name>/as_trained` the weight itself, with which a resumed run goes on.
+A checkpoint stores the mean under the weight's name, so that every reader of it uses the means. It
+stores the weight itself as `<name>/as_trained`, from which a resumed run continues.
 """
 
 from typing import Any, Dict, Mapping, Sequence
@@ -52,7 +52,7 @@ def by_stored_name() -> Dict[str, tf.Variable]:
 
 
 def saveables(variables: Mapping[str, tf.Variable]) -> Dict[str, Any]:
-    """The same for a saver, which does not take a mirrored variable by another name than its own."""
+    """The variables in a form for a Saver, which takes a mirrored one only under its own name."""
     def saveable(name: str, variable: tf.Variable) -> Any:
         found, = variable._gather_saveables_for_checkpoint().values()
         return found(name) if callable(found) else found

@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Tuple
 
 from engine.workers.coordination import NO_PEERS, Peers
 
-# By directory: the worker that builds there. Of the process, as the disk is of the machine: what is
-# built is opened by its path alone, by code that knows nothing of workers.
+# Directory → the builder there. Global, because the code that opens a store has only its path and
+# knows nothing of workers.
 _builders: Dict[str, Tuple[Peers, int]] = {}
 
 
@@ -30,10 +30,12 @@ def find_builder(directory: str, us: Peers) -> None:
 
 
 def build_once(path: str, facts: Mapping[str, Any], build: Callable[[], None]) -> None:
-    """Calls `build`, which makes `path` unless it is there, after the builder has done so.
+    """Calls `build`, which creates `path` if missing: first on the builder, then on the others.
 
-    Called by all workers, if `find_builder` was called for the directory. A UserError ends those
-    whose facts about it differ.
+    Called by all workers, if `find_builder` was called for the directory.
+
+    Raises:
+        UserError: the workers' `facts` about the content differ.
     """
     us, builder = _builders.get(os.path.dirname(os.path.abspath(path)), (NO_PEERS, 0))
     us.compare("the data", {"data": facts})

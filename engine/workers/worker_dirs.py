@@ -1,8 +1,7 @@
 """The folders of a run's workers. Only the chief writes into the output directory.
 
-Another worker has a folder of its own for as long as it runs, which begins with what the chief's
-training starts from: links to its files where the output directory is on a disk that both have, or
-else copies.
+Every other worker has a temporary folder. It initially holds the files that the chief's training
+starts from: links to them if the output directory is on a shared disk, otherwise copies.
 """
 
 import base64
