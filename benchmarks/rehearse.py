@@ -76,7 +76,7 @@ _ROWS = [
         "--pairs=1"),
     Row("scaling", ""),
     Row("stability", "--model={model} --data={data} --work_dir={work} --sets sst-2 --minutes=0.1 "
-        "--huggingface_model={model} --huggingface_python={huggingface_python}", peer=_HUGGINGFACE),
+        "--huggingface_model={huggingface_model} --huggingface_python={huggingface_python}", peer=_HUGGINGFACE),
     Row("startup", "--vocab_file={model}/vocab.txt --data_dir={data}/glue/CoLA --num_replicas=2 "
         "--pairs=1 --alone"),
     Row("tagging_quality", "--model={model} --huggingface_model={huggingface_model} --work_dir={work} "
