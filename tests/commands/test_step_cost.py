@@ -63,6 +63,12 @@ def test_of_the_update_only_adam_asks_for_an_operation_per_variable():
     assert kinds["AssignSubVariableOp"] == 0
 
 
+def test_cards_exchange_in_the_same_buckets_in_each_precision():
+    assert {precision: sum(cost.kind == "NcclAllReduce" for cost in costs(precision=precision, cards=2))
+            for precision in ("float32", "float16", "bfloat16")} == {
+                "float32": 13, "float16": 13, "bfloat16": 13}
+
+
 def test_a_transfer_in_float16_casts_each_gradient_once_on_either_side_and_small_ones_together():
     of = costs(precision="float16", transfer="float16", cards=2)
     casts = [cost for cost in of if cost.kind == "Cast" and not cost.function]
