@@ -24,8 +24,8 @@ from engine.model import INFERENCE, Forward, Mode
 from engine.progress import counted
 from engine.settings import setting
 
-# What a replica takes at a time, unless a flag says so: examples of full length on the CPU; tokens on
-# a card, which waits for the launch of its kernels in smaller steps.
+# The default batch of a replica: examples of full length on the CPU, tokens on a card. In smaller
+# batches a card waits for the launch of its kernels.
 CPU_BATCH_SIZE, GPU_STEP_TOKENS = 8, 16384
 
 # The graph collection with the operations that cast the weights.

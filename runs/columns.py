@@ -43,7 +43,7 @@ class Trained(NamedTuple):
     width: int  # the number of columns
 
     def roles_in(self, table: "Table") -> Roles:
-        """Those that a file has: of this name or, in a file without names, this number.
+        """The roles that a file has columns for, found by name or, in a file without header, by number.
 
         A file with one column less lacks the label.
         """

@@ -108,8 +108,9 @@ def trained_checkpoint(job: Job) -> Checkpoint:
 
 
 def carry_out(job: Job, sets: Sets, asked: Sequence[tries.Try] = ()) -> None:
-    """Trains, measures, predicts and reports. All sets were loaded before the training, so that it
-    does not end in an error about a bad line.
+    """Trains, measures, predicts and reports.
+
+    All sets are loaded before, so that no training ends in an error about a bad line.
 
     Args:
         asked: the tries of the training, if there are several.

@@ -156,7 +156,7 @@ class Head(NamedTuple):
     page: Callable[[Job, Measured], Dict[str, Any]] = lambda job, measured: {}
 
     check: Callable[[Model], None] = lambda model: None  # head and encoder fit
-    num_outputs: Callable[[Any], Optional[int]] = lambda own: None  # (own), of a layer to start from
+    num_outputs: Callable[[Any], Optional[int]] = lambda own: None  # of the output layer to load
     metrics: Callable[[Any], Sequence[str]] = lambda own: ()  # (own), for --metric_for_best
-    loss: Optional[str] = "eval_loss"  # likewise
+    loss: Optional[str] = "eval_loss"  # for --metric_for_best, too
     length: Type = EpochSchedule  # settings class of the length of a training

@@ -106,8 +106,8 @@ class Devices(NamedTuple):
             f"{len(self.peers.cluster.addresses)} workers, each with {named}")
 
 
-# Reduction of gradients over the replicas of a worker; several workers reduce theirs over NCCL, or in
-# a ring over gRPC, and a worker's own strategy, for inference, then reduces nothing.
+# How the replicas of one worker reduce gradients. Several workers reduce over NCCL, or in a ring over
+# gRPC; the strategy with which each of them predicts then reduces nothing.
 NCCL, ONE_DEVICE, RING = "nccl", "one_device", "ring"
 ALL_REDUCE = {
     NCCL: lambda: tf.distribute.NcclAllReduce(num_packs=1),

@@ -1,6 +1,6 @@
 """Warns of a training that does not learn: a constant prediction would have no higher loss.
 
-Both losses are of the same examples, so that the labels that a batch happens to have do not count.
+Both losses are of the same examples, so the labels of a particular batch do not matter.
 """
 
 import math

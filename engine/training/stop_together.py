@@ -13,8 +13,9 @@ from engine.workers.coordination import Peers
 ERRORS_OF_LOSS = (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError,
                   tf.errors.UnavailableError, tf.errors.UnknownError)
 
-# The graph collections of the local replicas' placeholders of "a signal was received here", of which
-# the first is fed, and of the share of all replicas that received one, the same on all workers.
+# Graph collections with a tensor for each local replica. The first has placeholders: 1 if this worker
+# received a signal (only the first placeholder is fed). The second has the share of all replicas that
+# received one, the same on all workers.
 _SIGNALLED_HERE = "signalled_here"
 _SIGNALLED = "signalled"
 
