@@ -49,8 +49,8 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float) 
 def smoothed(losses: tf.Tensor, of_even: Callable[[], tf.Tensor], share: float) -> tf.Tensor:
     """Losses with the gradient of smoothed labels, whose `share` is spread evenly over all labels.
 
-    The values are those of the labels as they are: logged, and compared with a constant prediction.
-    (Szegedy et al., "Rethinking the Inception Architecture", section 7.)
+    The values stay those of the unsmoothed labels, so that the log and the comparison with a constant
+    prediction do not change. (Szegedy et al., "Rethinking the Inception Architecture", section 7.)
 
     Args:
         losses: of the labels.

@@ -126,7 +126,7 @@ def carry_out(job: Job, sets: Sets, asked: Sequence[tries.Try] = ()) -> None:
 
 def _carry_out(predictor: Predictor, job: Job, sets: Sets,
                of_tries: Optional[Measured] = None) -> None:
-    """`of_tries`: what was measured of all tries, of which this is the best."""
+    """`of_tries`: the scores of all tries, if this is the best of several."""
     if sets.train:
         train(job, sets.train, functools.partial(_evaluate, job, sets, predictor))
     measured = _score(job, sets, predictor, of_tries) if sets.held_out() else None

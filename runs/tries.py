@@ -90,7 +90,7 @@ def asked(values: flags.FlagValues) -> List[Try]:
     if not all(0 < rate < math.inf for rate in rates):
         raise UserError(f"--learning_rates={found.learning_rates}: must be numbers greater than 0")
     for name in ("seed", "learning_rate"):
-        values[name].present += 1  # those of the earlier best try do not count
+        values[name].present += 1  # a given value wins over that of an earlier best try in run.json
     return [Try(*pair) for pair in itertools.product(rates, seeds)]
 
 
@@ -109,7 +109,7 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
     """Makes the tries that are not done yet, and the best one the model of the output directory.
 
     Args:
-        carry_out: (job, sets, what was measured of all tries) trains, measures, predicts, reports.
+        carry_out: (job, sets, scores of all tries) trains, measures, predicts and reports.
 
     Raises:
         UserError: the folder has another model or other tries.

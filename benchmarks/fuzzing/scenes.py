@@ -31,7 +31,7 @@ class Scene(NamedTuple):
                 for name, value in self.flags.items()]
 
     def copy_to(self, folder: str) -> str:
-        """Makes the folder a copy of what the flags name, whatever was there; returns it."""
+        """Replaces the folder by a copy of the files that the flags name; returns its path."""
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         for name in {str(value).split("/")[1] for value in self.flags.values()

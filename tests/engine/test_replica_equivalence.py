@@ -1,4 +1,4 @@
-"""N replicas x k micro-batches x B examples step like one replica x N * k * B: what it is for."""
+"""N replicas x k micro-batches x B examples step like one replica with N * k * B."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The curves in the event files are those of the training, and outlive an interruption."""
+"""Event files hold the values of the training, also of one that was interrupted and resumed."""
 
 import glob
 import os

@@ -38,7 +38,7 @@ def columns(sentences, scheme):
 
 
 def write_random_tagger(folder, tiny_model, crf):
-    """Makes a folder that of a tagger of one type, A, with random values; returns its description."""
+    """Writes a random tagger with one type, A, into a folder; returns its description."""
     tags = data.TagSet(("A",), "iob2")
     sentences = data.encode_words([["cat"], ["dog"]], tags, tiny_model.encoding(16))
     features = sentences.source().fetch(np.arange(2), 16)

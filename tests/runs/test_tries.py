@@ -25,7 +25,7 @@ def results_of(folder):
 
 @pytest.fixture(scope="module")
 def flags(tiny_model, tmp_path_factory):
-    """Those of a search; a try has 6 steps of 8 examples."""
+    """The flags of a search. A try has 6 steps of 8 examples."""
     folder = tmp_path_factory.mktemp("search")
     return dict(
         tiny_model._asdict(), task_name="cola", data_dir=write_cola(folder, train=48, dev=21, test=5),
