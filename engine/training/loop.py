@@ -367,9 +367,12 @@ class _SaverWithoutUpdates(tf.train.Saver):
         self._start = counter.assign(tf.cast(tf.train.get_global_step(), tf.float32))
 
     def restore(self, sess: tf.Session, save_path: str) -> None:
-        """Restores what the checkpoint has."""
-        self._others.restore(sess, save_path)
-        sess.run(self._start)
+        """Restores what the checkpoint has; it may be a later one, which this run has saved."""
+        if multigpu_optimizer.UPDATES in checkpoints.describe(save_path).shapes:
+            super().restore(sess, save_path)
+        else:
+            self._others.restore(sess, save_path)
+            sess.run(self._start)
 
 
 def _has_means(stored: Iterable[str]) -> bool:
