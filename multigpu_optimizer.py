@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 import gradient_exchange
 from gradient_exchange import Gradient
-from replica_copies import CopiedOperations, Slots, handle_of
+from replica_copies import CopiedOperations, Slots, assign, assign_sub, handle_of, read
 
 # The graph collection in which `apply_gradients` leaves the scalar global norm of
 # the reduced gradients before clipping. It is not finite in a step that was skipped.
@@ -180,7 +180,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             own = next(copies)
             m, v, counter = slots.create(own)
             state = [list(map(handle_of, own)), m, v]
-            counts = [_read(handle) + 1.0 for handle in counter]
+            counts = [read(handle) + 1.0 for handle in counter]
             divisor = tf.constant(float(strategy.num_replicas_in_sync))
             if loss_scale:
                 tf.add_to_collection(LOSS_SCALE, scale)
@@ -192,7 +192,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                                         *counts)
             else:
                 updates, norm = update(state, sums, learning_rate, divisor, *counts)
-            updates += [_assign(handle, count - tf.where(tf.is_finite(norm), 0.0, 1.0))
+            updates += [assign(handle, count - tf.where(tf.is_finite(norm), 0.0, 1.0))
                         for handle, count in zip(counter, counts)]
             tf.add_to_collection(GRADIENT_NORM, norm)
             if loss_scale:
@@ -294,7 +294,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         if decay_rate is not None:
             # Before the update, and after the forward pass, for which the rate waits.
             with tf.control_dependencies([decay_rate]):
-                decay = [_assign(w, (1.0 - decay_rate) * _read(w))]
+                decay = [assign(w, (1.0 - decay_rate) * read(w))]
         with tf.control_dependencies(decay):
             return self._apply_adam(w, m, v, gradient, step, step.learning_rate)
 
@@ -334,15 +334,15 @@ class LambOptimizer(AdamWeightDecayOptimizer):
         # With a learning rate of 0 the kernel updates only the slots.
         moved = self._apply_adam(w, m, v, gradient, step, step.zero)
         with tf.control_dependencies([moved]):
-            update = _read(m) / (tf.sqrt(_read(v)) + step.epsilon)
+            update = read(m) / (tf.sqrt(read(v)) + step.epsilon)
             if self.bias_correction:
                 update *= tf.sqrt(1.0 - step.beta_2_power) / (1.0 - step.beta_1_power)
             rate = step.learning_rate
             if decay_rate is not None:
-                value = _read(w)
+                value = read(w)
                 update += self.weight_decay_rate * value
                 rate *= _ratio(tf.norm(value), tf.norm(update))
-            return _assign_sub(w, rate * update)
+            return assign_sub(w, rate * update)
 
 
 class _StepScalars(NamedTuple):
@@ -395,27 +395,6 @@ def _dense(gradient: Gradient, variable: tf.Variable) -> tf.Tensor:
 
 def _name_of(variable: tf.Variable) -> str:
     return re.sub(r":\d+$", "", variable.name)
-
-
-def _read(handle: tf.Tensor) -> tf.Tensor:
-    """The value of the variable behind a handle of `handle_of`."""
-    if handle.dtype == tf.resource:
-        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
-    return tf.identity(handle)
-
-
-def _assign(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
-    """Assigns to the variable behind a handle of `handle_of`; a resource takes the buffer over."""
-    if handle.dtype == tf.resource:
-        return tf.raw_ops.AssignVariableOp(resource=handle, value=value)
-    return tf.raw_ops.Assign(ref=handle, value=value).op
-
-
-def _assign_sub(handle: tf.Tensor, change: tf.Tensor) -> tf.Operation:
-    """Subtracts from the variable behind a handle of `handle_of`."""
-    if handle.dtype == tf.resource:
-        return tf.raw_ops.AssignSubVariableOp(resource=handle, value=change)
-    return tf.raw_ops.AssignSub(ref=handle, value=change).op
 
 
 def _ratio(norm: tf.Tensor, update_norm: tf.Tensor) -> tf.Tensor:

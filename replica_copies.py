@@ -114,6 +114,27 @@ def handle_of(variable: tf.Variable) -> tf.Tensor:
     return variable._ref() if is_reference else variable.handle
 
 
+def read(handle: tf.Tensor) -> tf.Tensor:
+    """The value of the variable behind a handle of `handle_of`."""
+    if handle.dtype == tf.resource:
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+    return tf.identity(handle)
+
+
+def assign(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    """Assigns to the variable behind a handle of `handle_of`; a resource takes the buffer over."""
+    if handle.dtype == tf.resource:
+        return tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+    return tf.raw_ops.Assign(ref=handle, value=value).op
+
+
+def assign_sub(handle: tf.Tensor, change: tf.Tensor) -> tf.Operation:
+    """Subtracts from the variable behind a handle of `handle_of`."""
+    if handle.dtype == tf.resource:
+        return tf.raw_ops.AssignSubVariableOp(resource=handle, value=change)
+    return tf.raw_ops.AssignSub(ref=handle, value=change).op
+
+
 def _slot(name: str, parameter: tf.Variable, initial_value: tf.Tensor) -> tf.Variable:
     # It has the parameter's type: a resource variable or, in programs written for Google's code,
     # a reference variable.
