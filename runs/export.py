@@ -19,7 +19,7 @@ from engine.checkpoints import saved_model
 from engine.disk import files
 from engine.errors import UserError
 from engine.model import INFERENCE
-from runs import model_card
+from runs import ensemble, model_card
 from runs.head import Head, Model
 
 HELP_TOPIC = "Export"  # of the flags defined here
@@ -93,6 +93,8 @@ def write(output_dir: str, head: Head, frozen_type: Optional[str]) -> None:
         files.write_text(os.path.join(draft, "README.md"), model_card.text(
             output_dir, head, model, checkpoint.global_step, frozen_type))
     log.info(f"Exported {checkpoint.describe()}: {folder}")
+    if ensemble.members(output_dir):
+        log.info("An export has one model: that of the best try, not the ensemble")
 
 
 def _describe(assets: str, trained: ModelFiles) -> None:

@@ -20,6 +20,7 @@ from engine.model import Baseline, Forward, Mode
 from engine.training.settings import EpochSchedule, RunSettings
 from modeling import BertConfig
 from runs.columns import Trained
+from runs.ensemble import Mean
 from runs.rows import Example
 
 
@@ -92,6 +93,14 @@ class Result(NamedTuple):
     entry: Dict[str, Any]  # the same as a JSON object
 
 
+class Ensemble(NamedTuple):
+    """How several models of a kind predict as one."""
+    # (model, source, each model's predictions) → predictions like those of one model.
+    mean: Callable[[Model, Source, List[Dict[str, np.ndarray]]], Dict[str, np.ndarray]]
+    # Like `Head.forward`, with the predictions that `mean` needs in addition; None: none.
+    forward: Optional[Callable[..., Forward]] = None
+
+
 AnyResult = Union[Result, str]  # or why the model cannot read the text
 
 
@@ -113,6 +122,7 @@ class Reader(NamedTuple):
     # None for a model that reads texts of any length as a whole.
     describe_cut: Optional[Callable[[int, int], str]] = None
     trained_columns: Optional[Trained] = None  # of the texts in the training's file
+    mean: Optional[Mean] = None  # of an ensemble
 
 
 class Card(NamedTuple):
@@ -160,3 +170,4 @@ class Head(NamedTuple):
     metrics: Callable[[Any], Sequence[str]] = lambda own: ()  # (own), for --metric_for_best
     loss: Optional[str] = "eval_loss"  # for --metric_for_best, too
     length: Type = EpochSchedule  # settings class of the length of a training
+    ensemble: Optional[Ensemble] = None  # of a head whose command takes `tries.TrySettings`

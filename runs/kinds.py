@@ -5,12 +5,14 @@ a command which takes any trained model serves it without importing the others. 
 of the table, whose module has the `HEAD`.
 """
 
+import functools
 import importlib
 from typing import Tuple
 
 from encoder import label_config, model_files
 from encoder.model_files import ModelFiles
 from engine.errors import UserError
+from runs import ensemble
 from runs.head import Head, Reader
 
 ANSWERS = "answers"
@@ -48,4 +50,10 @@ def open_reader(model_dir: str) -> Tuple[ModelFiles, Reader]:
     head = head_of(kind)
     if not head.reader:
         raise UserError(f"--output_dir={model_dir}: a model of the kind {kind!r} reads no plain texts")
-    return trained, head.reader(head.open(trained))
+    model = head.open(trained)
+    reader = head.reader(model)
+    if head.ensemble and ensemble.members(model_dir):
+        forward = head.ensemble.forward
+        reader = reader._replace(forward=forward(model) if forward else reader.forward,
+                                 mean=functools.partial(head.ensemble.mean, model))
+    return trained, reader

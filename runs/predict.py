@@ -3,6 +3,7 @@
   python -m runs.predict --output_dir=out < texts.txt > predictions.tsv
 """
 
+import contextlib
 import itertools
 import json
 from typing import Callable, IO, Iterable, Iterator, List, Optional, Sequence
@@ -20,7 +21,7 @@ from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
-from runs import columns, kinds
+from runs import columns, ensemble, kinds
 from runs.head import AnyResult, Reader, Result
 from runs.rows import UNREAD, Example, read_split
 
@@ -83,20 +84,23 @@ def main(values: flags.FlagValues) -> None:
         if first is None:
             log.warn("the input has no texts")
             return
-        _predict(reader, itertools.chain([first], chunks), devices, trained.checkpoint,
-                 batch_size, write, odd)
+        _predict(reader, itertools.chain([first], chunks), devices,
+                 ensemble.members(model_dir) or [trained.checkpoint], batch_size, write, odd)
 
 
 def _predict(reader: Reader, chunks: Iterator[List[Example]], devices: Devices,
-             checkpoint: checkpoints.Checkpoint, batch_size: int,
+             trained: Sequence[checkpoints.Checkpoint], batch_size: int,
              write: Callable[[Iterable[AnyResult]], None], odd: OddRows) -> None:
     num_texts = num_cut = 0
-    with Predictor(reader.forward, devices) as predictor:
-        predictor.restore(checkpoint)
+    with contextlib.ExitStack() as stack:
+        # One for each model of an ensemble: a text that arrives alone waits for no restoring.
+        models = [(stack.enter_context(Predictor(reader.forward, devices)), checkpoint)
+                  for checkpoint in trained]
         with Counter("Predicting", unit="texts") as counter:
             for examples in chunks:
                 some = reader.encode(examples)
-                predictions = predictor.predict(some.source, batch_size, counter.advance)
+                predictions = ensemble.predict(
+                    models, reader.mean, some.source, batch_size, counter.advance)
                 results = zip(examples, some.decode(predictions))
                 # Odd rows were counted where they were read.
                 write("" if example is UNREAD else result for example, result in results)

@@ -1,7 +1,7 @@
 """Several tries of a training in one command, with other seeds and learning rates.
 
 Each try has a folder in `tries`, as if it were a command of its own. The best on the dev set becomes the
-model of the output directory.
+model of the output directory, or all become it together: an ensemble.
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ from engine.errors import UserError
 from engine.progress import counted
 from engine.settings import MAX_SEED, from_flags, setting
 from engine.training import run_record
-from runs import report, results
+from runs import ensemble, report, results
 from runs.head import Job, Measured, Sets, facts_of
 from runs.report_page import Scores
 
-FOLDER = "tries"
+FOLDER = ensemble.TRIES
 _MOST_TRIES = 1000
 _STALE = ("events.out.tfevents.*", "evaluations.json")  # of an earlier best try
 
@@ -43,6 +43,9 @@ class TrySettings:
         between=(1, _MOST_TRIES), recorded=False)
     learning_rates: Optional[str] = setting(
         None, "Learning rates to try, separated by commas; each with each seed.", recorded=False)
+    ensemble: bool = setting(
+        False, "Keep the weights of all tries, and predict with the mean of their probabilities.",
+        recorded=False)
 
 
 class Try(NamedTuple):
@@ -63,8 +66,14 @@ class Try(NamedTuple):
             output_dir=os.path.join(settings.output_dir, FOLDER, self.name)))
 
 
-def asked(values: flags.FlagValues) -> List[Try]:
-    """The tries that the flags ask for; none for a single training.
+class Search(NamedTuple):
+    """Some tries, and what becomes of them."""
+    tries: Sequence[Try]
+    ensemble: bool  # all of them are kept, and predict together
+
+
+def asked(values: flags.FlagValues) -> Optional[Search]:
+    """The tries that the flags ask for; None for a single training.
 
     Raises:
         UserError: the flags do not fit together.
@@ -72,7 +81,10 @@ def asked(values: flags.FlagValues) -> List[Try]:
     given = [name for name in ("seeds", "num_seeds", "learning_rates")
              if name in values and values[name].value is not None]
     if not given:
-        return []
+        if "ensemble" in values and values.ensemble:
+            raise UserError("--ensemble needs several tries: give --seeds, --num_seeds or "
+                            "--learning_rates")
+        return None
     if not (values.do_train and values.do_eval):
         raise UserError(f"--{given[0]} needs --do_train and --do_eval: the dev set chooses the best try")
     for several, one in (("seeds", "seed"), ("seeds", "num_seeds"), ("learning_rates", "learning_rate")):
@@ -91,7 +103,7 @@ def asked(values: flags.FlagValues) -> List[Try]:
         raise UserError(f"--learning_rates={found.learning_rates}: must be numbers greater than 0")
     for name in ("seed", "learning_rate"):
         values[name].present += 1  # a given value wins over that of an earlier best try in run.json
-    return [Try(*pair) for pair in itertools.product(rates, seeds)]
+    return Search([Try(*pair) for pair in itertools.product(rates, seeds)], found.ensemble)
 
 
 def _numbers(flag: str, text: str, number: Type) -> List[Any]:
@@ -105,8 +117,10 @@ def _numbers(flag: str, text: str, number: Type) -> List[Any]:
     return found
 
 
-def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., None]) -> None:
+def run(job: Job, sets: Sets, search: Search, carry_out: Callable[..., None]) -> None:
     """Makes the tries that are not done yet, and the best one the model of the output directory.
+
+    With an ensemble, all of them predict there.
 
     Args:
         carry_out: (job, sets, scores of all tries) trains, measures, predicts and reports.
@@ -115,6 +129,8 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
         UserError: the folder has another model or other tries.
     """
     _check_folder(job)
+    tries, output_dir = search.tries, job.settings.output_dir
+    ensemble.remove(output_dir)
     folders = {one: one.job(job).settings.output_dir for one in tries}
     scores: Dict[Try, Dict[str, float]] = {}
     for number, one in enumerate(tries, 1):
@@ -124,15 +140,18 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
             carry_out(one.job(job), sets._replace(test={}))
         scores[one] = results.read(folders[one])
         best = _best(job, scores)
-        for worse in set(scores) - {best}:
+        for worse in () if search.ensemble else set(scores) - {best}:
             checkpoint_files.remove(folders[worse], checkpoint_files.list_checkpoints(folders[worse]))
     log.info(f"The best of {counted(len(tries), 'tries')} by {_metric(job)} is {best.name}: it becomes "
-             f"the model of {job.settings.output_dir}")
-    if not checkpoint_files.list_checkpoints(folders[best]):
-        log.info("Its weights were removed by a search with more tries: it is trained again")
-        carry_out(best.job(job), sets._replace(test={}))
+             f"the model of {output_dir}")
+    for one in tries if search.ensemble else [best]:
+        if not checkpoint_files.list_checkpoints(folders[one]):
+            log.info(f"The weights of {one.name} were removed by an earlier search: it is trained again")
+            carry_out(one.job(job), sets._replace(test={}))
     _publish(folders[best], job)
-    carry_out(job, sets._replace(train=None), _summary(scores, folders))
+    if search.ensemble:
+        ensemble.write(output_dir, [one.name for one in tries])
+    carry_out(job, sets._replace(train=None), _summary(scores, folders, search.ensemble))
 
 
 def _check_folder(job: Job) -> None:
@@ -195,7 +214,8 @@ def _link(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
-def _summary(scores: Mapping[Try, Mapping[str, float]], folders: Mapping[Try, str]) -> Measured:
+def _summary(scores: Mapping[Try, Mapping[str, float]], folders: Mapping[Try, str],
+             is_ensemble: bool) -> Measured:
     """Mean, deviation, worst and best of each metric over the tries, and a row for each try."""
     names = [name for name in next(iter(scores.values())) if name not in ("global_step", "loss")]
     figures: Dict[str, float] = {}
@@ -210,8 +230,10 @@ def _summary(scores: Mapping[Try, Mapping[str, float]], folders: Mapping[Try, st
     rows = [{"try": one.name, "warning": "does not learn" if warned[one] else "none",
              **{name: scores[one][name] for name in names}} for one in scores]
     section = Scores(
-        "Tries", "Trainings with other seeds and learning rates, as the dev set judges them. The best is "
-        "the model of this page. One that does not learn is no better than a constant prediction.",
+        "Tries", "Trainings with other seeds and learning rates, as the dev set judges them. "
+        + ("The results above are of all together, the curves of the best. " if is_ensemble else
+           "The best is the model of this page. ")
+        + "One that does not learn is no better than a constant prediction.",
         list(rows[0]), [list(row.values()) for row in rows])
     details = [{name: None if value != value else value for name, value in row.items()}
                for row in rows]

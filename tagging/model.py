@@ -1,15 +1,20 @@
 """BERT with a layer that scores the tags of each word, and the decoding of their best sequence."""
 
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
 from encoder import bert, classifier
+from engine.data.batches import Source
 from engine.model import Forward, Mode, Outputs
 from tagging import decoding, schemes
 from tagging.data import TagSet
 from tagging.decoding import Scores, Words
+
+_TINY = 1e-30  # the least probability whose logarithm is taken
+_WINDOWS_AT_A_TIME = 1024
 
 
 class Tagger(NamedTuple):
@@ -18,12 +23,13 @@ class Tagger(NamedTuple):
     crf: bool  # trains the scores of transitions, and the likelihood of whole sequences
 
 
-def forward_of(config: modeling.BertConfig, tagger: Tagger, label_smoothing: float = 0.0
-               ) -> Forward:
+def forward_of(config: modeling.BertConfig, tagger: Tagger, label_smoothing: float = 0.0, *,
+               gives_probabilities: bool = False) -> Forward:
     """The model and its loss. Its features are those of `data.SentenceSet.source`.
 
     Its predictions: "labels", int32 [b, t], the best sequence that the scheme allows, and "loss",
-    float32 [b], the sum of the losses of a window's words.
+    float32 [b], the sum of the losses of a window's words. For an ensemble, also "probabilities",
+    float32 [b, t, tags], of each word's tags; with a CRF they are the marginals of its sequences.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         words, trained = words_of(config, tagger, features, mode)
@@ -31,9 +37,40 @@ def forward_of(config: modeling.BertConfig, tagger: Tagger, label_smoothing: flo
         loss = tf.reduce_mean(losses * features["weights"])
         if mode.is_training:
             return Outputs(loss=loss, predictions={})
-        return Outputs(loss=loss, predictions={
-            "labels": best_labels(tagger, words, trained), "loss": losses})
+        predictions = {"labels": best_labels(tagger, words, trained), "loss": losses}
+        if gives_probabilities:
+            predictions["probabilities"] = (decoding.marginals(words, trained) if trained
+                                            else tf.nn.softmax(words.emissions))
+        return Outputs(loss=loss, predictions=predictions)
     return forward
+
+
+def decoded(tagger: Tagger, source: Source, probabilities: np.ndarray) -> Dict[str, np.ndarray]:
+    """The predictions of `forward_of`, from the probabilities of each word's tags.
+
+    Args:
+        source: the n windows.
+        probabilities: float32 [n, t, tags].
+    """
+    num_windows, length, _ = probabilities.shape
+    emissions = np.log(np.maximum(probabilities, _TINY))
+    parts: List[Dict[str, np.ndarray]] = []
+    with tf.Graph().as_default(), tf.Session(
+            config=tf.ConfigProto(device_count={"GPU": 0})) as session:
+        words = Words(tf.placeholder(tf.float32, [None, None, len(tagger.tags.labels)]),
+                      tf.placeholder(tf.int32, [None]), *(
+                          tf.placeholder(tf.float32, [None]) for _ in range(2)))
+        label_ids = tf.placeholder(tf.int32, [None, None])
+        fetches = {"labels": best_labels(tagger, words, None),
+                   "loss": _losses(words, label_ids, None, 0.0)}
+        for start in range(0, num_windows, _WINDOWS_AT_A_TIME):
+            indices = np.arange(start, min(start + _WINDOWS_AT_A_TIME, num_windows))
+            features = source.fetch(indices, length)
+            parts.append(session.run(fetches, {
+                **dict(zip(words, (emissions[indices], *(
+                    features[name] for name in Words._fields[1:])))),
+                label_ids: features["label_ids"]}))
+    return {name: np.concatenate([part[name] for part in parts]) for name in fetches}
 
 
 def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf.Tensor],

@@ -13,10 +13,11 @@ from encoder.long_texts import WINDOWS
 from encoder.model_files import ModelFiles
 from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
+from engine.data.batches import Source
 from engine.model import Baseline, Forward, Mode
 from runs import kinds, label_types, model_card, results, sets
 from runs.head import (
-    Card, Encoded, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
+    Card, Encoded, Ensemble, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
 from runs.label_types import Kind
 from runs.rows import Example, Split
 from tasks import metrics, model_folder, report
@@ -112,6 +113,11 @@ def _baseline(examples: TrainingSet) -> Baseline:
 def forward_of(model: Model, *_: Any) -> Forward:
     """The classifier and its loss."""
     return classifier.forward_of(model.config, model.own.kind.num_outputs)
+
+
+def _mean(model: Model, _: Source, found: List[Dict[str, np.ndarray]]) -> Dict[str, np.ndarray]:
+    """See `runs.head.Ensemble`."""
+    return {"logits": model.own.kind.mean_logits(np.stack([each["logits"] for each in found]))}
 
 
 def _logits(texts: TextSet, predict: Predict) -> np.ndarray:
@@ -273,4 +279,5 @@ HEAD = Head(
     prediction_files=["test_results*.tsv", "predict*.txt"], describe=_describe, open=_open,
     outputs=_outputs, card=card, reader=_reader, page=report.page,
     num_outputs=lambda own: own.kind.num_outputs,
-    metrics=lambda own: [metric.name for metric in own.task.metrics])
+    metrics=lambda own: [metric.name for metric in own.task.metrics],
+    ensemble=Ensemble(_mean))

@@ -7,6 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from conftest import cpu_devices
+from encoder import classifier
 from engine.data.plan import TrainingPlan
 from engine.model import Baseline, Outputs
 from engine.training import learning, run_record, summaries
@@ -73,18 +74,32 @@ def test_a_resumed_run_is_judged_by_its_steps_before_too(judge):
     assert "41 to 50" in warning
 
 
-def test_a_training_whose_loss_is_the_baselines_has_the_warning_in_its_record(
-        tiny_model, tmp_path, capsys):
+def _knowing_nothing(source, model):
     def forward(features, mode):
         weight = tf.get_variable("w", [], initializer=tf.zeros_initializer())
         return Outputs(tf.reduce_mean(tf.cast(features["label_ids"], tf.float32)) + 0.0 * weight, {})
 
-    source = training_source(tiny_model, tmp_path)
     labels = source.fetch(np.arange(len(source.lengths)), 16)["label_ids"]
-    baseline = Baseline("knowing nothing", lambda indices: float(labels[indices].mean()) - 1e-5)
+    return source, forward, lambda indices: float(labels[indices].mean()) - 1e-5
+
+
+def _of_a_wrong_column(source, model):
+    """A classifier of texts, whose labels are the parity of the examples' numbers."""
+    def fetch(indices, length):
+        return {**source.fetch(indices, length), "label_ids": (indices % 2).astype(np.int32)}
+
+    return (source._replace(fetch=fetch), classifier.forward_of(model.config(), 2),
+            lambda indices: float(np.log(2)))
+
+
+@pytest.mark.parametrize("provoked", (_knowing_nothing, _of_a_wrong_column))
+def test_a_training_whose_loss_is_the_baselines_has_the_warning_in_its_record(
+        provoked, tiny_model, tmp_path, capsys):
+    source, forward, loss = provoked(training_source(tiny_model, tmp_path), tiny_model)
+    baseline = Baseline("knowing nothing", loss)
     out = tmp_path / "out"
     out.mkdir()
     run_record.write(str(out), run_record.Record({}, {}))
-    run_loop(forward, source, 2, settings(out, 4, num_train_steps=50), None, baseline=baseline)
+    run_loop(forward, source, 2, settings(out, 4, num_train_steps=50, learning_rate=1e-3), None, baseline=baseline)
     assert capsys.readouterr().err.count("WARNING: this training does not learn") == 1
     assert "knowing nothing" in json.loads((out / "run.json").read_text())["warning"]

@@ -1,5 +1,6 @@
 """Several tries in one command: each as by itself, the best is kept, an interrupted search goes on."""
 
+import itertools
 import json
 import os
 import shutil
@@ -10,9 +11,15 @@ import pytest
 
 import toy_runs
 from commands import ends_with_error, run_here
-from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
+from conftest import (
+    checkpoint_values, cpu_devices, on_tensorflow_1, on_tensorflow_2, write_cola)
 from engine.checkpoints import checkpoints
+from engine.inference import Predictor
 from pages import Page
+from runs import ensemble, kinds, predict
+from runs.label_types import MultiLabel, Regression, SingleLabel
+from runs.rows import Example
+from tagging import schemes
 from trainings import crash_after
 
 RATES, SEEDS = ("0.001", "0.01"), ("3", "5")
@@ -126,6 +133,7 @@ def test_an_interrupted_search_ends_like_an_undisturbed_one(flags, tmp_path, cap
     (dict(seeds="1,1"), ("--seeds=1,1", "different")),
     (dict(seeds="-1"), ("between 0 and 2147483647",)),
     (dict(seeds=None, num_seeds=0), ("--num_seeds=0",)),
+    (dict(seeds=None, learning_rates=None, ensemble=True), ("--ensemble needs several tries",)),
     (dict(learning_rates="0.1,nan"), ("--learning_rates=0.1,nan", "greater than 0")),
     (dict(learning_rates=""), ("--learning_rates=",))))
 def test_flags_that_make_no_search_are_refused(changes, parts, flags, tmp_path, capsys):
@@ -149,3 +157,113 @@ def test_taggers_and_readers_are_searched_too(run, metric, tiny_model, tmp_path)
     found = results_of(tmp_path / run)
     assert [row["try"] for row in found["tries"]] == ["lr-0.001_seed-42", "lr-0.001_seed-43"]
     assert found[metric] == found[f"{metric}_best"] >= found[f"{metric}_mean"]
+
+
+@on_tensorflow_2
+@pytest.mark.parametrize("kind", (SingleLabel("abc"), MultiLabel("abc", ","), Regression()))
+def test_the_scores_of_an_ensemble_are_the_mean_of_its_models_scores(kind):
+    logits = 10 * np.random.RandomState(1).randn(4, 6, kind.num_outputs).astype(np.float32)
+    logits[:, 0] = [[800.0], [-800.0], [800.0], [0.0]]
+    np.testing.assert_allclose(kind.scores(kind.mean_logits(logits)),
+                               np.mean([kind.scores(each) for each in logits], axis=0), rtol=1e-5)
+    np.testing.assert_allclose(kind.mean_logits(logits[:1]), logits[0], rtol=1e-5)
+
+
+def _softmax(logits):
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def _check_classes(found, mean, lengths, folder):
+    np.testing.assert_allclose(
+        _softmax(mean["logits"]), np.mean([_softmax(each["logits"]) for each in found], axis=0),
+        rtol=1e-4)
+
+
+def _check_answers(found, mean, lengths, folder):
+    for name in ("start_logits", "end_logits"):
+        for row, length in enumerate(lengths):
+            rows = [each[name][row, :length].astype(np.float64) for each in found]
+            expected = np.log(np.mean([_softmax(each) for each in rows], axis=0)) + np.mean(
+                [np.log(np.exp(each).sum()) for each in rows])
+            np.testing.assert_allclose(mean[name][row, :length], expected, atol=1e-4)
+
+
+def _check_tags(found, mean, lengths, folder):
+    tags = kinds.head_of(kinds.TAGS).open(
+        kinds.open_reader(str(folder))[0]).own.tags
+    allowed = schemes.transitions(tags.labels, tags.scheme)
+    for row, num_words in enumerate((3, 4)):
+        logs = np.log(np.mean([each["probabilities"][row, :num_words] for each in found], axis=0))
+        assert np.exp(logs).sum(axis=-1) == pytest.approx(1.0, rel=1e-4)
+        best = max((path for path in itertools.product(range(len(tags.labels)), repeat=num_words)
+                    if allowed.first[path[0]] and allowed.last[path[-1]]
+                    and all(allowed.pairs[pair] for pair in zip(path, path[1:]))),
+                   key=lambda path: sum(logs[range(num_words), path]))
+        assert mean["labels"][row, :num_words].tolist() == list(best)
+
+
+# A toy run, its metric, and what checks the mean by hand. The texts have three and four words.
+ENSEMBLES = (("run_classifier", "eval_loss", _check_classes), ("run_squad", "f1", _check_answers),
+             ("tagging.run", "eval_loss", _check_tags), ("tagging.run --crf", "eval_f1", _check_tags))
+
+
+@pytest.mark.parametrize("run, metric, check", ENSEMBLES)
+def test_an_ensemble_predicts_with_the_mean_of_all_tries(
+        run, metric, check, tiny_model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(toy_runs.RUNS, "tagging.run", toy_runs.RUNS["tagging.run --crf"])
+    toy_runs.train(run, tmp_path, tiny_model, do_eval=True, do_predict=True, num_seeds=2,
+                   num_train_epochs=0.5, ensemble=True)
+    out, command = tmp_path / run, toy_runs.module_of(run)
+    results = results_of(out)
+    tries = [out / "tries" / row["try"] for row in results["tries"]]
+    assert results["ensemble_size"] == len(ensemble.members(str(out))) == 2
+    _, reader = kinds.open_reader(str(out))
+    second = ("a dog saw the cat", "the old dog") if reader.takes_pairs else (None, None)
+    some = reader.encode([Example(text, other, None) for text, other in zip(
+        ("the old cat", "the cat saw dogs"), second)])
+    with Predictor(reader.forward, cpu_devices(1)) as predictor:
+        models = [(predictor, checkpoints.open_checkpoint(str(folder))) for folder in tries]
+        found = [ensemble.predict([model], None, some.source, 8, abs) for model in models]
+        mean = ensemble.predict(models, reader.mean, some.source, 8, abs)
+    check(found, mean, some.source.lengths, out)
+
+    # The scores are those of a later command; an export and an end say that they are of one.
+    flags = dict(toy_runs.flags_of(run, tmp_path, tiny_model), do_train=None, do_eval=True)
+    capsys.readouterr()
+    run_here(dict(flags, do_export=True), command)
+    assert "not the ensemble" in capsys.readouterr().err
+    later = results_of(out)
+    assert later[metric] == results[metric] and later["ensemble_size"] == 2
+    assert results[f"{metric}_best"] in [results_of(folder)[metric] for folder in tries]
+    texts = tmp_path / "texts.tsv"
+    texts.write_text("text\tpair\nthe old cat\ta dog saw the cat\n")
+    numbers = {}
+    for folder in (out, *tries):
+        run_here(dict(output_dir=folder, input_file=texts, output_file=tmp_path / "found.tsv",
+                      text_column="text", text_pair_column="pair" if reader.takes_pairs else None),
+                 predict)
+        numbers[folder] = (tmp_path / "found.tsv").read_text().splitlines()[1].split("\t")[1:]
+    if check is _check_classes:
+        values = np.array(list(numbers.values()), float)
+        np.testing.assert_allclose(values[0], values[1:].mean(axis=0), rtol=1e-5)
+
+
+@on_tensorflow_2
+def test_an_ensemble_of_a_finished_search_trains_its_worse_tries_again(
+        flags, searched, tmp_path, capsys):
+    out, again = tmp_path / "out", len(NAMES) - 1
+    shutil.copytree(str(searched), str(out))
+    capsys.readouterr()
+    run_here(dict(flags, output_dir=out, ensemble=True))
+    assert capsys.readouterr().err.count("it is trained again") == again
+    probabilities = [np.loadtxt(str(out / "test_results.tsv"))]
+    found, before = results_of(out), results_of(searched)
+    assert found["tries"] == before["tries"]
+    for name in NAMES:
+        run_here(dict(flags, output_dir=out / "tries" / name, seeds=None, learning_rates=None,
+                      do_train=None, do_eval=None, metric_for_best=None, eval_every_steps=None))
+        probabilities.append(np.loadtxt(str(out / "tries" / name / "test_results.tsv")))
+    np.testing.assert_allclose(probabilities[0], np.mean(probabilities[1:], axis=0), rtol=1e-5)
+    run_here(dict(flags, output_dir=out))
+    assert results_of(out) == before and not ensemble.members(str(out))
