@@ -115,9 +115,9 @@ def carry_out(job: Job, sets: Sets, asked: Optional[tries.Search] = None) -> Non
     Args:
         asked: the tries of the training, if there are several.
     """
-    forward = job.head.forward
-    if (asked and asked.ensemble) or ensemble.members(job.settings.output_dir):
-        forward = job.head.ensemble.forward or forward
+    forward, averaging = job.head.forward, job.head.ensemble
+    if averaging and (asked and asked.ensemble or ensemble.members(job.settings.output_dir)):
+        forward = averaging.forward or forward
     with Predictor(lambda *inputs: forward(
             job.model, sets.held_out(), predictor.checkpoint)(*inputs), job.devices) as predictor:
         run_once = functools.partial(_carry_out, predictor)
