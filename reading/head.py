@@ -171,4 +171,4 @@ HEAD = Head(
     # The first is the default of --metric_for_best.
     metrics=lambda own: (("f1", "exact", "best_f1", "best_exact")
                          if own.windows.version_2_with_negative else ("f1", "exact_match")),
-    loss=None, ensemble=Ensemble(_mean))
+    loss=None, ensemble=Ensemble(_mean, _forward))

@@ -117,7 +117,7 @@ def carry_out(job: Job, sets: Sets, asked: Optional[tries.Search] = None) -> Non
     """
     forward, averaging = job.head.forward, job.head.ensemble
     if averaging and (asked and asked.ensemble or ensemble.members(job.settings.output_dir)):
-        forward = averaging.forward or forward
+        forward = averaging.forward
     with Predictor(lambda *inputs: forward(
             job.model, sets.held_out(), predictor.checkpoint)(*inputs), job.devices) as predictor:
         run_once = functools.partial(_carry_out, predictor)

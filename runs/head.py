@@ -97,8 +97,7 @@ class Ensemble(NamedTuple):
     """How several models of a kind predict as one."""
     # (model, source, each model's predictions) → predictions like those of one model.
     mean: Callable[[Model, Source, List[Dict[str, np.ndarray]]], Dict[str, np.ndarray]]
-    # Like `Head.forward`, with the predictions that `mean` needs in addition; None: none.
-    forward: Optional[Callable[..., Forward]] = None
+    forward: Callable[..., Forward]  # like `Head.forward`, with what `mean` needs in addition
 
 
 AnyResult = Union[Result, str]  # or why the model cannot read the text

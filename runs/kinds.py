@@ -53,7 +53,6 @@ def open_reader(model_dir: str) -> Tuple[ModelFiles, Reader]:
     model = head.open(trained)
     reader = head.reader(model)
     if head.ensemble and ensemble.members(model_dir):
-        forward = head.ensemble.forward
-        reader = reader._replace(forward=forward(model) if forward else reader.forward,
+        reader = reader._replace(forward=head.ensemble.forward(model),
                                  mean=functools.partial(head.ensemble.mean, model))
     return trained, reader

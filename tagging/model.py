@@ -1,6 +1,6 @@
 """BERT with a layer that scores the tags of each word, and the decoding of their best sequence."""
 
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -52,25 +52,21 @@ def decoded(tagger: Tagger, source: Source, probabilities: np.ndarray) -> Dict[s
         source: the n windows.
         probabilities: float32 [n, t, tags].
     """
-    num_windows, length, _ = probabilities.shape
     emissions = np.log(np.maximum(probabilities, _TINY))
-    parts: List[Dict[str, np.ndarray]] = []
+    parts = [_decoded_part(tagger, source, emissions, indices) for indices in np.array_split(
+        np.arange(len(emissions)), -(-len(emissions) // _WINDOWS_AT_A_TIME))]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _decoded_part(tagger: Tagger, source: Source, emissions: np.ndarray,
+                  indices: np.ndarray) -> Dict[str, np.ndarray]:
+    features = source.fetch(indices, emissions.shape[1])
     with tf.Graph().as_default(), tf.Session(
             config=tf.ConfigProto(device_count={"GPU": 0})) as session:
-        words = Words(tf.placeholder(tf.float32, [None, None, len(tagger.tags.labels)]),
-                      tf.placeholder(tf.int32, [None]), *(
-                          tf.placeholder(tf.float32, [None]) for _ in range(2)))
-        label_ids = tf.placeholder(tf.int32, [None, None])
-        fetches = {"labels": best_labels(tagger, words, None),
-                   "loss": _losses(words, label_ids, None, 0.0)}
-        for start in range(0, num_windows, _WINDOWS_AT_A_TIME):
-            indices = np.arange(start, min(start + _WINDOWS_AT_A_TIME, num_windows))
-            features = source.fetch(indices, length)
-            parts.append(session.run(fetches, {
-                **dict(zip(words, (emissions[indices], *(
-                    features[name] for name in Words._fields[1:])))),
-                label_ids: features["label_ids"]}))
-    return {name: np.concatenate([part[name] for part in parts]) for name in fetches}
+        words = Words(*map(tf.constant, (
+            emissions[indices], *(features[name] for name in Words._fields[1:]))))
+        return session.run({"labels": best_labels(tagger, words, None), "loss": _losses(
+            words, tf.constant(features["label_ids"]), None, 0.0)})
 
 
 def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf.Tensor],

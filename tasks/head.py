@@ -280,4 +280,4 @@ HEAD = Head(
     outputs=_outputs, card=card, reader=_reader, page=report.page,
     num_outputs=lambda own: own.kind.num_outputs,
     metrics=lambda own: [metric.name for metric in own.task.metrics],
-    ensemble=Ensemble(_mean))
+    ensemble=Ensemble(_mean, forward_of))
