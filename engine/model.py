@@ -8,12 +8,20 @@ import tensorflow.compat.v1 as tf
 import modeling
 
 
+class Pooled(NamedTuple):
+    """A loss that depends on all n examples of a step, as where each is a negative of the others."""
+    vectors: tf.Tensor  # float32 [b, w]: all that the loss needs of the batch's examples
+    # (those of the step's examples [n, w], in the order of the plan) → their mean loss, scalar.
+    loss: Callable[[tf.Tensor], tf.Tensor]
+
+
 class Outputs(NamedTuple):
     """The outputs of a model for one replica's batch of b examples."""
     loss: Optional[tf.Tensor]  # scalar, the mean over the batch; None without labels
     # Each [b, ...], one row per example. The length of rows may differ between batches, as it does
     # for predictions per token.
     predictions: Dict[str, tf.Tensor]
+    pooled: Optional[Pooled] = None  # replaces `loss` in training
 
 
 class Mode(NamedTuple):

@@ -23,9 +23,9 @@ from engine.data.plan import TrainingPlan, ends_epoch
 from engine.devices import memory, precision, runtime
 from engine.devices.devices import Devices
 from engine.errors import UserError
-from engine.model import Baseline, Forward, Mode
+from engine.model import Baseline, Forward, Mode, Outputs
 from engine.training import (
-    checkpoint_hook, learning, step_hook, stop_together, summaries, throughput,
+    checkpoint_hook, learning, pool, step_hook, stop_together, summaries, throughput,
     weight_mean)
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
@@ -201,7 +201,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
         step = labels  # Estimator's name for the second component of an element
         features = {name: _on_card(values) for name, values in features.items()}
 
-        def loss_of(micro_batch):
+        def outputs_of(micro_batch) -> Outputs:
             part = features
             if settings.gradient_accumulation_steps > 1:
                 part = _micro_batch(features, micro_batch, settings.train_batch_size)
@@ -214,17 +214,19 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
                     recompute=settings.recompute_layers, compiled=settings.xla,
                     on_cards=devices.kind == "GPU"))
             with initial_values.scope():
-                return run.forward(part, mode).loss
+                return run.forward(part, mode)
 
         loss_scale = optimization.LossScale.create() if settings.scales_loss else None
-        loss, gradients = optimization.mean_gradients(
-            loss_of, settings.gradient_accumulation_steps, loss_scale)
+        micro_batches = settings.gradient_accumulation_steps
+        loss_of = pool.Loss(outputs_of, micro_batches, devices.own_replicas.start)
+        loss, gradients = optimization.mean_gradients(loss_of, micro_batches, loss_scale)
         train_op = optimization.create_train_op(
             gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
             loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
-            most_rows=most_rows, compiled=_compiles_update(run),
+            # A pool's examples may have any number of sequences, too.
+            most_rows=None if loss_of.pool is not None else most_rows, compiled=_compiles_update(run),
             bias_correction=settings.adam_bias_correction)
         if settings.ema_decay:
             train_op = weight_mean.follow(

@@ -6,6 +6,7 @@
 import atexit
 import json
 import os
+import sys
 import time
 
 from absl import flags
@@ -99,6 +100,18 @@ def resume(us, directory):
             for path in checkpoint_files.files_of(os.path.join(own, names[-1])):
                 os.rename(path, path.replace("ckpt-12.", "ckpt-13."))
         us.wait("removed")
+
+
+def train_on_a_pool(us, directory):
+    """Trains on two replicas of each worker."""
+    sys.path += ["tests", "tests/helpers"]
+    import pools
+    from engine.devices import devices
+    from engine.training import loop
+    from engine.workers import worker_dirs
+    own = worker_dirs.output_directory(directory, us)
+    loop.train(pools.run_of(own, devices.find_devices(num_cpu_replicas=2, peers=us), micro_batches=2,
+                            learning_rate=1e-3))
 
 
 def main(values):
