@@ -16,7 +16,7 @@ from workers import start_command
 
 import tensorflow.compat.v1 as tf
 
-LAYOUTS = [(1, 1), (2, 1), (4, 1), (1, 4), (2, 4)]  # replicas, micro-batches
+LAYOUTS = [(1, 1), (2, 1), (4, 1), (1, 4), (2, 2)]  # replicas, micro-batches
 SEED = 7
 DROPOUT = 0.3
 
