@@ -9,7 +9,7 @@ from absl import flags
 
 from engine import log, settings
 from engine.cli import command
-from engine.devices import devices, gpus, precision, runtime
+from engine.devices import devices, gpus, precision, runtime, xla_tools
 from engine.disk import files
 from engine.errors import UserError
 from engine.settings import setting
@@ -69,6 +69,9 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
 
     Args:
         training: False if the process only predicts or evaluates.
+
+    Raises:
+        UserError: the flags disagree, or the machine lacks what they need.
     """
     asked, joined = settings.from_flags(values, DeviceSettings), coordination.NO_PEERS
     if training and "heartbeat_timeout" in values:
@@ -80,7 +83,8 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         joined.meet(asked.peer_timeout)
         if values.do_train:
             run_record.keep_settings(values, joined)
-    if "xla" in values and values.xla:
+    is_compiled = "xla" in values and values.xla
+    if is_compiled:
         runtime.prepare_xla()
     chosen = precision.chosen_precision(values)
     tensor_float_32 = runtime.allow_tensor_float_32(chosen != precision.FLOAT32)
@@ -92,6 +96,8 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         all_reduce=asked.all_reduce,
         training=training,
         peers=joined)
+    if is_compiled and found.kind == "GPU":
+        xla_tools.check(os.environ.get("XLA_FLAGS", ""), os.environ.get("PATH", ""))
     if found.kind == "CPU" and num_gpus is None and not asked.num_cpu_replicas:
         log.warn(f"no GPU is visible to TensorFlow ({gpus.visibility()}): running on the CPU, which "
                  "is many times slower")

@@ -37,6 +37,18 @@ GPU_NEEDS = (
     if IS_TENSORFLOW_1 else "it needs a driver from 525 on, and CUDA 12, which "
     f'pip install "tensorflow[and-cuda]=={tf.VERSION}" brings')
 
+# Where TensorFlow looks for the parts of CUDA with which XLA compiles for cards, what brings them, and
+# whether it aborts without ptxas: 1.15 then lets the driver compile.
+_PACKAGES = os.path.dirname(tf.sysconfig.get_lib())
+CUDA_FOLDERS = ("/usr/local/cuda-10.0", "/usr/local/cuda", ".") if IS_TENSORFLOW_1 else (
+    "/usr/local/cuda-12.2", "/usr/local/cuda", "/opt/cuda",
+    os.path.join(_PACKAGES, "nvidia", "cuda_nvcc"),
+    os.path.join(os.path.dirname(_PACKAGES), "nvidia", "cuda_nvcc"), ".")
+XLA_PARTS = (
+    "install the CUDA 10.0 toolkit" if IS_TENSORFLOW_1 else
+    f'pip install "tensorflow[and-cuda]=={tf.VERSION}" brings them')
+XLA_NEEDS_PTXAS = not IS_TENSORFLOW_1
+
 
 def check_code(name: str, capability: ComputeCapability) -> bool:
     """Returns whether CUDA must first compile TensorFlow's code for a card.

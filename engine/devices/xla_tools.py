@@ -1,0 +1,51 @@
+"""The parts of CUDA with which XLA compiles for cards, and where it looks for them.
+
+TensorFlow asks for them when it first compiles, and TensorFlow 2.15 aborts the process without ptxas.
+"""
+
+import os
+import re
+import shutil
+from typing import List, Sequence
+
+from engine.devices import runtime
+from engine.errors import UserError
+
+LIBDEVICE = os.path.join("nvvm", "libdevice", "libdevice.10.bc")
+PTXAS = os.path.join("bin", "ptxas")
+
+
+def check(xla_flags: str, search_path: str,
+          folders: Sequence[str] = runtime.CUDA_FOLDERS,
+          needs_ptxas: bool = runtime.XLA_NEEDS_PTXAS) -> None:
+    """Looks for the parts in the folders of CUDA.
+
+    Args:
+        xla_flags: the variable XLA_FLAGS, which may name another folder of CUDA.
+        search_path: the variable PATH.
+        folders: where TensorFlow looks by itself.
+        needs_ptxas: False if the driver compiles in the place of a missing ptxas.
+
+    Raises:
+        UserError: a part is missing.
+    """
+    searched = [*_named_folder(xla_flags), *folders]
+    missing = [] if _has(searched, LIBDEVICE) or os.path.exists("libdevice.10.bc") else [LIBDEVICE]
+    if (needs_ptxas and "ptxas_not_found" not in xla_flags and not _has(searched, PTXAS)
+            and not shutil.which("ptxas", path=search_path)):
+        missing.append(PTXAS)
+    if missing:
+        raise UserError(
+            f"--xla needs CUDA's {' and '.join(missing)} to compile for GPUs, which TensorFlow finds in "
+            f"none of {', '.join(searched)}: {runtime.XLA_PARTS}; or name a CUDA folder that has it with "
+            "XLA_FLAGS=--xla_gpu_cuda_data_dir=FOLDER in front of the command; or leave out --xla")
+
+
+def _named_folder(xla_flags: str) -> List[str]:
+    """The last folder that counts, as XLA reads its flags; its default if there is none."""
+    named = re.findall(r"--xla_gpu_cuda_data_dir=[\"']?([^\s\"']+)", xla_flags)
+    return named[-1:] or ["./cuda_sdk_lib"]
+
+
+def _has(folders: Sequence[str], name: str) -> bool:
+    return any(os.path.exists(os.path.join(folder, name)) for folder in folders)
