@@ -97,7 +97,8 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         training=training,
         peers=joined)
     if is_compiled and found.kind == "GPU":
-        xla_tools.check(os.environ.get("XLA_FLAGS", ""), os.environ.get("PATH", ""))
+        xla_tools.check(os.environ.get("XLA_FLAGS", ""), os.environ.get("PATH", ""),
+                        runtime.CUDA_FOLDERS, runtime.XLA_NEEDS_PTXAS)
     if found.kind == "CPU" and num_gpus is None and not asked.num_cpu_replicas:
         log.warn(f"no GPU is visible to TensorFlow ({gpus.visibility()}): running on the CPU, which "
                  "is many times slower")

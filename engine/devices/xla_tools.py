@@ -15,9 +15,7 @@ LIBDEVICE = os.path.join("nvvm", "libdevice", "libdevice.10.bc")
 PTXAS = os.path.join("bin", "ptxas")
 
 
-def check(xla_flags: str, search_path: str,
-          folders: Sequence[str] = runtime.CUDA_FOLDERS,
-          needs_ptxas: bool = runtime.XLA_NEEDS_PTXAS) -> None:
+def check(xla_flags: str, search_path: str, folders: Sequence[str], needs_ptxas: bool) -> None:
     """Looks for the parts in the folders of CUDA.
 
     Args:

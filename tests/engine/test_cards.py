@@ -1,5 +1,6 @@
 """What a run does with the cards of a machine, where nvidia-smi answers for cards that are not there."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -213,3 +214,17 @@ def test_a_training_on_later_cards_says_that_its_products_are_rounded(
     device_flags.find_devices(values, training=True)
     assert ("--precision=float32 keeps all bits" in capsys.readouterr().err) == is_said
     runtime.allow_tensor_float_32(True)
+
+
+@pytest.mark.parametrize("flags, is_refused", [
+    (["--xla"], True), ([], False), (["--xla", "--num_gpus=0"], False)])
+def test_xla_on_cards_without_its_parts_of_cuda_is_refused(flags, is_refused, seen, monkeypatch):
+    seen(V100)
+    monkeypatch.setattr(runtime, "CUDA_FOLDERS", ("/no/cuda",))
+    for name in ("TF_XLA_FLAGS", "XLA_FLAGS"):
+        monkeypatch.setenv(name, "")
+    values = run_classifier.define_flags()
+    values(["run_classifier.py", *flags])
+    with pytest.raises(UserError, match="libdevice.* finds in none of .*/no/cuda: ") if is_refused else (
+            contextlib.nullcontext()):
+        device_flags.find_devices(values, training=True)
