@@ -14,6 +14,7 @@ import json
 import os
 import time
 
+import numpy as np
 import torch
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, matthews_corrcoef
@@ -51,9 +52,15 @@ def batches_of(tokenizer, texts, labels, batch_size, order):
 
 
 def order_of(lengths, args):
-    """A pass over the examples in whole batches; grouped by length as `group_by_length` does."""
+    """A pass over the examples in whole batches; grouped by length as `group_by_length` does, or as here."""
     order = torch.randperm(len(lengths)).tolist()
     order = order[:len(order) // args.batch_size * args.batch_size]
+    if args.shuffled_groups:
+        rows = np.reshape(order, (-1, args.batch_size))
+        batches = np.concatenate([
+            np.reshape(sorted(window.ravel(), key=lambda i: lengths[i]), window.shape)
+            for window in np.array_split(rows, max(1, round(len(rows) / 50)))])
+        return batches[torch.randperm(len(batches)).numpy()].ravel().tolist()
     if not args.group_by_length:
         return order
     window = 50 * args.batch_size
@@ -157,6 +164,8 @@ def main():
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--group_by_length", action="store_true")
+    parser.add_argument("--shuffled_groups", action="store_true",
+                        help="batches of similar length in random order, as here")
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
     parser.add_argument("--autocast", action="store_true", help="products in bfloat16")

@@ -1,5 +1,6 @@
 """What the README and the pages in docs/ say is there, and works."""
 
+import glob
 import importlib
 import json
 import os
@@ -122,9 +123,8 @@ def test_flags_that_are_named_exist():
         values = importlib.import_module(name).define_flags()
         assert isinstance(values, flags.FlagValues)
         known |= set(values) | {f"no{flag}" for flag in values if values[flag].boolean}
-    for name in os.listdir(os.path.join(ROOT, "benchmarks")):
-        if name.endswith(".py"):
-            known |= set(re.findall(r'"--(\w+)"', text_of(os.path.join("benchmarks", name))))
+    for path in glob.glob(os.path.join(ROOT, "benchmarks", "**", "*.py"), recursive=True):
+        known |= set(re.findall(r'"--(\w+)"', text_of(path)))
     theirs = {f"{no}{name}" for program in PROGRAMS for name in program.flags for no in ("", "no")}
     unknown = {page: set(re.findall(r"(?<![\w-])--(\w+)", text_of(page))) - known
                - (theirs if page == "docs/from-elsewhere.md" else set())
