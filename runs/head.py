@@ -95,7 +95,7 @@ class Result(NamedTuple):
 
 class Ensemble(NamedTuple):
     """How several models of a kind predict as one."""
-    # (model, source, each model's predictions) → predictions like those of one model.
+    # (model, source, the predictions of each) → the ensemble's predictions, in the same form.
     mean: Callable[[Model, Source, List[Dict[str, np.ndarray]]], Dict[str, np.ndarray]]
     forward: Callable[..., Forward]  # like `Head.forward`, with what `mean` needs in addition
 

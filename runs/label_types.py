@@ -50,7 +50,11 @@ class Kind:
         raise NotImplementedError
 
     def mean_logits(self, logits: np.ndarray) -> np.ndarray:
-        """Logits [n, num_outputs] whose scores are the mean of those of logits [models, n, num_outputs]."""
+        """The logits of an ensemble [n, num_outputs]: their scores are the mean of its models' scores.
+
+        Args:
+            logits: of its models, [models, n, num_outputs].
+        """
         raise NotImplementedError
 
     def predicted_labels(self, scores: np.ndarray) -> np.ndarray:

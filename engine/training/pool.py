@@ -1,8 +1,8 @@
 """A loss over the examples of a whole step, wherever they are computed.
 
-The loss of a part of the step (a replica's micro-batch) is that of the step in which the vectors of
-all other parts are constants. The sum of the parts' gradients is then the gradient of the step. So
-replicas exchange vectors, and gradients as in any other training.
+A part of a step is a micro-batch of a replica. Each part computes the loss of the whole step and treats
+the vectors of the other parts as constants. The gradients of the parts then add up to the gradient of
+the step. Replicas exchange vectors, and gradients as in any other training.
 """
 
 from typing import Callable, Optional, Union

@@ -1,4 +1,4 @@
-"""A loss over the pool of a whole step is the same for replicas, machines and micro-batches."""
+"""A pooled loss is the same over replicas, machines and micro-batches."""
 
 import json
 
@@ -31,7 +31,7 @@ def initial(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def indices():
-    """The examples of the first step, of which some have the same positive."""
+    """The examples of the first step. Some share a positive."""
     chosen = TrainingPlan(pools.source().lengths, GLOBAL_BATCH, SEED).global_batch(0)
     positives = pools.keys_of(pools.ids_of_examples())[chosen, 1]
     assert len(np.unique(positives)) < GLOBAL_BATCH

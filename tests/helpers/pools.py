@@ -29,7 +29,7 @@ def ids_of_examples() -> np.ndarray:
 
 
 def keys_of(ids: np.ndarray) -> np.ndarray:
-    """A number for each text [..., LENGTH], the same for equal ones."""
+    """The hash of each text [..., LENGTH]."""
     _, keys = np.unique(ids.reshape(-1, LENGTH), axis=0, return_inverse=True)
     return keys.reshape(ids.shape[:-1]).astype(np.float32)
 
