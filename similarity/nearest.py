@@ -1,0 +1,52 @@
+"""Exact search: the documents whose vectors are the most similar to those of queries."""
+
+from typing import Tuple
+
+import numpy as np
+
+_QUERIES = 1024  # of a matrix product
+_DOCUMENTS = 16384  # of a matrix product: 64 MB of scores, and 25 MB of vectors with 384 values
+
+
+def nearest(queries: np.ndarray, documents: np.ndarray, k: int) -> Tuple[np.ndarray, np.ndarray]:
+    """The k documents with the largest dot products for each query, in blocks, in flat memory.
+
+    Args:
+        queries: float32 [q, D].
+        documents: float32 [m, D]; may be mapped from a file.
+        k: at least 1.
+
+    Returns:
+        Scores, float32, and indices of documents, int64, each [q, min(k, m)], the best first; of
+        equal scores the earlier document first.
+    """
+    k = min(k, len(documents))
+    found = [_of_block(queries[first:first + _QUERIES], documents, k)
+             for first in range(0, len(queries), _QUERIES)]
+    if not found:
+        return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
+    scores, indices = zip(*found)
+    return np.concatenate(scores), np.concatenate(indices)
+
+
+def _of_block(queries: np.ndarray, documents: np.ndarray,
+              k: int) -> Tuple[np.ndarray, np.ndarray]:
+    count = len(queries)
+    scores, indices = np.empty((count, 0), np.float32), np.empty((count, 0), np.int64)
+    least = np.full((count, 1), -np.inf, np.float32)
+    first, size = 0, k
+    while first < len(documents):
+        of_block = queries @ documents[first:first + size].T
+        # Only what is better than the last of the best k can be one of them. Blocks of twice the
+        # size of the one before bring less than k such documents each, in any but an odd order.
+        rows, columns = np.nonzero(of_block > least)
+        merged_rows = np.concatenate([np.repeat(np.arange(count), scores.shape[1]), rows])
+        merged = np.concatenate([scores.ravel(), of_block[rows, columns]])
+        merged_indices = np.concatenate([indices.ravel(), first + columns])
+        order = np.lexsort((merged_indices, -merged, merged_rows))
+        begins = np.searchsorted(merged_rows[order], np.arange(count))
+        best = order[begins[:, np.newaxis] + np.arange(min(k, first + of_block.shape[1]))]
+        scores, indices = merged[best], merged_indices[best]
+        least = scores[:, -1:] if scores.shape[1] == k else least
+        first, size = first + size, min(2 * size, _DOCUMENTS)
+    return scores, indices

@@ -1,0 +1,107 @@
+"""Measures equal SciPy's and scikit-learn's, and a table worked out by hand; the search is exact."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+
+from similarity import nearest
+from similarity.evaluation import pair_measures, retrieval_measures
+
+
+@pytest.fixture
+def random():
+    return np.random.RandomState(3)
+
+
+def test_correlations_are_scipys_with_ties_in_both(random):
+    labels = random.randint(6, size=200) / 2
+    similarities = np.round(labels / 5 + random.normal(scale=0.3, size=200), 1).astype(np.float32)
+    measures = pair_measures(similarities, labels)
+    assert list(measures) == ["spearman", "pearson"]
+    assert measures["spearman"] == pytest.approx(
+        scipy.stats.pearsonr(scipy.stats.rankdata(similarities), scipy.stats.rankdata(labels))[0])
+    assert measures["pearson"] == pytest.approx(np.corrcoef(similarities, labels)[0, 1])
+
+
+def test_labels_0_and_1_have_average_precision_and_the_best_f1_of_all_thresholds(random):
+    labels = random.randint(2, size=100)
+    similarities = np.round(labels / 2 + random.normal(scale=0.4, size=100), 1)
+    measures = pair_measures(similarities, labels)
+    f1 = {threshold: sklearn.metrics.f1_score(labels, similarities >= threshold)
+          for threshold in similarities}
+    assert measures["best_f1"] == pytest.approx(max(f1.values()))
+    assert f1[measures["best_f1_threshold"]] == max(f1.values())
+    assert measures["average_precision"] == pytest.approx(
+        sklearn.metrics.average_precision_score(labels, similarities))
+
+
+def test_of_two_thresholds_with_the_same_f1_the_larger_is_taken():
+    # From 0.9 on: one of two, and right; from 0.3 on: two of four are right. F1 is 2/3 for both.
+    measures = pair_measures(np.array([0.9, 0.5, 0.4, 0.3]), np.array([1, 0, 0, 1]))
+    assert measures["best_f1"] == pytest.approx(2 / 3)
+    assert measures["best_f1_threshold"] == pytest.approx(0.9)
+
+
+def test_what_is_undefined_is_not_a_number():
+    equal = pair_measures(np.array([0.1, 0.2]), np.array([3, 3]))
+    assert set(equal) == {"spearman", "pearson"} and all(map(math.isnan, equal.values()))
+    without = pair_measures(np.array([0.1, 0.2]), np.array([0, 0]))
+    assert len(without) == 5 and all(map(math.isnan, without.values()))
+    assert pair_measures(np.array([0.1, 0.2]), np.array([1, 1]))["average_precision"] == 1
+
+
+def test_retrieval_is_what_a_table_worked_out_by_hand_says():
+    documents = np.eye(12, dtype=np.float32)
+    # The documents of each query, the best first; the others have 0 and follow in their order.
+    ranking = [[3, 1], [1, 7, 3], [11, 10, 9, 8, 7, 6, 5, 4, 3, 2]]
+    queries = np.zeros((3, 12), np.float32)
+    for row, order in enumerate(ranking):
+        queries[row, order] = np.linspace(1, 0.1, len(order))
+    # Ranks: query 0 finds 3 at 1 and 0 at 3; query 1 finds 3 at 3; query 2 finds 0 at 11.
+    relevant = [np.array([0, 3]), np.array([3]), np.array([0])]
+    ideal_of_two = 1 + 1 / math.log2(3)
+    assert retrieval_measures(queries, documents, relevant) == pytest.approx({
+        "recall_at_1": (1 / 2 + 0 + 0) / 3, "recall_at_5": (1 + 1 + 0) / 3,
+        "recall_at_10": (1 + 1 + 0) / 3, "mrr_at_10": (1 + 1 / 3 + 0) / 3,
+        "ndcg_at_10": ((1 + 1 / 2) / ideal_of_two + 1 / 2 + 0) / 3})
+
+
+def test_gain_is_scikit_learns_also_with_more_relevant_documents_than_ranks(random):
+    queries, documents = random.normal(size=(9, 4)), random.normal(size=(40, 4))
+    relevant = [random.choice(40, size=count, replace=False)
+                for count in random.randint(1, 20, size=9)]
+    gains = np.zeros((9, 40))
+    for row, some in enumerate(relevant):
+        gains[row, some] = 1
+    assert retrieval_measures(queries, documents, relevant)["ndcg_at_10"] == pytest.approx(
+        sklearn.metrics.ndcg_score(gains, queries @ documents.T, k=10))
+
+
+def test_fewer_documents_than_ranks_are_all_found():
+    vectors = np.eye(2, dtype=np.float32)
+    assert retrieval_measures(vectors, vectors, [np.array([0]), np.array([0])]) == pytest.approx({
+        "recall_at_1": 1 / 2, "recall_at_5": 1, "recall_at_10": 1, "mrr_at_10": 3 / 4,
+        "ndcg_at_10": (1 + 1 / math.log2(3)) / 2})
+
+
+@pytest.mark.parametrize("k", [1, 3, 50, 1000])
+def test_the_nearest_are_those_of_the_whole_matrix_in_blocks_of_any_size(k, random, monkeypatch):
+    # Small integers: products are exact, and many are equal.
+    queries, documents = (random.randint(-2, 3, size=(count, 4)).astype(np.float32)
+                          for count in (23, 400))
+    monkeypatch.setattr(nearest, "_QUERIES", 5)
+    monkeypatch.setattr(nearest, "_DOCUMENTS", 60)
+    scores, indices = nearest.nearest(queries, documents, k)
+    matrix = queries @ documents.T
+    expected = np.argsort(-matrix, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_array_equal(scores, np.take_along_axis(matrix, expected, axis=1))
+
+
+def test_without_queries_or_documents_nothing_is_found():
+    vectors = np.ones((3, 2), np.float32)
+    assert nearest.nearest(vectors[:0], vectors, 2)[0].shape == (0, 2)
+    assert nearest.nearest(vectors, vectors[:0], 2)[1].shape == (3, 0)
