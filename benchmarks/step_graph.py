@@ -39,7 +39,7 @@ def operations_of(workload: Workload) -> List[tf.Operation]:
         names = tuple(f"/gpu:{card}" for card in range(workload.cards))
         strategy = Devices(names, "GPU", "nccl" if workload.cards > 1 else "one_device",
                            tf.ConfigProto()).strategy()
-        step = _predictions if workload.task == PREDICTION else _train_op
+        step = _predictions if workload.task == PREDICTION else _training
         with strategy.scope():
             results = strategy.experimental_local_results(
                 runtime.run_on_replicas(strategy, lambda: step(workload)))
@@ -57,8 +57,12 @@ def needed(operations: Iterable[tf.Operation]) -> Set[tf.Operation]:
     return seen
 
 
-def _train_op(workload: Workload) -> tf.Operation:
-    """As the training loop makes it, without accumulation."""
+def _training(workload: Workload) -> tf.Operation:
+    return train_op(workload, features_of(workload))
+
+
+def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation:
+    """A training step as the loop makes it, without accumulation."""
     tf.train.get_or_create_global_step()
     mode = Mode(is_training=True, dropout_seed=tf.constant([1, 2], tf.int64),
                 computation=modeling.Computation(
@@ -66,7 +70,7 @@ def _train_op(workload: Workload) -> tf.Operation:
                     on_cards=True))
     scales_loss = "float16" in (workload.precision, workload.transfer)
     loss_scale = optimization.LossScale.create() if scales_loss else None
-    forward, features = _forward(workload), _features(workload)
+    forward = _forward(workload)
     values = checkpoints.InitialValues(
         None, 0, is_frozen=TrainingSettings(freeze_layers=workload.freeze_layers).freezes)
 
@@ -83,7 +87,7 @@ def _predictions(workload: Workload) -> tf.Operation:
     mode = Mode(is_training=False, dropout_seed=None, computation=modeling.Computation(
         dtype=precision.dtype_of(workload.precision), compiled=workload.xla, on_cards=True,
         cast=_cast_when_restored))
-    predictions = _forward(workload)(_features(workload), mode).predictions
+    predictions = _forward(workload)(features_of(workload), mode).predictions
     return tf.group(*predictions.values())
 
 
@@ -101,7 +105,8 @@ def _forward(workload: Workload) -> Forward:
     return classifier.forward_of(config, 2)
 
 
-def _features(workload: Workload) -> Dict[str, tf.Tensor]:
+def features_of(workload: Workload) -> Dict[str, tf.Tensor]:
+    """Placeholders for a step's features."""
     size = workload.batch_size
     shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), [size, workload.length])
     if workload.task == FINE_TUNING:
