@@ -6,7 +6,8 @@
 
 A Hugging Face folder holds config.json, model.safetensors, vocab.txt (or tokenizer.json)
 and tokenizer_config.json; a model folder holds bert_config.json, a checkpoint, vocab.txt and
-tokenizer_config.json. A classifier keeps its head, and its labels in task.json. --from_checkpoint
+tokenizer_config.json. A classifier keeps its head, and its labels in task.json; a model of
+sentence-transformers keeps its pooling (modules.json there, task.json here). --from_checkpoint
 is for a classifier that other code has fine-tuned: --labels names its outputs in their order
 (none for a regression). No pickle is ever loaded. float32 weights are copied bit by bit.
 """
@@ -18,7 +19,8 @@ from absl import flags
 import numpy as np
 from safetensors.numpy import save_file
 
-from encoder import huggingface, label_config, model_files, variables, vocabulary
+from encoder import (
+    huggingface, label_config, model_files, sentence_transformers, variables, vocabulary)
 from encoder.config import checked, load_config
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
@@ -58,7 +60,8 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
                              takes_pairs: bool = False) -> Conversion:
     """Writes the BERT of a Hugging Face folder as a model folder.
 
-    For a classifier it includes a task.json, so that it can score texts.
+    For a classifier it includes a task.json, so that it can score texts, and so for a model of
+    sentence-transformers, so that it can give them vectors.
 
     Args:
         source_dir: holds config.json, safetensors files, and vocab.txt or tokenizer.json.
@@ -68,6 +71,9 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
     Raises:
         UserError: a file is missing or damaged, or the model is not a plain BERT.
     """
+    sentences = sentence_transformers.read(source_dir)
+    if sentences:
+        source_dir = sentences.encoder_folder
     config_path = os.path.join(source_dir, huggingface.CONFIG)
     config = files.read_record(config_path, "Hugging Face configuration", {})
     huggingface.check_type(config, config_path)
@@ -75,18 +81,23 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
     bert_config, config_warnings = _config_from_huggingface(config, config_path)
     tokens = vocabulary.read_tokens(source_dir, bert_config["vocab_size"])
     do_lower_case, tokenizer_warnings = vocabulary.read_casing(source_dir, tokens)
+    longest = vocabulary.longest_input(source_dir, bert_config["max_position_embeddings"])
     num_outputs = huggingface.num_outputs(weights, config)
-    description = num_outputs and {
-        **label_config.from_huggingface(config, config_path, num_outputs),
-        "takes_pairs": takes_pairs, "do_lower_case": do_lower_case,
-        "max_seq_length": vocabulary.longest_input(source_dir,
-                                                   bert_config["max_position_embeddings"])}
+    description = None
+    if sentences:
+        description = {**sentences.description, "do_lower_case": do_lower_case,
+                       "max_seq_length": min(sentences.max_seq_length or longest, longest)}
+    elif num_outputs:
+        description = {**label_config.from_huggingface(config, config_path, num_outputs),
+                       "takes_pairs": takes_pairs, "do_lower_case": do_lower_case,
+                       "max_seq_length": longest}
     matched = variables.match(weights.shapes, bert_config, "huggingface", weights.path,
                               description and label_config.num_outputs(description))
     values = {row.tensorflow: _transposed(row, weights.read(row.huggingface))
               for row in matched.rows}
+    warnings = config_warnings + tokenizer_warnings + matched.warnings
     return _write_model_folder(output_dir, values, bert_config, tokens, do_lower_case, description,
-                               config_warnings + tokenizer_warnings + matched.warnings)
+                               warnings + (sentences.warnings if sentences else []))
 
 
 def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[str],
@@ -174,9 +185,11 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     tokens = vocabulary.read_tokens(vocab_file, config["vocab_size"])
     do_lower_case, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
     max_length, labels = config["max_position_embeddings"], {}
-    if variables.CLASSIFIER in matched.parts:
+    gives_vectors = description and description["kind"] == label_config.SIMILARITY
+    if gives_vectors or variables.CLASSIFIER in matched.parts:
         do_lower_case = description["do_lower_case"]
         max_length = description["max_seq_length"]
+    if variables.CLASSIFIER in matched.parts:
         labels = label_config.to_huggingface(description, f"--from_tensorflow={source}")
     if "output_bias" in weights.shapes and not description:
         warnings.append("it is a classifier whose labels are not known: --from_checkpoint and "
@@ -191,6 +204,8 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
         files.write_json(os.path.join(folder, vocabulary.CASING_FILE), {
             "tokenizer_class": "BertTokenizer", "do_lower_case": do_lower_case,
             "model_max_length": max_length})
+        if gives_vectors:
+            sentence_transformers.write(folder, description, config["hidden_size"])
     return Conversion(output_dir, do_lower_case, warnings + matched.warnings)
 
 

@@ -19,6 +19,7 @@ _PROBLEMS = {"classes": "single_label_classification",
              "regression": "regression"}
 KINDS = tuple(_PROBLEMS)
 SCORER = "scorer"  # a classifier with two classes: whether a phrase fits a slot of a text
+SIMILARITY = "similarity"  # gives each text a vector
 CLASSIFIERS = (*KINDS, SCORER)
 _ENTRIES = {"kind": str, "do_lower_case": bool, "max_seq_length": int}  # of any model
 _LABEL_ENTRIES = {"labels": list, "label_separator": str, "takes_pairs": bool}

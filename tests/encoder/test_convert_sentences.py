@@ -1,0 +1,134 @@
+"""A folder of sentence-transformers goes in and comes out with what makes vectors of its states."""
+
+import json
+
+import pytest
+from safetensors.numpy import load_file
+
+from encoder.convert import convert_from_huggingface, convert_from_tensorflow
+from engine.errors import UserError
+from huggingface_folders import (
+    ENCODER, HIDDEN, POOLER, POSITIONS, assert_same_values, random_tensors, write_huggingface)
+
+MODULES = [("", "sentence_transformers.models.Transformer"),
+           ("1_Pooling", "sentence_transformers.models.Pooling"),
+           ("2_Normalize", "sentence_transformers.models.Normalize")]
+# Of versions before 6, and since.
+OLD_POOLING = {"word_embedding_dimension": HIDDEN, "pooling_mode_cls_token": False,
+               "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False,
+               "pooling_mode_mean_sqrt_len_tokens": False}
+NEW_POOLING = {"embedding_dimension": HIDDEN, "pooling_mode": "max", "include_prompt": True}
+
+
+def write_sentences(folder, *, modules=MODULES, pooling=OLD_POOLING, settings=None, length=None):
+    """A folder of sentence-transformers with a random encoder."""
+    write_huggingface(folder, random_tensors({**ENCODER, **POOLER}),
+                      tokenizer_config={"do_lower_case": True, "model_max_length": 14})
+    (folder / "modules.json").write_text(json.dumps([
+        {"idx": index, "name": str(index), "path": path, "type": kind}
+        for index, (path, kind) in enumerate(modules)]))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    if settings is not None:
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    if length is not None:
+        (folder / "sentence_bert_config.json").write_text(json.dumps(
+            {"max_seq_length": length, "do_lower_case": False}))
+    return str(folder)
+
+
+def task_of(folder):
+    return json.loads((folder / "task.json").read_text())
+
+
+def test_pooling_prefix_and_length_are_kept(tmp_path):
+    source = write_sentences(tmp_path / "source", length=10, settings={
+        "prompts": {"query": "word: ", "document": ""}, "default_prompt_name": None})
+    assert convert_from_huggingface(source, str(tmp_path / "out")).warnings == []
+    assert task_of(tmp_path / "out") == {
+        "kind": "similarity", "pooling": "mean", "query_prefix": "word: ", "matryoshka": [],
+        "do_lower_case": True, "max_seq_length": 10}
+
+
+def test_the_files_of_version_6_are_read_without_settings_too(tmp_path):
+    modules = [("", "sentence_transformers.base.modules.transformer.Transformer"),
+               ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling")]
+    source = write_sentences(tmp_path / "source", modules=modules, pooling=NEW_POOLING)
+    warning, = convert_from_huggingface(source, str(tmp_path / "out")).warnings
+    assert "vectors keep their lengths there" in warning
+    assert task_of(tmp_path / "out") == {
+        "kind": "similarity", "pooling": "max", "query_prefix": "", "matryoshka": [],
+        "do_lower_case": True, "max_seq_length": 14}  # the tokenizer's
+
+
+def test_the_encoder_may_be_in_a_folder_of_its_own(tmp_path):
+    source = tmp_path / "source"
+    write_sentences(source, modules=[("0_Transformer", MODULES[0][1]), *MODULES[1:]])
+    (source / "0_Transformer").mkdir()
+    for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"):
+        (source / name).rename(source / "0_Transformer" / name)
+    convert_from_huggingface(str(source), str(tmp_path / "out"))
+    assert task_of(tmp_path / "out")["pooling"] == "mean"
+
+
+def test_there_and_back_gives_the_same_bits_and_the_same_vectors_files(tmp_path):
+    settings = {"prompts": {"query": "word: ", "document": ""}, "default_prompt_name": None,
+                "similarity_fn_name": "cosine"}
+    source = write_sentences(tmp_path / "source", settings=settings, length=10)
+    convert_from_huggingface(source, str(tmp_path / "ours"))
+    assert convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back")).warnings == []
+    assert_same_values({name[len("bert."):]: value for name, value in load_file(
+        str(tmp_path / "back" / "model.safetensors")).items()},
+        load_file(str(tmp_path / "source" / "model.safetensors")))
+
+    def back(*names):
+        return json.loads(tmp_path.joinpath("back", *names).read_text())
+
+    assert [(module["path"], module["type"]) for module in back("modules.json")] == MODULES
+    pooling = back("1_Pooling", "config.json")
+    assert pooling == {name: OLD_POOLING[name] for name in pooling}
+    assert back("config_sentence_transformers.json") == settings
+    assert back("sentence_bert_config.json") == {"max_seq_length": 10, "do_lower_case": False}
+    assert back("tokenizer_config.json")["do_lower_case"] is True
+    convert_from_huggingface(str(tmp_path / "back"), str(tmp_path / "again"))
+    assert task_of(tmp_path / "again") == task_of(tmp_path / "ours")
+
+
+def test_prompts_of_other_texts_are_named(tmp_path):
+    source = write_sentences(tmp_path / "source", length=POSITIONS + 1, settings={
+        "prompts": {"query": "query: ", "passage": "passage: "}})
+    warning, = convert_from_huggingface(source, str(tmp_path / "out")).warnings
+    assert "'passage: '" in warning
+    assert task_of(tmp_path / "out")["max_seq_length"] == 14
+
+
+@pytest.mark.parametrize("changes, words", [
+    (dict(modules=[*MODULES[:2], ("2_Dense", "sentence_transformers.models.Dense")]),
+     ("modules.json", "Transformer, Pooling, Dense")),
+    (dict(modules=[(*MODULES[0],), ("../1_Pooling", MODULES[1][1])]), ("'../1_Pooling'",)),
+    (dict(modules=[("..", MODULES[0][1]), MODULES[1]]), ("'..'",)),
+    (dict(pooling={**OLD_POOLING, "pooling_mode_cls_token": True}), ("cls", "mean")),
+    (dict(pooling={"pooling_mode": "lasttoken"}), ("lasttoken", "cls, mean, max")),
+    (dict(pooling={**NEW_POOLING, "include_prompt": False}), ("include_prompt",)),
+    (dict(pooling={}), ("1_Pooling", "cls, mean, max")),
+    (dict(pooling=[]), ("1_Pooling",)),
+    (dict(settings={"prompts": {"query": 1}}), ("config_sentence_transformers.json", "damaged")),
+    (dict(settings={"prompts": ["query"]}), ("config_sentence_transformers.json", "damaged")),
+    (dict(length=2), ("sentence_bert_config.json", "max_seq_length 2")),
+    (dict(length="long"), ("sentence_bert_config.json", "damaged")),
+])
+def test_what_cannot_be_converted_is_named(changes, words, tmp_path):
+    source = write_sentences(tmp_path / "source", **changes)
+    with pytest.raises(UserError) as raised:
+        convert_from_huggingface(source, str(tmp_path / "out"))
+    for word in words:
+        assert word in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", "[{}]", "7", "[{\"type\": \"a.Transformer\"}]"])
+def test_a_damaged_list_of_modules_is_named(content, tmp_path):
+    source = write_sentences(tmp_path / "source")
+    (tmp_path / "source" / "modules.json").write_text(content)
+    with pytest.raises(UserError, match="modules.json"):
+        convert_from_huggingface(source, str(tmp_path / "out"))
