@@ -163,7 +163,7 @@ def _predictions(forward: Forward, features_of_replicas, devices: Devices):
 
 
 def _describe_largest_step(plan: Sequence[InferenceBatch], source: batches.Source) -> str:
-    """The step that lacks the memory: the longest of those with the most tokens, which come first."""
+    """Describes the step that ran out of memory: the steps with the most tokens come first."""
     size, length = max(((max(batch.sizes), source.padded_length(batch.indices)) for batch in plan),
                        key=lambda shape: shape[0] * shape[1])
     remedy = "--max_seq_length" if size == 1 else (

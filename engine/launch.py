@@ -56,7 +56,7 @@ class Worker:
 
     Args:
         place: its host and numbers.
-        words: starts `engine.cli.worker_main`.
+        words: the command line that starts `engine.cli.worker_main`.
         environment: variables for that process.
     """
 

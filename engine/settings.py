@@ -42,7 +42,7 @@ def define_flags(values: flags.FlagValues, cls: Type[Settings], *names: str,
     """Defines the flags of the named settings of a class, by default of all.
 
     Args:
-        topic: in the place of the class's.
+        topic: replaces the topic of the class.
     """
     types = get_type_hints(cls)
     for field in dataclasses.fields(cls):

@@ -45,7 +45,7 @@ class Trained(NamedTuple):
     def roles_in(self, table: "Table") -> Roles:
         """The roles that a file has columns for, found by name or, in a file without header, by number.
 
-        A file with one column less lacks the label.
+        A file with one column fewer than in training lacks the label.
         """
         label = int(self.label) if self.label.isdecimal() else self.width
         lacking = self.width - table.width
@@ -61,7 +61,7 @@ class Trained(NamedTuple):
 
 
 def of_description(entry: Any, where: str) -> Trained:
-    """The columns that the description of the model in `where` has; raises a UserError."""
+    """The columns in the description of the model in `where`; raises a UserError if they are damaged."""
     kinds = dict(text=str, text_pair=(str, type(None)), label=str, header=(bool, type(None)),
                  width=int)
     if not isinstance(entry, dict) or entry.keys() != kinds.keys() or not all(

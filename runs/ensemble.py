@@ -27,7 +27,7 @@ def write(output_dir: str, names: Sequence[str]) -> None:
 
 
 def remove(output_dir: str) -> None:
-    """Leaves the output directory its own model alone."""
+    """Removes the ensemble; the output directory's own model, the best try, is left."""
     path = os.path.join(output_dir, FILE)
     if os.path.exists(path):
         os.remove(path)

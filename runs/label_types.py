@@ -113,7 +113,7 @@ class SingleLabel(Kind):
 
 
 class Scorer(SingleLabel):
-    """Whether a phrase fits a slot of a text: the second label is that it does."""
+    """Whether a phrase fits a slot of a text: yes is the second label."""
     name = label_config.SCORER
 
 

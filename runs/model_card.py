@@ -103,7 +103,7 @@ def _code(label: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value as text, whatever Markdown or HTML it looks like."""
+    """A value as plain text, even if it looks like Markdown or HTML."""
     shown = f"{value:.5g}" if isinstance(value, float) else str(value)
     shown = log.visible(" ".join(html.escape(shown, quote=False).split()))
     return _MARKUP.sub(r"\\\g<0>", shown)

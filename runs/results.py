@@ -44,7 +44,7 @@ def read(output_dir: str) -> Dict[str, float]:
 
 
 def _in_order(results: Dict[str, float]) -> Dict[str, float]:
-    """Google's keys first, the others by name; run_squad.py's results have no loss, and keep theirs."""
+    """Google's keys first, the others by name; without a loss, as run_squad.py's are, unchanged."""
     if "eval_loss" in results:
         results["loss"] = results["eval_loss"]
     if "loss" not in results:

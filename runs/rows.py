@@ -50,7 +50,7 @@ def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
     """Streams the examples of a file; in the end warns of skipped rows and empty texts.
 
     Args:
-        odd: counts the rows that are not as the split says, which come as UNREAD.
+        odd: counts the rows that are not as the split says; UNREAD takes their place.
         kind: what the labels are; not needed for a file without labels.
 
     Raises:
@@ -74,7 +74,7 @@ def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
 
 def read_rows(kind: Optional[Kind], split: Split, data_dir: str, odd: Optional[OddRows] = None,
               skipped: Optional[Counter[str]] = None) -> Iterator[ParsedRow]:
-    """Streams the rows of a file that hold an example, as fields and parsed.
+    """Streams the rows of a file that hold an example: their fields, and the example.
 
     Args:
         odd: see `read_split`.

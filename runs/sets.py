@@ -14,7 +14,7 @@ FLAG_OF = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 
 
 def define_flags(values: flags.FlagValues, *do_what: str) -> None:
-    """Defines --data_dir, the files of the sets, and what to do with them: the help of `FLAG_OF`."""
+    """Defines --data_dir, the files of the sets, and the flags of FLAG_OF with these help texts."""
     flags.DEFINE_string("data_dir", None, "Directory with train.*, dev.* and test.*.",
                         flag_values=values)
     for name in FLAG_OF:

@@ -49,13 +49,13 @@ class TrySettings:
 
 
 class Try(NamedTuple):
-    """What tells a try from the others."""
+    """The values in which a try differs from the others."""
     learning_rate: float
     seed: int
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of its folder."""
         return f"lr-{self.learning_rate}_seed-{self.seed}"
 
     def job(self, job: Job) -> Job:
@@ -67,7 +67,7 @@ class Try(NamedTuple):
 
 
 class Search(NamedTuple):
-    """Some tries, and what becomes of them."""
+    """The tries of a search, and whether they become an ensemble."""
     tries: Sequence[Try]
     ensemble: bool  # all of them are kept, and predict together
 
@@ -182,17 +182,17 @@ def _metric(job: Job) -> str:
 
 
 def _best(job: Job, scores: Mapping[Try, Mapping[str, float]]) -> Try:
-    """The best try; of equals the first."""
+    """The best try; the first of a tie."""
     return max(scores, key=lambda one: _goodness(_metric(job), scores[one][_metric(job)]))
 
 
 def _goodness(metric: str, value: float) -> float:
-    """The value of a metric, made such that more is better, and NaN the worst."""
+    """The value of a metric, negated if lower is better; -inf for NaN."""
     return -math.inf if math.isnan(value) else -value if "loss" in metric else value
 
 
 def _publish(folder: str, job: Job) -> None:
-    """Makes the model in a folder that of the job, in the place of an earlier one."""
+    """Makes the model in a folder the model of the job; replaces an earlier one."""
     target = job.settings.output_dir
     checkpoint_files.remove(target, checkpoint_files.list_checkpoints(target))
     for name in os.listdir(target):

@@ -1,6 +1,6 @@
 """A model in TensorFlow's own formats: a SavedModel, or one graph with the weights in it.
 
-Both formats load in TensorFlow 1.15 and in 2.15, whichever of them wrote the file: there are no
+Both formats load in TensorFlow 1.15 and in 2.15, whichever of them wrote the file: they hold no
 functions, no attributes that only 2.15 knows, and no values that 1.15 would have to infer.
 """
 

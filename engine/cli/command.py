@@ -26,7 +26,7 @@ _OWN_TOPIC = "This command"
 
 
 def at_exit(action: Callable[[int, str], None]) -> None:
-    """Has `action` called with the exit status and the reason when a command ends; once."""
+    """Registers `action`, to be called once, with the exit status and the reason, when a command ends."""
     _at_exit.append(action)
 
 
@@ -119,7 +119,7 @@ def _help(values: flags.FlagValues) -> str:
 
 
 def _is_divided(values: flags.FlagValues) -> bool:
-    """Whether the workers divide the work: only a training."""
+    """Whether the workers share the work of this command: only that of a training."""
     return "heartbeat_timeout" in values and values.do_train
 
 

@@ -76,7 +76,7 @@ class Source(NamedTuple):
         return np.minimum(multiples, self.max_length)
 
     def part(self, start: int, stop: int) -> "Source":
-        """Some of the records, which follow each other, for inference."""
+        """Consecutive records, for inference."""
         return self._replace(
             lengths=self.lengths[start:stop],
             fetch=lambda indices, length: self.fetch(indices + start, length))

@@ -60,8 +60,8 @@ def in_chunks(items: Iterable[Item], size: int,
               arriving: Optional[ArrivingLines] = None) -> Iterator[List[Item]]:
     """Yields all items in order, in lists of at least `size` in total.
 
-    The size of an item is 1, or `size_of(item)`. The last list may be smaller, and so may a list
-    before an item that has not arrived yet; none is empty.
+    The size of an item is 1, or `size_of(item)`. A list is smaller at the end, or if the next item has
+    not arrived yet; none is empty.
     """
     chunk, total = [], 0
     for item in items:

@@ -10,7 +10,7 @@ from engine.errors import UserError
 
 
 class OddRows:
-    """Counts bad rows; `become` is their fate in the warning: "have no prediction"."""
+    """Counts bad rows; `become` tells, in the warning, what they become: "have no prediction"."""
 
     def __init__(self, become: str):
         self._become, self._count, self.first = become, 0, ""
@@ -29,7 +29,7 @@ class OddRows:
 
 
 def attempt(odd: Optional[OddRows], otherwise: Any, read: Callable[..., Any], *args: Any) -> Any:
-    """read(*args); on a UserError, counts it in `odd` and returns `otherwise`, or raises it."""
+    """Returns read(*args), or `otherwise` after a UserError, which `odd` counts; without `odd`, raises it."""
     try:
         return read(*args)
     except UserError as error:

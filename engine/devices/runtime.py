@@ -1,7 +1,7 @@
 """The differences of TensorFlow 1.15 and 2.15; one more is in `graph_functions`.
 
 Every room imports it before anything that uses TensorFlow: it makes 2.15 behave like 1.15 (graphs,
-sessions, Estimator), and Python's garbage collector leave graphs alone.
+sessions, Estimator), and has Python's garbage collector run less often.
 """
 
 import contextlib

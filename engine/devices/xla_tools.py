@@ -40,7 +40,7 @@ def check(xla_flags: str, search_path: str, folders: Sequence[str], needs_ptxas:
 
 
 def _named_folder(xla_flags: str) -> List[str]:
-    """The last folder that counts, as XLA reads its flags; its default if there is none."""
+    """The folder that the flags of XLA name, the last if they name several; else XLA's default."""
     named = re.findall(r"--xla_gpu_cuda_data_dir=[\"']?([^\s\"']+)", xla_flags)
     return named[-1:] or ["./cuda_sdk_lib"]
 

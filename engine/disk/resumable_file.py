@@ -21,8 +21,8 @@ class ResumableFile:
 
     Args:
         path: the path of the complete file.
-        facts: everything that determines the content, as JSON values with readable names. What an
-            interrupted run with others has written is replaced, and so is a file from elsewhere.
+        facts: everything that determines the content, as JSON values with readable names. An
+            unfinished file with other facts is replaced, and so is a file from elsewhere.
         header: the beginning of the file.
 
     Attributes:
@@ -90,10 +90,10 @@ class ResumableFile:
 
     @contextlib.contextmanager
     def completing(self, rows: str) -> Iterator[None]:
-        """The rest is appended in this context, whose end publishes the file.
+        """A context in which the rest is appended; its end publishes the file.
 
         Args:
-            rows: what the rows of the input are, to say how many are done.
+            rows: a word for the rows of the input, in the plural, such as "texts".
         """
         if self.is_whole:
             log.info(f"{self.path} is whole: nothing is left to do")

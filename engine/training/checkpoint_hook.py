@@ -47,7 +47,7 @@ class SaveHook(tf.train.SessionRunHook):
 
     @property
     def keeper(self) -> str:
-        """What has the checkpoints, for people: the output directory, or the chief's machine."""
+        """The place of the checkpoints, in words: the output directory, or the chief's machine."""
         return self._output_dir if self._peers.is_chief else self._peers.cluster.name(0)
 
     def kept(self) -> str:

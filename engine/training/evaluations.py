@@ -71,8 +71,8 @@ class Evaluations:
     def best_step(self) -> Optional[int]:
         """The step of the best evaluation; the first of a tie.
 
-        None if no evaluation has a finite metric. After a change of the metric, the checkpoint of
-        the best by the new one may be gone: it does not count, nor does a damaged one.
+        None if no evaluation has a finite metric. Evaluations whose checkpoint is damaged or gone do not
+        count: after a change of the metric, the checkpoint that is best by the new one may be gone.
         """
         ranked = checkpoints.ranking(self._done, self.settings.metric_for_best)
         return next((step for step in ranked if checkpoints.has_whole(self._output_dir, step)), None)

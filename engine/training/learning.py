@@ -69,14 +69,14 @@ class LearningCheck:
             self._warned = True
 
     def _was_above(self, step: int) -> bool:
-        """Whether the loss was not below the baseline's at the due step before."""
+        """Whether the loss was not below the baseline's at the previous check."""
         losses, bounds = self._tenth_before(step)
         return step in self._due and not (losses - bounds).mean() < 0
 
     def _tenth_before(self, last: int) -> Tuple[np.ndarray, np.ndarray]:
         """The losses of the training and of the baseline, one for each point of the curve [n].
 
-        They are from the files, which have the steps of an interrupted run, too.
+        Reads them from the files, which also have the steps before an interruption.
         """
         first = last - self._span
         losses, bounds = [], []

@@ -150,7 +150,7 @@ def _source(run: Run) -> batches.Source:
 
 
 def _compiles_update(run: Run) -> bool:
-    """Not on a CPU, where it takes half a minute to compile and makes no step faster."""
+    """Whether XLA compiles the update. On a CPU that takes half a minute and makes no step faster."""
     return (run.settings.training.xla and run.devices.kind == "GPU"
             and runtime.COMPILES_UPDATES)
 
@@ -356,7 +356,7 @@ class _ModelCheck(tf.train.SessionRunHook):
 
 
 class _SaverWithoutUpdates(tf.train.Saver):
-    """Restores a checkpoint that counts no updates: their number starts at its step."""
+    """Restores a checkpoint without the number of updates, which then starts at the checkpoint's step."""
 
     def build(self) -> None:
         """Adds its operations to the graph."""

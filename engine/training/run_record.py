@@ -164,7 +164,7 @@ def write(output_dir: str, record: Record) -> None:
 
 
 def difference(output_dir: str, record: Record) -> str:
-    """How the run of a directory differs in what `record` has, in words; empty if it does not."""
+    """Describes how a directory's run differs from `record`, in what that has; empty if it does not."""
     found = load(output_dir) or Record({}, {})
     changes = {**_changes(found.facts, record.facts), **_changes(found.settings, record.settings)}
     return next((f"{name}: {change}" for name, change in changes.items()), "")

@@ -39,7 +39,7 @@ def report(loss: tf.Tensor) -> tf.Tensor:
 
 
 def finite_mean(values: Sequence[float]) -> float:
-    """The mean of the finite values; NaN if there are none. Skipped steps have other values."""
+    """The mean of the finite values; NaN if there are none. Those of skipped steps are not finite."""
     finite = [value for value in values if math.isfinite(value)]
     return float(np.mean(finite, dtype=np.float64)) if finite else math.nan
 
@@ -47,8 +47,8 @@ def finite_mean(values: Sequence[float]) -> float:
 class StepHook(tf.train.SessionRunHook):
     """Calls functions with each step.
 
-    It must come before the hook that saves, so that no checkpoint is on disk without what the
-    functions write of the steps before it, and none of a step that they refuse.
+    It must come before the hook that saves. Then what the functions write of a step is on disk before
+    the step's checkpoint, and a step that they refuse is not saved.
 
     Args:
         listeners: called with each step, in their order.

@@ -32,7 +32,7 @@ def report(loss: tf.Tensor) -> None:
 
 
 def explain(error: Optional[Exception], peers: Peers) -> None:
-    """Ends the process with the name of the worker that is lost. Returns if there is no other one.
+    """Ends the process with the name of the worker that is lost. Returns if there are no other workers.
 
     Raises:
         PeerLost: the lost worker is unknown.
@@ -64,7 +64,7 @@ class SharedSignals(tf.train.SessionRunHook):
     def after_create_session(self, session, coord) -> None:
         """Exits if TensorFlow starts a new session, as it does after the loss of a worker.
 
-        It would resume from the last checkpoint, and the others are further.
+        The new session would resume from the last checkpoint, but the other workers are at a later step.
         """
         if self._has_session:
             explain(None, self._peers)

@@ -44,7 +44,7 @@ _PEAKS = {
 
 
 class Throughput(NamedTuple):
-    """Converts examples/s into what they need of the cards."""
+    """Converts examples/s into FLOP/s, and into the share of the cards' peak."""
     flops_per_example: float = 0.0  # the mean over the train set; 0: unknown
     peak: Optional[float] = None  # of all cards, FLOP/s; None: unknown
 
@@ -79,7 +79,7 @@ def flops_of_training(config: BertConfig, lengths: np.ndarray, num_frozen: int =
 def peak(devices: Devices, of_precision: str) -> Optional[float]:
     """The peak FLOP/s of all cards of a run; None if a card is unknown.
 
-    Counts the cards of other machines like this one's.
+    Takes other machines' cards to be like this one's.
     """
     total = 0.0
     for card in devices.cards_in_use:

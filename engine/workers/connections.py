@@ -28,7 +28,7 @@ _MOST_STRANGERS = 256  # connections of processes that have not joined
 
 
 class Connections:
-    """The connections of a worker with all others, in both directions, as TensorFlow will have.
+    """The connections of a worker with all others, in both directions, as TensorFlow's will be.
 
     The listening worker sends a challenge. The caller answers with its number and a proof that it
     knows the run's secret, if there is one; the listener welcomes it, with a proof, too; the

@@ -129,12 +129,12 @@ class Peers:
                     f"{self.cluster.name(index)} {other}; {_ADVICE}")
 
     def open_port(self) -> None:
-        """Frees this worker's port for TensorFlow's server, together with all others."""
+        """Frees this worker's port for TensorFlow's server. All workers call it, and wait for each other."""
         self.wait("port")
         self._connections.close_port()
 
     def at_end(self, action: Callable[[], None]) -> None:
-        """Registers a call for the end of this worker, however it ends unless it is killed."""
+        """Registers a call for the end of this worker, whatever ends it except a kill."""
         self._at_end.append(action)
 
     def leave(self, status: int, why: str = "") -> None:
