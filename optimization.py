@@ -182,12 +182,6 @@ def is_frozen(name: str, *, num_layers: int, embeddings: bool) -> bool:
     return "bert/embeddings/" in name and (embeddings or num_layers > 0)
 
 
-def is_above(name: str, first_layer: int) -> bool:
-    """Whether a parameter is in an encoder layer from `first_layer` on, or in the pooler."""
-    layer = _layer_of(name)
-    return "bert/pooler/" in name if layer is None else layer >= first_layer
-
-
 def count_layers(names: Iterable[str]) -> int:
     """The number of encoder layers, from the names of all parameters."""
     return 1 + max((layer for layer in map(_layer_of, names) if layer is not None), default=-1)

@@ -10,7 +10,6 @@ from absl import flags
 from encoder.long_texts import LongTexts
 from engine.cli import command, tpu_flags
 from engine.errors import UserError
-from engine.training.settings import LabelSettings
 from runs import command as runs, kinds, sets
 from runs.tries import TrySettings
 from tasks import head, model_folder, task_flags
@@ -40,7 +39,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
                       flag_values=values)
     head.define_flags(values)
-    runs.define_flags(values, LongTexts, LabelSettings, TrySettings)
+    runs.define_flags(values, LongTexts, TrySettings)
     tpu_flags.define(values)
     return values
 
@@ -54,9 +53,6 @@ def _classification(values: flags.FlagValues) -> Classification:
     """The task that the flags choose."""
     name, task = task_flags.find(values, sets.wanted(values),
                                  None if values.do_train else _saved(values))
-    if values.label_smoothing and not task.kind.labels:
-        raise UserError(f"--label_smoothing={values.label_smoothing} is for labels, and {name} has "
-                        "numbers; leave it out")
     return Classification(task.kind, trained_columns=task.trained_columns, task_name=name,
                           task=task, data_dir=task_flags.data_dir(values),
                           predict_labels=values.predict_labels)

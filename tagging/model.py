@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import bert, classifier
+from encoder import bert
 from engine.data.batches import Source
 from engine.model import Forward, Mode, Outputs
 from tagging import decoding, schemes
@@ -23,8 +23,7 @@ class Tagger(NamedTuple):
     crf: bool  # trains the scores of transitions, and the likelihood of whole sequences
 
 
-def forward_of(config: modeling.BertConfig, tagger: Tagger, label_smoothing: float = 0.0, *,
-               gives_probabilities: bool = False) -> Forward:
+def forward_of(config: modeling.BertConfig, tagger: Tagger, *, gives_probabilities: bool = False) -> Forward:
     """The model and its loss. Its features are those of `data.SentenceSet.source`.
 
     Its predictions: "labels", int32 [b, t], the best sequence that the scheme allows, and "loss",
@@ -33,7 +32,7 @@ def forward_of(config: modeling.BertConfig, tagger: Tagger, label_smoothing: flo
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         words, trained = words_of(config, tagger, features, mode)
-        losses = _losses(words, features["label_ids"], trained, label_smoothing)
+        losses = _losses(words, features["label_ids"], trained)
         loss = tf.reduce_mean(losses * features["weights"])
         if mode.is_training:
             return Outputs(loss=loss, predictions={})
@@ -66,7 +65,7 @@ def _decoded_part(tagger: Tagger, source: Source, emissions: np.ndarray,
         words = Words(*map(tf.constant, (
             emissions[indices], *(features[name] for name in Words._fields[1:]))))
         return session.run({"labels": best_labels(tagger, words, None), "loss": _losses(
-            words, tf.constant(features["label_ids"]), None, 0.0)})
+            words, tf.constant(features["label_ids"]), None)})
 
 
 def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf.Tensor],
@@ -91,13 +90,12 @@ def best_labels(tagger: Tagger, words: Words, trained: Optional[Scores]) -> tf.T
     return decoding.best_labels(words, decoding.constrained(allowed, trained))
 
 
-def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores],
-            label_smoothing: float) -> tf.Tensor:
+def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores]) -> tf.Tensor:
     """The sum of the losses of each window's words, [b]; of a CRF, the window's."""
     if trained:
         return -decoding.log_likelihood(words, label_ids, trained)
     is_word = decoding.mask_of_words(words.num_words, tf.shape(label_ids)[1])
     num_labels = words.emissions.shape.as_list()[-1]
-    losses = classifier.cross_entropy(
-        tf.reshape(words.emissions, [-1, num_labels]), tf.reshape(label_ids, [-1]), label_smoothing)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(  # flat: else asserts stay on the CPU
+        labels=tf.reshape(label_ids, [-1]), logits=tf.reshape(words.emissions, [-1, num_labels]))
     return tf.reduce_sum(tf.reshape(losses, tf.shape(is_word)) * is_word, axis=1)

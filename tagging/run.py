@@ -9,8 +9,6 @@ from encoder import model_files
 from engine import settings
 from engine.checkpoints import checkpoints
 from engine.cli import command
-from engine.errors import UserError
-from engine.training.settings import LabelSettings
 from runs import command as runs, sets
 from runs.tries import TrySettings
 from tagging import data
@@ -44,7 +42,7 @@ def define_flags() -> flags.FlagValues:
                          "is the last. The test file needs none.", flag_values=values)
     flags.DEFINE_bool("crf", False, "Train the scores of transitions between tags, and the "
                       "likelihood of whole sequences (a linear-chain CRF).", flag_values=values)
-    runs.define_flags(values, LabelSettings, TrySettings)
+    runs.define_flags(values, TrySettings)
     return values
 
 
@@ -55,9 +53,6 @@ def main(values: flags.FlagValues) -> None:
 
 def _tagger(values: flags.FlagValues) -> Tagger:
     """The tagger of the training file, or else that of the trained model."""
-    if values.label_smoothing and values.crf:
-        raise UserError(f"--label_smoothing={values.label_smoothing} is for tags one by one, and --crf "
-                        "trains whole sequences; leave one of them out")
     train_file = open_files(values).get("train")
     if train_file:
         return Tagger(data.find_tags(train_file), values.crf)

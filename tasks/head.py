@@ -86,8 +86,8 @@ def _load_with_mismatched(job: Job, split: Split,
 def training_of(job: Job, examples: TrainingSet) -> Training:
     """The training of a classifier on its labels."""
     return Training(
-        len(examples), examples.content_hash, classifier.forward_of(
-            job.model.config, job.model.own.kind.num_outputs, job.settings.label_smoothing),
+        len(examples), examples.content_hash,
+        classifier.forward_of(job.model.config, job.model.own.kind.num_outputs),
         functools.partial(examples.source, with_labels=True),
         description=model_folder.entries(examples.has_pairs, job.model.own.trained_columns),
         baseline=_baseline(examples))

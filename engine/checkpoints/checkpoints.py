@@ -3,7 +3,7 @@
 import contextlib
 import os
 import zlib
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -14,7 +14,6 @@ from engine.errors import UserError
 from multigpu_optimizer import UPDATES
 from optimization import LossScale
 
-AS_TRAINED = "/as_trained"  # see engine.training.weight_mean
 # The variables that training adds to a checkpoint; a model initialized from it ignores them.
 SLOT_SUFFIXES = ("/adam_m", "/adam_v")
 _TRAINING_STATE = (tf.GraphKeys.GLOBAL_STEP, UPDATES, *LossScale.NAMES)
@@ -52,7 +51,7 @@ class Checkpoint(NamedTuple):
     def parameters(self) -> List[str]:
         """Names of the model's variables, without those that training adds."""
         return sorted(name for name in self.shapes
-                      if name not in _TRAINING_STATE and not name.endswith((*SLOT_SUFFIXES, AS_TRAINED)))
+                      if name not in _TRAINING_STATE and not name.endswith(SLOT_SUFFIXES))
 
 
 def latest(directory: str) -> Optional[Checkpoint]:
@@ -219,22 +218,17 @@ class InitialValues:
 
     Args:
         is_frozen: (name of a variable) → whether it is not trained.
-        is_redrawn: (name) → whether it is drawn although it is in the checkpoint.
 
     Attributes:
-        found, redrawn, not_found: the names of the variables that are restored, drawn in spite of
-            the checkpoint, and not in it.
+        found, not_found: the names of the variables that the checkpoint has, and of the others.
     """
 
     def __init__(self, checkpoint: Optional[Checkpoint], seed: int, *,
-                 is_frozen: Callable[[str], bool] = lambda name: False,
-                 is_redrawn: Callable[[str], bool] = lambda name: False):
+                 is_frozen: Callable[[str], bool] = lambda name: False):
         self.checkpoint = checkpoint
         self._seed = seed
         self._is_frozen = is_frozen
-        self._is_redrawn = is_redrawn
         self.found: List[str] = []
-        self.redrawn: List[str] = []
         self.not_found: List[str] = []
 
     def scope(self):
@@ -243,21 +237,19 @@ class InitialValues:
 
     def unused(self) -> List[str]:
         """Parameters of the checkpoint that the model does not have."""
-        return sorted(set(self.checkpoint.parameters()) - {*self.found, *self.redrawn})
+        return sorted(set(self.checkpoint.parameters()) - set(self.found))
 
     def _get_variable(self, getter, name, *args, **kwargs):
         if tf.GraphKeys.LOCAL_VARIABLES in (kwargs.get("collections") or ()):
             return getter(name, *args, **kwargs)  # initialized by `frozen`
         if self._is_frozen(name):
             kwargs["trainable"] = False
-        is_there = self.checkpoint and name in self.checkpoint.shapes
-        if is_there:
+        if self.checkpoint and name in self.checkpoint.shapes:
             _check_shape(self.checkpoint, name, kwargs["shape"])
-        if is_there and not self._is_redrawn(name):
             self._note(self.found, name)
             kwargs["initializer"] = _restored(self.checkpoint, name)
         else:
-            self._note(self.redrawn if is_there else self.not_found, name)
+            self._note(self.not_found, name)
             kwargs["initializer"] = self._seeded(kwargs.get("initializer"), name)
         return getter(name, *args, **kwargs)
 
@@ -315,10 +307,10 @@ def frozen(checkpoint: Checkpoint, scope: str) -> Iterator[None]:
         yield
 
 
-def check_matches(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> None:
-    """Raises a UserError unless `checkpoint` can restore all of `variables`, by their names there."""
-    for name, variable in variables.items():
-        _check_shape(checkpoint, name, variable.shape)
+def check_matches(checkpoint: Checkpoint, variables: Iterable[tf.Variable]) -> None:
+    """Raises a UserError unless `checkpoint` can restore all of `variables`."""
+    for variable in variables:
+        _check_shape(checkpoint, variable.op.name, variable.shape)
 
 
 def _check_shape(checkpoint: Checkpoint, name: str, shape: Sequence[int]) -> None:

@@ -49,8 +49,7 @@ def write(folder: str, build: Build, checkpoint: checkpoints.Checkpoint) -> None
     with tf.Graph().as_default() as graph, tf.Session(graph=graph, config=no_gpu) as session:
         with tf.variable_scope("", use_resource=True, custom_getter=_at_zero):
             signature = build()
-        checkpoints.check_matches(
-            checkpoint, {variable.op.name: variable for variable in tf.global_variables()})
+        checkpoints.check_matches(checkpoint, tf.global_variables())
         saver = tf.train.Saver()
         saver.restore(session, checkpoint.path)
         with checkpoint_files.writing(folder):

@@ -8,7 +8,7 @@ import contextlib
 import functools
 import math
 from typing import (
-    Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union)
+    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union)
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -25,8 +25,7 @@ from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import Baseline, Forward, Mode, Outputs
 from engine.training import (
-    checkpoint_hook, learning, pool, step_hook, stop_together, summaries, throughput,
-    weight_mean)
+    checkpoint_hook, learning, pool, step_hook, stop_together, summaries, throughput)
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
 from engine.training.training_progress import TrainingProgress
@@ -94,7 +93,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     plan = TrainingPlan(source.lengths, run.global_batch_size, settings.seed)
     initial_values = checkpoints.InitialValues(
         None if earlier else run.settings.init_checkpoint, settings.seed,
-        is_frozen=settings.freezes, is_redrawn=_is_redrawn(run))
+        is_frozen=settings.freezes)
     reached = throughput.Throughput()
     if run.config:
         reached = throughput.Throughput(
@@ -128,14 +127,6 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
             saver.step or first_step, source, plan, settings) + saver.kept()), \
             _explained_end(signals, saver, last_step, peers):
         estimator.train(input_fn, hooks=hooks, max_steps=last_step)
-
-
-def _is_redrawn(run: Run) -> Callable[[str], bool]:
-    num_layers = run.settings.training.reinit_layers
-    if not num_layers:
-        return lambda name: False
-    return functools.partial(
-        optimization.is_above, first_layer=run.config.num_hidden_layers - num_layers)
 
 
 def _source(run: Run) -> batches.Source:
@@ -228,10 +219,6 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
             # A pool's examples may have any number of sequences, too.
             most_rows=None if loss_of.pool is not None else most_rows, compiled=_compiles_update(run),
             bias_correction=settings.adam_bias_correction)
-        if settings.ema_decay:
-            train_op = weight_mean.follow(
-                train_op, [variable for gradient, variable in gradients if gradient is not None],
-                settings.ema_decay)
         _skip_report_of_uninitialized_variables()
         if devices.peers.others:
             # After the gradients: all transfers have one order on all machines.
@@ -308,25 +295,15 @@ class _ModelCheck(tf.train.SessionRunHook):
         self._earlier = earlier
 
     def begin(self) -> None:
-        stored = weight_mean.by_stored_name()
-        counts = (self._earlier and multigpu_optimizer.UPDATES in set(stored).difference(
-            self._earlier.shapes))
-        if counts or _has_means(stored):
-            saver = _SaverWithoutUpdates if counts else tf.train.Saver
-            tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [saver(
-                weight_mean.saveables(stored), sharded=True, max_to_keep=0, save_relative_paths=True)]
         if self._earlier:
-            self._check_earlier(stored)
+            self._check_earlier()
             log.info(f"Resuming from {self._earlier.describe()}")
         elif self._initial_values.checkpoint:
             self._report_warm_start()
 
-    def _check_earlier(self, stored: Mapping[str, tf.Variable]) -> None:
-        if _has_means(stored) != _has_means(self._earlier.shapes):
-            has = "no" if _has_means(stored) else "a"
-            raise UserError(f"{self._earlier.describe()} has {has} mean of the weights: resume it with "
-                            "the run's own --ema_decay, or start a new one from it (--init_checkpoint)")
-        missing = set(stored).difference(self._earlier.shapes)
+    def _check_earlier(self) -> None:
+        variables = tf.global_variables()
+        missing = {variable.op.name for variable in variables}.difference(self._earlier.shapes)
         if missing.intersection(optimization.LossScale.NAMES):
             raise UserError(f"{self._earlier.describe()} has no loss scale, and float16 cannot begin "
                             "in the middle of a run: resume it with the run's own --precision and "
@@ -335,9 +312,11 @@ class _ModelCheck(tf.train.SessionRunHook):
             raise UserError(f"{self._earlier.describe()} lacks moments of variables, as if they were "
                             "frozen: resume it with the run's own --freeze_layers and "
                             "--freeze_embeddings, or start a new one from it (--init_checkpoint)")
-        checkpoints.check_matches(self._earlier, {
-            name: variable for name, variable in stored.items()
-            if name != multigpu_optimizer.UPDATES or name not in missing})
+        if multigpu_optimizer.UPDATES in missing:
+            tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [_SaverWithoutUpdates(
+                sharded=True, max_to_keep=0, defer_build=True, save_relative_paths=True)]
+            variables = _without_updates(variables)
+        checkpoints.check_matches(self._earlier, variables)
 
     def _report_warm_start(self) -> None:
         values, path = self._initial_values, self._initial_values.checkpoint.path
@@ -346,8 +325,6 @@ class _ModelCheck(tf.train.SessionRunHook):
             raise UserError(f"--init_checkpoint={path} has none of the model's variables; it has, "
                             f"for example, {examples}")
         log.info(f"Initialized {len(values.found)} variables from {path}")
-        if values.redrawn:
-            log.info(f"  drawn at random (--reinit_layers): {', '.join(values.redrawn)}")
         if values.not_found:
             log.info(f"  not in the checkpoint, initialized at random: "
                      f"{', '.join(values.not_found)}")
@@ -361,11 +338,9 @@ class _SaverWithoutUpdates(tf.train.Saver):
     def build(self) -> None:
         """Adds its operations to the graph."""
         super().build()
-        others = {name: saveable for name, saveable in self._var_list.items()
-                  if name != multigpu_optimizer.UPDATES}
-        self._others = tf.train.Saver(others)
-        counter, = [variable for variable in tf.global_variables()
-                    if variable.op.name == multigpu_optimizer.UPDATES]
+        variables = tf.global_variables()
+        counter, = set(variables).difference(_without_updates(variables))
+        self._others = tf.train.Saver(_without_updates(variables))
         self._start = counter.assign(tf.cast(tf.train.get_global_step(), tf.float32))
 
     def restore(self, sess: tf.Session, save_path: str) -> None:
@@ -377,5 +352,5 @@ class _SaverWithoutUpdates(tf.train.Saver):
             sess.run(self._start)
 
 
-def _has_means(stored: Iterable[str]) -> bool:
-    return any(name.endswith(checkpoints.AS_TRAINED) for name in stored)
+def _without_updates(variables: Iterable[tf.Variable]) -> List[tf.Variable]:
+    return [variable for variable in variables if variable.op.name != multigpu_optimizer.UPDATES]

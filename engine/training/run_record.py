@@ -118,8 +118,7 @@ def check_training(output_dir: str, record: Record, *, num_train_steps: int,
         log.info(f"{output_dir} is already trained to step {checkpoint.global_step} "
                  f"of {num_train_steps}: nothing is left to train")
         return False
-    changes = _changes({**recorded(run_settings.LabelSettings()), **(earlier or record).settings},
-                       record.settings)
+    changes = _changes((earlier or record).settings, record.settings)
     if GLOBAL_BATCH_SIZE in changes and not allow_batch_change:
         raise UserError(f"--output_dir={output_dir} belongs to a run with another "
                         f"{GLOBAL_BATCH_SIZE}: {changes[GLOBAL_BATCH_SIZE]}; keep it, or set "

@@ -54,12 +54,6 @@ class TrainingSettings:
         "a faster step, and less memory.")
     freeze_embeddings: bool = setting(
         False, "Keep the values of the embeddings.")
-    reinit_layers: int = setting(
-        0, "Number of the highest encoder layers that start from random values in the place of those of "
-        "--init_checkpoint, and with them the pooler.")
-    ema_decay: float = setting(
-        0.0, "Decay of an exponential mean of the weights over the steps, such as 0.99, which is what is "
-        "evaluated, predicted with and exported. 0: the last weights.", between=(0, 1))
     precision: str = setting(
         TF32, "Precision of matrix products. tf32: TensorFlow's default; Ampere and newer GPUs "
         "round float32 factors to 11 bits, and other devices keep all 24. float32: all bits on "
@@ -104,15 +98,6 @@ class TrainingSettings:
     def examples_per_replica(self) -> int:
         """Examples per replica and training step, in all its micro-batches."""
         return self.train_batch_size * self.gradient_accumulation_steps
-
-
-@dataclasses.dataclass(frozen=True)
-class LabelSettings:
-    """How labels are learned, in commands whose examples have some."""
-    topic = "Training"
-    label_smoothing: float = setting(
-        0.0, "Share of each label that the training spreads evenly over all labels; the losses in the "
-        "log are without it.", between=(0, 0.9))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,11 +181,6 @@ class RunSettings(NamedTuple):
     store_dir: str
     command_settings: Any = None  # a settings class of one command; recorded, too
 
-    @property
-    def label_smoothing(self) -> float:
-        """See LabelSettings; 0 in commands without."""
-        return getattr(self.command_settings, "label_smoothing", 0.0)
-
     def recorded(self) -> Dict[str, Any]:
         """The settings for the run's record, by flag. A resumed run warns of changes."""
         return {**recorded(self.training), **recorded(self.length), **recorded(self.evaluation),
@@ -251,8 +231,7 @@ def run_settings(values: flags.FlagValues, devices: Devices, num_layers: int,
         init_checkpoint=checkpoints.open_checkpoint(start) if start else None,
         output_dir=worker_dirs.output_directory(
             required(values, "output_dir"), devices.peers),
-        store_dir=_make_store_dir(values, devices),
-        command_settings=(from_flags(values, LabelSettings) if "label_smoothing" in values else None))
+        store_dir=_make_store_dir(values, devices))
     if "init_checkpoint" in values and values.do_train and not (
             found.init_checkpoint or checkpoints.latest(found.output_dir)):
         log.warn("no --init_checkpoint: the whole model starts from random values")
@@ -265,13 +244,9 @@ def _training_settings(values: flags.FlagValues, num_layers: int) -> TrainingSet
     if found.min_lr_ratio and found.lr_schedule == "constant":
         raise UserError(f"--min_lr_ratio={found.min_lr_ratio} needs a rate that falls, and "
                         "--lr_schedule=constant does not; leave one of them out")
-    for name in ("freeze_layers", "reinit_layers"):
-        if not 0 <= getattr(found, name) <= num_layers:
-            raise UserError(f"--{name}={getattr(found, name)}: must be between 0 and {num_layers}, the "
-                            "number of the encoder's layers")
-    if found.freeze_layers + found.reinit_layers > num_layers:
-        raise UserError(f"--freeze_layers={found.freeze_layers} and --reinit_layers="
-                        f"{found.reinit_layers} overlap: the encoder has {counted(num_layers, 'layers')}")
+    if not 0 <= found.freeze_layers <= num_layers:
+        raise UserError(f"--freeze_layers={found.freeze_layers}: must be between 0 and {num_layers}, the "
+                        "number of the encoder's layers")
     return found
 
 

@@ -29,7 +29,7 @@ def job(tiny_model, tmp_path_factory):
     return dict(
         model._asdict(), task_name="cola",
         data_dir=write_cola(folder / "cola", train=48), max_seq_length=16, train_batch_size=2,
-        num_train_epochs=4, learning_rate=1e-3, ema_decay=0.9, save_checkpoints_steps=1,
+        num_train_epochs=4, learning_rate=1e-3, save_checkpoints_steps=1,
         do_train=True, adam_bias_correction=True, heartbeat_timeout=20)
 
 

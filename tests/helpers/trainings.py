@@ -44,8 +44,7 @@ def train(model: TinyModel, source, num_replicas, run_settings, *, config_change
           forward=None):
     config = model.config(**(config_changes or {}))
     run_loop(forward or classifier.forward_of(config, 2), source, num_replicas, run_settings,
-             checkpoints.open_checkpoint(model.init_checkpoint),
-             config=config if run_settings.training.reinit_layers else None)
+             checkpoints.open_checkpoint(model.init_checkpoint))
     return checkpoint_values(run_settings.output_dir)
 
 

@@ -53,8 +53,7 @@ def test_a_loss_is_the_mean_over_the_words(tiny_model, folder):
     with tf.Graph().as_default(), plain_session() as session:
         inputs = {name: tf.constant(value) for name, value in features.items()}
         words, _ = model.words_of(config, Tagger(found.tags, False), inputs, INFERENCE)
-        loss = tf.reduce_mean(
-            inputs["weights"] * model._losses(words, inputs["label_ids"], None, 0.0))
+        loss = tf.reduce_mean(inputs["weights"] * model._losses(words, inputs["label_ids"], None))
         session.run(tf.global_variables_initializer())
         loss, emissions = session.run([loss, words.emissions])
     losses = [np.logaddexp.reduce(word) - word[label]
