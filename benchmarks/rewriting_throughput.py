@@ -55,7 +55,7 @@ def train_one_step(model: str, texts_file: str, work_dir: str) -> None:
 
 
 def rewriter_of(model: Model, phrases: rewriter.Pool) -> rewriter.Rewriter:
-    return rewriter.Rewriter(model.encoding, phrases, [], num_candidates=50, top_k=5)
+    return rewriter.Rewriter(model.encoding, phrases, num_candidates=50, top_k=5)
 
 
 class OneAtATime:
@@ -103,7 +103,7 @@ def their_rate(pairs: List[Tuple[str, str, str]]) -> float:
 def compare(args, work_dir: str) -> None:
     train_one_step(args.model, args.texts, work_dir)
     model, checkpoint = model_folder.load(f"{work_dir}/out"), model_files.open_model(f"{work_dir}/out", "--output_dir").checkpoint
-    phrases = rewriter.load_pool(f"{work_dir}/slots/pool.txt", None, model.encoding, work_dir)
+    phrases = rewriter.load_pool(f"{work_dir}/slots/pool.txt", model.encoding, work_dir)
     ours = rewriter_of(model, phrases)
     lines = list(itertools.islice(texts.read_texts(args.texts, "--texts"), args.num_texts))
     found, tried = ours.candidates(lines)
@@ -151,7 +151,7 @@ def search(args) -> dict:
     memory.start()
     model = model_folder.load(f"{args.work_dir}/out")
     start = time.time()
-    ours = rewriter_of(model, rewriter.load_pool(args.pool_file, None, model.encoding, args.work_dir))
+    ours = rewriter_of(model, rewriter.load_pool(args.pool_file, model.encoding, args.work_dir))
     prepared = time.time() - start
     lines = list(itertools.islice(texts.read_texts(args.texts, "--texts"), args.num_texts))
     start = time.time()

@@ -39,8 +39,6 @@ def define_flags() -> flags.FlagValues:
            lower_bound=6)
     define(flags.DEFINE_integer, "num_unused", 99, "unused rows of the vocabulary",
            lower_bound=0)
-    define(flags.DEFINE_integer, "min_frequency", 2, "how often a token must occur",
-           lower_bound=1)
     flags.mark_flag_as_required("output_dir", flag_values=values)
     return values
 
@@ -68,7 +66,7 @@ def main(flag_values: flags.FlagValues) -> None:
                                            clean_text=True, handle_chinese_chars=True)
         tokenizer.train_from_iterator(
             _lines(flag_values.input_file), vocab_size=vocab_size - len(head),
-            min_frequency=flag_values.min_frequency, special_tokens=[],
+            min_frequency=2, special_tokens=[],
             limit_alphabet=max(1, int(vocab_size * _ALPHABET_SHARE)), show_progress=False)
         # Sorted, because the package numbers them differently each time.
         pieces = sorted(set(tokenizer.get_vocab()) - set(head))

@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import re
-from typing import Any, Callable, Dict, Iterator, List, Optional, Pattern, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 from absl import flags
@@ -35,7 +35,7 @@ that CUDA_VISIBLE_DEVICES shows.
 
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt < texts.txt > rewrites.tsv
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt --input_file=texts.csv \\
-    --output_file=rewrites.jsonl --keep_words=hotel
+    --output_file=rewrites.jsonl
 
 --output_dir is the one of `python -m rewriting.run`. With an input and an output file, the same
 command resumes an interrupted run. The columns of TSV are the number of the text (from 1), the
@@ -56,8 +56,6 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_string("output_dir", None, "Where the model was trained.", flag_values=values)
     flags.DEFINE_string("pool_file", None, "The phrases: lines, or a column of a table.",
                         flag_values=values)
-    flags.DEFINE_string("pool_column", None, "The column of the phrases in --pool_file, its name "
-                        "or its number, from 1; default: detected.", flag_values=values)
     flags.DEFINE_string("input_file", None, "The texts; default: the lines of standard input.",
                         flag_values=values)
     texts.define_flags(values)
@@ -68,8 +66,6 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("top_k", 5, "Most rewrites of a text.", flag_values=values)
     flags.DEFINE_integer("num_candidates", 50, "Phrases that the model scores for each clause.",
                          flag_values=values)
-    flags.DEFINE_list("keep_words", [], "Words, separated by commas, that a rewrite must have "
-                      "if its text has them.", flag_values=values)
     settings.define_flags(values, PredictionSettings)
     flags.DEFINE_string("store_dir", None, "Where the prepared pool is kept; default: "
                         "<output_dir>/store.", flag_values=values)
@@ -114,7 +110,6 @@ def main(values: flags.FlagValues) -> None:
     """Reads, rewrites and writes, a bounded number of texts at a time."""
     model, checkpoint = _model(values)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    kept_words = _kept_words(values)
     limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
@@ -123,9 +118,8 @@ def main(values: flags.FlagValues) -> None:
     read = _texts(values, arriving)
     store_dir = files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
-    phrases = rewriter.load_pool(settings.required(values, "pool_file"), values.pool_column,
-                             model.encoding, store_dir)
-    rewrites = rewriter.Rewriter(model.encoding, phrases, kept_words, **limits)
+    phrases = rewriter.load_pool(settings.required(values, "pool_file"), model.encoding, store_dir)
+    rewrites = rewriter.Rewriter(model.encoding, phrases, **limits)
     facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir)
     with _open_output(values, facts, _HEADERS[form]) as (num_done, append), \
             Predictor(head.forward_of(model), devices) as predictor, \
@@ -143,20 +137,13 @@ def main(values: flags.FlagValues) -> None:
             number += len(some)
             num_without += found.count([])
     if num_without:
-        log.warn(f"{num_without:,} texts have no rewrite: they have no second clause, or no phrase "
-                 "has the words of --keep_words")
+        log.warn(f"{num_without:,} texts have no rewrite: they have no second clause")
 
 
 def _model(values: flags.FlagValues) -> Tuple[Model, Checkpoint]:
     trained = model_files.open_model(settings.required(values, "output_dir"), "--output_dir",
                                      model_files.CLASSIFIER)
     return scorer.open_model(trained), trained.checkpoint
-
-
-def _kept_words(values: flags.FlagValues) -> List[Pattern]:
-    if not all(word.strip() for word in values.keep_words):
-        raise UserError(f"--keep_words={','.join(values.keep_words)}: a word is empty")
-    return [rewriter.pattern_of(word) for word in values.keep_words]
 
 
 def _texts(values: flags.FlagValues, arriving: Optional[ArrivingLines]) -> Iterator[str]:

@@ -1,10 +1,7 @@
 """Rewrites texts: a search finds candidates in a pool of phrases, and the model scores them."""
 
 import os
-import re
-import unicodedata
-from typing import (
-    Callable, Iterator, List, NamedTuple, Optional, Pattern, Sequence, Set, Tuple)
+from typing import Callable, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -16,7 +13,7 @@ from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
 from rewriting import bm25, data, pairs
-from rewriting.texts import LETTER, Slot, clauses, read_texts, slots
+from rewriting.texts import Slot, clauses, read_texts, slots
 
 Predict = Callable[[pairs.Pairs], np.ndarray]  # the model: pairs -> logits, [pairs, 2]
 _PHRASES_AT_A_TIME = 8192
@@ -37,25 +34,22 @@ class Pool(NamedTuple):
         return text_columns.from_chunk(self.records.values("text", np.array(rows, np.int64)))
 
 
-def load_pool(path: str, column: Optional[str], encoding: Encoding, store_dir: str) -> Pool:
+def load_pool(path: str, encoding: Encoding, store_dir: str) -> Pool:
     """Opens the phrases of a file, preparing them first if needed.
-
-    Args:
-        column: the column of the phrases, see `texts.read_texts`.
 
     Raises:
         UserError: the file holds no phrase, or none that the model can read.
     """
     files.require_file(path, "--pool_file")
     content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
-    key = {"content": content, "format": os.path.splitext(path)[1], "column": column,
+    key = {"content": content, "format": os.path.splitext(path)[1],
            "vocab": encoding.vocab_hash, "do_lower_case": encoding.do_lower_case}
     columns = {"text": text_columns.COLUMN, **bm25.COLUMNS,
                "ids": store.Column(encoding.id_dtype, ragged=True)}
 
     def chunks() -> Iterator[store.Chunk]:
         with Counter(f"Preparing {path}", unit="phrases") as counter:
-            for some in in_chunks(_different(path, column), _PHRASES_AT_A_TIME):
+            for some in in_chunks(_different(path), _PHRASES_AT_A_TIME):
                 yield {"text": text_columns.to_chunk(some), **bm25.encode(some),
                        "ids": encoding.tokenizer.encode_batch(some)}
                 counter.advance(len(some))
@@ -73,26 +67,13 @@ def load_pool(path: str, column: Optional[str], encoding: Encoding, store_dir: s
     return Pool(records, bm25.Index(records), is_usable, content)
 
 
-def _different(path: str, column: Optional[str]) -> Iterator[str]:
+def _different(path: str) -> Iterator[str]:
     """Streams the phrases of a file, each once."""
     seen: Set[int] = set()  # hashes, which take less memory than texts
-    for phrase in map(str.strip, read_texts(path, "--pool_file", column, role="pool")):
+    for phrase in map(str.strip, read_texts(path, "--pool_file")):
         if phrase and hash(phrase) not in seen:
             seen.add(hash(phrase))
             yield phrase
-
-
-def pattern_of(word: str) -> Pattern:
-    """What finds a word, whatever its case; no part of another word in scripts with spaces."""
-    word = unicodedata.normalize("NFC", word)
-    start = f"(?<!{LETTER})" if re.match(LETTER, word) else ""
-    end = f"(?!{LETTER})" if re.match(LETTER, word[-1]) else ""
-    return re.compile(start + re.escape(word) + end, re.IGNORECASE)
-
-
-def is_in(word: Pattern, text: str) -> bool:
-    """Whether a text has the word, in either way to encode its accents."""
-    return word.search(unicodedata.normalize("NFC", text)) is not None
 
 
 class Rewrite(NamedTuple):
@@ -111,7 +92,6 @@ class Rewriter(NamedTuple):
     """A trained scorer and a pool of phrases."""
     encoding: Encoding
     pool: Pool
-    kept_words: Sequence[Pattern]  # that a rewrite must have if its text has them
     num_candidates: int  # phrases that the model scores for each clause
     top_k: int  # the most rewrites of a text
 
@@ -137,8 +117,7 @@ class Rewriter(NamedTuple):
             its_slots = slots(text)
             nearest = self._nearest(text) if its_slots else []
             for slot in its_slots:
-                rows = [row for row, phrase in nearest if self._keeps_words(slot, phrase)]
-                tried += [(len(found), row) for row in rows[:self.num_candidates]]
+                tried += [(len(found), row) for row in nearest]
                 found.append((number, slot))
         numbers, rows = np.array(tried, np.int64).reshape(-1, 2).T
         contexts = store.Records.of_chunk(pairs.encode_contexts(
@@ -147,8 +126,8 @@ class Rewriter(NamedTuple):
         return found, pairs.Pairs(contexts, self.pool.records, numbers, rows,
                                   self.encoding.tokenizer, self.encoding.max_seq_length)
 
-    def _nearest(self, text: str) -> List[Tuple[int, str]]:
-        """The rows and texts of the phrases nearest to a text, but of none of its own clauses.
+    def _nearest(self, text: str) -> List[int]:
+        """The rows of the phrases nearest to a text, `num_candidates` without its own clauses.
 
         If too few share a word with it, the first others of the pool follow.
         """
@@ -157,12 +136,8 @@ class Rewriter(NamedTuple):
         found = self.pool.index.top(text, count, self.pool.is_usable).rows
         others = np.flatnonzero(self.pool.is_usable)[:2 * count] if len(found) < count else []
         rows = list(dict.fromkeys([*found, *others]))[:count]
-        return [(row, phrase) for row, phrase in zip(rows, self.pool.phrases(rows))
-                if _normalized(phrase) not in own_clauses]
-
-    def _keeps_words(self, slot: Slot, phrase: str) -> bool:
-        text, rewritten = slot.filled(slot.clause), slot.filled(phrase)
-        return all(is_in(word, rewritten) for word in self.kept_words if is_in(word, text))
+        return [row for row, phrase in zip(rows, self.pool.phrases(rows))
+                if _normalized(phrase) not in own_clauses][:self.num_candidates]
 
 
 def _normalized(phrase: str) -> str:

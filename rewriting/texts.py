@@ -14,9 +14,9 @@ HELP_TOPIC = "Data"  # of the flags defined here
 
 _IDEOGRAPH = "[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]"
 # A letter or digit of any other script.
-LETTER = f"(?:(?!{_IDEOGRAPH})\\w)"
+_LETTER = f"(?:(?!{_IDEOGRAPH})\\w)"
 # A word: an ideograph, or a sequence of letters.
-_WORD = re.compile(f"{_IDEOGRAPH}|{LETTER}+")
+_WORD = re.compile(f"{_IDEOGRAPH}|{_LETTER}+")
 _ALNUM = "[0-9A-Za-z\uff10-\uff19]"
 # Chinese marks always end a clause. Western marks also occur within numbers, times and names
 # ("3.5", "10:30", "e.g."), between letters or digits. Chinese titles use a space as a comma.
@@ -39,14 +39,13 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def read_texts(path: str, what: str, column: Optional[str] = None,
-               header: Optional[bool] = None, role: str = "text") -> Iterator[str]:
+               header: Optional[bool] = None) -> Iterator[str]:
     """Streams the texts of a file; see `read_with_categories`."""
-    return (text for text, _ in read_with_categories(path, what, column, header, role=role))
+    return (text for text, _ in read_with_categories(path, what, column, header))
 
 
 def read_with_categories(path: str, what: str, column: Optional[str], header: Optional[bool],
-                         category_column: Optional[str] = None,
-                         role: str = "text") -> Iterator[Tuple[str, str]]:
+                         category_column: Optional[str] = None) -> Iterator[Tuple[str, str]]:
     """Streams texts and their categories, "" without a column of them.
 
     Args:
@@ -54,14 +53,13 @@ def read_with_categories(path: str, what: str, column: Optional[str], header: Op
         what: the flag that names the file, for errors.
         column, category_column: the name of a column, or its number from 1.
         header: see `define_flags`.
-        role: of the column of texts, for errors: its flag is --<role>_column.
 
     Raises:
         UserError: the file cannot be read, or no row has a text.
     """
     given = columns.Roles(column, category_column)
     table = columns.read_head(files.require_file(path, what), header)
-    for its_column, its_role in ((column, role), (category_column, "category")):
+    for its_column, its_role in ((column, "text"), (category_column, "category")):
         if its_column is not None:
             table.position(its_column, its_role)
     roles = columns.find(

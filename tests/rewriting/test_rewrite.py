@@ -157,32 +157,6 @@ def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
 
 
 @on_tensorflow_1
-def test_a_rewrite_keeps_the_words_that_it_is_to_keep(trained, texts, files, tmp_path):
-    def rewrites(**flags):
-        path = tmp_path / f"{len(flags)}.jsonl"
-        rewrite_here(trained, **files, output_file=path, num_candidates=1000, top_k=1000, **flags)
-        return [(answer["text"], row["text"]) for answer in read_jsonl(path)
-                for row in answer["rewrites"]]
-
-    def words_of(text):
-        return set(text.replace(",", " ").replace(".", " ").lower().split())
-
-    # All that have them are there, as the pool is smaller than what is tried.
-    expected = {(text, rewrite) for text, rewrite in rewrites()
-                if {"cat", "the"} & words_of(text) <= words_of(rewrite)}
-    assert set(rewrites(keep_words="Cat,the")) == expected and len(expected) > 10
-
-
-@pytest.mark.parametrize("word, text, is_there", [
-    ("art", "a party", False), ("art", "Art, of course", True), ("酒店", "这家酒店很好", True),
-    ("iphone", "用iPhone拍的", True), ("c++", "C++ and c", True), ("5", "15", False),
-    ("caf\u00e9", "a CAFE\u0301 in Rome", True), ("cafe\u0301", "a caf\u00e9 in Rome", True),
-    ("cafe", "a cafe\u0301 in Rome", False)])
-def test_a_word_is_a_whole_one_where_its_script_has_spaces(word, text, is_there):
-    assert rewriter.is_in(rewriter.pattern_of(word), text) == is_there
-
-
-@on_tensorflow_1
 def test_candidates_share_words_with_the_text_but_are_none_of_its_clauses(trained, tmp_path):
     (tmp_path / "texts.txt").write_text(
         "one cat, two birds.\nno clause\nCat, a bird sees a tree, the old  house.\n")
@@ -201,9 +175,7 @@ def test_candidates_share_words_with_the_text_but_are_none_of_its_clauses(traine
     ({}, "", ("p.txt holds no examples",)),
     ({}, "cat " * 40 + "\n", ("p.txt", "no phrase that the model can read")),
     ({"top_k": 0}, "a b\n", ("--top_k=0",)),
-    ({"keep_words": "a,,b"}, "a b\n", ("--keep_words=a,,b",)),
     ({"input_file": None, "text_column": "2"}, "a b\n", ("--text_column", "--input_file")),
-    ({"pool_column": "title"}, "a b\n", ("--pool_column", "title")),
     ({"output_file": "t.txt"}, "a b\n", ("--output_file=t.txt", "is also an input")),
 ])
 def test_wrong_input_is_one_line_and_leaves_no_answers(
