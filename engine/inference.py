@@ -131,7 +131,6 @@ class Predictor:
             step, features_of_replicas = iterator.get_next()
             self._fetches = step, _predictions(self._forward, features_of_replicas, self._devices)
             self._variables = tf.global_variables()
-            # A list: a saver of a dict would restore mirrored variables on one replica alone.
             self._saver = tf.train.Saver(self._variables)
             self._casts = tf.get_collection(_CASTS)
         self._session = tf.Session(graph=graph, config=self._devices.session_config)

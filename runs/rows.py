@@ -137,11 +137,5 @@ class _Parser:
         try:
             return self._kind.parse(text)
         except ValueError as error:
-            raise UserError(f"{self._path}, line {line_number}: the label is {brief(text)}, and "
-                            f"must be {error}") from error
-
-
-def brief(value: Any) -> str:
-    """The value, shortened for an error message."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+            raise UserError(f"{self._path}, line {line_number}: the label is "
+                            f"{log.brief(repr(text))}, and must be {error}") from error
