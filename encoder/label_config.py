@@ -107,7 +107,7 @@ def from_huggingface(config: Mapping[str, Any], path: str, num_outputs: int) -> 
 
 def of_labels(labels: Sequence[str], kind: Optional[str], num_outputs: int,
               flag: str) -> Dict[str, Any]:
-    """The same of a classifier whose labels the user names.
+    """The entries of a description for a classifier whose labels the user names.
 
     Args:
         labels: in the order of the model's outputs; none for a regression.

@@ -1,4 +1,4 @@
-"""What becomes of texts that are longer than the model's input.
+"""Cuts texts that are longer than the model's input, or divides them into windows.
 
 `head` keeps their beginning, `head_tail` their beginning and their end (Sun et al. 2019, How to
 Fine-Tune BERT for Text Classification, section 5.3.1), and `windows` makes several examples of
@@ -54,7 +54,7 @@ class LongTexts:
         return self
 
     def facts(self) -> Optional[Dict[str, Any]]:
-        """What is not as by default, as JSON values; None if everything is."""
+        """The values that differ from their defaults, for JSON; None if there are none."""
         if self.long_texts == HEAD:
             return None
         return {name: value for name, value in dataclasses.asdict(self).items()

@@ -1,4 +1,4 @@
-"""A model folder: what every command that makes a model writes, and every one that reads one takes.
+"""The files of a model folder: commands that make a model write them, commands that take one read them.
 
 It holds `bert_config.json`, `vocab.txt`, the casing (`tokenizer_config.json`) and a checkpoint; a
 classifier also `task.json` (see `label_config`). What a command needs of a model is decided here,

@@ -154,7 +154,7 @@ def used_folder(values: flags.FlagValues) -> Optional[str]:
 
 
 def _used_classifier(values: flags.FlagValues) -> Optional[Dict[str, Any]]:
-    """Its description; None if there is none."""
+    """The description of the classifier that is used; None if there is none."""
     folder = used_folder(values)
     return label_config.read(folder) if folder else None
 

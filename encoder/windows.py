@@ -1,4 +1,4 @@
-"""Windows over a long text: where they begin, and which of them sees most around a token.
+"""Windows over a long text: where they begin, and which has the most context around a token.
 
 As in Google's run_squad.py.
 """
@@ -29,10 +29,10 @@ def over(num_tokens: int, room: int, doc_stride: int) -> Windows:
 
 
 def of_most_context(windows: Windows) -> np.ndarray:
-    """For each token of a text, the number of the window that sees most around it, [tokens].
+    """For each token of a text, the number of the window with the most context around it, [tokens].
 
-    That is the one with the most tokens on the side that has fewer, plus a hundredth of the
-    window's length, as in the original; of equals the first.
+    The context is the number of tokens on the shorter side, plus a hundredth of the window's length,
+    as in the original; the first of a tie.
     """
     num_tokens = int((windows.starts + windows.lengths).max(initial=0))
     best = np.full(num_tokens, -np.inf)

@@ -44,7 +44,7 @@ def read(output_dir: str) -> Dict[str, float]:
 
 
 def _in_order(results: Dict[str, float]) -> Dict[str, float]:
-    """Google's keys first, the others by name; without a loss, as run_squad.py's are, unchanged."""
+    """Google's keys first, then the others by name. Without a loss, as in run_squad.py, none is moved."""
     if "eval_loss" in results:
         results["loss"] = results["eval_loss"]
     if "loss" not in results:

@@ -119,7 +119,7 @@ def _help(values: flags.FlagValues) -> str:
 
 
 def _is_divided(values: flags.FlagValues) -> bool:
-    """Whether the workers share the work of this command: only that of a training."""
+    """Whether the workers share the work of this command: they share only a training's."""
     return "heartbeat_timeout" in values and values.do_train
 
 
