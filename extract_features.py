@@ -7,14 +7,14 @@ from typing import List
 
 from absl import flags
 
-from encoder import model_flags
+from encoder import bert, model_flags
 from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, tpu_flags
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings
-from features import formats, model
+from features import formats
 from features.extraction import Job, extract
 from modeling import BertConfig
 
@@ -45,7 +45,7 @@ def define_flags() -> flags.FlagValues:
                         "backwards from -1, the last one. Default: "
                         f"{_LAYERS_OF_TOKENS}; with --pooling {_LAYERS_OF_VECTORS}.",
                         flag_values=values)
-    flags.DEFINE_enum("pooling", None, model.POOLINGS, "One vector for each text: the state "
+    flags.DEFINE_enum("pooling", None, bert.POOLINGS, "One vector for each text: the state "
                       "of [CLS], or the mean or maximum of all its tokens' states. The "
                       "vectors of several layers are joined.", flag_values=values)
     model_flags.define(values, "the model")

@@ -20,7 +20,8 @@ from typing import Dict
 import numpy as np
 
 from benchmarks import report, three_seeds
-from reading import scores, squad_files
+from reading import scores
+from runs import squad_files
 
 BATCH_SIZE = 16
 LENGTH, ADVANCE, OVERLAP = 192, 96, 80  # tokens; the overlap that leaves about that advance

@@ -7,6 +7,8 @@ import tensorflow.compat.v1 as tf
 import modeling
 from engine.model import Mode
 
+POOLINGS = ("cls", "mean", "max")
+
 
 def build(config: modeling.BertConfig, features: Dict[str, tf.Tensor], mode: Mode, *,
           gives_attention_scores: bool = False) -> modeling.BertModel:
@@ -38,3 +40,19 @@ def scores(states: tf.Tensor, num_outputs: int, config: modeling.BertConfig,
                               dropout_seed=mode.dropout_seed)
     states = modeling.reshape_to_matrix(states)
     return tf.nn.bias_add(tf.matmul(states, weights, transpose_b=True), bias)
+
+
+def pooled(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
+    """A vector [b, D] for each text, of the states [b, t, D] of its tokens.
+
+    Args:
+        input_mask: [b, t], 1 at tokens, [CLS] and [SEP] among them, and 0 at padding.
+        pooling: one of POOLINGS: the state of [CLS], or the mean or the maximum over the tokens.
+    """
+    if pooling == "cls":
+        return states[:, 0]
+    mask = tf.cast(input_mask, tf.float32)[:, :, tf.newaxis]
+    if pooling == "mean":
+        return tf.reduce_sum(states * mask, axis=1) / tf.reduce_sum(mask, axis=1)
+    # Padding gets a value below all states; adding 0 leaves those of tokens as they are.
+    return tf.reduce_max(states + (mask - 1.0) * (tf.float32.max / 2), axis=1)

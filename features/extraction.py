@@ -33,7 +33,7 @@ class Job(NamedTuple):
     precision: str
     per_replica_batch_size: int
     layers: List[int]  # indices of layers, from 0, or from -1 backwards
-    pooling: Optional[str]  # one of model.POOLINGS, or None for a vector of each token
+    pooling: Optional[str]  # one of bert.POOLINGS, or None for a vector of each token
 
     @property
     def values_per_text(self) -> int:

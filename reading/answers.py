@@ -13,9 +13,10 @@ import numpy as np
 from encoder import windows
 from engine import log
 from engine.settings import setting
-from reading import final_text, scores, squad_files
+from reading import final_text, scores
 from reading.data import Asked, QuestionSet
-from reading.squad_files import Words
+from runs import squad_files
+from runs.squad_files import Words
 from tokenization import BatchTokenizer
 
 # The odds of a question to have no answer where no span is possible.

@@ -20,8 +20,8 @@ from engine.errors import UserError
 from engine.model import Baseline
 from engine.progress import Counter
 from engine.settings import setting
-from reading import squad_files
-from reading.squad_files import Answer, Paragraph, Question, Words
+from runs import squad_files
+from runs.squad_files import Answer, Paragraph, Question, Words
 
 _CHUNK_CHARACTERS = 1 << 20
 _COUNTS = ("num_questions", "num_unlabelled", "num_left_out", "num_misplaced")

@@ -19,10 +19,10 @@ from engine.model import Forward
 from reading import answers, data, evaluation, model, report
 from reading.answers import Answers, AnswerSettings
 from reading.data import QuestionSet, WindowSettings
-from reading.squad_files import Paragraph, Question
 from runs import kinds, label_types, model_card
 from runs.head import Card, Encoded, Ensemble, Head, Job, Model, Reader, Result, Sets, Training
 from runs.rows import Example
+from runs.squad_files import Paragraph, Question
 
 
 class Reading(NamedTuple):

@@ -3,11 +3,12 @@
 import itertools
 from typing import Any, Collection, Dict, List, NamedTuple, Sequence
 
-from reading import data, squad_files
+from reading import data
 from reading.answers import Candidate
-from reading.squad_files import Question
+from runs import squad_files
 from runs.head import Job, Measured
 from runs.report_page import MarkedTexts, Part, Scores
+from runs.squad_files import Question
 
 _MAX_MISSES = 20
 _MARGIN = 500  # characters of the context around the answers

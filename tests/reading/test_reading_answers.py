@@ -11,8 +11,8 @@ from encoder import windows
 from reading import answers, evaluation, final_text, head, report
 from reading.answers import AnswerSettings, Candidate
 from reading.data import Asked
-from reading.squad_files import Answer, Question
 from reading_files import features, googles_features, load, write, write_made_up
+from runs.squad_files import Answer, Question
 from tokenization import BasicTokenizer
 
 LENGTH = 32
