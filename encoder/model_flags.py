@@ -153,6 +153,11 @@ def used_folder(values: flags.FlagValues) -> Optional[str]:
     return folder
 
 
+def initial_folder(values: flags.FlagValues) -> Optional[str]:
+    """The folder of --init_checkpoint; None if it is not given."""
+    return model_files.folder_of(values.init_checkpoint) if values.init_checkpoint else None
+
+
 def _used_classifier(values: flags.FlagValues) -> Optional[Dict[str, Any]]:
     """The description of the classifier that is used; None if there is none."""
     folder = used_folder(values)

@@ -110,11 +110,12 @@ class Table(NamedTuple):
         return f"its columns are {log.brief(', '.join(self.names))}"
 
 
-def read_head(path: str, header: Optional[bool]) -> Table:
+def read_head(path: str, header: Optional[bool], more_names: Sequence[str] = ()) -> Table:
     """Reads the first rows of a file.
 
     Args:
         header: whether the first line names the columns; None detects it.
+        more_names: names that columns have, in addition to those of any file of texts.
 
     Raises:
         UserError: the file cannot be read, or is empty.
@@ -136,16 +137,16 @@ def read_head(path: str, header: Optional[bool]) -> Table:
     if header is None:
         # The first line of a plain text file is a text, even if it is a word like "text".
         is_plain_text = not path.lower().endswith((".tsv", ".csv")) and len(rows[0]) == 1
-        header = not is_plain_text and _is_header(rows[0], rows[1:])
+        header = not is_plain_text and _is_header(rows[0], rows[1:], more_names)
     names = tuple(name.strip() for name in rows[0]) if header else ()
     return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows)
 
 
-def _is_header(first: List[str], others: List[List[str]]) -> bool:
+def _is_header(first: List[str], others: List[List[str]], more_names: Sequence[str]) -> bool:
     """Whether a field is a common column name not repeated below, or a word above numbers only."""
     for position, field in enumerate(first):
         below = [row[position] for row in others if position < len(row)]
-        if field.strip().lower() in _HEADER_NAMES and field not in below:
+        if field.strip().lower() in (*_HEADER_NAMES, *more_names) and field not in below:
             return True
         if len(below) >= _MIN_NUMBERS and are_numbers(below) and not are_numbers([field]):
             return True
@@ -172,7 +173,8 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
         given: those of the flags.
         labelled: whether the labels are read.
         takes_pairs: whether the model takes pairs of texts. None for a model that is not trained
-            yet: a column of second texts is then detected, unless a column of texts is given.
+            yet, or takes both: a column of second texts is then detected, unless a column of texts
+            is given.
         trained: those of the training file.
 
     Raises:
@@ -191,6 +193,8 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
     _find_by_name(found, "text", table)
     if takes_pairs or takes_pairs is None and not known.text:
         _find_by_name(found, "text_pair", table)
+    if takes_pairs is None and not labelled and table.width == 2 and not (table.names or known.text):
+        found.update(text=0, text_pair=1)
     if takes_pairs is not None:
         _check_pair(found, table, takes_pairs)
     if labelled:

@@ -115,13 +115,14 @@ class Reader(NamedTuple):
     """How a trained model reads texts, one by one or in pairs."""
     forward: Forward
     encode: Callable[[List[Example]], Encoded]
-    takes_pairs: bool
+    takes_pairs: Optional[bool]  # None: texts or pairs, as the input has them
     columns: Sequence[str]  # the names of the fields of a result
     # (texts that are longer than the input, all texts) → what became of them, for a log line.
     # None for a model that reads texts of any length as a whole.
     describe_cut: Optional[Callable[[int, int], str]] = None
     trained_columns: Optional[Trained] = None  # of the texts in the training's file
     mean: Optional[Mean] = None  # of an ensemble
+    pair_columns: Sequence[str] = ()  # the names of the fields for pairs, if `takes_pairs` is None
 
 
 class Card(NamedTuple):

@@ -21,6 +21,7 @@ TAGS = "tags"  # of words
 _MODULES = {
     **dict.fromkeys(label_config.KINDS, "tasks.head"),
     label_config.SCORER: "rewriting.scorer",
+    label_config.SIMILARITY: "similarity.head",
     ANSWERS: "reading.head",
     TAGS: "tagging.head",
 }

@@ -80,7 +80,8 @@ def main(values: flags.FlagValues) -> None:
                        arriving)
     first = next(chunks, None)
     with files.output(values.output_file) as file:
-        write = _writer(form, reader.columns, file, odd)
+        of_pairs = first and any(example.text_b is not None for example in first)
+        write = _writer(form, of_pairs and reader.pair_columns or reader.columns, file, odd)
         if first is None:
             log.warn("the input has no texts")
             return
@@ -124,8 +125,11 @@ def _examples(values: flags.FlagValues, reader: Reader, arriving: Optional[Arriv
     for name in ("text_column", "text_pair_column", "header"):
         if values[name].present:
             raise UserError(f"--{name} needs --input_file; on standard input each line is a text")
+    takes_pairs = reader.takes_pairs
     for line_number, line in text_files.lines_of(arriving, "standard input"):
-        yield attempt(odd, UNREAD, _example_of_line, line_number, line, reader.takes_pairs)
+        if takes_pairs is None:  # as the first line is
+            takes_pairs = "\t" in line
+        yield attempt(odd, UNREAD, _example_of_line, line_number, line, takes_pairs)
 
 
 def _size_of(example: Example) -> int:
@@ -137,8 +141,8 @@ def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
         return Example(line, None, None)
     text_a, tab, text_b = line.partition("\t")
     if not tab:
-        raise UserError(f"standard input, line {line_number}: the model takes pairs of texts, "
-                        "separated by a tab, and this line has no tab")
+        raise UserError(f"standard input, line {line_number}: the model takes pairs of texts, or the "
+                        "first line is one: two texts with a tab between, and this line has no tab")
     return Example(text_a, text_b, None)
 
 

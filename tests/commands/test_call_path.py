@@ -47,7 +47,8 @@ def passed(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("run", ["run_classifier", "tagging.run --crf", "run_squad"])
+@pytest.mark.parametrize("run", ["run_classifier", "tagging.run --crf", "run_squad",
+                                 "similarity.run"])
 def test_a_text_passes_few_modules_on_its_way_to_the_gradient(run, passed, tiny_model, tmp_path):
     train(run, tmp_path, tiny_model, num_train_epochs=1, num_cpu_replicas=1)
     assert {"optimization.py", "runs/command.py"} <= passed

@@ -14,6 +14,7 @@ from distillation import run as distillation
 from pretraining import score
 from pretraining_files import LENGTH, PREDICTIONS
 from rewriting import rewrite, run as rewriting
+from similarity import run as similarity
 from tagging import run as tagging
 from runs import predict
 
@@ -32,7 +33,8 @@ def places(made, tmp_path):
     cola = str(made.flags["data_dir"])
     return {**{writer: path for writer, path in made.at.items()},
             **{name: str(made.folder / name) for name in (
-                "slots/train.jsonl", "questions.json", "train.txt", "examples.tfrecord")},
+                "slots/train.jsonl", "questions.json", "train.txt", "examples.tfrecord",
+                "pairs.tsv")},
             "model": made.at["Google's release, without heads"], "cola": cola, "dev": cola + "/dev.tsv",
             **{name: str(tmp_path / name) for name in (
                 "texts.txt", "pairs.txt", "pool.txt", "new", "other", "tf_examples.tfrecord")}}
@@ -113,6 +115,7 @@ EVALUATED = [
     (rewriting, "rewriting.run", dict(test_file="{slots/train.jsonl}", do_test=True, do_predict=True)),
     (run_squad, "run_squad", dict(predict_file="{questions.json}", do_predict=True)),
     (tagging, "tagging.run", dict(dev_file="{train.txt}", do_eval=True)),
+    (similarity, "similarity.run", dict(dev_file="{pairs.tsv}", do_eval=True)),
 ]
 
 

@@ -20,6 +20,7 @@ from models_of_commands import RELEASE, foreign_copy
 from pretraining_files import LENGTH
 from reading import model as reading_model
 from rewriting import data, rewrite, scorer
+from similarity import head as similarity_head
 from tagging import head as tagging_head, run as tagging
 from runs import kinds
 from runs import export
@@ -31,7 +32,8 @@ pytestmark = on_tensorflow_2  # the decisions depend on no runtime; the commands
 # --- Who writes, who takes ---------------------------------------------------------------
 
 # Kind in task.json → what a model is, in the tables below. An export is "<...>'s export".
-OF_KIND = {"classes": "classifier", "scorer": "scorer", "answers": "reader", "tags": "tagger"}
+OF_KIND = {"classes": "classifier", "scorer": "scorer", "answers": "reader", "tags": "tagger",
+           "similarity": "similarity"}
 # The writers of models without a task.json.
 OTHERS = {
     RELEASE: "encoder",
@@ -108,16 +110,20 @@ NO_LAYER, NO_HEAD = "no classification layer", "no masked-LM head"
 NOT_TRAINED = dict(encoder=NO_LAYER, pretrained=NO_LAYER)
 OF_READERS = {"reader": NO_LAYER, "reader's export": NO_LAYER}
 OF_TAGGERS = dict.fromkeys(("tagger", "tagger's export"), "no classifier of texts")
+# An encoder, but for what asks for a classifier by its description.
+OF_VECTORS = dict.fromkeys(("similarity", "similarity's export"), NO_LAYER)
 NO_WORDS = dict.fromkeys(("encoder", "classifier", "classifier's export", "foreign", "scorer",
-                          "scorer's export", *OF_READERS, *OF_TAGGERS), NO_HEAD)
+                          "scorer's export", *OF_READERS, *OF_TAGGERS, *OF_VECTORS), NO_HEAD)
 NO_TAGS = dict.fromkeys(KINDS - set(OF_TAGGERS), "has no trained tagger")
 NO_ANSWERS = dict.fromkeys(KINDS - set(OF_READERS), "does not answer questions")
 OTHER_LABELS, UNKNOWN = "the same task", "--from_checkpoint="
-OF_TEXTS = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS,
+NO_SIMILARITY = dict.fromkeys(KINDS - set(OF_VECTORS), "was not trained for similarity")
+OF_TEXTS = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, **OF_VECTORS,
                 **dict.fromkeys(("scorer", "scorer's export"), OTHER_LABELS))
 CLASSIFIERS = ("classifier", "classifier's export")
-OF_SLOTS = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, **dict.fromkeys(CLASSIFIERS, OTHER_LABELS))
-NO_SCORER = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, foreign=UNKNOWN,
+OF_SLOTS = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, **OF_VECTORS,
+                **dict.fromkeys(CLASSIFIERS, OTHER_LABELS))
+NO_SCORER = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, **OF_VECTORS, foreign=UNKNOWN,
                  **dict.fromkeys(CLASSIFIERS, "another kind of classifier"))
 ARE_EXPORTS = dict.fromkeys((f"{kind}'s export" for kind in OF_KIND.values()), "is an export")
 TAKERS = {
@@ -138,8 +144,10 @@ TAKERS = {
     "run_squad --do_export": (exports(answers), {**NO_ANSWERS, **ARE_EXPORTS}),
     "tagging.run --do_predict": (tags, NO_TAGS),
     "tagging.run --do_export": (exports(opens_as(tagging_head)), {**NO_TAGS, **ARE_EXPORTS}),
+    "similarity.run --do_export": (exports(opens_as(similarity_head)), {
+        **NO_SIMILARITY, **ARE_EXPORTS}),
     "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), {
-        **NOT_TRAINED, **OF_READERS, **OF_TAGGERS}),
+        **NOT_TRAINED, **OF_READERS, **OF_TAGGERS, **OF_VECTORS}),
     "encoder.convert --from_huggingface": (comes_from_transformers, dict.fromkeys(
         KINDS, "config.json: No such file")),
 }

@@ -22,6 +22,8 @@ from engine.training import loop
 from engine.training.step_hook import StepHook
 from pretraining import model as pretraining_model
 from reading import model as reading_model
+from similarity import model as similarity_model
+from similarity.model import Objective
 from tagging import model as tagging_model, schemes
 from tagging.data import TagSet
 from tagging.model import Tagger
@@ -43,6 +45,11 @@ MASKED_TOKENS = {"masked_lm_positions": ((MASKED,), np.int32),
                  "masked_lm_ids": ((MASKED,), np.int32),
                  "masked_lm_weights": ((MASKED,), np.float32),
                  "masked_lm_mean_weight": ((), np.float32)}
+PAIRS = {**dict.fromkeys(("anchor_ids", "anchor_mask"), ((LENGTH,), np.int32)),
+         **dict.fromkeys(("candidate_ids", "candidate_mask"), ((1, LENGTH), np.int32)),
+         "keys": ((2, 2), np.float32), "scores": ((), np.float32)}
+TRIPLES = {**PAIRS, "keys": ((3, 2), np.float32),
+           **dict.fromkeys(("candidate_ids", "candidate_mask"), ((2, LENGTH), np.int32))}
 TAGS = TagSet(("LOC", "PER"), schemes.IOB2)
 WORDS = {**dict.fromkeys(("first_pieces", "label_ids"), ((LENGTH,), np.int32)),
          "num_words": ((), np.int32),
@@ -78,7 +85,11 @@ FORWARDS = {
     "tags": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=False)),
              WORDS),
     "tags of a CRF": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=True)),
-                      WORDS)}
+                      WORDS),
+    "ranking": (lambda: similarity_model.training_forward_of(
+        CONFIG, "mean", Objective("ranking", 0.05, True, (8, 4)), 3), TRIPLES),
+    "scores of pairs": (lambda: similarity_model.training_forward_of(
+        CONFIG, "max", Objective("score", 0.05, False, ()), 2), PAIRS)}
 
 
 class Captured(Exception):
@@ -123,6 +134,7 @@ def updates(operations):
     ("one class", False, 2, dict(xla=True, **EVERYTHING)),
     ("one class", True, 1, dict(precision="float16")),
     pytest.param("one class", True, 1, dict(precision="bfloat16"), marks=on_tensorflow_2),
+    ("ranking", True, 2, dict(gradient_accumulation_steps=2)),
     *[(name, True, 1, {}) for name in FORWARDS if name != "one class"]])
 def test_a_step_runs_on_the_cards(name, from_checkpoint, cards, changes, tmp_path, monkeypatch):
     graph, operations = graph_of(name, tmp_path, monkeypatch, cards=cards,
@@ -133,7 +145,7 @@ def test_a_step_runs_on_the_cards(name, from_checkpoint, cards, changes, tmp_pat
                  and "optimizer_update" in op.get_attr("f").name]
         assert len(calls) == cards and not in_graph
     else:
-        assert len(updates(operations)) == len(in_graph) >= cards * 39
+        assert len(updates(operations)) == len(in_graph) >= cards * 37
     # Of the whole graph: an initializer may hold back its variable.
     assert gpu_placement.kept_on_cpu(graph.get_operations()) == []
     assert gpu_placement.operations_without_kernels(graph, operations) == set()

@@ -13,12 +13,12 @@ GOLDEN = os.path.join(os.path.dirname(os.path.dirname(__file__)), "golden_losses
 RUNTIME = ".".join(tf.__version__.split(".")[:2])
 
 
-def losses_of(output_dir) -> List[float]:
+def losses_of(output_dir, steps: int = STEPS) -> List[float]:
     """The first losses in the event file of a run."""
     path, = glob.glob(os.path.join(str(output_dir), "events.out.tfevents.*"))
     losses = {event.step: value.simple_value for event in tf.train.summary_iterator(path)
               for value in event.summary.value if value.tag == "loss"}
-    return [losses[step] for step in range(1, STEPS + 1)]
+    return [losses[step] for step in range(1, steps + 1)]
 
 
 def read_golden():

@@ -22,6 +22,7 @@ STARTS = {
     "rewriting.run": dict(init_checkpoint="pretraining.run"),
     "run_squad": dict(init_checkpoint="rewriting.run --do_export"),
     "tagging.run --crf": dict(init_checkpoint="run_squad"),
+    "similarity.run": dict(init_checkpoint="tagging.run"),
 }
 
 

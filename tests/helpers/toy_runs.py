@@ -9,6 +9,7 @@ import re
 from types import ModuleType
 from typing import Any, Callable, Dict
 
+import similarity_files
 from commands import Flags, run_here
 from conftest import TinyModel, write_cola
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
@@ -55,6 +56,17 @@ def _questions(folder) -> Flags:
                 max_seq_length=32, max_query_length=8, doc_stride=10)
 
 
+def _pairs(folder) -> Flags:
+    return dict(train_file=similarity_files.write(folder / "pairs.tsv", similarity_files.pairs(80)),
+                dev_file=similarity_files.write(folder / "asked.tsv", similarity_files.pairs(9, 1)),
+                num_train_epochs=2, max_seq_length=24)
+
+
+def _scored(folder) -> Flags:
+    return dict(_pairs(folder), train_file=similarity_files.write(
+        folder / "scored.tsv", similarity_files.scored(80)))
+
+
 def _general(folder) -> Flags:
     return dict(_masked(folder), teacher=folder / "model", student="1,8,2,12", num_train_epochs=2)
 
@@ -72,6 +84,8 @@ RUNS: Dict[str, Callable[[Any], Flags]] = {
     "rewriting.run": _slots,
     "tagging.run --crf": _tags,
     "run_squad": _questions,
+    "similarity.run": _pairs,
+    "similarity.run --loss=score": _scored,
     "distillation.run --stage=general": _general,
     "distillation.run --stage=intermediate": _student_of("distillation.run --stage=general"),
     "distillation.run --stage=prediction": _student_of("distillation.run --stage=intermediate"),

@@ -1,0 +1,183 @@
+"""Texts that belong together, tokenized in a store: a record is a text, an example some in a row."""
+
+import hashlib
+import json
+import os
+from typing import Dict, Iterator, Optional, Sequence, Tuple
+
+import numpy as np
+
+from encoder.encoding import Encoding, encode_texts_and_pairs
+from engine import log
+from engine.data import store
+from engine.data.batches import LENGTH_MULTIPLE, Features, Source, token_features
+from engine.data.chunks import in_chunks
+from engine.disk import files
+from engine.progress import Counter
+from similarity.files import Example, TextFile
+
+_CHUNK_EXAMPLES = 4096
+_KEY_BYTES = 6  # two float32 hold them exactly: 24 bits each
+
+
+class TextSet:
+    """The texts of a file. Made by `load`, or `encode` of texts in memory.
+
+    Attributes:
+        records: of the first example the anchor, its positive, its hard negatives; of the second ...
+        num_texts: of an example; 1 if each text is its own positive.
+        content_hash: identifies the file and what is read of it.
+    """
+
+    def __init__(self, records: store.Records, num_texts: int, encoding: Encoding,
+                 content_hash: str = "", dynamic_padding: bool = True,
+                 file: Optional[TextFile] = None):
+        self.records = records
+        self.num_texts = num_texts
+        self.encoding = encoding
+        self.content_hash = content_hash
+        self.dynamic_padding = dynamic_padding
+        self.file = file
+        self._found: Optional[Tuple[np.ndarray, np.ndarray]] = None
+
+    @property
+    def num_examples(self) -> int:
+        """The number of examples."""
+        return len(self.records) // self.num_texts
+
+    def __len__(self) -> int:
+        """The number of distinct texts, which are what is predicted."""
+        return len(self._distinct[0])
+
+    @property
+    def keys(self) -> np.ndarray:
+        """A hash of each text's tokens, [examples, texts]; equal texts have equal ones."""
+        return self.records.scalars("key").reshape(-1, self.num_texts)
+
+    @property
+    def scores(self) -> np.ndarray:
+        """The score of each pair, [examples]."""
+        return self.records.scalars("score")[::self.num_texts]
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Where the texts of each example are in `source`, [examples, texts]."""
+        return self._distinct[1].reshape(-1, self.num_texts)
+
+    @property
+    def _distinct(self) -> Tuple[np.ndarray, np.ndarray]:
+        """The first record of each distinct text, and the number of each record's text."""
+        if self._found is None:
+            _, first, numbers = np.unique(self.records.scalars("key"), return_index=True,
+                                          return_inverse=True)
+            self._found = first, numbers
+        return self._found
+
+    @property
+    def num_cut(self) -> int:
+        """The number of texts that do not fit."""
+        return int((self.records.scalars("num_left_out") > 0).sum())
+
+    def source(self) -> Source:
+        """Batches of distinct texts: input_ids, input_mask and segment_ids."""
+        records, first = self.records, self._distinct[0]
+        return Source(records.lengths("input_ids", first),
+                      lambda indices, length: token_features(records, first[indices], length),
+                      self.encoding.max_seq_length)
+
+    def training_source(self) -> Source:
+        """Batches of b examples with s texts, two if each text is its own positive.
+
+        Anchors and candidates, an example's other texts, are padded to lengths of their own, t and u.
+        Features: anchor_ids and anchor_mask, int32 [b, t]; candidate_ids and candidate_mask, int32
+        [b, s - 1, u]; keys, float32 [b, s, 2], the halves of the hash of each text; scores, float32
+        [b], of pairs.
+        """
+        records, count = self.records, self.num_texts
+
+        def padded(name: str, texts: np.ndarray, length: int) -> Features:
+            if self.dynamic_padding:
+                longest = int(records.lengths("input_ids", texts.ravel()).max())
+                length = min(length, -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
+            found = token_features(records, texts.ravel(), length)
+            return {f"{name}_{part}": found[f"input_{part}"].reshape(*texts.shape, length)
+                    for part in ("ids", "mask")}
+
+        def fetch(indices: np.ndarray, length: int) -> Features:
+            texts = indices[:, np.newaxis].astype(np.int64) * count + np.arange(count)
+            if count == 1:
+                texts = np.repeat(texts, 2, axis=1)
+            keys = records.scalars("key", texts)
+            return {**padded("anchor", texts[:, 0], length),
+                    **padded("candidate", texts[:, 1:], length),
+                    "keys": np.stack([keys >> np.uint64(24), keys & np.uint64(2**24 - 1)],
+                                     axis=-1).astype(np.float32),
+                    "scores": records.scalars("score", texts[:, 0])}
+
+        lengths = records.lengths("input_ids").reshape(-1, count)
+        return Source(lengths.max(axis=1), fetch, self.encoding.max_seq_length,
+                      self.dynamic_padding)
+
+
+def _columns(encoding: Encoding) -> Dict[str, store.Column]:
+    number = store.Column("int32", ragged=False)
+    return {"input_ids": store.Column(encoding.id_dtype, ragged=True),
+            "first_segment_length": number, "num_left_out": number,
+            "key": store.Column("uint64", ragged=False),
+            "score": store.Column("float32", ragged=False)}
+
+
+def load(file: TextFile, encoding: Encoding, query_prefix: str, store_dir: str, *,
+         dynamic_padding: bool = True) -> TextSet:
+    """Opens the tokenized texts of a file; tokenizes them if the store does not have them yet.
+
+    Args:
+        query_prefix: put before anchors.
+
+    Raises:
+        UserError: the file is not what its first rows say.
+    """
+    content = [files.content_hash(file.path, os.path.join(store_dir, "hashes.json")), *file[1:],
+               query_prefix]
+    key = {"content": content, "vocab": encoding.vocab_hash,
+           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length}
+
+    def chunks() -> Iterator[store.Chunk]:
+        with Counter(f"Preparing {file.path}", unit="examples") as counter:
+            for examples in in_chunks(file.examples(), _CHUNK_EXAMPLES):
+                yield _encode(examples, encoding, query_prefix)
+                counter.advance(len(examples))
+
+    name = os.path.splitext(os.path.basename(file.path))[0]
+    records = store.open_or_build(store_dir, f"texts-{name}", key, _columns(encoding), chunks)
+    digest = files.hash_of(json.dumps(content).encode("utf-8"))
+    found = TextSet(records, file.num_texts, encoding, digest, dynamic_padding, file)
+    if found.num_cut:
+        log.info(f"{file.path}: " + encoding.long_texts.describe(
+            found.num_cut, len(records), encoding.max_seq_length))
+    return found
+
+
+def encode(examples: Sequence[Example], encoding: Encoding, query_prefix: str) -> TextSet:
+    """Tokenized examples in memory, all with the same number of texts."""
+    return TextSet(store.Records.of_chunk(_encode(examples, encoding, query_prefix)),
+                   len(examples[0].texts), encoding)
+
+
+def _encode(examples: Sequence[Example], encoding: Encoding, query_prefix: str) -> store.Chunk:
+    count = len(examples[0].texts)
+    texts = [query_prefix + text if query_prefix and count > 1 and not number else text
+             for example in examples for number, text in enumerate(example.texts)]
+    chunk = encode_texts_and_pairs(texts, [""] * len(texts), encoding)
+    scores = np.repeat(np.array([example.score for example in examples], np.float32), count)
+    ids, lengths = chunk["input_ids"]
+    return {"input_ids": (ids, lengths), "key": _keys_of(ids, lengths), "score": scores,
+            **{name: chunk[name] for name in ("first_segment_length", "num_left_out")}}
+
+
+def _keys_of(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """A hash of each text's tokens."""
+    content, ends = ids.astype(np.uint32).tobytes(), 4 * np.cumsum(lengths)
+    return np.array([int.from_bytes(hashlib.blake2b(
+        content[end - size:end], digest_size=_KEY_BYTES).digest(), "big")
+        for end, size in zip(ends.tolist(), (4 * lengths).tolist())], np.uint64)

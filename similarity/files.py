@@ -1,0 +1,300 @@
+"""What a user's file of texts is, by its columns; its examples, one by one.
+
+| columns | an example |
+| --- | --- |
+| one of texts | a text, which is its own positive |
+| two or more of texts | an anchor, its positive and its hard negatives |
+| two of texts, one of numbers | a pair and its score |
+| two of texts, one of entailment, neutral and contradiction | a premise, what it entails, what it contradicts |
+
+A question of a file in SQuAD's format (.json) is an anchor, and its paragraph the positive.
+"""
+
+import itertools
+import math
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from engine import log
+from engine.data import text_files
+from engine.errors import UserError
+from engine.progress import counted
+from runs import columns, squad_files
+from runs.columns import Table
+
+TEXTS, TUPLES, SCORES, ENTAILMENT, QUESTIONS = (
+    "texts", "tuples", "scores", "entailment", "questions")
+EXTENSIONS = (*text_files.FORMATS, ".json")
+
+# Common names of columns, the likeliest first.
+_ANCHORS = ("anchor", "query", "question", "question1", "sentence1", "premise", "text_a", "text")
+_POSITIVES = ("positive", "question2", "sentence2", "hypothesis", "answer", "passage", "document",
+              "context", "text_b", "text_pair")
+_NEGATIVES = ("negative", "hard_negative")  # or names that begin so
+_LABELS = ("score", "similarity", "label", "labels", "gold_label", "is_duplicate")
+_NUMBERS = ("id", "index", "idx", "guid")  # of rows
+_HEADER_NAMES = ("anchor", "positive", "negative", "context", "is_duplicate")
+
+_ENTAILED, _CONTRADICTED = "entailment", "contradiction"
+_NO_LABEL = "-"  # MNLI's, of pairs whose annotators disagree
+_RELATIONS = {_ENTAILED, "neutral", _CONTRADICTED, _NO_LABEL}
+
+
+class Given(NamedTuple):
+    """What the flags say of the files."""
+    texts: Sequence[str] = ()  # the columns, each by its name or its number from 1
+    label: Optional[str] = None
+    header: Optional[bool] = None
+
+
+class Example(NamedTuple):
+    """The texts that belong together: the anchor, its positive, its hard negatives."""
+    texts: Tuple[str, ...]
+    score: float = 0.0  # of a pair in a file with scores
+
+
+class TextFile(NamedTuple):
+    """A file of texts. Made by `open_file`."""
+    path: str
+    layout: str
+    num_texts: int  # of an example
+    format: str = "json"  # "json", or one of text_files.FORMATS
+    texts: Tuple[int, ...] = ()  # their columns, from 0; of JSON lines, in `keys`
+    label: Optional[int] = None  # its column, as above
+    header: bool = False  # whether the first line names the columns
+    width: int = 0
+    keys: Tuple[str, ...] = ()
+    above: Optional[float] = None  # of a file with scores: those of pairs that are read as similar
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether the score of an example means something."""
+        return self.layout == SCORES and self.above is None and self.label is not None
+
+    def describe(self) -> str:
+        """What an example is."""
+        hard = self.num_texts - 2
+        if self.layout == ENTAILMENT:
+            return "premises with an entailed hypothesis as the positive" + (
+                " and a contradicted one as the hard negative" if hard > 0 else "")
+        return {TEXTS: "single texts", SCORES: "pairs with a score",
+                QUESTIONS: "questions with their paragraphs as the positives",
+                TUPLES: "anchors with a positive"
+                + (f" and {counted(hard, 'hard negatives')}" if hard > 0 else "")}[self.layout]
+
+    def as_pairs(self) -> "TextFile":
+        """Of a file with scores, the pairs whose score is above half the largest.
+
+        Raises:
+            UserError: there is none.
+        """
+        scores = [example.score for example in self.examples()]
+        above = max(scores, default=0.0) / 2
+        count = sum(score > above for score in scores)
+        if not count:
+            raise UserError(f"{self.path}: no pair has a score above 0, and --loss=ranking learns "
+                            "from pairs that are similar")
+        log.info(f"{self.path}: --loss=ranking learns from the {count:,} of {len(scores):,} pairs "
+                 f"whose score is above {above:g}, half the largest")
+        return self._replace(above=above)
+
+    def examples(self) -> Iterator[Example]:
+        """Streams the examples; only a file with entailment is read as a whole.
+
+        Raises:
+            UserError: with file and line, for a text or a label that is missing or wrong.
+        """
+        found = (self._of_squad() if self.layout == QUESTIONS else
+                 self._of_relations() if self.layout == ENTAILMENT and self.label is not None else
+                 self._of_rows())
+        first = next(found, None)
+        if first is None:
+            raise UserError(f"{self.path} holds no examples")
+        yield from itertools.chain([first], found)
+
+    def _of_squad(self) -> Iterator[Example]:
+        for paragraph in squad_files.paragraphs(self.path):
+            for question in paragraph.questions:
+                for text in (question.text, paragraph.context):
+                    _check_text(text, f"{self.path}, question {question.id}")
+                yield Example((question.text, paragraph.context))
+
+    def _of_rows(self) -> Iterator[Example]:
+        for line_number, fields in self._rows():
+            score = 0.0
+            if self.label is not None:
+                score = self._score(fields[self.label], line_number)
+            if self.above is None or score > self.above:
+                yield Example(tuple(fields[position] for position in self.texts), score)
+
+    def _of_relations(self) -> Iterator[Example]:
+        """Each entailment of a premise and, in a file with contradictions, one of those."""
+        premises: Dict[str, Tuple[List[str], List[str]]] = {}
+        for line_number, fields in self._rows():
+            premise, hypothesis = (fields[position] for position in self.texts)
+            relation = fields[self.label].strip()
+            if relation not in _RELATIONS:
+                raise UserError(f"{self.path}, line {line_number}: the label is {log.brief(relation)}, "
+                                f"and must be one of {', '.join(sorted(_RELATIONS - {_NO_LABEL}))}")
+            entailed, contradicted = premises.setdefault(premise, ([], []))
+            if relation == _ENTAILED:
+                entailed.append(hypothesis)
+            if relation == _CONTRADICTED:
+                contradicted.append(hypothesis)
+        dropped = 0
+        for premise, (entailed, contradicted) in premises.items():
+            if not entailed or self.num_texts == 3 and not contradicted:
+                dropped += 1
+                continue
+            for number, hypothesis in enumerate(entailed):
+                hard = contradicted[number % len(contradicted)] if self.num_texts == 3 else None
+                yield Example((premise, hypothesis) if hard is None else (premise, hypothesis, hard))
+        if dropped:
+            log.info(f"{self.path}: left out {dropped:,} of {len(premises):,} premises, which have no "
+                     f"{' or no '.join((_ENTAILED, _CONTRADICTED)[:self.num_texts - 1])}")
+
+    def _rows(self) -> Iterator[Tuple[int, List[str]]]:
+        """The rows but blank ones, with their lines; their texts are checked."""
+        blank = 0
+        for line_number, fields in self._all_rows():
+            where = f"{self.path}, line {line_number}"
+            if self.width > 1 and len(fields) == 1 and not fields[0].strip():
+                blank += 1
+                continue
+            if len(fields) != self.width:
+                raise UserError(
+                    f"{where}: {len(fields)} columns, and the file's first line has {self.width}; "
+                    + ("a text with commas or line ends needs quotes around it"
+                       if self.format == "csv" else "a text can hold no tab and no line end"))
+            for position in self.texts:
+                _check_text(fields[position], where)
+            yield line_number, fields
+        if blank:
+            log.warn(f"{self.path}: skipped {blank:,} blank lines")
+
+    def _all_rows(self) -> Iterator[Tuple[int, List[str]]]:
+        if self.format == "jsonl":
+            return text_files.json_rows(self.path, self.keys)
+        rows = text_files.csv_rows if self.format == "csv" else text_files.tsv_rows
+        return itertools.islice(rows(self.path), int(self.header), None)
+
+    def _score(self, text: str, line_number: int) -> float:
+        try:
+            score = float(text)
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
+            raise UserError(f"{self.path}, line {line_number}: the score is {log.brief(text)}, and must "
+                            "be a number")
+        return score
+
+
+def _check_text(text: str, where: str) -> None:
+    if not text.strip():
+        raise UserError(f"{where}: a text is empty; leave such examples out")
+
+
+def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
+    """Finds out what a file is, by the flags, the names of its columns and its first rows.
+
+    Args:
+        labelled: whether labels are read.
+
+    Raises:
+        UserError: it cannot be read, a column is missing, or the columns do not fit together.
+    """
+    if path.lower().endswith(".json"):
+        file = TextFile(path, QUESTIONS, 2)
+        log.info(f"{path}: {file.describe()}")
+        return file
+    table = columns.read_head(path, given.header, _HEADER_NAMES)
+    texts, label = _columns(table, given, labelled)
+    layout = TEXTS if len(texts) == 1 else TUPLES
+    if label is not None:
+        layout = _layout_of_labels(table, texts, label)
+    read = [*texts, *([] if label is None or not labelled else [label])]
+    places = list(range(len(read))) if table.format == "jsonl" else read
+    keys = tuple(table.names[position] for position in read) if table.format == "jsonl" else ()
+    file = TextFile(
+        path, layout, len(texts), table.format, tuple(places[:len(texts)]),
+        places[-1] if len(read) > len(texts) else None, bool(table.names),
+        len(keys) or table.width, keys)
+    if layout == ENTAILMENT and file.label is not None:
+        relations = set(map(str, table.values(label)))
+        file = file._replace(num_texts=3 if _CONTRADICTED in relations else 2)
+    _report(file, table, texts, label)
+    return file
+
+
+def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Optional[int]]:
+    """The columns of the texts, and that of the label if there is one."""
+    names = [name.lower() for name in table.names]
+    texts = [table.position(column, "text") for column in given.texts] or _named_texts(names)
+    label = None
+    if given.label and (labelled or given.label in table.names or given.label.isdecimal()
+                        and int(given.label) <= table.width and not table.names):
+        label = table.position(given.label, "label")
+    free = [position for position in range(table.width) if position not in (*texts, label)
+            and not (names and names[position] in _NUMBERS)]
+    if label is None:
+        label = _detected_label(table, names, free, bool(given.texts or names and texts))
+    if not texts:
+        texts = [position for position in free if position != label]
+    if not texts or label in texts or len(set(texts)) < len(texts):
+        raise UserError(f"{table.path}: each text and the label need a column of their own; "
+                        f"{table.describe()}; name them with --text_column and --label_column")
+    if label is not None and len(texts) != 2:
+        raise UserError(
+            f"{table.path}: the label in column {table.column(label)} would belong to "
+            f"{len(texts)} texts, and labels belong to pairs; name the columns of the two texts "
+            "with --text_column=first,second")
+    return texts, label
+
+
+def _named_texts(names: Sequence[str]) -> List[int]:
+    """The columns of texts by their names; none if there is no pair."""
+    pair = [next((names.index(name) for name in known if name in names), None)
+            for known in (_ANCHORS, _POSITIVES)]
+    if None in pair:
+        return []
+    return [*pair, *(position for position, name in enumerate(names) if name.startswith(_NEGATIVES))]
+
+
+def _detected_label(table: Table, names: Sequence[str], free: Sequence[int],
+                    knows_texts: bool) -> Optional[int]:
+    """A free column with a label's name or, where it is not known what is a text, with labels in it."""
+    named = [names.index(name) for name in _LABELS if name in names and names.index(name) in free]
+    if named or knows_texts or table.width < 2:
+        return named[0] if named else None
+    found = [position for position in free if _are_labels(table.values(position))]
+    if len(found) > 1:
+        raise UserError(f"{table.path}: several columns have nothing but numbers or labels; "
+                        f"{table.describe()}; name those to read with --text_column and "
+                        "--label_column")
+    return found[0] if found else None
+
+
+def _are_labels(values: Sequence[Any]) -> bool:
+    texts = {str(value).strip() for value in values}
+    return bool(texts) and (texts <= _RELATIONS or columns.are_numbers(texts))
+
+
+def _layout_of_labels(table: Table, texts: Sequence[int], label: int) -> str:
+    labels = {str(value).strip() for value in table.values(label)}
+    if labels <= _RELATIONS:
+        return ENTAILMENT
+    if columns.are_numbers(labels):
+        return SCORES
+    odd = next(text for text in sorted(labels) if not columns.are_numbers([text]))
+    raise UserError(f"{table.path}: column {table.column(label)} has {log.brief(odd)}, and labels are "
+                    "numbers or entailment, neutral and contradiction; name another one with "
+                    "--label_column, or the columns of the texts with --text_column")
+
+
+def _report(file: TextFile, table: Table, texts: Sequence[int], label: Optional[int]) -> None:
+    places = [f"texts in column{'s' * (len(texts) > 1)} {', '.join(map(table.column, texts))}"]
+    if label is not None:
+        places.append(f"labels in column {table.column(label)}")
+    header = "" if table.format == "jsonl" else (
+        ", after a header line" if table.names else ", no header line")
+    log.info(f"{file.path}: {file.describe()}: {', '.join(places)}{header}; to change that, set "
+             "--text_column, --label_column or --header")

@@ -1,0 +1,227 @@
+"""The head that gives each text a vector, as `runs` sees it: see `runs.head`."""
+
+import json
+import os
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import flags
+
+from encoder import bert, label_config
+from encoder.model_files import ModelFiles
+from engine import log
+from engine.checkpoints.checkpoints import Checkpoint
+from engine.disk import files as disk
+from engine.errors import UserError
+from engine.model import Baseline, Forward, Mode
+from runs import model_card, results
+from runs.head import (
+    Card, Encoded, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
+from runs.rows import Example
+from similarity import data, evaluation, files, model
+from similarity.data import TextSet
+from similarity.files import TextFile
+from similarity.model import Objective
+
+_RESULTS = "test_results.tsv"
+
+
+class Similarity(NamedTuple):
+    """What a model is, and what a run reads and minimizes."""
+    pooling: str = "mean"  # one of bert.POOLINGS
+    query_prefix: str = ""  # before anchors
+    matryoshka: Tuple[int, ...] = ()  # the numbers of components that it is trained for; (): all
+    objective: Optional[Objective] = None  # None without a training
+    files: Mapping[str, TextFile] = {}  # by the names of the sets
+
+
+def _facts(trained: Model) -> Dict[str, Any]:
+    own = trained.own
+    return {"task": "similarity", "--pooling": own.pooling, "--query_prefix": own.query_prefix,
+            "--matryoshka": list(own.matryoshka), **trained.encoder_facts()}
+
+
+def _check(trained: Model) -> None:
+    largest, size = max(trained.own.matryoshka, default=1), trained.config.hidden_size
+    if largest > size:
+        raise UserError(f"--matryoshka={','.join(map(str, trained.own.matryoshka))}: the model's "
+                        f"vectors have {size} components")
+
+
+def _require(trained: Model, checkpoint: Checkpoint, flag: str) -> None:
+    """Any BERT gives vectors."""
+
+
+def _load(job: Job, values: flags.FlagValues) -> Sets:
+    found = {name: data.load(
+        file, job.model.encoding, job.model.own.query_prefix, job.settings.store_dir,
+        dynamic_padding=job.settings.training.dynamic_padding)
+        for name, file in job.model.own.files.items()}
+    train = found.get("train") and _training(job, found["train"])
+    return Sets(train, *({"": found[name]} if name in found else {} for name in ("dev", "test")))
+
+
+def _training(job: Job, texts: TextSet) -> Training:
+    own, config = job.model.own, job.model.config
+    num_texts = max(2, texts.num_texts)
+    if job.settings.global_batch_size(job.devices.num_replicas) < 2 and texts.num_texts < 3:
+        raise UserError("--train_batch_size=1: a step with one example has nothing to compare it with; "
+                        "the larger the batch, the more each example learns from")
+    return Training(
+        texts.num_examples, texts.content_hash,
+        model.training_forward_of(config, own.pooling, own.objective, num_texts),
+        texts.training_source, facts={"--loss": own.objective.loss,
+                                      "--temperature": own.objective.temperature,
+                                      "--symmetric": own.objective.symmetric},
+        baseline=Baseline("giving all texts the same vector", lambda indices: _loss_of_equals(
+            texts, own.objective, indices)))
+
+
+def _loss_of_equals(texts: TextSet, objective: Objective, indices: np.ndarray) -> float:
+    """The loss of a step if all vectors are equal; equal texts are not looked at."""
+    if objective.loss == model.RANKING:
+        return float(np.log(len(indices) * max(1, texts.num_texts - 1)))
+    scores = np.sort(texts.scores[indices])
+    return float(np.log1p(np.searchsorted(scores, scores, side="left").sum()))
+
+
+def _forward(trained: Model, *_: Any) -> Forward:
+    return model.forward_of(trained.config, trained.own.pooling)
+
+
+def _measure(job: Job, texts: TextSet, predict: Predict) -> Measured:
+    vectors, found = predict(texts.source())["vectors"], {}
+    for size in (vectors.shape[1], *job.model.own.matryoshka):
+        suffix = "" if size == vectors.shape[1] else f"_of_{size}"
+        found.update({name + suffix: value for name, value in _measures(
+            texts, _shortened(vectors, size)).items()})
+    return Measured(found, {"num_examples": texts.num_examples, "num_texts": len(texts)})
+
+
+def _shortened(vectors: np.ndarray, size: int) -> np.ndarray:
+    """The first components of the vectors [n, D], as vectors [n, size] of norm 1."""
+    if size == vectors.shape[1]:
+        return vectors
+    norms = np.linalg.norm(vectors[:, :size], axis=1, keepdims=True)
+    return vectors[:, :size] / np.maximum(norms, 1e-12)
+
+
+def _measures(texts: TextSet, vectors: np.ndarray) -> Dict[str, float]:
+    numbers = texts.numbers
+    if texts.file.has_scores:
+        return evaluation.pair_measures(_similarities(vectors, numbers)[:, 0], texts.scores)
+    documents, of_documents = np.unique(numbers[:, 1:], return_inverse=True)
+    positives = of_documents.reshape(len(numbers), -1)[:, 0]
+    queries, of_queries = np.unique(numbers[:, 0], return_inverse=True)
+    order = np.argsort(of_queries, kind="stable")
+    starts = np.searchsorted(of_queries[order], np.arange(1, len(queries)))
+    relevant = [np.unique(some) for some in np.split(positives[order], starts)]
+    return evaluation.retrieval_measures(vectors[queries], vectors[documents], relevant)
+
+
+def _similarities(vectors: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """The cosines of each anchor and its example's other texts, [n, s - 1]; numbers: [n, s]."""
+    return np.einsum("nd,nsd->ns", vectors[numbers[:, 0]], vectors[numbers[:, 1:]])
+
+
+def _metrics(own: Similarity) -> List[str]:
+    dev = own.files.get("dev")
+    scored = dev and dev.has_scores
+    return (["spearman", "pearson"] if scored else
+            ["mrr_at_10", "ndcg_at_10", "recall_at_1", "recall_at_5", "recall_at_10"])
+
+
+def _write(job: Job, texts: TextSet, suffix: str, predict: Predict) -> None:
+    """Writes the similarities of a line's first text and its others, or the vector of a single text."""
+    vectors, numbers = predict(texts.source())["vectors"], texts.numbers
+    rows = vectors[numbers[:, 0]] if texts.num_texts == 1 else _similarities(vectors, numbers)
+    path = os.path.join(job.settings.output_dir, _RESULTS)
+    results.write_lines(path, ("\t".join(f"{value:.9g}" for value in row) for row in rows))
+    log.info(f"Predicted {len(rows):,} {'vectors' if texts.num_texts == 1 else 'lines'}: {path}")
+
+
+def _describe(own: Similarity) -> Dict[str, Any]:
+    return {"kind": label_config.SIMILARITY, "pooling": own.pooling,
+            "query_prefix": own.query_prefix, "matryoshka": list(own.matryoshka)}
+
+
+def described(folder: str) -> Optional[Similarity]:
+    """What the model in a folder is by its task.json; None if that is of no such model."""
+    description = label_config.read(folder)
+    if not description or description["kind"] != label_config.SIMILARITY:
+        return None
+    path = os.path.join(folder, label_config.FILE)
+    record = disk.read_record(path, "the model's description", {
+        "pooling": str, "query_prefix": str, "matryoshka": list})
+    sizes = record["matryoshka"]
+    if record["pooling"] not in bert.POOLINGS or not all(
+            isinstance(size, int) and size > 0 for size in sizes):
+        raise UserError(f"{path} is damaged: its pooling is {record['pooling'][:20]!r}, its matryoshka "
+                        f"{str(sizes)[:40]}")
+    return Similarity(record["pooling"], record["query_prefix"], tuple(sizes))
+
+
+def open_model(trained: ModelFiles) -> Model:
+    """See `Head.open`."""
+    own = described(trained.folder)
+    if not own:
+        raise UserError(f"{trained.flag}={trained.path} was not trained for similarity; train it "
+                        "(python -m similarity.run with --do_train)")
+    return Model(own, trained.config(), trained.encoding(trained.description()["max_seq_length"]))
+
+
+def _outputs(trained: Model, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
+    return _forward(trained)(inputs, mode).predictions
+
+
+def _card(trained: Model) -> Card:
+    own = trained.own
+    prefix = f" A query begins with `{log.visible(own.query_prefix)}`." if own.query_prefix else ""
+    sizes = ("" if not own.matryoshka else ". Their first "
+             f"{', '.join(map(str, own.matryoshka))} components are vectors, too, once they are "
+             "made as long as 1")
+    return Card(
+        "It gives each text a vector; the product of two vectors is the similarity of their texts", (),
+        f"""\
+`[CLS] text [SEP]` as WordPiece ids of `assets.extra/vocab.txt`, {model_card.casing(trained)},
+at most {trained.encoding.max_seq_length} of them.{prefix}
+Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
+padding; `segment_ids`, all 0.""",
+        f"`vectors`, float32 `[batch, {trained.config.hidden_size}]`, of length 1{sizes}",
+        model_card.PREDICT.format(input="texts.txt"))
+
+
+def _reader(trained: Model) -> Reader:
+    encoding = trained.encoding
+
+    def encode(examples: List[Example]) -> Encoded:
+        is_pair = any(example.text_b is not None for example in examples)
+        texts = data.encode([files.Example(
+            (example.text_a, example.text_b or "") if is_pair else (example.text_a,))
+            for example in examples], encoding, trained.own.query_prefix)
+        return Encoded(texts.source(), lambda predictions: _results(texts, predictions["vectors"]),
+                       texts.num_cut)
+
+    def describe_cut(num_cut: int, num_texts: int) -> str:
+        return encoding.long_texts.describe(num_cut, num_texts, encoding.max_seq_length)
+
+    return Reader(_forward(trained), encode, None, ["vector"], describe_cut,
+                  pair_columns=["similarity"])
+
+
+def _results(texts: TextSet, vectors: np.ndarray) -> Iterator[Result]:
+    if texts.num_texts == 1:
+        for number in texts.numbers[:, 0]:
+            values = [float(f"{value:.9g}") for value in vectors[number]]
+            yield Result([json.dumps(values)], {"vector": values})
+    else:
+        for similarity in _similarities(vectors, texts.numbers)[:, 0]:
+            yield Result([f"{similarity:.9g}"], {"similarity": float(f"{similarity:.9g}")})
+
+
+HEAD = Head(
+    "Encoding", "texts",
+    facts=_facts, require=_require, load=_load, forward=_forward, measure=_measure, write=_write,
+    prediction_files=[_RESULTS], describe=_describe, open=open_model, outputs=_outputs,
+    card=_card, reader=_reader, check=_check, metrics=_metrics, loss=None)

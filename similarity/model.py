@@ -1,0 +1,100 @@
+"""BERT with a vector for each text, and in training the loss over the vectors of a step."""
+
+from typing import Dict, NamedTuple, Sequence, Tuple
+
+import tensorflow.compat.v1 as tf
+
+import modeling
+from encoder import bert
+from engine.model import Forward, Mode, Outputs, Pooled
+from similarity import losses
+
+RANKING, SCORE = LOSSES = ("ranking", "score")
+
+
+class Objective(NamedTuple):
+    """What a training minimizes."""
+    loss: str  # one of LOSSES
+    temperature: float
+    symmetric: bool
+    sizes: Sequence[int]  # of vectors, see `losses.of_sizes`
+
+
+def forward_of(config: modeling.BertConfig, pooling: str) -> Forward:
+    """A model without a loss, whose prediction is "vectors", float32 [b, D], of norm 1.
+
+    Its features are input_ids, input_mask and segment_ids, int32 [b, t].
+
+    Args:
+        pooling: one of `bert.POOLINGS`.
+    """
+    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
+        vectors = _vectors(config, features, mode, pooling)
+        return Outputs(None, {"vectors": tf.nn.l2_normalize(vectors, -1)})
+    return forward
+
+
+def _vectors(config: modeling.BertConfig, features: Dict[str, tf.Tensor], mode: Mode,
+             pooling: str) -> tf.Tensor:
+    states = tf.cast(bert.build(config, features, mode).get_sequence_output(), tf.float32)
+    return bert.pooled(states, features["input_mask"], pooling)
+
+
+def training_forward_of(config: modeling.BertConfig, pooling: str, objective: Objective,
+                        num_texts: int) -> Forward:
+    """The loss over all examples of a step, of the features of `TextSet.training_source`.
+
+    Args:
+        num_texts: of an example, with its own positive.
+    """
+    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
+        batch_size = features["scores"].shape.as_list()[0]
+        with tf.variable_scope(tf.get_variable_scope()):  # whose end gives the name "bert" free
+            anchors = _vectors(config, _encoded(features, "anchor"), mode, pooling)
+        with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+            candidates = _vectors(
+                config, _encoded(features, "candidate"), _with_other_masks(mode), pooling)
+        parts = [anchors, tf.reshape(candidates, [batch_size, -1]),
+                 tf.reshape(features["keys"], [batch_size, -1]), features["scores"][:, tf.newaxis]]
+        rows = tf.concat(parts, 1)
+        rows.set_shape([batch_size, num_texts * (config.hidden_size + 2) + 1])
+        return Outputs(None, {}, Pooled(rows, lambda pool: _loss(
+            pool, num_texts, config.hidden_size, objective)))
+    return forward
+
+
+def _encoded(features: Dict[str, tf.Tensor], texts: str) -> Dict[str, tf.Tensor]:
+    """The encoder's features of the anchors or of the candidates, a row each."""
+    ids, mask = features[f"{texts}_ids"], features[f"{texts}_mask"]
+    rows = [-1, tf.shape(ids)[-1]]
+    ids = tf.reshape(ids, rows)
+    return {"input_ids": ids, "input_mask": tf.reshape(mask, rows),
+            "segment_ids": tf.zeros_like(ids)}
+
+
+def _with_other_masks(mode: Mode) -> Mode:
+    """The mode of candidates: the same text as an anchor shall get another dropout mask."""
+    if mode.dropout_seed is None:
+        return mode
+    with tf.device("/cpu:0"):  # as `loop` makes it
+        # Beyond all runs' seeds and replicas.
+        return mode._replace(dropout_seed=mode.dropout_seed + tf.constant([2**60, 0], tf.int64))
+
+
+def _loss(pool: tf.Tensor, num_texts: int, size: int, objective: Objective) -> tf.Tensor:
+    vectors, keys, scores = _unpacked(pool, num_texts, size)
+
+    def loss(vectors: tf.Tensor) -> tf.Tensor:
+        if objective.loss == SCORE:
+            return losses.score(vectors, scores, objective.temperature)
+        return losses.ranking(vectors, keys, objective.temperature, objective.symmetric)
+
+    return losses.of_sizes(vectors, objective.sizes or [size], loss)
+
+
+def _unpacked(pool: tf.Tensor, num_texts: int, size: int
+              ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The vectors [n, s, D], keys [n, s, 2] and scores [n] of the examples of a step."""
+    count, end = pool.shape.as_list()[0], num_texts * size
+    return (tf.reshape(pool[:, :end], [count, num_texts, size]),
+            tf.reshape(pool[:, end:-1], [count, num_texts, 2]), pool[:, -1])

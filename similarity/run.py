@@ -1,0 +1,139 @@
+"""Trains BERT to give similar texts similar vectors, on every visible GPU.
+
+  python -m similarity.run --data_dir=pairs --do_train --do_eval ...
+"""
+
+import dataclasses
+from typing import Dict, Optional, Tuple
+
+from absl import flags
+
+from encoder import bert, model_flags
+from engine import settings
+from engine.cli import command
+from engine.errors import UserError
+from engine.settings import setting
+from runs import command as runs, sets
+from similarity import files, model
+from similarity.files import Given, TextFile
+from similarity.head import HEAD, Similarity, described
+from similarity.model import Objective
+
+USAGE = """Trains BERT to give similar texts similar vectors, on every GPU that
+CUDA_VISIBLE_DEVICES shows.
+
+  python -m similarity.run --data_dir=pairs --do_train --do_eval --do_predict \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
+    --init_checkpoint=$BERT/bert_model.ckpt --output_dir=out
+
+--data_dir has train.*, dev.* and test.*: .tsv, .txt (tab-separated), .csv or .jsonl with an anchor
+and its positive a line, also with hard negatives; pairs with a score or a label 0 or 1; pairs with
+entailment, neutral or contradiction; single texts; or .json in SQuAD's format, for questions and
+their paragraphs. The columns decide, and the log says which. Every other text of a step, on all
+cards and in all micro-batches, is a negative.
+--do_eval also measures a model that is not trained, given as --init_checkpoint. --do_predict writes
+the similarities of each line's texts, or a single text's vector, to test_results.tsv.
+Batch sizes are per replica (GPU) and count examples."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LossSettings:
+    """What a training minimizes."""
+    topic = "Similarity"
+    loss: Optional[str] = setting(
+        None, "ranking: an anchor's positive before all other texts of the step. score: pairs with a "
+        "higher score before others (CoSENT). Default: score if the training file has scores.",
+        choices=model.LOSSES, recorded=False)
+    temperature: float = setting(
+        0.05, "What similarities are divided by in the loss; the lower, the more the most similar "
+        "negatives count.", positive=True, recorded=False)
+    symmetric: bool = setting(
+        False, "With --loss=ranking: also rank each positive's anchor before all others.",
+        recorded=False)
+
+
+def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
+    values = flags.FlagValues()
+    sets.define_flags(values, "Train on the train set.", "Evaluate on the dev set.",
+                      "Write the similarities of the test set's pairs, or its texts' vectors.")
+    flags.DEFINE_list("text_column", [], "The columns of the texts, separated by commas: anchor, "
+                      "positive, hard negatives; each a name, or a number from 1; detected by "
+                      "default.", flag_values=values)
+    flags.DEFINE_string("label_column", None, "The column of the score or label; detected by "
+                        "default.", flag_values=values)
+    flags.DEFINE_bool("header", None, "Whether the first line names the columns; detected by "
+                      "default.", flag_values=values)
+    flags.DEFINE_enum("pooling", None, bert.POOLINGS, "A text's vector: the mean or maximum of its "
+                      "tokens' states, or the state of [CLS]; default: as the model's folder says, "
+                      "or else mean.", flag_values=values)
+    flags.DEFINE_string("query_prefix", None, "Put before the first text of an example, such as "
+                        "'query: '; default: as the model's folder says, or else nothing.",
+                        flag_values=values)
+    flags.DEFINE_list("matryoshka", None, "Numbers of components, such as 384,128,64: the first so "
+                      "many of a vector are trained to be vectors by themselves; default: as the "
+                      "model's folder says, or else all alone.", flag_values=values)
+    runs.define_flags(values, LossSettings)
+    return values
+
+
+def main(values: flags.FlagValues) -> None:
+    """Trains, evaluates, predicts and exports, as the flags ask."""
+    runs.run(values, HEAD, _similarity)
+
+
+def _similarity(values: flags.FlagValues) -> Similarity:
+    """What the flags say, and the model's folder where they say nothing; the files of the sets."""
+    folder = model_flags.used_folder(values) or model_flags.initial_folder(values)
+    known = folder and described(folder) or Similarity()
+    given = {name: values[name].value for name in ("pooling", "query_prefix")
+             if values[name].value is not None}
+    if values.matryoshka is not None:
+        given["matryoshka"] = _sizes(values.matryoshka)
+    own = known._replace(**given, files=_open_files(values))
+    if "train" not in own.files:
+        return own
+    objective, train = _objective(values, own.files["train"], own.matryoshka)
+    if own.query_prefix and train.num_texts == 1:
+        raise UserError(f"--query_prefix={own.query_prefix}: {train.path} has single texts, and a "
+                        "prefix tells queries from documents; leave it out (--query_prefix=)")
+    return own._replace(objective=objective, files={**own.files, "train": train})
+
+
+def _sizes(texts) -> Tuple[int, ...]:
+    sizes = tuple(int(text) for text in texts if text.strip().isdecimal())
+    if len(sizes) != len(texts) or 0 in sizes or len(set(sizes)) < len(sizes):
+        raise UserError(f"--matryoshka={','.join(texts)}: must be different numbers of components, "
+                        "separated by commas")
+    return sizes
+
+
+def _open_files(values: flags.FlagValues) -> Dict[str, TextFile]:
+    given = Given(values.text_column, values.label_column, values.header)
+    found = {name: files.open_file(sets.find(values, name, files.EXTENSIONS), given,
+                                   labelled=name != "test") for name in sets.wanted(values)}
+    dev = found.get("dev")
+    if dev and dev.num_texts == 1:
+        raise UserError(f"{dev.path} has single texts, and an evaluation compares pairs: each line "
+                        "must have two texts")
+    return found
+
+
+def _objective(values: flags.FlagValues, train: TextFile,
+               sizes: Tuple[int, ...]) -> Tuple[Objective, TextFile]:
+    """The loss that fits the training file, or that of the flag; the file as the loss reads it."""
+    chosen = settings.from_flags(values, LossSettings)
+    loss = chosen.loss or (model.SCORE if train.has_scores else model.RANKING)
+    if loss == model.SCORE and not train.has_scores:
+        raise UserError(f"--loss=score needs pairs with numbers as labels, and {train.path} has "
+                        f"{train.describe()}; name the column with --label_column, or leave --loss out")
+    if loss == model.SCORE and chosen.symmetric:
+        raise UserError("--symmetric is for --loss=ranking, and --loss=score ranks whole pairs; leave "
+                        "one of them out")
+    if loss == model.RANKING and train.has_scores:
+        train = train.as_pairs()
+    return Objective(loss, chosen.temperature, chosen.symmetric, sizes), train
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=USAGE)

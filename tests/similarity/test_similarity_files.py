@@ -1,0 +1,208 @@
+"""What a file is follows from its columns; the log says it, and bad input is one line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from commands import ends_with_error, run_here
+from engine.errors import UserError
+from similarity import data, files, run
+from similarity.files import Example, Given
+from similarity_files import pairs, scored, write
+
+NUMBERED = [f"text {number}" for number in range(12)]
+PAIR, TRIPLE = ["a cat", "a dog"], ["a cat", "a dog", "the house"]
+NOTHING_GIVEN = Given()
+STS_B = ["index", "genre", "sentence1", "sentence2", "score"]
+
+
+def opened(tmp_path, name, content, given=NOTHING_GIVEN, labelled=True):
+    (tmp_path / name).write_text(content)
+    return files.open_file(str(tmp_path / name), given, labelled=labelled)
+
+
+def lines(*rows, by="\t"):
+    return "".join(by.join(map(str, row)) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize("name, content, given, expected", [
+    ("train.txt", lines(["a cat"], ["text"]), {}, [["a cat"], ["text"]]),
+    ("train.tsv", lines(PAIR, TRIPLE[:2]), {}, [PAIR, PAIR]),
+    ("train.tsv", lines(TRIPLE, TRIPLE), {}, [TRIPLE, TRIPLE]),
+    ("train.csv", lines(["anchor", "positive"], PAIR, by=","), {}, [PAIR]),
+    ("train.csv", lines(["id", "anchor", "positive", "negative_1", "negative_2"],
+                        [1, *TRIPLE, "x"], by=","), {}, [[*TRIPLE, "x"]]),
+    ("train.csv", lines(["answer", "question"], PAIR, by=","), {}, [PAIR[::-1]]),
+    ("train.csv", lines(["x", "y", "z"], [1, *PAIR], by=","),
+     dict(texts=["z", "y"], header=True), [PAIR[::-1]]),
+    ("train.tsv", lines([1, *PAIR]), dict(texts=["2", "3"], header=False), [PAIR]),
+    ("train.jsonl", json.dumps(dict(query="a cat", passage="a dog", negative="the house")), {},
+     [TRIPLE]),
+    ("train.jsonl", json.dumps(dict(a="a cat", b="a dog")), {}, [PAIR])])
+def test_texts_are_anchors_positives_and_hard_negatives(name, content, given, expected, tmp_path):
+    file = opened(tmp_path, name, content, Given(**given))
+    assert [example.texts for example in file.examples()] == list(map(tuple, expected))
+    assert not file.has_scores and file.num_texts == len(expected[0])
+
+
+@pytest.mark.parametrize("name, content, given", [
+    ("train.tsv", lines([*PAIR, 1], [*PAIR[::-1], 0]), {}),
+    ("train.tsv", lines([1, *PAIR], [0, *PAIR[::-1]]), {}),
+    ("train.tsv", lines(STS_B, [0, "news", *PAIR, 1], [1, "news", *PAIR[::-1], 0]), {}),
+    ("train.csv", lines(["text_a", "text_b", "label"], [*PAIR, 1], [*PAIR[::-1], 0], by=","), {}),
+    ("train.jsonl", "".join(json.dumps(dict(label=score, sentence1=first, sentence2=second)) + "\n"
+                            for first, second, score in ((*PAIR, 1), (*PAIR[::-1], 0.0))), {}),
+    ("train.tsv", lines([1, *PAIR, 1], [2, *PAIR[::-1], 0]),
+     dict(texts=["2", "3"], label="4"))])
+def test_numbers_beside_two_texts_are_scores(name, content, given, tmp_path):
+    file = opened(tmp_path, name, content, Given(**given))
+    assert list(file.examples()) == [Example(tuple(PAIR), 1.0), Example(tuple(PAIR[::-1]), 0.0)]
+    assert file.has_scores
+    # A test set's are not read, but known to be no texts.
+    test = opened(tmp_path, name, content, Given(**given), labelled=False)
+    assert [example.texts for example in test.examples()] == [tuple(PAIR), tuple(PAIR[::-1])]
+
+
+def test_a_test_set_may_lack_the_label_that_the_flag_names(tmp_path):
+    file = opened(tmp_path, "test.tsv", lines(STS_B[:-1], [0, "news", *PAIR]),
+                  Given(label="score"), labelled=False)
+    assert list(file.examples()) == [Example(tuple(PAIR))]
+
+
+def test_an_entailment_is_the_positive_and_a_contradiction_the_hard_negative(tmp_path, capsys):
+    rows = [("p", "e1", "entailment"), ("q", "e", "entailment"), ("p", "n", "neutral"),
+            ("p", "c", "contradiction"), ("r", "c", "contradiction"), ("p", "e2", "entailment"),
+            ("r", "x", "-")]
+    file = opened(tmp_path, "train.tsv", lines(("sentence1", "sentence2", "gold_label"), *rows))
+    assert [example.texts for example in file.examples()] == [("p", "e1", "c"), ("p", "e2", "c")]
+    assert "left out 2 of 3 premises" in capsys.readouterr().err
+    rest = [row for row in rows if row[2] != "contradiction"]
+    file = opened(tmp_path, "train.tsv", lines(*rest))
+    assert [example.texts for example in file.examples()] == [
+        ("p", "e1"), ("p", "e2"), ("q", "e")]
+
+
+def test_a_question_and_its_paragraph_are_a_pair(tmp_path):
+    content = dict(data=[dict(paragraphs=[dict(context="a cat sees the dog", qas=[
+        dict(id="1", question="who ?"), dict(id="2", question="what ?")])])])
+    file = opened(tmp_path, "train.json", json.dumps(content))
+    assert [example.texts for example in file.examples()] == [
+        ("who ?", "a cat sees the dog"), ("what ?", "a cat sees the dog")]
+
+
+def test_of_scores_the_upper_half_are_pairs(tmp_path, capsys):
+    rows = [(*PAIR, score) for score in (5, 2.5, 2.6, 0)]
+    file = opened(tmp_path, "train.tsv", lines(*rows)).as_pairs()
+    assert [example.score for example in file.examples()] == [5, 2.6] and not file.has_scores
+    assert "2 of 4 pairs whose score is above 2.5" in capsys.readouterr().err
+    with pytest.raises(UserError, match="no pair has a score above 0"):
+        opened(tmp_path, "train.tsv", lines((*PAIR, 0), (*PAIR, -1))).as_pairs()
+
+
+@pytest.mark.parametrize("name, content, given, parts", [
+    ("train.tsv", lines(PAIR, ["a cat", " "]), {}, ("train.tsv, line 2", "a text is empty")),
+    ("train.txt", lines(["a cat"], [""]), {}, ("train.txt, line 2", "a text is empty")),
+    ("train.tsv", lines(PAIR, TRIPLE), {}, ("line 2: 3 columns", "2")),
+    ("train.tsv", lines(*[[*PAIR, 1]] * 1000, [*PAIR, "much"]), {}, ("line 1001", "'much'", "a number")),
+    ("train.tsv", lines(*[[*PAIR, "neutral"]] * 1000, [*PAIR, "no"]), {},
+     ("line 1001", "'no'", "entailment")),
+    ("train.tsv", lines([*TRIPLE, 1], [*TRIPLE, 0]), {}, ("column 4", "3 texts", "--text_column")),
+    ("train.tsv", lines([1, *PAIR, 1]), {}, ("several columns", "--label_column")),
+    ("train.tsv", lines(["text", "label"], ["a cat", "good"]), {}, ("column label", "1 texts")),
+    ("train.tsv", lines(["sentence1", "sentence2", "label"], [*PAIR, "good"]), {},
+     ("column label has 'good'",)),
+    ("train.tsv", lines(["sentence1", "sentence2"], PAIR), dict(texts=["sentence1", "other"]),
+     ("no column 'other' for --text_column", "sentence1, sentence2")),
+    ("train.tsv", lines(["sentence1", "sentence2"], PAIR), dict(label="score"),
+     ("no column 'score' for --label_column",)),
+    ("train.tsv", lines(PAIR), dict(texts=["1", "1"]), ("a column of their own",)),
+    ("train.json", "{}", {}, ("has no 'data'",)),
+    ("train.tsv", "", {}, ("holds no examples",)),
+    ("train.tsv", lines(["sentence1", "sentence2", "label"], [*PAIR, "neutral"]), {},
+     ("holds no examples",))])
+def test_bad_input_is_one_line_that_says_where(name, content, given, parts, tmp_path):
+    with pytest.raises(UserError) as error:
+        list(opened(tmp_path, name, content, Given(**given)).examples())
+    for part in parts:
+        assert part in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content, flags, parts", [
+    (lines(["a cat"], ["a dog"]), dict(loss="score"), ("--loss=score", "single texts")),
+    (lines(PAIR), dict(loss="score"), ("--loss=score", "anchors with a positive")),
+    (lines(["a cat"], ["a dog"]), dict(query_prefix="query: "), ("--query_prefix", "single texts")),
+    (lines([*PAIR, 1], [*PAIR, 0]), dict(symmetric=True), ("--symmetric", "--loss=ranking")),
+    (lines(PAIR), dict(matryoshka="17"), ("--matryoshka=17", "16 components")),
+    (lines(PAIR), dict(matryoshka="8,8"), ("--matryoshka=8,8", "different")),
+    (lines(PAIR), dict(temperature=0), ("--temperature=0", "greater than 0")),
+    (lines(PAIR), dict(train_batch_size=4), ("1 example",)),
+    (lines(PAIR), dict(train_batch_size=1), ("--train_batch_size=1", "nothing to compare")),
+    (lines(PAIR, PAIR), dict(do_eval=True, dev="one\ntwo\n"), ("dev.tsv has single texts",))])
+def test_flags_that_do_not_fit_are_one_line(content, flags, parts, tiny_model, tmp_path, capsys):
+    (tmp_path / "train.tsv").write_text(content)
+    (tmp_path / "dev.tsv").write_text(flags.pop("dev", ""))
+    with ends_with_error(capsys, *parts):
+        run_here({**tiny_model._asdict(), **dict(
+            data_dir=tmp_path, output_dir=tmp_path / "out", do_train=True, train_batch_size=2,
+            max_seq_length=16, num_cpu_replicas=1), **flags}, run)
+
+
+def test_a_batch_holds_the_texts_of_its_examples(tiny_model, tmp_path):
+    rows, encoding = pairs(30), tiny_model.encoding(24)
+    path = write(tmp_path / "train.tsv", rows)
+    texts = data.load(files.open_file(str(path), Given(), labelled=True), encoding, "old: ",
+                      str(tmp_path / "store"))
+    indices, source = np.array([4, 0, 7]), texts.training_source()
+    batch = source.fetch(indices, source.padded_length(indices))
+    tokenizer = encoding.tokenizer
+
+    def words(ids, mask):
+        assert not ids[mask == 0].any()
+        return tokenizer.convert_ids_to_tokens(ids[mask == 1].tolist())[1:-1]
+    for place, index in enumerate(indices):
+        anchor, *others = rows[index]
+        assert words(batch["anchor_ids"][place], batch["anchor_mask"][place]) == (
+            tokenizer.tokenize("old: " + anchor)[:22])
+        for number, text in enumerate(others):
+            assert words(batch["candidate_ids"][place, number],
+                         batch["candidate_mask"][place, number]) == tokenizer.tokenize(text)[:22]
+    assert batch["anchor_ids"].shape[1] % 8 == 0 and batch["candidate_ids"].shape[2] % 8 == 0
+    assert source.lengths[7] == max(
+        min(24, 2 + len(tokenizer.tokenize(text))) for text in ("old: " + rows[7][0], *rows[7][1:]))
+
+
+def test_equal_texts_have_equal_keys_that_float32_holds(tiny_model, tmp_path):
+    rows = pairs(60)
+    texts = data.encode([Example(row) for row in rows], tiny_model.encoding(24), "")
+    keys = texts.training_source().fetch(np.arange(60), 24)["keys"].reshape(-1, 2)
+    whole = keys[:, 0].astype(np.int64) * 2**24 + keys[:, 1].astype(np.int64)
+    flat = [text for row in rows for text in row]
+    assert len(set(whole.tolist())) == len(set(flat)) == len(texts)
+    for some, other in ((1, 31), (4, 61)):
+        assert (whole[some] == whole[other]) == (flat[some] == flat[other])
+    np.testing.assert_array_equal(whole, texts.records.scalars("key").astype(np.int64))
+    # What is predicted of the distinct texts finds its way back to all.
+    fetched = texts.source().fetch(texts.numbers[:, 1], 24)["input_ids"]
+    of_positives = texts.training_source().fetch(np.arange(60), 24)["candidate_ids"][:, 0]
+    width = min(fetched.shape[1], of_positives.shape[1])
+    np.testing.assert_array_equal(fetched[:, :width], of_positives[:, :width])
+
+
+def test_a_single_text_is_its_own_positive(tiny_model):
+    texts = data.encode([Example((text,)) for text in ("a cat", "the old dog")],
+                        tiny_model.encoding(24), "query: ")
+    batch = texts.training_source().fetch(np.arange(2), 24)
+    np.testing.assert_array_equal(batch["anchor_ids"], batch["candidate_ids"][:, 0])
+    assert batch["keys"].shape == (2, 2, 2)
+    assert tiny_model.encoding(24).tokenizer.vocab["[UNK]"] not in batch["anchor_ids"]
+
+
+def test_scores_reach_the_batch(tiny_model):
+    rows = scored(9)
+    texts = data.encode([Example((first, second), float(score)) for first, second, score in rows],
+                        tiny_model.encoding(24), "")
+    np.testing.assert_allclose(texts.training_source().fetch(np.arange(9), 24)["scores"],
+                               [float(row[2]) for row in rows], rtol=1e-6)
+    np.testing.assert_allclose(texts.scores, [float(row[2]) for row in rows], rtol=1e-6)

@@ -1,0 +1,249 @@
+"""The command trains, resumes, evaluates, predicts and exports; its vectors are the encoder's."""
+
+import json
+import pathlib
+import tempfile
+
+import numpy as np
+import pytest
+
+import extract_features
+from commands import ends_with_error, results_in, run_here
+from conftest import checkpoint_values, plain_session, sentences
+from engine.data.plan import TrainingPlan
+from engine.model import Mode
+from exports import run_saved_model
+from golden import losses_of
+from reproducible_model import write_model
+from runs import predict
+from similarity import data, evaluation, model, run
+from similarity.files import Example
+from similarity.model import Objective
+from similarity_files import pairs, scored, write
+from similarity_reference import cosent, of_sizes, ranked, unit
+from trainings import crash_after
+
+import tensorflow.compat.v1 as tf
+
+LENGTH = 24
+TEMPERATURE = 0.1
+
+
+def vectors_of(texts, folder, checkpoint, pooling="mean", **more) -> np.ndarray:
+    """The unit vectors that extract_features.py gives, [n, D]."""
+    place = pathlib.Path(tempfile.mkdtemp(dir=str(folder)))
+    (place / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    run_here(dict(input_file=place / "texts.txt", output_file=place / "vectors.npy",
+                  init_checkpoint=checkpoint, pooling=pooling, max_seq_length=LENGTH,
+                  num_cpu_replicas=1, **more), extract_features)
+    return unit(np.load(str(place / "vectors.npy")))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The files of all sets."""
+    made = tmp_path_factory.mktemp("similarity")
+    write(made / "train.tsv", pairs(48))
+    write(made / "dev.tsv", [row[:2] for row in pairs(14, 1)])
+    write(made / "test.tsv", pairs(9, 2))
+    return made
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model, folder):
+    """The output directory of a run with all it can do."""
+    run_here(dict(tiny_model._asdict(), data_dir=folder, output_dir=folder / "out",
+                  max_seq_length=LENGTH, train_batch_size=4, num_train_epochs=2, pooling="max",
+                  learning_rate=1e-3, num_cpu_replicas=2, matryoshka="16,8", eval_each_epoch=True,
+                  do_train=True, do_eval=True, do_predict=True, do_export=True), run)
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def vectors(folder, trained):
+    """Of any texts, by the trained model."""
+    return lambda texts: vectors_of(texts, folder, trained, "max")
+
+
+def test_similarities_are_those_of_the_encoder_s_vectors(trained, vectors):
+    rows = np.array(pairs(9, 2))
+    expected = [np.einsum("nd,nd->n", vectors(rows[:, 0]), vectors(rows[:, text]))
+                for text in (1, 2)]
+    written = np.loadtxt(str(trained / "test_results.tsv"))
+    np.testing.assert_allclose(written, np.transpose(expected), atol=1e-5)
+
+
+def test_positives_are_looked_for_among_all_texts_of_the_dev_set(trained, vectors):
+    rows = pairs(14, 1)
+    anchors, documents = sorted({row[0] for row in rows}), sorted({row[1] for row in rows})
+    relevant = [np.array([documents.index(row[1]) for row in rows if row[0] == anchor])
+                for anchor in anchors]
+    assert len(documents) < len(anchors)
+    results = results_in(trained)
+    for size, suffix in ((16, ""), (8, "_of_8")):
+        of_queries, of_documents = (unit(vectors(texts)[:, :size]).astype(np.float32)
+                                    for texts in (anchors, documents))
+        for name, value in evaluation.retrieval_measures(
+                of_queries, of_documents, relevant).items():
+            assert results[name + suffix] == pytest.approx(value, abs=1e-6), name
+    assert 0 < results["mrr_at_10"] < 1
+    history = json.loads((trained / "evaluations.json").read_text())
+    assert "mrr_at_10" in json.dumps(history)
+
+
+def test_a_text_has_a_vector_and_a_pair_a_similarity(trained, vectors, folder, monkeypatch):
+    texts = sentences(5, 7)
+    expected = vectors(texts)
+    (folder / "read.txt").write_text("".join(f"{text}\n" for text in texts))
+    flags = dict(num_cpu_replicas=1, output_file=folder / "read.out", format="jsonl")
+    for place in (trained, trained / "export"):
+        run_here(dict(flags, output_dir=place, input_file=folder / "read.txt"), predict)
+        lines = (folder / "read.out").read_text().splitlines()
+        np.testing.assert_allclose([json.loads(line)["vector"] for line in lines], expected,
+                                   atol=1e-5)
+    write(folder / "read.tsv", zip(texts, texts[1:] + texts[:1]))
+    run_here(dict(flags, output_dir=trained, input_file=folder / "read.tsv", format="tsv"), predict)
+    header, *lines = (folder / "read.out").read_text().splitlines()
+    assert header == "similarity"
+    np.testing.assert_allclose(list(map(float, lines)), np.einsum(
+        "nd,nd->n", expected, np.roll(expected, -1, 0)), atol=1e-5)
+
+
+def test_the_first_line_says_whether_lines_are_pairs(trained, tmp_path, capsys):
+    for content, num_read in (("a cat\ta dog\na cat\na\tb\n", 2), ("a cat\na cat\ta dog\n", 2)):
+        lines = content.splitlines()
+        path = tmp_path / "lines.txt"
+        path.write_text(content)
+        found = []
+        with open(str(path)) as file:
+            values = predict.define_flags()
+            values(["predict"])
+            reader = predict.Reader(None, None, None, ["vector"], pair_columns=["similarity"])
+            odd = predict.OddRows("have no prediction")
+            found = list(predict._examples(values, reader, predict.ArrivingLines(file.fileno()), odd))
+        assert len(found) == len(lines)
+        assert sum(example is not predict.UNREAD for example in found) == num_read
+        assert (found[0].text_b is None) == ("\t" not in lines[0])
+
+
+def test_the_export_has_the_vectors_of_the_model(trained, vectors, tiny_model):
+    texts = sentences(6, 8)
+    encoded = data.encode([Example((text,)) for text in texts], tiny_model.encoding(LENGTH), "")
+    features = encoded.source().fetch(encoded.numbers[:, 0], LENGTH)
+    found = run_saved_model(trained / "export", features)
+    np.testing.assert_allclose(found["vectors"], vectors(texts), atol=1e-5)
+    card = (trained / "export" / "README.md").read_text()
+    assert "`vectors`, float32 `[batch, 16]`" in card and "first 16, 8 components" in card
+
+
+def test_an_encoder_that_nobody_trained_is_evaluated(tiny_model, folder, tmp_path):
+    run_here(dict(tiny_model._asdict(), dev_file=write(tmp_path / "dev.tsv", scored(20)),
+                  output_dir=tmp_path / "out", max_seq_length=LENGTH, num_cpu_replicas=2,
+                  pooling="cls", do_eval=True), run)
+    rows = scored(20)
+    first, second = (vectors_of([row[text] for row in rows], tmp_path, tiny_model.init_checkpoint,
+                                "cls", vocab_file=tiny_model.vocab_file,
+                                bert_config_file=tiny_model.bert_config_file) for text in (0, 1))
+    expected = evaluation.pair_measures(np.einsum("nd,nd->n", first, second), np.array(
+        [float(row[2]) for row in rows]))
+    results = results_in(tmp_path / "out")
+    assert set(results) == {"spearman", "pearson"}
+    for name, value in results.items():
+        assert value == pytest.approx(expected[name], abs=1e-5)
+
+
+def test_the_model_s_folder_says_how_its_vectors_are_made(trained, folder, tmp_path, capsys):
+    entries = json.loads((trained / "task.json").read_text())
+    assert (entries["kind"], entries["pooling"], entries["matryoshka"]) == (
+        "similarity", "max", [16, 8])
+    flags = dict(data_dir=folder, do_eval=True, num_cpu_replicas=1)
+    run_here(dict(flags, init_checkpoint=trained, output_dir=tmp_path), run)
+    of_copy, of_run = results_in(tmp_path), results_in(trained)
+    assert "mrr_at_10_of_8" in of_copy
+    for name, value in of_copy.items():
+        assert value == pytest.approx(of_run[name], abs=1e-6)
+    with ends_with_error(capsys, "another --pooling", "was max, now mean"):
+        run_here(dict(flags, output_dir=trained, pooling="mean"), run)
+
+
+def test_a_prefix_stands_before_queries_alone(tiny_model, folder, tmp_path):
+    rows = pairs(14, 1)
+    plain = write(tmp_path / "dev.tsv", [("the old " + row[0], row[1]) for row in rows])
+    flags = dict(tiny_model._asdict(), max_seq_length=LENGTH, num_cpu_replicas=1, do_eval=True)
+    run_here(dict(flags, dev_file=folder / "dev.tsv", query_prefix="the old ",
+                  output_dir=tmp_path / "prefix"), run)
+    run_here(dict(flags, dev_file=plain, output_dir=tmp_path / "plain"), run)
+    assert results_in(tmp_path / "prefix") == results_in(tmp_path / "plain")
+
+
+# --- The training ------------------------------------------------------------------------
+
+
+def train(folder, rows, flags, **more):
+    """Trains on 2 x 2 x 2 examples a step, without dropout or with the model's."""
+    folder.mkdir(exist_ok=True)
+    run_here({**flags, **dict(
+        train_file=write(folder / "train.tsv", rows), output_dir=folder / "out",
+        max_seq_length=LENGTH, train_batch_size=2, gradient_accumulation_steps=2,
+        num_cpu_replicas=2, do_train=True, temperature=TEMPERATURE), **more}, run)
+    return folder / "out"
+
+
+@pytest.mark.parametrize("loss", ("ranking", "score"))
+def test_the_first_loss_is_that_of_all_examples_of_the_step(loss, tiny_model, tmp_path):
+    rows = scored(40)
+    if loss == "ranking":  # with positives that several anchors have
+        found = pairs(40)
+        rows = [(anchor, found[row % 5][1], hard) for row, (anchor, _, hard) in enumerate(found)]
+    out = train(tmp_path, rows, tiny_model._asdict(), num_train_epochs=1, matryoshka="16,4",
+                symmetric=loss == "ranking")
+    texts = np.array([row[:3] if loss == "ranking" else row[:2] for row in rows])
+    lengths = data.encode([Example(tuple(row)) for row in texts], tiny_model.encoding(LENGTH),
+                          "").training_source().lengths
+    chosen = TrainingPlan(lengths, 8, 42).global_batch(0)
+    assert loss == "score" or len(set(texts[chosen].ravel())) < texts[chosen].size
+    found = vectors_of(texts[chosen].ravel(), tmp_path, tiny_model.init_checkpoint,
+                       vocab_file=tiny_model.vocab_file,
+                       bert_config_file=tiny_model.bert_config_file)
+    expected, _ = of_sizes(found.reshape(8, texts.shape[1], -1).astype(np.float64), (16, 4), {
+        "ranking": lambda part: ranked(part, texts[chosen], True, TEMPERATURE),
+        "score": lambda part: cosent(part, np.array(
+            [np.float32(rows[index][2]) for index in chosen]), TEMPERATURE)}[loss])
+    assert losses_of(out, 1)[0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_interrupted_training_ends_with_the_same_bits(tmp_path):
+    model_flags, outs = write_model(tmp_path / "model")._asdict(), []
+    for name in ("whole", "resumed"):
+        flags = dict(flags=model_flags, rows=pairs(24), num_train_epochs=2, learning_rate=1e-3,
+                     save_checkpoints_steps=6, num_cpu_replicas=1)
+        if name == "resumed":
+            with crash_after(6):
+                train(tmp_path / name, **flags)
+        outs.append(checkpoint_values(str(train(tmp_path / name, **flags))))
+    np.testing.assert_equal(*outs)
+
+
+@pytest.mark.parametrize("dropout", (0.0, 0.1))
+def test_a_single_text_and_its_positive_have_different_masks(dropout, tiny_model):
+    config = tiny_model.config(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    texts = data.encode([Example((text,)) for text in sentences(6)], tiny_model.encoding(LENGTH), "")
+    features = texts.training_source().fetch(np.arange(6), LENGTH)
+    forward = model.training_forward_of(config, "mean", Objective("ranking", 0.05, False, ()), 2)
+    with plain_session() as session:
+        outputs = forward({name: tf.constant(value) for name, value in features.items()},
+                          Mode(True, tf.constant([7, 3], tf.int64)))
+        session.run(tf.global_variables_initializer())
+        rows, loss = session.run([outputs.pooled.vectors,
+                                  outputs.pooled.loss(outputs.pooled.vectors)])
+    difference = np.abs(rows[:, :16] - rows[:, 16:32]).max()
+    assert loss > 0 and (difference > 0.1 if dropout else difference < 1e-5)
+
+
+def test_single_texts_train_and_get_vectors(tmp_path):
+    flags = write_model(tmp_path / "model")._asdict()
+    rows = [[text] for text in sentences(80)]
+    test = write(tmp_path / "test.txt", [[text] for text in sentences(3, 5)])
+    out = train(tmp_path, rows, flags, num_train_epochs=1, test_file=test, do_predict=True)
+    found = np.loadtxt(str(out / "test_results.tsv"))
+    np.testing.assert_allclose(found, vectors_of(sentences(3, 5), tmp_path, out), atol=1e-5)
