@@ -133,7 +133,7 @@ class TextFile(NamedTuple):
             premise, hypothesis = (fields[position] for position in self.texts)
             relation = fields[self.label].strip()
             if relation not in _RELATIONS:
-                raise UserError(f"{self.path}, line {line_number}: the label is {log.brief(relation)}, "
+                raise UserError(f"{self.path}, line {line_number}: the label is {log.brief(repr(relation))}, "
                                 f"and must be one of {', '.join(sorted(_RELATIONS - {_NO_LABEL}))}")
             entailed, contradicted = premises.setdefault(premise, ([], []))
             if relation == _ENTAILED:
@@ -183,7 +183,7 @@ class TextFile(NamedTuple):
         except ValueError:
             score = math.nan
         if not math.isfinite(score):
-            raise UserError(f"{self.path}, line {line_number}: the score is {log.brief(text)}, and must "
+            raise UserError(f"{self.path}, line {line_number}: the score is {log.brief(repr(text))}, and must "
                             "be a number")
         return score
 
@@ -285,7 +285,7 @@ def _layout_of_labels(table: Table, texts: Sequence[int], label: int) -> str:
     if columns.are_numbers(labels):
         return SCORES
     odd = next(text for text in sorted(labels) if not columns.are_numbers([text]))
-    raise UserError(f"{table.path}: column {table.column(label)} has {log.brief(odd)}, and labels are "
+    raise UserError(f"{table.path}: column {table.column(label)} has {log.brief(repr(odd))}, and labels are "
                     "numbers or entailment, neutral and contradiction; name another one with "
                     "--label_column, or the columns of the texts with --text_column")
 
