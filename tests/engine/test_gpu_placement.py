@@ -10,6 +10,7 @@ import pytest
 
 import gpu_placement
 import modeling
+from benchmarks.step_graph import needed
 from conftest import on_tensorflow_2
 from distillation import model as distillation_model
 from distillation.teacher import Teacher
@@ -121,7 +122,7 @@ def graph_of(name, output_dir, monkeypatch, *, cards, from_checkpoint=True, **ch
         init_checkpoint=start() if from_checkpoint else None)
     with pytest.raises(Captured):
         loop.train(loop.Run({}, how, devices, len(source.lengths), forward(), lambda: source))
-    return results[0].graph, gpu_placement.ancestors(results)
+    return results[0].graph, needed(results)
 
 
 def updates(operations):

@@ -86,17 +86,6 @@ def _size(tensor: tf.Tensor) -> float:
     return tensor.shape.num_elements() * tensor.dtype.size
 
 
-def ancestors(results: Iterable[tf.Operation]) -> Set[tf.Operation]:
-    """All operations that run for these to run, and these."""
-    seen, waiting = set(), list(results)
-    while waiting:
-        op = waiting.pop()
-        if op not in seen:
-            seen.add(op)
-            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    return seen
-
-
 def _colocated_groups(operations: List[tf.Operation]) -> Iterable[List[tf.Operation]]:
     """The operations that the placer keeps together: by request, or by a variable they share."""
     parents = {op: op for op in operations}

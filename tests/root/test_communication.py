@@ -13,6 +13,7 @@ import pytest
 import modeling
 import gradient_exchange
 import optimization
+from benchmarks.step_graph import needed
 from conftest import on_tensorflow_1, on_tensorflow_2
 from encoder import classifier
 from engine.devices import runtime
@@ -20,7 +21,6 @@ from engine.devices.devices import Devices
 from engine.model import Mode
 from engine.workers.cluster import Cluster
 from engine.workers.coordination import Peers
-from gpu_placement import ancestors
 
 import tensorflow.compat.v1 as tf
 
@@ -74,7 +74,7 @@ def step_under(strategy: tf.distribute.Strategy, micro_batches: int = 1,
     with strategy.scope():
         train_ops = strategy.experimental_local_results(
             runtime.run_on_replicas(strategy, train_op))
-    return Step(ancestors(getattr(op, "op", op) for op in train_ops), gradients_of_replicas)
+    return Step(needed(getattr(op, "op", op) for op in train_ops), gradients_of_replicas)
 
 
 def crossings(operations, kind: str):
@@ -108,7 +108,7 @@ def all_reduces(step: Step) -> Dict[str, List[tf.Operation]]:
         if op.type == "NcclAllReduce":
             by_card[op.device].append(op)
     gradients = set(dense_gradients(step))
-    return {card: sorted(found, key=lambda op: (len(ancestors([op]) & gradients),
+    return {card: sorted(found, key=lambda op: (len(needed([op]) & gradients),
                                                 op.get_attr("shared_name")))  # as on other cards
             for card, found in by_card.items()}
 
@@ -140,7 +140,7 @@ def test_cards_exchange_each_dense_gradient_once_and_the_rows_of_the_embeddings(
 
 def test_a_gradient_of_sixteen_bits_crosses_without_being_widened():
     step = step_of(2, "gpu", "nccl", transfer_dtype=tf.float16, dtype=tf.float16)
-    sent = ancestors(op for found in all_reduces(step).values() for op in found)
+    sent = needed(op for found in all_reduces(step).values() for op in found)
     narrowed = [op for op in sent if op.type == "Cast" and op.outputs[0].dtype == tf.float16]
     assert narrowed  # the gradients of layer normalization, for instance
     assert not [op for op in narrowed if op.inputs[0].op.type == "Cast"]
@@ -174,7 +174,7 @@ def test_no_bucket_waits_for_a_gradient_of_the_layers_beneath_it(
     by_card = all_reduces(step)
     depths = {op: depth(name) for op, name in dense_gradients(step).items()}
     for buckets in by_card.values():
-        waits_for = [{depths[op] for op in ancestors([bucket]) if op in depths}
+        waits_for = [{depths[op] for op in needed([bucket]) if op in depths}
                      for bucket in buckets]
         deepest = [max(found) for found in waits_for]
         assert deepest == sorted(deepest) and set(deepest) == set(range(LAYERS + 2))
@@ -203,7 +203,7 @@ def transfers(step: Step) -> Dict[str, List[tf.Operation]]:
     for op in step.operations:
         if op.type.startswith("Collective"):
             by_card[op.device].append(op)
-    return {card: sorted(found, key=lambda op: len(ancestors([op]) & set(found)))
+    return {card: sorted(found, key=lambda op: len(needed([op]) & set(found)))
             for card, found in by_card.items()}
 
 
@@ -224,7 +224,7 @@ def test_machines_exchange_buckets_in_one_order_and_rows_or_their_sum(
         gathered = [op for op in found if "Gather" in op.type]
         assert len(reduced) > 2
         for earlier, later in zip(reduced, reduced[1:] + gathered[:1]):
-            assert earlier in ancestors([later])
+            assert earlier in needed([later])
         if most_rows == BATCH * LENGTH:
             assert sum(sizes(reduced)) == num_dense_values() and len(gathered) >= 2
         else:
