@@ -12,7 +12,7 @@ from engine.checkpoints import checkpoints
 from engine.data.chunks import in_chunks
 from engine.devices.devices import Devices
 from engine.disk import files
-from engine.disk.resumable_file import ResumableFile
+from engine.disk.resumable_file import ResumableFile, array_header
 from engine.inference import Predictor
 from engine.progress import Counter
 from features import formats, model
@@ -62,7 +62,7 @@ def extract(job: Job) -> None:
         Interrupted: SIGTERM or Ctrl-C.
     """
     total = sum(1 for _ in read_texts(job.input_file))
-    header = formats.array_header(total, job.values_per_text) if formats.is_array(job.output_file) else b""
+    header = array_header(total, job.values_per_text) if formats.is_array(job.output_file) else b""
     file = ResumableFile(job.output_file, job.facts(), header=header)
     if not total:
         log.warn(f"--input_file={job.input_file} holds no texts")

@@ -1,6 +1,5 @@
 """Features in files: Google's JSON lines, JSON lines with a vector each, and NumPy's arrays."""
 
-import io
 import json
 from typing import Any, Iterable, List, Sequence
 
@@ -35,14 +34,6 @@ def vector_lines(first_number: int, vectors: np.ndarray) -> bytes:
     """A line of JSON for each text, with its vector."""
     return _lines({"linex_index": number, "values": values}
                   for number, values in enumerate(_rounded(vectors), first_number))
-
-
-def array_header(num_texts: int, width: int) -> bytes:
-    """What precedes the values [texts, width], float32, in NumPy's format, which `np.load` reads."""
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {
-        "descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (num_texts, width)})
-    return header.getvalue()
 
 
 def _rounded(states: np.ndarray) -> List[Any]:

@@ -95,11 +95,11 @@ def _measure(job: Job, texts: TextSet, predict: Predict) -> Measured:
     for size in (vectors.shape[1], *job.model.own.matryoshka):
         suffix = "" if size == vectors.shape[1] else f"_of_{size}"
         found.update({name + suffix: value for name, value in _measures(
-            texts, _shortened(vectors, size)).items()})
+            texts, shortened(vectors, size)).items()})
     return Measured(found, {"num_examples": texts.num_examples, "num_texts": len(texts)})
 
 
-def _shortened(vectors: np.ndarray, size: int) -> np.ndarray:
+def shortened(vectors: np.ndarray, size: int) -> np.ndarray:
     """The first components of the vectors [n, D], as vectors [n, size] of norm 1."""
     if size == vectors.shape[1]:
         return vectors

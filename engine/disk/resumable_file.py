@@ -5,15 +5,31 @@ killed at any moment; the next one resumes after the last recorded chunk, or fin
 """
 
 import contextlib
+import io
 import json
 import os
-from typing import Any, Iterator, Mapping, Optional, Union
+from typing import Any, Dict, Iterator, Mapping, Optional, Union
+
+import numpy as np
 
 from engine import interruption, log
 from engine.disk import files
 from engine.errors import UserError
 
 _RECORD_TYPES = {"facts": dict, "rows": int, "bytes": int}
+
+
+def array_header(num_rows: int, width: int) -> bytes:
+    """What precedes the values [rows, width], float32, in NumPy's format, which `np.load` reads."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {
+        "descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (num_rows, width)})
+    return header.getvalue()
+
+
+def record_of(path: str) -> Dict[str, Any]:
+    """The record of a file: "facts", "rows" and "bytes"; raises a UserError if it is damaged."""
+    return files.read_record(f"{path}.json", "the record", _RECORD_TYPES)
 
 
 class ResumableFile:
@@ -47,7 +63,7 @@ class ResumableFile:
         self._facts = json.loads(json.dumps(facts))
         self._header = _encoded(header)
         if os.path.exists(self.record_path):
-            self._resume(files.read_record(self.record_path, "the record", _RECORD_TYPES))
+            self._resume(record_of(self.path))
 
     def _resume(self, record: Mapping[str, Any]) -> None:
         difference = _difference(record["facts"], self._facts)

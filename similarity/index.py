@@ -1,0 +1,127 @@
+"""An index: a folder with the texts of documents and their vectors, to search in.
+
+texts.jsonl has a text a line, as a JSON string, and vectors.npy a row of float32 for each.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+from typing import Iterator, Set
+
+import numpy as np
+
+from engine.data.chunks import in_chunks
+from engine.disk import files
+from engine.disk.resumable_file import ResumableFile, array_header, record_of
+from engine.errors import UserError
+from engine.progress import Counter
+from similarity.files import TextFile
+from similarity.vectors import Encoder
+
+_TEXTS, _VECTORS = "texts.jsonl", "vectors.npy"
+_CHUNK_TEXTS = 4096
+
+
+def documents_of(file: TextFile) -> Iterator[str]:
+    """The documents of a file: the text of each line or, if an example has several texts, each
+    positive and hard negative, once.
+
+    Raises:
+        UserError: with file and line, for a text that is missing or empty.
+    """
+    seen: Set[bytes] = set()
+    for example in file.examples():
+        if file.num_texts == 1:
+            yield example.texts[0]
+            continue
+        for text in example.texts[1:]:
+            digest = hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()
+            if digest not in seen:
+                seen.add(digest)
+                yield text
+
+
+def is_there(folder: str) -> bool:
+    """Whether a folder holds a complete index."""
+    return os.path.exists(os.path.join(folder, _VECTORS))
+
+
+def build(folder: str, file: TextFile, encoder: Encoder) -> None:
+    """Writes the index of a file's documents; goes on where an interrupted run was.
+
+    Raises:
+        UserError: there is an index of other documents or another model; the file cannot be read.
+        Interrupted: SIGTERM or Ctrl-C.
+    """
+    files.make_directory(folder, "--output_dir")
+    facts = {"--documents": files.hash_of_file(file.path), "columns": list(file[1:])}
+    texts = ResumableFile(os.path.join(folder, _TEXTS), facts)
+    with texts.completing("documents"):
+        left = itertools.islice(documents_of(file), texts.num_rows, None)
+        for chunk in in_chunks(() if texts.is_whole else left, _CHUNK_TEXTS):
+            texts.append("".join(json.dumps(text, ensure_ascii=False) + "\n" for text in chunk),
+                         len(chunk))
+    total = texts.num_rows
+    vectors = ResumableFile(os.path.join(folder, _VECTORS), {**facts, **encoder.facts()},
+                            header=array_header(total, encoder.size))
+    with vectors.completing(f"of {total:,} documents"):
+        if vectors.num_rows < total:
+            _append_all(vectors, texts.path, total, encoder)
+
+
+def _append_all(vectors: ResumableFile, texts_path: str, total: int, encoder: Encoder) -> None:
+    left = itertools.islice(_Texts(texts_path), vectors.num_rows, None)
+    with Counter("Encoding", unit="documents", total=total - vectors.num_rows) as counter:
+        # Whole chunks are appended: a resumed run computes the same batches, with the same roundings.
+        for chunk in in_chunks(left, _CHUNK_TEXTS):
+            vectors.append(encoder.of_texts(chunk).tobytes(), len(chunk))
+            counter.advance(len(chunk))
+    encoder.report_cut()
+
+
+class _Texts:
+    """The texts of a file with a JSON string a line."""
+
+    def __init__(self, path: str):
+        self._file = open(path, "rb")
+        self._ends = np.cumsum(np.fromiter(map(len, self._file), np.int64))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, number: int) -> str:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        start = int(self._ends[number - 1]) if number else 0
+        self._file.seek(start)
+        return json.loads(self._file.read(int(self._ends[number]) - start).decode("utf-8"))
+
+
+class Index:
+    """A complete index.
+
+    Attributes:
+        vectors: float32 [m, D], mapped from the file.
+        texts: of the documents, by their numbers from 0.
+
+    Raises:
+        UserError: there is none in the folder, or it was built with another model.
+    """
+
+    def __init__(self, folder: str, encoder: Encoder):
+        path = os.path.join(folder, _VECTORS)
+        if not is_there(folder):
+            raise UserError(f"--output_dir={folder} holds no complete index; build it with --documents")
+        record = record_of(path)
+        for name, value in json.loads(json.dumps(encoder.facts())).items():
+            if record["facts"].get(name) != value:
+                raise UserError(f"--output_dir={folder} is an index of vectors of another model: "
+                                f"{name} differs; give the --model_dir and the flags that built it")
+        self.texts = _Texts(files.require_file(os.path.join(folder, _TEXTS), "texts"))
+        header = array_header(record["rows"], encoder.size)
+        if os.path.getsize(path) != record["bytes"] or len(self.texts) != record["rows"] or (
+                record["bytes"] != len(header) + 4 * record["rows"] * encoder.size):
+            raise UserError(f"--output_dir={folder} is damaged: {_VECTORS} and {_TEXTS} are not as "
+                            "their records say; remove the folder and build it again")
+        self.vectors = np.memmap(path, np.float32, "r", len(header), (record["rows"], encoder.size))

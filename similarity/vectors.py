@@ -1,0 +1,75 @@
+"""Vectors of texts, computed with a trained model on all replicas."""
+
+from typing import Any, Callable, Dict, Optional, Sequence
+
+import numpy as np
+
+from encoder.model_files import ModelFiles
+from engine import log
+from engine.devices.devices import Devices
+from engine.disk import files
+from engine.errors import UserError
+from engine.inference import Predictor
+from similarity import data, head, model
+from similarity.files import Example
+
+
+class Encoder:
+    """Gives texts vectors of length 1. Use it as a context manager: it holds a session.
+
+    Args:
+        trained: a model for similarity.
+        batch_size: of a replica; None: the default of --predict_batch_size.
+        size: the number of components, the first of the model's; None: all of them.
+
+    Raises:
+        UserError: the model is of another kind, or has fewer components.
+    """
+
+    def __init__(self, trained: ModelFiles, devices: Devices, precision: str,
+                 batch_size: Optional[int], size: Optional[int]):
+        self._trained, self._batch_size, self._precision = trained, batch_size, precision
+        self._model = head.open_model(trained)
+        self.size = size or self._model.config.hidden_size
+        if self.size > self._model.config.hidden_size:
+            raise UserError(f"--vector_size={size}: the model's vectors have "
+                            f"{self._model.config.hidden_size} components")
+        self._predictor = Predictor(
+            model.forward_of(self._model.config, self._model.own.pooling), devices)
+        self._predictor.restore(trained.checkpoint)
+        self._num_cut = self._num_texts = 0
+
+    def __enter__(self) -> "Encoder":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._predictor.__exit__(*exception)
+
+    def facts(self) -> Dict[str, Any]:
+        """Everything that determines a text's vector, under names for people."""
+        return {
+            **self._model.encoder_facts(),
+            # The index holds a checksum of every tensor.
+            "checkpoint": files.hash_of_file(f"{self._trained.checkpoint.path}.index"),
+            "pooling": self._model.own.pooling, "--precision": self._precision,
+            "--vector_size": self.size}
+
+    def of_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors [n, D] of queries, before which the model may want a prefix."""
+        return self.of_texts([self._model.own.query_prefix + text for text in texts])
+
+    def of_texts(self, texts: Sequence[str],
+                 advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
+        """Vectors, float32 [n, D]; at least one text. See `Predictor.predict` for `advance`."""
+        encoded = data.encode([Example((text,)) for text in texts], self._model.encoding, "")
+        self._num_cut += encoded.num_cut
+        self._num_texts += len(texts)
+        vectors = self._predictor.predict(encoded.source(), self._batch_size, advance)["vectors"]
+        return head.shortened(vectors, self.size)[encoded.numbers[:, 0]]
+
+    def report_cut(self) -> None:
+        """Logs how many texts were longer than the model's input, if there were any."""
+        if self._num_cut:
+            encoding = self._model.encoding
+            log.info(encoding.long_texts.describe(
+                self._num_cut, self._num_texts, encoding.max_seq_length))

@@ -1,0 +1,262 @@
+"""An index holds the vectors of its documents; a search finds those of the whole matrix, in order."""
+
+import json
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+import processes
+from commands import ends_with_error, run_here
+from conftest import plain_session, sentences
+from engine import interruption
+from engine.data import chunks
+from engine.disk.resumable_file import ResumableFile
+from modeling import BertModel
+from similarity import index, mining, search
+from tokenization import FullTokenizer
+
+import tensorflow.compat.v1 as tf
+
+DOCUMENTS = sentences(40, seed=1)
+QUERIES = ["a cat", *sentences(5, seed=2)]
+PREFIX = "the: "
+
+
+@pytest.fixture(scope="module")
+def model_dir(two_layers, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "model"
+    shutil.copytree(os.path.dirname(two_layers.vocab_file), str(folder))
+    (folder / "task.json").write_text(json.dumps({
+        "kind": "similarity", "pooling": "mean", "query_prefix": PREFIX, "matryoshka": [],
+        "do_lower_case": True, "max_seq_length": 24}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vector_of(two_layers):
+    """The vector of a text, computed alone: the mean of the states of the last layer."""
+    tokenizer = FullTokenizer(two_layers.vocab_file)
+    with tf.Graph().as_default(), plain_session() as session:
+        ids = tf.placeholder(tf.int32, [1, None])
+        states = BertModel(two_layers.config(), False, ids).get_sequence_output()
+        tf.train.Saver().restore(session, two_layers.init_checkpoint)
+
+        def vector(text):
+            tokens = ["[CLS]", *tokenizer.tokenize(text)[:22], "[SEP]"]
+            mean = session.run(states, {
+                ids: [tokenizer.convert_tokens_to_ids(tokens)]})[0].mean(axis=0)
+            return mean / np.linalg.norm(mean)
+        yield vector
+
+
+@pytest.fixture
+def flags(model_dir, tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in DOCUMENTS))
+    return {"model_dir": model_dir, "documents": tmp_path / "texts.txt",
+            "output_dir": tmp_path / "index", "output_file": tmp_path / "found.jsonl",
+            "num_cpu_replicas": 1}
+
+
+@pytest.fixture
+def ask(tmp_path, monkeypatch):
+    """Runs the command with these lines on standard input; returns the lines of its output."""
+    def run(flags, queries=QUERIES):
+        (tmp_path / "queries").write_text("".join(f"{query}\n" for query in queries))
+        with open(str(tmp_path / "queries")) as file, monkeypatch.context() as patch:
+            patch.setattr(search, "ArrivingLines", lambda: chunks.ArrivingLines(file.fileno()))
+            run_here(flags, search)
+        return flags["output_file"].read_text(encoding="utf-8").splitlines()
+    return run
+
+
+def test_the_nearest_documents_of_each_query_come_in_order_with_their_cosines(flags, ask, vector_of):
+    found = [json.loads(line) for line in ask({**flags, "top_k": 4})]
+    matrix = np.array([[vector_of(PREFIX + query) @ vector_of(text) for text in DOCUMENTS]
+                       for query in QUERIES])
+    assert [answer["query"] for answer in found] == QUERIES
+    for answer, row in zip(found, matrix):
+        numbers = [entry["document"] - 1 for entry in answer["found"]]
+        assert len(set(numbers)) == 4
+        assert [entry["text"] for entry in answer["found"]] == [DOCUMENTS[n] for n in numbers]
+        scores = [entry["score"] for entry in answer["found"]]
+        np.testing.assert_allclose(scores, np.sort(row)[::-1][:4], atol=2e-6)
+        np.testing.assert_allclose(scores, row[numbers], atol=2e-6)
+    # The index serves later searches without the documents, and its vectors other programs.
+    flags["documents"].unlink()
+    again = map(json.loads, ask({**flags, "documents": None, "top_k": 4, "num_cpu_replicas": 2}))
+    assert [[entry["text"] for entry in answer["found"]] for answer in again] == [
+        [entry["text"] for entry in answer["found"]] for answer in found]
+    np.testing.assert_allclose(np.load(str(flags["output_dir"] / "vectors.npy")),
+                               [vector_of(text) for text in DOCUMENTS], atol=1e-5)
+
+
+def test_tsv_has_a_line_for_each_answer_and_no_tab_of_a_text(flags, ask, tmp_path):
+    (tmp_path / "texts.jsonl").write_text('{"id": 1, "text": "a\\tcat\\nlikes"}\n{"id": 2, "text": "a"}\n')
+    flags.update(documents=tmp_path / "texts.jsonl", output_file=tmp_path / "found.tsv",
+                 text_column="text")
+    header, *rows = (line.split("\t") for line in ask(flags, ["a cat likes"]))
+    assert header == ["query", "rank", "score", "document", "text"]
+    assert [row[:2] + row[3:] for row in rows] == [
+        ["a cat likes", "1", "1", "a cat likes"], ["a cat likes", "2", "2", "a"]]
+
+
+def test_the_first_components_alone_are_vectors_too(flags, ask, vector_of):
+    found = [json.loads(line) for line in ask({**flags, "vector_size": 6, "top_k": 1})]
+    matrix = np.array([[np.dot(*(values[:6] / np.linalg.norm(values[:6]) for values in (
+        vector_of(PREFIX + query), vector_of(text)))) for text in DOCUMENTS] for query in QUERIES])
+    np.testing.assert_allclose([answer["found"][0]["score"] for answer in found],
+                               matrix.max(axis=1), atol=2e-6)
+
+
+def test_documents_of_pairs_are_all_texts_but_the_anchors_once(flags, ask, tmp_path):
+    (tmp_path / "pairs.tsv").write_text(
+        "anchor\tpositive\tnegative\na cat\ta dog\ta tree\na bird\ta tree\ta house\n")
+    ask({**flags, "documents": tmp_path / "pairs.tsv"})
+    assert list(map(json.loads, (flags["output_dir"] / "texts.jsonl").read_text().splitlines())) == [
+        "a dog", "a tree", "a house"]
+
+
+@pytest.mark.parametrize("name", ["texts.jsonl", "vectors.npy"])
+def test_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
+        name, flags, ask, monkeypatch, capsys):
+    monkeypatch.setattr(index, "_CHUNK_TEXTS", 7)
+    expected = ask({**flags, "output_dir": flags["output_dir"].with_name("whole")})
+
+    class Interrupting(ResumableFile):
+        def append(self, *chunk):
+            if self.num_rows >= 14 and self.path.endswith(name):
+                raise interruption.Interrupted(signal.SIGTERM)
+            super().append(*chunk)
+
+    values = search.define_flags()
+    values(["search", *(f"--{key}={value}" for key, value in flags.items())])
+    with monkeypatch.context() as patch, pytest.raises(interruption.Interrupted):
+        patch.setattr(index, "ResumableFile", Interrupting)
+        search.main(values)
+    capsys.readouterr()
+    assert ask(flags) == expected
+    assert f"{name}.part: 14 " in capsys.readouterr().err
+    for file in ("texts.jsonl", "vectors.npy"):
+        assert (flags["output_dir"] / file).read_bytes() == (
+            flags["output_dir"].with_name("whole") / file).read_bytes()
+
+
+def test_a_query_is_answered_before_the_next_one_comes(flags, ask):
+    expected = [json.loads(line)["found"][0]["document"] for line in ask(flags)]
+    process = processes.start(
+        ["-m", "similarity.search", f"--model_dir={flags['model_dir']}", "--num_gpus=0",
+         f"--output_dir={flags['output_dir']}", "--format=jsonl", "--top_k=1"], stdin=-1)
+    for query, document in zip(QUERIES, expected):
+        process.stdin.write(query + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["found"][0]["document"] == document
+    process.stdin.close()
+    process.stdin = None
+    rest, errors = process.communicate(timeout=600)
+    assert process.returncode == 0 and not rest, errors
+
+
+# --- Hard negatives ----------------------------------------------------------------------
+
+
+PAIRS = [*zip(sentences(12, seed=3), sentences(12, seed=4)), ("a cat", "a dog"), ("a cat", "a tree")]
+
+
+def mine(flags, tmp_path, **changes):
+    (tmp_path / "pairs.tsv").write_text("anchor\tpositive\n" + "".join(
+        f"{anchor}\t{positive}\n" for anchor, positive in PAIRS))
+    run_here({**flags, "documents": None, "mine_negatives": tmp_path / "pairs.tsv", **changes}, search)
+    return flags["output_file"].read_text().splitlines()
+
+
+def expected_negatives(vector_of, documents, ranks, margin, count):
+    found = []
+    for anchor, positive in PAIRS:
+        query = vector_of(PREFIX + anchor)
+        scores = np.array([query @ vector_of(text) for text in documents])
+        known = {anchor, *(other for same, other in PAIRS if same == anchor)}
+        order = np.argsort(-scores, kind="stable")[ranks[0] - 1:ranks[1]]
+        negatives = [documents[number] for number in order
+                     if scores[number] <= query @ vector_of(positive) - margin
+                     and documents[number] not in known][:count]
+        if len(negatives) == count:
+            found.append([anchor, positive, *negatives])
+    return found
+
+
+@pytest.mark.parametrize("ranks, margin, count", [((1, 100), 0.0, 1), ((2, 5), 0.0, 2),
+                                                  ((1, 100), 0.1, 2)])
+def test_negatives_are_the_nearest_documents_that_are_no_positives(
+        ranks, margin, count, flags, tmp_path, vector_of, monkeypatch, capsys):
+    monkeypatch.setattr(mining, "_CHUNK_PAIRS", 5)
+    found = list(map(json.loads, mine(
+        flags, tmp_path, negative_ranks=f"{ranks[0]}-{ranks[1]}", negative_margin=margin,
+        num_negatives=count)))
+    expected = expected_negatives(vector_of, [positive for _, positive in PAIRS],
+                                  ranks, margin, count)
+    assert [list(row.values()) for row in found] == expected
+    assert list(found[0]) == ["anchor", "positive", *(f"negative_{n + 1}" for n in range(count))]
+    left_out = len(PAIRS) - len(expected)
+    assert 0 < len(expected)
+    assert (f"Left out {left_out} of 14 pairs" in capsys.readouterr().err) == bool(left_out)
+
+
+def test_negatives_come_from_other_documents_where_there_is_an_index_of_them(
+        flags, ask, tmp_path, vector_of):
+    ask(flags)
+    flags["output_file"] = tmp_path / "train.tsv"
+    header, *rows = (line.split("\t") for line in mine(flags, tmp_path, negative_ranks="1-40"))
+    assert header == ["anchor", "positive", "negative_1"]
+    assert rows == expected_negatives(vector_of, DOCUMENTS, (1, 40), 0.0, 1)
+
+
+# --- Wrong input -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"documents": None}, ("--output_dir", "--documents")),
+    ({"documents": "/missing.txt"}, ("--documents /missing.txt", "No such file")),
+    ({"documents": "empty line.txt"}, ("empty line.txt, line 2", "empty")),
+    ({"model_dir": "encoder"}, ("--model_dir=encoder", "python -m similarity.run")),
+    ({"vector_size": 17}, ("--vector_size=17", "16 components")),
+    ({"top_k": 0}, ("--top_k=0",)),
+    ({"negative_ranks": "5-2"}, ("--negative_ranks=5-2", "10-100")),
+    ({"mine_negatives": "empty line.txt"}, ("--mine_negatives", "single texts")),
+    ({"mine_negatives": "pairs.tsv", "negative_ranks": "41-50"}, ("no pair has 1 negative",)),
+    ({"output_file": "texts.txt"}, ("--output_file", "also an input")),
+])
+def test_wrong_input_is_one_line(changes, words, flags, ask, two_layers, tmp_path, monkeypatch,
+                                 capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty line.txt").write_text("a\n\nb\n")
+    (tmp_path / "pairs.tsv").write_text("a cat\ta dog\na bird\ta tree\n")
+    shutil.copytree(os.path.dirname(two_layers.vocab_file), "encoder")
+    with ends_with_error(capsys, *words):
+        ask({**flags, **changes})
+    assert not flags["output_file"].exists()
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"documents": "others.txt"}, ("texts.jsonl was made with another --documents",)),
+    ({"vector_size": 4}, ("vectors.npy was made with another --vector_size",)),
+    ({"documents": None, "vector_size": 4}, ("another model", "--vector_size")),
+])
+def test_an_index_of_something_else_is_not_replaced(changes, words, flags, ask, tmp_path, monkeypatch,
+                                                    capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "others.txt").write_text("a\n")
+    expected = ask(flags)
+    with ends_with_error(capsys, *words):
+        ask({**flags, **changes})
+    assert ask({**flags, "documents": None}) == expected
+
+
+def test_a_damaged_index_is_named(flags, ask, tmp_path, capsys):
+    ask(flags)
+    with open(str(flags["output_dir"] / "texts.jsonl"), "a") as file:
+        file.write('"one more"\n')
+    with ends_with_error(capsys, "is damaged", "build it again"):
+        ask({**flags, "documents": None})
