@@ -1,4 +1,4 @@
-"""Are vectors and the first loss of a training sentence-transformers'? The same weights and batches.
+"""Are vectors and a training's first loss sentence-transformers'? The same weights and batches.
 
   python -m benchmarks.similarity_agreement --huggingface_model=MINILM_HF \\
     --sentence_transformers_python=PYTHON --squad_file=squad1_dev.json --sts_file=STS-B/dev.tsv \\
@@ -112,9 +112,10 @@ def main() -> None:
         ours = {layout: our_loss(batch, model, os.path.join(
             args.work_dir, name.replace(" ", "_"), layout.replace(" ", "_")), layout)
             for layout in LAYOUTS}
+        difference = max(abs(loss - theirs[name]) for loss in ours.values())
         rows.append({"batch": name, "sentence-transformers": f"{theirs[name]:.6f}",
                      **{layout: f"{loss:.6f}" for layout, loss in ours.items()},
-                     "largest difference": f"{max(abs(x - theirs[name]) for x in ours.values()):.1g}"})
+                     "largest difference": f"{difference:.1g}"})
     report.append(
         f"The first loss of {BATCH} examples beside sentence-transformers', MiniLM", rows,
         command="python -m benchmarks.similarity_agreement",

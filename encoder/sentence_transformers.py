@@ -44,17 +44,19 @@ def read(folder: str) -> Optional[Sentences]:
     prompts = settings.get("prompts") or {}
     prefix = prompts.get("query", "") if isinstance(prompts, dict) else None
     length = record.get("max_seq_length")
-    if not isinstance(prefix, str) or length is not None and (type(length) is not int or length < 3):
+    if not isinstance(prefix, str) or length is not None and not (
+            type(length) is int and length >= 3):
         raise UserError(f"{folder}: {_SETTINGS} or {_ENCODER_SETTINGS} is damaged: the prompt of "
                         f"queries is {str(prefix)[:40]}, max_seq_length {str(length)[:40]}")
     ignored = {name: text for name, text in prompts.items() if name != "query" and text}
-    warnings = [*(f"{folder}: texts of the kind {log.visible(str(name))} begin with {str(text)!r:.60} "
-                  "there; here you put it before them" for name, text in ignored.items()),
+    warnings = [*(f"{folder}: texts of the kind {log.visible(str(name))} begin with "
+                  f"{str(text)!r:.60} there; here you put it before them"
+                  for name, text in ignored.items()),
                 *([] if _NORMALIZE in modules else [
                     f"{folder}: vectors keep their lengths there, here all have the length 1"])]
     if record.get("do_lower_case"):
-        warnings.append(f"{folder}: {_ENCODER_SETTINGS} lower-cases texts before the tokenizer does, "
-                        "here the tokenizer alone decides")
+        warnings.append(f"{folder}: {_ENCODER_SETTINGS} lower-cases texts before the tokenizer "
+                        "does, here the tokenizer alone decides")
     return Sentences(
         os.path.join(folder, modules[_ENCODER]),
         {"kind": label_config.SIMILARITY, "pooling": _read_pooling(pooling),

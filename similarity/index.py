@@ -73,7 +73,7 @@ def build(folder: str, file: TextFile, encoder: Encoder) -> None:
 def _append_all(vectors: ResumableFile, texts_path: str, total: int, encoder: Encoder) -> None:
     left = itertools.islice(_Texts(texts_path), vectors.num_rows, None)
     with Counter("Encoding", unit="documents", total=total - vectors.num_rows) as counter:
-        # Whole chunks are appended: a resumed run computes the same batches, with the same roundings.
+        # Whole chunks are appended: a resumed run computes the same batches, so the same roundings.
         for chunk in in_chunks(left, _CHUNK_TEXTS):
             vectors.append(encoder.of_texts(chunk).tobytes(), len(chunk))
             counter.advance(len(chunk))
@@ -112,7 +112,8 @@ class Index:
     def __init__(self, folder: str, encoder: Encoder):
         path = os.path.join(folder, _VECTORS)
         if not is_there(folder):
-            raise UserError(f"--output_dir={folder} holds no complete index; build it with --documents")
+            raise UserError(f"--output_dir={folder} holds no complete index; build it with "
+                            "--documents")
         record = record_of(path)
         for name, value in json.loads(json.dumps(encoder.facts())).items():
             if record["facts"].get(name) != value:

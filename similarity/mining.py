@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Callable, Dict, IO, Iterator, List, NamedTuple, Optional, Sequence, Set
+from typing import Callable, Dict, IO, Iterator, List, NamedTuple, Sequence, Set
 
 import numpy as np
 
@@ -60,8 +60,8 @@ def mine(pairs: TextFile, index: Index, encoder: Encoder, mining: Mining, form: 
                         f"{mining.ranks[0]} to {mining.ranks[1]}; change --negative_ranks, "
                         "--negative_margin or --num_negatives, or give more --documents")
     if num_written < num_pairs:
-        log.info(f"Left out {num_pairs - num_written:,} of {num_pairs:,} pairs, which have fewer than "
-                 f"{wanted}")
+        log.info(f"Left out {num_pairs - num_written:,} of {num_pairs:,} pairs, which have fewer "
+                 f"than {wanted}")
 
 
 def _negatives(chunk: List[Example], positives: Dict[bytes, Set[bytes]], index: Index,
@@ -97,11 +97,10 @@ def _writer(names: Sequence[str], form: str, file: IO[str]) -> Callable[[Sequenc
         if form == "jsonl":
             file.write(json.dumps(dict(zip(names, texts)), ensure_ascii=False) + "\n")
             return
-        broken: Optional[str] = next((text for text in texts if not LINE_CHARACTERS.isdisjoint(text)),
-                                     None)
+        broken = next((text for text in texts if not LINE_CHARACTERS.isdisjoint(text)), None)
         if broken is not None:
-            raise UserError(f"--output_file: {broken[:40]!r} has a tab or a line end, which TSV cannot "
-                            "hold; name a .jsonl file")
+            raise UserError(f"--output_file: {broken[:40]!r} has a tab or a line end, which TSV "
+                            "cannot hold; name a .jsonl file")
         file.write("\t".join(texts) + "\n")
 
     return write

@@ -37,12 +37,12 @@ similarity.run has trained, on every GPU that CUDA_VISIBLE_DEVICES shows.
   python -m similarity.search --model_dir=out --output_dir=index --mine_negatives=pairs.tsv \\
     --output_file=train.tsv
 
-The first builds the index and then answers; after an interruption it goes on. Files of documents are
-.txt or .tsv, .csv, .jsonl, or .json in SQuAD's format (its paragraphs): a text a line, or the texts of
-the lines that are no anchors, each once. Standard input has a query a line; one that arrives alone
-on a pipe is answered at once. All documents are compared with each query. The third writes the pairs
-of a file with hard negatives, to train from: documents that the model finds, and that are no
-positives of the anchor."""
+The first builds the index and then answers; after an interruption it goes on. Files of documents
+are .txt or .tsv, .csv, .jsonl, or .json in SQuAD's format (its paragraphs): a text a line or, of
+lines with several texts, those that are no anchors, each once. Standard input has a query a line;
+one that arrives alone on a pipe is answered at once. All documents are compared with each query.
+The third writes the pairs of a file with hard negatives, to train from: documents that the model
+finds, and that are no positives of the anchor."""
 
 _CHUNK_QUERIES = 1024
 _SPACES = str.maketrans(dict.fromkeys(LINE_CHARACTERS, " "))  # in columns of TSV
@@ -54,8 +54,8 @@ class SearchSettings:
     topic = "Search"
     top_k: int = setting(10, "Documents for each query.", positive=True)
     vector_size: Optional[int] = setting(
-        None, "Use the first so many components of the vectors, as --matryoshka trains them; default: "
-        "all.", positive=True)
+        None, "Use the first so many components of the vectors, as --matryoshka trains them; "
+        "default: all.", positive=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +65,8 @@ class MiningSettings:
     num_negatives: int = setting(
         1, "With --mine_negatives: for each pair; one with fewer is left out.", positive=True)
     negative_margin: float = setting(
-        0.0, "With --mine_negatives: how much lower than the positive's a negative's score is at least.",
-        between=(0.0, 2.0))
+        0.0, "With --mine_negatives: how much lower than the positive's a negative's score is at "
+        "least.", between=(0.0, 2.0))
 
 
 def define_flags() -> flags.FlagValues:
@@ -76,20 +76,20 @@ def define_flags() -> flags.FlagValues:
             ("model_dir", "The --output_dir of the training, an export, or a converted model."),
             ("documents", "File of documents; builds the index."),
             ("output_dir", "The folder of the index."),
-            ("mine_negatives", "File of pairs, for which hard negatives are written in the place of "
-             "answers; without an index, its own texts are the documents."),
-            ("output_file", "File for the answers or the pairs, .tsv or .jsonl, by default standard "
-             "output.")):
+            ("mine_negatives", "File of pairs, for which hard negatives are written in the place "
+             "of answers; without an index, its own texts are the documents."),
+            ("output_file", "File for the answers or the pairs, .tsv or .jsonl, by default "
+             "standard output.")):
         flags.DEFINE_string(name, None, text, flag_values=values)
     flags.DEFINE_enum("format", None, ["tsv", "jsonl"], "Format of the output, by default that of "
                       "the extension of --output_file, or else tsv.", flag_values=values)
     flags.DEFINE_list("text_column", [], "The columns of the texts of --documents, or else of "
                       "--mine_negatives, separated by commas; each a name, or a number from 1; "
                       "detected by default.", flag_values=values)
-    flags.DEFINE_bool("header", None, "Whether the first line of that file names the columns; detected "
-                      "by default.", flag_values=values)
-    flags.DEFINE_string("negative_ranks", "10-100", "With --mine_negatives: the ranks, from 1, of the "
-                        "documents to take, the first and the last.", flag_values=values)
+    flags.DEFINE_bool("header", None, "Whether the first line of that file names the columns; "
+                      "detected by default.", flag_values=values)
+    flags.DEFINE_string("negative_ranks", "10-100", "With --mine_negatives: the ranks, from 1, of "
+                        "the documents to take, the first and the last.", flag_values=values)
     settings.define_flags(values, SearchSettings)
     settings.define_flags(values, MiningSettings)
     settings.define_flags(values, PredictionSettings)
@@ -105,7 +105,8 @@ def main(values: flags.FlagValues) -> None:
     wanted = _mining(values)
     form = text_files.output_format(values.output_file, values.format)
     devices = device_flags.find_devices(values, training=False)
-    files.check_output(values.output_file, "--output_file", [values.documents, values.mine_negatives])
+    files.check_output(values.output_file, "--output_file",
+                       [values.documents, values.mine_negatives])
     documents, pairs = _open_files(values)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     with Encoder(trained, devices, values.precision, batch_size, chosen.vector_size) as encoder:
@@ -123,25 +124,27 @@ def _mining(values: flags.FlagValues) -> Mining:
     ranks = re.fullmatch(r"(\d+)-(\d+)", values.negative_ranks.strip())
     first, last = map(int, ranks.groups()) if ranks else (0, 0)
     if not 1 <= first <= last:
-        raise UserError(f"--negative_ranks={values.negative_ranks}: must be two ranks, such as 10-100")
+        raise UserError(f"--negative_ranks={values.negative_ranks}: must be two ranks, such as "
+                        "10-100")
     chosen = settings.from_flags(values, MiningSettings)
     return Mining((first, last), chosen.negative_margin, chosen.num_negatives)
 
 
 def _open_files(values: flags.FlagValues) -> Tuple[Optional[TextFile], Optional[TextFile]]:
     """The file to make an index of, and that of the pairs; None for those that are not there."""
-    detect, given = Given(), Given(values.text_column, None, values.header)
+    given = Given(values.text_column, None, values.header)
     documents, pairs = values.documents, values.mine_negatives
-    opened = documents and open_file(files.require_file(documents, "--documents"), given, labelled=False)
+    opened = documents and open_file(
+        files.require_file(documents, "--documents"), given, labelled=False)
     if not pairs:
         return opened, None
-    of_pairs = open_file(files.require_file(pairs, "--mine_negatives"), detect if documents else given,
-                         labelled=True)
+    of_pairs = open_file(files.require_file(pairs, "--mine_negatives"),
+                         Given() if documents else given, labelled=True)
     if of_pairs.has_scores:
         of_pairs = of_pairs.as_pairs()
     if of_pairs.num_texts == 1:
-        raise UserError(f"--mine_negatives={pairs} has single texts, and negatives are those of pairs: "
-                        "an anchor and its positive")
+        raise UserError(f"--mine_negatives={pairs} has single texts, and negatives are those of "
+                        "pairs: an anchor and its positive")
     is_needed = not documents and not index.is_there(values.output_dir)
     return of_pairs if is_needed else opened, of_pairs
 
@@ -151,7 +154,7 @@ def _answer(found: Index, encoder: Encoder, top_k: int, form: str, file: IO[str]
     log.info(f"Searching {len(found.texts):,} documents: standard input has a query a line")
     arriving, write = ArrivingLines(), _writer(found, form, file)
     lines = text_files.lines_of(arriving, "standard input")
-    with Counter("Searching", unit="queries") as counter:
+    with Counter("Searching", unit="lines") as counter:
         for chunk in in_chunks((line for _, line in lines), _CHUNK_QUERIES, arriving=arriving):
             scores, numbers = nearest(encoder.of_queries(chunk), found.vectors, top_k)
             for query, some_scores, some in zip(chunk, scores, numbers):

@@ -1,6 +1,7 @@
-"""The peer on PyTorch: sentence-transformers' vectors of texts, and its losses of batches, without dropout.
+"""The peer on PyTorch: sentence-transformers' vectors of texts, and its losses without dropout.
 
-Runs in an environment of its own (`sentence-transformers`). Prints one JSON line: the loss of each case.
+Runs in an environment of its own (`sentence-transformers`). Prints one JSON line: the loss of each
+batch.
 
   python -m benchmarks.peers.sentence_losses --model_dir=DIR --input_file=cases.json \
     --output_file=vectors.npy

@@ -65,6 +65,8 @@ def use_what_was_trained(of: Folder, model, masked_lm):
            M=2, N=2, output_dir=folder / "augmented")
     of.run("pretraining.score", init_checkpoint=folder / "pretraining.run", max_seq_length=24,
            input_file=folder / "lines.txt", output_file=folder / "scores.jsonl")
+    of.run("similarity.search", model_dir=folder / "similarity.run", output_dir=folder / "index",
+           documents=folder / "lines.txt", output_file=folder / "found.tsv")
     of.run("rewriting.rewrite", output_dir=folder / "rewriting.run",
            input_file=folder / "texts.txt", pool_file=folder / "slots" / "pool.txt",
            output_file=folder / "rewritten.tsv")

@@ -1,4 +1,4 @@
-"""An index holds the vectors of its documents; a search finds those of the whole matrix, in order."""
+"""An index holds its documents' vectors; a search finds those of the whole matrix, in order."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def ask(tmp_path, monkeypatch):
     return run
 
 
-def test_the_nearest_documents_of_each_query_come_in_order_with_their_cosines(flags, ask, vector_of):
+def test_the_nearest_documents_of_a_query_come_in_order_with_their_cosines(flags, ask, vector_of):
     found = [json.loads(line) for line in ask({**flags, "top_k": 4})]
     matrix = np.array([[vector_of(PREFIX + query) @ vector_of(text) for text in DOCUMENTS]
                        for query in QUERIES])
@@ -94,7 +94,8 @@ def test_the_nearest_documents_of_each_query_come_in_order_with_their_cosines(fl
 
 
 def test_tsv_has_a_line_for_each_answer_and_no_tab_of_a_text(flags, ask, tmp_path):
-    (tmp_path / "texts.jsonl").write_text('{"id": 1, "text": "a\\tcat\\nlikes"}\n{"id": 2, "text": "a"}\n')
+    (tmp_path / "texts.jsonl").write_text(
+        '{"id": 1, "text": "a\\tcat\\nlikes"}\n{"id": 2, "text": "a"}\n')
     flags.update(documents=tmp_path / "texts.jsonl", output_file=tmp_path / "found.tsv",
                  text_column="text")
     header, *rows = (line.split("\t") for line in ask(flags, ["a cat likes"]))
@@ -115,8 +116,8 @@ def test_documents_of_pairs_are_all_texts_but_the_anchors_once(flags, ask, tmp_p
     (tmp_path / "pairs.tsv").write_text(
         "anchor\tpositive\tnegative\na cat\ta dog\ta tree\na bird\ta tree\ta house\n")
     ask({**flags, "documents": tmp_path / "pairs.tsv"})
-    assert list(map(json.loads, (flags["output_dir"] / "texts.jsonl").read_text().splitlines())) == [
-        "a dog", "a tree", "a house"]
+    lines = (flags["output_dir"] / "texts.jsonl").read_text().splitlines()
+    assert list(map(json.loads, lines)) == ["a dog", "a tree", "a house"]
 
 
 @pytest.mark.parametrize("name", ["texts.jsonl", "vectors.npy"])
@@ -162,13 +163,15 @@ def test_a_query_is_answered_before_the_next_one_comes(flags, ask):
 # --- Hard negatives ----------------------------------------------------------------------
 
 
-PAIRS = [*zip(sentences(12, seed=3), sentences(12, seed=4)), ("a cat", "a dog"), ("a cat", "a tree")]
+PAIRS = [*zip(sentences(12, seed=3), sentences(12, seed=4)),
+         ("a cat", "a dog"), ("a cat", "a tree")]
 
 
 def mine(flags, tmp_path, **changes):
     (tmp_path / "pairs.tsv").write_text("anchor\tpositive\n" + "".join(
         f"{anchor}\t{positive}\n" for anchor, positive in PAIRS))
-    run_here({**flags, "documents": None, "mine_negatives": tmp_path / "pairs.tsv", **changes}, search)
+    run_here({**flags, "documents": None, "mine_negatives": tmp_path / "pairs.tsv", **changes},
+             search)
     return flags["output_file"].read_text().splitlines()
 
 
@@ -244,8 +247,8 @@ def test_wrong_input_is_one_line(changes, words, flags, ask, two_layers, tmp_pat
     ({"vector_size": 4}, ("vectors.npy was made with another --vector_size",)),
     ({"documents": None, "vector_size": 4}, ("another model", "--vector_size")),
 ])
-def test_an_index_of_something_else_is_not_replaced(changes, words, flags, ask, tmp_path, monkeypatch,
-                                                    capsys):
+def test_an_index_of_something_else_is_not_replaced(
+        changes, words, flags, ask, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "others.txt").write_text("a\n")
     expected = ask(flags)
