@@ -59,6 +59,8 @@ def _questions(folder) -> Flags:
 def _pairs(folder) -> Flags:
     return dict(train_file=similarity_files.write(folder / "pairs.tsv", similarity_files.pairs(80)),
                 dev_file=similarity_files.write(folder / "asked.tsv", similarity_files.pairs(9, 1)),
+                test_file=similarity_files.write(
+                    folder / "compared.tsv", similarity_files.pairs(9, 2)),
                 num_train_epochs=2, max_seq_length=24)
 
 
