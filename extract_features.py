@@ -10,7 +10,7 @@ from absl import flags
 from encoder import bert, model_flags
 from engine import log, settings
 from engine.checkpoints import checkpoints
-from engine.cli import command, device_flags, tpu_flags
+from engine.cli import command, device_flags, shards, tpu_flags
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -50,6 +50,7 @@ def define_flags() -> flags.FlagValues:
                       "vectors of several layers are joined.", flag_values=values)
     model_flags.define(values, "the model")
     model_flags.define_max_seq_length(values)
+    shards.define_flags(values)
     settings.define_flags(values, PredictionSettings)
     values.set_default("predict_batch_size", 32)
     flags.DEFINE_alias("batch_size", "predict_batch_size", flag_values=values)
@@ -64,7 +65,12 @@ def main(values: flags.FlagValues) -> None:
     tpu_flags.check(values)
     if values["use_one_hot_embeddings"].present:
         log.warn("--use_one_hot_embeddings is for TPUs and has no effect here")
-    extract(_job(values))
+    shard, job = shards.asked(values), _job(values)
+    if shard:
+        job = job._replace(input_file=shard.part_of(job.input_file))
+        shards.check(values, [job.output_file], job.facts())
+        job = job._replace(output_file=shard.output(job.output_file))
+    extract(job)
 
 
 def _job(values: flags.FlagValues) -> Job:

@@ -11,6 +11,7 @@ import os
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from engine.data import text_files
+from engine.data.parts import Part
 from runs.rows import Example, Split, read_rows
 from tasks.table import Task
 
@@ -55,14 +56,14 @@ def header_of(split: Split, data_dir: str) -> str:
     return line_of(next(rows)[1], split.format)
 
 
-def rows_of(task: Task, split: Split, data_dir: str) -> Iterator[Row]:
-    """Streams the rows that hold an example."""
-    rows = read_rows(task.kind, split, data_dir)
+def rows_of(task: Task, split: Split, data_dir: str, part: Optional[Part] = None) -> Iterator[Row]:
+    """Streams the rows of a file, or of a part of it, that hold an example."""
+    rows = read_rows(task.kind, split, data_dir, part=part)
     if split.format != "jsonl":
         for line_number, fields, example in rows:
             yield Row(line_number, example, fields, split)
         return
-    objects = text_files.json_objects(os.path.join(data_dir, split.file))
+    objects = text_files.json_objects(part or os.path.join(data_dir, split.file))
     for (line_number, _, example), (_, value) in zip(rows, objects):
         yield Row(line_number, example, value, split)
 

@@ -10,7 +10,7 @@ single text, the original row first. All columns are kept.
 import itertools
 import os
 import shutil
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from absl import flags
@@ -24,8 +24,9 @@ from encoder import model_files, model_flags, vocabulary
 from encoder.encoding import Encoding
 from engine import log, settings
 from engine.checkpoints import checkpoints
-from engine.cli import command, device_flags
+from engine.cli import command, device_flags, shards
 from engine.data.chunks import in_chunks
+from engine.data.parts import Part
 from engine.devices.devices import Devices
 from engine.devices.precision import FLOAT32
 from engine.disk import files
@@ -33,8 +34,8 @@ from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import Counter
+from runs.rows import read_split
 from tasks import task_flags, user_files
-from tasks.data import read_examples
 from tasks.table import Task, find_task
 from tokenization import BatchTokenizer
 
@@ -62,6 +63,7 @@ class Job(NamedTuple):
     task: Task
     data_dir: str
     output_file: str
+    part: Optional[Part]  # of the training set, if not all of it is augmented
     config: modeling.BertConfig
     encoding: Encoding
     checkpoint: checkpoints.Checkpoint
@@ -89,6 +91,7 @@ def define_flags() -> flags.FlagValues:
         "max_seq_length", None, "Longest input of the masked LM in tokens; longer texts are cut to "
         "what fits around the word. Default: all positions that the model has.",
         flag_values=values)
+    shards.define_flags(values)
     settings.define_flags(values, PredictionSettings)
     device_flags.define(values)
     values.set_default("precision", FLOAT32)  # see masked_lm: nearly equal scores are told apart
@@ -98,7 +101,7 @@ def define_flags() -> flags.FlagValues:
 def main(values: flags.FlagValues) -> None:
     """Checks the input, then augments row by row, in constant memory."""
     job = _job(values)
-    total = sum(1 for _ in read_examples(job.task, job.task.train, job.data_dir))
+    total = sum(1 for _ in read_split(job.task.train, job.data_dir, job.task.kind, part=job.part))
     file = ResumableFile(job.output_file, _facts(job),
                          header=header_of(job.task.train, job.data_dir))
     if os.path.exists(file.path) and not os.path.exists(file.record_path):
@@ -126,9 +129,13 @@ def main(values: flags.FlagValues) -> None:
                  "--vocab_file, or has neighbours in --glove_embs")
 
 
+def _rows(job: Job) -> Iterator[Row]:
+    return rows_of(job.task, job.task.train, job.data_dir, job.part)
+
+
 def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) -> int:
     """Appends the rows that an earlier run has left; returns the number of variants."""
-    rows = itertools.islice(rows_of(job.task, job.task.train, job.data_dir), file.num_rows, None)
+    rows = itertools.islice(_rows(job), file.num_rows, None)
     num_variants = 0
     with Counter(f"Augmenting {job.task.train.file}", unit="examples",
                  total=total - file.num_rows) as counter:
@@ -167,7 +174,7 @@ def _augmented(rows: Sequence[ParsedRow], candidates: Candidates,
         versions = [
             variants(text, parsed.words, next(found), num_rounds=values.N,
                      probability=values.p,
-                     generator=np.random.RandomState([values.seed, row.line_number, index]))
+                     generator=np.random.RandomState([values.seed, int(row.line_number), index]))
             for index, (text, parsed) in enumerate(zip(_texts_of(row), texts))]
         for version in versions[0]:
             yield row.with_texts(version, text_b)
@@ -178,7 +185,8 @@ def _augmented(rows: Sequence[ParsedRow], candidates: Candidates,
 def _facts(job: Job) -> Dict[str, Any]:
     """Everything that determines the output, under names for people."""
     train, values = job.task.train, job.values
-    content = files.hash_of_file(os.path.join(job.data_dir, train.file))
+    path = os.path.join(job.data_dir, train.file)
+    content = (files.identity if job.part else files.hash_of_file)(path)
     return {
         "training data": [content, train.columns, train.keys],
         "vocabulary": job.encoding.vocab_hash,
@@ -218,8 +226,13 @@ def _job(values: flags.FlagValues) -> Job:
     os.makedirs(os.path.dirname(output_file), exist_ok=True)
     if data_dir:
         _copy_other_sets(task, data_dir, output_dir)
-    return Job(values, task, data_dir, output_file, config, encoding, checkpoint, devices,
-               batch_size)
+    job = Job(values, task, data_dir, output_file, None, config, encoding, checkpoint, devices, batch_size)
+    shard = shards.asked(values, inputs=None)
+    if shard:
+        job = job._replace(part=shard.part_of(train_file))
+        shards.check(values, [output_file], _facts(job))
+        job = job._replace(output_file=shard.output(output_file))
+    return job
 
 
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:

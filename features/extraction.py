@@ -9,7 +9,9 @@ import modeling
 from encoder.encoding import Encoding
 from engine import log
 from engine.checkpoints import checkpoints
+from engine.data import text_files
 from engine.data.chunks import in_chunks
+from engine.data.parts import Part
 from engine.devices.devices import Devices
 from engine.disk import files
 from engine.disk.resumable_file import ResumableFile, array_header
@@ -24,7 +26,7 @@ _CHUNK_VALUES = 2**23  # 32 MB, and 80 MB of JSON
 
 class Job(NamedTuple):
     """Everything that an extraction needs."""
-    input_file: str
+    input_file: text_files.Path
     output_file: str
     config: modeling.BertConfig
     encoding: Encoding
@@ -43,8 +45,9 @@ class Job(NamedTuple):
 
     def facts(self) -> Dict[str, Any]:
         """Everything that determines the output, under names for people."""
+        is_part = isinstance(self.input_file, Part)  # of a file that may be too large to be hashed
         return {
-            "--input_file": files.hash_of_file(self.input_file),
+            "--input_file": (files.identity if is_part else files.hash_of_file)(str(self.input_file)),
             "vocabulary": self.encoding.vocab_hash,
             "--do_lower_case": self.encoding.do_lower_case,
             "--max_seq_length": self.encoding.max_seq_length,

@@ -11,7 +11,7 @@ from engine.data.batches import Source, token_features
 _BETWEEN = " ||| "  # two texts of a line, as in Google's code
 
 
-def read_texts(path: str) -> Iterator[Tuple[str, str]]:
+def read_texts(path: text_files.Path) -> Iterator[Tuple[str, str]]:
     """The text of each line and its second text, "" if it has none.
 
     Raises:

@@ -16,8 +16,9 @@ number of processes.
 
 import contextlib
 import functools
+import itertools
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterable, List
 
 import numpy as np
 from absl import flags
@@ -25,7 +26,7 @@ from absl import flags
 from encoder import vocabulary
 from engine import log
 from engine.checkpoints import checkpoint_files
-from engine.cli import command
+from engine.cli import command, shards
 from engine.data import store
 from engine.disk import files, scratch
 from engine.errors import UserError
@@ -79,6 +80,7 @@ def define_flags() -> flags.FlagValues:
            "is an example, instead of as much of a document as fits")
     define(flags.DEFINE_integer, "num_processes", None, "processes that work in parallel, by "
            "default one for each core; the output does not depend on it", lower_bound=1)
+    shards.define_flags(values)
     for name in ("input_file", "output_file", "vocab_file"):
         flags.mark_flag_as_required(name, flag_values=values)
     return values
@@ -93,22 +95,31 @@ def main(flag_values: flags.FlagValues) -> None:
     paths = files.find(flag_values.input_file, "--input_file")
     outputs = _outputs(flag_values.output_file)
     facts = {**settings._asdict(), "vocab_sha256": vocabulary.content_hash(flag_values.vocab_file),
-             "num_files": len(outputs), "inputs": [_identity(path) for path in paths]}
+             "num_files": len(outputs), "inputs": [
+                 files.identity(files.require_file(path, "--input_file")) for path in paths]}
+    shard = shards.asked(flag_values)
+    if shard:
+        shards.check(flag_values, outputs, facts)
+        paths, outputs = shard.parts_of(paths), [shard.output(path) for path in outputs]
     if _is_done(outputs, facts):
-        log.info(f"{flag_values.output_file} is there already, made with the same settings from "
+        log.info(f"{', '.join(outputs)} is there already, made with the same settings from "
                  "the same files")
         return
-    create(paths, outputs, settings, tokenizer,
+    sentences = texts.read_sentences(paths, settings.input_format)
+    first = next(sentences, None)
+    if shard and not first:  # where there are more parts than documents
+        _write_none(outputs, facts)
+        return
+    create(itertools.chain([first] if first else [], sentences), outputs, settings, tokenizer,
            flag_values.num_processes or len(os.sched_getaffinity(0)), facts)
 
 
-def create(paths: List[str], outputs: List[str], settings: Settings, tokenizer: BatchTokenizer,
-           num_processes: int, facts: Dict[str, Any]) -> None:
+def create(sentences: Iterable[texts.Sentence], outputs: List[str], settings: Settings,
+           tokenizer: BatchTokenizer, num_processes: int, facts: Dict[str, Any]) -> None:
     """Writes the files `outputs`, and `facts` in a .json file beside each."""
     directory = os.path.dirname(outputs[0]) or "."
     with scratch.folder(directory) as work_dir:
-        corpus = tokenize(texts.read_sentences(paths, settings.input_format), work_dir, tokenizer,
-                          num_processes)
+        corpus = tokenize(sentences, work_dir, tokenizer, num_processes)
         if settings.objective == "mlm_nsp" and len(corpus.documents) < 2:
             raise UserError("--objective=mlm_nsp takes second texts from other documents, and the "
                             "text is one document: put blank lines between its documents, or "
@@ -176,6 +187,15 @@ def _write(assembly: Assembly, outputs: List[str], num_processes: int,
              f"{num_labels / total:.1%}")
 
 
+def _write_none(outputs: List[str], facts: Dict[str, Any]) -> None:
+    with contextlib.ExitStack() as stack:
+        for path in outputs:
+            _writer(stack, path).close()
+            files.write_json(_facts_path(path), {**facts, **dict.fromkeys(
+                ("num_examples", "num_tokens", "num_masked", "num_next_sentence_labels"), 0)})
+    log.info("no document begins in this part: its files are empty")
+
+
 def _writer(stack: contextlib.ExitStack, path: str) -> tf.python_io.TFRecordWriter:
     stack.enter_context(checkpoint_files.writing(path))
     return tf.python_io.TFRecordWriter(stack.enter_context(files.atomic_path(path)))
@@ -216,12 +236,6 @@ def _is_done(outputs: List[str], facts: Dict[str, Any]) -> bool:
                 raise UserError(f"--output_file={path} is there, made {difference}: remove it, or "
                                 "give another name")
     return len(existing) == len(outputs)
-
-
-def _identity(path: str) -> List[Any]:
-    """What shows that a file has changed. Raises a UserError if it cannot be read."""
-    status = os.stat(files.require_file(path, "--input_file"))
-    return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
 
 
 def _facts_path(path: str) -> str:

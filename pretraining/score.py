@@ -13,8 +13,10 @@ is null. Lines longer than --max_seq_length are cut into parts that are scored s
 Memory does not grow with the text.
 """
 
+import itertools
 import json
 import math
+import os
 from typing import Iterator, List, NamedTuple
 
 import numpy as np
@@ -24,11 +26,11 @@ from encoder import model_files, model_flags, vocabulary
 from encoder.encoding import Encoding
 from engine import settings
 from engine.checkpoints import checkpoints
-from engine.cli import command, device_flags
+from engine.cli import command, device_flags, shards
 from engine.data import store, text_files
 from engine.data.batches import Features, Source
 from engine.data.chunks import ArrivingLines, in_chunks
-from engine.disk import files
+from engine.disk import files, resumable_file
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from pretraining import model
@@ -49,6 +51,7 @@ def define_flags() -> flags.FlagValues:
                         flag_values=values)
     flags.DEFINE_string("output_file", None, "The scores; default: standard output.",
                         flag_values=values)
+    shards.define_flags(values)
     settings.define_flags(values, PredictionSettings)
     values.set_default("predict_batch_size", 32)
     device_flags.define(values)
@@ -129,22 +132,30 @@ def main(values: flags.FlagValues) -> None:
     checkpoint = checkpoints.open_checkpoint(values.init_checkpoint)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     files.check_output(values.output_file, "--output_file", [values.input_file])
+    shard = shards.asked(values)
     devices = device_flags.find_devices(values, training=False)
     arriving = None if values.input_file else ArrivingLines()
+    output_file, facts = values.output_file, None
+    if shard:
+        facts = {**shards.facts_of(values, [files.require_file(values.input_file, "--input_file")]),
+                 "vocabulary": encoding.vocab_hash,
+                 "model": [checkpoint.path, os.path.getmtime(f"{checkpoint.path}.index")]}
+        shards.check(values, [output_file], facts)
+        output_file = shard.output(output_file)
     read = (text_files.lines_of(arriving, "standard input") if arriving
-            else text_files.lines(values.input_file))
-    with files.output(values.output_file) as file, Counter("Scoring", unit="tokens") as counter, \
+            else text_files.lines(shard.part_of(values.input_file) if shard else values.input_file))
+    with resumable_file.opened(output_file, facts, "", "lines") as (num_done, append), \
+            Counter("Scoring", unit="tokens") as counter, \
             Predictor(model.forward_of(config, next_sentences=False), devices) as predictor:
         predictor.restore(checkpoint)
-        for lines in in_chunks((line for _, line in read), _CHUNK_CHARACTERS,
-                               lambda line: len(line) + 1, arriving):
+        left = itertools.islice((line for _, line in read), num_done, None)
+        for lines in in_chunks(left, _CHUNK_CHARACTERS, lambda line: len(line) + 1, arriving):
             text = Text.of(lines, encoding, whole_words=values.do_whole_word_mask)
             losses = np.zeros(0)
             if len(text.ids):
                 losses = predictor.predict(
                     text.source(encoding), batch_size, counter.advance)["masked_lm_loss"]
-            file.writelines(line + "\n" for line in text.scores(losses, encoding))
-            file.flush()
+            append("".join(line + "\n" for line in text.scores(losses, encoding)), len(lines))
 
 
 if __name__ == "__main__":

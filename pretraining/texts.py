@@ -10,7 +10,7 @@ import re
 import zlib
 from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
-from engine.data import text_files
+from engine.data import parts, text_files
 from engine.data.odd_rows import OddRows
 from engine.errors import UserError
 
@@ -24,7 +24,7 @@ class Sentence(NamedTuple):
     label: int = 0  # of a pair
 
 
-def read_sentences(paths: Iterable[str], input_format: str) -> Iterator[Sentence]:
+def read_sentences(paths: Iterable[text_files.Path], input_format: str) -> Iterator[Sentence]:
     """The sentences of all files, one after the other; the end of a file ends a document.
 
     Raises:
@@ -38,10 +38,14 @@ def read_sentences(paths: Iterable[str], input_format: str) -> Iterator[Sentence
         document += 1
 
 
-def read_lines(path: str) -> Iterator[Tuple[int, str]]:
-    """The number and the text of each line of a file, which may be compressed with gzip."""
-    if not path.endswith(".gz"):
-        yield from text_files.lines(path)
+def read_lines(path: text_files.Path, records: str = parts.LINES) -> Iterator[Tuple[int, str]]:
+    """The number and the text of each line of a file, which may be compressed with gzip.
+
+    Args:
+        records: see `text_files.lines`.
+    """
+    if not str(path).endswith(".gz"):
+        yield from text_files.lines(path, records)
         return
     try:
         with gzip.open(path) as file:
@@ -50,8 +54,8 @@ def read_lines(path: str) -> Iterator[Tuple[int, str]]:
         raise UserError(f"{path} cannot be read as a gzip file: {error}") from error
 
 
-def _lines(path: str, document: int) -> Iterator[Sentence]:
-    for _, line in read_lines(path):
+def _lines(path: text_files.Path, document: int) -> Iterator[Sentence]:
+    for _, line in read_lines(path, parts.DOCUMENTS):
         text = line.strip()
         if text:
             yield Sentence(document, text)
@@ -59,13 +63,13 @@ def _lines(path: str, document: int) -> Iterator[Sentence]:
             document += 1
 
 
-def _paragraphs(path: str, document: int) -> Iterator[Sentence]:
+def _paragraphs(path: text_files.Path, document: int) -> Iterator[Sentence]:
     for paragraph in _lines(path, document):
         for text in split_paragraph(paragraph.text):
             yield Sentence(paragraph.document, text)
 
 
-def _pairs(path: str, document: int) -> Iterator[Sentence]:
+def _pairs(path: text_files.Path, document: int) -> Iterator[Sentence]:
     odd, count = OddRows("lines are left out"), 0
     for line_number, line in read_lines(path):
         if not line.strip():
@@ -82,7 +86,7 @@ def _pairs(path: str, document: int) -> Iterator[Sentence]:
     odd.report(count)
 
 
-FORMATS: Mapping[str, Callable[[str, int], Iterator[Sentence]]] = {
+FORMATS: Mapping[str, Callable[[text_files.Path, int], Iterator[Sentence]]] = {
     "sentences": _lines, "paragraphs": _paragraphs, "pairs": _pairs}
 
 _CLOSING = "\"'”’»」』）)\\]】》"

@@ -3,7 +3,6 @@
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt < texts.txt
 """
 
-import contextlib
 import itertools
 import json
 import os
@@ -16,11 +15,11 @@ from absl import flags
 from encoder import model_files
 from engine import log, settings
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.cli import command, device_flags
+from engine.cli import command, device_flags, shards
+from engine.cli.shards import Shard
 from engine.data import text_files
 from engine.data.chunks import ArrivingLines, in_chunks
-from engine.disk import files
-from engine.disk.resumable_file import ResumableFile
+from engine.disk import files, resumable_file
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
@@ -66,6 +65,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("top_k", 5, "Most rewrites of a text.", flag_values=values)
     flags.DEFINE_integer("num_candidates", 50, "Phrases that the model scores for each clause.",
                          flag_values=values)
+    shards.define_flags(values)
     settings.define_flags(values, PredictionSettings)
     flags.DEFINE_string("store_dir", None, "Where the prepared pool is kept; default: "
                         "<output_dir>/store.", flag_values=values)
@@ -113,15 +113,21 @@ def main(values: flags.FlagValues) -> None:
     limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
+    shard = shards.asked(values)
     devices = device_flags.find_devices(values, training=False)
     arriving = None if values.input_file else ArrivingLines()
-    read = _texts(values, arriving)
+    read = _texts(values, arriving, shard)
     store_dir = files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
     phrases = rewriter.load_pool(settings.required(values, "pool_file"), model.encoding, store_dir)
     rewrites = rewriter.Rewriter(model.encoding, phrases, **limits)
-    facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir)
-    with _open_output(values, facts, _HEADERS[form]) as (num_done, append), \
+    facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir, shard)
+    output_file = values.output_file
+    if shard:
+        shards.check(values, [output_file], facts)
+        output_file = shard.output(output_file)
+    with resumable_file.opened(output_file, facts if values.input_file and output_file else None,
+                               _HEADERS[form], "texts") as (num_done, append), \
             Predictor(head.forward_of(model), devices) as predictor, \
             Counter("Scoring", unit="pairs") as counter:
         predictor.restore(checkpoint)
@@ -146,10 +152,11 @@ def _model(values: flags.FlagValues) -> Tuple[Model, Checkpoint]:
     return scorer.open_model(trained), trained.checkpoint
 
 
-def _texts(values: flags.FlagValues, arriving: Optional[ArrivingLines]) -> Iterator[str]:
+def _texts(values: flags.FlagValues, arriving: Optional[ArrivingLines],
+           shard: Optional[Shard]) -> Iterator[str]:
     if not arriving:
         return texts.read_texts(values.input_file, "--input_file", values.text_column,
-                                values.header)
+                                values.header, part_of=shard and shard.part_of)
     for name in ("text_column", "header"):
         if values[name].present:
             raise UserError(f"--{name} is for an --input_file; on standard input a line is a text")
@@ -157,33 +164,17 @@ def _texts(values: flags.FlagValues, arriving: Optional[ArrivingLines]) -> Itera
 
 
 def _facts(values: flags.FlagValues, checkpoint: str, pool_hash: str,
-           store_dir: str) -> Dict[str, Any]:
+           store_dir: str, shard: Optional[Shard]) -> Dict[str, Any]:
     """Everything that determines the rewrites, under names for people."""
+    model = {"checkpoint": [checkpoint, os.path.getmtime(f"{checkpoint}.index")], "pool": pool_hash}
+    if shard:
+        return {**shards.facts_of(values, [values.input_file]), **model}
     given = {f"--{name}": values[name].value for name in values
              if name not in _WITHOUT_EFFECT and "help" not in name}
     content = values.input_file and files.content_hash(
         files.require_file(values.input_file, "--input_file"),
         os.path.join(store_dir, "hashes.json"))
-    return {**given, "checkpoint": [checkpoint, os.path.getmtime(f"{checkpoint}.index")],
-            "pool": pool_hash, "input": content}
-
-
-@contextlib.contextmanager
-def _open_output(values: flags.FlagValues, facts: Dict[str, Any], header: str
-                 ) -> Iterator[Tuple[int, Callable[[str, int], None]]]:
-    """Opens the output; it is resumed if it is a file, and the texts are one.
-
-    Returns:
-        How many texts are done, and append(lines, the number of texts that they are made of).
-    """
-    if not (values.input_file and values.output_file):
-        with files.output(values.output_file) as file:
-            file.write(header)
-            yield 0, lambda lines, num_texts: print(lines, end="", file=file, flush=True)
-        return
-    output = ResumableFile(values.output_file, facts, header=header)
-    with output.completing("texts"):
-        yield output.num_rows, output.append
+    return {**given, **model, "input": content}
 
 
 if __name__ == "__main__":

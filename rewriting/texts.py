@@ -1,11 +1,12 @@
 """Texts of a user's files, and their clauses: the slots in which a text can take another phrase."""
 
 import re
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 from absl import flags
 
 from engine.data.odd_rows import OddRows
+from engine.data.parts import Part
 from engine.disk import files
 from runs import columns
 from runs.rows import UNREAD, read_split
@@ -39,13 +40,16 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def read_texts(path: str, what: str, column: Optional[str] = None,
-               header: Optional[bool] = None) -> Iterator[str]:
+               header: Optional[bool] = None,
+               part_of: Optional[Callable[[str], Part]] = None) -> Iterator[str]:
     """Streams the texts of a file; see `read_with_categories`."""
-    return (text for text, _ in read_with_categories(path, what, column, header))
+    return (text for text, _ in read_with_categories(path, what, column, header, part_of=part_of))
 
 
 def read_with_categories(path: str, what: str, column: Optional[str], header: Optional[bool],
-                         category_column: Optional[str] = None) -> Iterator[Tuple[str, str]]:
+                         category_column: Optional[str] = None,
+                         part_of: Optional[Callable[[str], Part]] = None
+                         ) -> Iterator[Tuple[str, str]]:
     """Streams texts and their categories, "" without a column of them.
 
     Args:
@@ -53,6 +57,7 @@ def read_with_categories(path: str, what: str, column: Optional[str], header: Op
         what: the flag that names the file, for errors.
         column, category_column: the name of a column, or its number from 1.
         header: see `define_flags`.
+        part_of: gives the part of the file that is read; default: all of it.
 
     Raises:
         UserError: the file cannot be read, or no row has a text.
@@ -65,10 +70,11 @@ def read_with_categories(path: str, what: str, column: Optional[str], header: Op
     roles = columns.find(
         table, given, labelled=False, takes_pairs=category_column is not None)
     odd, count = OddRows("rows are read as empty texts"), 0
-    for example in read_split(columns.split_of(table, roles), "", odd=odd):
+    part = part_of and part_of(path)
+    for example in read_split(columns.split_of(table, roles), "", odd=odd, part=part):
         yield ("", "") if example is UNREAD else (example.text_a, (example.text_b or "").strip())
         count += 1
-    odd.report(count)
+    odd.report(count, may_be_all=bool(part))
 
 
 class Slot(NamedTuple):

@@ -6,18 +6,19 @@
 import contextlib
 import itertools
 import json
-from typing import Callable, IO, Iterable, Iterator, List, Optional, Sequence
+import os
+from typing import Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from absl import flags
 
 from engine import log, settings
 from engine.checkpoints import checkpoints
-from engine.cli import command, device_flags
+from engine.cli import command, device_flags, shards
 from engine.data import text_files
 from engine.data.chunks import ArrivingLines, in_chunks
 from engine.data.odd_rows import OddRows, attempt
 from engine.devices.devices import Devices
-from engine.disk import files
+from engine.disk import files, resumable_file
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
@@ -62,6 +63,7 @@ def define_flags() -> flags.FlagValues:
                         "default.", flag_values=values)
     flags.DEFINE_bool("header", None, "Whether the first line of --input_file names the columns; "
                       "detected by default.", flag_values=values)
+    shards.define_flags(values)
     settings.define_flags(values, PredictionSettings)
     device_flags.define(values)
     return values
@@ -72,26 +74,37 @@ def main(values: flags.FlagValues) -> None:
     model_dir = settings.required(values, "output_dir")
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     trained, reader = kinds.open_reader(model_dir)
+    shard = shards.asked(values)
     devices = device_flags.find_devices(values, training=False)
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
     arriving, odd = None if values.input_file else ArrivingLines(), OddRows("have no prediction")
-    chunks = in_chunks(_examples(values, reader, arriving, odd), _CHUNK_CHARACTERS, _size_of,
-                       arriving)
-    first = next(chunks, None)
-    with files.output(values.output_file) as file:
-        of_pairs = first and any(example.text_b is not None for example in first)
-        write = _writer(form, of_pairs and reader.pair_columns or reader.columns, file, odd)
+    models = ensemble.members(model_dir) or [trained.checkpoint]
+    output_file, facts = values.output_file, None
+    if shard:
+        facts = {**shards.facts_of(values, [values.input_file]),
+                 "models": [[model.path, os.path.getmtime(f"{model.path}.index")] for model in models]}
+        shards.check(values, [output_file], facts)
+        output_file = shard.output(output_file)
+    examples, are_pairs = _open_input(values, reader, arriving, odd, shard)
+    names = are_pairs and reader.pair_columns or reader.columns
+    header = "\t".join(names) + "\n" if form == "tsv" else ""
+    with resumable_file.opened(output_file, facts, header, "texts") as (num_done, append):
+        chunks = in_chunks(itertools.islice(examples, num_done, None), _CHUNK_CHARACTERS, _size_of,
+                           arriving)
+        first = next(chunks, None)
         if first is None:
-            log.warn("the input has no texts")
+            if not num_done:
+                log.warn("the input has no texts")
             return
-        _predict(reader, itertools.chain([first], chunks), devices,
-                 ensemble.members(model_dir) or [trained.checkpoint], batch_size, write, odd)
+        _predict(reader, itertools.chain([first], chunks), devices, models, batch_size,
+                 _writer(form, names, append, odd), odd, may_be_odd=bool(shard))
 
 
 def _predict(reader: Reader, chunks: Iterator[List[Example]], devices: Devices,
              trained: Sequence[checkpoints.Checkpoint], batch_size: int,
-             write: Callable[[Iterable[AnyResult]], None], odd: OddRows) -> None:
+             write: Callable[[Iterable[AnyResult]], None], odd: OddRows, *,
+             may_be_odd: bool) -> None:
     num_texts = num_cut = 0
     with contextlib.ExitStack() as stack:
         # One for each model of an ensemble: a text that arrives alone waits for no restoring.
@@ -109,27 +122,30 @@ def _predict(reader: Reader, chunks: Iterator[List[Example]], devices: Devices,
                 num_cut += some.num_cut
     if num_cut and reader.describe_cut:
         log.info(reader.describe_cut(num_cut, num_texts))
-    odd.report(num_texts)
+    odd.report(num_texts, may_be_all=may_be_odd)
 
 
-def _examples(values: flags.FlagValues, reader: Reader, arriving: Optional[ArrivingLines],
-              odd: OddRows) -> Iterator[Example]:
+def _open_input(values: flags.FlagValues, reader: Reader, arriving: Optional[ArrivingLines],
+                odd: OddRows, shard: Optional[shards.Shard]) -> Tuple[Iterator[Example], bool]:
+    """The texts, and whether they are pairs."""
     if not arriving:
         table = columns.read_head(
             files.require_file(values.input_file, "--input_file"), values.header)
         given = columns.Roles(values.text_column, values.text_pair_column)
         roles = columns.find(table, given, labelled=False, takes_pairs=reader.takes_pairs,
                              trained=reader.trained_columns)
-        yield from read_split(columns.split_of(table, roles), "", odd=odd)
-        return
+        part = shard and shard.part_of(values.input_file)
+        return read_split(columns.split_of(table, roles), "", odd=odd, part=part), bool(roles.text_pair)
     for name in ("text_column", "text_pair_column", "header"):
         if values[name].present:
             raise UserError(f"--{name} needs --input_file; on standard input each line is a text")
-    takes_pairs = reader.takes_pairs
-    for line_number, line in text_files.lines_of(arriving, "standard input"):
-        if takes_pairs is None:  # as the first line is
-            takes_pairs = "\t" in line
-        yield attempt(odd, UNREAD, _example_of_line, line_number, line, takes_pairs)
+    lines = text_files.lines_of(arriving, "standard input")
+    first = list(itertools.islice(lines, 1))
+    are_pairs = reader.takes_pairs
+    if are_pairs is None:  # all as the first line is
+        are_pairs = any("\t" in line for _, line in first)
+    return (attempt(odd, UNREAD, _example_of_line, line_number, line, are_pairs)
+            for line_number, line in itertools.chain(first, lines)), are_pairs
 
 
 def _size_of(example: Example) -> int:
@@ -146,23 +162,20 @@ def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
     return Example(text_a, text_b, None)
 
 
-def _writer(form: str, names: Sequence[str], file: IO[str],
+def _writer(form: str, names: Sequence[str], append: Callable[[str, int], None],
             odd: OddRows) -> Callable[[Iterable[AnyResult]], None]:
     """A function that writes the results for some texts; `names` are those of their fields."""
-    if form == "tsv":
-        file.write("\t".join(names) + "\n")
+    def line_of(result: AnyResult) -> str:
+        if isinstance(result, str):
+            if result:
+                odd.add(result)
+            result = Result([""] * len(names), {})
+        fields, entry = result
+        return "\t".join(fields) if form == "tsv" else json.dumps(entry, ensure_ascii=False)
 
     def write(results: Iterable[AnyResult]) -> None:
-        for result in results:
-            if isinstance(result, str):
-                if result:
-                    odd.add(result)
-                result = Result([""] * len(names), {})
-            fields, entry = result
-            file.write("\t".join(fields) if form == "tsv" else
-                       json.dumps(entry, ensure_ascii=False))
-            file.write("\n")
-        file.flush()
+        lines = [line_of(result) + "\n" for result in results]
+        append("".join(lines), len(lines))
 
     return write
 

@@ -7,6 +7,7 @@ from typing import Any, Counter, Iterator, List, NamedTuple, Optional, Tuple
 
 from engine import log
 from engine.data import text_files
+from engine.data.parts import Part
 from engine.data.odd_rows import OddRows, attempt
 from engine.errors import UserError
 from runs.label_types import Kind
@@ -46,10 +47,11 @@ ParsedRow = Tuple[int, List[str], Example]
 
 
 def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
-               odd: Optional[OddRows] = None) -> Iterator[Example]:
+               odd: Optional[OddRows] = None, part: Optional[Part] = None) -> Iterator[Example]:
     """Streams the examples of a file; in the end warns of skipped rows and empty texts.
 
     Args:
+        part: of the file, which may hold none.
         odd: counts the rows that are not as the split says; UNREAD takes their place.
         kind: what the labels are; not needed for a file without labels.
 
@@ -60,7 +62,7 @@ def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
     path = os.path.join(data_dir, split.file)
     skipped: Counter[str] = collections.Counter()
     count = num_empty = 0
-    for _, _, example in read_rows(kind, split, data_dir, odd, skipped):
+    for _, _, example in read_rows(kind, split, data_dir, odd, skipped, part):
         count += 1
         num_empty += not (example.text_a.strip() or (example.text_b or "").strip())
         yield example
@@ -68,27 +70,30 @@ def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
         log.warn(f"{path}: skipped {number} {what}")
     if num_empty:
         log.warn(f"{path}: {num_empty} examples have an empty text")
-    if not count:
+    if not count and not part:
         raise UserError(f"{path} holds no examples")
 
 
 def read_rows(kind: Optional[Kind], split: Split, data_dir: str, odd: Optional[OddRows] = None,
-              skipped: Optional[Counter[str]] = None) -> Iterator[ParsedRow]:
+              skipped: Optional[Counter[str]] = None, part: Optional[Part] = None
+              ) -> Iterator[ParsedRow]:
     """Streams the rows of a file that hold an example: their fields, and the example.
 
     Args:
         odd: see `read_split`.
         skipped: counts the rows that are left out, by the reason.
+        part: of the file.
     """
-    path = os.path.join(data_dir, split.file)
-    parser = _Parser(kind, split, path, collections.Counter() if skipped is None else skipped)
+    path = part or os.path.join(data_dir, split.file)
+    parser = _Parser(kind, split, str(path), collections.Counter() if skipped is None else skipped)
     label = split.columns.label
     if split.format == "jsonl":
         list_key = split.keys[label] if label is not None and kind.separator else None
         rows = text_files.json_rows(path, split.keys, list_key, odd)
     else:
         rows = text_files.csv_rows(path) if split.format == "csv" else text_files.tsv_rows(path)
-        rows = itertools.islice(rows, int(split.columns.header), None)
+        if not (part and part.start):
+            rows = itertools.islice(rows, int(split.columns.header), None)
     for line_number, fields in rows:
         example = UNREAD if fields is None else attempt(
             odd, UNREAD, parser.parse, line_number, fields)

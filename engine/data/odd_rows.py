@@ -20,9 +20,9 @@ class OddRows:
         self._count += 1
         self.first = self.first or str(reason)
 
-    def report(self, num_rows: int) -> None:
-        """Warns once of all bad rows; raises a UserError if all of the `num_rows` are bad."""
-        if self._count and self._count >= num_rows:
+    def report(self, num_rows: int, may_be_all: bool = False) -> None:
+        """Warns once of all bad rows; raises a UserError if all of the `num_rows` are bad and may not be."""
+        if self._count and self._count >= num_rows and not may_be_all:
             raise UserError(self.first)
         if self._count:
             log.warn(f"{self._count:,} of {num_rows:,} {self._become}; the first: {self.first}")

@@ -7,12 +7,14 @@ import csv
 import json
 import os
 import sys
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
+from engine.data import parts
 from engine.data.odd_rows import OddRows, attempt
 from engine.disk import files
 from engine.errors import UserError
 
+Path = Union[str, parts.Part]  # of a file, or a part of one
 Row = Tuple[int, List[str]]
 
 # Extension of the file's name → format.
@@ -49,32 +51,37 @@ def output_format(path: Optional[str], given: Optional[str]) -> str:
     return given or ("jsonl" if extension == ".jsonl" else "tsv")
 
 
-def tsv_rows(path: str) -> Iterator[Row]:
+def tsv_rows(path: Path) -> Iterator[Row]:
     """Tab-separated fields. No quoting: quotes are text."""
     for line_number, line in lines(path):
         yield line_number, line.split("\t")
 
 
-def csv_rows(path: str) -> Iterator[Row]:
+def csv_rows(path: Path) -> Iterator[Row]:
     """Comma-separated fields (RFC 4180); quoted ones may hold commas and line ends.
 
     The number of a row is that of its first line.
     """
     csv.field_size_limit(sys.maxsize)  # texts may be long
-    reader = csv.reader((line + "\n" for _, line in lines(path)), strict=True)
-    first_line = 1
+    begun: List[int] = []  # the lines of the next row
+
+    def texts() -> Iterator[str]:
+        for line_number, line in lines(path, parts.CSV_ROWS):
+            begun.append(line_number)
+            yield line + "\n"
+
     try:
-        for fields in reader:
+        for fields in csv.reader(texts(), strict=True):
             # The reader returns an empty line as no field at all.
-            yield first_line, fields or [""]
-            first_line = reader.line_num + 1
+            yield begun[0], fields or [""]
+            begun.clear()
     except csv.Error as error:
-        raise UserError(f"{path}, line {first_line}: this row is not CSV ({error}); quotes around a "
+        raise UserError(f"{path}, line {begun[0]}: this row is not CSV ({error}); quotes around a "
                         "field must be closed, those within it doubled, and lines end with \\n or "
                         "\\r\\n") from error
 
 
-def json_rows(path: str, names: Sequence[str], list_name: Optional[str] = None,
+def json_rows(path: Path, names: Sequence[str], list_name: Optional[str] = None,
               odd: Optional[OddRows] = None) -> Iterator[Tuple[int, Optional[List[str]]]]:
     """The values of these keys in the object of each line; only `list_name` may be a list."""
     def values_in(line_number: int, value: dict) -> List[str]:
@@ -88,7 +95,7 @@ def json_rows(path: str, names: Sequence[str], list_name: Optional[str] = None,
     return json_objects(path, odd, values_in)
 
 
-def json_objects(path: str, odd: Optional[OddRows] = None, read: Callable[[int, dict], Any]
+def json_objects(path: Path, odd: Optional[OddRows] = None, read: Callable[[int, dict], Any]
                  = lambda line_number, value: value) -> Iterator[Tuple[int, Any]]:
     """read(line number, object) for each line that is not blank.
 
@@ -134,11 +141,19 @@ def _as_text(path: str, line_number: int, name: str, value: Any, may_be_list: bo
                     f"must be a text{' or a list of texts' if may_be_list else ''}")
 
 
-def lines(path: str) -> Iterator[Tuple[int, str]]:
-    """The number and the text of each line, without line ends and byte order marks."""
+def lines(path: Path, records: str = parts.LINES) -> Iterator[Tuple[int, str]]:
+    """The number and the text of each line, without line ends and byte order marks.
+
+    Args:
+        records: what a part of a file has whole; see `parts`.
+    """
     try:
         with open(path, "rb") as file:
-            yield from lines_of(file, path)
+            if isinstance(path, parts.Part):
+                for line_number, line in parts.lines_in(file, path, records):
+                    yield line_number, _decode(str(path), line_number, line)
+            else:
+                yield from lines_of(file, path)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
 

@@ -318,6 +318,12 @@ def hash_of_file(path: str) -> str:
     return digest.hexdigest()
 
 
+def identity(path: str) -> List[Any]:
+    """What shows that a file has changed, without reading it: path, size and modification time."""
+    status = os.stat(path)
+    return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
+
+
 def content_hash(path: str, memory_path: str) -> str:
     """SHA-256 of a file's content, in hex; cached by path, size and modification time.
 

@@ -8,7 +8,7 @@ import contextlib
 import io
 import json
 import os
-from typing import Any, Dict, Iterator, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
@@ -129,6 +129,29 @@ class ResumableFile:
         self._write(b"" if self.num_rows else self._header)
         files.publish(self.partial_path, self.path)
         self.is_whole = True
+
+
+@contextlib.contextmanager
+def opened(path: Optional[str], facts: Optional[Mapping[str, Any]], header: str, rows: str
+           ) -> Iterator[Tuple[int, Callable[[str, int], None]]]:
+    """An output of text that is resumed if it has facts; without, it is written in one run.
+
+    Args:
+        path: of the file; None for standard output.
+        facts, header: see `ResumableFile`.
+        rows: see `ResumableFile.completing`.
+
+    Returns:
+        The number of rows that are done, and append(lines, number of rows).
+    """
+    if facts is None:
+        with files.output(path) as file:
+            file.write(header)
+            yield 0, lambda lines, num_rows: print(lines, end="", file=file, flush=True)
+        return
+    output = ResumableFile(path, facts, header=header)
+    with output.completing(rows):
+        yield output.num_rows, output.append
 
 
 def _encoded(content: Union[str, bytes]) -> bytes:

@@ -26,7 +26,7 @@ PAGES = ["README.md"] + sorted(os.path.join("docs", name)
                                for name in os.listdir(os.path.join(ROOT, "docs"))
                                if name.endswith(".md"))
 # absl's, TensorBoard's, Docker's, SLURM's (as far as the first hyphen)
-OTHER_FLAGS = {"help", "logdir", "gpus", "shm", "ulimit", "nodes", "ntasks"}
+OTHER_FLAGS = {"help", "logdir", "gpus", "shm", "ulimit", "nodes", "ntasks", "array", "wrap"}
 
 
 def anchors(page):

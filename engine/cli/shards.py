@@ -1,0 +1,124 @@
+"""--shard=I/N: a command takes one of N parts of its input, and writes that part's output.
+
+The parts need no knowledge of each other: SLURM arrays, indexed Jobs of Kubernetes and GNU parallel run
+them anywhere. Each writes a file of its own, with a record of what it was made from.
+"""
+
+import json
+import os
+import re
+import sys
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from absl import flags
+
+from engine import log
+from engine.data import parts
+from engine.disk import files
+from engine.errors import UserError
+
+HELP_TOPIC = "Parts of the input"  # of the flags defined here
+# What does not change the output.
+_WITHOUT_EFFECT = frozenset((
+    "input_file", "output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
+    "store_dir", "shard", "check_shards", "num_processes"))
+
+
+class Shard(NamedTuple):
+    """The part number `index`, from 0, of `count`."""
+    index: int
+    count: int
+
+    def output(self, path: str) -> str:
+        """The path of this part's output: NAME-00017-of-00200.EXTENSION."""
+        name, extension = os.path.splitext(path)
+        return f"{name}-{self.index:05}-of-{self.count:05}{extension}"
+
+    def parts_of(self, paths: Sequence[str]) -> List[parts.Part]:
+        """This part of some files, which may be empty."""
+        return parts.parts_of(paths, self.index, self.count)
+
+    def part_of(self, path: str) -> parts.Part:
+        """This part of a file, which may hold nothing."""
+        if path.endswith(".gz"):
+            raise UserError(f"--shard={self.index}/{self.count}: {path} is compressed, and only text can be "
+                            "cut into parts; unpack it")
+        size = os.path.getsize(path)
+        return next(iter(self.parts_of([path])), parts.Part(path, size, size))
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines --shard and --check_shards."""
+    flags.DEFINE_string("shard", None, "Takes part I of N parts of the input, with I from 0, as in 17/200: "
+                        "its output is <name>-00017-of-00200. Parts can run at the same time, on any machine "
+                        "that has the same files.", flag_values=values)
+    flags.DEFINE_integer("check_shards", None, "Instead of working, lists which of N parts are missing or "
+                         "were made from something else; the exit status is 1 if there are any.",
+                         lower_bound=1, flag_values=values)
+
+
+def asked(values: flags.FlagValues, inputs: Optional[str] = "input_file") -> Optional[Shard]:
+    """The part that --shard names; None without the flag.
+
+    Args:
+        inputs: the flag of the input, if it is optional.
+
+    Raises:
+        UserError: it names no part, or input and output are no files.
+    """
+    if not (values.shard or values.check_shards):
+        return None
+    flag = f"--shard={values.shard}" if values.shard else f"--check_shards={values.check_shards}"
+    for name in filter(None, (inputs, "output_file" if "output_file" in values else None)):
+        if not values[name].value:
+            raise UserError(f"{flag} needs --{name}: parts are cut from a file and written to files")
+    if not values.shard:
+        return Shard(0, values.check_shards)
+    match = re.fullmatch(r"(\d+)/(\d+)", values.shard)
+    if not match or not int(match.group(1)) < int(match.group(2)):
+        raise UserError(f"{flag}: must be I/N with I from 0 to N - 1, for example 0/8 for the first of 8 "
+                        "parts")
+    return Shard(*map(int, match.groups()))
+
+
+def facts_of(values: flags.FlagValues, inputs: Sequence[str]) -> Dict[str, Any]:
+    """What a part's output depends on, but for the model: flags, and the whole input by path, size and time."""
+    given = {f"--{name}": values[name].value for name in values
+             if name not in _WITHOUT_EFFECT and "help" not in name}
+    return {**given, "input": [files.identity(path) for path in inputs]}
+
+
+def check(values: flags.FlagValues, outputs: Sequence[str], facts: Mapping[str, Any]) -> None:
+    """If --check_shards is set, lists the parts to be made (again) on standard output, and exits.
+
+    Args:
+        outputs: of the command without --shard; beside each part is its record, NAME.json.
+        facts: what the parts must have been made from.
+    """
+    count, facts = values.check_shards, json.loads(json.dumps(facts))  # as in a record: lists
+    if not count:
+        return
+    reasons = {index: _what_is_wrong([Shard(index, count).output(path) for path in outputs], facts)
+               for index in range(count)}
+    odd = {index: reason for index, reason in reasons.items() if reason}
+    for index, reason in odd.items():
+        print(f"{index}/{count}\t{reason}")
+    if odd:
+        log.warn(f"{len(odd):,} of {count:,} parts are missing or were made from something else; "
+                 "--shard=I/N makes each of them")
+        sys.exit(1)
+    log.info(f"all {count:,} parts are there")
+
+
+def _what_is_wrong(outputs: Sequence[str], facts: Mapping[str, Any]) -> str:
+    for path in outputs:
+        if not os.path.exists(path):
+            return "begun" if os.path.exists(f"{path}.part") else "missing"
+        if not os.path.exists(f"{path}.json"):
+            return f"not of this command: {path}"
+        record = files.read_json(f"{path}.json", "the record")
+        found = record.get("facts", record)
+        other = next((name for name in facts if found.get(name) != facts[name]), None)
+        if other:
+            return f"made with another {other}: {path}"
+    return ""

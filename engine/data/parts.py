@@ -1,0 +1,116 @@
+"""Parts of text files: ranges of bytes that begin and end where records do.
+
+A part is found without reading what is before it, except in CSV, whose quotes must be counted.
+"""
+
+import os
+from functools import lru_cache
+from typing import BinaryIO, Iterator, List, NamedTuple, Sequence, Tuple
+
+# What a part has whole: lines, rows of CSV, or documents with blank lines between them.
+LINES, CSV_ROWS, DOCUMENTS = "lines", "rows of CSV", "documents"
+
+_BLOCK_BYTES = 1 << 20
+
+
+class Part(NamedTuple):
+    """The records of a file that begin in a range of its bytes. Can be opened like its path."""
+    path: str
+    start: int
+    stop: int
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class LineNumber:
+    """The number of a line in its file, from 1. The lines before it are counted only if it is used."""
+
+    def __init__(self, path: str, offset: int, index: int):
+        """`index`, from 1, among the lines from the byte `offset` on."""
+        self._path, self._offset, self._index = path, offset, index
+
+    def __int__(self) -> int:
+        return _count(self._path, self._offset, b"\n") + self._index
+
+    def __str__(self) -> str:
+        return str(int(self))
+
+
+def parts_of(paths: Sequence[str], index: int, count: int) -> List[Part]:
+    """The part number `index`, from 0, of `count` parts of about as many bytes of these files together.
+
+    A compressed file (.gz) cannot be cut: it is in the part in which it begins.
+    """
+    sizes = [os.path.getsize(path) for path in paths]
+    first, last = (sum(sizes) * number // count for number in (index, index + 1))
+    found, begin = [], 0
+    for path, size in zip(paths, sizes):
+        if path.endswith(".gz"):
+            if first <= begin < last:
+                found.append(Part(path, 0, size))
+        elif first < begin + size and begin < last:
+            found.append(Part(path, max(first - begin, 0), min(last - begin, size)))
+        begin += size
+    return found
+
+
+def lines_in(file: BinaryIO, part: Part, records: str) -> Iterator[Tuple[object, bytes]]:
+    """The number and the bytes of each line of a part's records.
+
+    Args:
+        file: the part's, opened.
+        records: LINES, CSV_ROWS or DOCUMENTS. A document belongs to the part in which the blank line
+            before it begins.
+    """
+    offset = position = _first_record(file, part, records)
+    in_quotes, index = False, 0
+    while position < part.stop or in_quotes or records == DOCUMENTS:
+        line = file.readline()
+        if not line or records == DOCUMENTS and position >= part.stop and not line.strip():
+            return
+        index += 1
+        yield (LineNumber(part.path, offset, index) if offset else index), line
+        position += len(line)
+        in_quotes ^= records == CSV_ROWS and line.count(b'"') % 2 == 1
+
+
+def _first_record(file: BinaryIO, part: Part, records: str) -> int:
+    """Moves the file to the part's first record; returns the offset, or `part.stop` at the end of the file."""
+    if part.start == 0:
+        return 0
+    file.seek(part.start - 1)
+    position = part.start - 1 + len(file.readline())
+    if records == CSV_ROWS:
+        in_quotes = _count(part.path, position, b'"') % 2 == 1
+        while in_quotes:
+            line = file.readline()
+            position += len(line)
+            in_quotes = bool(line) and line.count(b'"') % 2 == 0
+    while records == DOCUMENTS:
+        is_outside = position >= part.stop
+        line = file.readline()
+        position += len(line)
+        if is_outside or not line:
+            file.seek(0, os.SEEK_END)
+            return position
+        if not line.strip():
+            break
+    return position
+
+
+@lru_cache(maxsize=64)
+def _count(path: str, end: int, byte: bytes) -> int:
+    """How often a byte occurs in the first `end` bytes of a file."""
+    count = 0
+    with open(path, "rb") as file:
+        while end > 0:
+            block = file.read(min(_BLOCK_BYTES, end))
+            if not block:
+                break
+            count += block.count(byte)
+            end -= len(block)
+    return count

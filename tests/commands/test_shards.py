@@ -1,0 +1,259 @@
+"""--shard: the parts of a command's input, run anywhere and in any order, have what one run has."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import extract_features
+import processes
+from augmentation import run as augment
+from augmentations import SETTINGS
+from commands import arguments, ends_with_error, run_here
+from conftest import ROOT, sentences, write_cola
+from masked_lm import write_tiny_masked_lm
+from pages import text_of
+from pretraining import create_data, score
+from rewriting import rewrite
+from rewriting_files import create_here, made_up_texts, run_here as train_scorer
+from runs import predict
+
+TEXTS = [*sentences(20, 3), 'a text with "quotes" and\na line break', "é" * 7, ""]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("shards")
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny_model, folder):
+    run_here({**tiny_model._asdict(), "task_name": "cola", "output_dir": folder / "out",
+              "data_dir": write_cola(folder / "cola", train=16), "do_train": True, "max_seq_length": 24,
+              "train_batch_size": 4, "num_cpu_replicas": 1, "num_train_epochs": 1})
+    return dict(output_dir=folder / "out", num_cpu_replicas=1)
+
+
+@pytest.fixture(scope="module")
+def language_model(tiny_model, folder):
+    return write_tiny_masked_lm(tiny_model, folder / "lm")._asdict()
+
+
+@pytest.fixture(scope="module")
+def lines(folder):
+    (folder / "lines.txt").write_text("".join(
+        text.replace("\n", " ") + "\n" for text in TEXTS), encoding="utf-8")
+    return folder / "lines.txt"
+
+
+def run_parts(module, flags, count):
+    """Runs all parts, the last one first; returns their files, in order."""
+    for index in reversed(range(count)):
+        run_here({**flags, "shard": f"{index}/{count}"}, module)
+    name, extension = os.path.splitext(str(flags["output_file"]))
+    return [f"{name}-{index:05}-of-{count:05}{extension}" for index in range(count)]
+
+
+def rows_in(paths):
+    found = []
+    for path in map(str, paths):
+        with open(path, encoding="utf-8") as file:
+            found += list(file)[path.endswith(".tsv"):]
+    return found
+
+
+def values_of(row):
+    """A row's texts, and its numbers, which differ with the batches in their last digits."""
+    try:
+        found = json.loads(row)
+    except ValueError:
+        found = row.split("\t")
+    numbers = []
+
+    def of(value):
+        if isinstance(value, dict):
+            return {name: of(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [of(each) for each in value]
+        try:
+            numbers.append(float(value))
+        except (TypeError, ValueError):
+            return value
+        return None if math.isfinite(numbers[-1]) else value
+    return of(found), numbers
+
+
+def assert_same(some, others):
+    assert len(some) == len(others)
+    for one, other in zip(map(values_of, some), map(values_of, others)):
+        assert one[0] == other[0]
+        assert one[1] == pytest.approx(other[1], abs=1e-5)
+
+
+@pytest.mark.parametrize("name, form", [("texts.csv", "jsonl"), ("texts.jsonl", "tsv")])
+@pytest.mark.parametrize("count", [3, 40])  # more parts than texts
+def test_predictions(classifier, tmp_path, name, form, count):
+    shown = (['text,number\n', *('"{}",{}\n'.format(text.replace('"', '""'), number)
+                                 for number, text in enumerate(TEXTS))] if name == "texts.csv"
+             else [json.dumps({"text": text}) + "\n" for text in TEXTS])
+    (tmp_path / name).write_text("".join(shown), encoding="utf-8")
+    flags = dict(classifier, input_file=tmp_path / name, output_file=tmp_path / f"found.{form}")
+    run_here(flags, predict)
+    assert_same(rows_in(run_parts(predict, flags, count)), rows_in([flags["output_file"]]))
+
+
+def test_features_and_scores(language_model, lines, tmp_path):
+    for module, output, more in (
+            (extract_features, "vectors.jsonl", dict(pooling="mean")),
+            (score, "scores.jsonl", {})):
+        flags = dict(language_model, input_file=lines, output_file=tmp_path / output,
+                     max_seq_length=16, num_cpu_replicas=1, **more)
+        run_here(flags, module)
+        whole = rows_in([flags["output_file"]])
+        assert len(whole) == len(TEXTS)
+        for row in whole:
+            json.loads(row)
+        found = rows_in(run_parts(module, flags, 4))
+        if module is extract_features:  # a row's number is that in its part
+            whole, found = ([json.dumps({**json.loads(row), "linex_index": 0}) for row in rows]
+                            for rows in (whole, found))
+        assert_same(found, whole)
+
+
+def test_rewrites(tiny_model, folder, tmp_path):
+    (folder / "made_up.txt").write_text("".join(f"{text}\n" for text in made_up_texts(40)))
+    create_here(input_file=folder / "made_up.txt", output_dir=folder)
+    train_scorer(tiny_model, folder, folder / "scorer", do_train=True, num_cpu_replicas=1)
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(9, 5)))
+    flags = dict(output_dir=folder / "scorer", pool_file=folder / "pool.txt", num_cpu_replicas=1,
+                 input_file=tmp_path / "texts.txt", output_file=tmp_path / "rewrites.jsonl",
+                 num_candidates=4)
+    run_here(flags, rewrite)
+    assert_same(rows_in(run_parts(rewrite, flags, 3)), rows_in([flags["output_file"]]))
+
+
+def test_augmented_rows(language_model, folder, tmp_path):
+    data_dir = write_cola(tmp_path / "cola", train=20, dev=2)
+    flags = {**language_model, **SETTINGS, "N": 2, "task_name": "cola", "data_dir": data_dir,
+             "num_cpu_replicas": 1}
+    run_here({**flags, "output_dir": tmp_path / "whole"}, augment)
+    for index in range(3):
+        run_here({**flags, "output_dir": tmp_path / "cut", "shard": f"{index}/3"}, augment)
+    whole = (tmp_path / "whole" / "train.tsv").read_text()
+    assert "".join((tmp_path / "cut" / f"train-{index:05}-of-00003.tsv").read_text()
+                   for index in range(3)) == whole and whole
+
+
+def test_examples_of_a_part_are_those_of_its_documents_alone(tiny_model, tmp_path):
+    documents = ["".join(f"{text}\n" for text in sentences(6, seed)) for seed in range(9)]
+    (tmp_path / "text.txt").write_text("\n".join(documents))
+    flags = dict(input_file=tmp_path / "text.txt", output_file=tmp_path / "examples.tfrecord",
+                 num_processes=1, dupe_factor=1, vocab_file=tiny_model.vocab_file, max_seq_length=16,
+                 max_predictions_per_seq=3)
+    found = run_parts(create_data, flags, 3)
+    begins = [sum(len(each) + 1 for each in documents[:number]) for number in range(len(documents))]
+    size = os.path.getsize(str(tmp_path / "text.txt"))
+    for index, path in enumerate(found):
+        own = [document for begin, document in zip(begins, documents)
+               if size * index // 3 <= max(begin - 1, 0) < size * (index + 1) // 3]
+        (tmp_path / "own.txt").write_text("\n".join(own))
+        run_here({**flags, "input_file": tmp_path / "own.txt", "output_file": tmp_path / f"{index}"},
+                 create_data)
+        with open(path, "rb") as file:
+            assert file.read() == (tmp_path / f"{index}").read_bytes()
+    run_here({**flags, "shard": "499/500"}, create_data)  # begins in the last document
+    with open(str(tmp_path / "examples-00499-of-00500.tfrecord.json")) as file:
+        assert json.load(file)["num_examples"] == 0
+
+
+def test_a_part_that_is_there_is_left_as_it_is_and_one_of_something_else_is_refused(
+        classifier, lines, tmp_path, capsys):
+    flags = dict(classifier, input_file=lines, output_file=tmp_path / "found.tsv", header=False,
+                 shard="1/2")
+    run_here(flags, predict)
+    path = tmp_path / "found-00001-of-00002.tsv"
+    time = path.stat().st_mtime_ns
+    run_here(dict(flags, num_cpu_replicas=2), predict)
+    assert path.stat().st_mtime_ns == time
+    with ends_with_error(capsys, "was made with another --predict_batch_size"):
+        run_here(dict(flags, predict_batch_size=3), predict)
+    with lines.open("a") as file:
+        file.write("one more\n")
+    with ends_with_error(capsys, "was made with another input"):
+        run_here(flags, predict)
+    assert path.stat().st_mtime_ns == time
+
+
+def test_missing_parts_and_those_of_something_else_are_listed(classifier, tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(9)))
+    flags = dict(classifier, input_file=tmp_path / "texts.txt", output_file=tmp_path / "found.tsv",
+                 header=False)
+    for index in (0, 2):
+        run_here(dict(flags, shard=f"{index}/3"), predict)
+    run_here(dict(flags, shard="1/3", output_file=tmp_path / "other.tsv", format="jsonl"), predict)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        run_here(dict(flags, check_shards=3), predict)
+    assert ended.value.code == 1
+    assert capsys.readouterr().out == "1/3\tmissing\n"
+    for ending in ("tsv", "tsv.json"):
+        os.rename(str(tmp_path / f"other-00001-of-00003.{ending}"),
+                  str(tmp_path / f"found-00001-of-00003.{ending}"))
+    with pytest.raises(SystemExit):
+        run_here(dict(flags, check_shards=3), predict)
+    assert "1/3\tmade with another --format" in capsys.readouterr().out
+    os.remove(str(tmp_path / "found-00001-of-00003.tsv"))
+    run_here(dict(flags, shard="1/3"), predict)
+    run_here(dict(flags, check_shards=3), predict)
+
+
+def test_a_killed_part_goes_on_where_it_was(classifier, tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(60)))
+    flags = dict(classifier, input_file=tmp_path / "texts.txt", header=False, shard="1/2")
+    run_here(dict(flags, output_file=tmp_path / "whole.tsv"), predict)
+    program = ("import os, sys\nfrom engine.cli import command\nfrom engine.disk import resumable_file\n"
+               "from runs import predict\npredict._CHUNK_CHARACTERS = 8 * 512\n"
+               "write = resumable_file.files.write_json\n"
+               "def killed(path, value):\n    write(path, value)\n"
+               f"    if value['rows'] == 16: os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
+               "resumable_file.files.write_json = killed\n"
+               "command.run(predict.main, predict.define_flags(), usage='', argv=sys.argv)\n")
+    again = dict(flags, output_file=tmp_path / "again.tsv")
+    process = processes.run(["-c", program, *arguments(again)])
+    assert process.returncode == -signal.SIGKILL
+    assert (tmp_path / "again-00001-of-00002.tsv.part").exists()
+    run_here(again, predict)
+    assert_same(rows_in([tmp_path / "again-00001-of-00002.tsv"]),
+                rows_in([tmp_path / "whole-00001-of-00002.tsv"]))
+
+
+@pytest.mark.parametrize("before, variable", [
+    ("'", "SLURM_ARRAY_TASK_ID"), ('[sh, -c, "', "JOB_COMPLETION_INDEX")])
+def test_a_scheduler_runs_the_line_of_the_page(classifier, lines, tmp_path, before, variable):
+    line = next(line for line in text_of("docs/bulk.md").splitlines() if f"${variable}/" in line)
+    line = line.partition(before)[2].rstrip("]'\"")
+    for flag, value in (("output_dir=out/model", classifier["output_dir"]),
+                        ("input_file=texts.csv", lines), ("output_file=found.jsonl", tmp_path / "found.jsonl")):
+        line = line.replace(flag, f"{flag.split('=')[0]}={value}")
+    subprocess.run(["sh", "-c", line.replace("python", sys.executable, 1)], check=True, cwd=ROOT,
+                   env={**os.environ, variable: "17"})
+    assert (tmp_path / "found-00017-of-00200.jsonl").exists()
+
+
+@pytest.mark.parametrize("changes, expected", [
+    (dict(shard="3/3"), "--shard=3/3: must be I/N"),
+    (dict(shard="a"), "--shard=a: must be I/N"),
+    (dict(shard="0/2", output_file=None), "--shard=0/2 needs --output_file"),
+    (dict(check_shards=2, input_file=None), "--check_shards=2 needs --input_file"),
+    (dict(shard="0/2", input_file="lines.txt.gz"), "is compressed")])
+def test_flags_that_name_no_part_are_refused(classifier, lines, tmp_path, capsys, changes, expected):
+    (tmp_path / "lines.txt.gz").write_bytes(b"text\n")
+    if changes.get("input_file"):
+        changes = dict(changes, input_file=tmp_path / changes["input_file"])
+    with ends_with_error(capsys, expected):
+        run_here(dict(classifier, **{**dict(input_file=lines, output_file=tmp_path / "found.tsv",
+                                            header=False), **changes}), predict)
