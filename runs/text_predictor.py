@@ -72,9 +72,10 @@ class _OpenModel:
 
     def _example(self, text: Text) -> Example:
         first, second = (text, None) if isinstance(text, str) else _pair(text)
-        if (second is not None) != bool(self._reader.takes_pairs):
+        takes_pairs = self._reader.takes_pairs
+        if takes_pairs not in (None, second is not None):
             raise UserError("the model takes " + ("pairs of texts, each as (first, second)"
-                                                  if self._reader.takes_pairs else "single texts"))
+                                                  if takes_pairs else "single texts"))
         return Example(first, second, None)
 
     def close(self) -> None:
