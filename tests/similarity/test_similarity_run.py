@@ -120,10 +120,12 @@ def test_the_first_line_says_whether_lines_are_pairs(trained, tmp_path, capsys):
             values(["predict"])
             reader = predict.Reader(None, None, None, ["vector"], pair_columns=["similarity"])
             odd = predict.OddRows("have no prediction")
-            found = list(predict._examples(values, reader, predict.ArrivingLines(file.fileno()), odd))
+            examples, are_pairs = predict._open_input(
+                values, reader, predict.ArrivingLines(file.fileno()), odd, None)
+            found = list(examples)
         assert len(found) == len(lines)
         assert sum(example is not predict.UNREAD for example in found) == num_read
-        assert (found[0].text_b is None) == ("\t" not in lines[0])
+        assert (found[0].text_b is None) == ("\t" not in lines[0]) == (not are_pairs)
 
 
 def test_the_export_has_the_vectors_of_the_model(trained, vectors, tiny_model):
