@@ -85,13 +85,16 @@ class TextSet:
                       lambda indices, length: token_features(records, first[indices], length),
                       self.encoding.max_seq_length)
 
-    def training_source(self) -> Source:
+    def training_source(self, *, spread: bool = False) -> Source:
         """Batches of b examples with s texts, two if each text is its own positive.
 
         Anchors and candidates, an example's other texts, are padded to lengths of their own, t and u.
         Features: anchor_ids and anchor_mask, int32 [b, t]; candidate_ids and candidate_mask, int32
         [b, s - 1, u]; keys, float32 [b, s, 2], the halves of the hash of each text; scores, float32
         [b], of pairs.
+
+        Args:
+            spread: whether examples with equal anchors or positives shall not share a step.
         """
         records, count = self.records, self.num_texts
 
@@ -116,7 +119,8 @@ class TextSet:
 
         lengths = records.lengths("input_ids").reshape(-1, count)
         return Source(lengths.max(axis=1), fetch, self.encoding.max_seq_length,
-                      self.dynamic_padding)
+                      self.dynamic_padding, keys=self.keys[:, :2] if spread else None,
+                      encoded=np.repeat(lengths, 2, axis=1) if count == 1 else lengths)
 
 
 def _columns(encoding: Encoding) -> Dict[str, store.Column]:

@@ -1,5 +1,6 @@
 """The head that gives each text a vector, as `runs` sees it: see `runs.head`."""
 
+import functools
 import json
 import os
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
@@ -33,6 +34,7 @@ class Similarity(NamedTuple):
     query_prefix: str = ""  # before anchors
     matryoshka: Tuple[int, ...] = ()  # the numbers of components that it is trained for; (): all
     objective: Optional[Objective] = None  # None without a training
+    spreads: bool = False  # whether equal texts shall not share a step
     files: Mapping[str, TextFile] = {}  # by the names of the sets
 
 
@@ -71,9 +73,9 @@ def _training(job: Job, texts: TextSet) -> Training:
     return Training(
         texts.num_examples, texts.content_hash,
         model.training_forward_of(config, own.pooling, own.objective, num_texts),
-        texts.training_source, facts={"--loss": own.objective.loss,
-                                      "--temperature": own.objective.temperature,
-                                      "--symmetric": own.objective.symmetric},
+        functools.partial(texts.training_source, spread=own.spreads),
+        facts={"--loss": own.objective.loss, "--temperature": own.objective.temperature,
+               "--symmetric": own.objective.symmetric, "--spread_duplicates": own.spreads},
         baseline=Baseline("giving all texts the same vector", lambda indices: _loss_of_equals(
             texts, own.objective, indices)))
 

@@ -50,6 +50,10 @@ class LossSettings:
     symmetric: bool = setting(
         False, "With --loss=ranking: also rank each positive's anchor before all others.",
         recorded=False)
+    spread_duplicates: bool = setting(
+        True, "With --loss=ranking: do not put examples with an equal anchor or positive into the same "
+        "step, where there is another place for them. They would not be negatives of each other.",
+        recorded=False)
 
 
 def define_flags() -> flags.FlagValues:
@@ -93,11 +97,13 @@ def _similarity(values: flags.FlagValues) -> Similarity:
     own = known._replace(**given, files=_open_files(values))
     if "train" not in own.files:
         return own
-    objective, train = _objective(values, own.files["train"], own.matryoshka)
+    chosen = settings.from_flags(values, LossSettings)
+    objective, train = _objective(chosen, own.files["train"], own.matryoshka)
     if own.query_prefix and train.num_texts == 1:
         raise UserError(f"--query_prefix={own.query_prefix}: {train.path} has single texts, and a "
                         "prefix tells queries from documents; leave it out (--query_prefix=)")
-    return own._replace(objective=objective, files={**own.files, "train": train})
+    return own._replace(objective=objective, files={**own.files, "train": train},
+                        spreads=chosen.spread_duplicates and objective.loss == model.RANKING)
 
 
 def _sizes(texts) -> Tuple[int, ...]:
@@ -119,10 +125,9 @@ def _open_files(values: flags.FlagValues) -> Dict[str, TextFile]:
     return found
 
 
-def _objective(values: flags.FlagValues, train: TextFile,
+def _objective(chosen: LossSettings, train: TextFile,
                sizes: Tuple[int, ...]) -> Tuple[Objective, TextFile]:
     """The loss that fits the training file, or that of the flag; the file as the loss reads it."""
-    chosen = settings.from_flags(values, LossSettings)
     loss = chosen.loss or (model.SCORE if train.has_scores else model.RANKING)
     if loss == model.SCORE and not train.has_scores:
         raise UserError(f"--loss=score needs pairs with numbers as labels, and {train.path} has "

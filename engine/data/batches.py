@@ -52,6 +52,8 @@ class Source(NamedTuple):
             `length_multiple`.
         fetch_for_step: replaces `fetch` in training if features depend on the whole step:
             (indices of all records of a step [b], length) -> features.
+        keys: see `TrainingPlan`.
+        encoded: tokens of each text of a record, [n, s], if they are encoded one by one.
     """
     lengths: np.ndarray
     fetch: Callable[[np.ndarray, int], Features]
@@ -60,6 +62,8 @@ class Source(NamedTuple):
     length_multiple: int = LENGTH_MULTIPLE
     buckets: Optional[np.ndarray] = None
     fetch_for_step: Optional[Callable[[np.ndarray, int], Features]] = None
+    keys: Optional[np.ndarray] = None
+    encoded: Optional[np.ndarray] = None
 
     def padded_length(self, indices: np.ndarray) -> int:
         """The length of a batch of these records, the same on all replicas that share it."""

@@ -5,14 +5,18 @@ with N times the batch. Nor does it depend on interruptions: a resumed run sees 
 examples as an uninterrupted one. Pure NumPy.
 """
 
+import collections
+import itertools
 from functools import lru_cache
-from typing import List, NamedTuple, Tuple
+from typing import Counter, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 # The number of batches per window, in which examples of similar length share a batch.
 # A larger window wastes less on padding, and shuffles less.
 WINDOW_BATCHES = 50
+
+_MAX_TRIES = 100  # of places for an example that has to leave its batch
 
 
 class TrainingPlan:
@@ -27,10 +31,13 @@ class TrainingPlan:
         lengths: the number of tokens of each example, [n].
         global_batch_size: examples of one step, over all replicas.
         seed: for the permutations; 0 to 2**32 - 1.
+        keys: [n, k]; examples with a common key share a batch only if a window has no other place.
     """
 
-    def __init__(self, lengths: np.ndarray, global_batch_size: int, seed: int):
+    def __init__(self, lengths: np.ndarray, global_batch_size: int, seed: int,
+                 keys: Optional[np.ndarray] = None):
         self._lengths = lengths
+        self._keys = keys
         self._global_batch_size = global_batch_size
         self._seed = seed
         # Many consecutive steps use the same window and its permutations.
@@ -61,9 +68,11 @@ class TrainingPlan:
         """The examples of a window, [last_step - first_step, global_batch_size]."""
         size = self._global_batch_size
         examples = self._stream(first_step * size, last_step * size)
-        positions = np.argsort(self._lengths[examples], kind="stable").reshape(-1, size)
-        positions = np.random.RandomState([self._seed, 1, first_step]).permutation(positions)
-        return examples[positions]
+        order = np.argsort(self._lengths[examples], kind="stable")
+        batches = examples[order].reshape(-1, size)
+        if self._keys is not None:
+            _spread(batches, self._keys[batches])
+        return np.random.RandomState([self._seed, 1, first_step]).permutation(batches)
 
     def _stream(self, start: int, end: int) -> np.ndarray:
         """Positions start..end of the epochs' permutations, one after the other."""
@@ -79,6 +88,46 @@ class TrainingPlan:
         order = np.arange(len(self._lengths), dtype=np.int32)
         np.random.RandomState([self._seed, 0, epoch]).shuffle(order)
         return order
+
+
+def _spread(batches: np.ndarray, keys: np.ndarray) -> None:
+    """Swaps examples with a common key out of a batch, into the nearest batch that has no such key.
+
+    Args:
+        batches: the examples [b, size], changed in place.
+        keys: of each example, [b, size, k].
+    """
+    keys_of = [[frozenset(some) for some in batch] for batch in keys.tolist()]
+    counts: List[Counter[int]] = [
+        collections.Counter(key for some in batch for key in some) for batch in keys_of]
+
+    def places(batch: int, slot: int) -> Iterator[Tuple[int, int]]:
+        leaving = keys_of[batch][slot]
+        nearest = sorted(range(len(batches)), key=lambda other: abs(other - batch))[1:]
+        for other in nearest:
+            if not any(counts[other][key] for key in leaving):
+                yield from ((other, (slot + more) % batches.shape[1])
+                            for more in range(batches.shape[1]))
+
+    def fits(batch: int, slot: int, place: Tuple[int, int]) -> bool:
+        """Whether the example at the place has no key of the batch, once the slot's has left."""
+        leaving = keys_of[batch][slot]
+        return all(counts[batch][key] == (key in leaving) for key in keys_of[place[0]][place[1]])
+
+    for batch, slot in np.ndindex(*batches.shape):
+        if all(counts[batch][key] == 1 for key in keys_of[batch][slot]):
+            continue
+        tried = itertools.islice(places(batch, slot), _MAX_TRIES)
+        place = next((place for place in tried if fits(batch, slot, place)), None)
+        if place is None:
+            continue
+        other, its_slot = place
+        leaving, coming = keys_of[batch][slot], keys_of[other][its_slot]
+        for changed, less, more in ((batch, leaving, coming), (other, coming, leaving)):
+            counts[changed].subtract(less)
+            counts[changed].update(more)
+        keys_of[batch][slot], keys_of[other][its_slot] = coming, leaving
+        batches[batch, slot], batches[place] = batches[place], batches[batch, slot]
 
 
 def ends_epoch(num_steps: int, num_examples: int, global_batch_size: int) -> bool:

@@ -90,15 +90,17 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     earlier = checkpoint_hook.recover(output_dir)
     first_step = earlier.global_step if earlier else 0
     source, peers = _source(run), run.devices.peers
-    plan = TrainingPlan(source.lengths, run.global_batch_size, settings.seed)
+    plan = TrainingPlan(source.lengths, run.global_batch_size, settings.seed, source.keys)
     initial_values = checkpoints.InitialValues(
         None if earlier else run.settings.init_checkpoint, settings.seed,
         is_frozen=settings.freezes)
     reached = throughput.Throughput()
     if run.config:
+        flops = throughput.flops_of_training(
+            run.config, source.lengths if source.encoded is None else source.encoded,
+            settings.freeze_layers)
         reached = throughput.Throughput(
-            throughput.flops_of_training(
-                run.config, source.lengths, settings.freeze_layers).mean(),
+            flops.sum() / len(source.lengths),
             throughput.peak(run.devices, settings.precision))
     curves = summaries.TrainingSummaries(output_dir, last_step, run.devices, reached)
     progress = TrainingProgress(first_step, last_step, run.devices, reached)

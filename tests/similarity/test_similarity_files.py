@@ -183,6 +183,10 @@ def test_equal_texts_have_equal_keys_that_float32_holds(tiny_model, tmp_path):
     for some, other in ((1, 31), (4, 61)):
         assert (whole[some] == whole[other]) == (flat[some] == flat[other])
     np.testing.assert_array_equal(whole, texts.records.scalars("key").astype(np.int64))
+    # Equal anchors and positives are what shall not share a step; hard negatives may.
+    spread = texts.training_source(spread=True)
+    np.testing.assert_array_equal(spread.keys, texts.records.scalars("key").reshape(60, 3)[:, :2])
+    assert texts.training_source().keys is None
     # What is predicted of the distinct texts finds its way back to all.
     fetched = texts.source().fetch(texts.numbers[:, 1], 24)["input_ids"]
     of_positives = texts.training_source().fetch(np.arange(60), 24)["candidate_ids"][:, 0]
