@@ -65,6 +65,20 @@ class Confusion(NamedTuple):
     counts: np.ndarray  # [true label, predicted label]
 
 
+class Plot(NamedTuple):
+    """Lines over the same places, at equal distances."""
+    title: str
+    ends: Tuple[str, str]  # what the first and the last place are
+    lines: Mapping[str, Sequence[float]]  # name -> a value, at least 0, for each place
+
+
+class Plots(NamedTuple):
+    """A section of plots."""
+    title: str
+    note: str
+    plots: Sequence[Plot]
+
+
 class Report(NamedTuple):
     """The contents of a page; parts that are empty or None are not shown."""
     title: str
@@ -74,6 +88,7 @@ class Report(NamedTuple):
     confusion: Optional[Confusion] = None
     tries: Optional[Scores] = None
     scores: Optional[Scores] = None
+    plots: Optional[Plots] = None
     mistakes: Sequence[Mistake] = ()  # the most confident first
     marked: Optional[MarkedTexts] = None
     warning: Optional[str] = None  # above all else
@@ -95,12 +110,13 @@ _CHARTS = (_Chart("loss", "Training loss"),
 
 
 class _Figure(NamedTuple):
-    """A curve, to draw between 0 (left, top) and 100 (right, bottom)."""
+    """Lines, to draw between 0 (left, top) and 100 (right, bottom)."""
     title: str
-    last_value: str
+    beside_title: Sequence[str]  # the last value, or the names of the lines
     lines: Sequence[str]  # points "x,y x,y ...": what was measured; its moving mean, if it is noisy
     ticks: Sequence[str]  # the values at the top, in the middle and at the bottom
     steps: Sequence[str]  # the first and the last
+    about: str = "over the steps"
 
 
 def write_report(path: str, report: Report) -> None:
@@ -111,7 +127,8 @@ def write_report(path: str, report: Report) -> None:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = _number
     page = environment.get_template("report.html.j2").render(
-        report._asdict(), figures=_figures(report.history), max_numbered=_MAX_NUMBERED_CLASSES)
+        report._asdict(), figures=_figures(report.history), max_numbered=_MAX_NUMBERED_CLASSES,
+        drawn=[_plot(plot) for plot in report.plots.plots] if report.plots else [])
     files.write_text(path, page + "\n")
 
 
@@ -136,19 +153,29 @@ def _figures(history: History) -> List[_Figure]:
 
 def _figure(chart: _Chart, points: Sequence[Tuple[int, float]]) -> _Figure:
     steps, values = np.array(points, np.float64).T
-    bottom, largest = min(0.0, values.min()), values.max() or 1.0
-    unit = 10.0 ** math.floor(math.log10(abs(largest))) / 2
-    top = math.ceil(largest / unit) * unit
     curves = [values]
     if chart.is_noisy and len(values) >= _MIN_SMOOTHED_POINTS:
         curves.append(_moving_mean(values, len(values) // 10))
-    x = 100 * (steps - steps[0]) / (steps[-1] - steps[0])
-    return _Figure(
-        chart.title, _tick(values[-1]),
-        [" ".join(map("{:.2f},{:.2f}".format, x, 100 * (top - curve) / (top - bottom)))
-         for curve in curves],
-        [_tick(value) for value in (top, (top + bottom) / 2, bottom)],
-        [f"{step:,.0f}" for step in (steps[0], steps[-1])])
+    return _Figure(chart.title, [_tick(values[-1])], *_lines(steps, curves),
+                   [f"{step:,.0f}" for step in (steps[0], steps[-1])])
+
+
+def _plot(plot: Plot) -> _Figure:
+    curves = [np.array(values, np.float64) for values in plot.lines.values()]
+    return _Figure(plot.title, list(plot.lines), *_lines(np.arange(len(curves[0])), curves),
+                   plot.ends, f"from {plot.ends[0]} to {plot.ends[1]}")
+
+
+def _lines(places: np.ndarray, curves: Sequence[np.ndarray]) -> Tuple[List[str], List[str]]:
+    """The points of each curve over the places, and the values at the top, middle and bottom."""
+    values = np.concatenate(curves)
+    bottom, largest = min(0.0, values.min()), values.max() or 1.0
+    unit = 10.0 ** math.floor(math.log10(abs(largest))) / 2
+    top = math.ceil(largest / unit) * unit
+    x = 100 * (places - places[0]) / (places[-1] - places[0])
+    return ([" ".join(map("{:.2f},{:.2f}".format, x, 100 * (top - curve) / (top - bottom)))
+             for curve in curves],
+            [_tick(value) for value in (top, (top + bottom) / 2, bottom)])
 
 
 def _tick(value: float) -> str:

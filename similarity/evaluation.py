@@ -1,14 +1,113 @@
 """How good vectors are: their similarities beside labels of pairs, and what a search finds with them."""
 
 import math
-from typing import Dict, Sequence
+from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
+from runs.head import Job, Measured, Predict
+from similarity.data import TextSet
 from similarity.nearest import nearest
 
 RECALL_AT = (1, 5, 10)
-_DEPTH = 10  # of the reciprocal rank and the cumulative gain
+DEPTH = 10  # of the ranks that count
+_MAX_WORST = 10  # pairs of a kind, for the report
+
+
+class Judged(NamedTuple):
+    """Two texts, by their numbers in `TextSet.source`."""
+    first: int
+    second: int
+    label: Union[str, float]
+    similarity: float
+    error: float
+
+
+class Shown(NamedTuple):
+    """What the report shows."""
+    texts: TextSet
+    similarities: Mapping[str, np.ndarray]  # of the pairs of each kind
+    worst: List[Judged]  # those farthest off first
+    recall: Sequence[float] = ()  # among the first 1, 2, ... documents
+
+
+def measure(job: Job, texts: TextSet, predict: Predict) -> Measured:
+    """See `Head.measure`; with --matryoshka each size is measured."""
+    vectors = predict(texts.source())["vectors"]
+    results, shown = _measured(texts, vectors)
+    for size in job.model.own.matryoshka:
+        if size != vectors.shape[1]:
+            of_size, _ = _measured(texts, shortened(vectors, size))
+            results.update({f"{name}_of_{size}": value for name, value in of_size.items()})
+    return Measured(results, {"num_examples": texts.num_examples, "num_texts": len(texts)},
+                    shown=shown)
+
+
+def shortened(vectors: np.ndarray, size: int) -> np.ndarray:
+    """The first components of the vectors [n, D], as vectors [n, size] of norm 1."""
+    if size == vectors.shape[1]:
+        return vectors
+    norms = np.linalg.norm(vectors[:, :size], axis=1, keepdims=True)
+    return vectors[:, :size] / np.maximum(norms, 1e-12)
+
+
+def similarities(vectors: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """The cosines of each anchor and its example's other texts, [n, s - 1]; numbers: [n, s]."""
+    return np.einsum("nd,nsd->ns", vectors[numbers[:, 0]], vectors[numbers[:, 1:]])
+
+
+def _measured(texts: TextSet, vectors: np.ndarray) -> Tuple[Dict[str, float], Shown]:
+    if texts.file.has_scores:
+        return _of_scores(texts, similarities(vectors, texts.numbers)[:, 0])
+    return _of_retrieval(texts, vectors)
+
+
+def _of_scores(texts: TextSet, found: np.ndarray) -> Tuple[Dict[str, float], Shown]:
+    scores = texts.scores
+    is_similar = scores > scores.max() / 2
+    worst = _worst(texts.numbers[:, 0], texts.numbers[:, 1], scores, found, is_similar)
+    return pair_measures(found, scores), Shown(
+        texts, {"high scores": found[is_similar], "low scores": found[~is_similar]}, worst)
+
+
+def _of_retrieval(texts: TextSet, vectors: np.ndarray) -> Tuple[Dict[str, float], Shown]:
+    """Looks for each anchor's positives among all distinct texts that are no anchors."""
+    numbers = texts.numbers
+    documents, of_documents = np.unique(numbers[:, 1:], return_inverse=True)
+    positives = of_documents.reshape(len(numbers), -1)[:, 0]
+    queries, of_queries = np.unique(numbers[:, 0], return_inverse=True)
+    order = np.argsort(of_queries, kind="stable")
+    starts = np.searchsorted(of_queries[order], np.arange(1, len(queries)))
+    relevant = [np.unique(some) for some in np.split(positives[order], starts)]
+    retrieval = retrieve(vectors[queries], vectors[documents], relevant)
+    own = similarities(vectors, numbers[:, :2])[:, 0]
+    # Each query's best document that is not relevant, of those that have one.
+    asked, rank = np.flatnonzero(~retrieval.hits.all(axis=1)), retrieval.hits.argmin(axis=1)
+    negatives = retrieval.scores[asked, rank[asked]]
+    found = documents[retrieval.found[asked, rank[asked]]]
+    others = np.roll(positives, len(positives) // 2)  # half the file away
+    other = others != positives
+    apart = np.stack([numbers[other, 0], documents[others[other]]], axis=1)
+    worst = _worst(
+        np.concatenate([numbers[:, 0], queries[asked]]), np.concatenate([numbers[:, 1], found]),
+        ["positive"] * len(own) + ["negative"] * len(asked), np.concatenate([own, negatives]),
+        np.arange(len(own) + len(asked)) < len(own))
+    return retrieval.measures(), Shown(
+        texts, {"positives": own, "nearest negatives": negatives,
+                "texts of different lines": similarities(vectors, apart)[:, 0]}, worst,
+        [retrieval.recall_at(k + 1) for k in range(retrieval.hits.shape[1])])
+
+
+def _worst(first: np.ndarray, second: np.ndarray, labels: Sequence[Union[str, float]],
+           found: np.ndarray, is_similar: np.ndarray) -> List[Judged]:
+    """The least similar of the pairs that should be, and the most similar of the others."""
+    errors = np.where(is_similar, 1 - found, found)
+    order = np.argsort(-errors, kind="stable")
+    chosen = np.sort(np.concatenate([
+        np.flatnonzero(is_similar[order])[:_MAX_WORST],
+        np.flatnonzero(~is_similar[order])[:_MAX_WORST]]))
+    return [Judged(int(first[index]), int(second[index]), labels[index], float(found[index]),
+                   float(errors[index])) for index in order[chosen]]
 
 
 def pair_measures(similarities: np.ndarray, labels: np.ndarray) -> Dict[str, float]:
@@ -46,33 +145,47 @@ def pair_measures(similarities: np.ndarray, labels: np.ndarray) -> Dict[str, flo
             "best_f1": float(f1[best]), "best_f1_threshold": float(thresholds[best])}
 
 
-def retrieval_measures(queries: np.ndarray, documents: np.ndarray,
-                       relevant: Sequence[np.ndarray]) -> Dict[str, float]:
-    """How well queries find their relevant documents among all, the mean over the queries.
+class Retrieval(NamedTuple):
+    """What q queries find among m documents. Made by `retrieve`."""
+    scores: np.ndarray  # float32 [q, k], the best first
+    found: np.ndarray  # indices of documents, [q, k]
+    hits: np.ndarray  # bool [q, k]: whether it is relevant
+    counts: np.ndarray  # [q]: of relevant documents
 
-    All documents are compared, in blocks. Of documents with the same score the earlier one is
-    ranked first.
+    def recall_at(self, k: int) -> float:
+        """The share of a query's relevant documents among the first k, the mean over the queries."""
+        return float(np.mean(self.hits[:, :k].sum(axis=1) / self.counts))
+
+    def measures(self) -> Dict[str, float]:
+        """How well relevant documents are found, the mean over the queries.
+
+        Returns:
+            recall_at_k. mrr_at_10: 1 over the rank of the first relevant document, 0 if it is not
+            among the first 10. ndcg_at_10: the sum of 1 / log2(rank + 1) over the relevant
+            documents among the first 10, over its largest possible value (Järvelin and
+            Kekäläinen, "Cumulated Gain-Based Evaluation of IR Techniques", 2002).
+        """
+        hits = self.hits[:, :DEPTH]
+        ranks = np.arange(1, hits.shape[1] + 1)
+        ideal = np.cumsum(1 / np.log2(np.arange(1, DEPTH + 1) + 1))
+        gains = (hits / np.log2(ranks + 1)).sum(axis=1)
+        return {**{f"recall_at_{k}": self.recall_at(k) for k in RECALL_AT},
+                f"mrr_at_{DEPTH}": float(np.mean((hits / ranks).max(axis=1))),
+                f"ndcg_at_{DEPTH}": float(np.mean(
+                    gains / ideal[np.minimum(self.counts, DEPTH) - 1]))}
+
+
+def retrieve(queries: np.ndarray, documents: np.ndarray,
+             relevant: Sequence[np.ndarray]) -> Retrieval:
+    """Compares queries with all documents, in blocks.
+
+    Of documents with the same score the earlier one is ranked first.
 
     Args:
         queries: float32 [q, D], of length 1, as the documents are; at least one.
         documents: float32 [m, D].
         relevant: of each query the indices of its relevant documents, each once, at least one.
-
-    Returns:
-        recall_at_k: the share of the relevant documents that are among the first k. mrr_at_10: 1
-        over the rank of the first relevant document, 0 if it is not among the first 10.
-        ndcg_at_10: the sum of 1 / log2(rank + 1) over the relevant documents among the first 10,
-        over its largest possible value (Järvelin and Kekäläinen, "Cumulated Gain-Based
-        Evaluation of IR Techniques", 2002).
     """
-    _, found = nearest(queries, documents, max(_DEPTH, *RECALL_AT))
+    scores, found = nearest(queries, documents, DEPTH)
     hits = np.stack([np.isin(row, some) for row, some in zip(found, relevant)])
-    counts = np.array([len(some) for some in relevant])
-    measures = {f"recall_at_{k}": np.mean(hits[:, :k].sum(axis=1) / counts) for k in RECALL_AT}
-    hits = hits[:, :_DEPTH]
-    ranks = np.arange(1, hits.shape[1] + 1)
-    measures[f"mrr_at_{_DEPTH}"] = np.mean((hits / ranks).max(axis=1))
-    ideal = np.cumsum(1 / np.log2(np.arange(1, _DEPTH + 1) + 1))
-    measures[f"ndcg_at_{_DEPTH}"] = np.mean(
-        (hits / np.log2(ranks + 1)).sum(axis=1) / ideal[np.minimum(counts, _DEPTH) - 1])
-    return {name: float(value) for name, value in measures.items()}
+    return Retrieval(scores, found, hits, np.array([len(some) for some in relevant]))

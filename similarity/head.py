@@ -18,9 +18,9 @@ from engine.errors import UserError
 from engine.model import Baseline, Forward, Mode
 from runs import model_card, results
 from runs.head import (
-    Card, Encoded, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
+    Card, Encoded, Head, Job, Model, Predict, Reader, Result, Sets, Training)
 from runs.rows import Example
-from similarity import data, evaluation, files, model
+from similarity import data, evaluation, files, model, report
 from similarity.data import TextSet
 from similarity.files import TextFile
 from similarity.model import Objective
@@ -92,41 +92,6 @@ def _forward(trained: Model, *_: Any) -> Forward:
     return model.forward_of(trained.config, trained.own.pooling)
 
 
-def _measure(job: Job, texts: TextSet, predict: Predict) -> Measured:
-    vectors, found = predict(texts.source())["vectors"], {}
-    for size in (vectors.shape[1], *job.model.own.matryoshka):
-        suffix = "" if size == vectors.shape[1] else f"_of_{size}"
-        found.update({name + suffix: value for name, value in _measures(
-            texts, shortened(vectors, size)).items()})
-    return Measured(found, {"num_examples": texts.num_examples, "num_texts": len(texts)})
-
-
-def shortened(vectors: np.ndarray, size: int) -> np.ndarray:
-    """The first components of the vectors [n, D], as vectors [n, size] of norm 1."""
-    if size == vectors.shape[1]:
-        return vectors
-    norms = np.linalg.norm(vectors[:, :size], axis=1, keepdims=True)
-    return vectors[:, :size] / np.maximum(norms, 1e-12)
-
-
-def _measures(texts: TextSet, vectors: np.ndarray) -> Dict[str, float]:
-    numbers = texts.numbers
-    if texts.file.has_scores:
-        return evaluation.pair_measures(_similarities(vectors, numbers)[:, 0], texts.scores)
-    documents, of_documents = np.unique(numbers[:, 1:], return_inverse=True)
-    positives = of_documents.reshape(len(numbers), -1)[:, 0]
-    queries, of_queries = np.unique(numbers[:, 0], return_inverse=True)
-    order = np.argsort(of_queries, kind="stable")
-    starts = np.searchsorted(of_queries[order], np.arange(1, len(queries)))
-    relevant = [np.unique(some) for some in np.split(positives[order], starts)]
-    return evaluation.retrieval_measures(vectors[queries], vectors[documents], relevant)
-
-
-def _similarities(vectors: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """The cosines of each anchor and its example's other texts, [n, s - 1]; numbers: [n, s]."""
-    return np.einsum("nd,nsd->ns", vectors[numbers[:, 0]], vectors[numbers[:, 1:]])
-
-
 def _metrics(own: Similarity) -> List[str]:
     dev = own.files.get("dev")
     scored = dev and dev.has_scores
@@ -137,7 +102,8 @@ def _metrics(own: Similarity) -> List[str]:
 def _write(job: Job, texts: TextSet, suffix: str, predict: Predict) -> None:
     """Writes the similarities of a line's first text and its others, or the vector of a single text."""
     vectors, numbers = predict(texts.source())["vectors"], texts.numbers
-    rows = vectors[numbers[:, 0]] if texts.num_texts == 1 else _similarities(vectors, numbers)
+    rows = (vectors[numbers[:, 0]] if texts.num_texts == 1
+            else evaluation.similarities(vectors, numbers))
     path = os.path.join(job.settings.output_dir, _RESULTS)
     results.write_lines(path, ("\t".join(f"{value:.9g}" for value in row) for row in rows))
     log.info(f"Predicted {len(rows):,} {'vectors' if texts.num_texts == 1 else 'lines'}: {path}")
@@ -218,12 +184,13 @@ def _results(texts: TextSet, vectors: np.ndarray) -> Iterator[Result]:
             values = [float(f"{value:.9g}") for value in vectors[number]]
             yield Result([json.dumps(values)], {"vector": values})
     else:
-        for similarity in _similarities(vectors, texts.numbers)[:, 0]:
+        for similarity in evaluation.similarities(vectors, texts.numbers)[:, 0]:
             yield Result([f"{similarity:.9g}"], {"similarity": float(f"{similarity:.9g}")})
 
 
 HEAD = Head(
     "Encoding", "texts",
-    facts=_facts, require=_require, load=_load, forward=_forward, measure=_measure, write=_write,
-    prediction_files=[_RESULTS], describe=_describe, open=open_model, outputs=_outputs,
-    card=_card, reader=_reader, check=_check, metrics=_metrics, loss=None)
+    facts=_facts, require=_require, load=_load, forward=_forward, measure=evaluation.measure,
+    write=_write, prediction_files=[_RESULTS], describe=_describe, open=open_model, outputs=_outputs,
+    card=_card, reader=_reader, page=report.page,
+    check=_check, metrics=_metrics, loss=None)

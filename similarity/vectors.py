@@ -10,7 +10,7 @@ from engine.devices.devices import Devices
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import Predictor
-from similarity import data, head, model
+from similarity import data, evaluation, head, model
 from similarity.files import Example
 
 
@@ -65,7 +65,7 @@ class Encoder:
         self._num_cut += encoded.num_cut
         self._num_texts += len(texts)
         vectors = self._predictor.predict(encoded.source(), self._batch_size, advance)["vectors"]
-        return head.shortened(vectors, self.size)[encoded.numbers[:, 0]]
+        return evaluation.shortened(vectors, self.size)[encoded.numbers[:, 0]]
 
     def report_cut(self) -> None:
         """Logs how many texts were longer than the model's input, if there were any."""

@@ -2,13 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from commands import run_here
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine.errors import UserError
 from huggingface_folders import (
-    ENCODER, HIDDEN, POOLER, POSITIONS, assert_same_values, random_tensors, write_huggingface)
+    ENCODER, HIDDEN, POOLER, POSITIONS, assert_same_values, numpy_bert, random_tensors,
+    write_huggingface)
+from runs import predict
 
 MODULES = [("", "sentence_transformers.models.Transformer"),
            ("1_Pooling", "sentence_transformers.models.Pooling"),
@@ -92,6 +96,25 @@ def test_there_and_back_gives_the_same_bits_and_the_same_vectors_files(tmp_path)
     assert back("tokenizer_config.json")["do_lower_case"] is True
     convert_from_huggingface(str(tmp_path / "back"), str(tmp_path / "again"))
     assert task_of(tmp_path / "again") == task_of(tmp_path / "ours")
+
+
+# WordPiece by hand: [CLS] 2, [SEP] 3, word 5, ##s 6.
+@pytest.mark.parametrize("mode, pool", [("mean", np.mean), ("max", np.max),
+                                        ("cls", lambda states, axis: states[0])])
+def test_the_converted_model_gives_the_vectors_of_the_source(mode, pool, tmp_path):
+    source = write_sentences(tmp_path / "source", pooling={**NEW_POOLING, "pooling_mode": mode})
+    convert_from_huggingface(source, str(tmp_path / "ours"))
+    (tmp_path / "texts.txt").write_text("words word\nword\n")
+    run_here({"output_dir": tmp_path / "ours", "input_file": tmp_path / "texts.txt",
+              "output_file": tmp_path / "vectors.jsonl", "num_cpu_replicas": 1}, predict)
+    tensors = load_file(str(tmp_path / "source" / "model.safetensors"))
+    for line, ids in zip((tmp_path / "vectors.jsonl").read_text().splitlines(),
+                         ([2, 5, 6, 5, 3], [2, 5, 3])):
+        ids = np.array([ids])
+        states, _ = numpy_bert(tensors, "gelu_erf", ids, np.ones_like(ids), np.zeros_like(ids))
+        vector = pool(states[-1][0], axis=0)
+        np.testing.assert_allclose(json.loads(line)["vector"], vector / np.linalg.norm(vector),
+                                   atol=1e-5)
 
 
 def test_prompts_of_other_texts_are_named(tmp_path):

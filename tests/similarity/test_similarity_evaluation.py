@@ -8,7 +8,7 @@ import scipy.stats
 import sklearn.metrics
 
 from similarity import nearest
-from similarity.evaluation import pair_measures, retrieval_measures
+from similarity.evaluation import pair_measures, retrieve
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_retrieval_is_what_a_table_worked_out_by_hand_says():
     # Ranks: query 0 finds 3 at 1 and 0 at 3; query 1 finds 3 at 3; query 2 finds 0 at 11.
     relevant = [np.array([0, 3]), np.array([3]), np.array([0])]
     ideal_of_two = 1 + 1 / math.log2(3)
-    assert retrieval_measures(queries, documents, relevant) == pytest.approx({
+    assert retrieve(queries, documents, relevant).measures() == pytest.approx({
         "recall_at_1": (1 / 2 + 0 + 0) / 3, "recall_at_5": (1 + 1 + 0) / 3,
         "recall_at_10": (1 + 1 + 0) / 3, "mrr_at_10": (1 + 1 / 3 + 0) / 3,
         "ndcg_at_10": ((1 + 1 / 2) / ideal_of_two + 1 / 2 + 0) / 3})
@@ -76,13 +76,14 @@ def test_gain_is_scikit_learns_also_with_more_relevant_documents_than_ranks(rand
     gains = np.zeros((9, 40))
     for row, some in enumerate(relevant):
         gains[row, some] = 1
-    assert retrieval_measures(queries, documents, relevant)["ndcg_at_10"] == pytest.approx(
+    assert retrieve(queries, documents, relevant).measures()["ndcg_at_10"] == pytest.approx(
         sklearn.metrics.ndcg_score(gains, queries @ documents.T, k=10))
 
 
 def test_fewer_documents_than_ranks_are_all_found():
     vectors = np.eye(2, dtype=np.float32)
-    assert retrieval_measures(vectors, vectors, [np.array([0]), np.array([0])]) == pytest.approx({
+    found = retrieve(vectors, vectors, [np.array([0]), np.array([0])])
+    assert found.measures() == pytest.approx({
         "recall_at_1": 1 / 2, "recall_at_5": 1, "recall_at_10": 1, "mrr_at_10": 3 / 4,
         "ndcg_at_10": (1 + 1 / math.log2(3)) / 2})
 

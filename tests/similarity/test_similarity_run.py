@@ -83,8 +83,8 @@ def test_positives_are_looked_for_among_all_texts_of_the_dev_set(trained, vector
     for size, suffix in ((16, ""), (8, "_of_8")):
         of_queries, of_documents = (unit(vectors(texts)[:, :size]).astype(np.float32)
                                     for texts in (anchors, documents))
-        for name, value in evaluation.retrieval_measures(
-                of_queries, of_documents, relevant).items():
+        for name, value in evaluation.retrieve(
+                of_queries, of_documents, relevant).measures().items():
             assert results[name + suffix] == pytest.approx(value, abs=1e-6), name
     assert 0 < results["mrr_at_10"] < 1
     history = json.loads((trained / "evaluations.json").read_text())

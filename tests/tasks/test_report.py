@@ -12,7 +12,8 @@ import pytest
 from conftest import on_tensorflow_2
 from pages import Page
 from runs import report_page
-from runs.report_page import Confusion, MarkedTexts, Mistake, Part, Report, Scores, class_scores
+from runs.report_page import (
+    Confusion, MarkedTexts, Mistake, Part, Plot, Plots, Report, Scores, class_scores)
 
 LABELS = "财经 房产 家居 教育 科技 时尚 时政 体育 游戏 娱乐".split()
 HOSTILE = "<script>alert(1)</script> & \"quotes\""
@@ -41,6 +42,9 @@ WIDE = MANY._replace(scores=class_scores([
     ("international_entertainment_news", 0.875, 0.75, 0.8077, 1234567)]))
 NUMBERS = Report("STS-B", {}, {}, [("pearson", 0.88)],
                  mistakes=[Mistake("A man plays.", "A man sings.", 4.5, 0.31023, None)])
+PLOTTED = NUMBERS._replace(plots=Plots("Similarities", HOSTILE, [
+    Plot("Distribution", ("-0.2", "1.0"), {"positives": [0, 0.25, 1], "W" * 60: [0.5, 0.4, 0.1]}),
+    Plot("Recall", ("1", "3"), {"share": [0.5, 0.75, 1.0]})]))
 
 ANSWERS = FULL._replace(confusion=None, mistakes=(), scores=Scores(
     "Contexts", "In percent.", ("Context", "Questions", "Exact match", "F1"),
@@ -128,7 +132,7 @@ def test_a_page_needs_no_network(tmp_path):
 
 
 @on_tensorflow_2
-@pytest.mark.parametrize("content", (WIDE, ANSWERS), ids=("classes", "answers"))
+@pytest.mark.parametrize("content", (WIDE, ANSWERS, PLOTTED), ids=("classes", "answers", "plots"))
 def test_a_page_is_no_wider_than_a_phone(content, tmp_path):
     path = written(tmp_path, content)
     found = measured(path)
@@ -151,6 +155,18 @@ def test_a_curve_goes_through_its_points(name, title, top, num_lines, tmp_path):
     np.testing.assert_allclose(drawn[:, 1], 100 * (1 - values / top), atol=0.01)
     assert re.findall("<span>([^<]*)</span>", figure)[1:] == [
         f"{top:.3g}", f"{top / 2:.3g}", "0", "1", "40"] and len(lines) == num_lines
+
+
+def test_a_plot_has_a_line_for_each_of_its_names(tmp_path):
+    source = written(tmp_path, PLOTTED).read_text(encoding="utf-8")
+    distribution, recall = re.findall("<figure.*?</figure>", source, re.DOTALL)
+    assert re.findall("<span>([^<]*)</span>", distribution) == [
+        "positives", "W" * 60, "1", "0.5", "0", "-0.2", "1.0"]
+    assert re.findall('<polyline points="(.*)"/>', distribution) == [
+        "0.00,100.00 50.00,75.00 100.00,0.00", "0.00,50.00 50.00,60.00 100.00,90.00"]
+    assert re.findall('<polyline points="(.*)"/>', recall) == [
+        "0.00,50.00 50.00,25.00 100.00,0.00"]
+    assert 'aria-label="Recall from 1 to 3"' in recall
 
 
 def test_a_matrix_of_many_classes_has_colours_alone_and_its_numbers_in_the_tips(tmp_path):

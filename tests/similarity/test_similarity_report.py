@@ -1,0 +1,103 @@
+"""The report shows how similar positives and negatives are, recall, and the pairs farthest off."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from conftest import sentences
+from engine.data.batches import Source
+from similarity import data, evaluation, report
+from similarity.files import Given, open_file
+
+SIZE = 6
+
+
+class Job:
+    """All of a job that is asked for the measures of a set."""
+    class model:
+        class own:
+            matryoshka = ()
+
+
+@pytest.fixture
+def shown(tiny_model, tmp_path):
+    """Measures a file with random vectors: what is shown of it, and its texts with their vectors."""
+    def measure(rows):
+        path = tmp_path / "dev.tsv"
+        path.write_text("".join("\t".join(row) + "\n" for row in rows))
+        texts = data.load(open_file(str(path), Given(), labelled=True), tiny_model.encoding(), "",
+                          str(tmp_path / "store"))
+        vectors = np.random.RandomState(0).normal(size=(len(texts), SIZE)).astype(np.float32)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+
+        def predict(source: Source):
+            assert len(source.lengths) == len(vectors)
+            return {"vectors": vectors}
+
+        measured = evaluation.measure(Job, texts, predict)
+        of_text = {text: vectors[number] for row, numbers in zip(rows, texts.numbers)
+                   for text, number in zip(row, numbers)}
+        return measured, report.page(None, measured), of_text
+    return measure
+
+
+def test_of_pairs_the_nearest_negatives_and_the_farthest_positives_are_shown(shown):
+    anchors, documents = sentences(30, seed=1), sentences(12, seed=2)
+    rows = [(anchor, documents[number % 12]) for number, anchor in enumerate(anchors)]
+    rows.append((anchors[0], documents[5]))
+    measured, page, vector = shown(rows)
+    known = collections.defaultdict(set)
+    for anchor, document in rows:
+        known[anchor].add(document)
+    own = [vector[anchor] @ vector[document] for anchor, document in rows]
+    best = {anchor: max((vector[anchor] @ vector[document], document) for document in documents
+                        if document not in known[anchor]) for anchor in known}
+    similarities = measured.shown.similarities
+    np.testing.assert_allclose(similarities["positives"], own, atol=1e-6)
+    np.testing.assert_allclose(np.sort(similarities["nearest negatives"]),
+                               sorted(score for score, _ in best.values()), atol=1e-6)
+    farthest = sorted((score, row) for score, row in zip(own, rows))[:10]
+    nearest = sorted(((score, (anchor, document)) for anchor, (score, document) in best.items()),
+                     reverse=True)[:10]
+    for label, expected in (("positive", farthest), ("negative", nearest)):
+        found = [mistake for mistake in page["mistakes"] if mistake.label == label]
+        assert [(one.text_a, one.text_b) for one in found] == [pair for _, pair in expected]
+        np.testing.assert_allclose([one.predicted for one in found],
+                                   [score for score, _ in expected], atol=1e-6)
+    distribution, recall = page["plots"].plots
+    for shares in distribution.lines.values():
+        assert sum(shares) == pytest.approx(1)
+    values, = recall.lines.values()
+    assert [values[k - 1] for k in (1, 5, 10)] == [
+        measured.results[f"recall_at_{k}"] for k in (1, 5, 10)]
+    assert list(values) == sorted(values)
+
+
+def test_of_scores_the_pairs_that_contradict_them_most_are_shown(shown):
+    rows = [(first, second, str(score)) for first, second, score in zip(
+        sentences(30, seed=1), sentences(30, seed=2), np.arange(30) % 6)]
+    measured, page, vector = shown(rows)
+    cosines = [vector[first] @ vector[second] for first, second, _ in rows]
+    is_high = [float(score) > 2.5 for *_, score in rows]
+    high, low = (sorted(cosine for cosine, other in zip(cosines, is_high) if other == wanted)
+                 for wanted in (True, False))
+    np.testing.assert_allclose(np.sort(measured.shown.similarities["high scores"]), high, atol=1e-6)
+    np.testing.assert_allclose(np.sort(measured.shown.similarities["low scores"]), low, atol=1e-6)
+    found = {is_high: [one.predicted for one in page["mistakes"] if (one.label > 2.5) == is_high]
+             for is_high in (True, False)}
+    np.testing.assert_allclose(found[True], high[:10], atol=1e-6)
+    np.testing.assert_allclose(found[False], low[::-1][:10], atol=1e-6)
+    assert len(page["plots"].plots) == 1
+    for one in page["mistakes"]:
+        assert vector[one.text_a] @ vector[one.text_b] == pytest.approx(one.predicted, abs=1e-6)
+        assert (one.text_a, one.text_b, f"{one.label:.0f}") in rows
+
+
+def test_a_set_in_which_everything_is_found_has_no_negatives(shown):
+    measured, page, _ = shown([("a cat", "a dog")])
+    assert measured.results["recall_at_1"] == 1
+    plot, = page["plots"].plots
+    assert list(plot.lines) == ["positives"]
+    mistake, = page["mistakes"]
+    assert (mistake.text_a, mistake.text_b, mistake.label) == ("a cat", "a dog", "positive")
