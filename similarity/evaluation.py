@@ -120,19 +120,21 @@ def pair_measures(similarities: np.ndarray, labels: np.ndarray) -> Dict[str, flo
     Returns:
         spearman and pearson, NaN if all labels or all similarities are equal. For labels 0 and 1
         also average_precision, and best_f1 with best_f1_threshold, the largest similarity with that
-        F1 from which on pairs count as similar; NaN without a pair with the label 1.
+        F1 from which on pairs count as similar; NaN without a pair with the label 1. All are NaN
+        if a similarity is not finite.
     """
     import scipy.stats  # these take a second to import
     import sklearn.metrics
     labels, similarities = labels.astype(np.float64), similarities.astype(np.float64)
-    if not len(labels) or np.ptp(labels) == 0 or np.ptp(similarities) == 0:
+    are_finite = np.isfinite(similarities).all()
+    if not are_finite or np.ptp(labels) == 0 or np.ptp(similarities) == 0:
         measures = {"spearman": math.nan, "pearson": math.nan}
     else:
         measures = {"spearman": float(scipy.stats.spearmanr(similarities, labels)[0]),
                     "pearson": float(scipy.stats.pearsonr(similarities, labels)[0])}
     if not np.isin(labels, (0, 1)).all():
         return measures
-    if not labels.any():
+    if not are_finite or not labels.any():
         return {**measures, **dict.fromkeys(
             ("average_precision", "best_f1", "best_f1_threshold"), math.nan)}
     precision, recall, thresholds = sklearn.metrics.precision_recall_curve(labels, similarities)

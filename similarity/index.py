@@ -81,9 +81,10 @@ def _append_all(vectors: ResumableFile, texts_path: str, total: int, encoder: En
 
 
 class _Texts:
-    """The texts of a file with a JSON string a line."""
+    """The texts of a file with a JSON string a line; a UserError for a line without one."""
 
     def __init__(self, path: str):
+        self._path = path
         self._file = open(path, "rb")
         self._ends = np.cumsum(np.fromiter(map(len, self._file), np.int64))
 
@@ -95,7 +96,15 @@ class _Texts:
             raise IndexError(number)
         start = int(self._ends[number - 1]) if number else 0
         self._file.seek(start)
-        return json.loads(self._file.read(int(self._ends[number]) - start).decode("utf-8"))
+        line = self._file.read(int(self._ends[number]) - start)
+        try:
+            text = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError):
+            text = None
+        if not isinstance(text, str):
+            raise UserError(f"{self._path}, line {number + 1} is damaged: {line[:40]!r} is no JSON "
+                            "string; remove the folder and build the index again")
+        return text
 
 
 class Index:
@@ -121,8 +130,9 @@ class Index:
                                 f"{name} differs; give the --model_dir and the flags that built it")
         self.texts = _Texts(files.require_file(os.path.join(folder, _TEXTS), "texts"))
         header = array_header(record["rows"], encoder.size)
-        if os.path.getsize(path) != record["bytes"] or len(self.texts) != record["rows"] or (
-                record["bytes"] != len(header) + 4 * record["rows"] * encoder.size):
+        size = len(header) + 4 * record["rows"] * encoder.size
+        if not size == os.path.getsize(path) == record["bytes"] or not (
+                0 < record["rows"] == len(self.texts)):
             raise UserError(f"--output_dir={folder} is damaged: {_VECTORS} and {_TEXTS} are not as "
                             "their records say; remove the folder and build it again")
         self.vectors = np.memmap(path, np.float32, "r", len(header), (record["rows"], encoder.size))

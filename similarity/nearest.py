@@ -39,7 +39,8 @@ def _of_block(queries: np.ndarray, documents: np.ndarray,
         of_block = queries @ documents[first:first + size].T
         # Only what is better than the last of the best k can be one of them. Blocks of twice the
         # size of the one before bring less than k such documents each, in any but an odd order.
-        rows, columns = np.nonzero(of_block > least)
+        # What is not a number, in a damaged model or index, comes last.
+        rows, columns = np.nonzero(~(of_block <= least))
         merged_rows = np.concatenate([np.repeat(np.arange(count), scores.shape[1]), rows])
         merged = np.concatenate([scores.ravel(), of_block[rows, columns]])
         merged_indices = np.concatenate([indices.ravel(), first + columns])

@@ -144,6 +144,7 @@ TAKERS = {
     "run_squad --do_export": (exports(answers), {**NO_ANSWERS, **ARE_EXPORTS}),
     "tagging.run --do_predict": (tags, NO_TAGS),
     "tagging.run --do_export": (exports(opens_as(tagging_head)), {**NO_TAGS, **ARE_EXPORTS}),
+    "similarity.search": (opens_as(similarity_head), NO_SIMILARITY),
     "similarity.run --do_export": (exports(opens_as(similarity_head)), {
         **NO_SIMILARITY, **ARE_EXPORTS}),
     "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), {

@@ -51,6 +51,8 @@ def test_what_is_undefined_is_not_a_number():
     without = pair_measures(np.array([0.1, 0.2]), np.array([0, 0]))
     assert len(without) == 5 and all(map(math.isnan, without.values()))
     assert pair_measures(np.array([0.1, 0.2]), np.array([1, 1]))["average_precision"] == 1
+    damaged = pair_measures(np.array([math.nan, 0.2]), np.array([1, 0]))
+    assert len(damaged) == 5 and all(map(math.isnan, damaged.values()))
 
 
 def test_retrieval_is_what_a_table_worked_out_by_hand_says():
@@ -100,6 +102,16 @@ def test_the_nearest_are_those_of_the_whole_matrix_in_blocks_of_any_size(k, rand
     expected = np.argsort(-matrix, axis=1, kind="stable")[:, :k]
     np.testing.assert_array_equal(indices, expected)
     np.testing.assert_array_equal(scores, np.take_along_axis(matrix, expected, axis=1))
+
+
+def test_what_is_not_a_number_comes_last(random):
+    queries, documents = random.normal(size=(3, 4)), random.normal(size=(30, 4))
+    documents[[0, 4, 29]] = np.nan
+    _, indices = nearest.nearest(queries, documents, 30)
+    assert np.isin(indices[:, -3:], [0, 4, 29]).all()
+    np.testing.assert_array_equal(
+        indices[:, :5], np.argsort(np.nan_to_num(-queries @ documents.T, nan=9e9), axis=1)[:, :5])
+    assert nearest.nearest(queries * np.nan, documents, 7)[1].shape == (3, 7)
 
 
 def test_without_queries_or_documents_nothing_is_found():

@@ -257,9 +257,29 @@ def test_an_index_of_something_else_is_not_replaced(
     assert ask({**flags, "documents": None}) == expected
 
 
-def test_a_damaged_index_is_named(flags, ask, tmp_path, capsys):
+def damage(folder, name, change):
+    path = folder / name
+    path.write_bytes(change(path.read_bytes()))
+
+
+@pytest.mark.parametrize("name, change, words", [
+    ("texts.jsonl", lambda content: content + b'"one more"\n', ("are not as their records say",)),
+    ("texts.jsonl", lambda content: content.replace(b'"', b"'"), ("texts.jsonl, line", "JSON string")),
+    ("texts.jsonl", lambda content: b"1\n" * len(DOCUMENTS), ("texts.jsonl, line", "JSON string")),
+    ("vectors.npy", lambda content: content[:-1], ("are not as their records say",)),
+    ("vectors.npy.json", lambda content: content.replace(b'"rows": 40', b'"rows": -1'),
+     ("are not as their records say",)),
+    ("vectors.npy.json", lambda content: b"{}", ("vectors.npy.json", "damaged"))])
+def test_a_damaged_index_is_named(name, change, words, flags, ask, capsys):
     ask(flags)
-    with open(str(flags["output_dir"] / "texts.jsonl"), "a") as file:
-        file.write('"one more"\n')
-    with ends_with_error(capsys, "is damaged", "build it again"):
+    damage(flags["output_dir"], name, change)
+    with ends_with_error(capsys, *words):
         ask({**flags, "documents": None})
+
+
+def test_vectors_that_are_no_numbers_are_found_last(flags, ask):
+    ask(flags)
+    damage(flags["output_dir"], "vectors.npy",
+           lambda content: content[:-64] + np.full(16, np.nan, np.float32).tobytes())
+    found = [json.loads(line) for line in ask({**flags, "documents": None, "top_k": 40})]
+    assert [answer["found"][-1]["document"] for answer in found] == [40] * len(QUERIES)
