@@ -5,7 +5,7 @@
 | one of texts | a text, which is its own positive |
 | two or more of texts | an anchor, its positive and its hard negatives |
 | two of texts, one of numbers | a pair and its score |
-| two of texts, one of entailment, neutral and contradiction | a premise, what it entails, what it contradicts |
+| two of texts, one of entailments | a premise, what it entails, what it contradicts |
 
 A question of a file in SQuAD's format (.json) is an anchor, and its paragraph the positive.
 """
@@ -133,8 +133,9 @@ class TextFile(NamedTuple):
             premise, hypothesis = (fields[position] for position in self.texts)
             relation = fields[self.label].strip()
             if relation not in _RELATIONS:
-                raise UserError(f"{self.path}, line {line_number}: the label is {log.brief(repr(relation))}, "
-                                f"and must be one of {', '.join(sorted(_RELATIONS - {_NO_LABEL}))}")
+                raise UserError(f"{self.path}, line {line_number}: the label is "
+                                f"{log.brief(repr(relation))}, and must be one of "
+                                f"{', '.join(sorted(_RELATIONS - {_NO_LABEL}))}")
             entailed, contradicted = premises.setdefault(premise, ([], []))
             if relation == _ENTAILED:
                 entailed.append(hypothesis)
@@ -146,11 +147,11 @@ class TextFile(NamedTuple):
                 dropped += 1
                 continue
             for number, hypothesis in enumerate(entailed):
-                hard = contradicted[number % len(contradicted)] if self.num_texts == 3 else None
-                yield Example((premise, hypothesis) if hard is None else (premise, hypothesis, hard))
+                hard = [contradicted[number % len(contradicted)]] if self.num_texts == 3 else []
+                yield Example((premise, hypothesis, *hard))
         if dropped:
-            log.info(f"{self.path}: left out {dropped:,} of {len(premises):,} premises, which have no "
-                     f"{' or no '.join((_ENTAILED, _CONTRADICTED)[:self.num_texts - 1])}")
+            log.info(f"{self.path}: left out {dropped:,} of {len(premises):,} premises, which have "
+                     f"no {' or no '.join((_ENTAILED, _CONTRADICTED)[:self.num_texts - 1])}")
 
     def _rows(self) -> Iterator[Tuple[int, List[str]]]:
         """The rows but blank ones, with their lines; their texts are checked."""
@@ -183,8 +184,8 @@ class TextFile(NamedTuple):
         except ValueError:
             score = math.nan
         if not math.isfinite(score):
-            raise UserError(f"{self.path}, line {line_number}: the score is {log.brief(repr(text))}, and must "
-                            "be a number")
+            raise UserError(f"{self.path}, line {line_number}: the score is "
+                            f"{log.brief(repr(text))}, and must be a number")
         return score
 
 
@@ -256,12 +257,13 @@ def _named_texts(names: Sequence[str]) -> List[int]:
             for known in (_ANCHORS, _POSITIVES)]
     if None in pair:
         return []
-    return [*pair, *(position for position, name in enumerate(names) if name.startswith(_NEGATIVES))]
+    return [*pair, *(position for position, name in enumerate(names)
+                     if name.startswith(_NEGATIVES))]
 
 
 def _detected_label(table: Table, names: Sequence[str], free: Sequence[int],
                     knows_texts: bool) -> Optional[int]:
-    """A free column with a label's name or, where it is not known what is a text, with labels in it."""
+    """A free column with a label's name or, if the texts are not known yet, with labels in it."""
     named = [names.index(name) for name in _LABELS if name in names and names.index(name) in free]
     if named or knows_texts or table.width < 2:
         return named[0] if named else None
@@ -285,8 +287,8 @@ def _layout_of_labels(table: Table, texts: Sequence[int], label: int) -> str:
     if columns.are_numbers(labels):
         return SCORES
     odd = next(text for text in sorted(labels) if not columns.are_numbers([text]))
-    raise UserError(f"{table.path}: column {table.column(label)} has {log.brief(repr(odd))}, and labels are "
-                    "numbers or entailment, neutral and contradiction; name another one with "
+    raise UserError(f"{table.path}: column {table.column(label)} has {log.brief(repr(odd))}, and "
+                    "labels are numbers or entailment, neutral and contradiction; name another one with "
                     "--label_column, or the columns of the texts with --text_column")
 
 

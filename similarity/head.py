@@ -68,8 +68,8 @@ def _training(job: Job, texts: TextSet) -> Training:
     own, config = job.model.own, job.model.config
     num_texts = max(2, texts.num_texts)
     if job.settings.global_batch_size(job.devices.num_replicas) < 2 and texts.num_texts < 3:
-        raise UserError("--train_batch_size=1: a step with one example has nothing to compare it with; "
-                        "the larger the batch, the more each example learns from")
+        raise UserError("--train_batch_size=1: a step with one example has nothing to compare it "
+                        "with; the larger the batch, the more each example learns from")
     return Training(
         texts.num_examples, texts.content_hash,
         model.training_forward_of(config, own.pooling, own.objective, num_texts),
@@ -100,7 +100,7 @@ def _metrics(own: Similarity) -> List[str]:
 
 
 def _write(job: Job, texts: TextSet, suffix: str, predict: Predict) -> None:
-    """Writes the similarities of a line's first text and its others, or the vector of a single text."""
+    """Writes the similarities of a line's first text and its others, or a single text's vector."""
     vectors, numbers = predict(texts.source())["vectors"], texts.numbers
     rows = (vectors[numbers[:, 0]] if texts.num_texts == 1
             else evaluation.similarities(vectors, numbers))

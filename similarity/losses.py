@@ -23,7 +23,7 @@ def ranking(vectors: tf.Tensor, keys: tf.Tensor, temperature: float,
     Args:
         vectors: of norm 1.
         keys: [n, s, 2]; equal texts have equal ones.
-        symmetric: adds the same loss of each positive's anchor among all anchors, and halves the sum.
+        symmetric: the mean of this and of the same loss of each positive's anchor among all anchors.
     """
     count, num_texts = vectors.shape.as_list()[:2]
 
@@ -71,7 +71,7 @@ def score(vectors: tf.Tensor, scores: tf.Tensor, temperature: float) -> tf.Tenso
 
 
 def of_sizes(vectors: tf.Tensor, sizes: Sequence[int], loss: Loss) -> tf.Tensor:
-    """The mean loss of the first components of the vectors, made as long as 1, for each number of them.
+    """The mean loss of the first so many components of the vectors, made as long as 1, of all sizes.
 
     (Kusupati et al., "Matryoshka Representation Learning", 2022, with equal weights.)
     """

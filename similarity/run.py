@@ -131,10 +131,11 @@ def _objective(chosen: LossSettings, train: TextFile,
     loss = chosen.loss or (model.SCORE if train.has_scores else model.RANKING)
     if loss == model.SCORE and not train.has_scores:
         raise UserError(f"--loss=score needs pairs with numbers as labels, and {train.path} has "
-                        f"{train.describe()}; name the column with --label_column, or leave --loss out")
+                        f"{train.describe()}; name the column with --label_column, or leave "
+                        "--loss out")
     if loss == model.SCORE and chosen.symmetric:
-        raise UserError("--symmetric is for --loss=ranking, and --loss=score ranks whole pairs; leave "
-                        "one of them out")
+        raise UserError("--symmetric is for --loss=ranking, and --loss=score ranks whole pairs; "
+                        "leave one of them out")
     if loss == model.RANKING and train.has_scores:
         train = train.as_pairs()
     return Objective(loss, chosen.temperature, chosen.symmetric, sizes), train

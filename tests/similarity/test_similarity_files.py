@@ -187,6 +187,9 @@ def test_equal_texts_have_equal_keys_that_float32_holds(tiny_model, tmp_path):
     spread = texts.training_source(spread=True)
     np.testing.assert_array_equal(spread.keys, texts.records.scalars("key").reshape(60, 3)[:, :2])
     assert texts.training_source().keys is None
+    # FLOP/s count all texts.
+    assert spread.encoded.shape == (60, 3)
+    np.testing.assert_array_equal(spread.encoded.max(axis=1), spread.lengths)
     # What is predicted of the distinct texts finds its way back to all.
     fetched = texts.source().fetch(texts.numbers[:, 1], 24)["input_ids"]
     of_positives = texts.training_source().fetch(np.arange(60), 24)["candidate_ids"][:, 0]
