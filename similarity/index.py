@@ -36,10 +36,15 @@ def documents_of(file: TextFile) -> Iterator[str]:
             yield example.texts[0]
             continue
         for text in example.texts[1:]:
-            digest = hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()
+            digest = digest_of(text)
             if digest not in seen:
                 seen.add(digest)
                 yield text
+
+
+def digest_of(text: str) -> bytes:
+    """A hash in the place of a text, where many are remembered."""
+    return hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()
 
 
 def is_there(folder: str) -> bool:

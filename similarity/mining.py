@@ -1,6 +1,5 @@
 """Hard negatives: documents that a model finds for an anchor and that are not its positives."""
 
-import hashlib
 import json
 from typing import Callable, Dict, IO, Iterator, List, NamedTuple, Sequence, Set
 
@@ -12,7 +11,7 @@ from engine.data.chunks import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter, counted
 from similarity.files import Example, TextFile
-from similarity.index import Index
+from similarity.index import Index, digest_of
 from similarity.nearest import nearest
 from similarity.vectors import Encoder
 
@@ -28,7 +27,7 @@ class Mining(NamedTuple):
 
 def mine(pairs: TextFile, index: Index, encoder: Encoder, mining: Mining, form: str,
          file: IO[str]) -> None:
-    """Writes each pair with its negatives, as a file to train from, in bounded memory.
+    """Writes each pair with its negatives, as a file to train from; remembers a hash of each text.
 
     A document is no negative of an anchor that it equals, or whose positive it is in any pair. A
     pair for which there are too few negatives is left out, which the log says.
@@ -45,7 +44,7 @@ def mine(pairs: TextFile, index: Index, encoder: Encoder, mining: Mining, form: 
     num_pairs = num_written = 0
     for example in pairs.examples():
         num_pairs += 1
-        positives.setdefault(_digest(example.texts[0]), set()).add(_digest(example.texts[1]))
+        positives.setdefault(digest_of(example.texts[0]), set()).add(digest_of(example.texts[1]))
     with Counter("Mining", unit="pairs", total=num_pairs) as counter:
         for chunk in in_chunks(pairs.examples(), _CHUNK_PAIRS):
             for example, negatives in zip(chunk, _negatives(
@@ -73,20 +72,16 @@ def _negatives(chunk: List[Example], positives: Dict[bytes, Set[bytes]], index: 
     first, last = mining.ranks
     scores, numbers = nearest(anchors, index.vectors, last)
     for example, limit, some_scores, some in zip(chunk, limits, scores, numbers):
-        anchor = _digest(example.texts[0])
+        anchor = digest_of(example.texts[0])
         known, found = {anchor, *positives[anchor]}, []
         for number in some[first - 1:][some_scores[first - 1:] <= limit]:
             text = index.texts[number]
-            if _digest(text) not in known:
-                known.add(_digest(text))  # a document may occur twice
+            if digest_of(text) not in known:
+                known.add(digest_of(text))  # a document may occur twice
                 found.append(text)
             if len(found) == mining.count:
                 break
         yield found
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()
 
 
 def _writer(names: Sequence[str], form: str, file: IO[str]) -> Callable[[Sequence[str]], None]:
