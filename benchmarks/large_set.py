@@ -27,14 +27,14 @@ from tasks.table import TASKS
 NUM_PAIRS = 7_800_000
 
 
-def write_pairs(data_dir: str, path: str) -> None:
+def write_pairs(data_dir: str, path: str, num_pairs: int) -> None:
     with open(os.path.join(data_dir, "train.tsv"), encoding="utf-8", newline="\n") as file:
         header, *lines = file.read().splitlines()
     rows = [line.split("\t") for line in lines]
     generator = random.Random(0)
     with open(path, "w", encoding="utf-8") as file:
         file.write(header + "\n")
-        for number in range(NUM_PAIRS):
+        for number in range(num_pairs):
             fields = list(rows[number % len(rows)])
             for column in (8, 9):
                 words = fields[column].split(" ")
@@ -104,7 +104,7 @@ def distil(args, work_dir: str) -> dict:
          f"--data_dir={work_dir}", f"--teacher={teacher}", "--student=2,384,12,1536",
          "--do_train", f"--output_dir={work_dir}/student", f"--store_dir={work_dir}/store",
          "--num_cpu_replicas=2", "--train_batch_size=16",
-         f"--num_train_epochs={50.5 * 32 / NUM_PAIRS}"],
+         f"--num_train_epochs={50.5 * 32 / args.num_pairs}"],
         cwd=report.ROOT, stderr=subprocess.DEVNULL)
     memory = AnonymousMemory(str(process.pid))
     memory.start()
@@ -118,6 +118,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--work_dir", required=True)
+    parser.add_argument("--num_pairs", type=int, default=NUM_PAIRS)
     parser.add_argument("--prepare", action="store_true", help="only prepare what is there")
     args = parser.parse_args()
     if args.prepare:
@@ -126,7 +127,7 @@ def main() -> None:
     args.data_dir, args.model = map(os.path.abspath, (args.data_dir, args.model))
     with tempfile.TemporaryDirectory(dir=args.work_dir) as work_dir:
         log.info("Writing the pairs")
-        write_pairs(args.data_dir, os.path.join(work_dir, "train.tsv"))
+        write_pairs(args.data_dir, os.path.join(work_dir, "train.tsv"), args.num_pairs)
         first, second = (prepare_in_a_process(args, work_dir) for _ in range(2))
         trained = distil(args, work_dir)
     report.append(

@@ -132,6 +132,14 @@ def traffic(shape: Shape, value_bytes: int = GRADIENT_BYTES, *, batch: int = BAT
     return Traffic(dense + shape.vocab_size * shape.hidden * value_bytes, 0)
 
 
+def pool_bytes(shape: Shape, cards: int, batch: int, texts: int = 2) -> float:
+    """Of the buffer in which cards gather the vectors of a step, for texts that are trained together.
+
+    A vector, a hash of two values for each text, a score: each card adds its rows to zeros.
+    """
+    return 4 * cards * batch * (texts * (shape.hidden + 2) + 1)
+
+
 def ring_seconds(size: float, members: int, bandwidth: float) -> float:
     """Ring all-reduce: each member sends and receives 2 (n - 1) / n times the bytes."""
     return 2 * (members - 1) / members * size / bandwidth
@@ -352,6 +360,7 @@ def text_figures() -> dict:
         nvlink=[gains(8, 2, NVLINK, network) for network in NETWORKS],
         pcie=[gains(8, 2, PCIE, network) for network in NETWORKS],
         machines_8=gains(8, 8, NVLINK, NETWORKS[0]),
+        pool=[pool_bytes(BASE, MACHINE, batch) / 1e6 for batch in (64, 512)],
         gathered_mb=63 * sizes[0].rows / 1e6,
         reduced_mb=2 * 63 / 64 * BASE.vocab_size * BASE.hidden * GRADIENT_BYTES / 1e6,
         full=efficiency(FLOAT32, 8, PCIE), short=efficiency(FLOAT32, 8, PCIE, length=16))

@@ -9,14 +9,17 @@ from engine.checkpoints import checkpoints
 from engine.devices import precision, runtime
 from engine.devices.devices import Devices
 from engine.model import Forward, Mode
+from engine.training import pool
 from engine.training.settings import TrainingSettings
 from pretraining import model as pretraining_model
+from similarity import model as similarity_model
 
 import tensorflow.compat.v1 as tf
 
 VOCAB_SIZE = 30522
 MASKED = 20  # positions of an example, in pretraining
 FINE_TUNING, PRETRAINING, PREDICTION = "fine-tuning", "pretraining", "prediction"
+SIMILARITY = "similarity"  # of pairs, two texts of the same length
 
 
 class Workload(NamedTuple):
@@ -76,8 +79,8 @@ def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation
 
     def loss_of(_):
         with values.scope():
-            return forward(features, mode).loss
-    _, gradients = optimization.mean_gradients(loss_of, 1, loss_scale)
+            return forward(features, mode)
+    _, gradients = optimization.mean_gradients(pool.Loss(loss_of, 1, 0), 1, loss_scale)
     return optimization.create_train_op(
         gradients, 1e-4, 10, 1, loss_scale=loss_scale, compiled=workload.xla,
         transfer_dtype=tf.as_dtype(workload.transfer))
@@ -102,12 +105,21 @@ def _forward(workload: Workload) -> Forward:
         type_vocab_size=2)
     if workload.task == PRETRAINING:
         return pretraining_model.forward_of(config, next_sentences=True)
+    if workload.task == SIMILARITY:
+        return similarity_model.training_forward_of(config, "mean", similarity_model.Objective(
+            similarity_model.RANKING, 0.05, False, ()), 2)
     return classifier.forward_of(config, 2)
 
 
 def features_of(workload: Workload) -> Dict[str, tf.Tensor]:
     """Placeholders for a step's features."""
     size = workload.batch_size
+    if workload.task == SIMILARITY:
+        shapes = {**dict.fromkeys(("anchor_ids", "anchor_mask"), [size, workload.length]),
+                  **dict.fromkeys(("candidate_ids", "candidate_mask"), [size, 1, workload.length]),
+                  "keys": [size, 2, 2], "scores": [size]}
+        return {name: tf.placeholder(tf.float32 if name in ("keys", "scores") else tf.int32, shape)
+                for name, shape in shapes.items()}
     shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), [size, workload.length])
     if workload.task == FINE_TUNING:
         shapes["label_ids"] = [size]

@@ -47,6 +47,14 @@ def test_the_graph_computes_and_moves_what_the_formulas_say():
     assert 2 * one.memory < two.memory + 2 * two.part
 
 
+def test_two_cards_exchange_the_vectors_of_a_step_once():
+    operations = step_graph.operations_of(step_graph.Workload(
+        TINY.layers, TINY.hidden, EXAMPLES, LENGTH, step_graph.SIMILARITY, cards=2))
+    vectors, gradients = (4 * op.inputs[0].shape.num_elements() for op in operations
+                          if op.type == "NcclAllReduce" and op.device.endswith("GPU:0"))
+    assert min(vectors, gradients) == scaling.pool_bytes(TINY, 2, EXAMPLES)
+
+
 # --- What is played ------------------------------------------------------------------------
 
 
