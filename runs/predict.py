@@ -3,7 +3,6 @@
   python -m runs.predict --output_dir=out < texts.txt > predictions.tsv
 """
 
-import contextlib
 import itertools
 import json
 import os
@@ -12,18 +11,17 @@ from typing import Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 from absl import flags
 
 from engine import log, settings
-from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
 from engine.data import text_files
 from engine.data.chunks import ArrivingLines, in_chunks
 from engine.data.odd_rows import OddRows, attempt
-from engine.devices.devices import Devices
 from engine.disk import files, resumable_file
 from engine.errors import UserError
-from engine.inference import PredictionSettings, Predictor
+from engine.inference import PredictionSettings
 from engine.progress import Counter
-from runs import columns, ensemble, kinds
+from runs import columns
 from runs.head import AnyResult, Reader, Result
+from runs.open_model import OpenModel
 from runs.rows import UNREAD, Example, read_split
 
 USAGE = """Predicts with a trained model that reads texts, on every GPU that
@@ -71,19 +69,25 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Reads, predicts and writes a bounded number of texts at a time."""
-    model_dir = settings.required(values, "output_dir")
-    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    trained, reader = kinds.open_reader(model_dir)
-    shard = shards.asked(values)
-    devices = device_flags.find_devices(values, training=False)
+    with open_model(values) as model:
+        run(values, model)
+
+
+def open_model(values: flags.FlagValues) -> OpenModel:
+    """The model that the flags name."""
+    return OpenModel(settings.required(values, "output_dir"), values)
+
+
+def run(values: flags.FlagValues, model: OpenModel) -> None:
+    """The same as `main`, with an open model."""
+    reader, shard = model.reader, shards.asked(values)
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
     arriving, odd = None if values.input_file else ArrivingLines(), OddRows("have no prediction")
-    models = ensemble.members(model_dir) or [trained.checkpoint]
     output_file, facts = values.output_file, None
     if shard:
-        facts = {**shards.facts_of(values, [values.input_file]),
-                 "models": [[model.path, os.path.getmtime(f"{model.path}.index")] for model in models]}
+        facts = {**shards.facts_of(values, [values.input_file]), "models": [
+            [checkpoint.path, os.path.getmtime(f"{checkpoint.path}.index")] for checkpoint in model.checkpoints]}
         shards.check(values, [output_file], facts)
         output_file = shard.output(output_file)
     examples, are_pairs = _open_input(values, reader, arriving, odd, shard)
@@ -97,31 +101,23 @@ def main(values: flags.FlagValues) -> None:
             if not num_done:
                 log.warn("the input has no texts")
             return
-        _predict(reader, itertools.chain([first], chunks), devices, models, batch_size,
-                 _writer(form, names, append, odd), odd, may_be_odd=bool(shard))
+        _predict(model, itertools.chain([first], chunks), _writer(form, names, append, odd), odd,
+                 may_be_odd=bool(shard))
 
 
-def _predict(reader: Reader, chunks: Iterator[List[Example]], devices: Devices,
-             trained: Sequence[checkpoints.Checkpoint], batch_size: int,
-             write: Callable[[Iterable[AnyResult]], None], odd: OddRows, *,
-             may_be_odd: bool) -> None:
+def _predict(model: OpenModel, chunks: Iterator[List[Example]],
+             write: Callable[[Iterable[AnyResult]], None], odd: OddRows, *, may_be_odd: bool) -> None:
     num_texts = num_cut = 0
-    with contextlib.ExitStack() as stack:
-        # One for each model of an ensemble: a text that arrives alone waits for no restoring.
-        models = [(stack.enter_context(Predictor(reader.forward, devices)), checkpoint)
-                  for checkpoint in trained]
-        with Counter("Predicting", unit="texts") as counter:
-            for examples in chunks:
-                some = reader.encode(examples)
-                predictions = ensemble.predict(
-                    models, reader.mean, some.source, batch_size, counter.advance)
-                results = zip(examples, some.decode(predictions))
-                # Odd rows were counted where they were read.
-                write("" if example is UNREAD else result for example, result in results)
-                num_texts += len(examples)
-                num_cut += some.num_cut
-    if num_cut and reader.describe_cut:
-        log.info(reader.describe_cut(num_cut, num_texts))
+    with Counter("Predicting", unit="texts") as counter:
+        for examples in chunks:
+            some = model.reader.encode(examples)
+            results = zip(examples, model.predict(some, counter.advance))
+            # Odd rows were counted where they were read.
+            write("" if example is UNREAD else result for example, result in results)
+            num_texts += len(examples)
+            num_cut += some.num_cut
+    if num_cut and model.reader.describe_cut:
+        log.info(model.reader.describe_cut(num_cut, num_texts))
     odd.report(num_texts, may_be_all=may_be_odd)
 
 

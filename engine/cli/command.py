@@ -14,7 +14,7 @@ from typing import Callable, Dict, List, Optional, Union
 from absl import flags
 
 from engine import interruption, log
-from engine.cli import foreign_flags
+from engine.cli import foreign_flags, on_ray, shards
 from engine.disk import files
 from engine.errors import USER_ERROR_STATUS, UserError
 from engine.version import VERSION
@@ -58,7 +58,10 @@ def run(main: Callable[[flags.FlagValues], None],
         with interruption.InterruptNow():
             if not _is_divided(flag_values):
                 cluster.run_on_chief(cluster.from_environment())
-            main(flag_values)
+            if shards.count_on_ray(flag_values):
+                on_ray.run(main, argv, flag_values)
+            else:
+                main(flag_values)
         _leave(0, "")
     except flags.UnrecognizedFlagError as error:
         exit_with(foreign_flags.explain(argv, flag_values) or error)

@@ -21,7 +21,7 @@ HELP_TOPIC = "Parts of the input"  # of the flags defined here
 # What does not change the output.
 _WITHOUT_EFFECT = frozenset((
     "input_file", "output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
-    "store_dir", "shard", "check_shards", "num_processes"))
+    "store_dir", "shard", "check_shards", "num_processes", "ray_address", "shards"))
 
 
 class Shard(NamedTuple):
@@ -48,13 +48,35 @@ class Shard(NamedTuple):
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines --shard and --check_shards."""
+    """Defines the flags of this module."""
     flags.DEFINE_string("shard", None, "Takes part I of N parts of the input, with I from 0, as in 17/200: "
                         "its output is <name>-00017-of-00200. Parts can run at the same time, on any machine "
                         "that has the same files.", flag_values=values)
     flags.DEFINE_integer("check_shards", None, "Instead of working, lists which of N parts are missing or "
                          "were made from something else; the exit status is 1 if there are any.",
                          lower_bound=1, flag_values=values)
+    flags.DEFINE_string("ray_address", None, "Makes all parts on a Ray cluster, a part at a time on each GPU or, "
+                        "if it has none, on each core: local for one of this machine, auto for the one that "
+                        "this machine belongs to, or HOST:PORT. Needs --shards.", flag_values=values)
+    flags.DEFINE_integer("shards", None, "With --ray_address: the number of parts.", lower_bound=1,
+                         flag_values=values)
+
+
+def count_on_ray(values: flags.FlagValues) -> Optional[int]:
+    """The number of parts that --ray_address asks for; None without the flag.
+
+    Raises:
+        UserError: the flags do not go together.
+    """
+    if "ray_address" not in values or not (values.ray_address or values.shards):
+        return None
+    if not (values.ray_address and values.shards):
+        raise UserError("--ray_address and --shards need each other: the cluster and the number of parts, "
+                        "for example --ray_address=local --shards=200")
+    if values.shard or values.check_shards:
+        raise UserError(f"--ray_address={values.ray_address} makes all parts: leave --shard and "
+                        "--check_shards out")
+    return values.shards
 
 
 def asked(values: flags.FlagValues, inputs: Optional[str] = "input_file") -> Optional[Shard]:

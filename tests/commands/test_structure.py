@@ -37,11 +37,14 @@ def test_imports_point_one_way():
     ("MirroredStrategy", "engine/devices/devices.py"),
     ("MultiWorkerMirroredStrategy", "engine/devices/devices.py"),
     ("Estimator", "engine/training/loop.py"),
-    ("contrib", None),
-    # Modules that are loaded on use: imports do not show them.
-    ("import_module", "runs/kinds.py")])
+    ("contrib", None)])
 def test_a_framework_object_has_one_owner(attribute, owner):
     assert users_of(attribute) == ({owner} if owner else set())
+
+
+def test_modules_are_loaded_on_use_by_the_table_of_kinds_and_by_the_workers_of_ray():
+    """Imports do not show them. A worker loads the command that it is to run."""
+    assert users_of("import_module") == {"runs/kinds.py", "engine/cli/on_ray.py"}
 
 
 def test_specs_are_made_by_the_training_loop_and_for_the_estimators_of_other_programs():

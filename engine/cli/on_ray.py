@@ -1,0 +1,157 @@
+"""--ray_address: the parts of a command's input, made by the processes of a Ray cluster.
+
+Ray keeps an actor on each GPU or, in a cluster without GPUs, on each core. It restarts a lost one
+wherever there is room, and repeats its part. An actor makes a part as --shard does: it leaves a complete
+part as it is, and goes on with one that was begun. Only this module knows Ray.
+"""
+
+import contextlib
+import importlib
+import logging
+import os
+import pathlib
+import signal
+import sys
+from typing import Any, Callable, Dict, Iterator, List, Tuple
+
+from absl import flags
+
+from engine import interruption, log
+from engine.disk import files
+from engine.errors import UserError
+from engine.progress import Counter, counted
+
+_ROOT = str(pathlib.Path(__file__).resolve().parents[2])
+_MOST_LOSSES = 10  # processes that a part may lose
+
+
+def run(main: Callable[[flags.FlagValues], None], argv: List[str], values: flags.FlagValues) -> None:
+    """Makes all parts of a command's input, and lists those that cannot be made on standard output.
+
+    Args:
+        main: of the command. Its module has `define_flags()`. It may also have `open_model(values)`
+            and `run(values, model)`, which then make all parts of an actor with one open model.
+        argv, values: the command's arguments, and the same as flags.
+
+    Raises:
+        UserError: parts are missing; Ray or the cluster is.
+    """
+    count = values.shards
+    # Ray prints messages of its own, which are not the command's output.
+    with contextlib.redirect_stdout(sys.stderr), _connected(values.ray_address):
+        missing = _make_all(_name_of(main), argv, count)
+    for index, reason in sorted(missing.items()):
+        print(f"{index}/{count}\t{log.visible(reason)}")
+    if missing:
+        index, reason = min(missing.items())
+        raise UserError(f"{len(missing):,} of {counted(count, 'parts')} are missing, {index}/{count} because of: "
+                        f"{reason}; once this is mended, the same command makes them")
+
+
+def _name_of(main: Callable[[flags.FlagValues], None]) -> str:
+    """The name under which other processes import the module of a function."""
+    module = sys.modules[main.__module__]
+    if module.__name__ != "__main__":
+        return module.__name__
+    return module.__spec__.name if module.__spec__ else pathlib.Path(module.__file__).stem
+
+
+@contextlib.contextmanager
+def _connected(address: str) -> Iterator[None]:
+    """A context with a connection to a cluster; "local" starts one, which ends with the context."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # reports nothing to Ray's makers
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError(f"--ray_address={address} needs Ray: pip install -r runs/requirements.txt") from error
+    paths = [_ROOT, os.environ.get("PYTHONPATH")]
+    try:
+        ray.init(address=address, logging_level=logging.ERROR, include_dashboard=False, runtime_env={
+            "env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, paths))}})
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UserError(f"--ray_address={address}: no Ray cluster can be reached ({log.brief(error)}); `ray "
+                        "start --head` starts one, and --ray_address=local one for this command") from error
+    finally:
+        for number, handler in handlers.items():  # Ray sets its own
+            signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _make_all(command: str, argv: List[str], count: int) -> Dict[int, str]:
+    """Makes the parts; returns the numbers of those that are missing, each with the reason."""
+    from ray import exceptions
+    pool = _start_workers(command, argv, count)
+    missing = dict.fromkeys(range(count), "")
+    lost = ""
+    with Counter(command, unit="parts", total=count) as counter:
+        while pool.has_next():
+            try:
+                index, missing[index] = pool.get_next_unordered()
+                if not missing[index]:
+                    del missing[index]
+            except exceptions.RayActorError as error:
+                if error.actor_init_failed:
+                    raise
+                lost = f"more than {_MOST_LOSSES} processes were lost, the last one with: {error}"
+            except interruption.Interrupted as interrupted:
+                interrupted.said = (f"{count - len(missing):,} of {count:,} parts are there; the same command "
+                                    "makes the others")
+                raise
+            counter.advance(1)
+            # Once no part waits: room for a worker that has lost its place with a machine.
+            pool.pop_idle()
+    return {index: reason or lost for index, reason in missing.items()}
+
+
+def _start_workers(command: str, argv: List[str], count: int):
+    """A pool of actors, which have all parts to make."""
+    import ray
+    from ray.util import ActorPool
+    has = ray.cluster_resources()
+    unit, name = ("GPU", "num_gpus") if has.get("GPU") else ("CPU", "num_cpus")
+    num_workers = min(count, int(has.get(unit, 0)))
+    if not num_workers:
+        raise UserError("the Ray cluster has neither GPUs nor CPUs")
+    log.info(f"{command}: {counted(count, 'parts')} on {counted(num_workers, unit + 's')} of a Ray cluster")
+    actor = ray.remote(max_restarts=-1, max_task_retries=_MOST_LOSSES, **{name: 1})(_Worker)
+    pool = ActorPool([actor.remote(command, argv, os.getcwd()) for _ in range(num_workers)])
+    for index in range(count):
+        pool.submit(lambda worker, index: worker.make.remote(index, count), index)
+    return pool
+
+
+class _Worker:
+    """An actor's process, which makes one part after the other."""
+
+    def __init__(self, command: str, argv: List[str], folder: str):
+        os.chdir(folder)  # of the command: paths may be relative
+        log.quiet()  # Ray prints what remains, the warnings, where the command was started
+        self._module = importlib.import_module(command)
+        self._argv = argv
+        self._model: Any = None
+
+    def make(self, index: int, count: int) -> Tuple[int, str]:
+        """Makes a part. Returns its number, and why it cannot be made, or an empty text."""
+        values = self._module.define_flags()
+        values(self._argv)
+        values.ray_address, values.shards, values.shard = None, None, f"{index}/{count}"
+        try:
+            self._run(values)
+        except UserError as error:
+            return index, str(error)
+        except Exception as error:
+            if not files.disk_errno(error):
+                raise
+            return index, str(error)
+        return index, ""
+
+    def _run(self, values: flags.FlagValues) -> None:
+        if not hasattr(self._module, "open_model"):
+            self._module.main(values)
+            return
+        self._model = self._model or self._module.open_model(values)
+        self._module.run(values, self._model)
