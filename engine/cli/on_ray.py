@@ -22,7 +22,10 @@ from engine.errors import UserError
 from engine.progress import Counter, counted
 
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
-_MOST_LOSSES = 10  # processes that a part may lose
+_MOST_LOSSES = 10  # processes that a part may lose in a round
+# Until it knows that a machine is lost, Ray 2.7 may use up a part's tries there, within a second.
+_ROUNDS = 2
+_LOST = "too many of its processes were lost; Ray's logs say why"
 
 
 def run(main: Callable[[flags.FlagValues], None], argv: List[str], values: flags.FlagValues) -> None:
@@ -36,10 +39,13 @@ def run(main: Callable[[flags.FlagValues], None], argv: List[str], values: flags
     Raises:
         UserError: parts are missing; Ray or the cluster is.
     """
-    count = values.shards
+    count, command = values.shards, _name_of(main)
+    missing = dict.fromkeys(range(count), _LOST)
     # Ray prints messages of its own, which are not the command's output.
     with contextlib.redirect_stdout(sys.stderr), _connected(values.ray_address):
-        missing = _make_all(_name_of(main), argv, count)
+        for _ in range(_ROUNDS):
+            if _LOST in missing.values():
+                _make(command, argv, count, missing)
     for index, reason in sorted(missing.items()):
         print(f"{index}/{count}\t{log.visible(reason)}")
     if missing:
@@ -81,47 +87,43 @@ def _connected(address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def _make_all(command: str, argv: List[str], count: int) -> Dict[int, str]:
-    """Makes the parts; returns the numbers of those that are missing, each with the reason."""
+def _make(command: str, argv: List[str], count: int, missing: Dict[int, str]) -> None:
+    """Makes the lost ones of `missing`, the missing parts and their reasons; takes out those that it made."""
     from ray import exceptions
-    pool = _start_workers(command, argv, count)
-    missing = dict.fromkeys(range(count), "")
-    lost = ""
-    with Counter(command, unit="parts", total=count) as counter:
+    lost = [index for index, reason in missing.items() if reason == _LOST]
+    pool = _start_workers(command, argv, len(lost))
+    for index in lost:
+        pool.submit(lambda worker, index: worker.make.remote(index, count), index)
+    with Counter(command, unit="parts", total=len(lost)) as counter:
         while pool.has_next():
             try:
                 index, missing[index] = pool.get_next_unordered()
                 if not missing[index]:
                     del missing[index]
+                counter.advance(1)
             except exceptions.RayActorError as error:
                 if error.actor_init_failed:
                     raise
-                lost = f"more than {_MOST_LOSSES} processes were lost, the last one with: {error}"
             except interruption.Interrupted as interrupted:
                 interrupted.said = (f"{count - len(missing):,} of {count:,} parts are there; the same command "
                                     "makes the others")
                 raise
-            counter.advance(1)
             # Once no part waits: room for a worker that has lost its place with a machine.
             pool.pop_idle()
-    return {index: reason or lost for index, reason in missing.items()}
 
 
-def _start_workers(command: str, argv: List[str], count: int):
-    """A pool of actors, which have all parts to make."""
+def _start_workers(command: str, argv: List[str], most: int):
+    """A pool of actors, at most as many as there are parts."""
     import ray
     from ray.util import ActorPool
     has = ray.cluster_resources()
     unit, name = ("GPU", "num_gpus") if has.get("GPU") else ("CPU", "num_cpus")
-    num_workers = min(count, int(has.get(unit, 0)))
+    num_workers = min(most, int(has.get(unit, 0)))
     if not num_workers:
         raise UserError("the Ray cluster has neither GPUs nor CPUs")
-    log.info(f"{command}: {counted(count, 'parts')} on {counted(num_workers, unit + 's')} of a Ray cluster")
+    log.info(f"{command}: {counted(most, 'parts')} on {counted(num_workers, unit + 's')} of a Ray cluster")
     actor = ray.remote(max_restarts=-1, max_task_retries=_MOST_LOSSES, **{name: 1})(_Worker)
-    pool = ActorPool([actor.remote(command, argv, os.getcwd()) for _ in range(num_workers)])
-    for index in range(count):
-        pool.submit(lambda worker, index: worker.make.remote(index, count), index)
-    return pool
+    return ActorPool([actor.remote(command, argv, os.getcwd()) for _ in range(num_workers)])
 
 
 class _Worker:

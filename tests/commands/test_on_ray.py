@@ -111,7 +111,7 @@ def test_all_parts_are_made_once_although_workers_a_node_and_the_driver_die(clus
         cluster.remove_node(extra, allow_graceful=False)
         output, errors = driver.communicate()
     assert driver.returncode == 0, errors
-    assert output == "" and f"{COUNT} parts in" in errors
+    assert output == "" and f"{COUNT} parts on " in errors
     assert_same(rows_in(parts_of(output_file)), whole)
     assert all(path.stat().st_mtime_ns == time for path, time in made.items())
     assert sorted(path.suffix for path in tmp_path.iterdir()) == sorted([".json", ".jsonl"] * COUNT)
