@@ -76,7 +76,8 @@ def _connected(address: str) -> Iterator[None]:
         ray.init(address=address, logging_level=logging.ERROR, include_dashboard=False, runtime_env={
             "env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, paths))}})
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UserError(f"--ray_address={address}: no Ray cluster can be reached ({log.brief(error)}); `ray "
+        raise UserError(f"--ray_address={address}: no Ray cluster can be reached "
+                        f"({log.brief(error) or type(error).__name__}); `ray "
                         "start --head` starts one, and --ray_address=local one for this command") from error
     finally:
         for number, handler in handlers.items():  # Ray sets its own

@@ -1,0 +1,122 @@
+"""Do more negatives make better vectors? The same steps, with the pool of negatives cut into groups.
+
+  python -m benchmarks.pool_of_negatives --huggingface_model=MINILM_HF --data=SHARED_DATA --work_dir=DIR
+
+Pairs of neighbouring sentences of novels, from the first two layers of MiniLM. Of the 1,024 pairs of a step, an
+anchor's negatives are those of its group of 16, 64, 256 or 1,024: what cards and micro-batches have that do
+not exchange vectors. The last row has steps of texts of any length, instead of similar ones. Measured: the
+neighbours of 2,000 other sentences among 2,000. What has ended in the work directory is not repeated.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from typing import Dict, List
+
+import tensorflow.compat.v1 as tf
+from safetensors.numpy import load_file, save_file
+
+from benchmarks import report
+from benchmarks.agreement import SEEDS, remembered
+from encoder.convert import convert_from_huggingface
+from engine.cli import command
+from engine.data import plan
+from engine.disk import files
+from runs import results
+from similarity import losses, run as similarity
+
+STEP, GROUPS = 1024, ("16", "64", "256", "1024", "1024-mixed")
+UNTRAINED = "1-untrained"
+LAYERS, WORDS, DEV_PAIRS = 2, (6, 40), 2000
+METRICS = ("recall_at_1", "recall_at_10", "mrr_at_10")
+_RUN = "--run_with_groups_of="
+
+
+def write_pairs(source: str, folder: str) -> None:
+    """Writes pairs of neighbouring lines of the documents of a file, each line in one pair at most."""
+    with open(source, encoding="utf-8") as file:
+        documents = [document.split("\n") for document in file.read().split("\n\n")]
+    pairs = [pair for lines in documents for pair in zip(lines[::2], lines[1::2])
+             if all(WORDS[0] <= len(text.split()) <= WORDS[1] for text in pair)]
+    random.Random(0).shuffle(pairs)
+    for name, some in (("dev", pairs[:DEV_PAIRS]), ("train", pairs[DEV_PAIRS:])):
+        with open(f"{folder}/{name}.jsonl", "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(dict(zip(("anchor", "positive"), pair))) + "\n" for pair in some)
+
+
+def write_model(source: str, folder: str) -> None:
+    """Writes the first layers of a model."""
+    shutil.copytree(source, f"{folder}/hf", dirs_exist_ok=True)
+    weights = load_file(f"{source}/model.safetensors")
+    dropped = re.compile(r"encoder\.layer\.(\d+)\.")
+    save_file({name: value for name, value in weights.items()
+               if not dropped.match(name) or int(dropped.match(name).group(1)) < LAYERS},
+              f"{folder}/hf/model.safetensors")
+    config = files.read_json(f"{source}/config.json", "config")
+    files.write_json(f"{folder}/hf/config.json", {**config, "num_hidden_layers": LAYERS})
+    convert_from_huggingface(f"{folder}/hf", f"{folder}/model")
+
+
+def run_in_groups(group: str, argv: List[str]) -> None:
+    """The command, whose loss is the mean of the losses of groups of so many examples."""
+    of_pool = losses.ranking
+    number, _, order = group.partition("-")
+    size = int(number)
+    if order == "mixed":
+        plan.WINDOW_BATCHES = 1
+
+    def of_groups(vectors: tf.Tensor, keys: tf.Tensor, *options) -> tf.Tensor:
+        starts = range(0, vectors.shape.as_list()[0], size)
+        return tf.add_n([of_pool(vectors[start:start + size], keys[start:start + size], *options)
+                         for start in starts]) / len(starts)
+
+    losses.ranking = of_groups
+    command.run(similarity.main, similarity.define_flags(), usage="", argv=argv)
+
+
+def train(args, size: str, seed: int) -> Dict[str, float]:
+    folder = os.path.join(args.work_dir, f"{size}-{seed}")
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.pool_of_negatives", f"{_RUN}{size}",
+         *([f"--train_file={args.work_dir}/train.jsonl", "--do_train"] if size != UNTRAINED else []),
+         f"--dev_file={args.work_dir}/dev.jsonl", "--do_eval", f"--init_checkpoint={args.work_dir}/model",
+         f"--output_dir={folder}", f"--train_batch_size={STEP // 16}", "--gradient_accumulation_steps=16", "--num_cpu_replicas=1",
+         f"--num_train_epochs={args.epochs}", "--learning_rate=1e-4", "--max_seq_length=48", f"--seed={seed}",
+         f"--store_dir={args.work_dir}/store"], cwd=report.ROOT, check=True)
+    found = results.read(folder)
+    return {metric: found[metric] for metric in METRICS}
+
+
+def main() -> None:
+    if len(sys.argv) > 1 and sys.argv[1].startswith(_RUN):
+        run_in_groups(sys.argv[1][len(_RUN):], sys.argv[:1] + sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("huggingface_model", "data", "work_dir"):
+        parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
+    parser.add_argument("--epochs", type=float, default=2)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    args = parser.parse_args()
+    os.makedirs(args.work_dir, exist_ok=True)
+    write_pairs(f"{args.data}/pretrain/en_books.txt", args.work_dir)
+    if not os.path.exists(f"{args.work_dir}/model"):
+        write_model(args.huggingface_model, args.work_dir)
+    found = {size: [remembered(f"{args.work_dir}/{size}-{seed}.json", lambda: train(args, size, seed))
+                    for seed in (args.seeds if size != UNTRAINED else args.seeds[:1])]
+             for size in (UNTRAINED, *GROUPS)}
+    report.append(
+        f"Vectors of neighbouring sentences after {args.epochs:g} epochs in steps of {STEP:,} pairs, by the "
+        f"pool of negatives; seeds {', '.join(map(str, args.seeds))}",
+        [{"pool": size, **{metric: ", ".join(f"{each[metric]:.3f}" for each in values)
+                           for metric in METRICS}} for size, values in found.items()],
+        command="python -m benchmarks.pool_of_negatives",
+        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+
+
+if __name__ == "__main__":
+    main()
