@@ -29,7 +29,7 @@ _RESULTS = "test_results.tsv"
 
 
 class Similarity(NamedTuple):
-    """What a model is, and what a run reads and minimizes."""
+    """The description of a model, and the files and the objective of a run."""
     pooling: str = "mean"  # one of bert.POOLINGS
     query_prefix: str = ""  # before anchors
     matryoshka: Tuple[int, ...] = ()  # the numbers of components that it is trained for; (): all
@@ -115,7 +115,7 @@ def _describe(own: Similarity) -> Dict[str, Any]:
 
 
 def described(folder: str) -> Optional[Similarity]:
-    """What the model in a folder is by its task.json; None if that is of no such model."""
+    """The description in a folder's task.json; None for another kind of model."""
     description = label_config.read(folder)
     if not description or description["kind"] != label_config.SIMILARITY:
         return None

@@ -1,4 +1,4 @@
-"""What a file is follows from its columns; the log says it, and bad input is one line."""
+"""The columns of a file decide its layout; the log names it, and bad input gets one line."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""An index holds its documents' vectors; a search finds those of the whole matrix, in order."""
+"""An index holds the vectors of its documents; a search ranks all of them."""
 
 import json
 import os
