@@ -36,7 +36,7 @@ to answer questions, the question and the context; to score phrases, the phrase 
 Input files are .tsv, .txt (tab-separated), .csv or .jsonl; --text_column names their column of
 texts. The output has a line for each text, in the order of the input: TSV with a header line
 (the label, then the probability of each label; the answer and its probability), or JSON lines.
-A text that cannot be read has a line of empty columns, or {}."""
+A text that cannot be read has a line of empty columns, or {"error": why}."""
 
 
 # Texts are not counted but measured, since what is predicted for a long one is long, too.
@@ -83,7 +83,8 @@ def run(values: flags.FlagValues, model: OpenModel) -> None:
     reader, shard = model.reader, shards.asked(values)
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
-    arriving, odd = None if values.input_file else ArrivingLines(), OddRows("have no prediction")
+    arriving, odd = None if values.input_file else ArrivingLines(), OddRows(
+        "have no prediction", keeps_reasons=True)
     output_file, facts = values.output_file, None
     if shard:
         facts = {**shards.facts_of(values, [values.input_file]), "models": [
@@ -94,8 +95,10 @@ def run(values: flags.FlagValues, model: OpenModel) -> None:
     names = are_pairs and reader.pair_columns or reader.columns
     header = "\t".join(names) + "\n" if form == "tsv" else ""
     with resumable_file.opened(output_file, facts, header, "texts") as (num_done, append):
-        chunks = in_chunks(itertools.islice(examples, num_done, None), _CHUNK_CHARACTERS, _size_of,
-                           arriving)
+        for example in itertools.islice(examples, num_done):
+            if example is UNREAD:
+                odd.reasons.popleft()
+        chunks = in_chunks(examples, _CHUNK_CHARACTERS, _size_of, arriving)
         first = next(chunks, None)
         if first is None:
             if not num_done:
@@ -106,14 +109,13 @@ def run(values: flags.FlagValues, model: OpenModel) -> None:
 
 
 def _predict(model: OpenModel, chunks: Iterator[List[Example]],
-             write: Callable[[Iterable[AnyResult]], None], odd: OddRows, *, may_be_odd: bool) -> None:
+             write: Callable[[Iterable[Tuple[Example, AnyResult]]], None], odd: OddRows, *,
+             may_be_odd: bool) -> None:
     num_texts = num_cut = 0
     with Counter("Predicting", unit="texts") as counter:
         for examples in chunks:
             some = model.reader.encode(examples)
-            results = zip(examples, model.predict(some, counter.advance))
-            # Odd rows were counted where they were read.
-            write("" if example is UNREAD else result for example, result in results)
+            write(zip(examples, model.predict(some, counter.advance)))
             num_texts += len(examples)
             num_cut += some.num_cut
     if num_cut and model.reader.describe_cut:
@@ -159,18 +161,20 @@ def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
 
 
 def _writer(form: str, names: Sequence[str], append: Callable[[str, int], None],
-            odd: OddRows) -> Callable[[Iterable[AnyResult]], None]:
-    """A function that writes the results for some texts; `names` are those of their fields."""
-    def line_of(result: AnyResult) -> str:
+            odd: OddRows) -> Callable[[Iterable[Tuple[Example, AnyResult]]], None]:
+    """A function that writes some texts' results; `names` are those of their fields."""
+    def line_of(example: Example, result: AnyResult) -> str:
+        if example is UNREAD:  # counted where it was read
+            result = odd.reasons.popleft()
+        elif isinstance(result, str):
+            odd.add(result)
         if isinstance(result, str):
-            if result:
-                odd.add(result)
-            result = Result([""] * len(names), {})
+            result = Result([""] * len(names), {"error": result})
         fields, entry = result
         return "\t".join(fields) if form == "tsv" else json.dumps(entry, ensure_ascii=False)
 
-    def write(results: Iterable[AnyResult]) -> None:
-        lines = [line_of(result) + "\n" for result in results]
+    def write(results: Iterable[Tuple[Example, AnyResult]]) -> None:
+        lines = [line_of(*each) + "\n" for each in results]
         append("".join(lines), len(lines))
 
     return write

@@ -3,17 +3,28 @@
 Bad rows in training data, and a file without any valid row, stay errors.
 """
 
-from typing import Any, Callable, Optional
+import collections
+from typing import Any, Callable, Deque, Optional
 
 from engine import log
 from engine.errors import UserError
 
 
 class OddRows:
-    """Counts bad rows; `become` tells, in the warning, what they become: "have no prediction"."""
+    """Counts bad rows.
 
-    def __init__(self, become: str):
+    Attributes:
+        first: the reason of the first, or "".
+        reasons: of the rows for which `attempt` has returned something else, in order, if they are
+            kept; whoever writes a row takes its reason.
+
+    Args:
+        become: tells, in the warning, what they become: "have no prediction".
+    """
+
+    def __init__(self, become: str, *, keeps_reasons: bool = False):
         self._become, self._count, self.first = become, 0, ""
+        self.reasons: Deque[str] = collections.deque(maxlen=None if keeps_reasons else 0)
 
     def add(self, reason: Any) -> None:
         """Counts a row, and keeps the reason of the first."""
@@ -36,4 +47,5 @@ def attempt(odd: Optional[OddRows], otherwise: Any, read: Callable[..., Any], *a
         if odd is None:
             raise
         odd.add(error)
+        odd.reasons.append(str(error))
         return otherwise

@@ -48,8 +48,11 @@ def test_predict_answers_the_others_and_keeps_the_line(name, form, tiny_classifi
         if source == name:
             assert f"2 of 8 have no prediction; the first: {tmp_path / name}, {said}" in (
                 warning_in(capsys))
-    empty = {"tsv": "\t\t", "jsonl": "{}"}[form]
-    assert [found[0][2], found[0][4]] == [empty] * 2
+    if form == "tsv":
+        assert [found[0][2], found[0][4]] == ["\t\t"] * 2
+    else:
+        errors = [json.loads(found[0][line])["error"] for line in (2, 4)]
+        assert f"{name}, {said}" in errors[0] and "line 6:" in errors[1]
     del found[0][4], found[0][2]
     assert [len(lines) for lines in found] == [6, 6]
     scores = [[line.split("\t")[1:] if form == "tsv" else list(
