@@ -119,7 +119,8 @@ def test_a_worker_for_pairs_lives_on_after_an_odd_line(scorer):
         ["-m", "tasks.predict", f"--output_dir={scorer / 'out'}", "--format=jsonl",
          "--num_gpus=0"], ["no tab", "sees\tthe cat [MASK] .", "sees\tthe cat .", "tree\ta “““““.",
                            "tree\ta ““““."])
-    assert [bool(answer) for answer in answers] == [False, True, False, True, True]
+    assert ["error" in answer for answer in answers] == [True, False, True, False, False]
+    assert "standard input, line 1" in answers[0]["error"]
     warning, = [line for line in errors.splitlines() if line.startswith("WARNING")]
     assert "2 of 5 have no prediction; the first: standard input, line 1" in warning
 
