@@ -30,7 +30,7 @@ def commands() -> List[str]:
                 source = file.read()
             name = os.path.relpath(path, _ROOT)[:-len(".py")].replace(os.sep, ".")
             if ("define_flags" in source and '\nif __name__ == "__main__":' in source
-                    and not name.startswith("scripts.")):
+                    and not name.startswith(("scripts.", "benchmarks."))):
                 found.append(name)
     return found
 
