@@ -30,7 +30,7 @@ WARMUP = 0.1  # of the steps, as the commands have it
 
 
 class Task(NamedTuple):
-    """A training set and what it is measured on."""
+    """A training set, its dev sets, the loss and the metrics."""
     train: str
     dev: Dict[str, str]  # name → file
     loss: str  # one of the peer's LOSSES

@@ -1,7 +1,7 @@
 """--shard=I/N: a command takes one of N parts of its input, and writes that part's output.
 
 The parts need no knowledge of each other: SLURM arrays, indexed Jobs of Kubernetes and GNU parallel run
-them anywhere. Each writes a file of its own, with a record of what it was made from.
+them anywhere. Each writes an output file, and beside it a record of its input, model and flags.
 """
 
 import json
