@@ -117,10 +117,11 @@ class Predictor:
         with futures.ThreadPoolExecutor(self._devices.concurrent_steps) as threads:
             for step, predictions in threads.map(run, range(len(plan))):
                 if self._devices.dtype == tf.float16:
-                    _check_finite(predictions)
+                    check_finite(predictions)
                 results[step] = predictions
                 advance(len(plan[step].indices))
-        return _in_order(plan, [results[step] for step in range(len(plan))], len(source.lengths))
+        return in_order([(batch.indices, _joined(results[step], batch.sizes))
+                         for step, batch in enumerate(plan)], len(source.lengths))
 
     def _build(self, source: batches.Source) -> None:
         self._feed = batches.InferenceFeed(source, len(self._devices.names),
@@ -186,7 +187,8 @@ def _cast_when_restored(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return value
 
 
-def _check_finite(predictions: List[Features]) -> None:
+def check_finite(predictions: Sequence[Features]) -> None:
+    """Raises a UserError if a prediction in float16 is not finite."""
     for replica in predictions:
         for name, values in replica.items():
             if not np.isfinite(values).all():
@@ -195,14 +197,25 @@ def _check_finite(predictions: List[Features]) -> None:
                                 "out")
 
 
-def _in_order(plan, results, num_examples: int) -> Dict[str, np.ndarray]:
+def _joined(per_replica: List[Features], sizes: Sequence[int]) -> Features:
+    """The predictions of one step, of the first `sizes` examples of each replica."""
+    return {name: np.concatenate([found[name][:size] for found, size in zip(per_replica, sizes)])
+            for name in per_replica[0]}
+
+
+def in_order(parts: Sequence[Tuple[np.ndarray, Features]], num_examples: int
+             ) -> Dict[str, np.ndarray]:
+    """The predictions for all examples, each [n, ...], from those of batches.
+
+    Args:
+        parts: the indices of a batch's examples, [b], and their predictions, each [b, ...]. Rows
+            are padded with zeros to the longest of all batches.
+    """
     predictions: Dict[str, np.ndarray] = {}
-    for name, values in results[0][0].items() if results else ():
-        shapes = [result[0][name].shape[1:] for result in results]
+    for name, values in parts[0][1].items() if parts else ():
+        shapes = [found[name].shape[1:] for _, found in parts]
         predictions[name] = np.zeros((num_examples, *np.max(shapes, axis=0).astype(int)),
                                      values.dtype)
-        for batch, per_replica, shape in zip(plan, results, shapes):
-            rows = np.concatenate([result[name][:size]
-                                   for result, size in zip(per_replica, batch.sizes)])
-            predictions[name][(batch.indices, *map(slice, shape))] = rows
+        for (indices, found), shape in zip(parts, shapes):
+            predictions[name][(indices, *map(slice, shape))] = found[name]
     return predictions

@@ -5,8 +5,9 @@ the description and the model's config.
 """
 
 import os
+import re
 import shutil
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
 from absl import flags
 import tensorflow.compat.v1 as tf
@@ -24,7 +25,9 @@ from runs.head import Head, Model
 
 HELP_TOPIC = "Export"  # of the flags defined here
 
+CARD = "README.md"
 _FROZEN_GRAPH = "frozen_graph.pb"
+_VERSION = re.compile("[1-9][0-9]{0,17}")  # the name of a numbered version's folder
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -90,11 +93,18 @@ def write(output_dir: str, head: Head, frozen_type: Optional[str]) -> None:
             saved_model.write_frozen_graph(
                 os.path.join(draft, _FROZEN_GRAPH), build, checkpoint, frozen_type)
         _describe(os.path.join(draft, saved_model.ASSETS), trained)
-        files.write_text(os.path.join(draft, "README.md"), model_card.text(
+        files.write_text(os.path.join(draft, CARD), model_card.text(
             output_dir, head, model, checkpoint.global_step, frozen_type))
     log.info(f"Exported {checkpoint.describe()}: {folder}")
     if ensemble.members(output_dir):
         log.info("An export has one model: that of the best try, not the ensemble")
+
+
+def versions(folder: str) -> List[int]:
+    """The numbers of the versions in a folder, ascending: it holds an export under each of them."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return sorted(int(name) for name in names
+                  if _VERSION.fullmatch(name) and os.path.isdir(os.path.join(folder, name)))
 
 
 def _describe(assets: str, trained: ModelFiles) -> None:

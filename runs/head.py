@@ -109,6 +109,7 @@ class Encoded(NamedTuple):
     # (predictions for all records, each [n, ...]) → a result for each text, in order.
     decode: Callable[[Dict[str, np.ndarray]], Iterable[AnyResult]]
     num_cut: int = 0  # the texts that are longer than the model's input
+    num_left_out: Sequence[int] = ()  # the tokens of each text that the model does not read; (): none
 
 
 class Reader(NamedTuple):

@@ -74,6 +74,11 @@ class TextSet:
         return self._found
 
     @property
+    def num_left_out(self) -> np.ndarray:
+        """The tokens of each example's texts that do not fit, [examples]."""
+        return self.records.scalars("num_left_out").reshape(-1, self.num_texts).sum(axis=1)
+
+    @property
     def num_cut(self) -> int:
         """The number of texts that do not fit."""
         return int((self.records.scalars("num_left_out") > 0).sum())

@@ -169,7 +169,7 @@ def _reader(trained: Model) -> Reader:
             (example.text_a, example.text_b or "") if is_pair else (example.text_a,))
             for example in examples], encoding, trained.own.query_prefix)
         return Encoded(texts.source(), lambda predictions: _results(texts, predictions["vectors"]),
-                       texts.num_cut)
+                       texts.num_cut, texts.num_left_out)
 
     def describe_cut(num_cut: int, num_texts: int) -> str:
         return encoding.long_texts.describe(num_cut, num_texts, encoding.max_seq_length)

@@ -84,9 +84,14 @@ class TextSet(TrainingSet):
         return np.searchsorted(self.records.scalars("text"), np.arange(self.num_texts))
 
     @property
+    def num_left_out(self) -> np.ndarray:
+        """The tokens of each text that do not fit into one example, [texts]."""
+        return self.records.scalars("num_left_out", self._starts)
+
+    @property
     def num_cut(self) -> int:
         """The number of texts that do not fit into one example."""
-        return int((self.records.scalars("num_left_out", self._starts) > 0).sum())
+        return int((self.num_left_out > 0).sum())
 
     @property
     def labels(self) -> np.ndarray:

@@ -250,7 +250,8 @@ def _reader(model: Model) -> Reader:
         return Encoded(
             texts.source(with_labels=False),
             lambda predictions: results_of(kind, texts.combined(predictions["logits"])),
-            texts.num_cut)
+            texts.num_cut,
+            () if encoding.long_texts.long_texts == WINDOWS else texts.num_left_out)
 
     def describe_cut(num_cut: int, num_texts: int) -> str:
         return encoding.long_texts.describe(num_cut, num_texts, encoding.max_seq_length)

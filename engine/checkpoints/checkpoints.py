@@ -245,7 +245,7 @@ class InitialValues:
         if self._is_frozen(name):
             kwargs["trainable"] = False
         if self.checkpoint and name in self.checkpoint.shapes:
-            _check_shape(self.checkpoint, name, kwargs["shape"])
+            check_shape(self.checkpoint, name, kwargs["shape"])
             self._note(self.found, name)
             kwargs["initializer"] = _restored(self.checkpoint, name)
         else:
@@ -298,7 +298,7 @@ def frozen(checkpoint: Checkpoint, scope: str) -> Iterator[None]:
     """
     def get_variable(getter, name, *args, **kwargs):
         own_name = name[len(scope) + 1:]
-        _check_shape(checkpoint, own_name, kwargs["shape"])
+        check_shape(checkpoint, own_name, kwargs["shape"])
         kwargs.update(initializer=_restored(checkpoint, own_name), trainable=False,
                       collections=[tf.GraphKeys.LOCAL_VARIABLES])
         return getter(name, *args, **kwargs)
@@ -310,10 +310,11 @@ def frozen(checkpoint: Checkpoint, scope: str) -> Iterator[None]:
 def check_matches(checkpoint: Checkpoint, variables: Iterable[tf.Variable]) -> None:
     """Raises a UserError unless `checkpoint` can restore all of `variables`."""
     for variable in variables:
-        _check_shape(checkpoint, variable.op.name, variable.shape)
+        check_shape(checkpoint, variable.op.name, variable.shape)
 
 
-def _check_shape(checkpoint: Checkpoint, name: str, shape: Sequence[int]) -> None:
+def check_shape(checkpoint: Checkpoint, name: str, shape: Sequence[int]) -> None:
+    """Raises a UserError unless `checkpoint` has a variable of this name and shape."""
     needed, held = tf.TensorShape(shape).as_list(), checkpoint.shapes.get(name)
     if held != needed:
         state = "is missing" if held is None else f"has the shape {held}"

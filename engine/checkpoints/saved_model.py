@@ -76,7 +76,7 @@ def write_frozen_graph(path: str, build: Build, checkpoint: checkpoints.Checkpoi
         UserError: a weight is too large for the type.
     """
     with tf.Graph().as_default() as graph:
-        with tf.variable_scope("", custom_getter=_constants(checkpoint, float_type)):
+        with tf.variable_scope("", custom_getter=constants(checkpoint, float_type)):
             signature = build()
         graph_def = tf.train.export_meta_graph(graph=graph, strip_default_attrs=True).graph_def
     graph_def = tf.graph_util.extract_sub_graph(graph_def, list(signature.outputs))
@@ -91,9 +91,17 @@ def _at_zero(getter, name: str, *args, **kwargs) -> tf.Variable:
     return getter(name, *args, **{**kwargs, "initializer": tf.zeros_initializer()})
 
 
-def _constants(checkpoint: checkpoints.Checkpoint, float_type: str):
-    """A variable getter that returns constants with a checkpoint's values."""
+def constants(checkpoint: checkpoints.Checkpoint, float_type: str = "float32"):
+    """A variable getter that returns constants with a checkpoint's values.
+
+    It raises a UserError for a variable that the checkpoint lacks, or a value that the type cannot
+    hold.
+
+    Args:
+        float_type: the constants' type, one of FLOAT_TYPES; they are cast to float32.
+    """
     def constant(getter, name: str, *args, **kwargs) -> tf.Tensor:
+        checkpoints.check_shape(checkpoint, name, kwargs["shape"])
         with np.errstate(over="ignore"):  # reported below
             value = tf.train.load_variable(checkpoint.path, name).astype(float_type)
         if not np.isfinite(value).all():

@@ -1,0 +1,3 @@
+"""A service that answers over HTTP with trained models."""
+
+from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)

@@ -1,0 +1,223 @@
+"""Batches made of what waits: one queue of requests for all sessions of a model."""
+
+import collections
+import itertools
+import threading
+import time
+from concurrent import futures
+from typing import Deque, Dict, List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+
+from engine import inference
+from engine.data.batches import Features, Source
+from serving.session import Run
+
+# Records share a batch if the longer one's padded length is at most this many times the shorter's.
+_SPREAD = 1.25
+
+Predictions = List[Features]  # of each model of an ensemble
+
+
+class Overloaded(Exception):
+    """The queue is full."""
+
+
+class Late(Exception):
+    """A request's deadline has passed."""
+
+
+class Closing(Exception):
+    """No more requests are taken."""
+
+
+class _Request:
+    """A source whose records wait, or are predicted in any number of batches."""
+
+    def __init__(self, source: Source, deadline: float):
+        self.source, self.deadline = source, deadline
+        self.lengths = source.padded_lengths().tolist()
+        self.future: "futures.Future[Predictions]" = futures.Future()
+        self.waiting_tokens = sum(self.lengths)
+        self.parts: List[Tuple[np.ndarray, Predictions]] = []
+        self.num_missing = len(self.lengths)
+        self._unanswered = threading.Lock()  # taken by who answers: two batches may fail at a time
+
+    def is_over(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self.future.done() or time.monotonic() > self.deadline
+
+    def finish(self, parts: Sequence[Tuple[np.ndarray, Predictions]]) -> None:
+        """Hands over the predictions of all records, in their order."""
+        num_models = len(parts[0][1]) if parts else 0
+        found = [inference.in_order([(indices, some[model]) for indices, some in parts],
+                                    len(self.lengths)) for model in range(num_models)]
+        if self._begin_answer():
+            self.future.set_result(found)
+
+    def fail(self, error: BaseException) -> None:
+        """Hands over an error, unless it is over."""
+        if self._begin_answer():
+            self.future.set_exception(error)
+
+    def _begin_answer(self) -> bool:
+        return (self._unanswered.acquire(blocking=False)
+                and self.future.set_running_or_notify_cancel())
+
+
+class _Record(NamedTuple):
+    number: int  # of all records, in the order of their arrival
+    request: _Request
+    index: int  # in the request's source
+
+
+_Batch = Dict[_Request, List[int]]  # the indices of its records
+
+
+class Batcher:
+    """Predicts the records of many requests together.
+
+    When a session is free, it takes the record that has waited longest, and with it those of
+    similar length, up to `max_batch_tokens`; it never waits for more. If a batch fails, its
+    requests are tried one by one: each has its own answer or its own error.
+
+    Args:
+        runs: a function for each step that may run at a time; see `session.FrozenSession.run`.
+        max_batch_tokens: of a batch, padding included; a record that is longer is a batch, too.
+        max_queued_tokens: that wait, padding included. A request with more is only taken if nothing
+            else waits.
+    """
+
+    def __init__(self, runs: Sequence[Run], max_batch_tokens: int, max_queued_tokens: int):
+        self._max_batch_tokens, self._max_queued_tokens = max_batch_tokens, max_queued_tokens
+        self._waiting: Dict[int, Deque[_Record]] = {}  # by padded length; none is empty
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._is_closing = False
+        self.queued_tokens = 0
+        self._threads = [threading.Thread(target=self._work, args=(run,), daemon=True)
+                         for run in runs]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, source: Source, deadline: float) -> "futures.Future[Predictions]":
+        """The predictions of each model for all records of a source, each [n, ...], later.
+
+        Cancelling the future takes the request out of the queue. Its exceptions are `Late`, or what
+        a session raises.
+
+        Args:
+            deadline: by `time.monotonic()`.
+
+        Raises:
+            Overloaded, Closing: the request is not taken.
+        """
+        request = _Request(source, deadline)
+        with self._changed:
+            if self._is_closing:
+                raise Closing
+            if self.queued_tokens and (
+                    self.queued_tokens + request.waiting_tokens > self._max_queued_tokens):
+                raise Overloaded
+            self.queued_tokens += request.waiting_tokens
+            for index, length in enumerate(request.lengths):
+                self._waiting.setdefault(length, collections.deque()).append(
+                    _Record(next(self._numbers), request, index))
+            self._changed.notify(len(request.lengths))
+        if not request.lengths:
+            request.finish([])
+        request.future.add_done_callback(lambda _: self._forget(request))
+        return request.future
+
+    def close(self) -> None:
+        """Refuses further requests, and returns when those that wait are answered."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _forget(self, request: _Request) -> None:
+        """Takes what still waits of a request that is over out of account."""
+        with self._changed:
+            self.queued_tokens -= request.waiting_tokens
+            request.waiting_tokens = 0
+
+    def _work(self, run: Run) -> None:
+        while True:
+            late: List[_Request] = []
+            with self._changed:
+                while not self._waiting and not self._is_closing:
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                batch, length = self._take(late)
+            for request in late:
+                request.fail(Late())
+            if batch:
+                self._predict(run, batch, length)
+
+    def _take(self, late: List[_Request]) -> Tuple[_Batch, int]:
+        """The next batch, and its length; collects the requests whose deadline has passed."""
+        batch: _Batch = {}
+        oldest = min(self._waiting, key=lambda length: self._waiting[length][0].number)
+        size, longest = 0, 0
+        for length in sorted(self._waiting, key=lambda length: abs(length - oldest)):
+            if not oldest / _SPREAD <= length <= oldest * _SPREAD:
+                continue
+            longer, records = max(longest, length), self._waiting[length]
+            while records and (not size or (size + 1) * longer <= self._max_batch_tokens):
+                record = records.popleft()
+                request = record.request
+                tokens = min(length, request.waiting_tokens)  # none of a request that is over
+                request.waiting_tokens -= tokens
+                self.queued_tokens -= tokens
+                if request.is_over():
+                    late.append(request)
+                    continue
+                batch.setdefault(request, []).append(record.index)
+                size, longest = size + 1, longer
+            if not records:
+                del self._waiting[length]
+        return batch, longest
+
+    def _predict(self, run: Run, batch: _Batch, length: int) -> None:
+        try:
+            found = run(_features(batch, length))
+        except Exception as error:  # one request's fault is not the others'
+            for request, indices in batch.items():
+                if len(batch) == 1:
+                    request.fail(error)
+                else:
+                    self._predict(run, {request: indices}, length)
+            return
+        start = 0
+        for request, indices in batch.items():
+            rows = slice(start, start + len(indices))
+            self._deliver(request, np.array(indices), [
+                {name: values[rows] for name, values in one.items()} for one in found])
+            start = rows.stop
+
+    def _deliver(self, request: _Request, indices: np.ndarray, predictions: Predictions) -> None:
+        with self._changed:
+            request.parts.append((indices, predictions))
+            request.num_missing -= len(indices)
+            is_complete = not request.num_missing
+        if is_complete:
+            request.finish(request.parts)
+
+
+def _features(batch: _Batch, length: int) -> Features:
+    parts = [request.source.fetch(np.array(indices), length)
+             for request, indices in batch.items()]
+    return parts[0] if len(parts) == 1 else {
+        name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def wait(future: "futures.Future[Predictions]", deadline: float) -> Predictions:
+    """The result of a request; cancels it at its deadline, by `time.monotonic()`, and raises `Late`."""
+    try:
+        return future.result(max(0.0, deadline - time.monotonic()))
+    except futures.TimeoutError:
+        future.cancel()
+        raise Late from None

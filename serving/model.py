@@ -1,0 +1,260 @@
+"""A trained model that answers many callers at a time, and is replaced by its newer versions."""
+
+import dataclasses
+import os
+import threading
+from typing import Any, List, Mapping, Optional, Sequence
+
+import numpy as np
+from absl import flags
+
+from engine import inference, log, settings
+from engine.cli import device_flags
+from engine.data.batches import Features
+from engine.devices.devices import Devices
+from engine.errors import UserError
+from engine.settings import setting
+from runs import ensemble, export, kinds
+from runs.head import AnyResult, Encoded
+from runs.rows import UNREAD, Example
+from serving import batcher
+from serving.batcher import Batcher, Closing, Late, Overloaded  # noqa: F401 (what `answer` raises)
+from serving.session import FrozenSession
+
+_WATCH_SECONDS = 5.0  # between two looks for a newer version
+_WARM_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchSettings:
+    """How requests are batched."""
+    topic = "Batches"
+    max_batch_tokens: Optional[int] = setting(
+        None, "Tokens of a batch, padding included. By default 512 on the CPU, for each core, and "
+        f"{inference.GPU_STEP_TOKENS:,} on cards.", positive=True)
+    max_queued_tokens: int = setting(
+        65536, "Tokens that may wait; requests beyond are refused at once.", positive=True)
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines the flags of batches, devices and precision."""
+    settings.define_flags(values, BatchSettings)
+    device_flags.define(values)
+
+
+class TooLong(Exception):
+    """A text has more tokens than the model reads."""
+
+    def __init__(self, index: int, tokens: int, limit: int):
+        """`index`: of the text's example, from 0; `tokens` and `limit`: of the example."""
+        super().__init__(f"the text at index {index} has {tokens} tokens, and the model reads "
+                         f"at most {limit}")
+        self.index, self.tokens, self.limit = index, tokens, limit
+
+
+class _Version:
+    """An open model folder.
+
+    Attributes:
+        number: the name of the folder of a numbered version, or "".
+    """
+
+    def __init__(self, folder: str, number: str, values: flags.FlagValues, devices: Devices):
+        self.number, self.devices = number, devices
+        trained, self.reader = kinds.open_reader(folder)
+        self.description: Mapping[str, Any] = trained.description() or {}
+        self.card = _read_card(folder)
+        self._sample = self.reader.encode([
+            UNREAD if self.reader.takes_pairs else UNREAD._replace(text_b=None)]).source
+        self.max_seq_length = self._sample.max_length
+        checkpoints = ensemble.members(folder) or [trained.checkpoint]
+        example = self.features(1, self._sample.padded_length(np.array([0])))
+        self.sessions = [FrozenSession(self.reader.forward, checkpoints, example, devices, device)
+                         for device in devices.names]
+        asked = settings.from_flags(values, BatchSettings)
+        self.max_batch_tokens = asked.max_batch_tokens or (
+            devices.max_step_tokens or inference.GPU_STEP_TOKENS)
+        self._warm_up()
+        self.batcher = Batcher(
+            [session.run for session in self.sessions for _ in range(devices.concurrent_steps)],
+            self.max_batch_tokens, asked.max_queued_tokens)
+
+    def features(self, size: int, length: int) -> Features:
+        """Features of `size` equal examples, padded to `length`."""
+        return self._sample.fetch(np.zeros(size, np.int64), length)
+
+    def predict(self, some: Encoded, deadline: float) -> List[AnyResult]:
+        """A result for each text; raises what `ServedModel.answer` does."""
+        found = batcher.wait(self.batcher.submit(some.source, deadline), deadline)
+        return list(some.decode(
+            self.reader.mean(some.source, found) if len(found) > 1 else found[0]))
+
+    def close(self) -> None:
+        """Answers what waits, then frees the memory."""
+        self.batcher.close()
+        for session in self.sessions:
+            session.close()
+
+    def _warm_up(self) -> None:
+        lengths = {min(length, self.max_seq_length) for length in _WARM_LENGTHS}
+        for session in self.sessions:
+            for length in sorted(lengths):
+                session.run(self.features(1, length))
+                session.run(self.features(max(1, self.max_batch_tokens // length), length))
+
+
+class ServedModel:
+    """A model in a folder, or the newest of the numbered versions in it: FOLDER/1, FOLDER/2 …
+
+    Attributes:
+        name: what clients call it.
+        folder: the output directory of a training, an export, or a folder of numbered versions.
+
+    Args:
+        values: the flags of `define_flags`.
+
+    Raises:
+        UserError: there is no model that reads texts, or no such device.
+    """
+
+    def __init__(self, name: str, folder: str, values: flags.FlagValues):
+        self.name, self.folder = name, folder
+        self._values = values
+        self._devices = device_flags.find_devices(values, training=False)
+        self._refused = ""  # the newest version that could not be opened
+        self._stopped = threading.Event()
+        self._watcher: Optional[threading.Thread] = None
+        self._current = self._open_first()
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """The content of task.json; {} for a model without."""
+        return self._current.description
+
+    @property
+    def takes_pairs(self) -> Optional[bool]:
+        """Whether an example is a pair of texts; None: a text or a pair, the same in a request."""
+        return self._current.reader.takes_pairs
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The names of a result's fields."""
+        return self._current.reader.columns
+
+    @property
+    def max_seq_length(self) -> int:
+        """The tokens that the model reads at a time."""
+        return self._current.max_seq_length
+
+    @property
+    def version(self) -> str:
+        """The name of the folder of a numbered version; "" for a model that has none."""
+        return self._current.number
+
+    @property
+    def card(self) -> str:
+        """The README.md of an export, in Markdown; "" without."""
+        return self._current.card
+
+    @property
+    def queued_tokens(self) -> int:
+        """The tokens that wait for a session, padding included."""
+        return self._current.batcher.queued_tokens
+
+    def count_tokens(self, examples: List[Example]) -> int:
+        """The tokens that the model reads of some texts, [CLS] and [SEP] included."""
+        return int(self._current.reader.encode(examples).source.lengths.sum())
+
+    def answer(self, examples: List[Example], *, truncate: bool, deadline: float
+               ) -> List[AnyResult]:
+        """A result for each example, in order, all by the same version.
+
+        Args:
+            truncate: whether to cut texts that are too long.
+            deadline: by `time.monotonic()`.
+
+        Raises:
+            TooLong: a text would be cut, and `truncate` is not set.
+            Overloaded, Late, Closing: the request was not answered.
+            UserError: the model cannot compute it.
+        """
+        if not examples:
+            return []
+        while True:
+            current = self._current
+            some = current.reader.encode(examples)
+            if not truncate:
+                _check_length(some, current.max_seq_length)
+            try:
+                return current.predict(some, deadline)
+            except Closing:
+                if current is self._current:
+                    raise  # the service ends; else a newer version has come in the meantime
+
+    def watch(self) -> None:
+        """Starts a thread that takes over newer versions as they come."""
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    def take_over(self) -> bool:
+        """Takes over the newest version in the folder, if it is newer than the current one.
+
+        Requests before are answered by the earlier version, which is then closed. A version that
+        cannot be opened is logged, once, and left alone.
+        """
+        newest = str(max(export.versions(self.folder), default=""))
+        if not self.version or not newest or newest == self._refused or (
+                int(newest) <= int(self.version)):
+            return False
+        try:
+            opened = self._open(newest)
+        except Exception as error:  # whatever is wrong with it, the current one goes on
+            self._refused = newest
+            log.warn(f"{os.path.join(self.folder, newest)} is not taken over, and version "
+                     f"{self.version} goes on: {error or type(error).__name__}")
+            return False
+        earlier, self._current = self._current, opened
+        log.info(f"{self.name}: version {newest} replaces version {earlier.number}")
+        earlier.close()
+        return True
+
+    def close(self) -> None:
+        """Answers what waits, refuses the rest, and frees the memory."""
+        self._stopped.set()
+        if self._watcher:
+            self._watcher.join()
+        self._current.close()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(_WATCH_SECONDS):
+            self.take_over()
+
+    def _open_first(self) -> _Version:
+        numbers = sorted(export.versions(self.folder), reverse=True)
+        for number in map(str, numbers):
+            try:
+                return self._open(number)
+            except UserError as error:
+                if number == str(numbers[-1]):
+                    raise
+                self._refused = self._refused or number
+                log.warn(f"{error}: the version before it is served")
+        return _Version(self.folder, "", self._values, self._devices)
+
+    def _open(self, number: str) -> _Version:
+        return _Version(os.path.join(self.folder, number), number, self._values, self._devices)
+
+
+def _check_length(some: Encoded, limit: int) -> None:
+    left_out = np.asarray(some.num_left_out)
+    if left_out.any():
+        index = int(np.flatnonzero(left_out)[0])
+        raise TooLong(index, limit + int(left_out[index]), limit)
+
+
+def _read_card(folder: str) -> str:
+    path = os.path.join(folder, export.CARD)
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()

@@ -1,0 +1,76 @@
+"""A trained model as one frozen graph in a session: features → predictions."""
+
+from typing import Callable, Dict, List, Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from engine import inference
+from engine.checkpoints import saved_model
+from engine.checkpoints.checkpoints import Checkpoint
+from engine.data.batches import Features
+from engine.devices.devices import Devices
+from engine.model import Forward
+
+Run = Callable[[Features], Dict[str, np.ndarray]]
+
+
+class FrozenSession:
+    """A model, or all models of an ensemble, with the weights as constants of the graph.
+
+    The graph is built here and never changes; any number of threads may call `run`.
+
+    Args:
+        forward: the model.
+        checkpoints: its weights; several for an ensemble.
+        example: features of a batch, which give the inputs' names, types and ranks.
+        devices: the session's configuration and the precision.
+        device: the logical device to run on, one of `devices.names`.
+
+    Raises:
+        UserError: a checkpoint lacks a variable of the model.
+    """
+
+    def __init__(self, forward: Forward, checkpoints: Sequence[Checkpoint], example: Features,
+                 devices: Devices, device: str):
+        self._names = sorted(example)
+        self._is_checked = devices.dtype == tf.float16
+        with tf.Graph().as_default() as graph, tf.device(device):
+            inputs = {name: tf.placeholder(example[name].dtype, [None] * example[name].ndim)
+                      for name in self._names}
+            fetches = [_predictions(forward, checkpoint, inputs, devices)
+                       for checkpoint in checkpoints]
+        self._session = tf.Session(graph=graph, config=devices.session_config)
+        self._call = self._session.make_callable(fetches, [inputs[name] for name in self._names])
+
+    def run(self, features: Features) -> List[Dict[str, np.ndarray]]:
+        """The predictions of each model for a batch of b examples, each [b, ...].
+
+        Raises:
+            UserError: a prediction in float16 is not finite.
+        """
+        found = self._call(*[features[name] for name in self._names])
+        if self._is_checked:
+            inference.check_finite(found)
+        return found
+
+    def close(self) -> None:
+        """Frees the weights."""
+        self._session.close()
+
+
+def _predictions(forward: Forward, checkpoint: Checkpoint, inputs: Dict[str, tf.Tensor],
+                 devices: Devices) -> Dict[str, tf.Tensor]:
+    mode = inference.mode_on(devices)
+    mode = mode._replace(computation=mode.computation._replace(cast=_cast_constant, inlined=True))
+    with tf.variable_scope("", custom_getter=saved_model.constants(checkpoint)):
+        return forward(inputs, mode).predictions
+
+
+def _cast_constant(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """The weight in another type, as a constant, too: nothing is cast in a step."""
+    if weight.dtype == dtype:
+        return weight
+    value = tf.get_static_value(weight)
+    return tf.cast(weight, dtype) if value is None else tf.constant(
+        value.astype(dtype.as_numpy_dtype))

@@ -1,0 +1,169 @@
+"""The batcher with functions that stand for sessions: they return a row's sum, or fail as told."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from engine.data.batches import Source
+from serving import batcher
+from serving.batcher import Batcher, Closing, Late, Overloaded
+
+SOON = 30.0  # seconds in which a test ends anyway
+BAD = -1  # a token that no session takes
+
+
+def source_of(*rows):
+    """Records of these tokens."""
+    def fetch(indices, length):
+        return {"input_ids": np.array([list(rows[index]) + [0] * (length - len(rows[index]))
+                                       for index in indices], np.int32)}
+    return Source(np.array([len(row) for row in rows], np.int64), fetch, 64)
+
+
+class Sessions:
+    """Functions for a Batcher, and the shapes of the batches that they were called with.
+
+    Attributes:
+        go: they wait for this event.
+    """
+
+    def __init__(self):
+        self.shapes, self.go, self.arrived = [], threading.Event(), threading.Semaphore(0)
+        self.go.set()
+
+    def run(self, features):
+        ids = features["input_ids"]
+        self.shapes.append(ids.shape)
+        self.arrived.release()
+        assert self.go.wait(SOON)
+        if (ids == BAD).any():
+            raise ValueError("a bad token")
+        return [{"sum": ids.sum(axis=1), "ids": ids}]
+
+
+def batcher_of(sessions, count=1, max_batch_tokens=64, max_queued_tokens=10000):
+    return Batcher([sessions.run] * count, max_batch_tokens, max_queued_tokens)
+
+
+def submit(some, *rows, seconds=SOON):
+    return some.submit(source_of(*rows), time.monotonic() + seconds)
+
+
+def sums(future):
+    found, = batcher.wait(future, time.monotonic() + SOON)
+    return found["sum"].tolist()
+
+
+def busy(some, sessions):
+    """Occupies the only session until `sessions.go` is set."""
+    sessions.go.clear()
+    future = submit(some, [1])
+    assert sessions.arrived.acquire(timeout=SOON)
+    return future
+
+
+def test_each_request_gets_its_own_records_in_order_whatever_shares_a_batch():
+    sessions, random = Sessions(), np.random.RandomState(0)
+    some = batcher_of(sessions, count=3)
+    requests = [[random.randint(1, 9, random.randint(1, 60)).tolist()
+                 for _ in range(random.randint(1, 20))] for _ in range(60)]
+    answers = [None] * len(requests)
+
+    def ask(number):
+        answers[number] = sums(submit(some, *requests[number]))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(requests))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SOON)
+    assert answers == [[sum(row) for row in rows] for rows in requests]
+    assert all(size * length <= 64 or size == 1 for size, length in sessions.shapes)
+    some.close()
+    assert some.queued_tokens == 0
+
+
+def test_rows_of_several_lengths_are_padded_with_zeros_to_the_longest():
+    some = batcher_of(Sessions())
+    found, = batcher.wait(submit(some, [1] * 3, [2] * 20), time.monotonic() + SOON)
+    assert found["ids"].tolist() == [[1] * 3 + [0] * 21, [2] * 20 + [0] * 4]
+    some.close()
+
+
+def test_what_waits_shares_a_batch_with_records_of_similar_length_within_its_tokens():
+    sessions = Sessions()
+    some = batcher_of(sessions)
+    first = busy(some, sessions)
+    waiting = [submit(some, [1] * length) for length in (7, 30, 8, 5, 25, 6, 8, 8, 8, 8, 8)]
+    sessions.go.set()
+    for future in [first, *waiting]:
+        sums(future)
+    # The oldest is the one of 7 tokens: eight of its length are 64 tokens. Then comes 30 with 25.
+    assert sessions.shapes == [(1, 8), (8, 8), (2, 32), (1, 8)]
+    some.close()
+
+
+def test_a_bad_request_fails_alone():
+    sessions = Sessions()
+    some = batcher_of(sessions)
+    first = busy(some, sessions)
+    good, bad, other = submit(some, [1, 2]), submit(some, [3], [BAD]), submit(some, [4], [5] * 40)
+    sessions.go.set()
+    assert (sums(first), sums(good), sums(other)) == ([1], [3], [4, 200])
+    with pytest.raises(ValueError, match="a bad token"):
+        sums(bad)
+    some.close()
+
+
+def test_late_and_cancelled_requests_are_not_computed():
+    sessions = Sessions()
+    some = batcher_of(sessions)
+    first = busy(some, sessions)
+    late, cancelled, good = submit(some, [1], seconds=0), submit(some, [2]), submit(some, [3])
+    assert cancelled.cancel()
+    with pytest.raises(Late):
+        batcher.wait(submit(some, [4]), time.monotonic())
+    sessions.go.set()
+    assert (sums(first), sums(good)) == ([1], [3])
+    with pytest.raises(Late):
+        sums(late)
+    assert sessions.shapes == [(1, 8), (1, 8)] and some.queued_tokens == 0
+    some.close()
+
+
+def test_a_full_queue_refuses_until_there_is_room():
+    sessions = Sessions()
+    some = batcher_of(sessions, max_queued_tokens=100)
+    first = busy(some, sessions)
+    large = submit(some, *[[1] * 8] * 20)  # more than the queue holds, and nothing else waits
+    with pytest.raises(Overloaded):
+        submit(some, [1])
+    assert large.cancel() and some.queued_tokens == 0
+    small = [submit(some, [1] * 8) for _ in range(12)]
+    with pytest.raises(Overloaded):
+        submit(some, [1])
+    sessions.go.set()
+    for future in [first, *small]:
+        sums(future)
+    assert some.queued_tokens == 0
+    some.close()
+
+
+def test_closing_answers_what_waits_and_refuses_the_rest():
+    sessions = Sessions()
+    some = batcher_of(sessions)
+    first = busy(some, sessions)
+    waiting = [submit(some, [number] * 9) for number in range(1, 30)]
+    closing = threading.Thread(target=some.close)
+    closing.start()
+    while True:
+        try:
+            waiting.append(submit(some, [1] * 9))
+        except Closing:
+            break
+    sessions.go.set()
+    closing.join(SOON)
+    assert not closing.is_alive() and first.done() and all(each.done() for each in waiting)
+    assert [sums(each) for each in waiting[:29]] == [[9 * number] for number in range(1, 30)]

@@ -1,0 +1,123 @@
+"""A served model of each kind, asked by many callers at a time, beside `TextPredictor`."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from absl import flags
+
+from conftest import sentences
+from runs import kinds
+from runs.rows import Example
+from runs.text_predictor import TextPredictor
+from serving import model
+from serving.model import ServedModel, TooLong
+
+SECONDS = 60.0
+
+
+def values_of(**options):
+    values = flags.FlagValues()
+    model.define_flags(values)
+    values(["", *(f"--{name}={value}" for name, value in {"num_cpu_replicas": 1, **options}.items())])
+    return values
+
+
+def serve(folder, **options):
+    return ServedModel("toy", str(folder), values_of(**options))
+
+
+def answer(served, examples, truncate=True):
+    return served.answer(examples, truncate=truncate, deadline=time.monotonic() + SECONDS)
+
+
+def assert_close(found, expected):
+    """Equal JSON values, numbers up to 1e-5."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        found, expected = list(found.values()), list(expected.values())
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected):
+            assert_close(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=1e-5)
+    else:
+        assert found == expected
+
+
+def readable(made):
+    """The folder of a model of each kind that reads texts, and an export of each."""
+    found = {}
+    for writer, path in made.at.items():
+        try:
+            trained, _ = kinds.open_reader(path)
+        except Exception:  # not a model of texts: what the matrix of models tests
+            continue
+        description = trained.description()
+        found[description["kind"] if description else "foreign", "export" in writer] = path
+    return found
+
+
+def texts_of(takes_pairs, count=40):
+    firsts, seconds = sentences(count), sentences(count, seed=1)
+    if takes_pairs:  # a scorer reads the slot, and answers the others with an error
+        return [(first, f"{second} [MASK] {first}" if index % 3 else second)
+                for index, (first, second) in enumerate(zip(firsts, seconds))]
+    return firsts
+
+
+def examples_of(texts):
+    return [Example(text, None, None) if isinstance(text, str) else Example(*text, None)
+            for text in texts]
+
+
+@pytest.mark.slow
+def test_each_kind_answers_many_callers_as_the_predictor_does(made):
+    folders = readable(made)
+    assert {kind for kind, _ in folders} >= {"classes", "scorer", "answers", "tags", "similarity"}
+    for folder in folders.values():
+        served, predictor = serve(folder), TextPredictor(folder, num_cpu_replicas=1)
+        texts = texts_of(served.takes_pairs)
+        expected = predictor(texts)
+        assert_close(entries(ask_at_a_time(served, texts)), expected)
+        if served.takes_pairs is None:
+            pairs = texts_of(True)
+            assert_close(entries(answer(served, examples_of(pairs))), predictor(pairs))
+        served.close()
+        predictor.close()
+
+
+def entries(results):
+    return [{"error": result} if isinstance(result, str) else result.entry for result in results]
+
+
+def ask_at_a_time(served, texts):
+    """The results for all texts, of callers with 1 to 5 texts each."""
+    bounds = np.cumsum([0, *[1 + number % 5 for number in range(len(texts))]])
+    parts = [texts[start:stop] for start, stop in zip(bounds, bounds[1:]) if start < len(texts)]
+    results = [None] * len(parts)
+
+    def ask(number):
+        results[number] = answer(served, examples_of(parts[number]))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    return [result for part in results for result in part]
+
+
+def test_a_text_that_is_too_long_is_named_unless_it_may_be_cut(tiny_classifier):
+    served = serve(tiny_classifier)
+    examples = examples_of(["the cat", "a dog", "the " * 30])
+    with pytest.raises(TooLong) as caught:
+        answer(served, examples, truncate=False)
+    assert (caught.value.index, caught.value.tokens, caught.value.limit) == (2, 32, 24)
+    assert len(answer(served, examples)) == 3 and answer(served, []) == []
+    assert served.count_tokens(examples) == 4 + 4 + 24
+    assert (served.max_seq_length, served.version, served.card) == (24, "", "")
+    assert served.columns == ["label", "0", "1"] and served.description["kind"] == "classes"
+    served.close()
