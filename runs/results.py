@@ -55,7 +55,8 @@ def _in_order(results: Dict[str, float]) -> Dict[str, float]:
 
 def write_lines(path: str, lines: Iterable[str]) -> None:
     """Writes a text file line by line."""
-    files.write_text(path, "".join(f"{line}\n" for line in lines))
+    with files.atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def log_table(rows: Sequence[Mapping[str, Any]]) -> None:

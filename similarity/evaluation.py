@@ -6,11 +6,14 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
 import numpy as np
 
 from runs.head import Job, Measured, Predict
+from similarity import rows
 from similarity.data import TextSet
-from similarity.nearest import nearest
+from similarity.nearest import Nearest, Vectors, nearest, nearest_on
+from similarity.rows import Rows
 
 RECALL_AT = (1, 5, 10)
 DEPTH = 10  # of the ranks that count
+_BLOCK = 4096  # pairs that are compared at a time
 _MAX_WORST = 10  # pairs of a kind, for the report
 
 
@@ -33,33 +36,33 @@ class Shown(NamedTuple):
 
 def measure(job: Job, texts: TextSet, predict: Predict) -> Measured:
     """See `Head.measure`; with --matryoshka each size is measured."""
-    vectors = predict(texts.source())["vectors"]
-    results, shown = _measured(texts, vectors)
-    for size in job.model.own.matryoshka:
-        if size != vectors.shape[1]:
-            of_size, _ = _measured(texts, shortened(vectors, size))
-            results.update({f"{name}_of_{size}": value for name, value in of_size.items()})
+    with rows.predicted(texts.source(), predict, job.settings.output_dir) as matrix, \
+            nearest_on(job.devices) as search:
+        full = matrix.shape[1]
+        results, shown = _measured(texts, Rows(matrix, full), search)
+        for size in job.model.own.matryoshka:
+            if size != full:
+                of_size, _ = _measured(texts, Rows(matrix, size), search)
+                results.update({f"{name}_of_{size}": value for name, value in of_size.items()})
     return Measured(results, {"num_examples": texts.num_examples, "num_texts": len(texts)},
                     shown=shown)
 
 
-def shortened(vectors: np.ndarray, size: int) -> np.ndarray:
-    """The first components of the vectors [n, D], as vectors [n, size] of norm 1."""
-    if size == vectors.shape[1]:
-        return vectors
-    norms = np.linalg.norm(vectors[:, :size], axis=1, keepdims=True)
-    return vectors[:, :size] / np.maximum(norms, 1e-12)
-
-
-def similarities(vectors: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def similarities(vectors: Vectors, numbers: np.ndarray) -> np.ndarray:
     """The cosines of each anchor and its example's other texts, [n, s - 1]; numbers: [n, s]."""
-    return np.einsum("nd,nsd->ns", vectors[numbers[:, 0]], vectors[numbers[:, 1:]])
+    found = np.empty((len(numbers), numbers.shape[1] - 1), np.float32)
+    for first in range(0, len(numbers), _BLOCK):
+        some = numbers[first:first + _BLOCK]
+        found[first:first + _BLOCK] = np.einsum(
+            "nd,nsd->ns", vectors[some[:, 0]], vectors[some[:, 1:]])
+    return found
 
 
-def _measured(texts: TextSet, vectors: np.ndarray) -> Tuple[Dict[str, float], Shown]:
+def _measured(texts: TextSet, vectors: Rows,
+              search: Nearest) -> Tuple[Dict[str, float], Shown]:
     if texts.file.has_scores:
         return _of_scores(texts, similarities(vectors, texts.numbers)[:, 0])
-    return _of_retrieval(texts, vectors)
+    return _of_retrieval(texts, vectors, search)
 
 
 def _of_scores(texts: TextSet, found: np.ndarray) -> Tuple[Dict[str, float], Shown]:
@@ -70,7 +73,8 @@ def _of_scores(texts: TextSet, found: np.ndarray) -> Tuple[Dict[str, float], Sho
         texts, {"high scores": found[is_similar], "low scores": found[~is_similar]}, worst)
 
 
-def _of_retrieval(texts: TextSet, vectors: np.ndarray) -> Tuple[Dict[str, float], Shown]:
+def _of_retrieval(texts: TextSet, vectors: Rows,
+                  search: Nearest) -> Tuple[Dict[str, float], Shown]:
     """Looks for each anchor's positives among all distinct texts that are no anchors."""
     numbers = texts.numbers
     documents, of_documents = np.unique(numbers[:, 1:], return_inverse=True)
@@ -79,7 +83,7 @@ def _of_retrieval(texts: TextSet, vectors: np.ndarray) -> Tuple[Dict[str, float]
     order = np.argsort(of_queries, kind="stable")
     starts = np.searchsorted(of_queries[order], np.arange(1, len(queries)))
     relevant = [np.unique(some) for some in np.split(positives[order], starts)]
-    retrieval = retrieve(vectors[queries], vectors[documents], relevant)
+    retrieval = retrieve(vectors.of(queries), vectors.of(documents), relevant, search)
     own = similarities(vectors, numbers[:, :2])[:, 0]
     # Each query's best document that is not relevant, of those that have one.
     asked, rank = np.flatnonzero(~retrieval.hits.all(axis=1)), retrieval.hits.argmin(axis=1)
@@ -177,8 +181,8 @@ class Retrieval(NamedTuple):
                     gains / ideal[np.minimum(self.counts, DEPTH) - 1]))}
 
 
-def retrieve(queries: np.ndarray, documents: np.ndarray,
-             relevant: Sequence[np.ndarray]) -> Retrieval:
+def retrieve(queries: Vectors, documents: Vectors, relevant: Sequence[np.ndarray],
+             search: Nearest = nearest) -> Retrieval:
     """Compares queries with all documents, in blocks.
 
     Of documents with the same score the earlier one is ranked first.
@@ -187,7 +191,8 @@ def retrieve(queries: np.ndarray, documents: np.ndarray,
         queries: float32 [q, D], of length 1, as the documents are; at least one.
         documents: float32 [m, D].
         relevant: of each query the indices of its relevant documents, each once, at least one.
+        search: compares them.
     """
-    scores, found = nearest(queries, documents, DEPTH)
+    scores, found = search(queries, documents, DEPTH)
     hits = np.stack([np.isin(row, some) for row, some in zip(found, relevant)])
     return Retrieval(scores, found, hits, np.array([len(some) for some in relevant]))

@@ -20,10 +20,11 @@ from runs import model_card, results
 from runs.head import (
     Card, Encoded, Head, Job, Model, Predict, Reader, Result, Sets, Training)
 from runs.rows import Example
-from similarity import data, evaluation, files, model, report
+from similarity import data, evaluation, files, model, report, rows
 from similarity.data import TextSet
 from similarity.files import TextFile
 from similarity.model import Objective
+from similarity.rows import Rows
 
 _RESULTS = "test_results.tsv"
 
@@ -101,12 +102,13 @@ def _metrics(own: Similarity) -> List[str]:
 
 def _write(job: Job, texts: TextSet, suffix: str, predict: Predict) -> None:
     """Writes the similarities of a line's first text and its others, or a single text's vector."""
-    vectors, numbers = predict(texts.source())["vectors"], texts.numbers
-    rows = (vectors[numbers[:, 0]] if texts.num_texts == 1
-            else evaluation.similarities(vectors, numbers))
+    is_single, numbers = texts.num_texts == 1, texts.numbers
     path = os.path.join(job.settings.output_dir, _RESULTS)
-    results.write_lines(path, ("\t".join(f"{value:.9g}" for value in row) for row in rows))
-    log.info(f"Predicted {len(rows):,} {'vectors' if texts.num_texts == 1 else 'lines'}: {path}")
+    with rows.predicted(texts.source(), predict, job.settings.output_dir) as vectors:
+        found = (Rows(vectors, vectors.shape[1], numbers[:, 0]) if is_single
+                 else evaluation.similarities(vectors, numbers))
+        results.write_lines(path, ("\t".join(f"{value:.9g}" for value in row) for row in found))
+    log.info(f"Predicted {len(numbers):,} {'vectors' if is_single else 'lines'}: {path}")
 
 
 def _describe(own: Similarity) -> Dict[str, Any]:

@@ -10,8 +10,9 @@ from engine.devices.devices import Devices
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import Predictor
-from similarity import data, evaluation, head, model
+from similarity import data, head, model
 from similarity.files import Example
+from similarity.rows import shortened
 
 
 class Encoder:
@@ -65,7 +66,7 @@ class Encoder:
         self._num_cut += encoded.num_cut
         self._num_texts += len(texts)
         vectors = self._predictor.predict(encoded.source(), self._batch_size, advance)["vectors"]
-        return evaluation.shortened(vectors, self.size)[encoded.numbers[:, 0]]
+        return shortened(vectors, self.size)[encoded.numbers[:, 0]]
 
     def report_cut(self) -> None:
         """Logs how many texts were longer than the model's input, if there were any."""

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from conftest import sentences
+from conftest import cpu_devices, sentences
 from engine.data.batches import Source
 from similarity import data, evaluation, report
 from similarity.files import Given, open_file
@@ -15,6 +15,11 @@ SIZE = 6
 
 class Job:
     """All of a job that is asked for the measures of a set."""
+    devices = cpu_devices(1)
+
+    class settings:
+        output_dir = "nowhere"
+
     class model:
         class own:
             matryoshka = ()

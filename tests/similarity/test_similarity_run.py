@@ -16,7 +16,7 @@ from exports import run_saved_model
 from golden import losses_of
 from reproducible_model import write_model
 from runs import predict
-from similarity import data, evaluation, model, run
+from similarity import data, evaluation, model, rows, run
 from similarity.files import Example
 from similarity.model import Objective
 from similarity_files import pairs, scored, write
@@ -166,6 +166,26 @@ def test_the_model_s_folder_says_how_its_vectors_are_made(trained, folder, tmp_p
         assert value == pytest.approx(of_run[name], abs=1e-6)
     with ends_with_error(capsys, "another --pooling", "was max, now mean"):
         run_here(dict(flags, output_dir=trained, pooling="mean"), run)
+
+
+def test_vectors_of_a_large_set_lie_in_a_file_that_is_gone_afterwards(
+        trained, folder, tmp_path, monkeypatch):
+    flags = dict(do_eval=True, do_predict=True, num_cpu_replicas=2, init_checkpoint=trained)
+    single = write(tmp_path / "single.txt", [[text] for text in sentences(9, 4)])
+    for test in (folder / "test.tsv", single):
+        outs = [tmp_path / f"{name}-{test.name}" for name in ("memory", "file")]
+        for out, texts in zip(outs, (rows._TEXTS, 5)):
+            with monkeypatch.context() as patch:
+                patch.setattr(rows, "_TEXTS", texts)
+                patch.setattr(evaluation, "_BLOCK", texts)
+                run_here(dict(flags, dev_file=folder / "dev.tsv", test_file=test, output_dir=out),
+                         run)
+        whole, parts = map(results_in, outs)
+        assert parts == pytest.approx(whole, abs=1e-6) and "mrr_at_10_of_8" in whole
+        np.testing.assert_allclose(*(np.loadtxt(str(out / "test_results.tsv")) for out in outs),
+                                   atol=1e-6)
+        assert sorted(path.name for path in outs[1].iterdir() if "tfevents" not in path.name) == (
+            sorted(path.name for path in outs[0].iterdir() if "tfevents" not in path.name))
 
 
 def test_a_prefix_stands_before_queries_alone(tiny_model, folder, tmp_path):
