@@ -3,6 +3,7 @@
     python -m encoder.convert --from_huggingface=DIR --output_dir=DIR
     python -m encoder.convert --from_tensorflow=DIR_OR_CHECKPOINT --output_dir=DIR
     python -m encoder.convert --from_checkpoint=DIR_OR_CHECKPOINT --labels=a,b --output_dir=DIR
+    python -m encoder.convert --from_tensorflow=EXPORT --to_onnx=FILE
 
 A Hugging Face folder holds config.json, model.safetensors, vocab.txt (or tokenizer.json)
 and tokenizer_config.json; a model folder holds bert_config.json, a checkpoint, vocab.txt and
@@ -10,6 +11,7 @@ tokenizer_config.json. A classifier keeps its head, and its labels in task.json;
 sentence-transformers keeps its pooling (modules.json there, task.json here). --from_checkpoint
 is for a classifier that other code has fine-tuned: --labels names its outputs in their order
 (none for a regression). No pickle is ever loaded. float32 weights are copied bit by bit.
+--to_onnx writes what an export computes as one file for other programs, such as onnxruntime.
 """
 
 import os
@@ -25,7 +27,7 @@ from encoder.config import checked, load_config
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
 from engine import log
-from engine.checkpoints import checkpoints
+from engine.checkpoints import checkpoints, onnx_file, saved_model
 from engine.cli import command
 from engine.disk import files
 from engine.errors import UserError
@@ -281,6 +283,8 @@ def define_flags() -> flags.FlagValues:
             ("from_tensorflow", "Model folder, prefix of a checkpoint, or an export."),
             ("from_checkpoint", "A classifier that other code has fine-tuned: the folder of its "
              "training, or the prefix of its checkpoint."),
+            ("to_onnx", "With --from_tensorflow, an export: the ONNX file to write, in place of "
+             "--output_dir; needs encoder/requirements.txt."),
             ("bert_config_file", "Default: bert_config.json beside the checkpoint."),
             ("vocab_file", "Default: vocab.txt beside the checkpoint."),
             ("output_dir", "The folder to write; new or empty.")):
@@ -303,6 +307,10 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Converts, and prints what was written."""
+    if values.to_onnx:
+        _write_onnx(values)
+        print(f"wrote {log.visible(values.to_onnx)}")
+        return
     conversion = _convert(values)
     for warning in conversion.warnings:
         log.warn(warning)
@@ -330,6 +338,18 @@ def _convert(values: flags.FlagValues) -> Conversion:
             raise UserError(f"--{name} does not go with --{source}")
     return convert(values[source].value, required(values, "output_dir"),
                    **{name: values[name].value for name in options})
+
+
+def _write_onnx(values: flags.FlagValues) -> None:
+    source = required(values, "from_tensorflow")
+    for name in {"output_dir"}.union(*(options for _, options in _CONVERSIONS.values())):
+        if values[name].present:
+            raise UserError(f"--{name} does not go with --to_onnx")
+    if not saved_model.is_there(source):
+        raise UserError(f"--from_tensorflow={source} is no export (it has no {saved_model.GRAPH_FILE}), and "
+                        "--to_onnx needs one: the command that trained the model writes it with --do_export")
+    files.check_output(values.to_onnx, "--to_onnx", [])
+    onnx_file.write(values.to_onnx, source)
 
 
 if __name__ == "__main__":

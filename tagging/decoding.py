@@ -68,8 +68,9 @@ def best_labels(words: Words, scores: Scores) -> tf.Tensor:
     totals, came_from = tf.scan(step, _later_words(words), (start, stays))
     ends = totals[-1] + words.closes[:, tf.newaxis] * scores.last
     last = tf.cast(tf.argmax(ends, axis=1), tf.float32)
-    earlier = tf.scan(back, came_from, last, reverse=True)
-    labels = tf.concat([earlier, last[tf.newaxis]], axis=0)
+    # From the last word back: tf2onnx keeps the order of the steps of a loop with reverse=True.
+    earlier = tf.scan(back, tf.reverse(came_from, [0]), last)
+    labels = tf.concat([tf.reverse(earlier, [0]), last[tf.newaxis]], axis=0)
     return tf.cast(tf.transpose(labels), tf.int32)
 
 

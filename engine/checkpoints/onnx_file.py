@@ -1,0 +1,56 @@
+"""An exported model as an ONNX file, for programs without TensorFlow."""
+
+from typing import Dict, Tuple
+
+import tensorflow.compat.v1 as tf
+
+from engine import log
+from engine.disk import files
+from engine.errors import UserError
+
+OPSET = 15  # of ONNX: onnxruntime 1.10, the last that runs with Python 3.7 and NumPy 1.18, reads it
+
+
+def write(path: str, export_dir: str) -> None:
+    """Writes the ONNX file of an export.
+
+    Its inputs and outputs have the names, types and shapes of the SavedModel's signature.
+
+    Args:
+        path: of the file, which replaces an earlier one.
+        export_dir: a folder that `saved_model.write` has written.
+
+    Raises:
+        UserError: tf2onnx is not installed, or the export is damaged.
+    """
+    try:
+        from tf2onnx import convert  # few need it
+    except ImportError as error:
+        raise UserError(f"--to_onnx needs tf2onnx ({error}): pip install -r "
+                        "encoder/requirements.txt") from error
+    try:
+        frozen, inputs, outputs = _frozen(export_dir)
+    except (OSError, KeyError, ValueError, tf.errors.OpError) as error:
+        raise UserError(f"the export {export_dir} cannot be read: {log.brief(error)}; write it "
+                        "again with --do_export") from error
+    with files.atomic_path(path) as temporary:
+        convert.from_graph_def(
+            frozen, input_names=sorted(inputs), output_names=sorted(outputs), opset=OPSET,
+            tensors_to_rename={**inputs, **outputs}, output_path=temporary)
+
+
+def _frozen(export_dir: str) -> Tuple[tf.GraphDef, Dict[str, str], Dict[str, str]]:
+    """The export's graph with constants for variables, and the names of its inputs and outputs.
+
+    These are by the names of their tensors in the graph.
+    """
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+        meta_graph = tf.saved_model.load(
+            session, [tf.saved_model.tag_constants.SERVING], export_dir)
+        signature = meta_graph.signature_def[
+            tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY]
+        inputs, outputs = ({entry.name: name for name, entry in entries.items()}
+                           for entries in (signature.inputs, signature.outputs))
+        nodes = [name.rsplit(":", 1)[0] for name in outputs]
+        return tf.graph_util.convert_variables_to_constants(
+            session, graph.as_graph_def(), nodes), inputs, outputs
