@@ -51,6 +51,7 @@ def define_flags() -> flags.FlagValues:
     model_flags.define(values, "the model")
     model_flags.define_max_seq_length(values)
     shards.define_flags(values)
+    shards.define_skip_flag(values)
     settings.define_flags(values, PredictionSettings)
     values.set_default("predict_batch_size", 32)
     flags.DEFINE_alias("batch_size", "predict_batch_size", flag_values=values)
@@ -80,6 +81,9 @@ def _job(values: flags.FlagValues) -> Job:
     if formats.is_array(output_file) and not values.pooling:
         raise UserError(f"--output_file={output_file}: an array holds one vector for each text; give "
                         "--pooling, too, or name a file for lines of JSON")
+    if formats.is_array(output_file) and values.skip_bad_lines:
+        raise UserError(f"--skip_bad_lines: --output_file={output_file} is an array, which has no place for "
+                        "an error; name a file for lines of JSON")
     settings.required(values, "init_checkpoint")
     config, encoding = model_flags.load_model(values)
     layers = _layers(values, config)
@@ -88,7 +92,7 @@ def _job(values: flags.FlagValues) -> Job:
     files.check_output(output_file, "--output_file", [input_file])
     return Job(input_file, output_file, config, encoding,
                checkpoints.open_checkpoint(values.init_checkpoint), devices, values.precision,
-               batch_size, layers, values.pooling)
+               batch_size, layers, values.pooling, values.skip_bad_lines)
 
 
 def _layers(values: flags.FlagValues, config: BertConfig) -> List[int]:

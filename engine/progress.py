@@ -23,13 +23,15 @@ class Counter:
         description: names the task, such as "Preparing train.tsv".
         unit: of the count, in the plural, such as "examples".
         total: the count at the end, if known.
+        contents: what the units have any number of, such as "texts": their rate is shown, too.
     """
 
-    def __init__(self, description: str, *, unit: str, total: Optional[int] = None):
+    def __init__(self, description: str, *, unit: str, total: Optional[int] = None, contents: str = ""):
         self._description = description
         self._unit = unit
         self._total = total
-        self._count = 0
+        self._contents = contents
+        self._count = self._num_contents = 0
         self._is_closed = False
 
     def __enter__(self) -> "Counter":
@@ -37,9 +39,12 @@ class Counter:
         self._bar = bar(desc=log.visible(self._description), total=self._total, unit=f" {self._unit}")
         return self
 
-    def advance(self, count: int) -> None:
-        """Adds `count` to the units done."""
+    def advance(self, count: int, *, contents: int = 0) -> None:
+        """Adds `count` to the units done, and what they contained."""
         self._count += count
+        self._num_contents += contents
+        if contents:
+            self._bar.set_postfix_str(self._rate_of_contents(), refresh=False)
         self._bar.update(count)
         if self._count == self._total:
             self._close()
@@ -70,7 +75,11 @@ class Counter:
         return max(time.time() - self._start, 1e-9)
 
     def _rate(self) -> str:
-        return rate(self._count / self._seconds(), self._unit)
+        return ", ".join(filter(None, (
+            rate(self._count / self._seconds(), self._unit), self._rate_of_contents())))
+
+    def _rate_of_contents(self) -> str:
+        return rate(self._num_contents / self._seconds(), self._contents) if self._num_contents else ""
 
 
 def counted(count: float, unit: str) -> str:

@@ -1,6 +1,5 @@
 """Extracts the features of a file of texts into another file, in bounded memory."""
 
-import itertools
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import numpy as np
@@ -11,6 +10,7 @@ from engine import log
 from engine.checkpoints import checkpoints
 from engine.data import text_files
 from engine.data.chunks import in_chunks
+from engine.data.odd_rows import OddRows
 from engine.data.parts import Part
 from engine.devices.devices import Devices
 from engine.disk import files
@@ -36,6 +36,7 @@ class Job(NamedTuple):
     per_replica_batch_size: int
     layers: List[int]  # indices of layers, from 0, or from -1 backwards
     pooling: Optional[str]  # one of bert.POOLINGS, or None for a vector of each token
+    skip_bad_lines: bool
 
     @property
     def values_per_text(self) -> int:
@@ -56,6 +57,10 @@ class Job(NamedTuple):
             "checkpoint": files.hash_of_file(f"{self.checkpoint.path}.index"),
             "--precision": self.precision, "--layers": self.layers, "--pooling": self.pooling}
 
+    def odd_rows(self) -> OddRows:
+        """Counts the lines that --skip_bad_lines skips."""
+        return OddRows("lines have no features", keeps_reasons=True, skips_lines=self.skip_bad_lines)
+
 
 def extract(job: Job) -> None:
     """Writes the features of all texts, in their order; goes on where an interrupted run was.
@@ -64,7 +69,7 @@ def extract(job: Job) -> None:
         UserError: the input cannot be read; out of memory.
         Interrupted: SIGTERM or Ctrl-C.
     """
-    total = sum(1 for _ in read_texts(job.input_file))
+    total = sum(1 for _ in read_texts(job.input_file, job.odd_rows()))
     header = array_header(total, job.values_per_text) if formats.is_array(job.output_file) else b""
     file = ResumableFile(job.output_file, job.facts(), header=header)
     if not total:
@@ -77,8 +82,8 @@ def extract(job: Job) -> None:
 def _append_all(job: Job, file: ResumableFile, total: int) -> None:
     # Whole chunks are appended: a resumed run computes the same batches, with the same roundings.
     chunk_size = max(1, min(_CHUNK_TEXTS, _CHUNK_VALUES // job.values_per_text))
-    num_left, num_cut = total - file.num_rows, 0
-    left = itertools.islice(read_texts(job.input_file), file.num_rows, None)
+    num_left, num_cut, odd = total - file.num_rows, 0, job.odd_rows()
+    left = odd.after(read_texts(job.input_file, odd), file.num_rows)
     with Counter("Extracting", unit="texts", total=num_left) as counter, Predictor(
             model.forward_of(job.config, job.layers, job.pooling), job.devices) as predictor:
         predictor.restore(job.checkpoint)
@@ -87,7 +92,12 @@ def _append_all(job: Job, file: ResumableFile, total: int) -> None:
             num_cut += texts.num_cut
             predictions = predictor.predict(texts.source(), job.per_replica_batch_size,
                                             counter.advance)
-            file.append(_rows(job, texts, predictions["states"], file.num_rows), len(chunk))
+            rows = _rows(job, texts, predictions["states"], file.num_rows)
+            if None in chunk:
+                rows = formats.with_errors(rows, file.num_rows, (
+                    text is None and odd.next_error() for text in chunk))
+            file.append(rows, len(chunk))
+    odd.report(num_left, may_be_all=True)
     if num_cut:
         log.info(job.encoding.long_texts.describe(num_cut, num_left, job.encoding.max_seq_length))
 

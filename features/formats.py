@@ -36,6 +36,12 @@ def vector_lines(first_number: int, vectors: np.ndarray) -> bytes:
                   for number, values in enumerate(_rounded(vectors), first_number))
 
 
+def with_errors(lines: bytes, first_number: int, errors: Iterable[Any]) -> bytes:
+    """Lines of JSON, with those replaced that have an error: {"error": why}, or a false value."""
+    return b"".join(_lines([{"linex_index": number, **error}]) if error else line for number, (line, error)
+                    in enumerate(zip(lines.splitlines(keepends=True), errors), first_number))
+
+
 def _rounded(states: np.ndarray) -> List[Any]:
     # Exact: a float32 times 10^6 has at most 38 bits, so this is Python's round().
     return np.round(states.astype(np.float64), _DIGITS).tolist()

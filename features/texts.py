@@ -1,25 +1,29 @@
 """The texts of an input file, tokenized chunk by chunk."""
 
-from typing import Iterator, List, NamedTuple, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from encoder.encoding import Encoding, encode_texts_and_pairs
 from engine.data import store, text_files
 from engine.data.batches import Source, token_features
+from engine.data.odd_rows import OddRows
 
 _BETWEEN = " ||| "  # two texts of a line, as in Google's code
 
 
-def read_texts(path: text_files.Path) -> Iterator[Tuple[str, str]]:
+def read_texts(path: text_files.Path, odd: OddRows) -> Iterator[Optional[Tuple[str, str]]]:
     """The text of each line and its second text, "" if it has none.
+
+    Args:
+        odd: see `text_files.lines`.
 
     Raises:
         UserError: the file cannot be read, or is not UTF-8.
     """
-    for _, line in text_files.lines(path):
-        text_a, between, text_b = line.strip().rpartition(_BETWEEN)
-        yield (text_a, text_b) if between else (text_b, "")
+    for _, line in text_files.lines(path, odd=odd):
+        text_a, between, text_b = (line or "").strip().rpartition(_BETWEEN)
+        yield None if line is None else (text_a, text_b) if between else (text_b, "")
 
 
 class Texts(NamedTuple):
@@ -28,9 +32,9 @@ class Texts(NamedTuple):
     encoding: Encoding
 
     @classmethod
-    def of(cls, texts: List[Tuple[str, str]], encoding: Encoding) -> "Texts":
-        """Tokenizes texts and their second texts."""
-        first, second = zip(*texts)
+    def of(cls, texts: List[Optional[Tuple[str, str]]], encoding: Encoding) -> "Texts":
+        """Tokenizes texts and their second texts; None is an empty text."""
+        first, second = zip(*(text or ("", "") for text in texts))
         chunk = encode_texts_and_pairs(list(first), list(second), encoding)
         return cls(store.Records.of_chunk(chunk), encoding)
 

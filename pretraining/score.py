@@ -13,7 +13,6 @@ is null. Lines longer than --max_seq_length are cut into parts that are scored s
 Memory does not grow with the text.
 """
 
-import itertools
 import json
 import math
 import os
@@ -30,6 +29,7 @@ from engine.cli import command, device_flags, shards
 from engine.data import store, text_files
 from engine.data.batches import Features, Source
 from engine.data.chunks import ArrivingLines, in_chunks
+from engine.data.odd_rows import OddRows
 from engine.disk import files, resumable_file
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
@@ -52,6 +52,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_string("output_file", None, "The scores; default: standard output.",
                         flag_values=values)
     shards.define_flags(values)
+    shards.define_skip_flag(values)
     settings.define_flags(values, PredictionSettings)
     values.set_default("predict_batch_size", 32)
     device_flags.define(values)
@@ -142,20 +143,26 @@ def main(values: flags.FlagValues) -> None:
                  "model": [checkpoint.path, os.path.getmtime(f"{checkpoint.path}.index")]}
         shards.check(values, [output_file], facts)
         output_file = shard.output(output_file)
-    read = (text_files.lines_of(arriving, "standard input") if arriving
-            else text_files.lines(shard.part_of(values.input_file) if shard else values.input_file))
+    odd = OddRows("lines have no score", keeps_reasons=True, skips_lines=values.skip_bad_lines)
+    read = (text_files.lines_of(arriving, "standard input", odd) if arriving else text_files.lines(
+        shard.part_of(values.input_file) if shard else values.input_file, odd=odd))
     with resumable_file.opened(output_file, facts, "", "lines") as (num_done, append), \
             Counter("Scoring", unit="tokens") as counter, \
             Predictor(model.forward_of(config, next_sentences=False), devices) as predictor:
         predictor.restore(checkpoint)
-        left = itertools.islice((line for _, line in read), num_done, None)
-        for lines in in_chunks(left, _CHUNK_CHARACTERS, lambda line: len(line) + 1, arriving):
-            text = Text.of(lines, encoding, whole_words=values.do_whole_word_mask)
+        left, num_lines = odd.after((line for _, line in read), num_done), 0
+        for lines in in_chunks(left, _CHUNK_CHARACTERS, lambda line: len(line or "") + 1, arriving):
+            text = Text.of([line or "" for line in lines], encoding,
+                           whole_words=values.do_whole_word_mask)
             losses = np.zeros(0)
             if len(text.ids):
                 losses = predictor.predict(
                     text.source(encoding), batch_size, counter.advance)["masked_lm_loss"]
-            append("".join(line + "\n" for line in text.scores(losses, encoding)), len(lines))
+            append("".join(
+                (json.dumps(odd.next_error(), ensure_ascii=False) if line is None else score) + "\n"
+                for line, score in zip(lines, text.scores(losses, encoding))), len(lines))
+            num_lines += len(lines)
+        odd.report(num_lines, may_be_all=bool(shard))
 
 
 if __name__ == "__main__":

@@ -121,8 +121,8 @@ def read_head(path: str, header: Optional[bool], more_names: Sequence[str] = ())
         UserError: the file cannot be read, or is empty.
     """
     kind = text_files.input_format(path)
+    odd = OddRows("", skips_lines=True)  # whoever reads the whole file tells of them
     if kind == "jsonl":
-        odd = OddRows("")  # whoever reads the whole file tells of them
         objects = [value for _, value in _first(text_files.json_objects(path, odd))
                    if value is not None]
         if not objects:
@@ -130,10 +130,10 @@ def read_head(path: str, header: Optional[bool], more_names: Sequence[str] = ())
         names = tuple(objects[0])
         return Table(path, kind, names, len(names),
                      [[value.get(name, "") for name in names] for value in objects])
-    read = text_files.csv_rows if kind == "csv" else text_files.tsv_rows
-    rows = [row for _, row in _first(read(path))]
+    read = text_files.csv_rows(path) if kind == "csv" else text_files.tsv_rows(path, odd)
+    rows = [row for _, row in _first(read) if row is not None]
     if not rows:
-        raise UserError(f"{path} holds no examples")
+        raise UserError(odd.first or f"{path} holds no examples")
     if header is None:
         # The first line of a plain text file is a text, even if it is a word like "text".
         is_plain_text = not path.lower().endswith((".tsv", ".csv")) and len(rows[0]) == 1

@@ -62,6 +62,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("header", None, "Whether the first line of --input_file names the columns; "
                       "detected by default.", flag_values=values)
     shards.define_flags(values)
+    shards.define_skip_flag(values)
     settings.define_flags(values, PredictionSettings)
     device_flags.define(values)
     return values
@@ -84,7 +85,7 @@ def run(values: flags.FlagValues, model: OpenModel) -> None:
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
     arriving, odd = None if values.input_file else ArrivingLines(), OddRows(
-        "have no prediction", keeps_reasons=True)
+        "have no prediction", keeps_reasons=True, skips_lines=values.skip_bad_lines)
     output_file, facts = values.output_file, None
     if shard:
         facts = {**shards.facts_of(values, [values.input_file]), "models": [
@@ -95,10 +96,8 @@ def run(values: flags.FlagValues, model: OpenModel) -> None:
     names = are_pairs and reader.pair_columns or reader.columns
     header = "\t".join(names) + "\n" if form == "tsv" else ""
     with resumable_file.opened(output_file, facts, header, "texts") as (num_done, append):
-        for example in itertools.islice(examples, num_done):
-            if example is UNREAD:
-                odd.reasons.popleft()
-        chunks = in_chunks(examples, _CHUNK_CHARACTERS, _size_of, arriving)
+        left = odd.after(examples, num_done, UNREAD)
+        chunks = in_chunks(left, _CHUNK_CHARACTERS, _size_of, arriving)
         first = next(chunks, None)
         if first is None:
             if not num_done:
@@ -127,6 +126,9 @@ def _open_input(values: flags.FlagValues, reader: Reader, arriving: Optional[Arr
                 odd: OddRows, shard: Optional[shards.Shard]) -> Tuple[Iterator[Example], bool]:
     """The texts, and whether they are pairs."""
     if not arriving:
+        if values.skip_bad_lines and text_files.input_format(values.input_file) == "csv":
+            raise UserError(f"--skip_bad_lines: {values.input_file} is CSV, whose rows may have several "
+                            "lines; convert it to UTF-8, for example with iconv")
         table = columns.read_head(
             files.require_file(values.input_file, "--input_file"), values.header)
         given = columns.Roles(values.text_column, values.text_pair_column)
@@ -137,12 +139,13 @@ def _open_input(values: flags.FlagValues, reader: Reader, arriving: Optional[Arr
     for name in ("text_column", "text_pair_column", "header"):
         if values[name].present:
             raise UserError(f"--{name} needs --input_file; on standard input each line is a text")
-    lines = text_files.lines_of(arriving, "standard input")
+    lines = text_files.lines_of(arriving, "standard input", odd)
     first = list(itertools.islice(lines, 1))
     are_pairs = reader.takes_pairs
     if are_pairs is None:  # all as the first line is
-        are_pairs = any("\t" in line for _, line in first)
-    return (attempt(odd, UNREAD, _example_of_line, line_number, line, are_pairs)
+        are_pairs = any("\t" in (line or "") for _, line in first)
+    return (UNREAD if line is None
+            else attempt(odd, UNREAD, _example_of_line, line_number, line, are_pairs)
             for line_number, line in itertools.chain(first, lines)), are_pairs
 
 

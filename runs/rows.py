@@ -91,7 +91,8 @@ def read_rows(kind: Optional[Kind], split: Split, data_dir: str, odd: Optional[O
         list_key = split.keys[label] if label is not None and kind.separator else None
         rows = text_files.json_rows(path, split.keys, list_key, odd)
     else:
-        rows = text_files.csv_rows(path) if split.format == "csv" else text_files.tsv_rows(path)
+        rows = (text_files.csv_rows(path) if split.format == "csv"
+                else text_files.tsv_rows(path, odd))
         if not (part and part.start):
             rows = itertools.islice(rows, int(split.columns.header), None)
     for line_number, fields in rows:

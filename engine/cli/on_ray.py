@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 from absl import flags
 
 from engine import interruption, log
+from engine.cli import shards
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter, counted
@@ -95,13 +96,13 @@ def _make(command: str, argv: List[str], count: int, missing: Dict[int, str]) ->
     pool = _start_workers(command, argv, len(lost))
     for index in lost:
         pool.submit(lambda worker, index: worker.make.remote(index, count), index)
-    with Counter(command, unit="parts", total=len(lost)) as counter:
+    with Counter(command, unit="parts", total=len(lost), contents="lines") as counter:
         while pool.has_next():
             try:
-                index, missing[index] = pool.get_next_unordered()
+                index, missing[index], num_lines = pool.get_next_unordered()
                 if not missing[index]:
                     del missing[index]
-                counter.advance(1)
+                counter.advance(1, contents=num_lines)
             except exceptions.RayActorError as error:
                 if error.actor_init_failed:
                     raise
@@ -137,20 +138,21 @@ class _Worker:
         self._argv = argv
         self._model: Any = None
 
-    def make(self, index: int, count: int) -> Tuple[int, str]:
-        """Makes a part. Returns its number, and why it cannot be made, or an empty text."""
+    def make(self, index: int, count: int) -> Tuple[int, str, int]:
+        """Makes a part. Returns its number, why it cannot be made or "", and how many lines it has done."""
         values = self._module.define_flags()
         values(self._argv)
         values.ray_address, values.shards, values.shard = None, None, f"{index}/{count}"
+        reason, num_done = "", shards.num_lines(values)
         try:
             self._run(values)
         except UserError as error:
-            return index, str(error)
+            reason = str(error)
         except Exception as error:
             if not files.disk_errno(error):
                 raise
-            return index, str(error)
-        return index, ""
+            reason = str(error)
+        return index, reason, shards.num_lines(values) - num_done
 
     def _run(self, values: flags.FlagValues) -> None:
         if not hasattr(self._module, "open_model"):

@@ -21,7 +21,8 @@ HELP_TOPIC = "Parts of the input"  # of the flags defined here
 # What does not change the output.
 _WITHOUT_EFFECT = frozenset((
     "input_file", "output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
-    "store_dir", "shard", "check_shards", "num_processes", "ray_address", "shards"))
+    "store_dir", "shard", "check_shards", "num_processes", "ray_address", "shards",
+    "skip_bad_lines"))  # without it, a part with such a line does not end
 
 
 class Shard(NamedTuple):
@@ -60,6 +61,13 @@ def define_flags(values: flags.FlagValues) -> None:
                         "this machine belongs to, or HOST:PORT. Needs --shards.", flag_values=values)
     flags.DEFINE_integer("shards", None, "With --ray_address: the number of parts.", lower_bound=1,
                          flag_values=values)
+
+
+def define_skip_flag(values: flags.FlagValues) -> None:
+    """Defines --skip_bad_lines, for a command that has an output line for each line of its input."""
+    flags.DEFINE_bool("skip_bad_lines", False, "A line that is not UTF-8 gets {\"error\": why} in the "
+                      "output, and does not end the command. Not for CSV, whose rows may have several "
+                      "lines.", flag_values=values)
 
 
 def count_on_ray(values: flags.FlagValues) -> Optional[int]:
@@ -101,6 +109,12 @@ def asked(values: flags.FlagValues, inputs: Optional[str] = "input_file") -> Opt
         raise UserError(f"{flag}: must be I/N with I from 0 to N - 1, for example 0/8 for the first of 8 "
                         "parts")
     return Shard(*map(int, match.groups()))
+
+
+def num_lines(values: flags.FlagValues) -> int:
+    """How many lines of the input are done of the part of --shard; 0 if the command does not record it."""
+    path = f"{asked(values).output(values.output_file)}.json" if values.get_flag_value("output_file", None) else ""
+    return files.read_json(path, "the record").get("rows", 0) if os.path.exists(path) else 0
 
 
 def facts_of(values: flags.FlagValues, inputs: Sequence[str]) -> Dict[str, Any]:

@@ -4,7 +4,8 @@ Bad rows in training data, and a file without any valid row, stay errors.
 """
 
 import collections
-from typing import Any, Callable, Deque, Optional
+import itertools
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, Optional
 
 from engine import log
 from engine.errors import UserError
@@ -20,16 +21,30 @@ class OddRows:
 
     Args:
         become: tells, in the warning, what they become: "have no prediction".
+        skips_lines: whether a line that is not UTF-8 is a bad row (--skip_bad_lines), and not the
+            end of the command.
     """
 
-    def __init__(self, become: str, *, keeps_reasons: bool = False):
-        self._become, self._count, self.first = become, 0, ""
+    def __init__(self, become: str, *, keeps_reasons: bool = False, skips_lines: bool = False):
+        self._become, self._count, self.first, self.skips_lines = become, 0, "", skips_lines
         self.reasons: Deque[str] = collections.deque(maxlen=None if keeps_reasons else 0)
 
     def add(self, reason: Any) -> None:
         """Counts a row, and keeps the reason of the first."""
         self._count += 1
         self.first = self.first or str(reason)
+
+    def after(self, rows: Iterable[Any], num_done: int, unread: Any = None) -> Iterator[Any]:
+        """The rows after the first `num_done`; the reasons of `unread` ones among those are dropped."""
+        rows = iter(rows)
+        for row in itertools.islice(rows, num_done):
+            if row is unread:
+                self.reasons.popleft()
+        return rows
+
+    def next_error(self) -> Dict[str, str]:
+        """What the next unread row has in a file of JSON lines."""
+        return {"error": self.reasons.popleft()}
 
     def report(self, num_rows: int, may_be_all: bool = False) -> None:
         """Warns once of all bad rows; raises a UserError if all of the `num_rows` are bad and may not be."""

@@ -51,10 +51,14 @@ def output_format(path: Optional[str], given: Optional[str]) -> str:
     return given or ("jsonl" if extension == ".jsonl" else "tsv")
 
 
-def tsv_rows(path: Path) -> Iterator[Row]:
-    """Tab-separated fields. No quoting: quotes are text."""
-    for line_number, line in lines(path):
-        yield line_number, line.split("\t")
+def tsv_rows(path: Path, odd: Optional[OddRows] = None) -> Iterator[Tuple[int, Optional[List[str]]]]:
+    """Tab-separated fields. No quoting: quotes are text.
+
+    Args:
+        odd: see `lines`.
+    """
+    for line_number, line in lines(path, odd=odd):
+        yield line_number, None if line is None else line.split("\t")
 
 
 def csv_rows(path: Path) -> Iterator[Row]:
@@ -100,13 +104,15 @@ def json_objects(path: Path, odd: Optional[OddRows] = None, read: Callable[[int,
     """read(line number, object) for each line that is not blank.
 
     Args:
-        odd: counts bad lines, which yield None.
+        odd: counts bad lines, which yield None; see also `lines`.
     """
     def of_line(line_number: int, line: str) -> Any:
         return read(line_number, json_object(path, line_number, line))
 
-    for line_number, line in lines(path):
-        if line.strip():
+    for line_number, line in lines(path, odd=odd):
+        if line is None:
+            yield line_number, None
+        elif line.strip():
             yield line_number, attempt(odd, None, of_line, line_number, line)
 
 
@@ -141,28 +147,35 @@ def _as_text(path: str, line_number: int, name: str, value: Any, may_be_list: bo
                     f"must be a text{' or a list of texts' if may_be_list else ''}")
 
 
-def lines(path: Path, records: str = parts.LINES) -> Iterator[Tuple[int, str]]:
+def lines(path: Path, records: str = parts.LINES, odd: Optional[OddRows] = None
+          ) -> Iterator[Tuple[int, Optional[str]]]:
     """The number and the text of each line, without line ends and byte order marks.
 
     Args:
         records: what a part of a file has whole; see `parts`.
+        odd: counts the lines that are not UTF-8, if it skips lines; they yield None.
     """
     try:
         with open(path, "rb") as file:
             if isinstance(path, parts.Part):
                 for line_number, line in parts.lines_in(file, path, records):
-                    yield line_number, _decode(str(path), line_number, line)
+                    yield line_number, _decoded(odd, str(path), line_number, line)
             else:
-                yield from lines_of(file, path)
+                yield from lines_of(file, path, odd)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
 
 
-def lines_of(read: Iterable[bytes], name: str) -> Iterator[Tuple[int, str]]:
+def lines_of(read: Iterable[bytes], name: str, odd: Optional[OddRows] = None
+             ) -> Iterator[Tuple[int, Optional[str]]]:
     """Like `lines`, for an open file or `ArrivingLines`."""
     # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
     for line_number, line in enumerate(read, start=1):
-        yield line_number, _decode(name, line_number, line)
+        yield line_number, _decoded(odd, name, line_number, line)
+
+
+def _decoded(odd: Optional[OddRows], *line: Any) -> Optional[str]:
+    return attempt(odd if odd and odd.skips_lines else None, None, _decode, *line)
 
 
 def _decode(path: str, line_number: int, line: bytes) -> str:

@@ -2,12 +2,14 @@
 
 import json
 
+import extract_features
 import numpy as np
 import pytest
 
 from commands import ends_with_error, run_here
 from conftest import sentences
-from pretraining import texts as pretraining_texts
+from masked_lm import write_tiny_masked_lm
+from pretraining import score, texts as pretraining_texts
 from runs import predict
 
 GOOD = sentences(6)
@@ -73,3 +75,67 @@ def test_a_line_that_is_no_pair_is_left_out_of_pretraining_examples(tmp_path, ca
     found = list(pretraining_texts.read_sentences([str(tmp_path / "pairs.tsv")], "pairs"))
     assert [sentence.text for sentence in found] == ["a b", "c a b", "d", "e f"]
     assert "1 of 3 lines are left out; the first" in warning_in(capsys)
+
+
+@pytest.fixture
+def lines_with_a_bad_one(tmp_path):
+    lines = [f"{text}\n".encode() for text in GOOD]
+    (tmp_path / "whole.txt").write_bytes(b"".join(lines))
+    (tmp_path / "bad.txt").write_bytes(b"".join([*lines[:2], b"\xff\n", *lines[2:]]))
+    return tmp_path
+
+
+@pytest.mark.parametrize("command, flags", [
+    (predict, {}), (score, {"max_seq_length": 16}), (extract_features, {"layers": "-1", "max_seq_length": 16}),
+    (extract_features, {"pooling": "mean", "max_seq_length": 16})])
+@pytest.mark.parametrize("shard", [None, "0/1"])
+def test_a_line_that_is_not_utf8_gets_an_error_in_its_place(
+        command, flags, shard, tiny_model, tiny_classifier, lines_with_a_bad_one, capsys):
+    folder = lines_with_a_bad_one
+    flags = dict(flags, num_cpu_replicas=1, output_file=folder / "out.jsonl", shard=shard)
+    if command is predict:
+        flags.update(output_dir=tiny_classifier, header=False)
+    else:
+        flags.update(write_tiny_masked_lm(tiny_model, folder / "lm")._asdict())
+    output_file = folder / ("out-00000-of-00001.jsonl" if shard else "out.jsonl")
+    found = {}
+    for name in ("bad", "whole"):
+        given = dict(flags, input_file=folder / f"{name}.txt")
+        if name == "bad":
+            with ends_with_error(capsys, "bad.txt, line 3: not UTF-8"):
+                run_here(given, command)
+        run_here(dict(given, skip_bad_lines=True), command)
+        found[name] = [json.loads(line) for line in output_file.read_text().splitlines()]
+        for path in folder.glob("out*"):
+            path.unlink()
+    error = found["bad"].pop(2)
+    assert error.pop("error").startswith(f"{folder / 'bad.txt'}, line 3: not UTF-8")
+    assert error in ({}, {"linex_index": 2})
+    for line in (*found["bad"], *found["whole"]):
+        line.pop("linex_index", None)
+    assert all(compare(*each) for each in zip(found["bad"], found["whole"])) and len(found["bad"]) == 6
+    assert "1 of 7 " in warning_in(capsys)
+
+
+def compare(one, other):
+    """Whether two values of JSON differ in roundings alone."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(compare(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(compare, one, other))
+    return one == other or abs(one - other) < 1e-5
+
+
+@pytest.mark.parametrize("command, flags, expected", [
+    (predict, {"input_file": "texts.csv"}, "--skip_bad_lines: texts.csv is CSV"),
+    (extract_features, {"output_file": "out.npy", "pooling": "mean"},
+     "--skip_bad_lines: --output_file=out.npy is an array")])
+def test_skipping_is_refused_where_an_error_has_no_place(
+        command, flags, expected, tiny_model, tiny_classifier, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("texts.csv", "texts.txt"):
+        (tmp_path / name).write_text("a text\n")
+    model = {"output_dir": tiny_classifier} if command is predict else dict(tiny_model._asdict())
+    with ends_with_error(capsys, expected):
+        run_here({"input_file": "texts.txt", **model, **flags, "skip_bad_lines": True,
+                  "num_cpu_replicas": 1}, command)
