@@ -95,7 +95,8 @@ def main(values: flags.FlagValues) -> None:
     if values.do_train or values.do_eval:
         runs.carry_out(*(_general(values) if values.stage == GENERAL else _with_task(values)))
     if values.do_export:
-        export.write(values.output_dir, head.HEAD, values.export_frozen_graph)
+        export.write(values.output_dir, head.HEAD, values.export_frozen_graph,
+                     values.export_version)
 
 
 def _check_flags(values: flags.FlagValues) -> None:

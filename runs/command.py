@@ -68,7 +68,8 @@ def run(values: flags.FlagValues, head: Head, own_of: Callable[[flags.FlagValues
         check_start(job, is_training=values.do_train)
         carry_out(job, head.load(job, values), asked)
     if "do_export" in values and values.do_export:
-        export.write(values.output_dir, head, values.export_frozen_graph)
+        export.write(values.output_dir, head, values.export_frozen_graph,
+                     values.export_version)
 
 
 def job_of(values: flags.FlagValues, head: Head, own: Any,

@@ -4,6 +4,7 @@
 the description and the model's config.
 """
 
+import glob
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ HELP_TOPIC = "Export"  # of the flags defined here
 
 CARD = "README.md"
 _FROZEN_GRAPH = "frozen_graph.pb"
+_NEXT = "next"
 _VERSION = re.compile("[1-9][0-9]{0,17}")  # the name of a numbered version's folder
 
 
@@ -37,19 +39,24 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_enum("export_frozen_graph", None, list(saved_model.FLOAT_TYPES), "With "
                       "--do_export: also write the model as a frozen graph, a single file with "
                       "weights of this type.", flag_values=values)
+    flags.DEFINE_string("export_version", None, "With --do_export: write to "
+                        "<output_dir>/export/N, a numbered version as TensorFlow Serving and "
+                        f"serving.run --watch take them; N is a number, or {_NEXT}.",
+                        flag_values=values)
 
 
 def check_flags(values: flags.FlagValues, head: Head) -> None:
     """Raises a UserError for an output that cannot be written, before the hours of training."""
-    if values.export_frozen_graph and not values.do_export:
-        raise UserError("--export_frozen_graph needs --do_export; set both or neither")
+    for name in ("export_frozen_graph", "export_version"):
+        if values[name].value and not values.do_export:
+            raise UserError(f"--{name} needs --do_export; set both or neither")
     if not values.do_export:
         if values.output_dir and saved_model.is_there(values.output_dir):
             raise UserError(f"--output_dir={values.output_dir} is an export, in which nothing is "
                             f"written: give it as --init_checkpoint={values.output_dir}, and "
                             "another --output_dir")
         return
-    _export_folder(settings.required(values, "output_dir"))
+    _export_folder(settings.required(values, "output_dir"), values.export_version)
     if not values.do_train:
         _open(values.output_dir, head)
 
@@ -59,35 +66,61 @@ def _open(output_dir: str, head: Head) -> Tuple[ModelFiles, Model]:
     return trained, head.open(trained)
 
 
-def _export_folder(output_dir: str) -> str:
+def _export_folder(output_dir: str, version: Optional[str]) -> str:
     """The folder that the export is written to. Raises a UserError if it holds something else."""
     folder = os.path.join(output_dir, "export")
     if saved_model.is_there(output_dir):
         raise UserError(f"--output_dir={output_dir} is an export; --do_export needs the output "
                         "directory of the training")
+    numbers = versions(folder)
+    if version is not None:
+        return _version_folder(folder, version, numbers)
+    if numbers:
+        raise UserError(f"{folder} holds numbered versions: add --export_version={_NEXT}, or move "
+                        "it away")
     if os.path.lexists(folder) and not saved_model.is_there(folder):
         raise UserError(f"{folder} is no export (it has no {saved_model.GRAPH_FILE}): --do_export "
                         "does not overwrite it; move it away")
     return folder
 
 
-def write(output_dir: str, head: Head, frozen_type: Optional[str]) -> None:
-    """Exports the best or else the newest checkpoint of a training; replaces an earlier export.
+def _version_folder(folder: str, version: str, numbers: List[int]) -> str:
+    if os.path.lexists(folder) and not numbers and (
+            not os.path.isdir(folder) or glob.glob(os.path.join(glob.escape(folder), "*"))):
+        raise UserError(f"{folder} holds no numbered versions but something else: "
+                        "--export_version does not write into it; move it away")
+    if version == _NEXT:
+        version = str(max(numbers, default=0) + 1)
+    if not _VERSION.fullmatch(version):
+        raise UserError(f"--export_version={version}: must be a number from 1 on, or {_NEXT}")
+    path = os.path.join(folder, version)
+    if os.path.lexists(path):
+        raise UserError(f"--export_version={version}: {path} is there already, and a version never "
+                        f"changes; give another number, or {_NEXT}")
+    return path
+
+
+def write(output_dir: str, head: Head, frozen_type: Optional[str],
+          version: Optional[str] = None) -> None:
+    """Exports the best or else the newest checkpoint of a training.
+
+    It replaces an earlier export, or becomes a version beside the earlier ones.
 
     Args:
         frozen_type: also writes a frozen graph whose weights have this type, one of
             `saved_model.FLOAT_TYPES`.
+        version: the value of --export_version.
 
     Raises:
         UserError: there is no trained model.
     """
     trained, model = _open(output_dir, head)
-    checkpoint, folder = trained.checkpoint, _export_folder(output_dir)
+    checkpoint, folder = trained.checkpoint, _export_folder(output_dir, version)
 
     def build() -> saved_model.Signature:
         return _signature(head, model)
 
-    with files.atomic_folder(folder) as draft:
+    with files.atomic_folder(folder, replaces=version is None) as draft:
         saved_model.write(draft, build, checkpoint)
         if frozen_type:
             saved_model.write_frozen_graph(

@@ -61,7 +61,7 @@ def opens(flag, needs):
 
 
 def exports(check):
-    return lambda path: (export._export_folder(path), check(path))
+    return lambda path: (export._export_folder(path, None), check(path))
 
 
 def teaches(kind):
