@@ -147,6 +147,16 @@ class ServedModel:
         return self._current.max_seq_length
 
     @property
+    def max_batch_tokens(self) -> int:
+        """The most tokens of a batch, padding included."""
+        return self._current.max_batch_tokens
+
+    @property
+    def dtype(self) -> str:
+        """The type of matrix products."""
+        return self._devices.dtype.name
+
+    @property
     def version(self) -> str:
         """The name of the folder of a numbered version; "" for a model that has none."""
         return self._current.number

@@ -1,0 +1,122 @@
+"""HTTP connections: uvicorn's, with limits on how long and how much a client sends."""
+
+import asyncio
+import logging
+import socket
+from typing import Any, Callable, Optional
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import Server
+
+_MOST_CONNECTIONS = 1000
+_MOST_HEAD_BYTES = 65536  # of the request line and the headers
+_POLL_SECONDS = 0.1
+_TIMED_OUT = (b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+_NONE, _HEAD, _BODY = range(3)  # the part of a request that arrives
+
+
+def serve(app: Callable, listener: socket.socket, timeout: float, ends: Callable[[], bool]) -> None:
+    """Answers requests until `ends()` is true, then finishes those that have begun.
+
+    Args:
+        app: an ASGI application.
+        listener: a bound socket.
+        timeout: seconds for a request to arrive, and for its answer to be read.
+    """
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # clients' faults
+
+    class Connection(_Connection):
+        seconds = timeout
+
+    server = _Server(Config(
+        app, http=Connection, ws="none", lifespan="off", loop="asyncio", log_config=None,
+        access_log=False, server_header=False, timeout_keep_alive=timeout,
+        timeout_graceful_shutdown=timeout))
+    asyncio.run(_serve(server, listener, ends))
+
+
+async def _serve(server: Server, listener: socket.socket, ends: Callable[[], bool]) -> None:
+    running = asyncio.ensure_future(server.serve(sockets=[listener]))
+    while not ends() and not running.done():
+        await asyncio.sleep(_POLL_SECONDS)
+    server.should_exit = True
+    await running
+
+
+class _Server(Server):
+    def install_signal_handlers(self) -> None:
+        """The command has its own."""
+
+
+class _Connection(HttpToolsProtocol):
+    """A connection whose client has a number of seconds for each request and for each answer.
+
+    Uvicorn itself waits for ever for the rest of a request, and for an answer to be read.
+    """
+    seconds: float
+
+    def __init__(self, *args: Any, **named: Any):
+        super().__init__(*args, **named)
+        self._timer: Optional[asyncio.TimerHandle] = None
+        self._head_bytes = 0
+        self._part = _NONE
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """See asyncio.Protocol."""
+        super().connection_made(transport)
+        self._restart()
+        if len(self.connections) > _MOST_CONNECTIONS:
+            transport.abort()
+
+    def connection_lost(self, exc: Optional[Exception]) -> None:
+        """See asyncio.Protocol."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if self._part != _BODY:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._part != _BODY and self._head_bytes > _MOST_HEAD_BYTES:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        """A request begins to arrive."""
+        super().on_message_begin()
+        self._part = _HEAD
+        self._restart()
+
+    def on_headers_complete(self) -> None:
+        """The application is called."""
+        self._part, self._head_bytes = _BODY, 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """A request has arrived."""
+        self._part = _NONE
+        self._stop()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """An answer is handed over, to be sent as the client reads it."""
+        self._restart()
+        super().on_response_complete()
+
+    def _restart(self) -> None:
+        self._stop()
+        self._timer = self.loop.call_later(self.seconds, self._time_out)
+
+    def _stop(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_out(self) -> None:
+        if self.transport.get_write_buffer_size():  # an answer that nobody reads
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            if self._part != _NONE:
+                self.transport.write(_TIMED_OUT)
+            self.transport.close()

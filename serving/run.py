@@ -1,0 +1,121 @@
+"""Serves trained models over HTTP.
+
+  python -m serving.run --model=out/demo --port=8501
+"""
+
+import contextlib
+import re
+import socket
+from typing import Dict, List, Optional
+
+from absl import flags
+
+from engine import interruption, log, settings
+from engine.cli import command
+from engine.disk import files
+from engine.errors import UserError
+from serving import model
+from serving.limits import Limits
+
+USAGE = """Serves trained models over HTTP, of every kind that reads texts, on every
+GPU that CUDA_VISIBLE_DEVICES shows.
+
+  python -m serving.run --model=out/demo --port=8501
+  curl 127.0.0.1:8501/predict -H 'Content-Type: application/json' -d '{"inputs": "a text"}'
+
+The routes and their JSON are those of Text Embeddings Inference: /predict, /embed, /similarity,
+/rerank, /info, /health, /metrics; /v1/embeddings is OpenAI's. /openapi.json describes them, and the
+page at / tries them. SIGTERM ends the service when the requests that it has are answered."""
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_MOST_TOKEN_BYTES = 4096
+
+
+def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
+    values = flags.FlagValues()
+    flags.DEFINE_multi_string(
+        "model", None, "Folder of a model: the --output_dir of a training, an export, or a folder "
+        "of numbered versions of an export; several, each with its own flag, as NAME=FOLDER, whose "
+        "routes are /models/NAME/...", flag_values=values)
+    flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for all of the "
+                        "machine's.", flag_values=values)
+    flags.DEFINE_integer("port", 8501, "Port to listen on; 0 for any free one.", flag_values=values)
+    flags.DEFINE_bool("watch", False, "Take over newer versions of an export as they come.",
+                      flag_values=values)
+    flags.DEFINE_string("token_file", None, "File with a secret that clients send in the header "
+                        "Authorization: Bearer SECRET.", flag_values=values)
+    flags.DEFINE_multi_string("allowed_origin", [], "Site, such as https://example.org, whose "
+                              "pages may call the service.", flag_values=values)
+    settings.define_flags(values, Limits)
+    model.define_flags(values)
+    return values
+
+
+def main(values: flags.FlagValues) -> None:
+    """Opens the models and serves until a signal."""
+    try:
+        from serving import app, connections
+    except ImportError as error:
+        raise UserError(f"serving.run needs the package {error.name}: pip install -r "
+                        "serving/requirements.txt") from error
+    named, limits = _models(values.model or []), settings.from_flags(values, Limits)
+    token = _read_token(values.token_file)
+    with contextlib.ExitStack() as stack, _bind(values.host, values.port) as listener:
+        models = {}
+        for name, folder in named.items():
+            models[name] = model.ServedModel(name, folder, values)
+            stack.callback(models[name].close)
+            if values.watch:
+                models[name].watch()
+        application = app.App(models, limits, token, values.allowed_origin)
+        signals = stack.enter_context(interruption.InterruptLater())
+        signals.hold()
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        log.info(f"Serving {', '.join(models)} at http://{shown}:{port}")
+        connections.serve(application, listener, limits.timeout, lambda: bool(signals.received))
+
+
+def _models(asked: List[str]) -> Dict[str, str]:
+    """Name → folder."""
+    found: Dict[str, str] = {}
+    for each in asked:
+        name, equals, folder = each.partition("=")
+        if not equals or not _NAME.fullmatch(name):
+            name, folder = _NAME.findall(each)[-1:] or ["model"], each
+            name = name[0]
+        if name in found:
+            raise UserError(f"--model={each}: there are two models of the name {name}; give each "
+                            "as --model=NAME=FOLDER")
+        found[name] = folder
+    if not found:
+        raise UserError("--model is required: the folder of a trained model")
+    return found
+
+
+def _read_token(path: Optional[str]) -> Optional[bytes]:
+    if path is None:
+        return None
+    token = files.read_whole(path, "--token_file", _MOST_TOKEN_BYTES).strip()
+    if not re.fullmatch(rb"[!-~]+", token):
+        raise UserError(f"--token_file={path}: must hold one line of visible ASCII characters "
+                        "without spaces")
+    return token
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A socket that is not listened on yet: clients are to wait until the models are open."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise UserError(f"--host={host} --port={port}: {error}") from error
+    return listener
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=USAGE)

@@ -1,0 +1,153 @@
+"""The service as a process, and toy models of every kind for it."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+
+import numpy as np
+
+import processes
+from conftest import ROOT, checkpoint_values
+
+SECONDS = 60.0  # that a test waits at most
+RELEASE = os.path.join(ROOT, "tests", "files_of_1.0.0")
+
+
+class Answer:
+    """A response.
+
+    Attributes:
+        body: its JSON, or its text.
+    """
+
+    def __init__(self, response):
+        self.status, self.headers = response.status, response.headers
+        content = response.read().decode("utf-8")
+        is_json = (self.headers["content-type"] or "").startswith("application/json")
+        self.body = json.loads(content) if is_json and content else content
+
+
+class Service:
+    """`python -m serving.run` on some models, by name, and any other flags."""
+
+    def __init__(self, models, **flags):
+        arguments = [f"--model={name}={folder}" for name, folder in models.items()]
+        arguments += [f"--{name}={value}" for name, value in {
+            "num_cpu_replicas": 1, **flags}.items()]
+        self.process = processes.start(["-m", "serving.run", "--port=0", *arguments], cwd=ROOT)
+        self.lines = []
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if line.startswith("Serving "):
+                break
+        assert self.process.poll() is None and self.lines, self.lines
+        self.port = int(self.lines[-1].rsplit(":", 1)[1])
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        self.lines += self.process.stderr
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+
+    def socket(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
+
+    def get(self, path, method="GET", **headers):
+        return self.send(method, path, None, headers)
+
+    def post(self, path, body, **headers):
+        """Sends JSON, or bytes as they are."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode("utf-8")
+        return self.send("POST", path, content, {"content-type": "application/json", **headers})
+
+    def send(self, method, path, content, headers):
+        connection = self.connect()
+        try:
+            connection.request(method, path, content, {
+                name.replace("_", "-"): value for name, value in headers.items()})
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def raw(self, content):
+        """Sends bytes, and reads until the service closes the connection."""
+        with self.socket() as client:
+            client.sendall(content)
+            return read_all(client)
+
+    def stop(self):
+        """Sends SIGTERM; returns the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(SECONDS)
+        self._reader.join(SECONDS)
+        return status
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(SECONDS)
+
+
+def read_all(client):
+    parts = []
+    while True:
+        try:
+            part = client.recv(65536)
+        except ConnectionResetError:
+            part = b""
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+
+
+def request(path, content, *headers):
+    """The bytes of a request."""
+    return b"\r\n".join([b"POST %s HTTP/1.1" % path, b"Host: x", b"Content-Type: application/json",
+                         b"Content-Length: %d" % len(content), *headers, b"", content])
+
+
+def wait_until(condition):
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def toy_models(folder, tiny_model):
+    """Name → folder of a model of each kind."""
+    found = {name: os.path.join(RELEASE, name) for name in (
+        "classifier", "tagger", "reader", "scorer")}
+    labels = dict(label_separator="", takes_pairs=False)
+    described = {
+        "multi": dict(labels, kind="multi_label", labels=["red", "green", "blue"],
+                      label_separator=";"),
+        "regression": dict(labels, kind="regression", labels=[], takes_pairs=True),
+        "pairs": dict(labels, kind="classes", labels=["no", "yes"], takes_pairs=True),
+        "vectors": dict(kind="similarity", pooling="mean", query_prefix="", matryoshka=[])}
+    for name, description in described.items():
+        found[name] = str(folder / name)
+        write_model(found[name], tiny_model, description)
+    return found
+
+
+def write_model(folder, tiny_model, description):
+    """A model with random weights in its head."""
+    from engine.checkpoints import checkpoints
+    os.makedirs(folder)
+    for path in (tiny_model.vocab_file, tiny_model.bert_config_file):
+        shutil.copy(path, folder)
+    with open(os.path.join(folder, "task.json"), "w") as file:
+        json.dump(dict(do_lower_case=True, max_seq_length=24, **description), file)
+    values, head = checkpoint_values(tiny_model.init_checkpoint), {}
+    if "labels" in description:
+        outputs, draw = len(description["labels"]) or 1, np.random.RandomState(0)
+        head = {"output_bias": np.zeros(outputs, np.float32),
+                "output_weights": draw.randn(outputs, 16).astype(np.float32)}
+    checkpoints.write_checkpoint(os.path.join(folder, "model.ckpt"), {**values, **head})

@@ -1,0 +1,192 @@
+"""Every route of the service, with every kind of model, beside what `runs.predict` writes."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+from commands import run_here
+from conftest import sentences
+from runs import predict
+from serving import formats
+from services import Service, toy_models
+
+
+@pytest.fixture(scope="module")
+def models(tiny_model, tmp_path_factory):
+    return toy_models(tmp_path_factory.mktemp("models"), tiny_model)
+
+
+@pytest.fixture(scope="module")
+def service(models):
+    service = Service(models)
+    yield service
+    service.kill()
+
+
+def predicted(folder, texts, tmp_path):
+    """The objects that the command writes for texts or pairs."""
+    rows = [text if isinstance(text, str) else "\t".join(text) for text in texts]
+    (tmp_path / "texts.tsv").write_text("".join(f"{row}\n" for row in rows))
+    run_here(dict(output_dir=folder, input_file=tmp_path / "texts.tsv", header=False,
+                  output_file=tmp_path / "out.jsonl", num_cpu_replicas=1), predict)
+    return [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+
+
+def flat(value):
+    """An answer's numbers in order, and what else it holds."""
+    if isinstance(value, float):
+        return [value], []
+    if isinstance(value, (list, dict)):
+        inner = [flat(each) for each in (value.values() if isinstance(value, dict) else value)]
+        names = [sorted(value)] if isinstance(value, dict) else []
+        return sum((some[0] for some in inner), []), names + [some[1] for some in inner]
+    return [], [value]
+
+
+def assert_close(actual, expected):
+    (numbers, rest), (wanted, others) = flat(actual), flat(expected)
+    assert rest == others
+    np.testing.assert_allclose(numbers, wanted, atol=1e-5)
+
+
+def best_first(entry):
+    """A classifier's entry as Text Embeddings Inference answers it."""
+    if "probabilities" not in entry:
+        return entry
+    return sorted(({"score": score, "label": label} for label, score in
+                   entry["probabilities"].items()), key=lambda each: -each["score"])
+
+
+@pytest.mark.parametrize("name", ["classifier", "multi", "regression", "pairs", "tagger", "reader",
+                                  "scorer", "vectors"])
+def test_predict_answers_what_the_command_writes(name, service, models, tmp_path):
+    texts = sentences(12, seed=5)
+    if name not in ("classifier", "multi", "tagger", "vectors"):
+        texts = [("cat", f"{text} [MASK]") for text in texts]
+    expected = [best_first(entry) for entry in predicted(models[name], texts, tmp_path)]
+    route = f"/models/{name}/predict"
+    batch = [[text] if isinstance(text, str) else list(text) for text in texts]
+    answer = service.post(route, {"inputs": batch, "truncate": True})
+    assert answer.status == 200
+    assert_close(answer.body, expected)
+    for text, wanted in zip(texts[:3], expected):  # one by one
+        inputs = text if isinstance(text, str) else list(text)
+        assert_close(service.post(route, {"inputs": inputs, "truncate": True}).body, wanted)
+
+
+def test_a_list_of_one_text_is_a_text_and_a_list_of_two_texts_is_a_pair(service):
+    alone = service.post("/predict", {"inputs": "the cat"}).body
+    assert service.post("/predict", {"inputs": ["the cat"]}).body == alone
+    assert service.post("/predict", {"inputs": [["the cat"]]}).body == [alone]
+    pair = service.post("/models/pairs/predict", {"inputs": ["the cat", "a dog"]}).body
+    assert {each["label"] for each in pair} == {"no", "yes"}
+    wrong = service.post("/predict", {"inputs": ["the cat", "a dog"]})
+    assert wrong.status == 422 and "[[text], [text], ...]" in wrong.body["error"]
+    wrong = service.post("/models/pairs/predict", {"inputs": [["a", "b"], ["c"]]})
+    assert (wrong.status, wrong.body["index"]) == (422, 1)
+    wrong = service.post("/models/vectors/predict", {"inputs": [["a", "b"], ["c"]]})
+    assert (wrong.status, wrong.body["index"]) == (422, 1)
+
+
+def test_vectors_are_those_of_predict_under_both_interfaces(service):
+    texts, named = sentences(5), "/models/vectors"
+    entries = service.post(f"{named}/predict", {"inputs": [[text] for text in texts]}).body
+    vectors = np.array([entry["vector"] for entry in entries])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(
+        service.post(f"{named}/embed", {"inputs": texts, "normalize": False}).body, vectors,
+        atol=1e-5)
+    np.testing.assert_allclose(
+        service.post(f"{named}/embed", {"inputs": texts[0]}).body, vectors[:1], atol=1e-5)
+    asked = {"input": texts, "model": "vectors", "encoding_format": "float"}
+    for path in (f"{named}/v1/embeddings", "/v1/embeddings"):  # the body names the model, too
+        answer = service.post(path, asked).body
+        np.testing.assert_allclose([each["embedding"] for each in answer["data"]], vectors, atol=1e-5)
+        assert [each["index"] for each in answer["data"]] == list(range(5))
+    words = sum(len(text.split()) + 2 for text in texts)  # [CLS] and [SEP]
+    assert answer["usage"] == {"prompt_tokens": words, "total_tokens": words}
+    coded = service.post("/v1/embeddings", dict(asked, encoding_format="base64")).body["data"]
+    np.testing.assert_allclose([np.frombuffer(base64.b64decode(each["embedding"]), "<f4")
+                                for each in coded], vectors, atol=1e-5)
+
+
+def test_similarity_is_the_cosine_of_vectors(service):
+    texts = sentences(4)
+    vectors = np.array(service.post("/models/vectors/embed", {"inputs": texts}).body)
+    answer = service.post("/models/vectors/similarity", {
+        "inputs": {"source_sentence": texts[0], "sentences": texts[1:]},
+        "parameters": {"truncate": True}})
+    np.testing.assert_allclose(answer.body, vectors[1:] @ vectors[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["pairs", "regression", "scorer"])
+def test_rerank_sorts_texts_by_the_score_of_their_pair_with_the_query(name, service):
+    texts = [f"{text} [MASK]" for text in sentences(6, seed=2)]
+    pairs = [["cat", text] for text in texts]
+    predicted = service.post(f"/models/{name}/predict", {"inputs": pairs, "truncate": True}).body
+    scores = [each["value"] if name == "regression" else next(
+        one["score"] for one in each if one["label"] in ("yes", "fits")) for each in predicted]
+    answer = service.post(f"/models/{name}/rerank", {
+        "query": "cat", "texts": texts, "truncate": True, "return_text": True}).body
+    order = sorted(range(6), key=lambda index: -scores[index])
+    assert [rank["index"] for rank in answer] == order
+    assert [rank["text"] for rank in answer] == [texts[index] for index in order]
+    np.testing.assert_allclose([rank["score"] for rank in answer], sorted(scores)[::-1], atol=1e-5)
+
+
+def test_a_route_that_the_model_does_not_have_answers_424(service):
+    bodies = {"/embed": {"inputs": "a"}, "/v1/embeddings": {"input": "a"},
+              "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
+              "/rerank": {"query": "a", "texts": ["b"]}, "/predict": {"inputs": "a"}}
+    for name in ("classifier", "tagger", "reader", "vectors", "pairs"):
+        routes = service.get(f"/models/{name}/info").body["routes"]
+        for route in set(bodies) - set(routes):
+            answer = service.post(f"/models/{name}{route}", bodies[route])
+            assert answer.status == 424 and "model is not a" in json.dumps(answer.body)
+    refused = service.post("/embed", {"inputs": "a"})
+    assert refused.body == {"error": "model is not an embedding model; see /predict",
+                            "error_type": "backend"}
+    assert service.post("/v1/embeddings", {"input": "a"}).body == {
+        "message": refused.body["error"], "code": 424, "type": "backend"}
+
+
+def test_a_text_that_is_too_long_is_refused_by_its_index_unless_it_may_be_cut(service):
+    inputs = [["a cat"], ["the " * 30]]
+    answer = service.post("/predict", {"inputs": inputs})
+    assert (answer.status, answer.body["error_type"], answer.body["index"]) == (413, "validation", 1)
+    assert "32 tokens" in answer.body["error"] and "24" in answer.body["error"]
+    assert service.post("/predict", {"inputs": inputs, "truncate": True}).status == 200
+
+
+def test_a_text_that_cannot_be_read_is_refused_by_its_index(service):
+    answer = service.post("/models/scorer/predict", {"inputs": [
+        ["cat", "the [MASK]"], ["cat", "no slot"]]})
+    assert (answer.status, answer.body["error_type"], answer.body["index"]) == (422, "tokenizer", 1)
+
+
+def test_info_says_what_clients_of_text_embeddings_inference_ask(service, models):
+    info = service.get("/info").body
+    assert info["model_id"] == "classifier" and info["models"] == list(models)
+    assert info["model_type"] == {"classifier": {"id2label": {"0": "0", "1": "1"},
+                                                 "label2id": {"0": 0, "1": 1}}}
+    assert info["max_input_length"] == 24 and info["max_client_batch_size"] == 256
+    assert service.get("/models/vectors/info").body["model_type"] == {
+        "embedding": {"pooling": "mean"}}
+    assert service.get("/models/tagger/info").body["model_type"] == {"tags": {}}
+
+
+def test_health_metrics_and_the_description_of_the_routes(service):
+    assert service.get("/health").status == 200
+    assert service.get("/health", method="HEAD").body == ""
+    service.post("/predict", {"inputs": [["the cat"], ["a dog"]]})
+    page = service.get("/metrics").body
+    assert 'serving_requests_total{model="classifier",route="/predict",status="200"}' in page
+    assert 'serving_queued_tokens{model="vectors"} 0.0' in page
+    paths = service.get("/openapi.json").body["paths"]
+    assert all(route in paths and f"/models/tagger{route}" in paths for route in formats.READERS)
+    for path in paths:
+        assert service.get(path).status == (200 if "get" in paths[path] else 405)
+
+
