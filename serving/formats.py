@@ -86,8 +86,8 @@ def _predict(body: Dict[str, Any], model: ServedModel) -> Question:
     if inputs == []:
         raise Refusal(400, EMPTY, "`inputs` cannot be empty")
     is_batch = isinstance(inputs, list) and isinstance(inputs[0], list)
-    given = inputs if is_batch else [inputs]
-    examples = [_example(one, index, model.takes_pairs) for index, one in enumerate(given)]
+    given = inputs if is_batch else [[inputs] if isinstance(inputs, str) else inputs]
+    examples = [_example(texts, index, model.takes_pairs) for index, texts in enumerate(given)]
     pairs = [example.text_b is not None for example in examples]
     if any(pairs) and not all(pairs):
         raise Refusal(422, VALIDATION, "the model reads texts or pairs of texts, and not both in "
@@ -198,8 +198,7 @@ def _score(entry: Entry) -> float:
     return entry["value"] if "value" in entry else list(entry["probabilities"].values())[1]
 
 
-def _example(given: Any, index: int, takes_pairs: Optional[bool]) -> Example:
-    texts = [given] if isinstance(given, str) else given
+def _example(texts: Any, index: int, takes_pairs: Optional[bool]) -> Example:
     if not isinstance(texts, list) or not 1 <= len(texts) <= 2 or not all(
             isinstance(text, str) for text in texts):
         raise Refusal(422, VALIDATION, "`inputs` must be a text, a pair of texts [text, text], "

@@ -61,7 +61,8 @@ def main(values: flags.FlagValues) -> None:
                         "serving/requirements.txt") from error
     named, limits = _models(values.model or []), settings.from_flags(values, Limits)
     token = _read_token(values.token_file)
-    with contextlib.ExitStack() as stack, _bind(values.host, values.port) as listener:
+    with contextlib.ExitStack() as stack, _bind(
+            values.host, settings.in_range(values, "port", 0, 65535)) as listener:
         models = {}
         for name, folder in named.items():
             models[name] = model.ServedModel(name, folder, values)
@@ -72,6 +73,7 @@ def main(values: flags.FlagValues) -> None:
         signals = stack.enter_context(interruption.InterruptLater())
         signals.hold()
         host, port = listener.getsockname()[:2]
+        listener.listen()
         shown = f"[{host}]" if ":" in host else host
         log.info(f"Serving {', '.join(models)} at http://{shown}:{port}")
         connections.serve(application, listener, limits.timeout, lambda: bool(signals.received))
@@ -112,7 +114,7 @@ def _bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         raise UserError(f"--host={host} --port={port}: {error}") from error
     return listener
 

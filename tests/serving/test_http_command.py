@@ -1,0 +1,93 @@
+"""The command's flags: models, tokens, other sites, and what is wrong with them."""
+
+import shutil
+import socket
+
+import pytest
+
+from commands import ends_with_error, run_here
+from serving import run
+from services import RELEASE, Service
+
+CLASSIFIER = f"{RELEASE}/classifier"
+
+
+def test_a_token_is_needed_for_all_but_health_and_the_page(tmp_path):
+    (tmp_path / "token").write_text("s3cret-ünlikely\n".replace("ü", "u"))
+    service = Service({"a": CLASSIFIER}, token_file=tmp_path / "token",
+                      allowed_origin="https://example.org")
+    try:
+        right = {"authorization": "Bearer s3cret-unlikely"}
+        for path in ("/info", "/metrics", "/openapi.json", "/models/a/info", "/nothing"):
+            for given in ({}, {"authorization": "Bearer wrong"}, {"authorization": "s3cret-unlikely"},
+                          {"authorization": "Bearer s3cret-unlikely2"},
+                          {"authorization": "Basic czNjcmV0"}, {"authorization": "Bearer \xff"}):
+                answer = service.get(path, **given)
+                assert answer.status == 401 and answer.headers["www-authenticate"] == "Bearer"
+                assert "s3cret" not in str(answer.body)
+        assert service.post("/predict", {"inputs": "a"}).status == 401
+        assert service.post("/predict", {"inputs": "a"}, **right).status == 200
+        assert service.get("/info", **right).status == 200
+        assert service.get("/health").status == 200
+
+        theirs, others = {"origin": "https://example.org"}, {"origin": "https://example.com"}
+        asked = service.get("/predict", method="OPTIONS", **theirs)
+        assert asked.status == 204
+        assert asked.headers["access-control-allow-origin"] == "https://example.org"
+        assert "authorization" in asked.headers["access-control-allow-headers"]
+        assert service.post("/predict", {"inputs": "a"}, **right, **theirs).headers[
+            "access-control-allow-origin"] == "https://example.org"
+        for answer in (service.get("/predict", method="OPTIONS", **others),
+                       service.post("/predict", {"inputs": "a"}, **right, **others)):
+            assert answer.headers["access-control-allow-origin"] is None
+        assert service.get("/predict", method="OPTIONS", **others).status == 401
+    finally:
+        service.kill()
+
+
+def test_no_other_site_is_allowed_unless_it_is_named():
+    service = Service({"a": CLASSIFIER})
+    try:
+        for origin in ("https://example.org", "null", "", "*"):
+            for method in ("OPTIONS", "GET"):
+                answer = service.get("/info", method=method, origin=origin)
+                assert answer.headers["access-control-allow-origin"] is None
+    finally:
+        service.kill()
+
+
+@pytest.mark.parametrize("flags, parts", [
+    ({}, ["--model is required"]),
+    ({"model": "nowhere"}, ["nowhere"]),
+    ({"model": CLASSIFIER, "port": 70000}, ["--port=70000"]),
+    ({"model": CLASSIFIER, "host": "no.such.host.invalid"}, ["--host=no.such.host.invalid"]),
+    ({"model": CLASSIFIER, "token_file": "nowhere"}, ["--token_file", "nowhere"]),
+    ({"model": CLASSIFIER, "timeout": 0}, ["--timeout=0"]),
+    ({"model": CLASSIFIER, "max_concurrent_requests": 0}, ["--max_concurrent_requests=0"])])
+def test_bad_flags_end_with_one_line(flags, parts, capsys):
+    with ends_with_error(capsys, *parts):
+        run_here({"port": 0, "num_cpu_replicas": 1, **flags}, run)
+
+
+def test_a_token_has_no_spaces_and_two_models_have_two_names(tmp_path, capsys):
+    (tmp_path / "token").write_text("two words")
+    with ends_with_error(capsys, "--token_file", "one line"):
+        run_here(dict(model=CLASSIFIER, token_file=tmp_path / "token"), run)
+    with pytest.raises(SystemExit):
+        run.command.run(run.main, run.define_flags(), usage="", argv=[
+            "run", f"--model={CLASSIFIER}", f"--model={CLASSIFIER}/"])
+    assert "two models of the name classifier" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_said_before_a_model_is_opened(tmp_path, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        with ends_with_error(capsys, f"--port={taken.getsockname()[1]}", "in use"):
+            run_here(dict(model=tmp_path, port=taken.getsockname()[1]), run)
+
+
+def test_models_without_a_name_are_called_as_their_folder(tmp_path):
+    shutil.copytree(CLASSIFIER, str(tmp_path / "my model"))
+    assert run._models([str(tmp_path / "my model"), "b=x=y", "out/c/"]) == {
+        "model": str(tmp_path / "my model"), "b": "x=y", "c": "out/c/"}

@@ -1,0 +1,307 @@
+"""What clients do wrong, and too much of: an error for each, and the service goes on."""
+
+import concurrent.futures
+import http.client
+import json
+import random
+import signal
+import socket
+import struct
+import time
+
+import pytest
+
+from conftest import sentences
+from services import (
+    RELEASE, SECONDS, Service, read_all, request, wait_until)
+
+SOON = 2.0  # seconds of the services that wait for slow clients
+
+
+@pytest.fixture(scope="module")
+def service():
+    service = Service({"classifier": f"{RELEASE}/classifier", "tagger": f"{RELEASE}/tagger"},
+                      max_body_bytes=20000, max_client_batch_size=16)
+    yield service
+    assert service.stop() == 0
+    assert "Traceback" not in "".join(service.lines)
+
+
+@pytest.fixture(scope="module")
+def impatient():
+    """A service that waits for clients for a short time."""
+    service = Service({"classifier": f"{RELEASE}/classifier"}, timeout=SOON)
+    yield service
+    assert service.stop() == 0
+    assert "Traceback" not in "".join(service.lines)
+
+
+def assert_answers(service):
+    assert service.post("/predict", {"inputs": "the cat"}).status == 200
+
+
+NESTED = "[" * 5000
+HANDMADE = [
+    b"", b" ", b"\x00", b"{", b"}", b"[]", b"null", b"true", b"0", b'"a"', b"{}", b'{"inputs"}',
+    b'{"inputs":}', b'{"inputs": }', b"{'inputs': 'a'}", b'{"inputs": "a"', b'{"inputs": "a"}}',
+    b'{"inputs": null}', b'{"inputs": 1}', b'{"inputs": 1.5}', b'{"inputs": true}',
+    b'{"inputs": {}}', b'{"inputs": []}', b'{"inputs": [[]]}', b'{"inputs": [[[]]]}',
+    b'{"inputs": [1]}', b'{"inputs": [["a"], "b"]}', b'{"inputs": ["a", ["b"]]}',
+    b'{"inputs": ["a", "b", "c"]}', b'{"inputs": [["a", "b", "c"]]}', b'{"inputs": [null]}',
+    b'{"inputs": ["a", null]}', b'{"inputs": "a", "truncate": 1}',
+    b'{"inputs": "a", "truncate": "true"}', b'{"inputs": "a", "truncate": []}',
+    b'{"inputs": "a", "raw_scores": true}', b'{"inputs": "a", "prompt_name": "query"}',
+    b'{"inputs": "a", "truncation_direction": "left"}', b'{"inputs": "a", "x": NaN}',
+    b'{"inputs": "a", "x": -Infinity}', b'{"inputs": "\xff"}', b'\xff\xfe{\x00}\x00',
+    b'\xef\xbb\xbf{"inputs": "a"}', b'{"inputs": "\\ud8"}', b'{"inputs": "\n"}',
+    b'{"\\ud800": "a"}', b'{"inputs": ' + NESTED.encode() + b"}", NESTED.encode(),
+    b'{"inputs": ' + b"9" * 15000 + b"}", b'{"input": "a"}', b'{"Inputs": "a"}',
+    b'<inputs>a</inputs>', b"inputs=a", b'{"inputs": {"inputs": "a"}}',
+    b'{"inputs": "a"}{"inputs": "a"}', b'{"__class__": "x", "inputs": {"__init__": 1}}']
+# These are read, if strangely.
+ODD = [b'{"inputs": ""}', b'{"inputs": "\\u0000"}', b'{"inputs": "\\ud800"}', b'{"inputs": [""]}',
+       b'{"inputs": "%s%n{0}{inputs.__class__}"}', b'{"inputs": "../../etc/passwd"}',
+       b'{"inputs": "a", "x": 1e999}', b'{"inputs": "a", "inputs": "b"}', b'{"inputs": "a", "n": %s}' % (
+           b"9" * 5000), '{"inputs": "\u202eabc 中文 \U0001f600"}'.encode()]
+
+
+@pytest.mark.parametrize("route", ["/predict", "/models/tagger/predict"])
+def test_bad_bodies_get_an_error_of_the_client(route, service):
+    assert len(HANDMADE) >= 50
+    for body in HANDMADE:
+        answer = service.post(route, body)
+        assert answer.status in (400, 422), body
+        assert set(answer.body) <= {"error", "error_type", "index"} and answer.body["error"], body
+    for body in ODD:
+        assert service.post(route, body).status == 200, body
+
+
+def test_random_bodies_get_an_answer_and_no_internal_error(service):
+    draw = random.Random(37)
+    seeds = [body for body in HANDMADE + ODD if len(body) < 100] + [
+        b'{"query": "a", "texts": ["b"]}', b'{"input": ["a"], "encoding_format": "base64"}',
+        b'{"inputs": {"source_sentence": "a", "sentences": ["b"]}}']
+    for number in range(500):
+        body = bytearray(draw.choice(seeds))
+        for _ in range(draw.randint(1, 6)):
+            place, piece = draw.randint(0, len(body)), draw.choice(seeds)[:draw.randint(0, 9)]
+            body[place:place + draw.randint(0, 3)] = draw.choice(
+                [piece, bytes([draw.randrange(256)]), b""])
+        route = draw.choice(["/predict", "/models/tagger/predict", "/embed", "/rerank",
+                             "/similarity", "/v1/embeddings"])
+        answer = service.post(route, bytes(body))
+        assert answer.status in (200, 400, 413, 422, 424), (number, bytes(body))
+    assert_answers(service)
+
+
+def test_requests_that_are_none_get_400_or_a_closed_connection(service):
+    draw = random.Random(1)
+    heads = [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET http://[ HTTP/1.1\r\n\r\n",
+             b"POST /predict HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+             b"POST /predict HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na",
+             b"POST /predict HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\na",
+             b"POST /predict HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+             b"CONNECT a:1 HTTP/1.1\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n",
+             b"GET /%ff%00 HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nA\x00: b\r\n\r\n",
+             b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # the start of TLS
+             *(bytes(draw.randrange(256) for _ in range(80)) for _ in range(40))]
+    for head in heads:
+        with service.socket() as client:
+            client.sendall(head)
+            client.shutdown(socket.SHUT_WR)
+            found = read_all(client)
+        assert not found or found.split(b" ")[1] in (b"400", b"404", b"408"), (head, found)
+    with service.socket() as client:  # headers without an end
+        try:
+            client.sendall(b"GET / HTTP/1.1\r\n" + (b"A: " + b"b" * 1000 + b"\r\n") * 1000)
+        except OSError:
+            pass  # the service did not wait for all of them
+        assert read_all(client) == b""
+    assert_answers(service)
+
+
+def test_routes_methods_and_types_of_content_that_are_not_served(service):
+    assert service.post("/nothing", {}).status == 404
+    assert service.post("/models/%2e%2e/predict", {}).status == 404
+    assert service.post("/models/\u007bx\u007d/predict", {}).status == 404
+    assert service.get("/models/tagger/../../page.html").status == 404
+    for method in ("GET", "PUT", "DELETE", "PATCH", "TRACE", "OPTIONS"):
+        answer = service.get("/predict", method=method)
+        assert (answer.status, answer.headers["allow"]) == (405, "POST")
+    assert service.post("/info", {}).status == 405
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        assert service.post("/predict", {"inputs": "a"}, content_type=kind).status == 415
+
+
+def test_a_body_that_is_too_large_is_refused_and_its_sender_hears_why(service):
+    for size in (20001, 100000):
+        answer = service.post("/predict", b" " * size)
+        assert (answer.status, answer.body["error_type"]) == (413, "validation")
+    answer = service.raw(b"POST /predict HTTP/1.1\r\nContent-Type: application/json\r\n"
+                         b"Transfer-Encoding: chunked\r\n\r\n"
+                         + b"2710\r\n%s\r\n" % (b" " * 10000) * 3 + b"0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    answer = service.raw(b"POST /predict HTTP/1.1\r\nContent-Type: application/json\r\n"
+                         b"Content-Length: " + b"9" * 30 + b"\r\n\r\n")
+    assert answer.startswith((b"HTTP/1.1 413 ", b"HTTP/1.1 400 ")) or not answer
+
+
+def test_a_batch_of_too_many_texts_is_refused(service):
+    inputs = [["a"]] * 17
+    answer = service.post("/predict", {"inputs": inputs})
+    assert answer.status == 413 and answer.body["error"] == (
+        "batch size 17 > maximum allowed batch size 16")
+    assert service.post("/predict", {"inputs": inputs[:16]}).status == 200
+
+
+def test_two_hundred_connections_at_a_time_are_answered(service):
+    expected = service.post("/predict", {"inputs": "the cat"}).body
+    content = json.dumps({"inputs": "the cat"}).encode()
+    clients = [service.socket() for _ in range(200)]
+    for client in clients:
+        client.sendall(request(b"/predict", content, b"Connection: close"))
+    for client in clients:
+        with client:
+            head, _, body = read_all(client).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        for found, wanted in zip(json.loads(body), expected):
+            assert found["label"] == wanted["label"]
+            assert found["score"] == pytest.approx(wanted["score"], abs=1e-5)
+
+
+def test_requests_that_are_sent_in_one_go_are_answered_in_their_order(service):
+    texts = sentences(5, seed=3)
+    with service.socket() as client:
+        client.sendall(b"".join(request(b"/predict", json.dumps({"inputs": text}).encode(), *(
+            [b"Connection: close"] if text is texts[-1] else [])) for text in texts))
+        parts = read_all(client).split(b"HTTP/1.1 200 OK\r\n")[1:]
+    assert len(parts) == 5
+    for text, part in zip(texts, parts):
+        found = json.loads(part.partition(b"\r\n\r\n")[2])
+        wanted = service.post("/predict", {"inputs": text}).body
+        assert [each["label"] for each in found] == [each["label"] for each in wanted]
+        assert found[0]["score"] == pytest.approx(wanted[0]["score"], abs=1e-5)
+
+
+def test_clients_that_go_away_in_the_middle_harm_nobody(service):
+    content = json.dumps({"inputs": [["the cat"]] * 16}).encode()
+    whole = request(b"/predict", content)
+    for number in range(60):
+        client = service.socket()
+        client.sendall(whole[:len(whole) - number % 3 * 40])
+        if number % 2:  # a reset instead of an end
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+    assert_answers(service)
+    wait_until(lambda: "serving_requests_in_flight 0.0" in service.get("/metrics").body)
+
+
+def test_slow_senders_hold_nobody_up_and_are_told_so(impatient):
+    whole = request(b"/predict", b'{"inputs": "the cat"}')
+    slow = [impatient.socket() for _ in range(120)]
+    for number, client in enumerate(slow):
+        client.sendall(whole[:number % len(whole)])
+    start = time.monotonic()
+    assert_answers(impatient)
+    assert impatient.get("/health").status == 200
+    if time.monotonic() - start < SOON / 2:  # the others had not been sent away yet
+        slow[-1].sendall(whole[119 % len(whole):])
+        assert read_all(slow.pop()).startswith(b"HTTP/1.1 200 OK")
+    for number, client in enumerate(slow):
+        with client:
+            found = read_all(client)
+        assert found.startswith(b"HTTP/1.1 408 ") if number % len(whole) else not found
+    assert_answers(impatient)
+
+
+def test_an_answer_that_nobody_reads_is_dropped(impatient):
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", impatient.port))
+        content = json.dumps({"inputs": [["the cat"]] * 256}).encode()
+        for _ in range(400):  # as many as the buffers of the system do not take
+            client.settimeout(SOON / 4)
+            try:
+                client.sendall(request(b"/predict", content))
+            except OSError:
+                break
+        assert_answers(impatient)
+        client.settimeout(SECONDS)
+        time.sleep(2 * SOON)
+        found = read_all(client)
+    assert found.startswith(b"HTTP/1.1 200 OK")
+    assert_answers(impatient)
+
+
+def test_an_idle_connection_is_closed_without_an_answer(impatient):
+    with impatient.socket() as client:
+        assert read_all(client) == b""
+
+
+def test_a_full_queue_refuses_at_once_and_says_when_to_come_again():
+    service = Service({"classifier": f"{RELEASE}/classifier"}, max_queued_tokens=64,
+                      max_batch_tokens=32, max_concurrent_requests=8)
+    try:
+        bodies = [{"inputs": [[text] for text in sentences(50, seed)], "truncate": True}
+                  for seed in range(40)]
+        expected = {}
+        for seed in range(0, 40, 13):
+            expected[seed] = service.post("/predict", bodies[seed]).body
+        with concurrent.futures.ThreadPoolExecutor(40) as pool:
+            answers = list(pool.map(lambda body: service.post("/predict", body), bodies))
+        assert {answer.status for answer in answers} == {200, 429}
+        for seed, answer in enumerate(answers):
+            if answer.status == 429:
+                assert answer.headers["retry-after"] == "1"
+                assert answer.body == {"error": "Model is overloaded", "error_type": "overloaded"}
+            elif seed in expected:
+                assert [[each["label"] for each in one] for one in answer.body] == [
+                    [each["label"] for each in one] for one in expected[seed]]
+        assert 'status="429"' in service.get("/metrics").body
+        assert_answers(service)
+    finally:
+        service.kill()
+
+
+def test_an_answer_that_takes_too_long_is_504():
+    service = Service({"classifier": f"{RELEASE}/classifier"}, timeout=0.001)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda seed: service.send(
+                "POST", "/predict", json.dumps({
+                    "inputs": [[text] for text in sentences(250, seed)], "truncate": True}).encode(),
+                {"content-type": "application/json"}), range(1)))
+        assert [answer.status for answer in answers] == [504]
+        assert answers[0].body["error_type"] == "timeout"
+    except (http.client.HTTPException, ConnectionError):
+        pass  # the request itself took longer than that to arrive
+    finally:
+        service.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_under_load_ends_the_service_when_what_has_begun_is_answered(number):
+    service = Service({"classifier": f"{RELEASE}/classifier"}, max_batch_tokens=32,
+                      max_queued_tokens=1000000)
+    content = json.dumps({"inputs": [[text] for text in sentences(200)], "truncate": True}).encode()
+    expected = service.post("/predict", content).body
+    clients = [service.socket() for _ in range(30)]
+    for client in clients:
+        client.sendall(request(b"/predict", content))
+    wait_until(lambda: "serving_requests_in_flight 0.0" not in service.get("/metrics").body)
+    begun = time.monotonic()
+    service.process.send_signal(number)
+    answered = 0
+    for client in clients:
+        with client:
+            head, _, body = read_all(client).partition(b"\r\n\r\n")
+        if head:
+            assert head.startswith(b"HTTP/1.1 200 ")
+            assert [[each["label"] for each in one] for one in json.loads(body)] == [
+                [each["label"] for each in one] for one in expected]
+            answered += 1
+    assert answered == 30
+    assert service.process.wait(SECONDS) == 0 and time.monotonic() - begun < 30
+    with pytest.raises(ConnectionRefusedError):
+        service.socket()
+    assert "Traceback" not in "".join(service.lines)
