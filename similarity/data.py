@@ -10,7 +10,7 @@ import numpy as np
 from encoder.encoding import Encoding, encode_texts_and_pairs
 from engine import log
 from engine.data import store
-from engine.data.batches import LENGTH_MULTIPLE, Features, Source, token_features
+from engine.data.batches import Features, Source, token_features
 from engine.data.chunks import in_chunks
 from engine.disk import files
 from engine.progress import Counter
@@ -90,7 +90,7 @@ class TextSet:
                       lambda indices, length: token_features(records, first[indices], length),
                       self.encoding.max_seq_length)
 
-    def training_source(self, *, spread: bool = False) -> Source:
+    def training_source(self, *, spread: bool = False, bucketed: bool = False) -> Source:
         """Batches of b examples with s texts, two if each text is its own positive.
 
         Anchors and candidates, an example's other texts, are padded to lengths of their own, t and u.
@@ -100,24 +100,25 @@ class TextSet:
 
         Args:
             spread: whether examples with equal anchors or positives shall not share a step.
+            bucketed: whether both lengths are those of `Source.bucketed`.
         """
         records, count = self.records, self.num_texts
+        alone = Source(records.lengths("input_ids"), None, self.encoding.max_seq_length,
+                       self.dynamic_padding)
+        alone = alone.bucketed() if bucketed else alone
 
-        def padded(name: str, texts: np.ndarray, length: int) -> Features:
-            if self.dynamic_padding:
-                longest = int(records.lengths("input_ids", texts.ravel()).max())
-                length = min(length, -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
+        def padded(name: str, texts: np.ndarray) -> Features:
+            length = alone.padded_length(texts.ravel())
             found = token_features(records, texts.ravel(), length)
             return {f"{name}_{part}": found[f"input_{part}"].reshape(*texts.shape, length)
                     for part in ("ids", "mask")}
 
-        def fetch(indices: np.ndarray, length: int) -> Features:
+        def fetch(indices: np.ndarray, _: int) -> Features:
             texts = indices[:, np.newaxis].astype(np.int64) * count + np.arange(count)
             if count == 1:
                 texts = np.repeat(texts, 2, axis=1)
             keys = records.scalars("key", texts)
-            return {**padded("anchor", texts[:, 0], length),
-                    **padded("candidate", texts[:, 1:], length),
+            return {**padded("anchor", texts[:, 0]), **padded("candidate", texts[:, 1:]),
                     "keys": np.stack([keys >> np.uint64(24), keys & np.uint64(2**24 - 1)],
                                      axis=-1).astype(np.float32),
                     "scores": records.scalars("score", texts[:, 0])}

@@ -173,6 +173,22 @@ def test_a_batch_holds_the_texts_of_its_examples(tiny_model, tmp_path):
         min(24, 2 + len(tokenizer.tokenize(text))) for text in ("old: " + rows[7][0], *rows[7][1:]))
 
 
+def test_anchors_and_candidates_have_the_lengths_of_a_compiled_batch(tiny_model):
+    texts = data.encode([Example(row) for row in pairs(40)], tiny_model.encoding(40), "")
+    plain, source = texts.training_source(), texts.training_source(bucketed=True).bucketed()
+    found = set()
+    for first in range(0, 40, 4):
+        indices = np.arange(first, first + 4)
+        batch = source.fetch(indices, source.padded_length(indices))
+        expected = plain.fetch(indices, plain.padded_length(indices))
+        for name in ("anchor_ids", "candidate_ids"):
+            found.add(batch[name].shape[-1])
+            width = expected[name].shape[-1]
+            np.testing.assert_array_equal(batch[name][..., :width], expected[name])
+            assert not batch[name][..., width:].any()
+    assert found <= set(source.buckets.tolist()) and len(found) > 1
+
+
 def test_equal_texts_have_equal_keys_that_float32_holds(tiny_model, tmp_path):
     rows = pairs(60)
     texts = data.encode([Example(row) for row in rows], tiny_model.encoding(24), "")
