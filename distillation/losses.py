@@ -85,6 +85,19 @@ def output_error(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(tf.squared_difference(student, tf.stop_gradient(teacher)))
 
 
+def cosine_distance(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
+    """How far vectors are from the teacher's, a scalar; half the squared distance of their ends.
+
+        mean over b of  1 - sum over d of  S * T
+
+    Not of TinyBERT's: its tasks are those of classifiers.
+
+    Args:
+        student, teacher: [B, D], of length 1.
+    """
+    return 1.0 - tf.reduce_mean(tf.reduce_sum(student * tf.stop_gradient(teacher), axis=1))
+
+
 def _share_of_example(mask: tf.Tensor) -> tf.Tensor:
     """[B, T]: for a real token, 1 / (the number of the example's real tokens); 0 for padding."""
     mask = tf.cast(mask, tf.float32)

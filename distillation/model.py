@@ -77,6 +77,21 @@ def _projection(inputs: int, outputs: int):
     return project
 
 
+def similarity(encode: Forward) -> Forward:
+    """The student's vectors with a loss against the teacher's.
+
+    The features are the encoder's and "teacher_vectors", [b, hidden size].
+
+    Args:
+        encode: the model of the student, whose prediction is "vectors".
+    """
+    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
+        outputs = encode(features, mode)
+        loss = losses.cosine_distance(outputs.predictions["vectors"], features["teacher_vectors"])
+        return outputs._replace(loss=loss)
+    return forward
+
+
 def prediction(classify: Forward, kind: label_types.Kind, *, temperature: float,
                label_weight: float) -> Forward:
     """The student's classifier with a loss against the teacher's logits.

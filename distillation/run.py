@@ -38,7 +38,8 @@ shows.
 The last directory is like an output directory of run_classifier.py, which can evaluate, predict
 and export the student; runs.predict takes it, too. --train_file= takes an augmented training
 file. If the teacher is a scorer of rewriting.run, --data_dir holds its training set, and there is
-no --task_name.
+no --task_name. If it is a model of similarity.run, --train_file has texts, in any of its layouts;
+the student learns the vectors of all of them.
 
 General distillation from a pretrained model, on pretraining examples, can come first:
 
@@ -48,6 +49,9 @@ General distillation from a pretrained model, on pretraining examples, can come 
 # Epochs of the intermediate stage, where they are not 20 (section 4.2 of the paper).
 _EPOCHS = {"cola": 50, "mnli": 10, "qnli": 10, "qqp": 10, "xnli": 10}
 _LONGEST_TEXT, _LONGEST_PAIR = 64, 128  # in tokens
+# Flags of labelled texts, which a model for similarity does not learn from.
+_OF_LABELS = ("task_name", "processor", "dev_file", "label_column", "label_kind", "label_separator",
+              "temperature", "label_weight")
 # Flags that need a classifier of a task of texts.
 _OF_A_CLASSIFIER = ("do_eval", "do_export", "eval_every_steps", "eval_each_epoch")
 
@@ -142,16 +146,19 @@ def _general(values: flags.FlagValues) -> Tuple[Job, Sets]:
 def _with_task(values: flags.FlagValues) -> Tuple[Job, Sets]:
     """A student that learns a task, and its sets."""
     teacher = teachers.load(settings.required(values, "teacher"))
-    own, its_command = teacher.own, kinds.COMMANDS.get(teacher.own.kind.name)
+    own, its_command = teacher.own, kinds.COMMANDS.get(teacher.kind)
+    if teacher.outputs == "vectors":
+        _refuse(values, _OF_LABELS, "is for a teacher with labels, and --teacher="
+                f"{values.teacher} gives vectors of the texts of --train_file")
     if its_command:
-        _refuse(values, _OF_A_CLASSIFIER, f"is for texts: use {its_command} --do_eval or "
-                f"--do_export for the student, as for its teacher, --teacher={values.teacher}")
+        _refuse(values, _OF_A_CLASSIFIER, f"is for a classifier of texts: use {its_command} --do_eval "
+                f"or --do_export for the student, as for its teacher, --teacher={values.teacher}")
     else:
         own = _with_task_of(values, own)
     longest = teacher.encoding.max_seq_length
-    if own.task_name in TASKS:
+    if _task_name(own) in TASKS:
         longest = _LONGEST_PAIR if own.takes_pairs else _LONGEST_TEXT
-    job, distillation = _job(values, teacher, kinds.head_of(own.kind.name), own, longest)
+    job, distillation = _job(values, teacher, teacher.head, own, longest)
     if values.stage == PREDICTION:
         runs.check_start(job, is_training=values.do_train)
     return job, job.head.load(job, values, distillation.training)
@@ -166,7 +173,7 @@ def _job(values: flags.FlagValues, teacher: Teacher, its_head: Head,
     """
     if values.num_train_epochs is None:
         values.num_train_epochs = (
-            _EPOCHS.get(own.task_name, 20) if values.stage == INTERMEDIATE else 3)
+            _EPOCHS.get(_task_name(own), 20) if values.stage == INTERMEDIATE else 3)
     if values.learning_rate is None:
         values.learning_rate = 3e-5 if values.stage == PREDICTION else 5e-5
     # Sets the flags of a resumed run to the values that it recorded.
@@ -181,6 +188,11 @@ def _job(values: flags.FlagValues, teacher: Teacher, its_head: Head,
     return Job(its_head, model, devices, run), Distillation(teacher, learned, batch_size)
 
 
+def _task_name(own: Any) -> str:
+    """The name of the task; "" without labels."""
+    return getattr(own, "task_name", "")
+
+
 def _with_task_of(values: flags.FlagValues, taught: Classification) -> Classification:
     """What the teacher predicts, in the task that the flags choose."""
     name, task = task_flags.find(values, sets.wanted(values), taught)
@@ -192,6 +204,7 @@ def _with_task_of(values: flags.FlagValues, taught: Classification) -> Classific
 def _student(values: flags.FlagValues, teacher: Teacher, learned: DistillationSettings) -> Student:
     """The student and its initial values, if it can learn from the teacher."""
     student = students.find(settings.required(values, "student"), teacher)
+    students.check_vectors(student.config, teacher)
     if learned.stage != PREDICTION:
         students.check_layers(student.config, teacher.config, attention=learned.attention_loss)
     if student.checkpoint:

@@ -80,6 +80,14 @@ def check_layers(student: modeling.BertConfig, teacher: modeling.BertConfig, *,
                         f"student {others}, or set --attention_loss=false")
 
 
+def check_vectors(student: modeling.BertConfig, teacher: Teacher) -> None:
+    """Raises a UserError if the student's vectors cannot be compared with those of the teacher."""
+    size, others = student.hidden_size, teacher.config.hidden_size
+    if teacher.outputs == "vectors" and size != others:
+        raise UserError(f"--student gives vectors of {size} components and --teacher of {others}, and "
+                        f"the loss is their cosine: give the student the hidden size {others}")
+
+
 def initial_values(student: modeling.BertConfig, teacher: Teacher, *,
                    with_head: bool) -> Optional[checkpoints.Checkpoint]:
     """The teacher's values for a student of this shape, as a checkpoint of the student's variables.
@@ -88,14 +96,14 @@ def initial_values(student: modeling.BertConfig, teacher: Teacher, *,
     teacher's layer that it learns from. None if the hidden sizes differ, as little would be left.
 
     Args:
-        with_head: whether to include the classification layer.
+        with_head: whether to include the classification layer, if the teacher has one.
     """
     layers = learned_layers(student, teacher.config)
+    outputs = teacher.head.num_outputs(teacher.own) if with_head else None
     if student.hidden_size != teacher.config.hidden_size:
         return None
-    table = variables.correspondence(
-        student.to_dict(), teacher.own.kind.num_outputs if with_head else None)
-    parts = [variables.ENCODER, variables.POOLER] + [variables.CLASSIFIER] * with_head
+    table = variables.correspondence(student.to_dict(), outputs)
+    parts = [variables.ENCODER, variables.POOLER] + [variables.CLASSIFIER] * bool(outputs)
     names = {row.tensorflow: _in_teacher(row.tensorflow, layers)
              for part in parts for row in table[part]
              if teacher.checkpoint.shapes.get(_in_teacher(row.tensorflow, layers)) == list(row.shape)}

@@ -1,4 +1,4 @@
-"""The teacher: a trained model whose states or logits a student learns.
+"""The teacher: a trained model whose states, logits or vectors a student learns.
 
 It is run without dropout and never trained.
 """
@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import classifier, model_files
+from encoder import label_config, model_files
 from encoder.encoding import Encoding
 from engine.checkpoints import checkpoints
 from engine.data import store
@@ -19,35 +19,47 @@ from engine.disk import files
 from engine.inference import Predictor
 from engine.progress import Counter
 from runs import kinds
-from tasks.data import TrainingSet
+from runs.head import Head, Model
 
 SCOPE = "teacher"  # of the teacher's variables in the student's graph
 
-_CHUNK_EXAMPLES = 1 << 17  # logits of so many examples are in memory at a time
+_CHUNK_EXAMPLES = 1 << 17  # outputs of so many examples are in memory at a time
 
 
 class Teacher(NamedTuple):
-    """A trained classifier, or an encoder. Made by `load` and `load_encoder`."""
+    """A trained classifier, a model for similarity, or an encoder. Made by `load` and `load_encoder`."""
     config: modeling.BertConfig
     checkpoint: checkpoints.Checkpoint
     encoding: Encoding
-    own: Any = None  # of a classifier, see `runs.head.Model`
+    own: Any = None  # see `runs.head.Model`
+    head: Optional[Head] = None  # None of an encoder
+    kind: str = ""  # of the model, see `runs.kinds`
 
     @property
     def digest(self) -> str:
         """A hash of its checkpoint's index, which has a checksum of each variable's values."""
         return files.hash_of_file(self.checkpoint.path + ".index")
 
+    @property
+    def outputs(self) -> str:
+        """The name of its prediction: a model for similarity gives a vector."""
+        return "vectors" if self.kind == label_config.SIMILARITY else "logits"
+
 
 def load(directory: str) -> Teacher:
-    """The classifier in the output directory of a training, an export, or a converted model.
+    """The model in the output directory of a training, an export, or a converted model.
 
     Raises:
-        UserError: there is none, or its labels are not known.
+        UserError: there is none, or none of a kind that can teach, or its labels are not known.
     """
-    trained = model_files.open_model(directory, "--teacher", model_files.LABELS)
-    own, config, encoding = kinds.head_of(trained.description()["kind"]).open(trained)
-    return Teacher(config, trained.checkpoint, encoding, own)
+    trained = model_files.open_model(directory, "--teacher")
+    description = trained.description()
+    if not description or description["kind"] != label_config.SIMILARITY:
+        trained = model_files.open_model(directory, "--teacher", model_files.LABELS)
+    kind = trained.description()["kind"]
+    head = kinds.head_of(kind)
+    own, config, encoding = head.open(trained)
+    return Teacher(config, trained.checkpoint, encoding, own, head, kind)
 
 
 def load_encoder(directory: str, max_seq_length: int) -> Teacher:
@@ -60,39 +72,42 @@ def load_encoder(directory: str, max_seq_length: int) -> Teacher:
     return Teacher(model.config(), model.checkpoint, model.encoding(max_seq_length))
 
 
-def with_outputs(teacher: Teacher, examples: TrainingSet, devices: Devices, *,
-                 per_replica_batch_size: Optional[int], store_dir: str) -> Source:
-    """The examples and labels with the teacher's logits, "teacher_logits" [b, outputs].
+def with_outputs(teacher: Teacher, source: Source, inputs: Source, content: str, devices: Devices,
+                 *, per_replica_batch_size: Optional[int], store_dir: str) -> Source:
+    """A source that also has the teacher's "teacher_logits" or "teacher_vectors", [b, outputs].
 
-    The logits are computed once, on all replicas, and kept in a store, so that the student's
-    graph does not need the teacher.
+    They are computed once, on all replicas, and kept in a store, so that the student's graph does
+    not need the teacher.
+
+    Args:
+        inputs: the same records as the encoder reads them, without labels.
+        content: identifies the records.
     """
-    source = examples.source(with_labels=True)
+    name = teacher.outputs
     outputs = store.open_or_build(
         store_dir, "teacher-outputs",
-        {"texts": examples.store_name, "teacher": teacher.digest,
-         "config": teacher.config.to_dict(),
+        {"texts": content, "teacher": teacher.digest, "config": teacher.config.to_dict(),
+         **(teacher.head.describe(teacher.own) if name == "vectors" else {}),
          **({} if devices.dtype == tf.float32 else {"type": devices.dtype.name})},
-        {"logits": store.Column("float32", ragged=True)},
-        lambda: _outputs(teacher, examples, devices, per_replica_batch_size))
+        {name: store.Column("float32", ragged=True)},
+        lambda: _outputs(teacher, inputs, devices, per_replica_batch_size))
 
     def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
-        logits, _ = outputs.values("logits", indices)
+        found, _ = outputs.values(name, indices)
         return {**source.fetch(indices, length),
-                "teacher_logits": logits.reshape(len(indices), -1)}
+                f"teacher_{name}": found.reshape(len(indices), -1)}
 
     return source._replace(fetch=fetch)
 
 
-def _outputs(teacher: Teacher, examples: TrainingSet, devices: Devices,
+def _outputs(teacher: Teacher, inputs: Source, devices: Devices,
              per_replica_batch_size: Optional[int]) -> Iterator[store.Chunk]:
-    source = examples.source(with_labels=False)
-    forward = classifier.forward_of(teacher.config, teacher.own.kind.num_outputs)
+    name, total = teacher.outputs, len(inputs.lengths)
+    forward = teacher.head.forward(Model(teacher.own, teacher.config, teacher.encoding))
     with Predictor(forward, devices) as predictor, \
-            Counter("Computing the teacher's logits", unit="examples",
-                    total=len(examples)) as counter:
+            Counter(f"Computing the teacher's {name}", unit="examples", total=total) as counter:
         predictor.restore(teacher.checkpoint)
-        for start in range(0, len(examples), _CHUNK_EXAMPLES):
-            logits = predictor.predict(source.part(start, start + _CHUNK_EXAMPLES),
-                                       per_replica_batch_size, counter.advance)["logits"]
-            yield {"logits": (logits.ravel(), np.full(len(logits), logits.shape[1]))}
+        for start in range(0, total, _CHUNK_EXAMPLES):
+            found = predictor.predict(inputs.part(start, start + _CHUNK_EXAMPLES),
+                                      per_replica_batch_size, counter.advance)[name]
+            yield {name: (found.ravel(), np.full(len(found), found.shape[1]))}

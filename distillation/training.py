@@ -27,10 +27,11 @@ class DistillationSettings:
     topic = "Training"
     stage: Optional[str] = setting(
         None, "What the student learns: the teacher's embeddings, states and attention, without a "
-        "task (general) or with one (intermediate); or the teacher's logits (prediction).",
+        "task (general) or with one (intermediate); or the teacher's logits or vectors (prediction).",
         choices=STAGES)
     teacher: Optional[str] = setting(
-        None, "Folder of the trained classifier, or its export; for --stage=general, of any model.")
+        None, "Folder of the trained classifier or model for similarity, or its export; for "
+        "--stage=general, of any model.")
     attention_loss: bool = setting(
         True, "Also learn the attention scores; both models then need the same number of heads.")
     temperature: float = setting(
@@ -53,8 +54,34 @@ class Distillation(NamedTuple):
         return {"--stage": self.settings.stage, "teacher": self.teacher.digest,
                 **{f"--{name}": getattr(self.settings, name) for name in names}}
 
-    def training(self, job: Job, examples: TrainingSet) -> Training:
-        """The training of the student in a stage with a task."""
+    def training(self, job: Job, examples: Any) -> Training:
+        """The training of the student in a stage with a task.
+
+        Args:
+            examples: a set of the capability whose head the teacher has.
+        """
+        if self.teacher.outputs == "vectors":
+            return self._of_vectors(job, examples)
+        return self._of_labels(job, examples)
+
+    def _of_vectors(self, job: Job, texts: Any) -> Training:
+        """On the distinct texts of a `similarity.data.TextSet`."""
+        source = texts.source()._replace(
+            dynamic_padding=job.settings.training.dynamic_padding)
+        plain = Training(len(texts), texts.content_hash, None, lambda: source)
+        if self.settings.stage == INTERMEDIATE:
+            return plain._replace(**self._learning_states(job.model.config))
+        return plain._replace(
+            forward=model.similarity(job.head.forward(job.model)),
+            make_source=lambda: self._with_outputs(job, source, source, texts.store_name),
+            facts=self.facts())
+
+    def _with_outputs(self, job: Job, source: Source, inputs: Source, content: str) -> Source:
+        return teachers.with_outputs(
+            self.teacher, source, inputs, content, job.devices, store_dir=job.settings.store_dir,
+            per_replica_batch_size=self.predict_batch_size)
+
+    def _of_labels(self, job: Job, examples: TrainingSet) -> Training:
         # A stage's loss is not that of the labels, so their baseline does not apply.
         of_labels = head.training_of(job, examples)._replace(baseline=None)
         settings = self.settings
@@ -66,9 +93,9 @@ class Distillation(NamedTuple):
             forward=model.prediction(
                 of_labels.forward, job.model.own.kind, temperature=settings.temperature,
                 label_weight=settings.label_weight),
-            make_source=lambda: teachers.with_outputs(
-                self.teacher, examples, job.devices, store_dir=job.settings.store_dir,
-                per_replica_batch_size=self.predict_batch_size),
+            make_source=lambda: self._with_outputs(
+                job, examples.source(with_labels=True), examples.source(with_labels=False),
+                examples.store_name),
             facts=self.facts())
 
     def general_training(self, job: Job, texts: pretraining_tfrecords.Opened) -> Training:

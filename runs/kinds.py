@@ -26,8 +26,9 @@ _MODULES = {
     TAGS: "tagging.head",
 }
 
-# Kinds of classifiers that do not read texts → the command that trains and uses them.
-COMMANDS = {label_config.SCORER: "python -m rewriting.run"}
+# Kinds with labels of no task, or without labels → the command that trains and evaluates them.
+COMMANDS = {label_config.SCORER: "python -m rewriting.run",
+            label_config.SIMILARITY: "python -m similarity.run"}
 
 
 def head_of(kind: str) -> Head:

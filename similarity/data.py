@@ -79,6 +79,11 @@ class TextSet:
         return self.records.scalars("num_left_out").reshape(-1, self.num_texts).sum(axis=1)
 
     @property
+    def store_name(self) -> str:
+        """The name of the store that `load` has opened; it identifies the tokens."""
+        return os.path.basename(self.records.directory)
+
+    @property
     def num_cut(self) -> int:
         """The number of texts that do not fit."""
         return int((self.records.scalars("num_left_out") > 0).sum())

@@ -3,7 +3,7 @@
 import functools
 import json
 import os
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,13 +16,13 @@ from engine.checkpoints.checkpoints import Checkpoint
 from engine.disk import files as disk
 from engine.errors import UserError
 from engine.model import Baseline, Forward, Mode
-from runs import model_card, results
+from runs import model_card, results, sets
 from runs.head import (
     Card, Encoded, Head, Job, Model, Predict, Reader, Result, Sets, Training)
 from runs.rows import Example
 from similarity import data, evaluation, files, model, report, rows
 from similarity.data import TextSet
-from similarity.files import TextFile
+from similarity.files import Given, TextFile
 from similarity.model import Objective
 from similarity.rows import Rows
 
@@ -56,12 +56,19 @@ def _require(trained: Model, checkpoint: Checkpoint, flag: str) -> None:
     """Any BERT gives vectors."""
 
 
-def _load(job: Job, values: flags.FlagValues) -> Sets:
+def _load(job: Job, values: flags.FlagValues,
+          training: Optional[Callable[[Job, TextSet], Training]] = None) -> Sets:
+    """See `Head.load`; a distillation names its file with the flags of its own, and reads no scores."""
+    named = job.model.own.files
+    if training:
+        columns = [name for name in (values.text_column, values.text_pair_column) if name]
+        named = {"train": files.open_file(
+            sets.find(values, "train", files.EXTENSIONS), Given(columns, None, values.header),
+            labelled=False)}
     found = {name: data.load(
         file, job.model.encoding, job.model.own.query_prefix, job.settings.store_dir,
-        dynamic_padding=job.settings.training.dynamic_padding)
-        for name, file in job.model.own.files.items()}
-    train = found.get("train") and _training(job, found["train"])
+        dynamic_padding=job.settings.training.dynamic_padding) for name, file in named.items()}
+    train = found.get("train") and (training or _training)(job, found["train"])
     return Sets(train, *({"": found[name]} if name in found else {} for name in ("dev", "test")))
 
 

@@ -65,8 +65,11 @@ def exports(check):
 
 
 def teaches(kind):
-    return lambda path: model_folder.check_labels(
-        teacher.load(path).own.kind, kind, path, "--teacher")
+    def check(path):
+        found = teacher.load(path)
+        if found.outputs == "logits":
+            model_folder.check_labels(found.own.kind, kind, path, "--teacher")
+    return check
 
 
 def evaluates(kind):
@@ -126,6 +129,14 @@ OF_SLOTS = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, **OF_VECTORS,
 NO_SCORER = dict(NOT_TRAINED, **OF_READERS, **OF_TAGGERS, **OF_VECTORS, foreign=UNKNOWN,
                  **dict.fromkeys(CLASSIFIERS, "another kind of classifier"))
 ARE_EXPORTS = dict.fromkeys((f"{kind}'s export" for kind in OF_KIND.values()), "is an export")
+
+
+def without_vectors(refused):
+    """What refuses a teacher: its vectors can teach, too."""
+    return {kind: line for kind, line in dict(refused, foreign=UNKNOWN).items()
+            if kind not in OF_VECTORS}
+
+
 TAKERS = {
     "what starts from an encoder": (opens("--init_checkpoint", ENCODER), {}),
     "what predicts words": (opens("--init_checkpoint", MASKED_LM), NO_WORDS),
@@ -133,8 +144,8 @@ TAKERS = {
     "run_classifier --do_export": (exports(has_labels), {
         **OF_TEXTS, **ARE_EXPORTS, "foreign": UNKNOWN}),
     "runs.predict": (kinds.open_reader, {**NOT_TRAINED, "foreign": UNKNOWN}),
-    "distillation.run --teacher": (teaches(COLA), dict(OF_TEXTS, foreign=UNKNOWN)),
-    "distillation.run --teacher of slots": (teaches(data.KIND), dict(OF_SLOTS, foreign=UNKNOWN)),
+    "distillation.run --teacher": (teaches(COLA), without_vectors(OF_TEXTS)),
+    "distillation.run --teacher of slots": (teaches(data.KIND), without_vectors(OF_SLOTS)),
     "distillation.run --stage=general --teacher": (
         lambda path: teacher.load_encoder(path, LENGTH), {}),
     "rewriting.run --do_eval": (evaluates(data.KIND), OF_SLOTS),

@@ -17,6 +17,7 @@ from encoder import convert
 from encoder.pretraining_tfrecords import Sizes, open_store
 from engine.checkpoints import checkpoints
 from engine.model import INFERENCE, Mode
+from golden import losses_of
 from pretraining_files import LENGTH, features_of, write_frozen
 from encoder import classifier
 from runs import label_types
@@ -243,8 +244,9 @@ def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
                        str(tmp_path), dynamic_padding=True)
     indices = np.array([47, 3, 20, 19])
     for asked in (True, False):
-        source = teacher.with_outputs(taught, texts, cpu_devices(2), per_replica_batch_size=4,
-                                      store_dir=str(tmp_path))
+        source = teacher.with_outputs(
+            taught, texts.source(with_labels=True), texts.source(with_labels=False),
+            texts.store_name, cpu_devices(2), per_replica_batch_size=4, store_dir=str(tmp_path))
         assert ("Computing the teacher's logits" in capsys.readouterr().err) == asked
         features = source.fetch(indices, LONGEST)
         with tf.Graph().as_default(), tf.Session() as session:
@@ -285,3 +287,79 @@ def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
         wanted = session.run(_LOSS_OF_OUTPUTS[kind.name](logits, taught, tau))
     expected = (1 - label_weight) * wanted + label_weight * kind.losses(logits, labels).mean()
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+# --- Vectors -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def of_vectors(two_layers, tmp_path):
+    """The flags of a distillation from a model for similarity of two layers."""
+    folder = tmp_path / "vectors"
+    shutil.copytree(os.path.dirname(two_layers.vocab_file), str(folder))
+    (folder / "task.json").write_text(json.dumps({
+        "kind": "similarity", "pooling": "max", "query_prefix": "the: ", "matryoshka": [],
+        "do_lower_case": True, "max_seq_length": LONGEST}))
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(48)))
+    return dict(teacher=folder, train_file=tmp_path / "texts.txt", do_train=True, num_cpu_replicas=2,
+                train_batch_size=4, num_train_epochs=4, learning_rate=3e-3,
+                store_dir=tmp_path / "store", output_dir=tmp_path / "student",
+                student="1,16,2,32", stage="prediction")
+
+
+def vectors_in(folder, texts, tmp_path):
+    """The vectors that a model folder gives, [n, D]."""
+    (tmp_path / "asked.txt").write_text("".join(f"{text}\n" for text in texts))
+    run_here(dict(output_dir=folder, input_file=tmp_path / "asked.txt", num_cpu_replicas=1,
+                  output_file=tmp_path / "answers.jsonl"), predict)
+    lines = (tmp_path / "answers.jsonl").read_text().splitlines()
+    return np.array([json.loads(line)["vector"] for line in lines])
+
+
+def test_a_student_learns_a_teachers_vectors_and_is_a_model_for_similarity(
+        of_vectors, tmp_path, capsys):
+    texts = sentences(20, seed=8)
+    taught = vectors_in(of_vectors["teacher"], texts, tmp_path)
+    distances = []
+    for epochs in (0.2, 4):
+        out = tmp_path / f"student{epochs}"
+        run_here({**of_vectors, "num_train_epochs": epochs, "output_dir": out}, run)
+        learned = vectors_in(out, texts, tmp_path)
+        distances.append(1 - (learned * taught).sum(axis=1).mean())
+    assert distances[1] < 0.7 * distances[0]
+    description = json.loads((out / "task.json").read_text())
+    assert [description[name] for name in ("kind", "pooling", "query_prefix")] == [
+        "similarity", "max", "the: "]
+    assert not [name for name in parameters(out) if name.startswith("teacher")]
+
+
+def test_the_first_loss_is_one_minus_the_mean_cosine(of_vectors, tmp_path):
+    texts = sentences(8, seed=3)
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    flags = {**of_vectors, "num_train_epochs": 1, "learning_rate": 1e-12}
+    run_here(flags, run)
+    ours, taught = (vectors_in(flags[name], texts, tmp_path) for name in ("output_dir", "teacher"))
+    expected = 1 - np.einsum("nd,nd->n", ours, taught).mean()
+    assert losses_of(flags["output_dir"], 1)[0] == pytest.approx(expected, abs=1e-5)
+    assert expected > 0.01
+
+
+def test_the_states_of_a_teacher_of_vectors_can_come_first(of_vectors, tmp_path, capsys):
+    run_here({**of_vectors, "stage": "intermediate", "num_train_epochs": 1,
+              "output_dir": tmp_path / "first"}, run)
+    capsys.readouterr()
+    run_here({**of_vectors, "student": tmp_path / "first", "num_train_epochs": 1}, run)
+    assert "initialized at random" not in capsys.readouterr().err
+    assert len(vectors_in(of_vectors["output_dir"], ["a cat"], tmp_path)[0]) == 16
+
+
+@pytest.mark.parametrize("changes, parts", [
+    (dict(student=SHAPE), ("vectors of 8 components", "--teacher of 16", "hidden size 16")),
+    (dict(do_eval=True), ("--do_eval", "python -m similarity.run")),
+    (dict(label_weight=0.5), ("--label_weight", "gives vectors")),
+    (dict(task_name="cola"), ("--task_name", "gives vectors")),
+    (dict(train_file=None), ("the train set is missing",)),
+    (dict(text_column="3"), ("--text_column", "3"))])
+def test_what_a_teacher_of_vectors_does_not_need_is_refused(of_vectors, capsys, changes, parts):
+    with ends_with_error(capsys, *parts):
+        run_here({**of_vectors, **changes}, run)

@@ -116,3 +116,13 @@ def test_the_loss_of_a_regression_is_the_squared_error():
     student, teacher = np.random.RandomState(5).normal(size=[2, 5, 1])
     value, _ = value_and_gradients(losses.output_error, student, teacher)
     np.testing.assert_allclose(value, ((student - teacher)**2).mean(), rtol=1e-5)
+
+
+def test_the_loss_of_vectors_is_half_the_squared_distance_of_their_ends():
+    student, teacher = np.random.RandomState(6).normal(size=[2, 5, HIDDEN])
+    student, teacher = (some / np.linalg.norm(some, axis=1, keepdims=True)
+                        for some in (student, teacher))
+    value, gradient = value_and_gradients(losses.cosine_distance, student, teacher)
+    np.testing.assert_allclose(
+        value, ((student - teacher)**2).sum(axis=1).mean() / 2, rtol=1e-5)
+    np.testing.assert_allclose(gradient, -teacher / 5, atol=1e-6)
