@@ -171,4 +171,4 @@ class Head(NamedTuple):
     metrics: Callable[[Any], Sequence[str]] = lambda own: ()  # (own), for --metric_for_best
     loss: Optional[str] = "eval_loss"  # for --metric_for_best, too
     length: Type = EpochSchedule  # settings class of the length of a training
-    ensemble: Optional[Ensemble] = None  # of a head whose command takes `tries.TrySettings`
+    ensemble: Optional[Ensemble] = None  # of a head whose command takes --ensemble

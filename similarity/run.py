@@ -14,6 +14,7 @@ from engine.cli import command
 from engine.errors import UserError
 from engine.settings import setting
 from runs import command as runs, sets
+from runs.tries import TrySettings
 from similarity import files, model
 from similarity.files import Given, TextFile
 from similarity.head import HEAD, Similarity, described
@@ -78,6 +79,8 @@ def define_flags() -> flags.FlagValues:
                       "many of a vector are trained to be vectors by themselves; default: as the "
                       "model's folder says, or else all alone.", flag_values=values)
     runs.define_flags(values, LossSettings)
+    # No --ensemble: each try has a space of its own, and a mean over spaces is no vector of any.
+    settings.define_flags(values, TrySettings, "seeds", "num_seeds", "learning_rates")
     return values
 
 

@@ -152,8 +152,9 @@ def test_a_model_of_a_single_training_is_not_replaced(flags, tmp_path, capsys):
 
 
 @on_tensorflow_2
-@pytest.mark.parametrize("run, metric", (("tagging.run --crf", "eval_f1"), ("run_squad", "f1")))
-def test_taggers_and_readers_are_searched_too(run, metric, tiny_model, tmp_path):
+@pytest.mark.parametrize("run, metric", (
+    ("tagging.run --crf", "eval_f1"), ("run_squad", "f1"), ("similarity.run", "mrr_at_10")))
+def test_other_commands_search_too(run, metric, tiny_model, tmp_path):
     toy_runs.train(run, tmp_path, tiny_model, do_eval=True, num_seeds=2, num_train_epochs=0.5)
     found = results_of(tmp_path / run)
     assert [row["try"] for row in found["tries"]] == ["lr-0.001_seed-42", "lr-0.001_seed-43"]
