@@ -13,14 +13,14 @@ from absl import flags
 from engine import log, settings
 from engine.cli import command, device_flags, shards
 from engine.data import text_files
-from engine.data.chunks import ArrivingLines, in_chunks
+from engine.data.chunks import ArrivingLines, ahead, in_chunks
 from engine.data.odd_rows import OddRows, attempt
 from engine.disk import files, resumable_file
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import Counter
 from runs import columns
-from runs.head import AnyResult, Reader, Result
+from runs.head import AnyResult, Encoded, Reader, Result
 from runs.open_model import OpenModel
 from runs.rows import UNREAD, Example, read_split
 
@@ -103,17 +103,19 @@ def run(values: flags.FlagValues, model: OpenModel) -> None:
             if not num_done:
                 log.warn("the input has no texts")
             return
-        _predict(model, itertools.chain([first], chunks), _writer(form, names, append, odd), odd,
+        encoded = ((examples, model.reader.encode(examples))
+                   for examples in itertools.chain([first], chunks))
+        # While a card computes, the processor reads on.
+        _predict(model, encoded if arriving else ahead(encoded), _writer(form, names, append, odd), odd,
                  may_be_odd=bool(shard))
 
 
-def _predict(model: OpenModel, chunks: Iterator[List[Example]],
+def _predict(model: OpenModel, chunks: Iterator[Tuple[List[Example], Encoded]],
              write: Callable[[Iterable[Tuple[Example, AnyResult]]], None], odd: OddRows, *,
              may_be_odd: bool) -> None:
     num_texts = num_cut = 0
     with Counter("Predicting", unit="texts") as counter:
-        for examples in chunks:
-            some = model.reader.encode(examples)
+        for examples, some in chunks:
             write(zip(examples, model.predict(some, counter.advance)))
             num_texts += len(examples)
             num_cut += some.num_cut

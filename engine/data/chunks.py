@@ -6,6 +6,7 @@ Lines of standard input come as they arrive, so that a single line is answered a
 import collections
 import os
 import select
+from concurrent import futures
 from typing import Callable, Deque, Iterable, Iterator, List, Optional, TypeVar
 
 _READ_BYTES = 1 << 20
@@ -72,3 +73,19 @@ def in_chunks(items: Iterable[Item], size: int,
             chunk, total = [], 0
     if chunk:
         yield chunk
+
+
+def ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items; a thread makes the next one while the caller handles one.
+
+    Not for lines that arrive: at the end of the process the thread would wait for the next one.
+    """
+    end = object()
+    with futures.ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, items, end)
+        while True:
+            item = following.result()
+            if item is end:
+                return
+            following = thread.submit(next, items, end)
+            yield item

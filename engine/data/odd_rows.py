@@ -5,6 +5,7 @@ Bad rows in training data, and a file without any valid row, stay errors.
 
 import collections
 import itertools
+import threading
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, Optional
 
 from engine import log
@@ -27,12 +28,14 @@ class OddRows:
 
     def __init__(self, become: str, *, keeps_reasons: bool = False, skips_lines: bool = False):
         self._become, self._count, self.first, self.skips_lines = become, 0, "", skips_lines
+        self._lock = threading.Lock()  # one thread reads while another predicts
         self.reasons: Deque[str] = collections.deque(maxlen=None if keeps_reasons else 0)
 
     def add(self, reason: Any) -> None:
         """Counts a row, and keeps the reason of the first."""
-        self._count += 1
-        self.first = self.first or str(reason)
+        with self._lock:
+            self._count += 1
+            self.first = self.first or str(reason)
 
     def after(self, rows: Iterable[Any], num_done: int, unread: Any = None) -> Iterator[Any]:
         """The rows after the first `num_done`; the reasons of `unread` ones among those are dropped."""
