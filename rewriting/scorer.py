@@ -88,7 +88,7 @@ def _reader(found: Model) -> Reader:
 
         return Encoded(slots.pairs.source(), decode)
 
-    return Reader(head.forward_of(found), encode, True, ["label", *KIND.labels])
+    return Reader(head.forward_of(found), encode, True, ["label", *KIND.labels], ranks_first=True)
 
 
 _SLOTS = Reading(

@@ -124,6 +124,7 @@ class Reader(NamedTuple):
     trained_columns: Optional[Trained] = None  # of the texts in the training's file
     mean: Optional[Mean] = None  # of an ensemble
     pair_columns: Sequence[str] = ()  # the names of the fields for pairs, if `takes_pairs` is None
+    ranks_first: bool = False  # of the pairs of a query and texts, the texts stand first
 
 
 class Card(NamedTuple):

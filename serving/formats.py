@@ -130,7 +130,10 @@ def _rerank(body: Dict[str, Any], model: ServedModel) -> Question:
                   for index, (entry, text) in enumerate(zip(entries, texts))]
         return sorted(ranked, key=lambda rank: -rank["score"])
 
-    return Question([Example(query, text.text_a, None) for text in texts], _truncate(body), answer)
+    pairs = [Example(query, text.text_a, None) for text in texts]
+    if model.ranks_first:  # phrases for the slot of a text
+        pairs = [Example(pair.text_b, pair.text_a, None) for pair in pairs]
+    return Question(pairs, _truncate(body), answer)
 
 
 def _openai(body: Dict[str, Any], model: ServedModel) -> Question:

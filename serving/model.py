@@ -137,6 +137,11 @@ class ServedModel:
         return self._current.reader.takes_pairs
 
     @property
+    def ranks_first(self) -> bool:
+        """Whether, of the pairs of a query and texts, the texts stand first."""
+        return self._current.reader.ranks_first
+
+    @property
     def columns(self) -> Sequence[str]:
         """The names of a result's fields."""
         return self._current.reader.columns

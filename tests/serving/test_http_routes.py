@@ -123,13 +123,15 @@ def test_similarity_is_the_cosine_of_vectors(service):
 
 @pytest.mark.parametrize("name", ["pairs", "regression", "scorer"])
 def test_rerank_sorts_texts_by_the_score_of_their_pair_with_the_query(name, service):
-    texts = [f"{text} [MASK]" for text in sentences(6, seed=2)]
-    pairs = [["cat", text] for text in texts]
+    query, texts = "the cat [MASK] today", sentences(6, seed=2)
+    if name == "scorer":  # which phrase fits the query's slot
+        texts = ["cat", "dog", "bird", "tree", "house", "river"]
+    pairs = [[text, query] if name == "scorer" else [query, text] for text in texts]
     predicted = service.post(f"/models/{name}/predict", {"inputs": pairs, "truncate": True}).body
     scores = [each["value"] if name == "regression" else next(
         one["score"] for one in each if one["label"] in ("yes", "fits")) for each in predicted]
     answer = service.post(f"/models/{name}/rerank", {
-        "query": "cat", "texts": texts, "truncate": True, "return_text": True}).body
+        "query": query, "texts": texts, "truncate": True, "return_text": True}).body
     order = sorted(range(6), key=lambda index: -scores[index])
     assert [rank["index"] for rank in answer] == order
     assert [rank["text"] for rank in answer] == [texts[index] for index in order]
