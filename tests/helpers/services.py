@@ -137,8 +137,8 @@ def toy_models(folder, tiny_model):
     return found
 
 
-def write_model(folder, tiny_model, description):
-    """A model with random weights in its head."""
+def write_model(folder, tiny_model, description, bias=0.0):
+    """A model with random weights in its head; `bias`: of its last label."""
     from engine.checkpoints import checkpoints
     os.makedirs(folder)
     for path in (tiny_model.vocab_file, tiny_model.bert_config_file):
@@ -148,6 +148,6 @@ def write_model(folder, tiny_model, description):
     values, head = checkpoint_values(tiny_model.init_checkpoint), {}
     if "labels" in description:
         outputs, draw = len(description["labels"]) or 1, np.random.RandomState(0)
-        head = {"output_bias": np.zeros(outputs, np.float32),
+        head = {"output_bias": np.array([*[0] * (outputs - 1), bias], np.float32),
                 "output_weights": draw.randn(outputs, 16).astype(np.float32)}
     checkpoints.write_checkpoint(os.path.join(folder, "model.ckpt"), {**values, **head})
