@@ -86,16 +86,17 @@ def output_error(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
 
 
 def cosine_distance(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
-    """How far vectors are from the teacher's, a scalar; half the squared distance of their ends.
+    """How far vectors are from the teacher's in direction, a scalar.
 
-        mean over b of  1 - sum over d of  S * T
+        mean over b of  1 - sum over d of  S * T  =  mean over b of  sum over d of  (S - T)^2 / 2
 
     Not of TinyBERT's: its tasks are those of classifiers.
 
     Args:
         student, teacher: [B, D], of length 1.
     """
-    return 1.0 - tf.reduce_mean(tf.reduce_sum(student * tf.stop_gradient(teacher), axis=1))
+    # As each length is 1, the squares add up to B, which is on the card; the size of a batch is not.
+    return _sum_of_errors(student, teacher, 0.5 / tf.reduce_sum(tf.square(teacher)))
 
 
 def _share_of_example(mask: tf.Tensor) -> tf.Tensor:

@@ -118,11 +118,14 @@ def test_the_loss_of_a_regression_is_the_squared_error():
     np.testing.assert_allclose(value, ((student - teacher)**2).mean(), rtol=1e-5)
 
 
-def test_the_loss_of_vectors_is_half_the_squared_distance_of_their_ends():
+def test_the_loss_of_vectors_is_one_minus_the_mean_of_their_cosines():
     student, teacher = np.random.RandomState(6).normal(size=[2, 5, HIDDEN])
     student, teacher = (some / np.linalg.norm(some, axis=1, keepdims=True)
                         for some in (student, teacher))
     value, gradient = value_and_gradients(losses.cosine_distance, student, teacher)
     np.testing.assert_allclose(
-        value, ((student - teacher)**2).sum(axis=1).mean() / 2, rtol=1e-5)
-    np.testing.assert_allclose(gradient, -teacher / 5, atol=1e-6)
+        value, 1 - np.mean([one @ other for one, other in zip(student, teacher)]), rtol=1e-5)
+    # Along the sphere, where vectors of length 1 stay, it is that of the cosine.
+    along = gradient - (gradient * student).sum(axis=1, keepdims=True) * student
+    of_cosine = -(teacher - (teacher * student).sum(axis=1, keepdims=True) * student) / 5
+    np.testing.assert_allclose(along, of_cosine, atol=1e-6)
