@@ -6,7 +6,7 @@
 import contextlib
 import re
 import socket
-from typing import Dict, List, Optional
+from typing import Dict, List
 
 from absl import flags
 
@@ -60,7 +60,7 @@ def main(values: flags.FlagValues) -> None:
         raise UserError(f"serving.run needs the package {error.name}: pip install -r "
                         "serving/requirements.txt") from error
     named, limits = _models(values.model or []), settings.from_flags(values, Limits)
-    token = _read_token(values.token_file)
+    token = read_token(values.token_file) if values.token_file else None
     with contextlib.ExitStack() as stack, _bind(
             values.host, settings.in_range(values, "port", 0, 65535)) as listener:
         models = {}
@@ -96,9 +96,8 @@ def _models(asked: List[str]) -> Dict[str, str]:
     return found
 
 
-def _read_token(path: Optional[str]) -> Optional[bytes]:
-    if path is None:
-        return None
+def read_token(path: str) -> bytes:
+    """The secret in a file; raises a UserError if there is none."""
     token = files.read_whole(path, "--token_file", _MOST_TOKEN_BYTES).strip()
     if not re.fullmatch(rb"[!-~]+", token):
         raise UserError(f"--token_file={path}: must hold one line of visible ASCII characters "

@@ -64,7 +64,7 @@ def test_only_the_runtime_and_the_graph_functions_ask_which_tensorflow_runs():
         if isinstance(node, ast.Try):
             # An import of TensorFlow's that may fail.
             return any(isinstance(statement, ast.ImportFrom)
-                       and (statement.module or "").startswith("tensorflow")
+                       and (statement.module or "").split(".")[0] == "tensorflow"
                        for statement in node.body)
         if isinstance(node, (ast.Call, ast.Compare)):
             compared = [node.func] if isinstance(node, ast.Call) else [node.left, *node.comparators]
