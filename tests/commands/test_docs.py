@@ -27,7 +27,7 @@ PAGES = ["README.md"] + sorted(os.path.join("docs", name)
                                if name.endswith(".md"))
 # absl's, TensorBoard's, Docker's, SLURM's (as far as the first hyphen)
 OTHER_FLAGS = {"help", "logdir", "gpus", "shm", "ulimit", "nodes", "ntasks", "array", "wrap",
-               "build-arg", "model_config_file", "enable_batching", "batching_parameters_file"}
+               "build", "model_config_file", "enable_batching", "batching_parameters_file"}
 
 
 def anchors(page):

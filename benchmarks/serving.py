@@ -1,0 +1,203 @@
+"""Answers over HTTP: the service beside onnxruntime behind the same HTTP code, and Hugging Face's pipeline.
+
+  python -m benchmarks.serving --model=MINILM_TF --texts=SHARED_DATA/glue/SST-2/dev.tsv --peer_python=PYTHON
+
+MiniLM with a classification layer, and the same with its first two layers alone. All services run side by
+side, and 1, 8 and 64 clients ask each in turn, one text a request, over connections that stay open; those
+that are not asked wait. onnxruntime runs twice: with all cores for a batch, and with one thread. PEER_PYTHON
+has transformers and FastAPI.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Dict, Iterator, List, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from benchmarks import report
+from encoder import label_config, model_files, vocabulary
+from engine.checkpoints import checkpoints
+from engine.disk import files
+
+OURS, ONNX, ONE_THREAD, PIPELINE = NAMES = "ours", "onnxruntime", "onnxruntime, 1 thread", "pipeline"
+LAYERS = {"MiniLM": 6, "two-layer student": 2}
+CLIENTS = (1, 8, 64)
+LONGEST = 128
+_SECONDS_TO_START = 300
+
+
+class Measured(NamedTuple):
+    """What some clients saw in a while."""
+    latencies: np.ndarray  # seconds, [requests]
+    seconds: float  # that it took
+
+
+def write_classifier(source: str, folder: str, num_layers: int) -> None:
+    """Writes a classifier with a random output layer on the first layers of an encoder."""
+    model = model_files.open_model(source, "--model")
+    names = [name for name in model.checkpoint.parameters() if name.startswith("bert/")
+             and int((re.findall(r"layer_(\d+)/", name) or [0])[0]) < num_layers]
+    values = {name: tf.train.load_variable(model.checkpoint.path, name) for name in names}
+    config = model.config()
+    config.num_hidden_layers = num_layers
+    draw = np.random.RandomState(0)
+    values["output_weights"] = draw.normal(0, 0.5, (2, config.hidden_size)).astype(np.float32)
+    values["output_bias"] = np.zeros(2, np.float32)
+    os.makedirs(folder)
+    model_files.save(folder, config, model.file(vocabulary.FILE), vocabulary.is_lower_cased(model.folder))
+    checkpoints.write_checkpoint(os.path.join(folder, "model.ckpt"), values)
+    tf.train.update_checkpoint_state(folder, "model.ckpt")
+    files.write_json(os.path.join(folder, label_config.FILE), {
+        "kind": "classes", "labels": ["0", "1"], "label_separator": "", "takes_pairs": False,
+        "do_lower_case": vocabulary.is_lower_cased(model.folder), "max_seq_length": LONGEST})
+
+
+@contextlib.contextmanager
+def services(folder: str, converted: str, peer_python: str) -> Iterator[Dict[str, int]]:
+    """Starts all services on a model; yields their ports by name."""
+    ports = {name: _free_port() for name in NAMES}
+    flags = ["--num_gpus=0", f"--model={folder}"]
+    commands = {
+        OURS: [sys.executable, "-m", "serving.run", *flags],
+        ONNX: [sys.executable, "-m", "benchmarks.peers.onnx_serving", *flags],
+        ONE_THREAD: ["env", "ONNX_THREADS=1", sys.executable, "-m", "benchmarks.peers.onnx_serving", *flags],
+        PIPELINE: [peer_python, "-m", "benchmarks.peers.huggingface_serving", f"--model_dir={converted}"]}
+    with contextlib.ExitStack() as stack:
+        for name, command in commands.items():
+            process = subprocess.Popen([*command, f"--port={ports[name]}"], cwd=report.ROOT)
+            stack.callback(_stop, process)
+            _wait_for(ports[name], process)
+        yield ports
+
+
+def _stop(process: subprocess.Popen) -> None:
+    process.terminate()
+    process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        return some.getsockname()[1]
+
+
+def _wait_for(port: int, process: subprocess.Popen) -> None:
+    end = time.time() + _SECONDS_TO_START
+    while time.time() < end and process.poll() is None:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.2)
+    raise SystemExit(f"{process.args} does not answer")
+
+
+async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: str) -> Dict[str, float]:
+    """The scores by label."""
+    body = json.dumps({"inputs": text}).encode("utf-8")
+    writer.write(b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                 b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+    head = await reader.readuntil(b"\r\n\r\n")
+    answer = await reader.readexactly(int(re.search(rb"(?i)content-length: (\d+)", head).group(1)))
+    if b" 200 " not in head.split(b"\r\n")[0]:
+        raise SystemExit(f"{head.decode()}{answer.decode()}")
+    return {each["label"]: each["score"] for each in json.loads(answer.decode("utf-8"))}
+
+
+async def _client(port: int, texts: List[str], end: float, latencies: List[float]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for text in texts:
+        start = time.perf_counter()
+        if start >= end:
+            break
+        await _ask(reader, writer, text)
+        latencies.append(time.perf_counter() - start)
+    writer.close()
+
+
+async def _clients(port: int, texts: List[str], count: int, seconds: float) -> Measured:
+    draw, latencies, start = np.random.RandomState(count), [], time.perf_counter()
+    await asyncio.gather(*(
+        _client(port, [texts[place] for place in draw.randint(len(texts), size=100000)],
+                start + seconds, latencies) for _ in range(count)))
+    return Measured(np.array(latencies), time.perf_counter() - start)
+
+
+async def _check_agreement(ports: Dict[str, int], texts: List[str]) -> None:
+    """Ends the benchmark if the services answer differently."""
+    found = {}
+    for name, port in ports.items():
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        found[name] = [(await _ask(reader, writer, text))["1"] for text in texts]
+        writer.close()
+    for name in NAMES[1:]:
+        np.testing.assert_allclose(found[name], found[OURS], atol=1e-4, err_msg=name)
+
+
+def measure(args: argparse.Namespace, name: str, work_dir: str, texts: List[str]) -> List[Dict[str, str]]:
+    """The rows of one model."""
+    folder, converted = os.path.join(work_dir, name), os.path.join(work_dir, f"{name} for PyTorch")
+    write_classifier(args.model, folder, LAYERS[name])
+    subprocess.run([sys.executable, "-m", "encoder.convert", f"--from_tensorflow={folder}",
+                    f"--output_dir={converted}"], cwd=report.ROOT, check=True)
+    found: Dict[int, Dict[str, List[Measured]]] = {}
+    with services(folder, converted, args.peer_python) as ports:
+        asyncio.run(_check_agreement(ports, texts[:20]))
+        for count in CLIENTS:
+            found[count] = {service: [] for service in ports}
+            for port in ports.values():
+                asyncio.run(_clients(port, texts, count, args.seconds / 4))  # warm
+            for _ in range(args.rounds):
+                for service, port in ports.items():
+                    found[count][service].append(asyncio.run(_clients(port, texts, count, args.seconds)))
+    return [_row(name, count, service, found[count]) for count in CLIENTS for service in ports]
+
+
+def _row(name: str, count: int, service: str, found: Dict[str, List[Measured]]) -> Dict[str, str]:
+    def rates(service: str) -> List[float]:
+        return [len(each.latencies) / each.seconds for each in found[service]]
+
+    def medians(service: str) -> List[float]:
+        return [float(np.median(each.latencies)) for each in found[service]]
+
+    latencies = np.concatenate([each.latencies for each in found[service]]) * 1e3
+    p50, p95, p99 = np.percentile(latencies, (50, 95, 99))
+    ours = service == OURS
+    return {"model": name, "clients": str(count), "service": service, "p50, ms": f"{p50:.1f}",
+            "p95, ms": f"{p95:.1f}", "p99, ms": f"{p99:.1f}", "texts/s": f"{np.median(rates(service)):.0f}",
+            "ours: texts/s ÷ its": "" if ours else report.ratios(rates(OURS), rates(service)),
+            "ours: p50 ÷ its": "" if ours else report.ratios(medians(OURS), medians(service))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("model", "texts"):
+        parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
+    parser.add_argument("--peer_python", required=True)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of a measurement")
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    with open(args.texts, encoding="utf-8") as file:
+        texts = [line.split("\t")[0] for line in file][1:]
+    rows: List[Dict[str, str]] = []
+    with tempfile.TemporaryDirectory() as work_dir:
+        for name in LAYERS:
+            rows += measure(args, name, work_dir, texts)
+    report.append("Answers over HTTP", rows, command=" ".join(
+        ["python -m benchmarks.serving", f"--seconds={args.seconds:g}", f"--rounds={args.rounds}"]),
+        versions={"tensorflow": tf.__version__, **{
+            package: report.version_of(sys.executable, package) for package in ("onnxruntime",)}, **{
+            package: report.version_of(args.peer_python, package)
+            for package in ("torch", "transformers", "fastapi")}})
+
+
+if __name__ == "__main__":
+    main()
