@@ -90,6 +90,8 @@ class App:
     async def _respond(self, scope: Dict[str, Any], headers: Dict[bytes, bytes],
                        receive: Callable[[], Awaitable]) -> Response:
         method, target = scope["method"], self._target(scope["path"])
+        if method == "POST" and target.route in ("", "/"):
+            target = target._replace(route=formats.main_route(target.model))
         if method == "OPTIONS" and self._cors(headers.get(b"origin", b"")):
             return Response(204, JSON, b"")
         if target.route not in _OPEN:
@@ -224,7 +226,7 @@ class App:
         limit, count = self._limits.max_client_batch_size, len(question.examples)
         if count > limit:
             raise Refusal(413, formats.VALIDATION,
-                          f"batch size {count} > maximum allowed batch size {limit}", limit)
+                          f"batch size {count} > maximum allowed batch size {limit}")
         try:
             return model.answer(question.examples, truncate=question.truncate, deadline=deadline)
         except TooLong as error:

@@ -31,7 +31,7 @@ def serve(app: Callable, listener: socket.socket, timeout: float, ends: Callable
 
     server = _Server(Config(
         app, http=Connection, ws="none", lifespan="off", loop="asyncio", log_config=None,
-        access_log=False, server_header=False, timeout_keep_alive=timeout,
+        access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=timeout,
         timeout_graceful_shutdown=timeout))
     asyncio.run(_serve(server, listener, ends))
 

@@ -177,6 +177,11 @@ def ranks(model: ServedModel) -> bool:
     return bool(model.takes_pairs) and model.columns[0] == "label" and len(model.columns) in (1, 3)
 
 
+def main_route(model: ServedModel) -> str:
+    """The route that POST / stands for."""
+    return "/embed" if gives_vectors(model) else "/predict"
+
+
 def routes_of(model: ServedModel) -> List[str]:
     """The routes that the model answers."""
     has = {"/embed": gives_vectors, "/similarity": gives_vectors, "/v1/embeddings": gives_vectors,

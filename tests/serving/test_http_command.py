@@ -26,6 +26,7 @@ def test_a_token_is_needed_for_all_but_health_and_the_page(tmp_path):
                 assert answer.status == 401 and answer.headers["www-authenticate"] == "Bearer"
                 assert "s3cret" not in str(answer.body)
         assert service.post("/predict", {"inputs": "a"}).status == 401
+        assert service.post("/", {"inputs": "a"}).status == 401
         assert service.post("/predict", {"inputs": "a"}, **right).status == 200
         assert service.get("/info", **right).status == 200
         assert service.get("/health").status == 200

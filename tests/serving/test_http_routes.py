@@ -112,6 +112,14 @@ def test_vectors_are_those_of_predict_under_both_interfaces(service):
                                 for each in coded], vectors, atol=1e-5)
 
 
+def test_a_client_may_leave_out_the_route(service):
+    for path, route in (("/", "/predict"), ("/models/tagger", "/predict"),
+                        ("/models/vectors/", "/embed")):
+        asked = {"inputs": "the cat sees", "truncate": None}
+        named = path.rstrip("/") + route
+        assert_close(service.post(path, asked).body, service.post(named, asked).body)
+
+
 def test_similarity_is_the_cosine_of_vectors(service):
     texts = sentences(4)
     vectors = np.array(service.post("/models/vectors/embed", {"inputs": texts}).body)
