@@ -159,6 +159,7 @@ class BatchTokenizer(FullTokenizer):
         if missing:
             raise ValueError(
                 _vocab_message(os.fsdecode(vocab_file), f"lacks {', '.join(missing)}"))
+        self.largest_id = max(self.vocab.values())
         self.pad_id = self.vocab["[PAD]"]
         self.cls_id = self.vocab["[CLS]"]
         self.sep_id = self.vocab["[SEP]"]

@@ -31,7 +31,7 @@ class Encoding(NamedTuple):
     @property
     def id_dtype(self) -> str:
         """NumPy's name of the ids' type in a store: "uint16" if it holds all ids, else "uint32"."""
-        return "uint16" if max(self.tokenizer.vocab.values()) < 2**16 else "uint32"
+        return "uint16" if self.tokenizer.largest_id < 2**16 else "uint32"
 
 
 def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
@@ -45,7 +45,7 @@ def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
     if max_seq_length < 3:
         raise UserError(f"--max_seq_length={max_seq_length}: must be at least 3, for [CLS], a "
                         "token and [SEP]")
-    _check_vocab_size(vocab_file, max(tokenizer.vocab.values()) + 1, vocab_size)
+    _check_vocab_size(vocab_file, tokenizer.largest_id + 1, vocab_size)
     return Encoding(tokenizer, vocab_file, vocabulary.content_hash(vocab_file), do_lower_case,
                     max_seq_length)
 

@@ -50,7 +50,7 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
     Raises:
         UserError: there is no text, or the vocabulary knows little of it.
     """
-    id_dtype = "uint16" if max(tokenizer.vocab.values()) < 2 ** 16 else "uint32"
+    id_dtype = "uint16" if tokenizer.largest_id < 2 ** 16 else "uint32"
     columns = {"ids": store.Column(id_dtype, ragged=True),
                "document": store.Column("int64", ragged=False),
                "label": store.Column("uint8", ragged=False)}
@@ -87,7 +87,7 @@ def _encode(sentences: List[Sentence], tokenizer: BatchTokenizer) -> store.Chunk
 @functools.lru_cache(maxsize=1)
 def piece_flags(tokenizer: BatchTokenizer) -> np.ndarray:
     """Whether each id continues a word (##...) instead of beginning one, bool [vocab size]."""
-    flags = np.zeros(max(tokenizer.vocab.values()) + 1, bool)
+    flags = np.zeros(tokenizer.largest_id + 1, bool)
     flags[[index for token, index in tokenizer.vocab.items() if token.startswith("##")]] = True
     return flags
 

@@ -30,7 +30,7 @@ class Assembly(NamedTuple):
         scheme = masking.Scheme(
             settings.objective == "span", settings.masked_lm_prob,
             settings.max_predictions_per_seq, self.tokenizer.mask_id,
-            max(self.tokenizer.vocab.values()) + 1)
+            self.tokenizer.largest_id + 1)
         indices = self.order[start:end]
         records = self._records(indices)
         positions = np.arange(settings.max_seq_length)

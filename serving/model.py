@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import threading
+from concurrent import futures
 from typing import Any, List, Mapping, Optional, Sequence
 
 import numpy as np
@@ -57,13 +58,15 @@ class _Version:
 
     Attributes:
         number: the name of the folder of a numbered version, or "".
+        card_file: the path of its model card, which a training's output directory lacks.
     """
 
     def __init__(self, folder: str, number: str, values: flags.FlagValues, devices: Devices):
         self.number, self.devices = number, devices
         trained, self.reader = kinds.open_reader(folder)
         self.description: Mapping[str, Any] = trained.description() or {}
-        self.card = _read_card(folder)
+        self.card_file = os.path.join(folder, export.CARD)
+        self.card = _read_card(self.card_file)
         self._sample = self.reader.encode([
             UNREAD if self.reader.takes_pairs else UNREAD._replace(text_b=None)]).source
         self.max_seq_length = self._sample.max_length
@@ -75,13 +78,19 @@ class _Version:
         self.max_batch_tokens = asked.max_batch_tokens or (
             devices.max_step_tokens or inference.GPU_STEP_TOKENS)
         self._warm_up()
-        self.batcher = Batcher(
-            [session.run for session in self.sessions for _ in range(devices.concurrent_steps)],
-            self.max_batch_tokens, asked.max_queued_tokens)
+        runs = [session.run for session in self.sessions for _ in range(devices.concurrent_steps)]
+        self.num_sessions = len(runs)
+        self.batcher = Batcher(runs, self.max_batch_tokens, asked.max_queued_tokens)
 
     def features(self, size: int, length: int) -> Features:
         """Features of `size` equal examples, padded to `length`."""
         return self._sample.fetch(np.zeros(size, np.int64), length)
+
+    def submit_sample(self, size: int, length: int) -> "futures.Future[batcher.Predictions]":
+        """Predictions for `size` equal examples of `length` tokens, later."""
+        return self.batcher.submit(self._sample._replace(
+            lengths=np.full(size, length), length_multiple=1,
+            fetch=lambda indices, length: self.features(len(indices), length)), float("inf"))
 
     def predict(self, some: Encoded, deadline: float) -> List[AnyResult]:
         """A result for each text; raises what `ServedModel.answer` does."""
@@ -172,9 +181,27 @@ class ServedModel:
         return self._current.card
 
     @property
+    def card_file(self) -> str:
+        """The path of `card`."""
+        return self._current.card_file
+
+    @property
+    def tokens_at_a_time(self) -> int:
+        """The tokens of all batches that are computed at the same time, at most."""
+        return self._current.max_batch_tokens * self._current.num_sessions
+
+    @property
     def queued_tokens(self) -> int:
         """The tokens that wait for a session, padding included."""
         return self._current.batcher.queued_tokens
+
+    def describe_devices(self) -> str:
+        """The devices in words, for a person."""
+        return self._devices.describe()
+
+    def submit_sample(self, size: int, length: int) -> "futures.Future[batcher.Predictions]":
+        """Predictions for `size` equal examples of `length` tokens, later: to measure the speed."""
+        return self._current.submit_sample(size, length)
 
     def count_tokens(self, examples: List[Example]) -> int:
         """The tokens that the model reads of some texts, [CLS] and [SEP] included."""
@@ -267,8 +294,7 @@ def _check_length(some: Encoded, limit: int) -> None:
         raise TooLong(index, limit + int(left_out[index]), limit)
 
 
-def _read_card(folder: str) -> str:
-    path = os.path.join(folder, export.CARD)
+def _read_card(path: str) -> str:
     if not os.path.exists(path):
         return ""
     with open(path, encoding="utf-8", errors="replace") as file:

@@ -2,17 +2,21 @@
 
 from typing import Callable, Dict, List, Sequence
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine import inference
+from engine import folding, inference
 from engine.checkpoints import saved_model
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Features
 from engine.devices.devices import Devices
 from engine.model import Forward
 
-Run = Callable[[Features], Dict[str, np.ndarray]]
+# On two cores, one thread for each operation and two chains of them answer a text of 16, 32 and 128
+# tokens with MiniLM in 4.4, 6.3 and 19 ms; one chain in 6.1, 10 and 34 ms, and two threads for each
+# operation in 8.0, 15 and 34 ms.
+_MOST_CHAINS = 2
+
+Run = Callable[[Features], List[Features]]  # see `FrozenSession.run`
 
 
 class FrozenSession:
@@ -35,15 +39,17 @@ class FrozenSession:
                  devices: Devices, device: str):
         self._names = sorted(example)
         self._is_checked = devices.dtype == tf.float16
-        with tf.Graph().as_default() as graph, tf.device(device):
+        with tf.Graph().as_default(), tf.device(device):
             inputs = {name: tf.placeholder(example[name].dtype, [None] * example[name].ndim)
                       for name in self._names}
-            fetches = [_predictions(forward, checkpoint, inputs, devices)
-                       for checkpoint in checkpoints]
-        self._session = tf.Session(graph=graph, config=devices.session_config)
-        self._call = self._session.make_callable(fetches, [inputs[name] for name in self._names])
+            predictions = [_predictions(forward, checkpoint, inputs, devices)
+                           for checkpoint in checkpoints]
+        feeds, fetches = folding.folded(
+            [inputs[name] for name in self._names], predictions, devices.session_config)
+        self._session = tf.Session(graph=feeds[0].graph, config=devices.session_config)
+        self._call = self._session.make_callable(fetches, feeds)
 
-    def run(self, features: Features) -> List[Dict[str, np.ndarray]]:
+    def run(self, features: Features) -> List[Features]:
         """The predictions of each model for a batch of b examples, each [b, ...].
 
         Raises:
@@ -62,15 +68,8 @@ class FrozenSession:
 def _predictions(forward: Forward, checkpoint: Checkpoint, inputs: Dict[str, tf.Tensor],
                  devices: Devices) -> Dict[str, tf.Tensor]:
     mode = inference.mode_on(devices)
-    mode = mode._replace(computation=mode.computation._replace(cast=_cast_constant, inlined=True))
+    mode = mode._replace(computation=mode.computation._replace(
+        inlined=True, num_chains=min(devices.concurrent_steps, _MOST_CHAINS)
+        if devices.kind == "CPU" else 1))
     with tf.variable_scope("", custom_getter=saved_model.constants(checkpoint)):
         return forward(inputs, mode).predictions
-
-
-def _cast_constant(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """The weight in another type, as a constant, too: nothing is cast in a step."""
-    if weight.dtype == dtype:
-        return weight
-    value = tf.get_static_value(weight)
-    return tf.cast(weight, dtype) if value is None else tf.constant(
-        value.astype(dtype.as_numpy_dtype))

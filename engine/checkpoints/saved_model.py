@@ -107,11 +107,11 @@ def constants(checkpoint: checkpoints.Checkpoint, float_type: str = "float32"):
         if not np.isfinite(value).all():
             raise UserError(f"{checkpoint.path}: {name} has values that {float_type} cannot hold; "
                             "freeze the graph with float32")
-        return tf.cast(tf.constant(_as_proto(value), name=name.rsplit("/", 1)[-1]), tf.float32)
+        return tf.cast(tf.constant(as_proto(value), name=name.rsplit("/", 1)[-1]), tf.float32)
     return constant
 
 
-def _as_proto(value: np.ndarray) -> tensor_pb2.TensorProto:
+def as_proto(value: np.ndarray) -> tensor_pb2.TensorProto:
     """The value as raw bytes: TensorFlow 1.15 itself would take up to 3 bytes for a float16."""
     return tensor_pb2.TensorProto(
         dtype=tf.as_dtype(value.dtype).as_datatype_enum,
