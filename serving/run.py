@@ -14,7 +14,7 @@ from engine import interruption, log, settings
 from engine.cli import command
 from engine.disk import files
 from engine.errors import UserError
-from serving import model
+from serving import measure, model
 from serving.limits import Limits
 
 USAGE = """Serves trained models over HTTP, of every kind that reads texts, on every
@@ -43,6 +43,8 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("port", 8501, "Port to listen on; 0 for any free one.", flag_values=values)
     flags.DEFINE_bool("watch", False, "Take over newer versions of an export as they come.",
                       flag_values=values)
+    flags.DEFINE_bool("measure", False, "Instead of serving, measure how fast the models are, and "
+                      "write it into the model card of an export.", flag_values=values)
     flags.DEFINE_string("token_file", None, "File with a secret that clients send in the header "
                         "Authorization: Bearer SECRET.", flag_values=values)
     flags.DEFINE_multi_string("allowed_origin", [], "Site, such as https://example.org, whose "
@@ -53,7 +55,12 @@ def define_flags() -> flags.FlagValues:
 
 
 def main(values: flags.FlagValues) -> None:
-    """Opens the models and serves until a signal."""
+    """Opens the models and serves until a signal, or measures them."""
+    if values.measure:
+        for name, folder in _models(values.model or []).items():
+            with contextlib.closing(model.ServedModel(name, folder, values)) as each:
+                measure.write(each)
+        return
     try:
         from serving import app, connections
     except ImportError as error:

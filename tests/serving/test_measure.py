@@ -4,39 +4,29 @@ import re
 import shutil
 
 import pytest
-from absl import flags
 
 from commands import run_here
-from serving import measure, model
-from serving.model import ServedModel
+from serving import measure, run
 
 
-@pytest.fixture
-def serve(monkeypatch):
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch):
     monkeypatch.setattr(measure, "_SECONDS", 0.05)
-    opened = []
 
-    def serve(folder):
-        values = flags.FlagValues()
-        model.define_flags(values)
-        values(["", "--num_cpu_replicas=1"])
-        opened.append(ServedModel("toy", str(folder), values))
-        return opened[-1]
 
-    yield serve
-    for each in opened:
-        each.close()
+def measure_it(folder):
+    run_here(dict(model=folder, measure=True, num_cpu_replicas=1), run)
 
 
 def test_the_table_is_logged_and_replaces_the_earlier_one_in_the_model_card(
-        serve, tiny_classifier, tmp_path, capfd):
+        tiny_classifier, tmp_path, capfd):
     shutil.copytree(str(tiny_classifier), str(tmp_path / "out"))
     run_here(dict(output_dir=tmp_path / "out", do_export=True))
     card = tmp_path / "out" / "export" / "README.md"
     before = card.read_text(encoding="utf-8")
     for _ in range(2):
         capfd.readouterr()
-        measure.write(serve(card.parent))
+        measure_it(card.parent)
         said, after = capfd.readouterr().err, card.read_text(encoding="utf-8")
         assert after.startswith(before.rstrip("\n")) and after.count("## Speed") == 1
         rows = re.findall(r"^\| (\d+) \| ([\d.e+]+) \| ([\d.e+]+) \| ([\d.,e+]+) \|$", after, re.MULTILINE)
@@ -47,7 +37,7 @@ def test_the_table_is_logged_and_replaces_the_earlier_one_in_the_model_card(
             assert 0 < median <= late and rate > 0
 
 
-def test_without_a_model_card_the_table_is_logged_alone(serve, tiny_classifier, capfd):
-    measure.write(serve(tiny_classifier))
+def test_without_a_model_card_the_table_is_logged_alone(tiny_classifier, capfd):
+    measure_it(tiny_classifier)
     said = capfd.readouterr().err
     assert "| 24 |" in said and "no model card" in said
