@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes an environment, downloads a small pretrained encoder, fine-tunes it on all GPUs (or on two
-# replicas on the CPU), and prints the evaluation and three predictions. A second run skips what is
-# done.
+# replicas on the CPU), and prints the evaluation, three predictions and the command that serves the
+# model. A second run skips what is done.
 #
 #   scripts/quickstart.sh [flags of run_classifier.py]
 #
@@ -54,6 +54,9 @@ report() {
     show_predictions "$results/predict.txt" "$data_dir"/*test*.tsv
   fi
   printf '\nAll results: %s\n' "$results"
+  if [[ -n $environment ]]; then install "$environment" -r "$repository/serving/requirements.txt"; fi
+  printf '\nTo try the model on a page, http://127.0.0.1:8501, and answer with it over HTTP:\n'
+  printf '  cd %q && %q -m serving.run --model=%q\n' "$repository" "$python" "$results"
 }
 
 # show_predictions FILE TEST_SET...: prints three predictions beside the rows, which may have a header.
