@@ -4,8 +4,8 @@
 
 The model has 6 layers, hidden size 24 and random weights; of each data set there are the first lines.
 Figures mean nothing here, and benchmarks/results.md stays as it is. Not among them: disk_faults, which
-takes half an hour. Benchmarks whose peer is Google's
-code run in --tensorflow1_python, which needs `bert-tensorflow==1.0.1`; without it, and without
+takes half an hour; search_speed, which needs faiss; similarity_agreement, similarity_quality,
+pool_of_negatives and ray_overhead, which need MiniLM or minutes. Benchmarks whose peer is Google's code run in --tensorflow1_python, which needs `bert-tensorflow==1.0.1`; without it, and without
 --huggingface_python, those with such peers are left out. --only=NAME runs some. Ends with status 1 if
 one fails; DIR/<name>.log has what it printed.
 """
@@ -84,6 +84,7 @@ _ROWS = [
         "--huggingface_python={huggingface_python} --train_file={data}/ner_en/train.txt "
         "--dev_file={data}/ner_en/dev.txt", peer=_HUGGINGFACE),
     Row("training_throughput", "--set=cola --model={model} --data={data} --pairs=1", _GOOGLE),
+    Row("xla_modules", ""),
 ]
 
 

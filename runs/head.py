@@ -146,7 +146,7 @@ class Head(NamedTuple):
     require: Callable[[Model, Checkpoint, str], None]  # (..., flag): the checkpoint has this head
 
     # The data: how sets are loaded, which model predicts them, what is measured and written.
-    load: Callable[..., Sets]  # (job, flags); a classifier's, also what makes its `Training`
+    load: Callable[..., Sets]  # (job, flags); of what a teacher can be, also what makes its `Training`
     forward: Callable[[Model, Sequence[Any], Checkpoint], Forward]  # (..., sets, checkpoint)
     measure: Callable[[Job, Any, Predict], Measured]  # (..., a set of `Sets.dev`)
     # (..., a set of `Sets.test`, its suffix) → the metrics, if it also measures the set.

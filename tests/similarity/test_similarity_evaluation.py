@@ -142,6 +142,21 @@ def test_nothing_of_the_products_on_cards_is_left_to_the_cpu():
     assert not moved
 
 
+def test_cards_compare_many_queries_and_leave_a_few_to_the_processor(random, monkeypatch):
+    queries, documents = (random.normal(size=(count, 8)).astype(np.float32) for count in (9, 70))
+    compared, best = [], nearest.Products.best
+    monkeypatch.setattr(nearest, "_LEAST_FOR_CARDS", 9)
+    monkeypatch.setattr(nearest.Products, "best", lambda products, *arguments: (
+        compared.append(len(arguments[0])), best(products, *arguments))[1])
+    with nearest.nearest_on(cpu_devices(2)._replace(kind="GPU")) as search:
+        for count in (8, 9):
+            scores, found = search(queries[:count], Rows(documents, 8), 5)
+            expected = nearest.nearest(queries[:count], documents, 5)
+            np.testing.assert_allclose(scores, expected[0], rtol=1e-5)
+            np.testing.assert_array_equal(found, expected[1])
+    assert compared == [9]
+
+
 def test_some_rows_of_a_matrix_are_shortened_as_they_are_read(random):
     matrix = random.normal(size=(20, 8)).astype(np.float32)
     numbers = np.array([3, 17, 3, 0])
