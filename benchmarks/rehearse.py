@@ -5,7 +5,8 @@
 The model has 6 layers, hidden size 24 and random weights; of each data set there are the first lines.
 Figures mean nothing here, and benchmarks/results.md stays as it is. Not among them: disk_faults, which
 takes half an hour; search_speed, which needs faiss; similarity_agreement, similarity_quality,
-pool_of_negatives and ray_overhead, which need MiniLM or minutes. Benchmarks whose peer is Google's code run in --tensorflow1_python, which needs `bert-tensorflow==1.0.1`; without it, and without
+pool_of_negatives and ray_overhead, which need MiniLM or minutes. Benchmarks whose peer is Google's code
+run in --tensorflow1_python, which needs `bert-tensorflow==1.0.1`; without it, and without
 --huggingface_python, those with such peers are left out. --only=NAME runs some. Ends with status 1 if
 one fails; DIR/<name>.log has what it printed.
 """
