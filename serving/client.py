@@ -46,6 +46,7 @@ _LONGEST_BACKOFF = 5.0  # seconds, where it says nothing
 _FIRST_TRIES = 3  # to find the service at all
 # The service is overloaded, ends, or is late; or a balancer before it says so.
 _TRY_AGAIN = (429, 502, 503, 504)
+_FACTS = {"takes_pairs", "model_id", "model_sha", "max_client_batch_size"}  # of /info
 
 
 def define_flags() -> flags.FlagValues:
@@ -139,8 +140,9 @@ class Service:
         try:
             info = self._ask("GET", "/info")
         except _Refused as error:
-            raise self._error(f"{error}" + ("; --token_file names the secret" * (error.status == 401))) from error
-        if not isinstance(info, dict) or not {"takes_pairs", "model_id", "model_sha"} <= set(info):
+            hint = "; --token_file names the file with the secret" if error.status == 401 else ""
+            raise self._error(f"{error}{hint}") from error
+        if not isinstance(info, dict) or not _FACTS <= set(info):
             raise self._error("is no service of serving.run: its /info says nothing of the texts")
         return info
 

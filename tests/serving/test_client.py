@@ -143,3 +143,17 @@ def test_a_model_that_is_not_there_is_one_line(service, tmp_path, capsys):
     with ends_with_error(capsys, "there is no such model", "classifier, pairs"):
         run_here(dict(write(tmp_path, ["a"]),
                       url=f"http://127.0.0.1:{service.port}/models/other"), client)
+
+
+def test_a_service_with_a_secret_is_told_it(models, tmp_path, capsys):
+    (tmp_path / "token").write_text("secret\n")
+    flags = write(tmp_path, ["the cat"])
+    service = Service({"classifier": models["classifier"]}, token_file=tmp_path / "token")
+    try:
+        flags["url"] = f"http://127.0.0.1:{service.port}"
+        with ends_with_error(capsys, "--token_file names the file"):
+            run_here(flags, client)
+        run_here(dict(flags, token_file=tmp_path / "token"), client)
+        assert len(lines(tmp_path)) == 1
+    finally:
+        service.kill()
