@@ -5,18 +5,18 @@ import itertools
 import threading
 import time
 from concurrent import futures
-from typing import Deque, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Callable, Deque, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
 from engine import inference
 from engine.data.batches import Features, Source
-from serving.session import Run
 
 # Records share a batch if the longer one's padded length is at most this many times the shorter's.
 _SPREAD = 1.25
 
-Predictions = List[Features]  # of each model of an ensemble
+Predictions = List[Features]  # of each model of an ensemble, each [b, ...]
+Run = Callable[[Features], Predictions]
 
 
 class Overloaded(Exception):
@@ -82,7 +82,7 @@ class Batcher:
     requests are tried one by one: each has its own answer or its own error.
 
     Args:
-        runs: a function for each step that may run at a time; see `session.FrozenSession.run`.
+        runs: a function for each step that may run at a time.
         max_batch_tokens: of a batch, padding included; a record that is longer is a batch, too.
         max_queued_tokens: that wait, padding included. A request with more is only taken if nothing
             else waits.

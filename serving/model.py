@@ -1,6 +1,8 @@
 """A trained model that answers many callers at a time, and is replaced by its newer versions."""
 
 import dataclasses
+import functools
+import itertools
 import os
 import threading
 from concurrent import futures
@@ -72,13 +74,17 @@ class _Version:
         self.max_seq_length = self._sample.max_length
         checkpoints = ensemble.members(folder) or [trained.checkpoint]
         example = self.features(1, self._sample.padded_length(np.array([0])))
-        self.sessions = [FrozenSession(self.reader.forward, checkpoints, example, devices, device)
-                         for device in devices.names]
+        # Of each device, the model or all models of an ensemble.
+        self._models = [
+            [FrozenSession(self.reader.forward, checkpoint, example, devices, device)
+             for checkpoint in checkpoints]
+            for device in devices.names]
         asked = settings.from_flags(values, BatchSettings)
         self.max_batch_tokens = asked.max_batch_tokens or (
             devices.max_step_tokens or inference.GPU_STEP_TOKENS)
         self._warm_up()
-        runs = [session.run for session in self.sessions for _ in range(devices.concurrent_steps)]
+        runs = [functools.partial(_run, models) for models in self._models
+                for _ in range(devices.concurrent_steps)]
         self.num_sessions = len(runs)
         self.batcher = Batcher(runs, self.max_batch_tokens, asked.max_queued_tokens)
 
@@ -101,15 +107,19 @@ class _Version:
     def close(self) -> None:
         """Answers what waits, then frees the memory."""
         self.batcher.close()
-        for session in self.sessions:
-            session.close()
+        for model in itertools.chain.from_iterable(self._models):
+            model.close()
 
     def _warm_up(self) -> None:
         lengths = {min(length, self.max_seq_length) for length in _WARM_LENGTHS}
-        for session in self.sessions:
+        for models in self._models:
             for length in sorted(lengths):
-                session.run(self.features(1, length))
-                session.run(self.features(max(1, self.max_batch_tokens // length), length))
+                _run(models, self.features(1, length))
+                _run(models, self.features(max(1, self.max_batch_tokens // length), length))
+
+
+def _run(models: Sequence[FrozenSession], features: Features) -> batcher.Predictions:
+    return [model.run(features) for model in models]
 
 
 class ServedModel:

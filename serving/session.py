@@ -1,7 +1,5 @@
 """A trained model as one frozen graph in a session: features → predictions."""
 
-from typing import Callable, Dict, List, Sequence
-
 import tensorflow.compat.v1 as tf
 
 from engine import folding, inference
@@ -9,55 +7,53 @@ from engine.checkpoints import saved_model
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Features
 from engine.devices.devices import Devices
-from engine.model import Forward
+from engine.model import Forward, Mode
 
 # On two cores, one thread for each operation and two chains of them answer a text of 16, 32 and 128
 # tokens with MiniLM in 4.4, 6.3 and 19 ms; one chain in 6.1, 10 and 34 ms, and two threads for each
 # operation in 8.0, 15 and 34 ms.
 _MOST_CHAINS = 2
 
-Run = Callable[[Features], List[Features]]  # see `FrozenSession.run`
-
 
 class FrozenSession:
-    """A model, or all models of an ensemble, with the weights as constants of the graph.
+    """A model with its weights as constants of the graph.
 
     The graph is built here and never changes; any number of threads may call `run`.
 
     Args:
         forward: the model.
-        checkpoints: its weights; several for an ensemble.
+        checkpoint: its weights.
         example: features of a batch, which give the inputs' names, types and ranks.
         devices: the session's configuration and the precision.
         device: the logical device to run on, one of `devices.names`.
 
     Raises:
-        UserError: a checkpoint lacks a variable of the model.
+        UserError: the checkpoint lacks a variable of the model.
     """
 
-    def __init__(self, forward: Forward, checkpoints: Sequence[Checkpoint], example: Features,
+    def __init__(self, forward: Forward, checkpoint: Checkpoint, example: Features,
                  devices: Devices, device: str):
         self._names = sorted(example)
         self._is_checked = devices.dtype == tf.float16
         with tf.Graph().as_default(), tf.device(device):
             inputs = {name: tf.placeholder(example[name].dtype, [None] * example[name].ndim)
                       for name in self._names}
-            predictions = [_predictions(forward, checkpoint, inputs, devices)
-                           for checkpoint in checkpoints]
+            with tf.variable_scope("", custom_getter=saved_model.constants(checkpoint)):
+                predictions = forward(inputs, _mode(devices)).predictions
         feeds, fetches = folding.folded(
             [inputs[name] for name in self._names], predictions, devices.session_config)
         self._session = tf.Session(graph=feeds[0].graph, config=devices.session_config)
         self._call = self._session.make_callable(fetches, feeds)
 
-    def run(self, features: Features) -> List[Features]:
-        """The predictions of each model for a batch of b examples, each [b, ...].
+    def run(self, features: Features) -> Features:
+        """The predictions for a batch of b examples, each [b, ...].
 
         Raises:
             UserError: a prediction in float16 is not finite.
         """
         found = self._call(*[features[name] for name in self._names])
         if self._is_checked:
-            inference.check_finite(found)
+            inference.check_finite([found])
         return found
 
     def close(self) -> None:
@@ -65,11 +61,8 @@ class FrozenSession:
         self._session.close()
 
 
-def _predictions(forward: Forward, checkpoint: Checkpoint, inputs: Dict[str, tf.Tensor],
-                 devices: Devices) -> Dict[str, tf.Tensor]:
+def _mode(devices: Devices) -> Mode:
     mode = inference.mode_on(devices)
-    mode = mode._replace(computation=mode.computation._replace(
-        inlined=True, num_chains=min(devices.concurrent_steps, _MOST_CHAINS)
-        if devices.kind == "CPU" else 1))
-    with tf.variable_scope("", custom_getter=saved_model.constants(checkpoint)):
-        return forward(inputs, mode).predictions
+    num_chains = min(devices.concurrent_steps, _MOST_CHAINS) if devices.kind == "CPU" else 1
+    return mode._replace(computation=mode.computation._replace(
+        inlined=True, num_chains=num_chains))

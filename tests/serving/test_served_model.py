@@ -1,5 +1,7 @@
 """A served model of each kind, asked by many callers at a time, beside `TextPredictor`."""
 
+import os
+import shutil
 import threading
 import time
 
@@ -7,12 +9,14 @@ import numpy as np
 import pytest
 from absl import flags
 
-from conftest import sentences
-from runs import kinds
+from conftest import checkpoint_values, on_tensorflow_2, sentences
+from engine.checkpoints import checkpoints
+from runs import ensemble, kinds
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
 from serving import model
 from serving.model import ServedModel, TooLong
+from services import toy_models
 
 SECONDS = 60.0
 
@@ -47,19 +51,6 @@ def assert_close(found, expected):
         assert found == expected
 
 
-def readable(made):
-    """The folder of a model of each kind that reads texts, and an export of each."""
-    found = {}
-    for writer, path in made.at.items():
-        try:
-            trained, _ = kinds.open_reader(path)
-        except Exception:  # not a model of texts: what the matrix of models tests
-            continue
-        description = trained.description()
-        found[description["kind"] if description else "foreign", "export" in writer] = path
-    return found
-
-
 def texts_of(takes_pairs, count=40):
     firsts, seconds = sentences(count), sentences(count, seed=1)
     if takes_pairs:  # a scorer reads the slot, and answers the others with an error
@@ -73,20 +64,62 @@ def examples_of(texts):
             for text in texts]
 
 
-@pytest.mark.slow
-def test_each_kind_answers_many_callers_as_the_predictor_does(made):
-    folders = readable(made)
-    assert {kind for kind, _ in folders} >= {"classes", "scorer", "answers", "tags", "similarity"}
-    for folder in folders.values():
-        served, predictor = serve(folder), TextPredictor(folder, num_cpu_replicas=1)
-        texts = texts_of(served.takes_pairs)
-        expected = predictor(texts)
-        assert_close(entries(ask_at_a_time(served, texts)), expected)
-        if served.takes_pairs is None:
-            pairs = texts_of(True)
-            assert_close(entries(answer(served, examples_of(pairs))), predictor(pairs))
-        served.close()
-        predictor.close()
+KINDS = ["classifier", "multi", "regression", "pairs", "tagger", "reader", "scorer", "vectors"]
+
+
+@pytest.fixture(scope="module")
+def toys(tiny_model, tmp_path_factory):
+    return toy_models(tmp_path_factory.mktemp("toys"), tiny_model)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_answers_many_callers_as_the_predictor_does(toys, kind):
+    served, predictor = serve(toys[kind]), TextPredictor(toys[kind], num_cpu_replicas=1)
+    texts = texts_of(served.takes_pairs)
+    assert_close(entries(ask_at_a_time(served, texts)), predictor(texts))
+    if served.takes_pairs is None:
+        pairs = texts_of(True)
+        assert_close(entries(answer(served, examples_of(pairs))), predictor(pairs))
+    served.close()
+    predictor.close()
+
+
+def test_there_is_a_toy_of_every_kind(toys):
+    assert set(toys) == set(KINDS)
+    found = {kinds.open_reader(folder)[0].description()["kind"] for folder in toys.values()}
+    assert found == set(kinds._MODULES)
+
+
+def test_an_ensemble_answers_with_the_mean_of_its_models(toys, tmp_path):
+    shutil.copytree(toys["classifier"], str(tmp_path / "out"))
+    prefix = checkpoints.open_checkpoint(toys["classifier"]).path
+    for name, bias in (("first", 0.3), ("second", -0.1)):
+        os.makedirs(str(tmp_path / "out" / ensemble.TRIES / name))
+        checkpoints.write_checkpoint(
+            str(tmp_path / "out" / ensemble.TRIES / name / "model.ckpt"),
+            {**checkpoint_values(prefix), "output_bias": np.array([0, bias], np.float32)})
+    texts = sentences(40)
+    alone = TextPredictor(str(tmp_path / "out"), num_cpu_replicas=1)(texts)
+    ensemble.write(str(tmp_path / "out"), ["first", "second"])
+    served, together = serve(tmp_path / "out"), TextPredictor(str(tmp_path / "out"), num_cpu_replicas=1)
+    found = entries(ask_at_a_time(served, texts))
+    assert_close(found, together(texts))
+    with pytest.raises(AssertionError):
+        assert_close(found, alone)
+    served.close()
+
+
+@on_tensorflow_2
+def test_bfloat16_answers_as_the_predictor_does_in_it(toys):
+    served = serve(toys["pairs"], precision="bfloat16")
+    texts = texts_of(True)
+    expected, exact = (TextPredictor(toys["pairs"], num_cpu_replicas=1, precision=precision)(texts)
+                       for precision in ("bfloat16", "float32"))
+    found = entries(ask_at_a_time(served, texts))
+    differences = [[abs(one["probabilities"]["yes"] - other["probabilities"]["yes"])
+                    for one, other in zip(found, others)] for others in (expected, exact)]
+    assert max(differences[0]) < 0.02 and 0 < max(differences[1]) < 0.05
+    served.close()
 
 
 def entries(results):
