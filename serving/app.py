@@ -264,8 +264,6 @@ def _refused(refusal: Refusal, route: str = "") -> Response:
 
 def _page_response() -> Response:
     """The page, which may run its own code and style alone, and talk to this service alone."""
-    if not os.path.exists(_PAGE):
-        return Response(404, "text/plain", b"")
     with open(_PAGE, "rb") as file:
         page = file.read()
     policy = ["default-src 'none'", "connect-src 'self'", "img-src data:", "base-uri 'none'",

@@ -1,7 +1,9 @@
 """Every route of the service, with every kind of model, beside what `runs.predict` writes."""
 
 import base64
+import hashlib
 import json
+import re
 
 import numpy as np
 import pytest
@@ -200,3 +202,14 @@ def test_health_metrics_and_the_description_of_the_routes(service):
         assert service.get(path).status == (200 if "get" in paths[path] else 405)
 
 
+
+
+def test_the_page_may_run_its_own_code_alone(service):
+    answer = service.get("/")
+    assert answer.status == 200 and answer.headers["content-type"].startswith("text/html")
+    policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'" and policy["connect-src"] == "'self'"
+    for element in ("script", "style"):
+        code, = re.findall(f"<{element}>(.*?)</{element}>", answer.body, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(code.encode("utf-8")).digest()).decode("ascii")
+        assert policy[f"{element}-src"] == f"'sha256-{digest}'"
