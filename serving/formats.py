@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 
 from engine import log
+from engine.data import text_files
 from runs.head import AnyResult
 from runs.rows import Example
 from serving.model import ServedModel
@@ -76,7 +77,7 @@ def entries_of(results: Sequence[AnyResult]) -> List[Entry]:
 def to_json(body: Any) -> bytes:
     """JSON in UTF-8. Raises a `Refusal` if a number of it is none: the model's fault."""
     try:
-        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except ValueError:
         raise Refusal(424, BACKEND, "the model computes a score that is not a number") from None
 
@@ -110,7 +111,7 @@ def _embed(body: Dict[str, Any], model: ServedModel) -> Question:
 def _similarity(body: Dict[str, Any], model: ServedModel) -> Question:
     _require_vectors(model)
     inputs, parameters = _field(body, "inputs", dict), _field(body, "parameters", dict, {})
-    source = _field(inputs, "source_sentence", str)
+    source = _text(inputs, "source_sentence")
     sentences = _texts(inputs, "sentences")
     return Question([Example(source, each.text_a, None) for each in sentences],
                     _truncate(parameters),
@@ -121,7 +122,7 @@ def _rerank(body: Dict[str, Any], model: ServedModel) -> Question:
     if not ranks(model):
         raise Refusal(424, BACKEND, "model is not a re-ranker model: it takes no pairs, or gives "
                       "them more than one score; see /predict")
-    query, texts = _field(body, "query", str), _texts(body, "texts")
+    query, texts = _text(body, "query"), _texts(body, "texts")
     returns_text = _field(body, "return_text", bool, False)
 
     def answer(entries: List[Entry]) -> Any:
@@ -215,7 +216,12 @@ def _example(texts: Any, index: int, takes_pairs: Optional[bool]) -> Example:
         raise Refusal(422, VALIDATION, "the model takes " + (
             "pairs of texts: [first, second], or several as [[first, second], ...]" if takes_pairs
             else "single texts: a text, or several as [[text], [text], ...]"), index)
-    return Example(texts[0], texts[1] if len(texts) == 2 else None, None)
+    first, *second = map(text_files.whole_characters, texts)
+    return Example(first, second[0] if second else None, None)
+
+
+def _text(body: Dict[str, Any], name: str) -> str:
+    return text_files.whole_characters(_field(body, name, str))
 
 
 def _texts(body: Dict[str, Any], name: str) -> List[Example]:
@@ -229,7 +235,7 @@ def _texts(body: Dict[str, Any], name: str) -> List[Example]:
         if not isinstance(text, str):
             raise Refusal(422, VALIDATION, f"`{name}` must hold texts (token ids are not read)",
                           index)
-    return [Example(text, None, None) for text in texts]
+    return [Example(text_files.whole_characters(text), None, None) for text in texts]
 
 
 def _truncate(body: Dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from absl import flags
 
 from engine import inference, log, settings
 from engine.cli import device_flags
-from engine.data.batches import Features
+from engine.data.batches import LENGTH_MULTIPLE, Features
 from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.settings import setting
@@ -100,7 +100,11 @@ class _Version:
 
     def predict(self, some: Encoded, deadline: float) -> List[AnyResult]:
         """A result for each text; raises what `ServedModel.answer` does."""
-        found = batcher.wait(self.batcher.submit(some.source, deadline), deadline)
+        if len(some.source.lengths):
+            found = batcher.wait(self.batcher.submit(some.source, deadline), deadline)
+        else:  # nothing to read, as in an empty context
+            found = [{name: values[:0] for name, values in one.items()} for one in batcher.wait(
+                self.submit_sample(1, LENGTH_MULTIPLE), deadline)]
         return list(some.decode(
             self.reader.mean(some.source, found) if len(found) > 1 else found[0]))
 

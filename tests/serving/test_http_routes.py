@@ -178,6 +178,21 @@ def test_a_text_that_cannot_be_read_is_refused_by_its_index(service):
     assert (answer.status, answer.body["error_type"], answer.body["index"]) == (422, "tokenizer", 1)
 
 
+def test_odd_texts_are_read_by_every_kind(service, models):
+    odd = ["", " ", "\x00", "\ud800", "[SEP][CLS]", "\u202e\u200f", "\U0001f600" * 9, "e\u0301",
+           "a" * 300, "\ufffe\ufeff", "%s{}", "中文 [MASK]"]
+    for name in models:
+        takes_pairs = service.get(f"/models/{name}/info").body["takes_pairs"]
+        for first in odd:
+            for second in odd if takes_pairs else [""]:
+                answer = service.post(f"/models/{name}/predict", {
+                    "inputs": [first, second] if takes_pairs else first, "truncate": True})
+                assert answer.status == 200 or (name, answer.status) == ("scorer", 422), (
+                    name, first, second, answer.body)
+    assert service.post("/models/reader/predict", {"inputs": ["what", ""]}).body == {
+        "answer": "", "probability": 0.0}
+
+
 def test_info_says_what_clients_of_text_embeddings_inference_ask(service, models):
     info = service.get("/info").body
     assert info["model_id"] == "classifier" and info["models"] == list(models)
