@@ -11,6 +11,7 @@ has transformers and FastAPI.
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -113,21 +114,22 @@ async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text:
 
 
 async def _client(port: int, texts: List[str], end: float, latencies: List[float]) -> None:
+    """Asks for one of the texts after the other, over and over, at least once."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for text in texts:
+    for text in itertools.cycle(texts):
         start = time.perf_counter()
-        if start >= end:
-            break
         await _ask(reader, writer, text)
         latencies.append(time.perf_counter() - start)
+        if time.perf_counter() >= end:
+            break
     writer.close()
 
 
 async def _clients(port: int, texts: List[str], count: int, seconds: float) -> Measured:
-    draw, latencies, start = np.random.RandomState(count), [], time.perf_counter()
-    await asyncio.gather(*(
-        _client(port, [texts[place] for place in draw.randint(len(texts), size=100000)],
-                start + seconds, latencies) for _ in range(count)))
+    places = np.linspace(0, len(texts), count, endpoint=False).astype(int)  # each begins elsewhere
+    latencies, start = [], time.perf_counter()
+    await asyncio.gather(*(_client(port, texts[place:] + texts[:place], start + seconds, latencies)
+                           for place in places))
     return Measured(np.array(latencies), time.perf_counter() - start)
 
 
