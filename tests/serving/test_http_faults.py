@@ -1,7 +1,6 @@
 """What clients do wrong, and too much of: an error for each, and the service goes on."""
 
 import concurrent.futures
-import http.client
 import json
 import random
 import signal
@@ -61,8 +60,9 @@ HANDMADE = [
 # These are read, if strangely.
 ODD = [b'{"inputs": ""}', b'{"inputs": "\\u0000"}', b'{"inputs": "\\ud800"}', b'{"inputs": [""]}',
        b'{"inputs": "%s%n{0}{inputs.__class__}"}', b'{"inputs": "../../etc/passwd"}',
-       b'{"inputs": "a", "x": 1e999}', b'{"inputs": "a", "inputs": "b"}', b'{"inputs": "a", "n": %s}' % (
-           b"9" * 5000), '{"inputs": "\u202eabc 中文 \U0001f600"}'.encode()]
+       b'{"inputs": "a", "x": 1e999}', b'{"inputs": "a", "inputs": "b"}',
+       b'{"inputs": "a", "n": %s}' % (b"9" * 5000),
+       '{"inputs": "\u202eabc 中文 \U0001f600"}'.encode()]
 
 
 @pytest.mark.parametrize("route", ["/predict", "/models/tagger/predict"])
@@ -264,17 +264,14 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_again():
 
 
 def test_an_answer_that_takes_too_long_is_504():
-    service = Service({"classifier": f"{RELEASE}/classifier"}, timeout=0.001)
+    service = Service({"reader": f"{RELEASE}/reader"}, timeout=0.5)
     try:
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            answers = list(pool.map(lambda seed: service.send(
-                "POST", "/predict", json.dumps({
-                    "inputs": [[text] for text in sentences(250, seed)], "truncate": True}).encode(),
-                {"content-type": "application/json"}), range(1)))
-        assert [answer.status for answer in answers] == [504]
-        assert answers[0].body["error_type"] == "timeout"
-    except (http.client.HTTPException, ConnectionError):
-        pass  # the request itself took longer than that to arrive
+        long = "the cat sees a house " * 20000
+        answer = service.post("/predict", {"inputs": ["what is old", long]})
+        assert (answer.status, answer.body["error_type"]) == (504, "timeout")
+        empty = 'serving_queued_tokens{model="reader"} 0.0'
+        wait_until(lambda: empty in service.get("/metrics").body)
+        assert service.post("/predict", {"inputs": ["what is old", "the cat"]}).status == 200
     finally:
         service.kill()
 
