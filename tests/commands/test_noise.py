@@ -32,7 +32,7 @@ class Folder:
 
     def run(self, module, *more, **flags):
         if not module.startswith(("encoder.", "pretraining.create", "rewriting.create",
-                                  "engine.")):
+                                  "engine.", "serving.client")):
             flags.setdefault("num_cpu_replicas", 2)
         process = processes.run(["-c", RUN_MARKED, module, *arguments(flags), *more],
                                 env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
@@ -72,6 +72,19 @@ def use_what_was_trained(of: Folder, model, masked_lm):
            output_file=folder / "rewritten.tsv")
 
 
+def ask_a_service(of: Folder):
+    process = processes.start(["-c", RUN_MARKED, "serving.run", f"--model={of.folder}/run_classifier",
+                               "--port=0", "--num_cpu_replicas=2"],
+                              env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    said = process.stderr.readline()
+    while said and " at http://" not in said.splitlines()[-1]:
+        said += process.stderr.readline()
+    of.run("serving.client", url=said.split(" at ")[-1].strip(), input_file=of.folder / "lines.txt",
+           output_file=of.folder / "asked.jsonl")
+    process.terminate()
+    of.noise["serving.run"] = noise(said + process.communicate()[1])
+
+
 def make_data(of: Folder, model):
     (of.folder / "books.txt").write_text("\n".join(
         line + "\n" * (number % 8 == 0) for number, line in enumerate(sentences(80))) + "\n")
@@ -89,6 +102,7 @@ def test_every_command_says_what_our_log_says_and_nothing_else(tiny_model, tmp_p
     of, model = Folder(tmp_path), write_model(tmp_path / "model")
     train_all(of, model)
     use_what_was_trained(of, model, write_tiny_masked_lm(tiny_model, tmp_path / "masked_lm"))
+    ask_a_service(of)
     make_data(of, model)
     assert {module: lines for module, lines in of.noise.items() if lines} == {}
     assert {*of.noise, "engine.launch"} == {*commands(), "engine.count_gpus"}
