@@ -4,8 +4,9 @@ TensorFlow's own folding leaves out what is large, such as casts and parts of we
 graph optimizers, which the sessions here do without.
 """
 
-from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from engine.checkpoints import saved_model
@@ -16,12 +17,14 @@ _HAND_ON = ("Identity", "IdentityN", "StopGradient", "PreventGradient")
 _NOT_CONSTANT = ("Placeholder", "Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
 
 
-def folded(feeds: Sequence[tf.Tensor], fetches: Any, config: tf.ConfigProto
-           ) -> Tuple[List[tf.Tensor], Any]:
+def folded(feeds: Sequence[tf.Tensor], fetches: Any, weights: Mapping[str, np.ndarray],
+           config: tf.ConfigProto) -> Tuple[List[tf.Tensor], Any]:
     """A new graph for `fetches`, nested tensors, with their values as functions of `feeds`.
 
     Args:
         feeds: placeholders of a graph that ends here.
+        weights: the values of other placeholders, by the names of the tensors. As constants of that
+            graph they would stay in memory: TensorFlow keeps each custom gradient, and its graph.
         config: of the session in which constants are computed.
 
     Returns:
@@ -32,12 +35,12 @@ def folded(feeds: Sequence[tf.Tensor], fetches: Any, config: tf.ConfigProto
     needed = tf.graph_util.extract_sub_graph(
         graph.as_graph_def(), [tensor.op.name for tensor in [*feeds, *ends]])
     operations = [graph.get_operation_by_name(node.name) for node in needed.node]
-    constant = _constant_operations(graph)
+    constant = _constant_operations(graph, {name.split(":")[0] for name in weights})
     kept = [each for each in operations if each.name not in constant and not _hands_on(each)]
     read = [_origin(tensor) for each in kept for tensor in each.inputs] + ends
     edge = {tensor.name: tensor for tensor in read if tensor.op.name in constant}
     with tf.Session(graph=graph, config=config) as session:
-        values = session.run(edge)
+        values = session.run(edge, weights)
     nodes = {node.name: node for node in needed.node}
     result = tf.GraphDef(versions=needed.versions, library=needed.library)
     for name, value in values.items():
@@ -87,8 +90,8 @@ def _origin(tensor: tf.Tensor) -> tf.Tensor:
     return tensor
 
 
-def _constant_operations(graph: tf.Graph) -> Set[str]:
-    found: Set[str] = set()
+def _constant_operations(graph: tf.Graph, weights: Set[str]) -> Set[str]:
+    found = set(weights)
     for operation in graph.get_operations():  # inputs come before their users, except in loops
         if operation.type not in _NOT_CONSTANT and operation.outputs and not (
                 operation.control_inputs or operation.op_def.is_stateful) and all(

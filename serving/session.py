@@ -1,15 +1,18 @@
 """A trained model as one frozen graph in a session: features → predictions."""
 
+from typing import Dict
+
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from engine import folding, inference
-from engine.checkpoints import saved_model
+from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Features
 from engine.devices.devices import Devices
 from engine.model import Forward, Mode
 
-# On two cores, one thread for each operation and two chains of them answer a text of 16, 32 and 128
+# On two cores with TensorFlow 2.15, one thread for each operation and two chains of them answer a text of 16, 32 and 128
 # tokens with MiniLM in 4.4, 6.3 and 19 ms; one chain in 6.1, 10 and 34 ms, and two threads for each
 # operation in 8.0, 15 and 34 ms.
 _MOST_CHAINS = 2
@@ -38,10 +41,11 @@ class FrozenSession:
         with tf.Graph().as_default(), tf.device(device):
             inputs = {name: tf.placeholder(example[name].dtype, [None] * example[name].ndim)
                       for name in self._names}
-            with tf.variable_scope("", custom_getter=saved_model.constants(checkpoint)):
+            weights: Dict[str, np.ndarray] = {}
+            with tf.variable_scope("", custom_getter=_reading(checkpoint, weights)):
                 predictions = forward(inputs, _mode(devices)).predictions
         feeds, fetches = folding.folded(
-            [inputs[name] for name in self._names], predictions, devices.session_config)
+            [inputs[name] for name in self._names], predictions, weights, devices.session_config)
         self._session = tf.Session(graph=feeds[0].graph, config=devices.session_config)
         self._call = self._session.make_callable(fetches, feeds)
 
@@ -59,6 +63,16 @@ class FrozenSession:
     def close(self) -> None:
         """Frees the weights."""
         self._session.close()
+
+
+def _reading(checkpoint: Checkpoint, weights: Dict[str, np.ndarray]):
+    """A variable getter that returns placeholders, and collects their values in `weights`."""
+    def placeholder(getter, name: str, *args, **kwargs) -> tf.Tensor:
+        checkpoints.check_shape(checkpoint, name, kwargs["shape"])
+        found = tf.placeholder(tf.float32, kwargs["shape"])
+        weights[found.name] = tf.train.load_variable(checkpoint.path, name)
+        return found
+    return placeholder
 
 
 def _mode(devices: Devices) -> Mode:

@@ -11,8 +11,8 @@ from engine import folding
 WEIGHT = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
-def folded(x, fetches):
-    feeds, fetches = folding.folded([x], fetches, tf.ConfigProto(device_count={"GPU": 0}))
+def folded(x, fetches, weights=()):
+    feeds, fetches = folding.folded([x], fetches, dict(weights), tf.ConfigProto(device_count={"GPU": 0}))
     types = collections.Counter(each.type for each in feeds[0].graph.get_operations())
 
     def run(value):
@@ -32,6 +32,13 @@ def test_parts_and_casts_of_weights_are_constants_and_nothing_hands_on():
     np.testing.assert_array_equal(found["again"][0], WEIGHT[:, 2:])
     np.testing.assert_array_equal(found["again"][1], np.eye(3))
     assert types == {"Placeholder": 1, "Const": 2, "MatMul": 1}
+
+
+def test_placeholders_with_values_become_constants():
+    x, weight = tf.placeholder(tf.float32, [None, 3]), tf.placeholder(tf.float32, [3, 4])
+    run, types = folded(x, [tf.matmul(x, weight), tf.matmul(x, 2 * weight)], {weight.name: WEIGHT})
+    np.testing.assert_array_equal(run(np.eye(3)), [WEIGHT, 2 * WEIGHT])
+    assert types == {"Placeholder": 1, "Const": 2, "MatMul": 2}
 
 
 def test_loops_checks_and_random_numbers_stay_as_they_are():
