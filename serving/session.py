@@ -12,9 +12,9 @@ from engine.data.batches import Features
 from engine.devices.devices import Devices
 from engine.model import Forward, Mode
 
-# On two cores with TensorFlow 2.15, one thread for each operation and two chains of them answer a text of 16, 32 and 128
-# tokens with MiniLM in 4.4, 6.3 and 19 ms; one chain in 6.1, 10 and 34 ms, and two threads for each
-# operation in 8.0, 15 and 34 ms.
+# On two cores with TensorFlow 2.15, one thread for each operation and two chains of them answer a
+# text of 16, 32 and 128 tokens with MiniLM in 4.4, 6.3 and 19 ms; one chain in 6.1, 10 and 34 ms,
+# and two threads for each operation in 8.0, 15 and 34 ms.
 _MOST_CHAINS = 2
 
 

@@ -8,7 +8,6 @@ environment is the number of threads of a batch, by default all cores.
 
 import os
 import tempfile
-from typing import Sequence
 
 import onnxruntime
 import tensorflow.compat.v1 as tf
@@ -25,11 +24,10 @@ from serving import model, run
 
 
 class OnnxSession:
-    """A `serving.session.FrozenSession` of one model on the CPU."""
+    """A `serving.session.FrozenSession` on the CPU."""
 
-    def __init__(self, forward: Forward, checkpoints: Sequence[Checkpoint], example: Features,
+    def __init__(self, forward: Forward, checkpoint: Checkpoint, example: Features,
                  devices: Devices, device: str):
-        checkpoint, = checkpoints
         with tf.Graph().as_default() as graph:
             inputs = {name: tf.placeholder(values.dtype, [None] * values.ndim, name=name)
                       for name, values in example.items()}
@@ -53,10 +51,10 @@ class OnnxSession:
         self._names = [tensor.name for tensor in self._session.get_inputs()]
         self._outputs = [tensor.name for tensor in self._session.get_outputs()]
 
-    def run(self, features: Features) -> Sequence[Features]:
+    def run(self, features: Features) -> Features:
         """The predictions of the model."""
-        return [dict(zip(self._outputs, self._session.run(
-            None, {name: features[name] for name in self._names})))]
+        return dict(zip(self._outputs, self._session.run(
+            None, {name: features[name] for name in self._names})))
 
     def close(self) -> None:
         """Nothing is to be freed."""
