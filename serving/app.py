@@ -89,7 +89,12 @@ class App:
 
     async def _respond(self, scope: Dict[str, Any], headers: Dict[bytes, bytes],
                        receive: Callable[[], Awaitable]) -> Response:
-        method, target = scope["method"], self._target(scope["path"])
+        method = scope["method"]
+        try:
+            target = self._target(scope["path"])
+        except Refusal:  # it has the names of the models
+            self._check_token(headers)
+            raise
         if method == "POST" and target.route in ("", "/"):
             target = target._replace(route=formats.main_route(target.model))
         if method == "OPTIONS" and self._cors(headers.get(b"origin", b"")):

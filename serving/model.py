@@ -1,12 +1,13 @@
 """A trained model that answers many callers at a time, and is replaced by its newer versions."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import os
 import threading
 from concurrent import futures
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from absl import flags
@@ -26,6 +27,8 @@ from serving.session import FrozenSession
 
 _WATCH_SECONDS = 5.0  # between two looks for a newer version
 _WARM_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
+
+_State = Tuple[Tuple[str, int, float], ...]  # path, size and time of each file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +147,8 @@ class ServedModel:
         self.name, self.folder = name, folder
         self._values = values
         self._devices = device_flags.find_devices(values, training=False)
-        self._refused = ""  # the newest version that could not be opened
+        # The newest version that could not be opened, and the state of its files then.
+        self._refused: Tuple[str, _State] = ("", ())
         self._stopped = threading.Event()
         self._watcher: Optional[threading.Thread] = None
         self._current = self._open_first()
@@ -256,18 +260,22 @@ class ServedModel:
         """Takes over the newest version in the folder, if it is newer than the current one.
 
         Requests before are answered by the earlier version, which is then closed. A version that
-        cannot be opened is logged, once, and left alone.
+        cannot be opened is logged, once, and left alone until its files change: it may be copied
+        still.
         """
         newest = str(max(export.versions(self.folder), default=""))
-        if not self.version or not newest or newest == self._refused or (
-                int(newest) <= int(self.version)):
+        if not self.version or not newest or int(newest) <= int(self.version):
+            return False
+        state = self._state(newest)
+        if (newest, state) == self._refused:
             return False
         try:
             opened = self._open(newest)
         except Exception as error:  # whatever is wrong with it, the current one goes on
-            self._refused = newest
-            log.warn(f"{os.path.join(self.folder, newest)} is not taken over, and version "
-                     f"{self.version} goes on: {error or type(error).__name__}")
+            if newest != self._refused[0]:
+                log.warn(f"{os.path.join(self.folder, newest)} is not taken over, and version "
+                         f"{self.version} goes on: {error or type(error).__name__}")
+            self._refused = newest, state
             return False
         earlier, self._current = self._current, opened
         log.info(f"{self.name}: version {newest} replaces version {earlier.number}")
@@ -288,14 +296,26 @@ class ServedModel:
     def _open_first(self) -> _Version:
         numbers = sorted(export.versions(self.folder), reverse=True)
         for number in map(str, numbers):
+            state = self._state(number)
             try:
                 return self._open(number)
             except UserError as error:
                 if number == str(numbers[-1]):
                     raise
-                self._refused = self._refused or number
+                if not self._refused[0]:
+                    self._refused = number, state
                 log.warn(f"{error}: the version before it is served")
         return _Version(self.folder, "", self._values, self._devices)
+
+    def _state(self, number: str) -> _State:
+        """The names, sizes and times of a version's files."""
+        found = []
+        for folder, _, names in os.walk(os.path.join(self.folder, number)):
+            for name in names:
+                path = os.path.join(folder, name)
+                with contextlib.suppress(OSError):  # gone
+                    found.append((path, os.path.getsize(path), os.path.getmtime(path)))
+        return tuple(sorted(found))
 
     def _open(self, number: str) -> _Version:
         return _Version(os.path.join(self.folder, number), number, self._values, self._devices)

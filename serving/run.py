@@ -80,7 +80,7 @@ def main(values: flags.FlagValues) -> None:
         signals = stack.enter_context(interruption.InterruptLater())
         signals.hold()
         host, port = listener.getsockname()[:2]
-        listener.listen()
+        _listen(listener, host, port)
         shown = f"[{host}]" if ":" in host else host
         log.info(f"Serving {', '.join(models)} at http://{shown}:{port}")
         connections.serve(application, listener, limits.timeout, lambda: bool(signals.received))
@@ -123,6 +123,13 @@ def _bind(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:
         raise UserError(f"--host={host} --port={port}: {error}") from error
     return listener
+
+
+def _listen(listener: socket.socket, host: str, port: int) -> None:
+    try:
+        listener.listen()
+    except OSError as error:  # another service began to listen while the models were opened
+        raise UserError(f"--host={host} --port={port}: {error}") from error
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ def test_a_token_is_needed_for_all_but_health_and_the_page(tmp_path):
                       allowed_origin="https://example.org")
     try:
         right = {"authorization": "Bearer s3cret-unlikely"}
-        for path in ("/info", "/metrics", "/openapi.json", "/models/a/info", "/nothing"):
+        for path in ("/info", "/metrics", "/openapi.json", "/models/a/info", "/models/b/info",
+                     "/nothing"):
             for given in ("", "Bearer wrong", "s3cret-unlikely", "Bearer s3cret-unlikely2",
                           "Basic czNjcmV0", "Bearer \xff"):
                 answer = service.get(path, **({"authorization": given} if given else {}))
@@ -85,6 +86,20 @@ def test_a_port_that_is_taken_is_said_before_a_model_is_opened(tmp_path, capsys)
         taken.listen(1)
         with ends_with_error(capsys, f"--port={taken.getsockname()[1]}", "in use"):
             run_here(dict(model=tmp_path, port=taken.getsockname()[1]), run)
+
+
+def test_a_port_that_another_service_takes_while_the_models_are_opened_is_one_line(
+        capsys, monkeypatch):
+    with run._bind("127.0.0.1", 0) as other:
+        port, opened = other.getsockname()[1], run.model.ServedModel
+
+        def open_slowly(*arguments):
+            other.listen()
+            return opened(*arguments)
+
+        monkeypatch.setattr(run.model, "ServedModel", open_slowly)
+        with ends_with_error(capsys, f"--port={port}", "in use"):
+            run_here(dict(model=CLASSIFIER, port=port, num_cpu_replicas=1), run)
 
 
 def test_models_without_a_name_are_called_as_their_folder(tmp_path):

@@ -132,6 +132,22 @@ def test_a_broken_version_is_logged_once_and_the_old_one_goes_on(served, tmp_pat
     assert found.take_over() and not found.take_over() and labels_of(found) == "111"
 
 
+def test_a_version_that_is_copied_file_by_file_is_taken_over_when_it_is_whole(
+        served, tmp_path, exported, capfd):
+    found, _ = served
+    target, weights = tmp_path / "models" / "2", "variables/variables.data-00000-of-00001"
+    capfd.readouterr()
+    os.mkdir(str(target))
+    assert not found.take_over() and not found.take_over()
+    shutil.rmtree(str(target))
+    shutil.copytree(str(exported[1]), str(target))
+    os.remove(str(target / weights))
+    assert not found.take_over() and labels_of(found) == "000"
+    shutil.copyfile(str(exported[1] / weights), str(target / weights))
+    assert len(capfd.readouterr().err.splitlines()) == 1
+    assert found.take_over() and labels_of(found) == "111"
+
+
 def test_a_watched_folder_is_looked_at_by_itself(served, monkeypatch):
     found, put = served
     monkeypatch.setattr(model, "_WATCH_SECONDS", 0.01)
