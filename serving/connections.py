@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import socket
 from typing import Any, Callable, Optional
 
@@ -13,6 +14,9 @@ _MOST_CONNECTIONS = 1000
 _MOST_HEAD_BYTES = 65536  # of the request line and the headers
 _POLL_SECONDS = 0.1
 _TIMED_OUT = (b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+# Java's client offers HTTP/2 in this way. The parser would leave such a request without its body, and
+# a server may pass the offer over.
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _NONE, _HEAD, _BODY = range(3)  # the part of a request that arrives
 
 
@@ -78,6 +82,8 @@ class _Connection(HttpToolsProtocol):
         """See asyncio.Protocol."""
         if self._part != _BODY:
             self._head_bytes += len(data)
+            head, end, rest = data.partition(b"\r\n\r\n")
+            data = _UPGRADE.sub(b"\r\nx-upgrade:", head) + end + rest
         super().data_received(data)
         if self._part != _BODY and self._head_bytes > _MOST_HEAD_BYTES:
             self.transport.abort()

@@ -114,7 +114,7 @@ def _similarity(body: Dict[str, Any], model: ServedModel) -> Question:
     source = _text(inputs, "source_sentence")
     sentences = _texts(inputs, "sentences")
     return Question([Example(source, each.text_a, None) for each in sentences],
-                    _truncate(parameters),
+                    _truncate({**body, **parameters}),
                     lambda entries: [entry["similarity"] for entry in entries])
 
 

@@ -183,6 +183,22 @@ def test_requests_that_are_sent_in_one_go_are_answered_in_their_order(service):
         assert found[0]["score"] == pytest.approx(wanted[0]["score"], abs=1e-5)
 
 
+def test_an_offer_of_another_protocol_costs_no_request_its_body(service):
+    body = b'{"inputs": "a"}'
+    head = (b"POST /predict HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+            b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body))
+    last = head.replace(b"Upgrade, HTTP2-Settings", b"Upgrade, close")
+    with service.socket() as client:  # as Java's: the head, then the body, and a second request
+        client.sendall(head)
+        time.sleep(0.1)
+        client.sendall(body)
+        answer = client.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        client.sendall(last + body)
+        assert read_all(client).startswith(b"HTTP/1.1 200 ")
+
+
 def test_clients_that_go_away_in_the_middle_harm_nobody(service):
     content = json.dumps({"inputs": [["the cat"]] * 16}).encode()
     whole = request(b"/predict", content)

@@ -129,6 +129,9 @@ def test_similarity_is_the_cosine_of_vectors(service):
         "inputs": {"source_sentence": texts[0], "sentences": texts[1:]},
         "parameters": {"truncate": True}})
     np.testing.assert_allclose(answer.body, vectors[1:] @ vectors[0], atol=1e-5)
+    asked = {"inputs": {"source_sentence": "the cat " * 200, "sentences": ["the dog"]}}
+    assert [service.post("/models/vectors/similarity", {**asked, **extra}).status for extra in (
+        {}, {"truncate": True}, {"parameters": {"truncate": True}})] == [413, 200, 200]
 
 
 @pytest.mark.parametrize("name", ["pairs", "regression", "scorer"])

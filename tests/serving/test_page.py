@@ -115,6 +115,20 @@ def test_many_texts_are_a_table_and_a_file(browser, service):
     assert not browser.evaluate("document.querySelectorAll('img').length")
 
 
+def test_a_line_with_one_text_before_pairs_leaves_the_columns_in_place(browser, service):
+    opened(browser, service, "vectors")
+    browser.evaluate("document.querySelector('[value=many]').click()")
+    browser.evaluate("document.getElementById('pasted').value = 'the cat\\nthe dog\\tthe bird'")
+    type_into(browser, "pasted", "s")
+    browser.press("Enter", CTRL)
+    browser.wait("/ ms$/.test(document.getElementById('status').textContent)")
+    browser.messages.clear()  # the browser's own, of the mixture
+    head, first, second = (line.split("\t") for line in browser.evaluate("downloads").split("\n")[:3])
+    assert head[:2] == ["text", "second text"] and len(head) == len(first) == len(second) == 3
+    assert first[:2] == ["the cat", ""] and second[:2] == ["the dog", "the birds"]
+    assert second[2].startswith("error: the model reads texts or pairs")
+
+
 def test_a_text_that_looks_like_html_stays_text(browser, service):
     opened(browser, service, "tagger")
     ask(browser, HOSTILE)
