@@ -93,6 +93,7 @@ def main(values: flags.FlagValues) -> None:
                 counter.advance(len(chunk))
                 num_done += len(chunk)
     odd.report(num_done, may_be_all=True)
+    service.refused.report(num_done, may_be_all=True)
 
 
 class _Text(NamedTuple):
@@ -111,6 +112,9 @@ class _Refused(Exception):
 class Service:
     """A service, asked over one connection for each thread.
 
+    Attributes:
+        refused: the texts that it refuses.
+
     Args:
         url: its address, or that of one of its models.
         token: its secret, if it has one.
@@ -121,6 +125,7 @@ class Service:
 
     def __init__(self, url: str, token: Optional[bytes] = None):
         self._url, self._own = url, threading.local()
+        self.refused = OddRows("are refused by the service")
         try:
             url.encode("ascii")
             parts = parse.urlsplit(url)
@@ -163,6 +168,7 @@ class Service:
                     at_fault = 0
                 if error.status not in (400, 413, 422) or at_fault not in range(len(places)):
                     raise self._error(str(error)) from error
+                self.refused.add(error)
                 found[places.pop(at_fault)] = {"error": str(error)}
                 continue
             if not isinstance(answers, list) or len(answers) != len(places):

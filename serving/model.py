@@ -53,8 +53,7 @@ class TooLong(Exception):
 
     def __init__(self, index: int, tokens: int, limit: int):
         """`index`: of the text's example, from 0; `tokens` and `limit`: of the example."""
-        super().__init__(f"the text at index {index} has {tokens} tokens, and the model reads "
-                         f"at most {limit}")
+        super().__init__(f"the text has {tokens} tokens, and the model reads at most {limit}")
         self.index, self.tokens, self.limit = index, tokens, limit
 
 

@@ -35,7 +35,7 @@ def lines(folder):
     return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
 
 
-def test_each_text_has_its_answer_in_its_line(service, tmp_path):
+def test_each_text_has_its_answer_in_its_line(service, tmp_path, capfd):
     texts = sentences(700, seed=1)
     texts[3], texts[90] = "cat " * 60, "dog " * 60
     run_here(dict(write(tmp_path, texts), url=f"http://127.0.0.1:{service.port}"), client)
@@ -43,6 +43,7 @@ def test_each_text_has_its_answer_in_its_line(service, tmp_path):
     assert len(found) == 700
     for place in (3, 90):
         assert "reads at most 24" in found[place]["error"]
+    assert "2 of 700 are refused by the service; the first: the text has " in capfd.readouterr().err
     for place in (0, 4, 89, 699):
         expected, = service.post("/predict", {"inputs": [[texts[place]]]}).body
         assert [score["label"] for score in found[place]] == [score["label"] for score in expected]

@@ -107,7 +107,7 @@ def test_many_texts_are_a_table_and_a_file(browser, service):
     browser.messages.clear()  # the browser's own, of the text that is too long
     rows = browser.evaluate("[...document.querySelectorAll('.many tbody tr')].map("
                             "row => [...row.cells].map(cell => cell.textContent))")
-    assert [row[1] for row in rows] == texts and rows[2][2].startswith("error: the text at index")
+    assert [row[1] for row in rows] == texts and rows[2][2].startswith("error: the text has")
     scores, = service.post("/models/classifier/predict", {"inputs": [[ARABIC]]}).body
     assert rows[1][2] == scores[0]["label"]
     lines = browser.evaluate("downloads").split("\n")
