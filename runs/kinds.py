@@ -36,22 +36,25 @@ def head_of(kind: str) -> Head:
     return importlib.import_module(_MODULES[kind]).HEAD
 
 
-def open_reader(model_dir: str) -> Tuple[ModelFiles, Reader]:
+def open_reader(model_dir: str, flag: str = "--output_dir") -> Tuple[ModelFiles, Reader]:
     """Opens the output directory of a training, or an export, to read texts with the model.
+
+    Args:
+        flag: that names the directory, for errors.
 
     Raises:
         UserError: it holds no trained model, or one that reads something else than texts.
     """
-    trained = model_files.open_model(model_dir, "--output_dir")
+    trained = model_files.open_model(model_dir, flag)
     description = trained.description()
     # A model without a description is one that other code has fine-tuned.
     kind = description["kind"] if description else label_config.KINDS[0]
     if kind not in _MODULES:
-        raise UserError(f"--output_dir={model_dir}: its task.json names the kind {kind!r}; kinds of "
+        raise UserError(f"{flag}={model_dir}: its task.json names the kind {kind!r}; kinds of "
                         f"models are {', '.join(_MODULES)}")
     head = head_of(kind)
     if not head.reader:
-        raise UserError(f"--output_dir={model_dir}: a model of the kind {kind!r} reads no plain texts")
+        raise UserError(f"{flag}={model_dir}: a model of the kind {kind!r} reads no plain texts")
     model = head.open(trained)
     reader = head.reader(model)
     if head.ensemble and ensemble.members(model_dir):

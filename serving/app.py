@@ -22,6 +22,7 @@ from serving.limits import Limits
 from serving.model import Closing, Late, Overloaded, ServedModel, TooLong
 
 JSON = "application/json"
+SHA_HEADER = "x-model-sha"  # of /info, of the model that has answered
 _PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
 _MODELS = "/models/"  # before the name of a model
 _OPEN = ("/", "/health")  # need no token
@@ -123,8 +124,9 @@ class App:
         return _Target(self._models[name], slash + rest, True)
 
     def _check_token(self, headers: Mapping[bytes, bytes]) -> None:
-        given = headers.get(b"authorization", b"")
-        if self._token is not None and not hmac.compare_digest(given, b"Bearer " + self._token):
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if self._token is not None and not (
+                scheme.lower() == b"bearer" and hmac.compare_digest(given, self._token)):
             raise Refusal(401, formats.VALIDATION, "send the header Authorization: Bearer TOKEN",
                           **{"www-authenticate": "Bearer"})
 
@@ -158,7 +160,7 @@ class App:
                  "label2id": {label: number for number, label in labels.items()}} if labels else {}
         limits = self._limits
         return {
-            "model_id": model.name, "model_sha": model.version or None, "model_dtype": model.dtype,
+            "model_id": model.name, "model_sha": model.sha, "model_dtype": model.dtype,
             "model_type": {kind: {"pooling": description.get("pooling", "mean")}
                            if kind == "embedding" else facts},
             "max_concurrent_requests": limits.max_concurrent_requests,
@@ -209,9 +211,12 @@ class App:
             asked = formats.read_object(body)
             target = self._chosen(target, asked)
             question = formats.READERS[target.route](asked, target.model)
+            sha = target.model.sha
             results = self._predict(target.model, question, start + self._limits.timeout)
             answer = question.answer(formats.entries_of(results))
-            response = Response(200, JSON, formats.to_json(answer))
+            # Of a request during which a new version came, nobody knows which one has answered.
+            response = Response(200, JSON, formats.to_json(answer), {
+                SHA_HEADER: sha if sha == target.model.sha else f"{sha},{target.model.sha}"})
             num_texts = len(results)
         except Refusal as refusal:
             response = _refused(refusal, target.route)

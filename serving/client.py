@@ -33,8 +33,9 @@ USAGE = """Asks a service (serving.run) for its answers to all texts of a file, 
   python -m serving.client --url=http://127.0.0.1:8501 --input_file=texts.tsv --output_file=answers.jsonl
 
 Input files are .tsv, .txt (tab-separated), .csv or .jsonl. The output has a line for each text, in the
-order of the input: the JSON that /predict answers, or {"error": why}. The client waits while the service
-is overloaded or away. The same command goes on where an interrupted one has stopped."""
+order of the input: the JSON that /predict answers, or {"error": why}. Once the service has answered, the
+client waits while it is overloaded or away; it ends if the model is replaced. The same command goes on where
+an interrupted one has stopped."""
 
 _TEXTS_OF_REQUEST = 32
 _REQUESTS = 8  # at a time
@@ -137,6 +138,7 @@ class Service:
         self._headers = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token.decode('ascii')}"
+        self._sha: Optional[str] = None  # of the model that is asked
         self._last_answer = time.monotonic()
         self._ended = threading.Event()
 
@@ -149,6 +151,7 @@ class Service:
             raise self._error(f"{error}{hint}") from error
         if not isinstance(info, dict) or not _FACTS <= set(info):
             raise self._error("is no service of serving.run: its /info says nothing of the texts")
+        self._sha = info["model_sha"]
         return info
 
     def answers(self, texts: List[_Text], truncate: bool) -> List[Any]:
@@ -193,6 +196,9 @@ class Service:
                 reason, wait = f"answers with status {status}", _seconds(headers.get("Retry-After"), wait)
             except (OSError, http.client.HTTPException) as error:
                 status, reason = 0, f"cannot be reached ({log.brief(error) or type(error).__name__})"
+            if status == 200 and route != "/info" and headers.get("x-model-sha", self._sha) != self._sha:
+                raise self._error("the model was replaced while it was asked; name another --output_file, so "
+                                  "that all answers are of one model")
             if status in (0, *_TRY_AGAIN):
                 turn += 1
                 if time.monotonic() - self._last_answer > _PATIENCE_SECONDS or (

@@ -16,6 +16,7 @@ from engine import inference, log, settings
 from engine.cli import device_flags
 from engine.data.batches import LENGTH_MULTIPLE, Features
 from engine.devices.devices import Devices
+from engine.disk import files
 from engine.errors import UserError
 from engine.settings import setting
 from runs import ensemble, export, kinds
@@ -62,12 +63,13 @@ class _Version:
 
     Attributes:
         number: the name of the folder of a numbered version, or "".
+        sha: that name, or else a fingerprint of the weights.
         card_file: the path of its model card, which a training's output directory lacks.
     """
 
     def __init__(self, folder: str, number: str, values: flags.FlagValues, devices: Devices):
         self.number, self.devices = number, devices
-        trained, self.reader = kinds.open_reader(folder)
+        trained, self.reader = kinds.open_reader(folder, "--model")
         self.description: Mapping[str, Any] = trained.description() or {}
         self.card_file = os.path.join(folder, export.CARD)
         self.card = _read_card(self.card_file)
@@ -75,6 +77,9 @@ class _Version:
             UNREAD if self.reader.takes_pairs else UNREAD._replace(text_b=None)]).source
         self.max_seq_length = self._sample.max_length
         checkpoints = ensemble.members(folder) or [trained.checkpoint]
+        # The index holds a checksum of every tensor.
+        self.sha = number or "-".join(
+            files.hash_of_file(f"{checkpoint.path}.index")[:12] for checkpoint in checkpoints)
         example = self.features(1, self._sample.padded_length(np.array([0])))
         # Of each device, the model or all models of an ensemble.
         self._models = [
@@ -191,6 +196,11 @@ class ServedModel:
     def version(self) -> str:
         """The name of the folder of a numbered version; "" for a model that has none."""
         return self._current.number
+
+    @property
+    def sha(self) -> str:
+        """The version, or a fingerprint of the weights of a model that has none."""
+        return self._current.sha
 
     @property
     def card(self) -> str:

@@ -27,7 +27,7 @@ The routes and their JSON are those of Text Embeddings Inference: /predict, /emb
 /rerank, /info, /health, /metrics; /v1/embeddings is OpenAI's. /openapi.json describes them, and the
 page at / tries them. SIGTERM ends the service when the requests that it has are answered."""
 
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # not "..", which paths do without
 _MOST_TOKEN_BYTES = 4096
 
 
@@ -36,8 +36,9 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_multi_string(
         "model", None, "Folder of a model: the --output_dir of a training, an export, or a folder "
-        "of numbered versions of an export; several, each with its own flag, as NAME=FOLDER, whose "
-        "routes are /models/NAME/...", flag_values=values)
+        "of numbered versions of an export. Clients call it by the folder's name, or NAME in "
+        "NAME=FOLDER. Several, each with its own flag: their routes are /models/NAME/...",
+        flag_values=values)
     flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for all of the "
                         "machine's.", flag_values=values)
     flags.DEFINE_integer("port", 8501, "Port to listen on; 0 for any free one.", flag_values=values)
@@ -91,7 +92,10 @@ def _models(asked: List[str]) -> Dict[str, str]:
     found: Dict[str, str] = {}
     for each in asked:
         name, equals, folder = each.partition("=")
-        if not equals or not _NAME.fullmatch(name):
+        if equals and "/" not in name and not _NAME.fullmatch(name):
+            raise UserError(f"--model={each}: a name has letters of ASCII, digits, '.', '_' and '-', and "
+                            "begins with no '.'")
+        if not equals or "/" in name:
             name, folder = _NAME.findall(each)[-1:] or ["model"], each
             name = name[0]
         if name in found:

@@ -43,6 +43,8 @@ def test_each_text_has_its_answer_in_its_line(service, tmp_path, capfd):
     assert len(found) == 700
     for place in (3, 90):
         assert "reads at most 24" in found[place]["error"]
+    answer = service.post("/predict", {"inputs": [["a"]]})
+    assert answer.headers["x-model-sha"] == service.get("/info").body["model_sha"] != ""
     assert "2 of 700 are refused by the service; the first: the text has " in capfd.readouterr().err
     for place in (0, 4, 89, 699):
         expected, = service.post("/predict", {"inputs": [[texts[place]]]}).body
@@ -63,10 +65,11 @@ class Doubtful(server.BaseHTTPRequestHandler):
 
     turn = 0
     asked = []  # the first text of each request
+    replaced_at = 10**9  # the number that the new model answers first
     stops = threading.Event()  # the service is away
 
     def do_GET(self):
-        self.respond(200, {"model_id": "m", "model_sha": None, "takes_pairs": False,
+        self.respond(200, {"model_id": "m", "model_sha": "old", "takes_pairs": False,
                            "max_client_batch_size": 4})
 
     def do_POST(self):
@@ -81,11 +84,13 @@ class Doubtful(server.BaseHTTPRequestHandler):
             self.respond(422, {"error": "bad", "index": inputs.index(["bad"])})
         else:
             kind.asked.append(inputs[0][0])
-            self.respond(200, [{"value": int(text)} for text, in inputs])
+            self.respond(200, [{"value": int(text)} for text, in inputs],
+                         sha="new" if int(inputs[-1][0]) >= kind.replaced_at else "old")
 
-    def respond(self, status, body, retry_after=None):
+    def respond(self, status, body, retry_after=None, sha="old"):
         content = json.dumps(body).encode()
         self.send_response(status)
+        self.send_header("X-Model-Sha", sha)
         self.send_header("Content-Length", str(len(content)))
         if retry_after:
             self.send_header("Retry-After", retry_after)
@@ -98,7 +103,7 @@ class Doubtful(server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def doubtful():
-    Doubtful.turn, Doubtful.asked = 0, []
+    Doubtful.turn, Doubtful.asked, Doubtful.replaced_at = 0, [], 10**9
     Doubtful.stops.clear()
     with server.ThreadingHTTPServer(("127.0.0.1", 0), Doubtful) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
@@ -130,6 +135,14 @@ def test_the_same_command_goes_on_where_an_interrupted_one_has_stopped(doubtful,
     run_here(flags, client)
     assert lines(tmp_path) == [{"value": number} for number in range(2000)]
     assert min(map(int, Doubtful.asked)) == done
+
+
+def test_no_output_has_answers_of_two_models(doubtful, tmp_path, capsys):
+    Doubtful.replaced_at = 1000
+    with ends_with_error(capsys, "the model was replaced while it was asked; name another --output_file"):
+        run_here(dict(write(tmp_path, map(str, range(2000))), url=doubtful), client)
+    assert not (tmp_path / "out.jsonl").exists()
+    assert json.loads((tmp_path / "out.jsonl.json").read_text())["rows"] <= 1000
 
 
 @pytest.mark.parametrize("url, said", [

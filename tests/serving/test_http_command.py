@@ -59,6 +59,9 @@ def test_no_other_site_is_allowed_unless_it_is_named():
 
 @pytest.mark.parametrize("flags, parts", [
     ({}, ["--model is required"]),
+    ({"model": "Müller=/x"}, ["--model=Müller=/x: a name has letters of ASCII"]),
+    ({"model": "..=/x"}, ["--model=..=/x: a name has letters of ASCII"]),
+    ({"model": "/nowhere/at/all"}, ["--model=/nowhere/at/all: no trained model"]),
     ({"model": "nowhere"}, ["nowhere"]),
     ({"model": CLASSIFIER, "port": 70000}, ["--port=70000"]),
     ({"model": CLASSIFIER, "host": "no.such.host.invalid"}, ["--host=no.such.host.invalid"]),
