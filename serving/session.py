@@ -4,6 +4,7 @@ from typing import Dict
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf.config_pb2 import CallableOptions
 
 from engine import folding, inference
 from engine.checkpoints import checkpoints
@@ -48,7 +49,10 @@ class FrozenSession:
         feeds, fetches = folding.folded(
             [inputs[name] for name in self._names], predictions, weights, devices.session_config)
         self._session = tf.Session(graph=feeds[0].graph, config=devices.session_config)
-        self._call = self._session.make_callable(fetches, feeds)
+        self._fetched = sorted(fetches)
+        # With feeds, `make_callable` is `Session.run`, which takes 0.4 ms of a processor; this takes 0.06.
+        self._call = self._session._make_callable_from_options(CallableOptions(
+            feed=[feed.name for feed in feeds], fetch=[fetches[name].name for name in self._fetched]))
 
     def run(self, features: Features) -> Features:
         """The predictions for a batch of b examples, each [b, ...].
@@ -56,7 +60,7 @@ class FrozenSession:
         Raises:
             UserError: a prediction in float16 is not finite.
         """
-        found = self._call(*[features[name] for name in self._names])
+        found = dict(zip(self._fetched, self._call(*[features[name] for name in self._names])))
         if self._is_checked:
             inference.check_finite([found])
         return found
