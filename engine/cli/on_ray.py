@@ -12,6 +12,7 @@ import os
 import pathlib
 import signal
 import sys
+import time
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from absl import flags
@@ -25,7 +26,8 @@ from engine.progress import Counter, counted
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 _MOST_LOSSES = 10  # processes that a part may lose in a round
 # Until it knows that a machine is lost, Ray 2.7 may use up a part's tries there, within a second.
-_ROUNDS = 2
+_ROUNDS = 3
+_SECONDS_TO_NOTICE = 20.0  # that a machine is lost: five of Ray's checks
 _LOST = "too many of its processes were lost; Ray's logs say why"
 
 
@@ -44,8 +46,10 @@ def run(main: Callable[[flags.FlagValues], None], argv: List[str], values: flags
     missing = dict.fromkeys(range(count), _LOST)
     # Ray prints messages of its own, which are not the command's output.
     with contextlib.redirect_stdout(sys.stderr), _connected(values.ray_address):
-        for _ in range(_ROUNDS):
+        for number in range(_ROUNDS):
             if _LOST in missing.values():
+                if number:
+                    time.sleep(_SECONDS_TO_NOTICE)
                 _make(command, argv, count, missing)
     for index, reason in sorted(missing.items()):
         print(f"{index}/{count}\t{log.visible(reason)}")
