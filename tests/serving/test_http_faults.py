@@ -282,12 +282,13 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_again():
 def test_an_answer_that_takes_too_long_is_504():
     service = Service({"reader": f"{RELEASE}/reader"}, timeout=0.5)
     try:
-        long = "the cat sees a house " * 20000
+        long = "the cat sees a house " * 80000
         answer = service.post("/predict", {"inputs": ["what is old", long]})
-        assert (answer.status, answer.body["error_type"]) == (504, "timeout")
+        assert (answer.status, answer.body.get("error_type")) == (504, "timeout")
         empty = 'serving_queued_tokens{model="reader"} 0.0'
         wait_until(lambda: empty in service.get("/metrics").body)
-        assert service.post("/predict", {"inputs": ["what is old", "the cat"]}).status == 200
+        wait_until(lambda: service.post(
+            "/predict", {"inputs": ["what is old", "the cat"]}).status == 200)
     finally:
         service.kill()
 
