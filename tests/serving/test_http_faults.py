@@ -280,9 +280,9 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_again():
 
 
 def test_an_answer_that_takes_too_long_is_504():
-    service = Service({"reader": f"{RELEASE}/reader"}, timeout=3)
+    service = Service({"reader": f"{RELEASE}/reader"}, timeout=0.5)
     try:
-        long = "the cat sees a house " * 40000
+        long = "the cat sees a house " * 80000
         answer = service.post("/predict", {"inputs": ["what is old", long]})
         assert (answer.status, answer.body.get("error_type")) == (504, "timeout")
         empty = 'serving_queued_tokens{model="reader"} 0.0'
