@@ -37,8 +37,8 @@ def cluster():
 
 
 def add_node(cluster):
-    # A command connects to any node of its own address: only the first has that, which never ends.
-    return cluster.add_node(num_cpus=1, node_ip_address="127.0.0.2")
+    # A command connects to a node: Ray 2.7 to one with the address of the latest, so each has its own.
+    return cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{len(cluster.list_all_nodes()) + 1}")
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,8 @@ def test_all_parts_are_made_once_although_workers_a_node_and_the_driver_die(clus
         driver.kill()
     made = {path: path.stat().st_mtime_ns for path in parts_of(output_file) if path.exists()}
     assert 0 < len(made) < COUNT
-    extra = add_node(cluster)
+    oldest = min(cluster.worker_nodes, key=lambda node: node.node_ip_address)
+    add_node(cluster)
     with started(cluster, flags, output_file) as driver:
         killed = set()
         for _ in range(10):
@@ -109,7 +110,7 @@ def test_all_parts_are_made_once_although_workers_a_node_and_the_driver_die(clus
             killed.add(victim)
             os.kill(victim, signal.SIGKILL)
         wait_for_parts(driver, output_file, len(made) + 1)
-        cluster.remove_node(extra, allow_graceful=False)
+        cluster.remove_node(oldest, allow_graceful=False)
         output, errors = driver.communicate()
     assert driver.returncode == 0, errors
     assert output == "" and f"{COUNT} parts on " in errors and " lines/s" in errors
