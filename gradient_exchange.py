@@ -73,7 +73,7 @@ def prepare(pairs: Sequence[Tuple[Gradient, tf.Variable]], dtype: tf.DType,
                         for wanted in (True, False))
     squares = [_square_sum(rows.values) for rows, _ in added_up]
     # The variables of embeddings are the first ones.
-    dense = [(_added_up(rows, variable), variable) for rows, variable in added_up] + dense
+    dense = [(with_all_rows(rows, variable), variable) for rows, variable in added_up] + dense
     buckets = _in_turn(_buckets(dense, dtype))
     sparse = [(_padded(rows, most_rows), variable) for rows, variable in sparse]
     return Exchange(
@@ -165,8 +165,11 @@ def _padded(rows: tf.IndexedSlices, most_rows: int) -> tf.IndexedSlices:
     return tf.IndexedSlices(values, indices, rows.dense_shape)
 
 
-def _added_up(rows: tf.IndexedSlices, variable: tf.Variable) -> tf.Tensor:
-    return tf.math.unsorted_segment_sum(rows.values, rows.indices, variable.shape[0])
+def with_all_rows(gradient: Gradient, variable: tf.Variable) -> tf.Tensor:
+    """A dense gradient: Adam moves every row of a variable, even one without a gradient."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
 
 
 def _square_sum(values: tf.Tensor) -> tf.Tensor:

@@ -229,7 +229,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                 own_step = step._replace(learning_rate=step.learning_rate * factor)
                 own_decay_rate = decay_rate * factor
             updates.append(self._update_variable(
-                w, m, v, _dense(gradient, variable), own_step,
+                w, m, v, gradient_exchange.with_all_rows(gradient, variable), own_step,
                 own_decay_rate if self._is_decayed(name) else None))
         return updates, norm
 
@@ -242,7 +242,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             dense = [gradient_exchange.before_widening(part) for part in sums.parts
                      if not isinstance(part, tf.IndexedSlices)]
             # The number of rows changes from step to step, and would be compiled anew.
-            tables = [_dense(part, variable)
+            tables = [gradient_exchange.with_all_rows(part, variable)
                       for part, variable in zip(rows, variables[len(variables) - len(rows):])]
             squares = [2 * tf.nn.l2_loss(part.values) for part in rows] + sums.more_squares
             arguments = [dense, tables, squares, list(scalars), state]
@@ -384,13 +384,6 @@ def _scaled(gradient: Gradient, scale: tf.Tensor) -> Gradient:
     if not isinstance(gradient, tf.IndexedSlices):
         return tf.math.multiply_no_nan(gradient, scale)
     return tf.IndexedSlices(tf.math.multiply_no_nan(gradient.values, scale), gradient.indices)
-
-
-def _dense(gradient: Gradient, variable: tf.Variable) -> tf.Tensor:
-    """Adam moves every row, even one without a gradient."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
 
 
 def _name_of(variable: tf.Variable) -> str:
