@@ -26,6 +26,7 @@ from engine.progress import Counter, counted
 from engine.settings import required
 from runs import columns
 from runs.rows import UNREAD, Example, read_split
+from serving import formats
 from serving.run import read_token
 
 USAGE = """Asks a service (serving.run) for its answers to all texts of a file, many at a time:
@@ -196,7 +197,7 @@ class Service:
                 reason, wait = f"answers with status {status}", _seconds(headers.get("Retry-After"), wait)
             except (OSError, http.client.HTTPException) as error:
                 status, reason = 0, f"cannot be reached ({log.brief(error) or type(error).__name__})"
-            if status == 200 and route != "/info" and headers.get("x-model-sha", self._sha) != self._sha:
+            if status == 200 and route != "/info" and headers.get(formats.SHA_HEADER, self._sha) != self._sha:
                 raise self._error("the model was replaced while it was asked; name another --output_file, so "
                                   "that all answers are of one model")
             if status in (0, *_TRY_AGAIN):

@@ -1,5 +1,6 @@
 """How fast a served model is on this machine: a table for the log and for the export's model card."""
 
+import os
 import re
 import time
 from typing import List, NamedTuple
@@ -10,7 +11,7 @@ from engine import log
 from engine.disk import files
 from runs import report
 from serving import batcher
-from serving.model import ServedModel
+from serving.model import Version
 
 _LENGTHS = (16, 32, 128)  # tokens
 _SECONDS = 2.0  # for each figure
@@ -29,16 +30,16 @@ class Speed(NamedTuple):
     throughput: float  # texts per second while many wait
 
 
-def measure(model: ServedModel) -> List[Speed]:
+def measure(version: Version) -> List[Speed]:
     """The speed at each length that the model reads."""
-    lengths = sorted({min(length, model.max_seq_length) for length in _LENGTHS})
-    return [Speed(length, *_latency(model, length), _throughput(model, length))
+    lengths = sorted({min(length, version.max_seq_length) for length in _LENGTHS})
+    return [Speed(length, *_latency(version, length), _throughput(version, length))
             for length in lengths]
 
 
-def describe(model: ServedModel, speeds: List[Speed]) -> str:
-    """The table, in Markdown, with what it was measured on."""
-    made = [f"{name} {version}" for name, version in report.environment().items()]
+def describe(version: Version, speeds: List[Speed]) -> str:
+    """A Markdown table, with the device and the versions of the packages."""
+    made = [f"{package} {number}" for package, number in report.environment().items()]
     return "\n".join([
         "| tokens of a text | median, ms | 95 %, ms | texts/s, at most |",
         "| ---: | ---: | ---: | ---: |",
@@ -46,38 +47,39 @@ def describe(model: ServedModel, speeds: List[Speed]) -> str:
           f"{each.throughput:,.3g} |" for each in speeds),
         "",
         "Time to the answer for one text, and the rate while many wait, without HTTP and "
-        f"tokenization, on {model.describe_devices()}, with {', '.join(made)}.\n"])
+        f"tokenization, on {version.devices.describe()}, with {', '.join(made)}.\n"])
 
 
-def write(model: ServedModel) -> None:
+def write(version: Version) -> None:
     """Measures, logs the table and puts it into the model card of an export."""
-    table = describe(model, measure(model))
+    table = describe(version, measure(version))
     for line in table.splitlines():
         log.info(line)
-    if not model.card:
-        log.info(f"{model.folder} is no export: it has no model card to keep the figures in")
+    if not version.card:
+        log.info(f"{os.path.dirname(version.card_file)} is no export: it has no model card to keep "
+                 "the figures in")
         return
-    card = _SECTION.sub("", model.card).rstrip("\n")
-    files.write_text(model.card_file, f"{card}\n\n{_TITLE}\n{table}")
-    log.info(f"Written into {model.card_file}")
+    card = _SECTION.sub("", version.card).rstrip("\n")
+    files.write_text(version.card_file, f"{card}\n\n{_TITLE}\n{table}")
+    log.info(f"Written into {version.card_file}")
 
 
-def _latency(model: ServedModel, length: int) -> List[float]:
+def _latency(version: Version, length: int) -> List[float]:
     times, end = [], time.perf_counter() + _SECONDS
     while len(times) < _LEAST_COUNT or time.perf_counter() < end:
         start = time.perf_counter()
-        batcher.wait(model.submit_sample(1, length), time.monotonic() + _PATIENCE)
+        batcher.wait(version.submit_sample(1, length), time.monotonic() + _PATIENCE)
         times.append(time.perf_counter() - start)
     return [float(np.percentile(times, share)) for share in (50, 95)]
 
 
-def _throughput(model: ServedModel, length: int) -> float:
+def _throughput(version: Version, length: int) -> float:
     """Always as many requests wait as fill a batch of each session twice."""
-    waiting, size, count = [], max(1, model.tokens_at_a_time // length), 0
+    waiting, size, count = [], max(1, version.tokens_at_a_time // length), 0
     start = time.perf_counter()
     while time.perf_counter() < start + _SECONDS:
         while len(waiting) < 4:
-            waiting.append(model.submit_sample(size, length))
+            waiting.append(version.submit_sample(size, length))
         batcher.wait(waiting.pop(0), time.monotonic() + _PATIENCE)
         count += size
     for future in waiting:

@@ -58,13 +58,21 @@ class TooLong(Exception):
         self.index, self.tokens, self.limit = index, tokens, limit
 
 
-class _Version:
+class Version:
     """An open model folder.
 
     Attributes:
         number: the name of the folder of a numbered version, or "".
         sha: that name, or else a fingerprint of the weights.
-        card_file: the path of its model card, which a training's output directory lacks.
+        devices: what computes.
+        description: the content of task.json; {} for a model without.
+        reader: how the model reads texts.
+        card: the model card of an export, in Markdown; "" for a training's output directory.
+        card_file: the path of the card.
+        max_seq_length: tokens that the model reads at a time.
+        max_batch_tokens: the most tokens of a batch, padding included.
+        tokens_at_a_time: the most tokens of all batches that are computed at the same time.
+        batcher: the queue.
     """
 
     def __init__(self, folder: str, number: str, values: flags.FlagValues, devices: Devices):
@@ -92,7 +100,7 @@ class _Version:
         self._warm_up()
         runs = [functools.partial(_run, models) for models in self._models
                 for _ in range(devices.concurrent_steps)]
-        self.num_sessions = len(runs)
+        self.tokens_at_a_time = self.max_batch_tokens * len(runs)
         self.batcher = Batcher(runs, self.max_batch_tokens, asked.max_queued_tokens)
 
     def features(self, size: int, length: int) -> Features:
@@ -100,10 +108,14 @@ class _Version:
         return self._sample.fetch(np.zeros(size, np.int64), length)
 
     def submit_sample(self, size: int, length: int) -> "futures.Future[batcher.Predictions]":
-        """Predictions for `size` equal examples of `length` tokens, later."""
+        """Predictions for `size` equal examples of `length` tokens, later: to measure the speed."""
         return self.batcher.submit(self._sample._replace(
             lengths=np.full(size, length), length_multiple=1,
             fetch=lambda indices, length: self.features(len(indices), length)), float("inf"))
+
+    def count_tokens(self, examples: List[Example]) -> int:
+        """The tokens that the model reads of some texts, [CLS] and [SEP] included."""
+        return int(self.reader.encode(examples).source.lengths.sum())
 
     def predict(self, some: Encoded, deadline: float) -> List[AnyResult]:
         """A result for each text; raises what `ServedModel.answer` does."""
@@ -158,81 +170,9 @@ class ServedModel:
         self._current = self._open_first()
 
     @property
-    def description(self) -> Mapping[str, Any]:
-        """The content of task.json; {} for a model without."""
-        return self._current.description
-
-    @property
-    def takes_pairs(self) -> Optional[bool]:
-        """Whether an example is a pair of texts; None: a text or a pair, the same in a request."""
-        return self._current.reader.takes_pairs
-
-    @property
-    def ranks_first(self) -> bool:
-        """Whether, of the pairs of a query and texts, the texts stand first."""
-        return self._current.reader.ranks_first
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """The names of a result's fields."""
-        return self._current.reader.columns
-
-    @property
-    def max_seq_length(self) -> int:
-        """The tokens that the model reads at a time."""
-        return self._current.max_seq_length
-
-    @property
-    def max_batch_tokens(self) -> int:
-        """The most tokens of a batch, padding included."""
-        return self._current.max_batch_tokens
-
-    @property
-    def dtype(self) -> str:
-        """The type of matrix products."""
-        return self._devices.dtype.name
-
-    @property
-    def version(self) -> str:
-        """The name of the folder of a numbered version; "" for a model that has none."""
-        return self._current.number
-
-    @property
-    def sha(self) -> str:
-        """The version, or a fingerprint of the weights of a model that has none."""
-        return self._current.sha
-
-    @property
-    def card(self) -> str:
-        """The README.md of an export, in Markdown; "" without."""
-        return self._current.card
-
-    @property
-    def card_file(self) -> str:
-        """The path of `card`."""
-        return self._current.card_file
-
-    @property
-    def tokens_at_a_time(self) -> int:
-        """The tokens of all batches that are computed at the same time, at most."""
-        return self._current.max_batch_tokens * self._current.num_sessions
-
-    @property
-    def queued_tokens(self) -> int:
-        """The tokens that wait for a session, padding included."""
-        return self._current.batcher.queued_tokens
-
-    def describe_devices(self) -> str:
-        """The devices in words, for a person."""
-        return self._devices.describe()
-
-    def submit_sample(self, size: int, length: int) -> "futures.Future[batcher.Predictions]":
-        """Predictions for `size` equal examples of `length` tokens, later: to measure the speed."""
-        return self._current.submit_sample(size, length)
-
-    def count_tokens(self, examples: List[Example]) -> int:
-        """The tokens that the model reads of some texts, [CLS] and [SEP] included."""
-        return int(self._current.reader.encode(examples).source.lengths.sum())
+    def current(self) -> Version:
+        """The version that answers new requests."""
+        return self._current
 
     def answer(self, examples: List[Example], *, truncate: bool, deadline: float
                ) -> List[AnyResult]:
@@ -273,7 +213,7 @@ class ServedModel:
         still.
         """
         newest = str(max(export.versions(self.folder), default=""))
-        if not self.version or not newest or int(newest) <= int(self.version):
+        if not self.current.number or not newest or int(newest) <= int(self.current.number):
             return False
         state = self._state(newest)
         if (newest, state) == self._refused:
@@ -283,7 +223,7 @@ class ServedModel:
         except Exception as error:  # whatever is wrong with it, the current one goes on
             if newest != self._refused[0]:
                 log.warn(f"{os.path.join(self.folder, newest)} is not taken over, and version "
-                         f"{self.version} goes on: {error or type(error).__name__}")
+                         f"{self.current.number} goes on: {error or type(error).__name__}")
             self._refused = newest, state
             return False
         earlier, self._current = self._current, opened
@@ -302,7 +242,7 @@ class ServedModel:
         while not self._stopped.wait(_WATCH_SECONDS):
             self.take_over()
 
-    def _open_first(self) -> _Version:
+    def _open_first(self) -> Version:
         numbers = sorted(export.versions(self.folder), reverse=True)
         for number in map(str, numbers):
             state = self._state(number)
@@ -314,7 +254,7 @@ class ServedModel:
                 if not self._refused[0]:
                     self._refused = number, state
                 log.warn(f"{error}: the version before it is served")
-        return _Version(self.folder, "", self._values, self._devices)
+        return Version(self.folder, "", self._values, self._devices)
 
     def _state(self, number: str) -> _State:
         """The names, sizes and times of a version's files."""
@@ -326,8 +266,8 @@ class ServedModel:
                     found.append((path, os.path.getsize(path), os.path.getmtime(path)))
         return tuple(sorted(found))
 
-    def _open(self, number: str) -> _Version:
-        return _Version(os.path.join(self.folder, number), number, self._values, self._devices)
+    def _open(self, number: str) -> Version:
+        return Version(os.path.join(self.folder, number), number, self._values, self._devices)
 
 
 def _check_length(some: Encoded, limit: int) -> None:

@@ -23,9 +23,9 @@ GPU that CUDA_VISIBLE_DEVICES shows.
   python -m serving.run --model=out/demo --port=8501
   curl 127.0.0.1:8501/predict -H 'Content-Type: application/json' -d '{"inputs": "a text"}'
 
-The routes and their JSON are those of Text Embeddings Inference: /predict, /embed, /similarity,
-/rerank, /info, /health, /metrics; /v1/embeddings is OpenAI's. /openapi.json describes them, and the
-page at / tries them. SIGTERM ends the service when the requests that it has are answered."""
+Routes and JSON follow Text Embeddings Inference: /predict, /embed, /similarity, /rerank, /info,
+/health, /metrics; /v1/embeddings follows OpenAI. /openapi.json describes them, and the page at /
+tries them. On SIGTERM the service answers the requests that it has, and ends."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # not "..", which paths do without
 _MOST_TOKEN_BYTES = 4096
@@ -60,7 +60,7 @@ def main(values: flags.FlagValues) -> None:
     if values.measure:
         for name, folder in _models(values.model or []).items():
             with contextlib.closing(model.ServedModel(name, folder, values)) as each:
-                measure.write(each)
+                measure.write(each.current)
         return
     try:
         from serving import app, connections

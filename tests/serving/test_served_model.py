@@ -75,9 +75,9 @@ def toys(tiny_model, tmp_path_factory):
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_answers_many_callers_as_the_predictor_does(toys, kind):
     served, predictor = serve(toys[kind]), TextPredictor(toys[kind], num_cpu_replicas=1)
-    texts = texts_of(served.takes_pairs)
+    texts = texts_of(served.current.reader.takes_pairs)
     assert_close(entries(ask_at_a_time(served, texts)), predictor(texts))
-    if served.takes_pairs is None:
+    if served.current.reader.takes_pairs is None:
         pairs = texts_of(True)
         assert_close(entries(answer(served, examples_of(pairs))), predictor(pairs))
     served.close()
@@ -150,7 +150,8 @@ def test_a_text_that_is_too_long_is_named_unless_it_may_be_cut(tiny_classifier):
         answer(served, examples, truncate=False)
     assert (caught.value.index, caught.value.tokens, caught.value.limit) == (2, 32, 24)
     assert len(answer(served, examples)) == 3 and answer(served, []) == []
-    assert served.count_tokens(examples) == 4 + 4 + 24
-    assert (served.max_seq_length, served.version, served.card) == (24, "", "")
-    assert served.columns == ["label", "0", "1"] and served.description["kind"] == "classes"
+    assert served.current.count_tokens(examples) == 4 + 4 + 24
+    current = served.current
+    assert (current.max_seq_length, current.number, current.card) == (24, "", "")
+    assert current.reader.columns == ["label", "0", "1"] and current.description["kind"] == "classes"
     served.close()

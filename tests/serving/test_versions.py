@@ -104,7 +104,7 @@ def test_a_newer_version_is_taken_over_under_load_without_a_dropped_or_mixed_ans
     for thread in threads:
         thread.start()
     put("2")
-    assert found.take_over() and found.version == "2"
+    assert found.take_over() and found.current.number == "2"
     last = [len(own) for own in answers]
     while any(len(own) < count + 3 for own, count in zip(answers, last)) and not errors:
         time.sleep(0.01)
@@ -112,7 +112,7 @@ def test_a_newer_version_is_taken_over_under_load_without_a_dropped_or_mixed_ans
     for thread in threads:
         thread.join(SECONDS)
     assert not errors
-    for own in answers:  # of each caller: first those of version 1, then those of version 2
+    for own in answers:  # each caller gets answers of version 1, then of version 2
         assert own == sorted(own) and set(own) == {"000", "111"}
 
 
@@ -127,7 +127,7 @@ def test_a_broken_version_is_logged_once_and_the_old_one_goes_on(served, tmp_pat
     assert not found.take_over() and not found.take_over()
     said = capfd.readouterr().err.splitlines()
     assert len(said) == 1 and "2 is not taken over, and version 1 goes on" in said[0]
-    assert (found.version, labels_of(found)) == ("1", "000")
+    assert (found.current.number, labels_of(found)) == ("1", "000")
     put("3")
     assert found.take_over() and not found.take_over() and labels_of(found) == "111"
 
@@ -154,7 +154,7 @@ def test_a_watched_folder_is_looked_at_by_itself(served, monkeypatch):
     found.watch()
     put("2")
     until = time.monotonic() + SECONDS
-    while found.version != "2" and time.monotonic() < until:
+    while found.current.number != "2" and time.monotonic() < until:
         time.sleep(0.01)
     assert labels_of(found) == "111"
 
@@ -166,6 +166,6 @@ def test_at_the_start_the_newest_version_that_opens_is_served(exported, tmp_path
     model.define_flags(values)
     values(["", "--num_cpu_replicas=1"])
     found = ServedModel("toy", str(tmp_path / "models"), values)
-    assert found.version == "1" and "the version before it is served" in capfd.readouterr().err
-    assert found.card.startswith("# ")
+    assert found.current.number == "1" and "the version before it is served" in capfd.readouterr().err
+    assert found.current.card.startswith("# ")
     found.close()
