@@ -66,7 +66,7 @@ def write_classifier(source: str, folder: str, num_layers: int) -> None:
 @contextlib.contextmanager
 def services(folder: str, converted: str, peer_python: str) -> Iterator[Dict[str, int]]:
     """Starts all services on a model; yields their ports by name."""
-    ports = {name: _free_port() for name in NAMES}
+    ports = {name: free_port() for name in NAMES}
     flags = ["--num_gpus=0", f"--model={folder}"]
     commands = {
         OURS: [sys.executable, "-m", "serving.run", *flags],
@@ -76,23 +76,26 @@ def services(folder: str, converted: str, peer_python: str) -> Iterator[Dict[str
     with contextlib.ExitStack() as stack:
         for name, command in commands.items():
             process = subprocess.Popen([*command, f"--port={ports[name]}"], cwd=report.ROOT)
-            stack.callback(_stop, process)
-            _wait_for(ports[name], process)
+            stack.callback(stop, process)
+            wait_for(ports[name], process)
         yield ports
 
 
-def _stop(process: subprocess.Popen) -> None:
+def stop(process: subprocess.Popen) -> None:
+    """Ends a service, and waits for its end."""
     process.terminate()
     process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.socket() as some:
         some.bind(("127.0.0.1", 0))
         return some.getsockname()[1]
 
 
-def _wait_for(port: int, process: subprocess.Popen) -> None:
+def wait_for(port: int, process: subprocess.Popen) -> None:
+    """Returns once a service can be connected to."""
     end = time.time() + _SECONDS_TO_START
     while time.time() < end and process.poll() is None:
         with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
