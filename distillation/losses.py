@@ -90,7 +90,7 @@ def cosine_distance(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
 
         mean over b of  1 - sum over d of  S * T  =  mean over b of  sum over d of  (S - T)^2 / 2
 
-    Not of TinyBERT's: its tasks are those of classifiers.
+    TinyBERT has no such loss, since its tasks are classification.
 
     Args:
         student, teacher: [B, D], of length 1.

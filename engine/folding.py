@@ -13,7 +13,7 @@ from engine.checkpoints import saved_model
 
 # Operations that only hand on a tensor.
 _HAND_ON = ("Identity", "IdentityN", "StopGradient", "PreventGradient")
-# What is not the same in each step, or has no value outside of a loop.
+# Types of operations whose value changes between steps, or exists only within a loop.
 _NOT_CONSTANT = ("Placeholder", "Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
 
 

@@ -121,7 +121,7 @@ def read_head(path: str, header: Optional[bool], more_names: Sequence[str] = ())
         UserError: the file cannot be read, or is empty.
     """
     kind = text_files.input_format(path)
-    odd = OddRows("", skips_lines=True)  # whoever reads the whole file tells of them
+    odd = OddRows("", skips_lines=True)  # reading the whole file reports them
     if kind == "jsonl":
         objects = [value for _, value in _first(text_files.json_objects(path, odd))
                    if value is not None]

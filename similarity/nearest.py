@@ -1,7 +1,7 @@
-"""Exact search: the documents whose vectors are the most similar to those of queries.
+"""Exact nearest-neighbour search: the documents with the largest dot products for each query.
 
-On the CPU NumPy multiplies, in a third of TensorFlow's time. Cards take many queries at once; a few
-are compared where the documents are, as these would take longer on their way to a card.
+On the CPU NumPy multiplies, in a third of TensorFlow's time. Cards multiply large batches of queries. For a
+small batch NumPy is used there, too: copying the documents to a card would take longer.
 """
 
 import contextlib

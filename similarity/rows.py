@@ -51,7 +51,7 @@ def shortened(vectors: np.ndarray, size: int) -> np.ndarray:
 def predicted(source: Source, predict: Predict, output_dir: str) -> Iterator[np.ndarray]:
     """Yields the vectors of all texts of a source, float32 [n, D], in their order.
 
-    Those of a large set are in a temporary file in the output directory, mapped into memory.
+    The vectors of a large set are memory-mapped from a temporary file in the output directory.
     """
     count = len(source.lengths)
     if count <= _TEXTS:

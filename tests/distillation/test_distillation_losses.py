@@ -125,7 +125,7 @@ def test_the_loss_of_vectors_is_one_minus_the_mean_of_their_cosines():
     value, gradient = value_and_gradients(losses.cosine_distance, student, teacher)
     np.testing.assert_allclose(
         value, 1 - np.mean([one @ other for one, other in zip(student, teacher)]), rtol=1e-5)
-    # Along the sphere, where vectors of length 1 stay, it is that of the cosine.
+    # The part of the gradient that keeps the length is the gradient of the cosine.
     along = gradient - (gradient * student).sum(axis=1, keepdims=True) * student
     of_cosine = -(teacher - (teacher * student).sum(axis=1, keepdims=True) * student) / 5
     np.testing.assert_allclose(along, of_cosine, atol=1e-6)
