@@ -1,11 +1,10 @@
-"""Answers over HTTP: the service beside onnxruntime behind the same HTTP code, and Hugging Face's pipeline.
+"""Answers over HTTP: the service with both engines, beside Hugging Face's pipeline.
 
   python -m benchmarks.serving --model=MINILM_TF --texts=SHARED_DATA/glue/SST-2/dev.tsv --peer_python=PYTHON
 
 MiniLM with a classification layer, and the same with its first two layers alone. All services run side by
 side, and 1, 8 and 64 clients ask each in turn, one text a request, over connections that stay open; those
-that are not asked wait. onnxruntime runs twice: with all cores for a batch, and with one thread. PEER_PYTHON
-has transformers and FastAPI.
+that are not asked wait. PEER_PYTHON has transformers and FastAPI.
 """
 
 import argparse
@@ -30,7 +29,7 @@ from encoder import label_config, model_files, vocabulary
 from engine.checkpoints import checkpoints
 from engine.disk import files
 
-OURS, ONNX, ONE_THREAD, PIPELINE = NAMES = "ours", "onnxruntime", "onnxruntime, 1 thread", "pipeline"
+OURS, ONNX, PIPELINE = NAMES = "ours", "onnxruntime", "pipeline"
 LAYERS = {"MiniLM": 6, "two-layer student": 2}
 CLIENTS = (1, 8, 64)
 LONGEST = 128
@@ -70,8 +69,7 @@ def services(folder: str, converted: str, peer_python: str) -> Iterator[Dict[str
     flags = ["--num_gpus=0", f"--model={folder}"]
     commands = {
         OURS: [sys.executable, "-m", "serving.run", *flags],
-        ONNX: [sys.executable, "-m", "benchmarks.peers.onnx_serving", *flags],
-        ONE_THREAD: ["env", "ONNX_THREADS=1", sys.executable, "-m", "benchmarks.peers.onnx_serving", *flags],
+        ONNX: [sys.executable, "-m", "serving.run", "--engine=onnxruntime", *flags],
         PIPELINE: [peer_python, "-m", "benchmarks.peers.huggingface_serving", f"--model_dir={converted}"]}
     with contextlib.ExitStack() as stack:
         for name, command in commands.items():

@@ -24,7 +24,7 @@ from runs.head import AnyResult, Encoded
 from runs.rows import UNREAD, Example
 from serving import batcher
 from serving.batcher import Batcher, Closing, Late, Overloaded  # noqa: F401 (what `answer` raises)
-from serving.session import FrozenSession
+from serving.session import ENGINES, Session
 
 _WATCH_SECONDS = 5.0  # between two looks for a newer version
 _WARM_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
@@ -44,7 +44,10 @@ class BatchSettings:
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of batches, devices and precision."""
+    """Defines the flags of the engine, batches, devices and precision."""
+    flags.DEFINE_enum("engine", "tensorflow", list(ENGINES), "What computes: onnxruntime answers a single short "
+                      "text of a small model sooner, on the CPU; it needs encoder/requirements.txt.",
+                      flag_values=values)
     settings.define_flags(values, BatchSettings)
     device_flags.define(values)
 
@@ -91,7 +94,7 @@ class Version:
         example = self.features(1, self._sample.padded_length(np.array([0])))
         # Of each device, the model or all models of an ensemble.
         self._models = [
-            [FrozenSession(self.reader.forward, checkpoint, example, devices, device)
+            [ENGINES[values.engine](self.reader.forward, checkpoint, example, devices, device)
              for checkpoint in checkpoints]
             for device in devices.names]
         asked = settings.from_flags(values, BatchSettings)
@@ -141,7 +144,7 @@ class Version:
                 _run(models, self.features(max(1, self.max_batch_tokens // length), length))
 
 
-def _run(models: Sequence[FrozenSession], features: Features) -> batcher.Predictions:
+def _run(models: Sequence[Session], features: Features) -> batcher.Predictions:
     return [model.run(features) for model in models]
 
 

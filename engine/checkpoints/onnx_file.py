@@ -1,4 +1,4 @@
-"""An exported model as an ONNX file, for programs without TensorFlow."""
+"""Models as ONNX files, which onnxruntime and other programs without TensorFlow read."""
 
 from typing import Dict, Tuple
 
@@ -24,19 +24,30 @@ def write(path: str, export_dir: str) -> None:
         UserError: tf2onnx is not installed, or the export is damaged.
     """
     try:
-        from tf2onnx import convert  # few need it
-    except ImportError as error:
-        raise UserError(f"--to_onnx needs tf2onnx ({error}): pip install -r "
-                        "encoder/requirements.txt") from error
-    try:
         frozen, inputs, outputs = _frozen(export_dir)
     except (OSError, KeyError, ValueError, tf.errors.OpError) as error:
         raise UserError(f"the export {export_dir} cannot be read: {log.brief(error)}; write it "
                         "again with --do_export") from error
     with files.atomic_path(path) as temporary:
-        convert.from_graph_def(
-            frozen, input_names=sorted(inputs), output_names=sorted(outputs), opset=OPSET,
-            tensors_to_rename={**inputs, **outputs}, output_path=temporary)
+        convert(temporary, frozen, inputs, outputs)
+
+
+def convert(path: str, frozen: tf.GraphDef, inputs: Dict[str, str], outputs: Dict[str, str]) -> None:
+    """Writes a graph without variables.
+
+    Args:
+        inputs, outputs: their names in the file, by the names of their tensors in the graph.
+
+    Raises:
+        UserError: tf2onnx is not installed.
+    """
+    try:
+        import tf2onnx  # few need it
+    except ImportError as error:
+        raise UserError(f"ONNX needs tf2onnx ({error}): pip install -r encoder/requirements.txt") from error
+    tf2onnx.convert.from_graph_def(
+        frozen, input_names=sorted(inputs), output_names=sorted(outputs), opset=OPSET,
+        tensors_to_rename={**inputs, **outputs}, output_path=path)
 
 
 def _frozen(export_dir: str) -> Tuple[tf.GraphDef, Dict[str, str], Dict[str, str]]:

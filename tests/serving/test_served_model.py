@@ -11,10 +11,11 @@ from absl import flags
 
 from conftest import checkpoint_values, on_tensorflow_2, sentences
 from engine.checkpoints import checkpoints
+from engine.errors import UserError
 from runs import ensemble, kinds
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
-from serving import model
+from serving import model, session
 from serving.model import ServedModel, TooLong
 from services import toy_models
 
@@ -72,9 +73,16 @@ def toys(tiny_model, tmp_path_factory):
     return toy_models(tmp_path_factory.mktemp("toys"), tiny_model)
 
 
+@pytest.mark.parametrize("engine", list(session.ENGINES))
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_answers_many_callers_as_the_predictor_does(toys, kind):
-    served, predictor = serve(toys[kind]), TextPredictor(toys[kind], num_cpu_replicas=1)
+def test_each_kind_answers_many_callers_as_the_predictor_does(toys, kind, engine):
+    if engine == "onnxruntime":
+        onnxruntime = pytest.importorskip("onnxruntime")
+        if kind == "tagger" and onnxruntime.__version__.startswith("1.10."):
+            with pytest.raises(UserError, match="cannot compute this model"):
+                serve(toys[kind], engine=engine)
+            return
+    served, predictor = serve(toys[kind], engine=engine), TextPredictor(toys[kind], num_cpu_replicas=1)
     texts = texts_of(served.current.reader.takes_pairs)
     assert_close(entries(ask_at_a_time(served, texts)), predictor(texts))
     if served.current.reader.takes_pairs is None:
@@ -82,6 +90,12 @@ def test_each_kind_answers_many_callers_as_the_predictor_does(toys, kind):
         assert_close(entries(answer(served, examples_of(pairs))), predictor(pairs))
     served.close()
     predictor.close()
+
+
+@on_tensorflow_2
+def test_onnxruntime_computes_in_float32_alone(toys):
+    with pytest.raises(UserError, match="leave --precision out"):
+        serve(toys["classifier"], engine="onnxruntime", precision="bfloat16")
 
 
 def test_there_is_a_toy_of_every_kind(toys):
