@@ -85,7 +85,7 @@ def run(values: flags.FlagValues, model: OpenModel) -> None:
     form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file])
     arriving, odd = None if values.input_file else ArrivingLines(), OddRows(
-        "have no prediction", keeps_reasons=True, skips_lines=values.skip_bad_lines)
+        "have no prediction", keeps_reasons=True, skips_lines=shards.skips_lines(values))
     output_file, facts = values.output_file, None
     if shard:
         facts = {**shards.facts_of(values, [values.input_file]), "models": [
@@ -128,9 +128,6 @@ def _open_input(values: flags.FlagValues, reader: Reader, arriving: Optional[Arr
                 odd: OddRows, shard: Optional[shards.Shard]) -> Tuple[Iterator[Example], bool]:
     """The texts, and whether they are pairs."""
     if not arriving:
-        if values.skip_bad_lines and text_files.input_format(values.input_file) == "csv":
-            raise UserError(f"--skip_bad_lines: {values.input_file} is CSV, whose rows may have several "
-                            "lines; convert it to UTF-8, for example with iconv")
         table = columns.read_head(
             files.require_file(values.input_file, "--input_file"), values.header)
         given = columns.Roles(values.text_column, values.text_pair_column)

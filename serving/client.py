@@ -17,7 +17,7 @@ from urllib import parse
 from absl import flags
 
 from engine import log
-from engine.cli import command
+from engine.cli import command, shards
 from engine.data.chunks import in_chunks
 from engine.data.odd_rows import OddRows
 from engine.disk import files, resumable_file
@@ -67,6 +67,7 @@ def define_flags() -> flags.FlagValues:
                       "by default.", flag_values=values)
     flags.DEFINE_bool("truncate", False, "Cut texts that are too long for the model, instead of an error in "
                       "their lines.", flag_values=values)
+    shards.define_skip_flag(values)
     return values
 
 
@@ -76,7 +77,8 @@ def main(values: flags.FlagValues) -> None:
     output = required(values, "output_file")
     files.check_output(output, "--output_file", [path])
     service = Service(required(values, "url"), read_token(values.token_file) if values.token_file else None)
-    info, odd = service.info(), OddRows("have no answer", keeps_reasons=True)
+    odd = OddRows("have no answer", keeps_reasons=True, skips_lines=shards.skips_lines(values))
+    info = service.info()
     table = columns.read_head(path, values.header)
     roles = columns.find(table, columns.Roles(values.text_column, values.text_pair_column),
                          labelled=False, takes_pairs=info["takes_pairs"])

@@ -119,6 +119,20 @@ def test_a_service_that_is_overloaded_or_cuts_connections_is_asked_again(doubtfu
                                for text in texts]
 
 
+def test_a_bad_line_ends_the_command_or_has_an_error(doubtful, tmp_path, capsys):
+    flags = dict(write(tmp_path, range(20)), url=doubtful)
+    text = flags["input_file"].read_bytes().replace(b"7", b"\xff")
+    flags["input_file"].write_bytes(text)
+    with ends_with_error(capsys, "texts.tsv, line 8: not UTF-8"):
+        run_here(flags, client)
+    run_here(dict(flags, skip_bad_lines=True), client)
+    found = lines(tmp_path)
+    for place in (7, 17):
+        assert f"line {place + 1}: not UTF-8" in found[place]["error"]
+        found[place] = {"value": place}
+    assert found == [{"value": number} for number in range(20)]
+
+
 def test_the_same_command_goes_on_where_an_interrupted_one_has_stopped(doubtful, tmp_path):
     flags = dict(write(tmp_path, map(str, range(2000))), url=doubtful)
     process = processes.start(["-m", "serving.client", *(
