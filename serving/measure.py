@@ -47,7 +47,8 @@ def describe(version: Version, speeds: List[Speed]) -> str:
           f"{each.throughput:,.3g} |" for each in speeds),
         "",
         "Time to the answer for one text, and the rate while many wait, without HTTP and "
-        f"tokenization, on {version.devices.describe()}, with {', '.join(made)}.\n"])
+        f"tokenization, on {version.devices.describe()}, computed by {version.engine}, with "
+        f"{', '.join(made)}.\n"])
 
 
 def write(version: Version) -> None:

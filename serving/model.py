@@ -67,7 +67,7 @@ class Version:
     Attributes:
         number: the name of the folder of a numbered version, or "".
         sha: that name, or else a fingerprint of the weights.
-        devices: what computes.
+        devices, engine: what computes.
         description: the content of task.json; {} for a model without.
         reader: how the model reads texts.
         card: the model card of an export, in Markdown; "" for a training's output directory.
@@ -79,7 +79,7 @@ class Version:
     """
 
     def __init__(self, folder: str, number: str, values: flags.FlagValues, devices: Devices):
-        self.number, self.devices = number, devices
+        self.number, self.devices, self.engine = number, devices, values.engine
         trained, self.reader = kinds.open_reader(folder, "--model")
         self.description: Mapping[str, Any] = trained.description() or {}
         self.card_file = os.path.join(folder, export.CARD)
@@ -94,7 +94,7 @@ class Version:
         example = self.features(1, self._sample.padded_length(np.array([0])))
         # Of each device, the model or all models of an ensemble.
         self._models = [
-            [ENGINES[values.engine](self.reader.forward, checkpoint, example, devices, device)
+            [ENGINES[self.engine](self.reader.forward, checkpoint, example, devices, device)
              for checkpoint in checkpoints]
             for device in devices.names]
         asked = settings.from_flags(values, BatchSettings)
