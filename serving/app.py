@@ -11,6 +11,7 @@ import traceback
 from concurrent import futures
 from typing import (
     Any, Awaitable, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence)
+from urllib import parse
 
 from engine import log
 from engine.errors import UserError
@@ -27,6 +28,7 @@ _MODELS = "/models/"  # before the name of a model
 _OPEN = ("/", "/health")  # need no token
 _GETS = ("/", "/health", "/info", "/metrics", "/openapi.json")
 _RETRY = {"retry-after": "1"}  # seconds
+_ADDRESS = re.compile(r"[\d.]*|\[.*\]")  # IPv4 or IPv6, or nothing: no name
 _DRAINED = 8  # times the largest body: what is read of a larger one, so that its sender hears why
 
 
@@ -56,12 +58,17 @@ class App:
         models: by name; the first one answers the routes without a name.
         token: of all requests but those to the page and /health; None: none is needed.
         origins: of the other sites' pages that may call the service.
+        is_local: only programs of this machine reach the service. Without a token it then answers to
+            addresses, "localhost" and the names of `origins` alone. Else a page of any site could
+            ask it, by giving the site's name this machine's address.
     """
 
     def __init__(self, models: Mapping[str, ServedModel], limits: Limits,
-                 token: Optional[bytes] = None, origins: Sequence[str] = ()):
+                 token: Optional[bytes] = None, origins: Sequence[str] = (), is_local: bool = False):
         self._models, self._limits, self._token, self._origins = models, limits, token, origins
         self._first = next(iter(models.values()))
+        self._names = None if token or not is_local else {
+            "localhost", *(parse.urlsplit(origin).hostname for origin in origins)}
         self._metrics = metrics.Metrics(models, lambda: self._in_flight)
         self._workers = futures.ThreadPoolExecutor(limits.max_concurrent_requests)
         self._in_flight = 0
@@ -90,6 +97,7 @@ class App:
     async def _respond(self, scope: Dict[str, Any], headers: Dict[bytes, bytes],
                        receive: Callable[[], Awaitable]) -> Response:
         method = scope["method"]
+        self._check_host(headers.get(b"host", b"").decode("latin-1"))
         try:
             target = self._target(scope["path"])
         except Refusal:  # it has the names of the models
@@ -121,6 +129,12 @@ class App:
             raise Refusal(404, formats.VALIDATION,
                           f"there is no such model; those served are {', '.join(self._models)}")
         return _Target(self._models[name], slash + rest, True)
+
+    def _check_host(self, host: str) -> None:
+        name = re.sub(r":\d*$", "", host.lower())
+        if self._names is not None and name not in self._names and not _ADDRESS.fullmatch(name):
+            raise Refusal(403, formats.VALIDATION, "the service listens for this machine alone: "
+                          "--allowed_origin names sites that may call it, --token_file who may")
 
     def _check_token(self, headers: Mapping[bytes, bytes]) -> None:
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")

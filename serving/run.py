@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import ipaddress
 import re
 import socket
 from typing import Dict, List
@@ -77,11 +78,12 @@ def main(values: flags.FlagValues) -> None:
             stack.callback(models[name].close)
             if values.watch:
                 models[name].watch()
-        application = app.App(models, limits, token, values.allowed_origin)
         signals = stack.enter_context(interruption.InterruptLater())
         signals.hold()
         host, port = listener.getsockname()[:2]
         _listen(listener, host, port)
+        application = app.App(models, limits, token, values.allowed_origin,
+                              is_local=ipaddress.ip_address(host.partition("%")[0]).is_loopback)
         shown = f"[{host}]" if ":" in host else host
         log.info(f"Serving {', '.join(models)} at http://{shown}:{port}")
         connections.serve(application, listener, limits.timeout, lambda: bool(signals.received))

@@ -109,7 +109,7 @@ def read_all(client):
 
 def request(path, content, *headers):
     """The bytes of a request."""
-    return b"\r\n".join([b"POST %s HTTP/1.1" % path, b"Host: x", b"Content-Type: application/json",
+    return b"\r\n".join([b"POST %s HTTP/1.1" % path, b"Host: localhost", b"Content-Type: application/json",
                          b"Content-Length: %d" % len(content), *headers, b"", content])
 
 

@@ -57,6 +57,23 @@ def test_no_other_site_is_allowed_unless_it_is_named():
         service.kill()
 
 
+def test_only_names_that_are_this_machine_s_own_reach_a_service_without_a_token(tmp_path):
+    (tmp_path / "token").write_text("secret\n")
+    open_, secret, everywhere = (Service({"a": CLASSIFIER}, **flags) for flags in (
+        dict(allowed_origin="https://named.example"), dict(token_file=tmp_path / "token"), dict(host="0.0.0.0")))
+    try:
+        for host, status in {"127.0.0.1:8501": 200, "LOCALHOST": 200, "[::1]:80": 200, "named.example:1": 200,
+                             "rebound.example:8501": 403, "127.0.0.1.example": 403, "localhost.example": 403}.items():
+            answer = open_.post("/predict", {"inputs": "a"}, host=host)
+            assert answer.status == status, host
+            assert status == 200 or "--allowed_origin" in answer.body["error"]
+        assert secret.post("/predict", {"inputs": "a"}, host="x", authorization="Bearer secret").status == 200
+        assert everywhere.post("/predict", {"inputs": "a"}, host="x").status == 200
+    finally:
+        for service in (open_, secret, everywhere):
+            service.kill()
+
+
 @pytest.mark.parametrize("flags, parts", [
     ({}, ["--model is required"]),
     ({"model": "Müller=/x"}, ["--model=Müller=/x: a name has letters of ASCII"]),
