@@ -11,6 +11,7 @@ import logging
 import os
 import pathlib
 import signal
+import socket
 import sys
 import time
 from typing import Any, Callable, Dict, Iterator, List, Tuple
@@ -28,6 +29,7 @@ _MOST_LOSSES = 10  # processes that a part may lose in a round
 # Until it knows that a machine is lost, Ray 2.7 may use up a part's tries there, within a second.
 _ROUNDS = 3
 _SECONDS_TO_NOTICE = 20.0  # that a machine is lost: five of Ray's checks
+_SECONDS_TO_CONNECT = 10.0
 _LOST = "too many of its processes were lost; Ray's logs say why"
 
 
@@ -78,9 +80,12 @@ def _connected(address: str) -> Iterator[None]:
         raise UserError(f"--ray_address={address} needs Ray: pip install -r runs/requirements.txt") from error
     paths = [_ROOT, os.environ.get("PYTHONPATH")]
     try:
+        if ":" in address and "://" not in address:  # Ray 2.7 looks for two minutes
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_CONNECT).close()
         ray.init(address=address, logging_level=logging.ERROR, include_dashboard=False, runtime_env={
             "env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, paths))}})
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
         raise UserError(f"--ray_address={address}: no Ray cluster can be reached "
                         f"({log.brief(error) or type(error).__name__}); `ray "
                         "start --head` starts one, and --ray_address=local one for this command") from error

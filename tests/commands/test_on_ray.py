@@ -134,6 +134,16 @@ def test_a_line_that_cannot_be_read_fails_its_part_alone(cluster, tiny_model, tm
     assert [path.exists() for path in parts_of(output_file)] == [False] + [True] * (COUNT - 1)
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999", "127.0.0.1:port"])
+def test_an_address_without_a_cluster_is_one_line(address):
+    pytest.importorskip("ray")
+    process = processes.run(["-m", "pretraining.score", *arguments(dict(
+        input_file="lines.txt", ray_address=address, shards=2))])
+    assert process.returncode == 2 and process.stdout == ""
+    assert f"error: --ray_address={address}: no Ray cluster can be reached" in process.stderr
+    assert len(process.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize("changes, expected", [
     (dict(shards=None), "--ray_address and --shards need each other"),
     (dict(ray_address=None), "--ray_address and --shards need each other"),
