@@ -3,7 +3,7 @@
 Has the flags and JSON lines of google-research/bert's extract_features.py, and more.
 """
 
-from typing import List
+from typing import ContextManager, List
 
 from absl import flags
 
@@ -14,8 +14,8 @@ from engine.cli import command, device_flags, shards, tpu_flags
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings
-from features import formats
-from features.extraction import Job, extract
+from features import extraction, formats
+from features.extraction import Job, OpenModel, extract
 from modeling import BertConfig
 
 USAGE = """Extracts BERT's features of texts, on every GPU that CUDA_VISIBLE_DEVICES shows.
@@ -63,10 +63,29 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Checks the flags and extracts the features."""
+    with open_model(values) as opened:
+        run(values, opened)
+
+
+def open_model(values: flags.FlagValues) -> ContextManager[OpenModel]:
+    """A context with the model that the flags name."""
     tpu_flags.check(values)
     if values["use_one_hot_embeddings"].present:
         log.warn("--use_one_hot_embeddings is for TPUs and has no effect here")
-    shard, job = shards.asked(values), _job(values)
+    _check_files(values)
+    settings.required(values, "init_checkpoint")
+    config, encoding = model_flags.load_model(values)
+    layers = _layers(values, config)
+    devices = device_flags.find_devices(values, training=False)
+    return extraction.open_model(
+        config, encoding, checkpoints.open_checkpoint(values.init_checkpoint), layers, values.pooling, devices)
+
+
+def run(values: flags.FlagValues, opened: OpenModel) -> None:
+    """The same as `main`, with an open model."""
+    shard = shards.asked(values)
+    job = Job(values.input_file, values.output_file, opened, values.precision,
+              settings.from_flags(values, PredictionSettings).predict_batch_size, values.skip_bad_lines)
     if shard:
         job = job._replace(input_file=shard.part_of(job.input_file))
         shards.check(values, [job.output_file], job.facts())
@@ -74,7 +93,7 @@ def main(values: flags.FlagValues) -> None:
     extract(job)
 
 
-def _job(values: flags.FlagValues) -> Job:
+def _check_files(values: flags.FlagValues) -> None:
     input_file = settings.required(values, "input_file")
     files.require_file(input_file, "--input_file")
     output_file = settings.required(values, "output_file")
@@ -84,15 +103,7 @@ def _job(values: flags.FlagValues) -> Job:
     if formats.is_array(output_file) and values.skip_bad_lines:
         raise UserError(f"--skip_bad_lines: --output_file={output_file} is an array, which has no place for "
                         "an error; name a file for lines of JSON")
-    settings.required(values, "init_checkpoint")
-    config, encoding = model_flags.load_model(values)
-    layers = _layers(values, config)
-    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    devices = device_flags.find_devices(values, training=False)
     files.check_output(output_file, "--output_file", [input_file])
-    return Job(input_file, output_file, config, encoding,
-               checkpoints.open_checkpoint(values.init_checkpoint), devices, values.precision,
-               batch_size, layers, values.pooling, values.skip_bad_lines)
 
 
 def _layers(values: flags.FlagValues, config: BertConfig) -> List[int]:

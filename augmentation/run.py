@@ -7,6 +7,7 @@ are varied one at a time, the other one kept: up to 2 N + 1 rows for a pair and 
 single text, the original row first. All columns are kept.
 """
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -27,7 +28,6 @@ from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
 from engine.data.chunks import in_chunks
 from engine.data.parts import Part
-from engine.devices.devices import Devices
 from engine.devices.precision import FLOAT32
 from engine.disk import files
 from engine.disk.resumable_file import ResumableFile
@@ -57,6 +57,37 @@ _ROUNDS_OF_TASK = {"cola": 30, "mrpc": 30, "rte": 30, "sts-b": 30, "wnli": 30,
 _WORDS_AT_A_TIME = 8192
 
 
+class OpenModel(contextlib.ExitStack):
+    """The masked language model and the word vectors that flags name, open for any number of files."""
+
+    def __init__(self, values: flags.FlagValues):
+        super().__init__()
+        self._values = values
+        self.config, self.encoding, self.checkpoint = _model(values)
+        vocabulary.require_mask(self.encoding.tokenizer, self.encoding.vocab_file)
+        if values.glove_embs:
+            files.require_file(values.glove_embs, "--glove_embs")
+        settings.positive(values, "M")
+        self._batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
+        self._devices = device_flags.find_devices(values, training=False)
+        self._candidates: Optional[Candidates] = None
+
+    def candidates(self) -> Candidates:
+        """Loads both at the first call: there may be nothing to do."""
+        if not self._candidates:
+            vectors = None
+            if self._values.glove_embs:
+                vectors = word_vectors.load(self._values.glove_embs)
+            else:
+                log.info("no --glove_embs: words of several WordPieces are kept")
+            model = self.enter_context(masked_lm.MaskedLanguageModel(
+                self.config, self.checkpoint, self.encoding.tokenizer, self._devices,
+                max_seq_length=self.encoding.max_seq_length, num_candidates=self._values.M,
+                per_replica_batch_size=self._batch_size))
+            self._candidates = Candidates(self.encoding.tokenizer, model, vectors)
+        return self._candidates
+
+
 class Job(NamedTuple):
     """Everything that an augmentation needs."""
     values: flags.FlagValues  # checked; --N is set
@@ -64,11 +95,7 @@ class Job(NamedTuple):
     data_dir: str
     output_file: str
     part: Optional[Part]  # of the training set, if not all of it is augmented
-    config: modeling.BertConfig
-    encoding: Encoding
-    checkpoint: checkpoints.Checkpoint
-    devices: Devices
-    batch_size: int  # inputs of full length, per replica
+    model: OpenModel
 
 
 def define_flags() -> flags.FlagValues:
@@ -98,9 +125,20 @@ def define_flags() -> flags.FlagValues:
     return values
 
 
+def open_model(values: flags.FlagValues) -> OpenModel:
+    """The model that the flags name."""
+    return OpenModel(values)
+
+
 def main(values: flags.FlagValues) -> None:
     """Checks the input, then augments row by row, in constant memory."""
-    job = _job(values)
+    with open_model(values) as model:
+        run(values, model)
+
+
+def run(values: flags.FlagValues, model: OpenModel) -> None:
+    """The same as `main`, with an open model."""
+    job = _job(values, model)
     total = sum(1 for _ in read_split(job.task.train, job.data_dir, job.task.kind, part=job.part))
     file = ResumableFile(job.output_file, _facts(job),
                          header=header_of(job.task.train, job.data_dir))
@@ -110,18 +148,10 @@ def main(values: flags.FlagValues) -> None:
     if file.is_whole:
         log.info(f"{file.path} is whole: nothing is left to augment")
         return
-    vectors = None
-    if values.glove_embs:
-        vectors = word_vectors.load(values.glove_embs)
-    else:
-        log.info("no --glove_embs: words of several WordPieces are kept")
-    with masked_lm.MaskedLanguageModel(
-            job.config, job.checkpoint, job.encoding.tokenizer, job.devices,
-            max_seq_length=job.encoding.max_seq_length, num_candidates=values.M,
-            per_replica_batch_size=job.batch_size) as model, \
-            file.completing(f"of {total:,} examples"):
+    candidates = model.candidates()
+    with file.completing(f"of {total:,} examples"):
         num_done = file.num_rows
-        num_variants = _augment(job, Candidates(job.encoding.tokenizer, model, vectors), file, total)
+        num_variants = _augment(job, candidates, file, total)
     log.info(f"{file.path} is whole; the {total - num_done:,} examples of this run have "
              f"{num_variants:,} variants")
     if total > num_done and not num_variants:
@@ -139,7 +169,7 @@ def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) 
     num_variants = 0
     with Counter(f"Augmenting {job.task.train.file}", unit="examples",
                  total=total - file.num_rows) as counter:
-        for some in _in_chunks(rows, job.encoding.tokenizer):
+        for some in _in_chunks(rows, job.model.encoding.tokenizer):
             lines = list(_augmented(some, candidates, job.values))
             num_variants += len(lines) - len(some)
             file.append("".join(lines), len(some))
@@ -184,39 +214,32 @@ def _augmented(rows: Sequence[ParsedRow], candidates: Candidates,
 
 def _facts(job: Job) -> Dict[str, Any]:
     """Everything that determines the output, under names for people."""
-    train, values = job.task.train, job.values
+    train, values, model = job.task.train, job.values, job.model
     path = os.path.join(job.data_dir, train.file)
     content = (files.identity if job.part else files.hash_of_file)(path)
     return {
         "training data": [content, train.columns, train.keys],
-        "vocabulary": job.encoding.vocab_hash,
-        "do_lower_case": job.encoding.do_lower_case,
-        "max_seq_length": job.encoding.max_seq_length,
-        "model config": job.config.to_dict(),
+        "vocabulary": model.encoding.vocab_hash,
+        "do_lower_case": model.encoding.do_lower_case,
+        "max_seq_length": model.encoding.max_seq_length,
+        "model config": model.config.to_dict(),
         # The index holds a checksum of every tensor.
-        "checkpoint": files.hash_of_file(f"{job.checkpoint.path}.index"),
+        "checkpoint": files.hash_of_file(f"{model.checkpoint.path}.index"),
         "word vectors": files.hash_of_file(values.glove_embs) if values.glove_embs else None,
         "N": values.N, "M": values.M, "p": values.p, "seed": values.seed,
         "--precision": values.precision}
 
 
-def _job(values: flags.FlagValues) -> Job:
+def _job(values: flags.FlagValues, model: OpenModel) -> Job:
     """Checks the flags; the output directory is created last, after all checks."""
     name, task = _task(values)
     data_dir = task_flags.data_dir(values)
     train_file = files.require_file(os.path.join(data_dir, task.train.file), "the task's file")
-    config, encoding, checkpoint = _model(values)
-    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
-    if values.glove_embs:
-        files.require_file(values.glove_embs, "--glove_embs")
     if values.N is None:
         values.N = _ROUNDS_OF_TASK.get(name, _ROUNDS)
-    for number in ("N", "M"):
-        settings.positive(values, number)
+    settings.positive(values, "N")
     settings.in_range(values, "p", 0, 1)
     settings.in_range(values, "seed", 0, 2**32 - 1)
-    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    devices = device_flags.find_devices(values, training=False)
     output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
     output_file = os.path.join(
         output_dir, task.train.file if data_dir else os.path.basename(train_file))
@@ -226,7 +249,7 @@ def _job(values: flags.FlagValues) -> Job:
     os.makedirs(os.path.dirname(output_file), exist_ok=True)
     if data_dir:
         _copy_other_sets(task, data_dir, output_dir)
-    job = Job(values, task, data_dir, output_file, None, config, encoding, checkpoint, devices, batch_size)
+    job = Job(values, task, data_dir, output_file, None, model)
     shard = shards.asked(values, inputs=None)
     if shard:
         job = job._replace(part=shard.part_of(train_file))

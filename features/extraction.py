@@ -1,6 +1,7 @@
 """Extracts the features of a file of texts into another file, in bounded memory."""
 
-from typing import Any, Dict, List, NamedTuple, Optional
+import contextlib
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 
@@ -24,19 +25,14 @@ _CHUNK_TEXTS = 4096  # at a time, or fewer:
 _CHUNK_VALUES = 2**23  # 32 MB, and 80 MB of JSON
 
 
-class Job(NamedTuple):
-    """Everything that an extraction needs."""
-    input_file: text_files.Path
-    output_file: str
+class OpenModel(NamedTuple):
+    """A model, open for any number of files. Made by `open_model`."""
     config: modeling.BertConfig
     encoding: Encoding
     checkpoint: checkpoints.Checkpoint
-    devices: Devices
-    precision: str
-    per_replica_batch_size: int
     layers: List[int]  # indices of layers, from 0, or from -1 backwards
     pooling: Optional[str]  # one of bert.POOLINGS, or None for a vector of each token
-    skip_bad_lines: bool
+    predictor: Predictor
 
     @property
     def values_per_text(self) -> int:
@@ -44,18 +40,38 @@ class Job(NamedTuple):
         vectors = 1 if self.pooling else self.encoding.max_seq_length
         return vectors * len(self.layers) * self.config.hidden_size
 
+
+@contextlib.contextmanager
+def open_model(config: modeling.BertConfig, encoding: Encoding, checkpoint: checkpoints.Checkpoint,
+               layers: List[int], pooling: Optional[str], devices: Devices) -> Iterator[OpenModel]:
+    """A context with the model that gives the states of some layers."""
+    with Predictor(model.forward_of(config, layers, pooling), devices) as predictor:
+        predictor.restore(checkpoint)
+        yield OpenModel(config, encoding, checkpoint, layers, pooling, predictor)
+
+
+class Job(NamedTuple):
+    """Everything that an extraction needs."""
+    input_file: text_files.Path
+    output_file: str
+    model: OpenModel
+    precision: str
+    per_replica_batch_size: int
+    skip_bad_lines: bool
+
     def facts(self) -> Dict[str, Any]:
         """Everything that determines the output, under names for people."""
         is_part = isinstance(self.input_file, Part)  # of a file that may be too large to be hashed
+        config, encoding, checkpoint, layers, pooling, _ = self.model
         return {
             "--input_file": (files.identity if is_part else files.hash_of_file)(str(self.input_file)),
-            "vocabulary": self.encoding.vocab_hash,
-            "--do_lower_case": self.encoding.do_lower_case,
-            "--max_seq_length": self.encoding.max_seq_length,
-            "model config": self.config.to_dict(),
+            "vocabulary": encoding.vocab_hash,
+            "--do_lower_case": encoding.do_lower_case,
+            "--max_seq_length": encoding.max_seq_length,
+            "model config": config.to_dict(),
             # The index holds a checksum of every tensor.
-            "checkpoint": files.hash_of_file(f"{self.checkpoint.path}.index"),
-            "--precision": self.precision, "--layers": self.layers, "--pooling": self.pooling}
+            "checkpoint": files.hash_of_file(f"{checkpoint.path}.index"),
+            "--precision": self.precision, "--layers": layers, "--pooling": pooling}
 
     def odd_rows(self) -> OddRows:
         """Counts the lines that --skip_bad_lines skips."""
@@ -70,7 +86,7 @@ def extract(job: Job) -> None:
         Interrupted: SIGTERM or Ctrl-C.
     """
     total = sum(1 for _ in read_texts(job.input_file, job.odd_rows()))
-    header = array_header(total, job.values_per_text) if formats.is_array(job.output_file) else b""
+    header = array_header(total, job.model.values_per_text) if formats.is_array(job.output_file) else b""
     file = ResumableFile(job.output_file, job.facts(), header=header)
     if not total:
         log.warn(f"--input_file={job.input_file} holds no texts")
@@ -81,17 +97,16 @@ def extract(job: Job) -> None:
 
 def _append_all(job: Job, file: ResumableFile, total: int) -> None:
     # Whole chunks are appended: a resumed run computes the same batches, with the same roundings.
-    chunk_size = max(1, min(_CHUNK_TEXTS, _CHUNK_VALUES // job.values_per_text))
+    chunk_size = max(1, min(_CHUNK_TEXTS, _CHUNK_VALUES // job.model.values_per_text))
     num_left, num_cut, odd = total - file.num_rows, 0, job.odd_rows()
     left = odd.after(read_texts(job.input_file, odd), file.num_rows)
-    with Counter("Extracting", unit="texts", total=num_left) as counter, Predictor(
-            model.forward_of(job.config, job.layers, job.pooling), job.devices) as predictor:
-        predictor.restore(job.checkpoint)
+    encoding = job.model.encoding
+    with Counter("Extracting", unit="texts", total=num_left) as counter:
         for chunk in in_chunks(left, chunk_size):
-            texts = Texts.of(chunk, job.encoding)
+            texts = Texts.of(chunk, encoding)
             num_cut += texts.num_cut
-            predictions = predictor.predict(texts.source(), job.per_replica_batch_size,
-                                            counter.advance)
+            predictions = job.model.predictor.predict(
+                texts.source(), job.per_replica_batch_size, counter.advance)
             rows = _rows(job, texts, predictions["states"], file.num_rows)
             if None in chunk:
                 rows = formats.with_errors(rows, file.num_rows, (
@@ -99,14 +114,14 @@ def _append_all(job: Job, file: ResumableFile, total: int) -> None:
             file.append(rows, len(chunk))
     odd.report(num_left, may_be_all=True)
     if num_cut:
-        log.info(job.encoding.long_texts.describe(num_cut, num_left, job.encoding.max_seq_length))
+        log.info(encoding.long_texts.describe(num_cut, num_left, encoding.max_seq_length))
 
 
 def _rows(job: Job, texts: Texts, states: np.ndarray, first_number: int) -> bytes:
     """What the output holds for some texts, of which the first has this number."""
     if formats.is_array(job.output_file):
         return states.tobytes()
-    if job.pooling:
+    if job.model.pooling:
         return formats.vector_lines(first_number, states)
     tokens = map(texts.tokens, range(len(states)))
-    return formats.token_lines(first_number, tokens, states, job.layers)
+    return formats.token_lines(first_number, tokens, states, job.model.layers)

@@ -13,6 +13,7 @@ is null. Lines longer than --max_seq_length are cut into parts that are scored s
 Memory does not grow with the text.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -125,16 +126,38 @@ def _rounded(logarithm: float) -> float:
     return float(f"{math.exp(logarithm):.6g}")
 
 
-def main(values: flags.FlagValues) -> None:
-    """Reads, scores and writes, a bounded number of texts at a time."""
+class OpenModel(NamedTuple):
+    """A masked language model, open for any number of files."""
+    encoding: Encoding
+    checkpoint: checkpoints.Checkpoint
+    predictor: Predictor
+
+
+@contextlib.contextmanager
+def open_model(values: flags.FlagValues) -> Iterator[OpenModel]:
+    """A context with the model that the flags name."""
     settings.required(values, "init_checkpoint")
     config, encoding = model_flags.load_model(values, model_files.MASKED_LM)
     vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
     checkpoint = checkpoints.open_checkpoint(values.init_checkpoint)
+    devices = device_flags.find_devices(values, training=False)
+    with Predictor(model.forward_of(config, next_sentences=False), devices) as predictor:
+        predictor.restore(checkpoint)
+        yield OpenModel(encoding, checkpoint, predictor)
+
+
+def main(values: flags.FlagValues) -> None:
+    """Reads, scores and writes, a bounded number of texts at a time."""
+    with open_model(values) as opened:
+        run(values, opened)
+
+
+def run(values: flags.FlagValues, opened: OpenModel) -> None:
+    """The same as `main`, with an open model."""
+    encoding, checkpoint, predictor = opened
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     files.check_output(values.output_file, "--output_file", [values.input_file])
     shard = shards.asked(values)
-    devices = device_flags.find_devices(values, training=False)
     arriving = None if values.input_file else ArrivingLines()
     output_file, facts = values.output_file, None
     if shard:
@@ -147,9 +170,7 @@ def main(values: flags.FlagValues) -> None:
     read = (text_files.lines_of(arriving, "standard input", odd) if arriving else text_files.lines(
         shard.part_of(values.input_file) if shard else values.input_file, odd=odd))
     with resumable_file.opened(output_file, facts, "", "lines") as (num_done, append), \
-            Counter("Scoring", unit="tokens") as counter, \
-            Predictor(model.forward_of(config, next_sentences=False), devices) as predictor:
-        predictor.restore(checkpoint)
+            Counter("Scoring", unit="tokens") as counter:
         left, num_lines = odd.after((line for _, line in read), num_done), 0
         for lines in in_chunks(left, _CHUNK_CHARACTERS, lambda line: len(line or "") + 1, arriving):
             text = Text.of([line or "" for line in lines], encoding,

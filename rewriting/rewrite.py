@@ -3,11 +3,12 @@
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt < texts.txt
 """
 
+import contextlib
 import itertools
 import json
 import os
 import re
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from absl import flags
@@ -106,39 +107,62 @@ def _lines(rows: Iterator[List[str]]) -> str:
     return "".join("\t".join(_FIELD_ENDS.sub(" ", field) for field in row) + "\n" for row in rows)
 
 
-def main(values: flags.FlagValues) -> None:
-    """Reads, rewrites and writes, a bounded number of texts at a time."""
+class OpenModel(NamedTuple):
+    """A scorer and a pool of phrases, open for any number of files."""
+    checkpoint: str  # its path
+    predictor: Predictor
+    rewrites: rewriter.Rewriter
+    pool_hash: str
+    store_dir: str
+
+
+@contextlib.contextmanager
+def open_model(values: flags.FlagValues) -> Iterator[OpenModel]:
+    """A context with the model and the pool that the flags name."""
     model, checkpoint = _model(values)
-    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
     limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
-    form = text_files.output_format(values.output_file, values.format)
     files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
-    shard = shards.asked(values)
     devices = device_flags.find_devices(values, training=False)
-    arriving = None if values.input_file else ArrivingLines()
-    read = _texts(values, arriving, shard)
+    if values.input_file:  # what is wrong with it shall not wait for the pool
+        files.require_file(values.input_file, "--input_file")
     store_dir = files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
     phrases = rewriter.load_pool(settings.required(values, "pool_file"), model.encoding, store_dir)
-    rewrites = rewriter.Rewriter(model.encoding, phrases, **limits)
-    facts = _facts(values, checkpoint.path, phrases.content_hash, store_dir, shard)
+    with Predictor(head.forward_of(model), devices) as predictor:
+        predictor.restore(checkpoint)
+        yield OpenModel(checkpoint.path, predictor, rewriter.Rewriter(model.encoding, phrases, **limits),
+                        phrases.content_hash, store_dir)
+
+
+def main(values: flags.FlagValues) -> None:
+    """Reads, rewrites and writes, a bounded number of texts at a time."""
+    with open_model(values) as opened:
+        run(values, opened)
+
+
+def run(values: flags.FlagValues, opened: OpenModel) -> None:
+    """The same as `main`, with an open model."""
+    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
+    form = text_files.output_format(values.output_file, values.format)
+    shard = shards.asked(values)
+    arriving = None if values.input_file else ArrivingLines()
+    read = _texts(values, arriving, shard)
+    facts = _facts(values, opened.checkpoint, opened.pool_hash, opened.store_dir, shard)
     output_file = values.output_file
     if shard:
         shards.check(values, [output_file], facts)
         output_file = shard.output(output_file)
     with resumable_file.opened(output_file, facts if values.input_file and output_file else None,
                                _HEADERS[form], "texts") as (num_done, append), \
-            Predictor(head.forward_of(model), devices) as predictor, \
             Counter("Scoring", unit="pairs") as counter:
-        predictor.restore(checkpoint)
 
         def predict(tried: pairs.Pairs) -> np.ndarray:
-            return predictor.predict(tried.source(), batch_size, counter.advance)["logits"]
+            return opened.predictor.predict(tried.source(), batch_size, counter.advance)["logits"]
 
         number, num_without = num_done, 0
         for some in in_chunks(itertools.islice(read, num_done, None), _TEXTS_AT_A_TIME,
                               arriving=arriving):
-            found = rewrites.rewrite(some, predict)
+            found = opened.rewrites.rewrite(some, predict)
             append("".join(map(FORMATS[form], itertools.count(number + 1), some, found)), len(some))
             number += len(some)
             num_without += found.count([])

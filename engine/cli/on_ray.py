@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Callable, Dict, Iterator, List, Tuple
 
 from absl import flags
 
@@ -37,8 +37,8 @@ def run(main: Callable[[flags.FlagValues], None], argv: List[str], values: flags
     """Makes all parts of a command's input, and lists those that cannot be made on standard output.
 
     Args:
-        main: of the command. Its module has `define_flags()`. It may also have `open_model(values)`
-            and `run(values, model)`, which then make all parts of an actor with one open model.
+        main: of the command. Its module has `define_flags()`. It may also have `open_model(values)`,
+            a context manager, and `run(values, model)`: all parts of an actor then share one open model.
         argv, values: the command's arguments, and the same as flags.
 
     Raises:
@@ -145,7 +145,7 @@ class _Worker:
         log.quiet()  # Ray prints what remains, the warnings, where the command was started
         self._module = importlib.import_module(command)
         self._argv = argv
-        self._model: Any = None
+        self._open, self._model = contextlib.ExitStack(), None
 
     def make(self, index: int, count: int) -> Tuple[int, str, int]:
         """Makes a part. Returns its number, why it cannot be made or "", and how many lines it has done."""
@@ -167,5 +167,5 @@ class _Worker:
         if not hasattr(self._module, "open_model"):
             self._module.main(values)
             return
-        self._model = self._model or self._module.open_model(values)
+        self._model = self._model or self._open.enter_context(self._module.open_model(values))
         self._module.run(values, self._model)
