@@ -90,7 +90,7 @@ def main() -> None:
                          "requests/s": f"{rate:,.0f}", "p50, ms": f"{latency:.2f}"})
     report.append(
         "HTTP servers, a trivial answer (medians)", rows, command="python -m benchmarks.http_servers",
-        versions={name: report.version_of(sys.executable, name) for name in ("uvicorn", "httptools")})
+        versions={name: report.version_of(sys.executable, name) for name in ("uvicorn", "httptools", "waitress")})
 
 
 if __name__ == "__main__":

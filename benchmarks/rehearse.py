@@ -4,8 +4,8 @@
 
 The model has 6 layers, hidden size 24 and random weights; of each data set there are the first lines.
 Figures mean nothing here, and benchmarks/results.md stays as it is. Not among them: disk_faults, which
-takes half an hour; search_speed, which needs faiss; similarity_agreement, similarity_quality,
-pool_of_negatives and ray_overhead, which need MiniLM or minutes. Benchmarks whose peer is Google's code
+takes half an hour; search_speed and http_servers, which need faiss and waitress; similarity_agreement,
+similarity_quality, pool_of_negatives, ray_overhead and serving, which need MiniLM or minutes. Benchmarks whose peer is Google's code
 run in --tensorflow1_python, which needs `bert-tensorflow==1.0.1`; without it, and without
 --huggingface_python, those with such peers are left out. --only=NAME runs some. Ends with status 1 if
 one fails; DIR/<name>.log has what it printed.
@@ -77,6 +77,8 @@ _ROWS = [
     Row("rewriting_throughput", "--model={model} --texts={data}/glue/SST-2/train.tsv --num_texts=8 "
         "--pairs=1"),
     Row("scaling", ""),
+    Row("served_answers", "--models classifier=tests/files_of_1.0.0/classifier --texts={data}/texts.txt "
+        "--requests=100"),
     Row("stability", "--model={model} --data={data} --work_dir={work} --sets sst-2 --minutes=0.1 "
         "--huggingface_model={huggingface_model} --huggingface_python={huggingface_python}", peer=_HUGGINGFACE),
     Row("startup", "--vocab_file={model}/vocab.txt --data_dir={data}/glue/CoLA --num_replicas=2 "
