@@ -2,13 +2,15 @@
 
   python -m benchmarks.pool_of_negatives --huggingface_model=MINILM_HF --data=SHARED_DATA --work_dir=DIR
 
-Pairs of neighbouring sentences of novels, from the first two layers of MiniLM. Of the 1,024 pairs of a step, an
-anchor's negatives are those of its group of 16, 64, 256 or 1,024: what cards and micro-batches have that do
-not exchange vectors. The last row has steps of texts of any length, instead of similar ones. Measured: the
-neighbours of 2,000 other sentences among 2,000. What has ended in the work directory is not repeated.
+The two sentences that WikiSplit makes of one belong together; 8,000 such pairs, from the first layer of
+MiniLM. Of the 1,024 pairs of a step, an anchor's negatives are those of its group of 16, 64, 256 or 1,024:
+what cards and micro-batches have that do not exchange vectors. The last row has steps of texts of any length,
+instead of similar ones. Measured: the other sentence of 2,000 other pairs, among 2,000; and drawn
+(matplotlib). What has ended in the work directory is not repeated.
 """
 
 import argparse
+import glob
 import json
 import os
 import random
@@ -32,17 +34,19 @@ from similarity import losses, run as similarity
 
 STEP, GROUPS = 1024, ("16", "64", "256", "1024", "1024-mixed")
 UNTRAINED = "1-untrained"
-LAYERS, WORDS, DEV_PAIRS = 2, (6, 40), 2000
+LAYERS, DEV_PAIRS = 1, 2000
 METRICS = ("recall_at_1", "recall_at_10", "mrr_at_10")
+PICTURE = os.path.join(report.ROOT, "docs", "pool_of_negatives.png")
 _RUN = "--run_with_groups_of="
 
 
 def write_pairs(source: str, folder: str) -> None:
-    """Writes pairs of neighbouring lines of the documents of a file, each line in one pair at most."""
-    with open(source, encoding="utf-8") as file:
-        documents = [document.split("\n") for document in file.read().split("\n\n")]
-    pairs = [pair for lines in documents for pair in zip(lines[::2], lines[1::2])
-             if all(WORDS[0] <= len(text.split()) <= WORDS[1] for text in pair)]
+    """Writes the two sentences that WikiSplit makes of each of its own."""
+    pairs = []
+    for path in sorted(glob.glob(f"{source}/wiki_split_*.tsv")):
+        with open(path, encoding="utf-8") as file:
+            parts = [line.rstrip("\n").split("\t")[1].split(" <::::> ") for line in file]
+        pairs += [pair for pair in parts if len(pair) == 2]
     random.Random(0).shuffle(pairs)
     for name, some in (("dev", pairs[:DEV_PAIRS]), ("train", pairs[DEV_PAIRS:])):
         with open(f"{folder}/{name}.jsonl", "w", encoding="utf-8") as file:
@@ -86,10 +90,25 @@ def train(args, size: str, seed: int) -> Dict[str, float]:
          *([f"--train_file={args.work_dir}/train.jsonl", "--do_train"] if size != UNTRAINED else []),
          f"--dev_file={args.work_dir}/dev.jsonl", "--do_eval", f"--init_checkpoint={args.work_dir}/model",
          f"--output_dir={folder}", f"--train_batch_size={STEP // 16}", "--gradient_accumulation_steps=16", "--num_cpu_replicas=1",
-         f"--num_train_epochs={args.epochs}", "--learning_rate=1e-4", "--max_seq_length=48", f"--seed={seed}",
+         f"--num_train_epochs={args.epochs}", f"--learning_rate={args.learning_rate}", "--max_seq_length=32", f"--seed={seed}",
          f"--store_dir={args.work_dir}/store"], cwd=report.ROOT, check=True)
     found = results.read(folder)
     return {metric: found[metric] for metric in METRICS}
+
+
+def draw(found: Dict[str, List[Dict[str, float]]]) -> None:
+    """The mean of each measure over the pool of negatives, and that before the training."""
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=(8, 3), dpi=120, layout="constrained")
+    for axes, metric in zip(figure.subplots(1, len(METRICS)), METRICS):
+        mean = {size: sum(each[metric] for each in values) / len(values) for size, values in found.items()}
+        sizes = [size for size in GROUPS if size.isdigit()]
+        axes.plot(sizes, [mean[size] for size in sizes], marker="o")
+        axes.axhline(mean[UNTRAINED], linestyle=":", color="gray")
+        axes.annotate("untrained", (0, mean[UNTRAINED]), xytext=(0, 3), textcoords="offset points", color="gray")
+        axes.set(title=metric, xlabel="pool of negatives", ylim=(0, None))
+    with files.atomic_path(PICTURE) as path:
+        figure.savefig(path, format="png")
 
 
 def main() -> None:
@@ -99,18 +118,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("huggingface_model", "data", "work_dir"):
         parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
-    parser.add_argument("--epochs", type=float, default=2)
+    parser.add_argument("--epochs", type=float, default=4)
+    parser.add_argument("--learning_rate", type=float, default=3e-4)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     args = parser.parse_args()
     os.makedirs(args.work_dir, exist_ok=True)
-    write_pairs(f"{args.data}/pretrain/en_books.txt", args.work_dir)
+    write_pairs(f"{args.data}/rewrite", args.work_dir)
     if not os.path.exists(f"{args.work_dir}/model"):
         write_model(args.huggingface_model, args.work_dir)
     found = {size: [remembered(f"{args.work_dir}/{size}-{seed}.json", lambda: train(args, size, seed))
                     for seed in (args.seeds if size != UNTRAINED else args.seeds[:1])]
              for size in (UNTRAINED, *GROUPS)}
+    draw(found)
     report.append(
-        f"Vectors of neighbouring sentences after {args.epochs:g} epochs in steps of {STEP:,} pairs, by the "
+        f"Vectors of WikiSplit's halves after {args.epochs:g} epochs in steps of {STEP:,} pairs, by the "
         f"pool of negatives; seeds {', '.join(map(str, args.seeds))}",
         [{"pool": size, **{metric: ", ".join(f"{each[metric]:.3f}" for each in values)
                            for metric in METRICS}} for size, values in found.items()],

@@ -87,6 +87,7 @@ _ROWS = [
         "--huggingface_python={huggingface_python} --train_file={data}/ner_en/train.txt "
         "--dev_file={data}/ner_en/dev.txt", peer=_HUGGINGFACE),
     Row("training_throughput", "--set=cola --model={model} --data={data} --pairs=1", _GOOGLE),
+    Row("two_versions", "--before=. --model={model} --data={data} --pairs=1"),
     Row("xla_modules", ""),
 ]
 
