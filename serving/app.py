@@ -25,8 +25,8 @@ from serving.model import Closing, Late, Overloaded, ServedModel, TooLong
 JSON = "application/json"
 _PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
 _MODELS = "/models/"  # before the name of a model
-_OPEN = ("/", "/health")  # need no token
-_GETS = ("/", "/health", "/info", "/metrics", "/openapi.json")
+_OPEN = ("", "/", "/health")  # need no token
+_GETS = ("", "/", "/health", "/info", "/metrics", "/openapi.json")
 _RETRY = {"retry-after": "1"}  # seconds
 _ADDRESS = re.compile(r"[\d.]*|\[.*\]")  # IPv4 or IPv6, or nothing: no name
 _DRAINED = 8  # times the largest body: what is read of a larger one, so that its sender hears why
@@ -152,6 +152,8 @@ class App:
                 "access-control-allow-headers": "authorization, content-type"}
 
     def _get(self, target: _Target) -> Response:
+        if not target.route:  # the page's addresses are relative to the model's, with its slash
+            return Response(308, JSON, b"", {"location": f"{target.model.name}/"})
         if target.route == "/":
             return self._page
         if target.route == "/metrics":

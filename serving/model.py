@@ -157,15 +157,15 @@ class ServedModel:
 
     Args:
         values: the flags of `define_flags`.
+        devices: what computes.
 
     Raises:
-        UserError: there is no model that reads texts, or no such device.
+        UserError: there is no model that reads texts.
     """
 
-    def __init__(self, name: str, folder: str, values: flags.FlagValues):
+    def __init__(self, name: str, folder: str, values: flags.FlagValues, devices: Devices):
         self.name, self.folder = name, folder
-        self._values = values
-        self._devices = device_flags.find_devices(values, training=False)
+        self._values, self._devices = values, devices
         # The newest version that could not be opened, and the state of its files then.
         self._refused: Tuple[str, _State] = ("", ())
         self._stopped = threading.Event()

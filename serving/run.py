@@ -12,7 +12,7 @@ from typing import Dict, List
 from absl import flags
 
 from engine import interruption, log, settings
-from engine.cli import command
+from engine.cli import command, device_flags
 from engine.disk import files
 from engine.errors import UserError
 from serving import measure, model
@@ -58,9 +58,11 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Opens the models and serves until a signal, or measures them."""
+    named = _models(values.model or [])
     if values.measure:
-        for name, folder in _models(values.model or []).items():
-            with contextlib.closing(model.ServedModel(name, folder, values)) as each:
+        devices = device_flags.find_devices(values, training=False)
+        for name, folder in named.items():
+            with contextlib.closing(model.ServedModel(name, folder, values, devices)) as each:
                 measure.write(each.current)
         return
     try:
@@ -68,13 +70,13 @@ def main(values: flags.FlagValues) -> None:
     except ImportError as error:
         raise UserError(f"serving.run needs the package {error.name}: pip install -r "
                         "serving/requirements.txt") from error
-    named, limits = _models(values.model or []), settings.from_flags(values, Limits)
+    limits = settings.from_flags(values, Limits)
     token = read_token(values.token_file) if values.token_file else None
     with contextlib.ExitStack() as stack, _bind(
             values.host, settings.in_range(values, "port", 0, 65535)) as listener:
-        models = {}
+        models, devices = {}, device_flags.find_devices(values, training=False)
         for name, folder in named.items():
-            models[name] = model.ServedModel(name, folder, values)
+            models[name] = model.ServedModel(name, folder, values, devices)
             stack.callback(models[name].close)
             if values.watch:
                 models[name].watch()

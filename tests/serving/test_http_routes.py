@@ -114,6 +114,12 @@ def test_vectors_are_those_of_predict_under_both_interfaces(service):
                                 for each in coded], vectors, atol=1e-5)
 
 
+def test_the_page_of_a_model_is_found_without_the_last_slash(service):
+    answer = service.get("/models/tagger")
+    assert (answer.status, answer.headers["location"]) == (308, "tagger/")  # relative: beside a proxy's path
+    assert service.get("/models/tagger/").status == 200
+
+
 def test_a_client_may_leave_out_the_route(service):
     for path, route in (("/", "/predict"), ("/models/tagger", "/predict"),
                         ("/models/vectors/", "/embed")):

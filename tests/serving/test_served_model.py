@@ -11,6 +11,7 @@ from absl import flags
 
 from conftest import checkpoint_values, on_tensorflow_2, sentences
 from engine.checkpoints import checkpoints
+from engine.cli import device_flags
 from engine.errors import UserError
 from runs import ensemble, kinds
 from runs.rows import Example
@@ -30,7 +31,8 @@ def values_of(**options):
 
 
 def serve(folder, **options):
-    return ServedModel("toy", str(folder), values_of(**options))
+    values = values_of(**options)
+    return ServedModel("toy", str(folder), values, device_flags.find_devices(values, training=False))
 
 
 def answer(served, examples, truncate=True):

@@ -12,6 +12,7 @@ from absl import flags
 from commands import ends_with_error, run_here
 from conftest import checkpoint_values
 from engine.checkpoints import checkpoints
+from engine.cli import device_flags
 from runs.rows import Example
 from serving import model
 from serving.model import ServedModel
@@ -51,7 +52,8 @@ def served(exported, tmp_path):
     values = flags.FlagValues()
     model.define_flags(values)
     values(["", "--num_cpu_replicas=2"])
-    found = ServedModel("toy", str(tmp_path / "models"), values)
+    found = ServedModel("toy", str(tmp_path / "models"), values,
+                        device_flags.find_devices(values, training=False))
 
     def put(number, folder=second):
         shutil.copytree(str(folder), str(tmp_path / "draft"))
@@ -165,7 +167,8 @@ def test_at_the_start_the_newest_version_that_opens_is_served(exported, tmp_path
     values = flags.FlagValues()
     model.define_flags(values)
     values(["", "--num_cpu_replicas=1"])
-    found = ServedModel("toy", str(tmp_path / "models"), values)
+    found = ServedModel("toy", str(tmp_path / "models"), values,
+                        device_flags.find_devices(values, training=False))
     assert found.current.number == "1" and "the version before it is served" in capfd.readouterr().err
     assert found.current.card.startswith("# ")
     found.close()
