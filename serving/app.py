@@ -20,7 +20,7 @@ from runs.head import AnyResult
 from serving import formats, metrics, openapi
 from serving.formats import Refusal
 from serving.limits import Limits
-from serving.model import Closing, Late, Overloaded, ServedModel, TooLong
+from serving.model import Closing, Deadline, Late, Overloaded, ServedModel, TooLong
 
 JSON = "application/json"
 _PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
@@ -119,7 +119,7 @@ class App:
         if headers.get(b"content-type", b"").split(b";")[0].strip().lower() != JSON.encode("ascii"):
             raise Refusal(415, formats.VALIDATION, f"send the header Content-Type: {JSON}")
         body = await self._read(headers, receive)
-        return await self._answer_in_thread(target, body)
+        return await self._answer_in_thread(target, body, receive)
 
     def _target(self, path: str) -> _Target:
         if not path.startswith(_MODELS):
@@ -209,25 +209,34 @@ class App:
                           connection="close")
         return b"".join(parts)
 
-    async def _answer_in_thread(self, target: _Target, body: bytes) -> Response:
+    async def _answer_in_thread(self, target: _Target, body: bytes,
+                                receive: Callable[[], Awaitable]) -> Response:
+        """The answer. If the client goes, which is all that `receive` still tells, what waits is dropped."""
         if self._in_flight >= self._limits.max_concurrent_requests:
             self._metrics.count(target.model.name, target.route, 429, 0.0, 0)
             raise _overloaded()
         self._in_flight += 1
+        deadline = Deadline(self._limits.timeout)
+        answering = asyncio.get_event_loop().run_in_executor(
+            self._workers, self._answer, target, body, deadline)
+        going = asyncio.ensure_future(receive())
         try:
-            return await asyncio.get_event_loop().run_in_executor(
-                self._workers, self._answer, target, body, time.monotonic())
+            await asyncio.wait([answering, going], return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                deadline.end()
+            return await answering
         finally:
+            going.cancel()
             self._in_flight -= 1
 
-    def _answer(self, target: _Target, body: bytes, start: float) -> Response:
-        num_texts = 0
+    def _answer(self, target: _Target, body: bytes, deadline: Deadline) -> Response:
+        start, num_texts = time.monotonic(), 0
         try:
             asked = formats.read_object(body)
             target = self._chosen(target, asked)
             question = formats.READERS[target.route](asked, target.model)
             sha = target.model.current.sha
-            results = self._predict(target.model, question, start + self._limits.timeout)
+            results = self._predict(target.model, question, deadline)
             answer = question.answer(formats.entries_of(results))
             # Of a request during which a new version came, nobody knows which one has answered.
             response = Response(200, JSON, formats.to_json(answer), {
@@ -246,7 +255,7 @@ class App:
             return target
         return target._replace(model=self._models.get(name, target.model))
 
-    def _predict(self, model: ServedModel, question: formats.Question, deadline: float
+    def _predict(self, model: ServedModel, question: formats.Question, deadline: Deadline
                  ) -> List[AnyResult]:
         limit, count = self._limits.max_client_batch_size, len(question.examples)
         if count > limit:

@@ -2,10 +2,11 @@
 
 import collections
 import itertools
+import math
 import threading
 import time
 from concurrent import futures
-from typing import Callable, Deque, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -24,17 +25,44 @@ class Overloaded(Exception):
 
 
 class Late(Exception):
-    """A request's deadline has passed."""
+    """A request's deadline has passed, or nobody waits for it any more."""
 
 
 class Closing(Exception):
     """No more requests are taken."""
 
 
+class Deadline:
+    """How long somebody waits for a request: some seconds from now, or until `end`."""
+
+    def __init__(self, seconds: float):
+        self._end = time.monotonic() + seconds
+        self._future: Optional["futures.Future[Predictions]"] = None
+
+    def has_passed(self) -> bool:
+        """Whether nobody waits any more."""
+        return time.monotonic() > self._end
+
+    def end(self) -> None:
+        """Nobody waits any more: `wait` raises `Late`, in whichever thread it is."""
+        self._end = -math.inf
+        if self._future:
+            self._future.cancel()
+
+    def wait(self, future: "futures.Future[Predictions]") -> Predictions:
+        """The result of a request; cancels it when the deadline passes, and raises `Late`."""
+        self._future = future  # before the time is read, so that `end` is not overlooked
+        try:
+            return future.result(max(0.0, self._end - time.monotonic()))
+        except (futures.TimeoutError, futures.CancelledError):
+            future.cancel()
+            raise Late from None
+
+
 class _Request:
     """A source whose records wait, or are predicted in any number of batches."""
 
-    def __init__(self, source: Source, deadline: float):
+    def __init__(self, source: Source, deadline: Deadline):
         self.source, self.deadline = source, deadline
         self.lengths = source.padded_lengths().tolist()
         self.future: "futures.Future[Predictions]" = futures.Future()
@@ -45,7 +73,7 @@ class _Request:
 
     def is_over(self) -> bool:
         """Whether nobody waits for it any more."""
-        return self.future.done() or time.monotonic() > self.deadline
+        return self.future.done() or self.deadline.has_passed()
 
     def finish(self, parts: Sequence[Tuple[np.ndarray, Predictions]]) -> None:
         """Hands over the predictions of all records, in their order."""
@@ -100,14 +128,11 @@ class Batcher:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, source: Source, deadline: float) -> "futures.Future[Predictions]":
+    def submit(self, source: Source, deadline: Deadline) -> "futures.Future[Predictions]":
         """The predictions of each model for all records of a source, each [n, ...], later.
 
         Cancelling the future takes the request out of the queue. Its exceptions are `Late`, or what
         a session raises.
-
-        Args:
-            deadline: by `time.monotonic()`.
 
         Raises:
             Overloaded, Closing: the request is not taken.
@@ -212,12 +237,3 @@ def _features(batch: _Batch, length: int) -> Features:
              for request, indices in batch.items()]
     return parts[0] if len(parts) == 1 else {
         name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def wait(future: "futures.Future[Predictions]", deadline: float) -> Predictions:
-    """The result of a request; cancels it at its deadline, by `time.monotonic()`, and raises `Late`."""
-    try:
-        return future.result(max(0.0, deadline - time.monotonic()))
-    except futures.TimeoutError:
-        future.cancel()
-        raise Late from None

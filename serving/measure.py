@@ -10,8 +10,7 @@ import numpy as np
 from engine import log
 from engine.disk import files
 from runs import report
-from serving import batcher
-from serving.model import Version
+from serving.model import Deadline, Version
 
 _LENGTHS = (16, 32, 128)  # tokens
 _SECONDS = 2.0  # for each figure
@@ -69,7 +68,7 @@ def _latency(version: Version, length: int) -> List[float]:
     times, end = [], time.perf_counter() + _SECONDS
     while len(times) < _LEAST_COUNT or time.perf_counter() < end:
         start = time.perf_counter()
-        batcher.wait(version.submit_sample(1, length), time.monotonic() + _PATIENCE)
+        Deadline(_PATIENCE).wait(version.submit_sample(1, length))
         times.append(time.perf_counter() - start)
     return [float(np.percentile(times, share)) for share in (50, 95)]
 
@@ -81,9 +80,9 @@ def _throughput(version: Version, length: int) -> float:
     while time.perf_counter() < start + _SECONDS:
         while len(waiting) < 4:
             waiting.append(version.submit_sample(size, length))
-        batcher.wait(waiting.pop(0), time.monotonic() + _PATIENCE)
+        Deadline(_PATIENCE).wait(waiting.pop(0))
         count += size
     for future in waiting:
-        batcher.wait(future, time.monotonic() + _PATIENCE)
+        Deadline(_PATIENCE).wait(future)
         count += size
     return count / (time.perf_counter() - start)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import os
 import threading
 from concurrent import futures
@@ -23,7 +24,8 @@ from runs import ensemble, export, kinds
 from runs.head import AnyResult, Encoded
 from runs.rows import UNREAD, Example
 from serving import batcher
-from serving.batcher import Batcher, Closing, Late, Overloaded  # noqa: F401 (what `answer` raises)
+from serving.batcher import (  # noqa: F401 (what `answer` takes and raises)
+    Batcher, Closing, Deadline, Late, Overloaded)
 from serving.session import ENGINES, Session
 
 _WATCH_SECONDS = 5.0  # between two looks for a newer version
@@ -114,19 +116,19 @@ class Version:
         """Predictions for `size` equal examples of `length` tokens, later: to measure the speed."""
         return self.batcher.submit(self._sample._replace(
             lengths=np.full(size, length), length_multiple=1,
-            fetch=lambda indices, length: self.features(len(indices), length)), float("inf"))
+            fetch=lambda indices, length: self.features(len(indices), length)), Deadline(math.inf))
 
     def count_tokens(self, examples: List[Example]) -> int:
         """The tokens that the model reads of some texts, [CLS] and [SEP] included."""
         return int(self.reader.encode(examples).source.lengths.sum())
 
-    def predict(self, some: Encoded, deadline: float) -> List[AnyResult]:
+    def predict(self, some: Encoded, deadline: Deadline) -> List[AnyResult]:
         """A result for each text; raises what `ServedModel.answer` does."""
         if len(some.source.lengths):
-            found = batcher.wait(self.batcher.submit(some.source, deadline), deadline)
+            found = deadline.wait(self.batcher.submit(some.source, deadline))
         else:  # nothing to read, as in an empty context
-            found = [{name: values[:0] for name, values in one.items()} for one in batcher.wait(
-                self.submit_sample(1, LENGTH_MULTIPLE), deadline)]
+            found = [{name: values[:0] for name, values in one.items()} for one in deadline.wait(
+                self.submit_sample(1, LENGTH_MULTIPLE))]
         return list(some.decode(
             self.reader.mean(some.source, found) if len(found) > 1 else found[0]))
 
@@ -177,13 +179,12 @@ class ServedModel:
         """The version that answers new requests."""
         return self._current
 
-    def answer(self, examples: List[Example], *, truncate: bool, deadline: float
+    def answer(self, examples: List[Example], *, truncate: bool, deadline: Deadline
                ) -> List[AnyResult]:
         """A result for each example, in order, all by the same version.
 
         Args:
             truncate: whether to cut texts that are too long.
-            deadline: by `time.monotonic()`.
 
         Raises:
             TooLong: a text would be cut, and `truncate` is not set.

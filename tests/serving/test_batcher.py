@@ -1,14 +1,13 @@
 """The batcher with functions that stand for sessions: they return a row's sum, or fail as told."""
 
 import threading
-import time
+from concurrent import futures
 
 import numpy as np
 import pytest
 
 from engine.data.batches import Source
-from serving import batcher
-from serving.batcher import Batcher, Closing, Late, Overloaded
+from serving.batcher import Batcher, Closing, Deadline, Late, Overloaded
 
 SOON = 30.0  # seconds in which a test ends anyway
 BAD = -1  # a token that no session takes
@@ -48,11 +47,11 @@ def batcher_of(sessions, count=1, max_batch_tokens=64, max_queued_tokens=10000):
 
 
 def submit(some, *rows, seconds=SOON):
-    return some.submit(source_of(*rows), time.monotonic() + seconds)
+    return some.submit(source_of(*rows), Deadline(seconds))
 
 
 def sums(future):
-    found, = batcher.wait(future, time.monotonic() + SOON)
+    found, = Deadline(SOON).wait(future)
     return found["sum"].tolist()
 
 
@@ -87,7 +86,7 @@ def test_each_request_gets_its_own_records_in_order_whatever_shares_a_batch():
 
 def test_rows_of_several_lengths_are_padded_with_zeros_to_the_longest():
     some = batcher_of(Sessions())
-    found, = batcher.wait(submit(some, [1] * 3, [2] * 20), time.monotonic() + SOON)
+    found, = Deadline(SOON).wait(submit(some, [1] * 3, [2] * 20))
     assert found["ids"].tolist() == [[1] * 3 + [0] * 21, [2] * 20 + [0] * 4]
     some.close()
 
@@ -124,13 +123,32 @@ def test_late_and_cancelled_requests_are_not_computed():
     late, cancelled, good = submit(some, [1], seconds=0), submit(some, [2]), submit(some, [3])
     assert cancelled.cancel()
     with pytest.raises(Late):
-        batcher.wait(submit(some, [4]), time.monotonic())
+        Deadline(0).wait(submit(some, [4]))
     sessions.go.set()
     assert (sums(first), sums(good)) == ([1], [3])
     with pytest.raises(Late):
         sums(late)
     assert sessions.shapes == [(1, 8), (1, 8)] and some.queued_tokens == 0
     some.close()
+
+
+def test_a_request_that_nobody_waits_for_any_more_is_not_computed():
+    sessions = Sessions()
+    some = batcher_of(sessions)
+    first = busy(some, sessions)
+    deadline = Deadline(SOON)
+    with futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(deadline.wait, some.submit(source_of([4]), deadline))
+        deadline.end()
+        with pytest.raises(Late):
+            waiting.result(SOON)
+    assert some.queued_tokens == 0
+    with pytest.raises(Late):
+        deadline.wait(some.submit(source_of([5]), deadline))
+    sessions.go.set()
+    assert sums(first) == [1]
+    some.close()
+    assert sessions.shapes == [(1, 8)]
 
 
 def test_a_full_queue_refuses_until_there_is_room():

@@ -302,6 +302,22 @@ def test_an_answer_that_takes_too_long_is_504():
         service.kill()
 
 
+def test_what_a_client_has_asked_is_not_computed_once_it_has_gone():
+    service = Service({"classifier": f"{RELEASE}/classifier"}, timeout=SECONDS, max_batch_tokens=8,
+                      max_client_batch_size=50000)
+    empty = 'serving_queued_tokens{model="classifier"} 0.0'
+    try:
+        with service.socket() as client:
+            client.sendall(request(b"/predict", json.dumps({"inputs": [["the cat"]] * 50000}).encode()))
+            wait_until(lambda: empty not in service.get("/metrics").body)
+        wait_until(lambda: "serving_requests_in_flight 0.0" in service.get("/metrics").body)
+        metrics = service.get("/metrics").body
+        assert empty in metrics and 'route="/predict",status="504"} 1.0' in metrics
+        assert_answers(service)
+    finally:
+        service.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_under_load_ends_the_service_when_what_has_begun_is_answered(number):
     service = Service({"classifier": f"{RELEASE}/classifier"}, max_batch_tokens=32,

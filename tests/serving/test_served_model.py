@@ -3,7 +3,6 @@
 import os
 import shutil
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from runs import ensemble, kinds
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
 from serving import model, session
-from serving.model import ServedModel, TooLong
+from serving.model import Deadline, ServedModel, TooLong
 from services import toy_models
 
 SECONDS = 60.0
@@ -36,7 +35,7 @@ def serve(folder, **options):
 
 
 def answer(served, examples, truncate=True):
-    return served.answer(examples, truncate=truncate, deadline=time.monotonic() + SECONDS)
+    return served.answer(examples, truncate=truncate, deadline=Deadline(SECONDS))
 
 
 def assert_close(found, expected):

@@ -15,7 +15,7 @@ from engine.checkpoints import checkpoints
 from engine.cli import device_flags
 from runs.rows import Example
 from serving import model
-from serving.model import ServedModel
+from serving.model import Deadline, ServedModel
 
 SECONDS = 60.0
 
@@ -65,7 +65,7 @@ def served(exported, tmp_path):
 
 def labels_of(served, count=3):
     results = served.answer([Example("the cat", None, None)] * count, truncate=False,
-                            deadline=time.monotonic() + SECONDS)
+                            deadline=Deadline(SECONDS))
     return "".join(result.entry["label"] for result in results)
 
 
