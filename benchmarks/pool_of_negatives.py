@@ -2,16 +2,15 @@
 
   python -m benchmarks.pool_of_negatives --huggingface_model=MINILM_HF --data=SHARED_DATA --work_dir=DIR
 
-The two sentences that WikiSplit makes of one belong together; 8,000 such pairs, from the first layer of
-MiniLM. Of the 1,024 pairs of a step, an anchor's negatives are those of its group of 16, 64, 256 or 1,024:
-what cards and micro-batches have that do not exchange vectors. The last row has steps of texts of any length,
-instead of similar ones. Measured: the other sentence of 2,000 other pairs, among 2,000; and drawn
-(matplotlib). What has ended in the work directory is not repeated.
+The first layer of MiniLM learns from 8,000 pairs: WikiSplit's long sentences, each split into two. All
+trainings have the same steps of 1,024 pairs. They differ in the groups of 16, 64, 256 or 1,024 pairs from which an
+anchor gets its negatives. A small group is what a card or a micro-batch has without an exchange of vectors. The last
+training mixes texts of any length in a step. Measured on 2,000 other pairs: the rank of the second sentence among
+2,000. Draws the figures (matplotlib). Does not repeat what has ended in the work directory.
 """
 
 import argparse
 import glob
-import json
 import os
 import random
 import re
@@ -23,7 +22,7 @@ from typing import Dict, List
 import tensorflow.compat.v1 as tf
 from safetensors.numpy import load_file, save_file
 
-from benchmarks import report
+from benchmarks import report, similarity_quality
 from benchmarks.agreement import SEEDS, remembered
 from encoder.convert import convert_from_huggingface
 from engine.cli import command
@@ -41,7 +40,7 @@ _RUN = "--run_with_groups_of="
 
 
 def write_pairs(source: str, folder: str) -> None:
-    """Writes the two sentences that WikiSplit makes of each of its own."""
+    """Writes the pairs of sentences into which WikiSplit splits one."""
     pairs = []
     for path in sorted(glob.glob(f"{source}/wiki_split_*.tsv")):
         with open(path, encoding="utf-8") as file:
@@ -49,8 +48,7 @@ def write_pairs(source: str, folder: str) -> None:
         pairs += [pair for pair in parts if len(pair) == 2]
     random.Random(0).shuffle(pairs)
     for name, some in (("dev", pairs[:DEV_PAIRS]), ("train", pairs[DEV_PAIRS:])):
-        with open(f"{folder}/{name}.jsonl", "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(dict(zip(("anchor", "positive"), pair))) + "\n" for pair in some)
+        similarity_quality.write_pairs(f"{folder}/{name}.jsonl", some)
 
 
 def write_model(source: str, folder: str) -> None:

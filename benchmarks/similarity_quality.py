@@ -63,6 +63,12 @@ def case_of(task: Task, path: str) -> Dict[str, Any]:
             "warmup_steps": int(WARMUP * (len(rows) // task.batch_size))}
 
 
+def write_pairs(path: str, pairs: Sequence[Sequence[str]]) -> None:
+    """Writes a training set of anchors with their positives."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(dict(zip(("anchor", "positive"), pair))) + "\n" for pair in pairs)
+
+
 def similarity(*flags: str) -> None:
     subprocess.run([sys.executable, "-m", "similarity.run", f"--max_seq_length={LENGTH}", *flags],
                    cwd=report.ROOT, check=True)
@@ -84,8 +90,7 @@ def run_ours(args, task: Task, seed: int, folder: str) -> Dict[str, Any]:
     out, path = os.path.join(folder, "out"), f"{args.data}/{task.train}"
     if task.loss == "ranking":
         rows, path = case_of(task, path)["rows"], f"{args.work_dir}/pairs.jsonl"
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(dict(zip(("anchor", "positive"), row))) + "\n" for row in rows)
+        write_pairs(path, rows)
     similarity(f"--train_file={path}", "--do_train", f"--init_checkpoint={args.model}",
                f"--output_dir={out}", "--num_cpu_replicas=2", f"--train_batch_size={task.batch_size // 2}",
                f"--learning_rate={RATE}", "--num_train_epochs=1", f"--seed={seed}",

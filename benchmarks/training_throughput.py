@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import List
+from typing import List, Sequence
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def prepare_model(name: str, model: str, data: str, directory: str) -> str:
 
 
 def our_rate(model: str, data_dir: str, steps: int, num_replicas: int = 1,
-             precision: str = "float32") -> float:
+             precision: str = "float32", more: Sequence[str] = ()) -> float:
     checkpoint = os.path.join(model, "bert_model.ckpt")
     with tempfile.TemporaryDirectory() as output_dir:
         answer = subprocess.run(
@@ -84,7 +84,7 @@ def our_rate(model: str, data_dir: str, steps: int, num_replicas: int = 1,
              f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
              f"--output_dir={output_dir}", "--do_train", f"--precision={precision}",
              f"--num_cpu_replicas={num_replicas}", f"--train_batch_size={32 // num_replicas}",
-             f"--num_train_epochs={(steps + 0.5) * 32 / (32 * 130)}"]
+             f"--num_train_epochs={(steps + 0.5) * 32 / (32 * 130)}", *more]
             + ([f"--init_checkpoint={checkpoint}"] if os.path.exists(checkpoint + ".index") else []),
             cwd=report.ROOT, stderr=subprocess.PIPE, universal_newlines=True, check=True)
     return float(re.findall(r"([\d,.]+) examples/s", answer.stderr)[-1].replace(",", ""))

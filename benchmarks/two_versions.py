@@ -9,12 +9,11 @@ version trains by its own commands on the same files.
 """
 
 import argparse
+import contextlib
 import os
-import re
-import subprocess
 import sys
 import tempfile
-from typing import Callable, Dict, List
+from typing import Callable, Dict, Iterator, List, Tuple
 
 import numpy as np
 
@@ -25,10 +24,25 @@ from benchmarks import (
 Measure = Callable[[], float]
 
 
-def fine_tuning(name: str, args, folder: str) -> Measure:
+@contextlib.contextmanager
+def commands_of(tree: str) -> Iterator[None]:
+    """The other benchmarks run the commands of this version."""
+    own, report.ROOT = report.ROOT, tree
+    try:
+        yield
+    finally:
+        report.ROOT = own
+
+
+def _prepared(name: str, args, folder: str) -> Tuple[str, str]:
+    """The folders of a model and of a set."""
     data_dir = os.path.join(folder, "data")
     training.write_cola_layout(training.examples_of(name, args.data), data_dir)
-    model = training.prepare_model(name, args.model, args.data, os.path.join(folder, "model"))
+    return training.prepare_model(name, args.model, args.data, os.path.join(folder, "model")), data_dir
+
+
+def fine_tuning(name: str, args, folder: str) -> Measure:
+    model, data_dir = _prepared(name, args, folder)
     return lambda: training.our_rate(model, data_dir, training.OUR_STEPS[name])
 
 
@@ -38,34 +52,23 @@ def pretrained(args, folder: str) -> Measure:
 
 
 def distilled(args, folder: str) -> Measure:
-    data_dir = os.path.join(folder, "data")
-    training.write_cola_layout(training.examples_of("sst2", args.data), data_dir)
-    model = training.prepare_model("sst2", args.model, args.data, os.path.join(folder, "model"))
+    model, data_dir = _prepared("sst2", args, folder)
     teacher = distillation.make_teacher(model, data_dir, os.path.join(folder, "teacher"))
     return lambda: distillation.our_rate(teacher, data_dir)
 
 
-def _xla_flags(folder: str) -> List[str]:
-    return [*toy_task.write(folder, examples=3200, length=64, layers=4, hidden=128, vocab_size=1000,
-                            dropout=0.1), "--xla", "--num_cpu_replicas=1"]
-
-
 def compiled(args, folder: str) -> Measure:
-    flags = _xla_flags(folder)
-
-    def rate() -> float:
-        with tempfile.TemporaryDirectory() as output_dir:
-            answer = subprocess.run(
-                [sys.executable, "run_classifier.py", *flags, f"--output_dir={output_dir}",
-                 "--num_train_epochs=1"], cwd=report.ROOT, stderr=subprocess.PIPE,
-                universal_newlines=True, check=True)
-        return float(re.findall(r"([\d,.]+) examples/s", answer.stderr)[-1].replace(",", ""))
-    return rate
+    _write_toy(folder)
+    return lambda: training.our_rate(folder, folder, 100, more=["--xla"])
 
 
 def compilation(args, folder: str) -> Measure:
-    flags = _xla_flags(folder)
+    flags = [*_write_toy(folder), "--xla", "--num_cpu_replicas=1"]
     return lambda: startup.our_seconds(flags)
+
+
+def _write_toy(folder: str) -> List[str]:
+    return toy_task.write(folder, examples=32 * 130, length=64, layers=4, hidden=128, vocab_size=1000, dropout=0.1)
 
 
 CASES: Dict[str, Callable[..., Measure]] = {
@@ -84,22 +87,22 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=sorted(CASES), default=list(CASES))
     parser.add_argument("--pairs", type=int, default=3)
     args = parser.parse_args()
-    now, rows = report.ROOT, []
+    trees, rows = {"before": args.before, "now": report.ROOT}, []
     with tempfile.TemporaryDirectory() as folder:
-        for number, name in enumerate(args.only):
-            found: Dict[str, List[float]] = {args.before: [], now: []}
-            measures = {}
-            for report.ROOT in found:  # where the commands run
-                place = os.path.join(folder, f"{number}-{len(measures)}")
+        for name in args.only:
+            measures: Dict[str, Measure] = {}
+            found: Dict[str, List[float]] = {version: [] for version in trees}
+            for version, tree in trees.items():
+                place = os.path.join(folder, f"{name}-{version}")
                 os.makedirs(place)
-                measures[report.ROOT] = CASES[name](args, place)
+                with commands_of(tree):
+                    measures[version] = CASES[name](args, place)
             for _ in range(args.pairs):
-                for report.ROOT, measure in measures.items():
-                    found[report.ROOT].append(measure())
-            report.ROOT = now
-            rows.append({"training": name, "before": f"{np.median(found[args.before]):.1f}",
-                         "now": f"{np.median(found[now]):.1f}",
-                         "now / before": report.ratios(found[now], found[args.before])})
+                for version, tree in trees.items():
+                    with commands_of(tree):
+                        found[version].append(measures[version]())
+            rows.append({"training": name, **{version: f"{np.median(found[version]):.1f}" for version in trees},
+                         "now / before": report.ratios(found["now"], found["before"])})
             print(rows[-1], flush=True)
     report.append(
         "Two versions, one replica: medians of examples/s, or of seconds", rows,

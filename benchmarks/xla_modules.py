@@ -2,15 +2,16 @@
 
   python -m benchmarks.xla_modules [--model=large --task=pretraining --batch_size=64]
 
-Trains one step of a BERT of two layers, 32 x 128 tokens in float32, with --xla on the CPU, and
+Trains one step of a BERT of two layers, with texts of 128 tokens in float32 and --xla, on the CPU, and
 reads XLA's optimized code (HLO). A kernel is a fusion, a product or another instruction that touches
 memory; it reads its operands once and writes its result once. Beside it the floor: as if all that
 lies between products were one kernel, which reads what products and arguments bring and writes what
 products and the results need. XLA fuses for the CPU here. For a card it would, besides, put kernels
 with the same inputs into one, and reduce without a second pass over partial sums.
 
-Below the table the estimate of `benchmarks.step_cost` for the whole step in float16, once as there, where each
-program moves its arguments and results alone, and once with all that is counted here, layers with half the bytes.
+A second table estimates the whole step in float16 as `benchmarks.step_cost` does: once with the arguments and
+results of each program alone, which is the least, and once with what its kernels move here. In float16, layers
+move half of that.
 """
 
 import argparse
@@ -135,6 +136,7 @@ def whole_step(layers: int, small: Workload, programs: List[Tuple[str, Traffic]]
     small = small._replace(precision="float16")
     whole = small._replace(layers=layers)
     compiled = {(cost.kind, cost.flops): cost for cost in _costs(small) if cost.kind == cost.function}
+    assert len(compiled) == len(programs)
     inside = dict(zip(sorted(compiled), (found for _, found in sorted(
         programs, key=lambda item: (item[0], item[1].products)))))
     costs = _costs(whole)

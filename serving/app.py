@@ -211,7 +211,7 @@ class App:
 
     async def _answer_in_thread(self, target: _Target, body: bytes,
                                 receive: Callable[[], Awaitable]) -> Response:
-        """The answer. If the client goes, which is all that `receive` still tells, what waits is dropped."""
+        """The answer. `receive` returns when the client goes; its request is then taken out of the queue."""
         if self._in_flight >= self._limits.max_concurrent_requests:
             self._metrics.count(target.model.name, target.route, 429, 0.0, 0)
             raise _overloaded()
