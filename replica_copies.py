@@ -1,10 +1,10 @@
-"""Copies of the optimizer's slots and operations for all replicas but the first.
+"""Copies of a replica's operations and of the optimizer's slots, for all replicas but the first.
 
 TensorFlow copies a graph's nodes in a tenth of the time in which Python creates them. Knows no BERT.
 """
 
 import functools
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Set, Tuple
 
 import tensorflow.compat.v1 as tf
 
@@ -12,45 +12,85 @@ import tensorflow.compat.v1 as tf
 class CopiedOperations:
     """A function whose operations are created by its first call, and copied by the others.
 
+    While the first call waits for those of other replicas, they create their own.
+
     Args:
-        function: takes nested tensors, and returns operations and a tensor. It creates the same
-            operations in each call, but for their arguments.
+        function: takes nested tensors, and returns nested tensors, operations and None. It creates
+            the same operations in each call, but for its arguments and `own_tensors`.
+        own_tensors: returns what else a replica's operations work with, such as handles of its
+            variables. Called after the first call, and in each of the others.
     """
 
-    def __init__(self, function: Callable[..., Tuple[List[tf.Operation], tf.Tensor]]):
+    def __init__(self, function: Callable[..., Any],
+                 own_tensors: Callable[[], List[tf.Tensor]] = list):
         self._function = function
-        self._arguments: List[tf.Tensor] = []
+        self._own_tensors = own_tensors
+        self._results: Any = None  # of the first call
+        self._own: List[tf.Tensor] = []  # its arguments and own tensors
+        self._created: Set[tf.Operation] = set()
+        self._device = ""
         self._outer: Dict[str, Any] = {}  # what the operations use but did not create, by name
         self._nodes = tf.GraphDef()
-        self._results: List[str] = []
 
-    def __call__(self, *arguments: Any) -> Tuple[List[tf.Operation], tf.Tensor]:
+    def __call__(self, *arguments: Any) -> Any:
         flat = tf.nest.flatten(arguments, expand_composites=True)
-        if not self._arguments:
-            graph = tf.get_default_graph()
-            number = len(graph.get_operations())
-            operations, tensor = self._function(*arguments)
-            self._arguments, self._results = flat, [x.name for x in (*operations, tensor)]
-            self._keep(graph.get_operations()[number:])
-            return operations, tensor
-        own = {**self._outer, **{x.name: own_x for x, own_x in zip(self._arguments, flat)}}
-        *operations, tensor = tf.import_graph_def(self._nodes, own, self._results, name="copy")
-        return operations, tensor
+        if self._results is None:
+            return self._create(arguments, flat)
+        if not self._nodes.node:
+            self._keep_nodes()
+        for node in self._nodes.node:
+            if "frame_name" in node.attr:  # of a loop: each needs a name of its own
+                node.attr["frame_name"].s += b"/copy"
+        own = dict(self._outer)
+        own.update((first.name, x) for first, x in zip(self._own, flat + self._own_tensors())
+                   if first.name in own)
+        results = tf.nest.flatten(self._results, expand_composites=True)
+        copies = iter(tf.import_graph_def(
+            self._nodes, own, [x.name for x in results if x is not None], name="copy"))
+        return tf.nest.pack_sequence_as(self._results, [
+            x if x is None else next(copies) for x in results], expand_composites=True)
 
-    def _keep(self, operations: Sequence[tf.Operation]) -> None:
-        created = {op.name for op in operations}
-        self._nodes.versions.CopyFrom(operations[0].graph.graph_def_versions)
-        for op in operations:
-            node = self._nodes.node.add()
-            node.CopyFrom(op.node_def)
-            node.device = ""  # the caller's, and not beside the original
-            node.attr.pop("_class", None)
-            self._outer.update((x.name, x) for x in op.inputs if x.op.name not in created)
-        waits = [x for op in operations for x in op.control_inputs if x.name not in created]
+    def _create(self, arguments: Sequence[Any], flat: List[tf.Tensor]) -> Any:
+        graph = tf.get_default_graph()
+        number = len(graph.get_operations())
+        results = self._function(*arguments)
+        if self._results is None:
+            self._results = results
+            self._own = flat + self._own_tensors()
+            self._created = set(graph.get_operations()[number:])
+            self._device = tf.constant(0.0).op.device
+        return results
+
+    def _keep_nodes(self) -> None:
+        own = {x.name for x in self._own}
+        waits, kept, waiting = set(), set(), [
+            getattr(x, "op", x) for x in tf.nest.flatten(self._results, expand_composites=True)
+            if x is not None]
+        while waiting:
+            op = waiting.pop()
+            if op in kept:
+                continue
+            kept.add(op)
+            self._add_node(op)
+            self._outer.update((x.name, x) for x in op.inputs
+                               if x.name in own or x.op not in self._created)
+            waits.update(x for x in op.control_inputs if x not in self._created)
+            waiting += [x.op for x in op.inputs if x.name not in self._outer]
+            waiting += [x for x in op.control_inputs if x in self._created]
+        self._nodes.versions.CopyFrom(tf.get_default_graph().graph_def_versions)
         if waits:
             with tf.control_dependencies(waits):
                 after = tf.constant(0.0)  # imported nodes wait for tensors alone
             self._outer.update((f"^{x.name}", after) for x in waits)
+
+    def _add_node(self, op: tf.Operation) -> None:
+        node = self._nodes.node.add()
+        node.CopyFrom(op.node_def)
+        if node.device == self._device:
+            node.device = ""  # the caller's
+        node.attr.pop("_class", None)  # not beside the original
+        # Of function calls, TensorFlow would not infer them.
+        node.attr["_output_shapes"].list.shape.extend([x.shape.as_proto() for x in op.outputs])
 
 
 class Slots:
@@ -105,6 +145,25 @@ class Slots:
         # The initializers of tables are part of the local initialization.
         tf.get_collection_ref(tf.GraphKeys.TABLE_INITIALIZERS).extend(made[len(names):])
         return made[:len(names)]
+
+
+def copy_from_first(variables: Iterable[Sequence[tf.Variable]]) -> None:
+    """Has the local initialization assign the first replica's values to the others.
+
+    Args:
+        variables: the copies of each.
+    """
+    nodes, inputs = tf.GraphDef(versions=tf.get_default_graph().graph_def_versions), {}
+    for first, *others in variables:
+        value = first.read_value() if others else None
+        for other in others:
+            handle = handle_of(other)
+            inputs.update({handle.name: handle, value.name: value})
+            node = nodes.node.add(op="AssignVariableOp", input=[handle.name, value.name],
+                                  name=f"{other.op.name}/copied", device=other.device)
+            node.attr["dtype"].type = first.dtype.base_dtype.as_datatype_enum
+    made = tf.import_graph_def(nodes, inputs, [node.name for node in nodes.node], name="")
+    tf.get_collection_ref(tf.GraphKeys.TABLE_INITIALIZERS).extend(made)
 
 
 def handle_of(variable: tf.Variable) -> tf.Tensor:

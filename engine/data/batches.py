@@ -108,18 +108,9 @@ def training_dataset(source: Source, plan: TrainingPlan, *, replicas: range,
         replicas: the numbers of the replicas that this process feeds.
     """
     batches = (len(replicas), per_replica_batch_size)
-    share = slice(replicas.start * per_replica_batch_size, replicas.stop * per_replica_batch_size)
 
     def fetch(step: int) -> Features:
-        indices = plan.global_batch(step)
-        length = source.padded_length(indices)
-        if source.fetch_for_step:
-            features = source.fetch_for_step(indices, length)
-            features = {name: values[share] for name, values in features.items()}
-        else:
-            features = source.fetch(indices[share], length)
-        return {name: values.reshape(*batches, *values.shape[1:])
-                for name, values in features.items()}
+        return training_share(source, plan, replicas, per_replica_batch_size, step)
 
     def to_features(step: tf.Tensor) -> Tuple[Dict[str, tf.Tensor], tf.Tensor]:
         features, = _fetch_in_graph(
@@ -129,6 +120,21 @@ def training_dataset(source: Source, plan: TrainingPlan, *, replicas: range,
     steps = tf.data.Dataset.range(first_step, last_step)
     return runtime.without_autotuning(steps.map(to_features, num_parallel_calls=2).unbatch()
                                       .prefetch(2 * len(replicas)))
+
+
+def training_share(source: Source, plan: TrainingPlan, replicas: range,
+                   per_replica_batch_size: int, step: int) -> Features:
+    """The features of a step for these replicas, [len(replicas), per_replica_batch_size, ...]."""
+    share = slice(replicas.start * per_replica_batch_size, replicas.stop * per_replica_batch_size)
+    indices = plan.global_batch(step)
+    length = source.padded_length(indices)
+    if source.fetch_for_step:
+        features = source.fetch_for_step(indices, length)
+        features = {name: values[share] for name, values in features.items()}
+    else:
+        features = source.fetch(indices[share], length)
+    return {name: values.reshape(len(replicas), per_replica_batch_size, *values.shape[1:])
+            for name, values in features.items()}
 
 
 class InferenceFeed:

@@ -8,7 +8,7 @@ import contextlib
 import functools
 import math
 from typing import (
-    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union)
+    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Type, Union)
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 import modeling
 import multigpu_optimizer
 import optimization
+import replica_copies
 from engine import interruption, log
 from engine.checkpoints import checkpoints
 from engine.data import batches
@@ -25,7 +26,7 @@ from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import Baseline, Forward, Mode, Outputs
 from engine.training import (
-    checkpoint_hook, learning, pool, step_hook, stop_together, summaries, throughput)
+    checkpoint_hook, compile_ahead, learning, pool, step_hook, stop_together, summaries, throughput)
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
 from engine.training.training_progress import TrainingProgress
@@ -117,6 +118,11 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
              step_hook.StepHook(first_step, run.global_batch_size, listeners), saver, *more_hooks]
     if peers.others:
         hooks.insert(0, stop_together.SharedSignals(signals, peers))
+    if settings.xla and runtime.SHARES_PROGRAMS:
+        hooks.insert(0, compile_ahead.CompileAhead(
+            compile_ahead.first_steps(source, plan, first_step, last_step),
+            functools.partial(batches.training_share, source, plan, run.devices.own_replicas,
+                              settings.examples_per_replica)))
     estimator = tf.estimator.Estimator(_model_fn(run, source, initial_values), config=_config(run))
 
     def input_fn() -> tf.data.Dataset:
@@ -135,7 +141,8 @@ def _source(run: Run) -> batches.Source:
     source = run.make_source()
     if run.settings.training.xla:
         source = source.bucketed()
-        log.info("XLA compiles the layers once for each length of batches, when it first comes, of "
+        log.info("XLA compiles the layers once for each length of batches, "
+                 f"{'before the first step' if runtime.SHARES_PROGRAMS else 'when it first comes'}, of "
                  f"{', '.join(map(str, source.buckets))} tokens"
                  + (", and the update once" if _compiles_update(run) else
                     f"; TensorFlow {tf.VERSION} on a {run.devices.kind} updates without it"))
@@ -185,23 +192,23 @@ def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
 
 def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.InitialValues):
     settings, devices, schedule = run.settings.training, run.devices, run.schedule
+    micro_batches = settings.gradient_accumulation_steps
     most_rows = None  # see AdamWeightDecayOptimizer
     # Features of a whole step may have any number of sequences per example.
     if not run.ties_embeddings and not source.fetch_for_step:
         most_rows = settings.examples_per_replica * source.max_length
 
-    def model_fn(features, labels, mode):
-        step = labels  # Estimator's name for the second component of an element
-        features = {name: _on_card(values) for name, values in features.items()}
+    built: Dict[str, Any] = {}  # by the first replica, for all
 
+    def gradients_of(features, step, replica):
+        """The loss and the gradients of a replica's batch."""
         def outputs_of(micro_batch) -> Outputs:
             part = features
-            if settings.gradient_accumulation_steps > 1:
+            if micro_batches > 1:
                 part = _micro_batch(features, micro_batch, settings.train_batch_size)
             mode = Mode(
                 is_training=True,
-                dropout_seed=_dropout_seed(
-                    settings.seed, devices.own_replicas, step, micro_batch),
+                dropout_seed=_dropout_seed(settings.seed, replica, step, micro_batch),
                 computation=modeling.Computation(
                     dtype=precision.dtype_of(settings.precision),
                     recompute=settings.recompute_layers, compiled=settings.xla,
@@ -210,16 +217,30 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
                 return run.forward(part, mode)
 
         loss_scale = optimization.LossScale.create() if settings.scales_loss else None
-        micro_batches = settings.gradient_accumulation_steps
-        loss_of = pool.Loss(outputs_of, micro_batches, devices.own_replicas.start)
-        loss, gradients = optimization.mean_gradients(loss_of, micro_batches, loss_scale)
+        loss_of = pool.Loss(outputs_of, micro_batches, replica)
+        loss, pairs = optimization.mean_gradients(loss_of, micro_batches, loss_scale)
+        built.update(loss_scale=loss_scale, variables=[variable for _, variable in pairs],
+                     has_pool=loss_of.pool is not None)
+        return loss, [gradient for gradient, _ in pairs]
+
+    on_replica = replica_copies.CopiedOperations(gradients_of, lambda: [
+        replica_copies.handle_of(variable) for variable in tf.global_variables() + tf.local_variables()])
+
+    def model_fn(features, labels, mode):
+        step = labels  # Estimator's name for the second component of an element
+        features = {name: _on_card(values) for name, values in features.items()}
+        replica = runtime.replica_number(devices.own_replicas.start)
+        loss, gradients = on_replica(features, step, replica)
+        has_pool, gradients = built["has_pool"], list(zip(gradients, built["variables"]))
+        if settings.xla:
+            compile_ahead.note(features, step, gradients, one_by_one=has_pool or micro_batches > 1)
         train_op = optimization.create_train_op(
             gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
-            loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
+            loss_scale=built["loss_scale"], transfer_dtype=tf.as_dtype(settings.gradient_transfer),
             # A pool's examples may have any number of sequences, too.
-            most_rows=None if loss_of.pool is not None else most_rows, compiled=_compiles_update(run),
+            most_rows=None if has_pool else most_rows, compiled=_compiles_update(run),
             bias_correction=settings.adam_bias_correction)
         _skip_report_of_uninitialized_variables()
         if devices.peers.others:
@@ -245,13 +266,12 @@ def _micro_batch(features: Dict[str, tf.Tensor], index: Union[int, tf.Tensor],
     return {name: tf.gather(values, rows) for name, values in features.items()}
 
 
-def _dropout_seed(seed: int, replicas: range, step: tf.Tensor,
+def _dropout_seed(seed: int, replica: tf.Tensor, step: tf.Tensor,
                   micro_batch: Union[int, tf.Tensor]) -> tf.Tensor:
     """A seed [2], different for each run's seed, replica, step and micro-batch.
 
     The step comes with the batch: `global_step` would have to be read back from the card.
     """
-    replica = runtime.replica_number(replicas.start)
     with tf.device("/cpu:0"):  # random kernels read their seeds in host memory
         # No collisions with fewer than 2**20 replicas and 2**40 steps.
         stream = seed * 2**20 + tf.cast(replica, tf.int64)
@@ -297,14 +317,17 @@ class _ModelCheck(tf.train.SessionRunHook):
         self._earlier = earlier
 
     def begin(self) -> None:
+        variables, saver = tf.global_variables(), _Saver
         if self._earlier:
-            self._check_earlier()
+            saver = self._check_earlier(variables)
             log.info(f"Resuming from {self._earlier.describe()}")
         elif self._initial_values.checkpoint:
             self._report_warm_start()
+        tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [saver(variables)]
+        replica_copies.copy_from_first(map(_copies, variables))
 
-    def _check_earlier(self) -> None:
-        variables = tf.global_variables()
+    def _check_earlier(self, variables: Sequence[tf.Variable]) -> Type["_Saver"]:
+        """Returns what restores the earlier checkpoint."""
         missing = {variable.op.name for variable in variables}.difference(self._earlier.shapes)
         if missing.intersection(optimization.LossScale.NAMES):
             raise UserError(f"{self._earlier.describe()} has no loss scale, and float16 cannot begin "
@@ -314,11 +337,11 @@ class _ModelCheck(tf.train.SessionRunHook):
             raise UserError(f"{self._earlier.describe()} lacks moments of variables, as if they were "
                             "frozen: resume it with the run's own --freeze_layers and "
                             "--freeze_embeddings, or start a new one from it (--init_checkpoint)")
-        if multigpu_optimizer.UPDATES in missing:
-            tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [_SaverWithoutUpdates(
-                sharded=True, max_to_keep=0, defer_build=True, save_relative_paths=True)]
-            variables = _without_updates(variables)
-        checkpoints.check_matches(self._earlier, variables)
+        if multigpu_optimizer.UPDATES not in missing:
+            checkpoints.check_matches(self._earlier, variables)
+            return _Saver
+        checkpoints.check_matches(self._earlier, _without_updates(variables))
+        return _SaverWithoutUpdates
 
     def _report_warm_start(self) -> None:
         values, path = self._initial_values, self._initial_values.checkpoint.path
@@ -334,15 +357,24 @@ class _ModelCheck(tf.train.SessionRunHook):
             log.info(f"  in the checkpoint, not in the model: {', '.join(values.unused())}")
 
 
-class _SaverWithoutUpdates(tf.train.Saver):
+class _Saver(tf.train.Saver):
+    """Saves and restores the first replica's copies of the variables.
+
+    TensorFlow's own has a node for each copy of each variable.
+    """
+
+    def __init__(self, variables: Iterable[tf.Variable]):
+        super().__init__({variable.op.name: _copies(variable)[0] for variable in variables},
+                         sharded=True, max_to_keep=0, save_relative_paths=True)
+
+
+class _SaverWithoutUpdates(_Saver):
     """Restores a checkpoint without the number of updates, which then starts at the checkpoint's step."""
 
-    def build(self) -> None:
-        """Adds its operations to the graph."""
-        super().build()
-        variables = tf.global_variables()
+    def __init__(self, variables: Iterable[tf.Variable]):
+        super().__init__(variables)
         counter, = set(variables).difference(_without_updates(variables))
-        self._others = tf.train.Saver(_without_updates(variables))
+        self._others = _Saver(_without_updates(variables))
         self._start = counter.assign(tf.cast(tf.train.get_global_step(), tf.float32))
 
     def restore(self, sess: tf.Session, save_path: str) -> None:
@@ -356,3 +388,8 @@ class _SaverWithoutUpdates(tf.train.Saver):
 
 def _without_updates(variables: Iterable[tf.Variable]) -> List[tf.Variable]:
     return [variable for variable in variables if variable.op.name != multigpu_optimizer.UPDATES]
+
+
+def _copies(variable: tf.Variable) -> Sequence[tf.Variable]:
+    """One for each replica of this process, or the variable alone if it has no copies."""
+    return tf.distribute.get_strategy().experimental_local_results(variable)

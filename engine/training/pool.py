@@ -9,7 +9,6 @@ from typing import Callable, Optional, Union
 
 import tensorflow.compat.v1 as tf
 
-from engine.devices import runtime
 from engine.model import Outputs
 
 Index = Union[int, tf.Tensor]  # of a micro-batch
@@ -32,15 +31,15 @@ class Loss:
     Args:
         outputs_of: computes a micro-batch. It is called as `mean_gradients` calls its function
             and, for a loss over the pool, once more in a loop.
-        first_replica: the number of this process's first one.
+        replica: the number of the replica.
     """
 
     def __init__(self, outputs_of: Callable[[Index], Outputs], num_micro_batches: int,
-                 first_replica: int):
+                 replica: tf.Tensor):
         self.pool: Optional[tf.Tensor] = None
         self._outputs_of = outputs_of
         self._num_micro_batches = num_micro_batches
-        self._first_replica = first_replica
+        self._replica = replica
 
     def __call__(self, index: Index) -> tf.Tensor:
         outputs = self._outputs_of(index)
@@ -49,9 +48,9 @@ class Loss:
         vectors = outputs.pooled.vectors
         if self.pool is None:
             self.pool = _exchanged(_without_gradient(_of_all_micro_batches(
-                vectors, self._outputs_of, self._num_micro_batches)), self._first_replica)
+                vectors, self._outputs_of, self._num_micro_batches)), self._replica)
         parts = tf.distribute.get_strategy().num_replicas_in_sync * self._num_micro_batches
-        own = runtime.replica_number(self._first_replica) * self._num_micro_batches + index
+        own = self._replica * self._num_micro_batches + index
         change = _placed(vectors - tf.stop_gradient(vectors), own, parts)  # zero, with a gradient
         loss = outputs.pooled.loss(self.pool + change)
         value = tf.stop_gradient(loss)
@@ -85,7 +84,7 @@ def _without_gradient(vectors: tf.Tensor) -> tf.Tensor:
     return tf.bitcast(tf.bitcast(vectors, tf.int32), tf.float32)
 
 
-def _exchanged(vectors: tf.Tensor, first_replica: int) -> tf.Tensor:
+def _exchanged(vectors: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
     """The vectors of all replicas, in the order of the plan's examples.
 
     TensorFlow 1.15 cannot gather in a replica; so each adds its own rows to zeros.
@@ -99,7 +98,7 @@ def _exchanged(vectors: tf.Tensor, first_replica: int) -> tf.Tensor:
             tf.distribute.ReduceOp.SUM, [(rows, variable)])
         return total
 
-    placed = _placed(vectors, runtime.replica_number(first_replica), num_replicas)
+    placed = _placed(vectors, replica, num_replicas)
     return tf.distribute.get_replica_context().merge_call(
         add_up, args=(placed, tf.trainable_variables()[0]))  # the variable stands for its devices
 

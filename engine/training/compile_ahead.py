@@ -1,0 +1,87 @@
+"""Has XLA compile the layers for every length of batches before the first step.
+
+Otherwise it would compile for each length when that first comes, one program after the other.
+"""
+
+import multiprocessing.pool
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+
+import tensorflow.compat.v1 as tf
+
+import optimization
+from engine import log
+from engine.data import batches
+from engine.data.plan import TrainingPlan
+
+_MAX_STEPS = 1000  # among which lengths are looked for
+_REPLICAS = "replicas_to_compile"  # the graph collection of `note`
+
+
+class _Replica(NamedTuple):
+    features: Dict[str, tf.Tensor]
+    step: tf.Tensor
+    gradients: List[optimization.GradientAndVariable]
+    one_by_one: bool
+
+
+def note(features: Dict[str, tf.Tensor], step: tf.Tensor,
+         gradients: List[optimization.GradientAndVariable], *, one_by_one: bool) -> None:
+    """Notes what a replica computes its gradients from. Called in each replica.
+
+    Args:
+        one_by_one: whether it cannot compute several batches at a time.
+    """
+    tf.add_to_collection(_REPLICAS, _Replica(
+        features, step, [pair for pair in gradients if pair[0] is not None], one_by_one))
+
+
+def first_steps(source: batches.Source, plan: TrainingPlan, first_step: int, last_step: int
+                ) -> Dict[int, int]:
+    """The first step with each length of a batch, by length; rare lengths may be missing."""
+    found: Dict[int, int] = {}
+    for step in range(first_step, min(last_step, first_step + _MAX_STEPS)):
+        found.setdefault(source.padded_length(plan.global_batch(step)), step)
+    return dict(sorted(found.items()))
+
+
+class CompileAhead(tf.train.SessionRunHook):
+    """Computes gradients of one batch of each length, without an update.
+
+    All cards compile at the same time. All lengths do so, too, as far as the two upper layers: their
+    gradients take little memory, since they need no activations of the layers below. Then one batch
+    after the other passes through the whole model.
+
+    Args:
+        steps: of the batches, by length.
+        fetch: (step) → this process's share of its batch, features [replicas, b, ...].
+    """
+
+    def __init__(self, steps: Dict[int, int], fetch: Callable[[int], batches.Features]):
+        self._steps = steps
+        self._fetch = fetch
+
+    def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
+        """Compiles."""
+        start = time.time()
+        replicas = tf.get_collection(_REPLICAS)
+        feeds = [_feed(replicas, self._fetch(step), step) for step in self._steps.values()]
+        pairs = [pair for replica in replicas for pair in replica.gradients]
+        if not replicas[0].one_by_one:
+            upper = [gradient.op for gradient, variable in pairs if not optimization.is_frozen(
+                variable.op.name, embeddings=True, num_layers=optimization.count_layers(
+                    [variable.op.name for _, variable in pairs]) - 2)]
+            with multiprocessing.pool.ThreadPool(len(feeds)) as threads:
+                threads.map(lambda feed: session.run(upper, feed), feeds)
+        for feed in feeds:
+            session.run([gradient.op for gradient, _ in pairs], feed)
+        log.info(f"XLA has compiled the layers for batches of {', '.join(map(str, self._steps))} tokens "
+                 f"in {time.time() - start:.0f} s")
+
+
+def _feed(replicas: Sequence[_Replica], share: batches.Features, step: int) -> Dict[tf.Tensor, Any]:
+    feed: Dict[tf.Tensor, Any] = {}
+    for index, replica in enumerate(replicas):
+        feed[replica.step] = step
+        feed.update((x, share[name][index]) for name, x in replica.features.items())
+    return feed
