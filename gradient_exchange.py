@@ -204,12 +204,13 @@ def _packed(gradients: Sequence[tf.Tensor]
 
 
 def _flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+    return tf.concat([x if x.shape.rank == 1 else tf.reshape(x, [-1]) for x in tensors], 0)
 
 
 def _split(pack: tf.Tensor, shapes: Sequence[tf.TensorShape]) -> List[tf.Tensor]:
     parts = tf.split(pack, [shape.num_elements() for shape in shapes])
-    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+    return [part if shape.rank == 1 else tf.reshape(part, shape)
+            for part, shape in zip(parts, shapes)]
 
 
 def _buckets(pairs: Sequence[Tuple[tf.Tensor, tf.Variable]],

@@ -221,16 +221,17 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         step = self._step_scalars(norm, learning_rate, divisor, count)
         gradients = sums.unpack([_scaled(part, step.gradient_scale) for part in sums.parts])
         decay_rate = step.learning_rate * (self.weight_decay_rate or 0.0)
+        kept = 1.0 - decay_rate
         updates = []
         for name, variable, w, m, v, gradient in zip(names, variables, *state, gradients):
-            own_step, own_decay_rate = step, decay_rate
+            own_step, own_kept = step, kept
             if self.learning_rate_factor:
                 factor = self.learning_rate_factor(name)
                 own_step = step._replace(learning_rate=step.learning_rate * factor)
-                own_decay_rate = decay_rate * factor
+                own_kept = 1.0 - decay_rate * factor
             updates.append(self._update_variable(
                 w, m, v, gradient_exchange.with_all_rows(gradient, variable), own_step,
-                own_decay_rate if self._is_decayed(name) else None))
+                own_kept if self._is_decayed(name) else None))
         return updates, norm
 
     def _update_program(self) -> Callable[..., Tuple[List[tf.Operation], tf.Tensor]]:
@@ -284,17 +285,17 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             beta_1_power=powers[0], beta_2_power=powers[1], epsilon=epsilon, zero=zero)
 
     def _update_variable(self, w, m, v, gradient, step: "_StepScalars",
-                         decay_rate: Optional[tf.Tensor]) -> tf.Operation:
+                         kept: Optional[tf.Tensor]) -> tf.Operation:
         """Updates one variable; all but the gradient are handles and scalars.
 
         Args:
-            decay_rate: learning rate times weight decay rate; None: no decay.
+            kept: the share of the variable that its decay leaves; None: no decay.
         """
         decay = []
-        if decay_rate is not None:
-            # Before the update, and after the forward pass, for which the rate waits.
-            with tf.control_dependencies([decay_rate]):
-                decay = [assign(w, (1.0 - decay_rate) * read(w))]
+        if kept is not None:
+            # Before the update, and after the forward pass, for which the share waits.
+            with tf.control_dependencies([kept]):
+                decay = [assign(w, kept * read(w))]
         with tf.control_dependencies(decay):
             return self._apply_adam(w, m, v, gradient, step, step.learning_rate)
 
@@ -330,7 +331,7 @@ class LambOptimizer(AdamWeightDecayOptimizer):
     Arguments, slots, clipping, replicas and skipped steps are as in AdamWeightDecayOptimizer.
     """
 
-    def _update_variable(self, w, m, v, gradient, step, decay_rate):
+    def _update_variable(self, w, m, v, gradient, step, kept):
         # With a learning rate of 0 the kernel updates only the slots.
         moved = self._apply_adam(w, m, v, gradient, step, step.zero)
         with tf.control_dependencies([moved]):
@@ -338,7 +339,7 @@ class LambOptimizer(AdamWeightDecayOptimizer):
             if self.bias_correction:
                 update *= tf.sqrt(1.0 - step.beta_2_power) / (1.0 - step.beta_1_power)
             rate = step.learning_rate
-            if decay_rate is not None:
+            if kept is not None:
                 value = read(w)
                 update += self.weight_decay_rate * value
                 rate *= _ratio(tf.norm(value), tf.norm(update))

@@ -147,8 +147,8 @@ class Slots:
         return made[:len(names)]
 
 
-def copy_from_first(variables: Iterable[Sequence[tf.Variable]]) -> None:
-    """Has the local initialization assign the first replica's values to the others.
+def assignments(variables: Iterable[Sequence[tf.Variable]]) -> List[tf.Operation]:
+    """Operations that assign the first replica's values to the others.
 
     Args:
         variables: the copies of each.
@@ -160,10 +160,9 @@ def copy_from_first(variables: Iterable[Sequence[tf.Variable]]) -> None:
             handle = handle_of(other)
             inputs.update({handle.name: handle, value.name: value})
             node = nodes.node.add(op="AssignVariableOp", input=[handle.name, value.name],
-                                  name=f"{other.op.name}/copied", device=other.device)
+                                  name=f"{other.op.name}/from_first", device=other.device)
             node.attr["dtype"].type = first.dtype.base_dtype.as_datatype_enum
-    made = tf.import_graph_def(nodes, inputs, [node.name for node in nodes.node], name="")
-    tf.get_collection_ref(tf.GraphKeys.TABLE_INITIALIZERS).extend(made)
+    return tf.import_graph_def(nodes, inputs, [node.name for node in nodes.node], name="")
 
 
 def handle_of(variable: tf.Variable) -> tf.Tensor:

@@ -324,7 +324,6 @@ class _ModelCheck(tf.train.SessionRunHook):
         elif self._initial_values.checkpoint:
             self._report_warm_start()
         tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [saver(variables)]
-        replica_copies.copy_from_first(map(_copies, variables))
 
     def _check_earlier(self, variables: Sequence[tf.Variable]) -> Type["_Saver"]:
         """Returns what restores the earlier checkpoint."""
@@ -358,14 +357,21 @@ class _ModelCheck(tf.train.SessionRunHook):
 
 
 class _Saver(tf.train.Saver):
-    """Saves and restores the first replica's copies of the variables.
+    """Saves and restores the first replica's variables, and hands their values to the others.
 
-    TensorFlow's own has a node for each copy of each variable.
+    TensorFlow's own has a node, made in Python, for each copy of each variable.
     """
 
     def __init__(self, variables: Iterable[tf.Variable]):
-        super().__init__({variable.op.name: _copies(variable)[0] for variable in variables},
+        copies = list(map(tf.distribute.get_strategy().experimental_local_results, variables))
+        super().__init__({first.op.name: first for first, *_ in copies},
                          sharded=True, max_to_keep=0, save_relative_paths=True)
+        self._to_others = replica_copies.assignments(copies)
+
+    def restore(self, sess: tf.Session, save_path: str) -> None:
+        """Restores a checkpoint."""
+        super().restore(sess, save_path)
+        sess.run(self._to_others)
 
 
 class _SaverWithoutUpdates(_Saver):
@@ -388,8 +394,3 @@ class _SaverWithoutUpdates(_Saver):
 
 def _without_updates(variables: Iterable[tf.Variable]) -> List[tf.Variable]:
     return [variable for variable in variables if variable.op.name != multigpu_optimizer.UPDATES]
-
-
-def _copies(variable: tf.Variable) -> Sequence[tf.Variable]:
-    """One for each replica of this process, or the variable alone if it has no copies."""
-    return tf.distribute.get_strategy().experimental_local_results(variable)

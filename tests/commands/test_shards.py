@@ -14,7 +14,7 @@ import processes
 from augmentation import run as augment
 from augmentations import SETTINGS
 from commands import arguments, ends_with_error, run_here
-from conftest import ROOT, sentences, write_cola
+from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, sentences, write_cola
 from masked_lm import write_tiny_masked_lm
 from pages import text_of
 from pretraining import create_data, score
@@ -94,7 +94,9 @@ def assert_same(some, others):
         assert one[1] == pytest.approx(other[1], abs=1e-5)
 
 
-@pytest.mark.parametrize("name, form", [("texts.csv", "jsonl"), ("texts.jsonl", "tsv")])
+@pytest.mark.parametrize("name, form", [
+    pytest.param("texts.csv", "jsonl", marks=on_tensorflow_1),
+    pytest.param("texts.jsonl", "tsv", marks=on_tensorflow_2)])
 @pytest.mark.parametrize("count", [3, 40])  # more parts than texts
 def test_predictions(classifier, tmp_path, name, form, count):
     shown = (['text,number\n', *('"{}",{}\n'.format(text.replace('"', '""'), number)

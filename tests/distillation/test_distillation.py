@@ -344,6 +344,7 @@ def test_the_first_loss_is_one_minus_the_mean_cosine(of_vectors, tmp_path):
     assert expected > 0.01
 
 
+@on_tensorflow_2
 def test_the_states_of_a_teacher_of_vectors_can_come_first(of_vectors, tmp_path, capsys):
     run_here({**of_vectors, "stage": "intermediate", "num_train_epochs": 1,
               "output_dir": tmp_path / "first"}, run)

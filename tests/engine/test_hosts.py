@@ -60,6 +60,7 @@ def assert_ends_for_loss_of(victim, worker):
     assert f"error: worker {victim} (10.77.0.{victim + 1}:2222) is lost: " in ended.said
 
 
+@on_tensorflow_2
 @pytest.mark.parametrize("network", [3], indirect=True)
 def test_a_cut_link_is_noticed_on_both_sides(network, workers):
     network.cut(network.hosts[0])
@@ -68,6 +69,7 @@ def test_a_cut_link_is_noticed_on_both_sides(network, workers):
     assert workers[0].end().status == 193
 
 
+@on_tensorflow_2
 @pytest.mark.parametrize("network", [2], indirect=True)
 def test_a_slow_link_and_a_short_cut_are_borne(network, workers):
     network.slow_down(network.hosts[1], "64kbit")

@@ -74,6 +74,7 @@ def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(
         assert sorted(compiled.programs()) == sorted(2 * PROGRAMS)
 
 
+@on_tensorflow_1
 def test_batches_of_a_few_lengths_end_with_the_same_values(tiny_model, tmp_path):
     compiled = plain_and_compiled(tmp_path, tiny_model, num_cpu_replicas=1, train_batch_size=4)
     assert len(compiled.programs()) in [times * len(PROGRAMS) for times in (2, 3)]

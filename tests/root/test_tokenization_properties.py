@@ -80,6 +80,7 @@ def test_the_fast_path_equals_the_reference_on_nasty_texts(toy, batch):
     assert batch_ids(toy, batch) == [reference_ids(toy, text) for text in batch]
 
 
+@on_tensorflow_2
 @settings(max_examples=300, deadline=None)
 @given(text=texts)
 def test_the_reference_equals_googles_code_on_nasty_texts(toy, google, toy_vocab_file, text):

@@ -9,7 +9,7 @@ import pytest
 
 import processes
 from commands import ends_with_error, run_here
-from conftest import ROOT, sentences
+from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, sentences
 from serving import client
 from services import Service, toy_models, wait_until
 
@@ -133,6 +133,7 @@ def test_a_bad_line_ends_the_command_or_has_an_error(doubtful, tmp_path, capsys)
     assert found == [{"value": number} for number in range(20)]
 
 
+@on_tensorflow_2
 def test_the_same_command_goes_on_where_an_interrupted_one_has_stopped(doubtful, tmp_path):
     flags = dict(write(tmp_path, map(str, range(2000))), url=doubtful)
     process = processes.start(["-m", "serving.client", *(
@@ -151,6 +152,7 @@ def test_the_same_command_goes_on_where_an_interrupted_one_has_stopped(doubtful,
     assert min(map(int, Doubtful.asked)) == done
 
 
+@on_tensorflow_1
 def test_no_output_has_answers_of_two_models(doubtful, tmp_path, capsys):
     Doubtful.replaced_at = 1000
     with ends_with_error(capsys, "the model was replaced while it was asked; name another --output_file"):

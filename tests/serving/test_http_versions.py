@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from conftest import on_tensorflow_2
 from services import Service, wait_until, write_model
 
 PAIRS = dict(kind="classes", labels=["no", "yes"], label_separator="", takes_pairs=False)
@@ -20,6 +21,7 @@ def put(tiny_model, tmp_path):
     return put_version
 
 
+@on_tensorflow_2
 def test_a_new_version_is_taken_over_without_a_dropped_or_mixed_answer(put, tmp_path):
     put("1", "no")
     service = Service({"toy": tmp_path / "models"}, watch=True, max_batch_tokens=64)

@@ -10,7 +10,7 @@ import pytest
 from absl import flags
 
 from commands import ends_with_error, run_here
-from conftest import checkpoint_values
+from conftest import checkpoint_values, on_tensorflow_1
 from engine.checkpoints import checkpoints
 from engine.cli import device_flags
 from runs.rows import Example
@@ -91,6 +91,7 @@ def test_versions_stand_beside_each_other_and_none_is_replaced(exported, tmp_pat
         export(tmp_path / "out", "next")
 
 
+@on_tensorflow_1
 def test_a_newer_version_is_taken_over_under_load_without_a_dropped_or_mixed_answer(served):
     found, put = served
     answers, errors, stop = [[] for _ in range(4)], [], threading.Event()

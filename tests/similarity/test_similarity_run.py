@@ -9,7 +9,7 @@ import pytest
 
 import extract_features
 from commands import ends_with_error, results_in, run_here
-from conftest import checkpoint_values, plain_session, sentences
+from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, plain_session, sentences
 from engine.data.plan import TrainingPlan
 from engine.model import Mode
 from exports import run_saved_model
@@ -234,6 +234,7 @@ def test_the_first_loss_is_that_of_all_examples_of_the_step(loss, tiny_model, tm
     assert losses_of(out, 1)[0] == pytest.approx(expected, rel=1e-5)
 
 
+@on_tensorflow_1
 def test_an_interrupted_training_ends_with_the_same_bits(tmp_path):
     model_flags, outs = write_model(tmp_path / "model")._asdict(), []
     for name in ("whole", "resumed"):
@@ -262,6 +263,7 @@ def test_a_single_text_and_its_positive_have_different_masks(dropout, tiny_model
     assert loss > 0 and (difference > 0.1 if dropout else difference < 1e-5)
 
 
+@on_tensorflow_2
 def test_single_texts_train_and_get_vectors(tmp_path):
     flags = write_model(tmp_path / "model")._asdict()
     rows = [[text] for text in sentences(80)]
