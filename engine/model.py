@@ -42,5 +42,6 @@ class Baseline(NamedTuple):
 
 INFERENCE = Mode(is_training=False)
 
-# (features, mode) -> Outputs. Builds the model with get_variable, the same in every replica.
+# (features, mode) -> Outputs. Builds the model with get_variable, the same in every replica: in training,
+# its operations in the first one are copied for the others.
 Forward = Callable[[Dict[str, tf.Tensor], Mode], Outputs]

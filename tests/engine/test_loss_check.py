@@ -9,7 +9,7 @@ from engine.model import Outputs
 from engine.training import checkpoint_hook, summaries
 from engine.workers.cluster import Cluster
 from engine.workers.coordination import Peers
-from trainings import settings, train
+from trainings import replica_of, settings, train
 
 import tensorflow.compat.v1 as tf
 
@@ -20,8 +20,7 @@ def losing(model, factor, *, step=3, replica=0):
 
     def forward(features, mode):
         outputs = classify(features, mode)
-        own = tf.distribute.get_replica_context().replica_id_in_sync_group
-        is_bad = tf.logical_and(tf.equal(tf.cast(own, tf.int32), replica),
+        is_bad = tf.logical_and(tf.equal(replica_of(mode), replica),
                                 tf.equal(tf.train.get_global_step(), step))
         return Outputs(outputs.loss * tf.where(is_bad, factor, 1.0), outputs.predictions)
     return forward

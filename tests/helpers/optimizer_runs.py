@@ -5,6 +5,7 @@ import numpy as np
 import optimization
 from encoder import classifier
 from engine.model import Outputs
+from trainings import replica_of
 
 import tensorflow.compat.v1 as tf
 
@@ -20,8 +21,7 @@ def overflowing(model, *, step: int):
 
     def overflow(features, mode):
         outputs = forward(features, mode)
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        is_bad = tf.logical_and(tf.equal(tf.cast(replica, tf.int32), 1),
+        is_bad = tf.logical_and(tf.equal(replica_of(mode), 1),
                                 tf.equal(tf.train.get_global_step(), step))
         factor = tf.where(is_bad, 1e7, 1.0)
 

@@ -9,12 +9,15 @@ from conftest import TinyModel, checkpoint_values, cpu_devices, write_cola
 from encoder import classifier
 from engine.checkpoints import checkpoints
 from engine.data import batches
+from engine.model import Mode
 from engine.training import checkpoint_hook, loop
 from engine.training.settings import (
     EvaluationSettings, RunSettings, StepSchedule, TrainingSettings)
 from engine.training.training_progress import TrainingProgress
 from tasks.data import load_texts
 from tasks.table import TASKS
+
+import tensorflow.compat.v1 as tf
 
 STEPS = 20
 
@@ -32,6 +35,11 @@ def settings(output_dir, train_batch_size: int, *, num_train_steps=STEPS, warmup
     return RunSettings(
         TrainingSettings(train_batch_size=train_batch_size, **{"seed": 7, **changes}),
         EvaluationSettings(), StepSchedule(num_train_steps, warmup_steps), None, str(output_dir), "")
+
+
+def replica_of(mode: Mode) -> tf.Tensor:
+    """The number of the replica that a model in training computes for: its operations are copied."""
+    return tf.cast(mode.dropout_seed[0] % 2**20, tf.int32)
 
 
 def run_loop(forward, source, num_replicas, run_settings, init_checkpoint, **more):
