@@ -84,7 +84,7 @@ def is_running(pid):
 
 def test_workers_learn_who_they_are_and_all_but_the_first_are_named_before_their_lines(launch):
     status, output, errors = ended(launch(
-        "print(os.environ['TF_CONFIG'], sys.argv[1:]); sys.stderr.write(f'said by {index}\\n')",
+        "say(os.environ['TF_CONFIG'], sys.argv[1:]); sys.stderr.write(f'said by {index}\\n')",
         "--processes_per_host=2", "--port=5000"))
     assert status == 0, errors
     config = '{"cluster": {"worker": ["localhost:5000", "localhost:5001"]}, "task": {"type": ' \
