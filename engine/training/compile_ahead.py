@@ -48,9 +48,9 @@ def first_steps(source: batches.Source, plan: TrainingPlan, first_step: int, las
 class CompileAhead(tf.train.SessionRunHook):
     """Computes gradients of one batch of each length, without an update.
 
-    All cards compile at the same time. All lengths do so, too, as far as the two upper layers: their
-    gradients take little memory, since they need no activations of the layers below. Then one batch
-    after the other passes through the whole model.
+    First those of the two upper layers, of all lengths at the same time: they take little memory,
+    because they need no activations of the layers below. Then those of the whole model, one length
+    after the other; little is left to compile by then. Cards compile at the same time in any case.
 
     Args:
         steps: of the batches, by length.
@@ -62,7 +62,7 @@ class CompileAhead(tf.train.SessionRunHook):
         self._fetch = fetch
 
     def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
-        """Compiles."""
+        """Computes the gradients."""
         start = time.time()
         replicas = tf.get_collection(_REPLICAS)
         feeds = [_feed(replicas, self._fetch(step), step) for step in self._steps.values()]

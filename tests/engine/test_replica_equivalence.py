@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from conftest import assert_same_training, checkpoint_values
+from conftest import assert_same_training, checkpoint_values, on_tensorflow_2
 from encoder import classifier
 from engine.data import batches
 from engine.model import Outputs
@@ -24,7 +24,7 @@ def clipped(two_layers):
     return forward
 
 
-@pytest.fixture(scope="module", params=(False, True))
+@pytest.fixture(scope="module", params=(False, pytest.param(True, marks=on_tensorflow_2)))
 def corrected(request):
     """The settings of trainings without and with bias correction."""
     return dict(adam_bias_correction=request.param)

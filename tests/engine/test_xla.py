@@ -81,8 +81,8 @@ def test_batches_of_a_few_lengths_end_with_the_same_values(tiny_model, tmp_path)
 
 
 @pytest.mark.parametrize("dtype, recompute", [
-    (tf.float32, False), (tf.float16, True),
-    pytest.param(tf.bfloat16, False, marks=on_tensorflow_2)])
+    (tf.float16, True),
+    *(pytest.param(dtype, False, marks=on_tensorflow_2) for dtype in (tf.float32, tf.bfloat16))])
 def test_compiled_layers_have_the_outputs_and_gradients_of_the_others(dtype, recompute):
     def run(compiled):
         return evaluate(modeling.BertModel, tiny_config(), random_features(), is_training=True,
