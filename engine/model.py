@@ -43,5 +43,6 @@ class Baseline(NamedTuple):
 INFERENCE = Mode(is_training=False)
 
 # (features, mode) -> Outputs. Builds the model with get_variable, the same in every replica: in training,
-# its operations in the first one are copied for the others.
+# its operations in the first one are copied for the others. So only `mode` tells the replicas apart, and
+# only its seed makes random numbers.
 Forward = Callable[[Dict[str, tf.Tensor], Mode], Outputs]

@@ -15,6 +15,7 @@ from engine.data import batches
 from engine.data.plan import TrainingPlan
 
 _MAX_STEPS = 1000  # among which lengths are looked for
+_MIN_LAYERS = 6  # of a model of which two layers at several lengths take less memory than a step
 _REPLICAS = "replicas_to_compile"  # the graph collection of `note`
 
 
@@ -30,7 +31,7 @@ def note(features: Dict[str, tf.Tensor], step: tf.Tensor,
     """Notes what a replica computes its gradients from. Called in each replica.
 
     Args:
-        one_by_one: whether it cannot compute several batches at a time.
+        one_by_one: whether it cannot compute several batches at a time, or has no memory for that.
     """
     tf.add_to_collection(_REPLICAS, _Replica(
         features, step, [pair for pair in gradients if pair[0] is not None], one_by_one))
@@ -42,14 +43,16 @@ def first_steps(source: batches.Source, plan: TrainingPlan, first_step: int, las
     found: Dict[int, int] = {}
     for step in range(first_step, min(last_step, first_step + _MAX_STEPS)):
         found.setdefault(source.padded_length(plan.global_batch(step)), step)
+        if len(found) == len(source.buckets):
+            break
     return dict(sorted(found.items()))
 
 
 class CompileAhead(tf.train.SessionRunHook):
     """Computes gradients of one batch of each length, without an update.
 
-    First those of the two upper layers, of all lengths at the same time: they take little memory,
-    because they need no activations of the layers below. Then those of the whole model, one length
+    First those of the two upper layers, of all lengths at the same time. In a model of many layers that
+    takes little memory, because it needs no activations of the layers below. Then those of the whole model, one length
     after the other; little is left to compile by then. Cards compile at the same time in any case.
 
     Args:
@@ -67,10 +70,10 @@ class CompileAhead(tf.train.SessionRunHook):
         replicas = tf.get_collection(_REPLICAS)
         feeds = [_feed(replicas, self._fetch(step), step) for step in self._steps.values()]
         pairs = [pair for replica in replicas for pair in replica.gradients]
-        if not replicas[0].one_by_one:
+        num_layers = optimization.count_layers([variable.op.name for _, variable in pairs])
+        if num_layers >= _MIN_LAYERS and not replicas[0].one_by_one:
             upper = [gradient.op for gradient, variable in pairs if not optimization.is_frozen(
-                variable.op.name, embeddings=True, num_layers=optimization.count_layers(
-                    [variable.op.name for _, variable in pairs]) - 2)]
+                variable.op.name, embeddings=True, num_layers=num_layers - 2)]
             with multiprocessing.pool.ThreadPool(len(feeds)) as threads:
                 threads.map(lambda feed: session.run(upper, feed), feeds)
         for feed in feeds:

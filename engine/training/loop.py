@@ -116,13 +116,13 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
     hooks = [_ModelCheck(initial_values, earlier),
              step_hook.StepHook(first_step, run.global_batch_size, listeners), saver, *more_hooks]
-    if peers.others:
-        hooks.insert(0, stop_together.SharedSignals(signals, peers))
     if settings.xla and runtime.SHARES_PROGRAMS:
         hooks.insert(0, compile_ahead.CompileAhead(
             compile_ahead.first_steps(source, plan, first_step, last_step),
             functools.partial(batches.training_share, source, plan, run.devices.own_replicas,
                               settings.examples_per_replica)))
+    if peers.others:  # first of all: it ends a worker whose session is made anew
+        hooks.insert(0, stop_together.SharedSignals(signals, peers))
     estimator = tf.estimator.Estimator(_model_fn(run, source, initial_values), config=_config(run))
 
     def input_fn() -> tf.data.Dataset:
@@ -233,7 +233,9 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
         loss, gradients = on_replica(features, step, replica)
         has_pool, gradients = built["has_pool"], list(zip(gradients, built["variables"]))
         if settings.xla:
-            compile_ahead.note(features, step, gradients, one_by_one=has_pool or micro_batches > 1)
+            compile_ahead.note(features, step, gradients, one_by_one=(
+                has_pool or micro_batches > 1 or settings.recompute_layers
+                or settings.freeze_layers > 0))
         train_op = optimization.create_train_op(
             gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,

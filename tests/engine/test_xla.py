@@ -80,6 +80,15 @@ def test_batches_of_a_few_lengths_end_with_the_same_values(tiny_model, tmp_path)
     assert len(compiled.programs()) in [times * len(PROGRAMS) for times in (2, 3)]
 
 
+@on_tensorflow_2
+def test_a_model_of_many_layers_is_compiled_for_several_lengths_at_the_same_time(tiny_model, tmp_path):
+    compiled = plain_and_compiled(
+        tmp_path, tiny_model.with_config(tmp_path / "bert_config.json", num_hidden_layers=6),
+        num_cpu_replicas=1, train_batch_size=4)
+    assert len(compiled.programs()) in [times * (len(PROGRAMS) + 2) for times in (2, 3)]
+    assert "XLA has compiled the layers for batches of 8, 16" in compiled.log
+
+
 @pytest.mark.parametrize("dtype, recompute", [
     (tf.float16, True),
     *(pytest.param(dtype, False, marks=on_tensorflow_2) for dtype in (tf.float32, tf.bfloat16))])
