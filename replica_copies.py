@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 class CopiedOperations:
     """A function whose operations are created by its first call, and copied by the others.
 
-    While the first call waits for those of other replicas, they create their own.
+    If the function waits for the other replicas, each of them creates its own operations.
 
     Args:
         function: takes nested tensors, and returns nested tensors, operations and None. It creates

@@ -4,7 +4,7 @@
 
 The first layer of MiniLM learns from 8,000 pairs: WikiSplit's long sentences, each split into two. All
 trainings have the same steps of 1,024 pairs. They differ in the groups of 16, 64, 256 or 1,024 pairs from which an
-anchor gets its negatives. A small group is what a card or a micro-batch has without an exchange of vectors. The last
+anchor gets its negatives. Small groups stand for cards and micro-batches that exchange no vectors. The last
 training mixes texts of any length in a step. Measured on 2,000 other pairs: the rank of the second sentence among
 2,000. Draws the figures (matplotlib). Does not repeat what has ended in the work directory.
 """

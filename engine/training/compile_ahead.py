@@ -15,7 +15,7 @@ from engine.data import batches
 from engine.data.plan import TrainingPlan
 
 _MAX_STEPS = 1000  # among which lengths are looked for
-_MIN_LAYERS = 6  # of a model of which two layers at several lengths take less memory than a step
+_MIN_LAYERS = 6  # with fewer, two layers at all lengths could take more memory than a step
 _REPLICAS = "replicas_to_compile"  # the graph collection of `note`
 
 
@@ -37,11 +37,10 @@ def note(features: Dict[str, tf.Tensor], step: tf.Tensor,
         features, step, [pair for pair in gradients if pair[0] is not None], one_by_one))
 
 
-def first_steps(source: batches.Source, plan: TrainingPlan, first_step: int, last_step: int
-                ) -> Dict[int, int]:
+def first_steps(source: batches.Source, plan: TrainingPlan, steps: range) -> Dict[int, int]:
     """The first step with each length of a batch, by length; rare lengths may be missing."""
     found: Dict[int, int] = {}
-    for step in range(first_step, min(last_step, first_step + _MAX_STEPS)):
+    for step in steps[:_MAX_STEPS]:
         found.setdefault(source.padded_length(plan.global_batch(step)), step)
         if len(found) == len(source.buckets):
             break
@@ -51,9 +50,9 @@ def first_steps(source: batches.Source, plan: TrainingPlan, first_step: int, las
 class CompileAhead(tf.train.SessionRunHook):
     """Computes gradients of one batch of each length, without an update.
 
-    First those of the two upper layers, of all lengths at the same time. In a model of many layers that
-    takes little memory, because it needs no activations of the layers below. Then those of the whole model, one length
-    after the other; little is left to compile by then. Cards compile at the same time in any case.
+    The two upper layers come first, for all lengths in parallel: their gradients need no activations
+    of the layers below, so a model of many layers has the memory. The whole model follows, one length
+    after the other; little of it is left to compile. Cards always compile in parallel.
 
     Args:
         steps: of the batches, by length.

@@ -8,7 +8,8 @@ import contextlib
 import functools
 import math
 from typing import (
-    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Type, Union)
+    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
+    Type, Union)
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -117,19 +118,15 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     hooks = [_ModelCheck(initial_values, earlier),
              step_hook.StepHook(first_step, run.global_batch_size, listeners), saver, *more_hooks]
     if settings.xla and runtime.SHARES_PROGRAMS:
-        hooks.insert(0, compile_ahead.CompileAhead(
-            compile_ahead.first_steps(source, plan, first_step, last_step),
-            functools.partial(batches.training_share, source, plan, run.devices.own_replicas,
-                              settings.examples_per_replica)))
+        hooks.insert(0, _compile_ahead(run, source, plan, range(first_step, last_step)))
     if peers.others:  # first of all: it ends a worker whose session is made anew
         hooks.insert(0, stop_together.SharedSignals(signals, peers))
     estimator = tf.estimator.Estimator(_model_fn(run, source, initial_values), config=_config(run))
 
     def input_fn() -> tf.data.Dataset:
         return batches.training_dataset(
-            source, plan, replicas=run.devices.own_replicas,
-            per_replica_batch_size=settings.examples_per_replica, first_step=first_step,
-            last_step=last_step)
+            source, plan, replicas=run.devices.own_replicas, first_step=first_step,
+            last_step=last_step, per_replica_batch_size=settings.examples_per_replica)
 
     with signals, curves, progress, memory.explained(lambda: _describe_step(
             saver.step or first_step, source, plan, settings) + saver.kept()), \
@@ -147,6 +144,13 @@ def _source(run: Run) -> batches.Source:
                  + (", and the update once" if _compiles_update(run) else
                     f"; TensorFlow {tf.VERSION} on a {run.devices.kind} updates without it"))
     return source
+
+
+def _compile_ahead(run: Run, source: batches.Source, plan: TrainingPlan, steps: range
+                   ) -> compile_ahead.CompileAhead:
+    share = functools.partial(batches.training_share, source, plan, run.devices.own_replicas,
+                              run.settings.training.examples_per_replica)
+    return compile_ahead.CompileAhead(compile_ahead.first_steps(source, plan, steps), share)
 
 
 def _compiles_update(run: Run) -> bool:
@@ -190,59 +194,75 @@ def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
             "the same step in less, or set --recompute_layers or a smaller --max_seq_length; ")
 
 
-def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.InitialValues):
-    settings, devices, schedule = run.settings.training, run.devices, run.schedule
-    micro_batches = settings.gradient_accumulation_steps
-    most_rows = None  # see AdamWeightDecayOptimizer
-    # Features of a whole step may have any number of sequences per example.
-    if not run.ties_embeddings and not source.fetch_for_step:
-        most_rows = settings.examples_per_replica * source.max_length
+class _Gradients:
+    """The loss and the gradients of a replica's batch.
 
-    built: Dict[str, Any] = {}  # by the first replica, for all
+    Attributes:
+        variables: of each gradient; the same for all replicas, like the other attributes.
+        loss_scale: by which the gradients are multiplied, or None.
+        has_pool: whether the loss is that of a pool.
+    """
+    variables: List[tf.Variable]
+    loss_scale: Optional[optimization.LossScale]
+    has_pool: bool
 
-    def gradients_of(features, step, replica):
-        """The loss and the gradients of a replica's batch."""
+    def __init__(self, run: Run, initial_values: checkpoints.InitialValues):
+        self._forward = run.forward
+        self._settings = run.settings.training
+        self._computation = modeling.Computation(
+            dtype=precision.dtype_of(self._settings.precision),
+            recompute=self._settings.recompute_layers, compiled=self._settings.xla,
+            on_cards=run.devices.kind == "GPU")
+        self._initial_values = initial_values
+
+    def __call__(self, features: Dict[str, tf.Tensor], step: tf.Tensor, replica: tf.Tensor
+                 ) -> Tuple[tf.Tensor, List[multigpu_optimizer.Gradient]]:
+        settings = self._settings
+        micro_batches = settings.gradient_accumulation_steps
+
         def outputs_of(micro_batch) -> Outputs:
             part = features
             if micro_batches > 1:
                 part = _micro_batch(features, micro_batch, settings.train_batch_size)
-            mode = Mode(
-                is_training=True,
-                dropout_seed=_dropout_seed(settings.seed, replica, step, micro_batch),
-                computation=modeling.Computation(
-                    dtype=precision.dtype_of(settings.precision),
-                    recompute=settings.recompute_layers, compiled=settings.xla,
-                    on_cards=devices.kind == "GPU"))
-            with initial_values.scope():
-                return run.forward(part, mode)
+            seed = _dropout_seed(settings.seed, replica, step, micro_batch)
+            with self._initial_values.scope():
+                return self._forward(part, Mode(True, seed, self._computation))
 
-        loss_scale = optimization.LossScale.create() if settings.scales_loss else None
+        self.loss_scale = optimization.LossScale.create() if settings.scales_loss else None
         loss_of = pool.Loss(outputs_of, micro_batches, replica)
-        loss, pairs = optimization.mean_gradients(loss_of, micro_batches, loss_scale)
-        built.update(loss_scale=loss_scale, variables=[variable for _, variable in pairs],
-                     has_pool=loss_of.pool is not None)
+        loss, pairs = optimization.mean_gradients(loss_of, micro_batches, self.loss_scale)
+        self.variables = [variable for _, variable in pairs]
+        self.has_pool = loss_of.pool is not None
         return loss, [gradient for gradient, _ in pairs]
 
-    on_replica = replica_copies.CopiedOperations(gradients_of, lambda: [
-        replica_copies.handle_of(variable) for variable in tf.global_variables() + tf.local_variables()])
+
+def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.InitialValues):
+    settings, devices, schedule = run.settings.training, run.devices, run.schedule
+    most_rows = None  # see AdamWeightDecayOptimizer
+    # Features of a whole step may have any number of sequences per example.
+    if not run.ties_embeddings and not source.fetch_for_step:
+        most_rows = settings.examples_per_replica * source.max_length
+    made = _Gradients(run, initial_values)
+    on_replica = replica_copies.CopiedOperations(made, lambda: list(map(
+        replica_copies.handle_of, tf.global_variables() + tf.local_variables())))
 
     def model_fn(features, labels, mode):
         step = labels  # Estimator's name for the second component of an element
         features = {name: _on_card(values) for name, values in features.items()}
-        replica = runtime.replica_number(devices.own_replicas.start)
-        loss, gradients = on_replica(features, step, replica)
-        has_pool, gradients = built["has_pool"], list(zip(gradients, built["variables"]))
+        loss, gradients = on_replica(
+            features, step, runtime.replica_number(devices.own_replicas.start))
+        gradients = list(zip(gradients, made.variables))
         if settings.xla:
             compile_ahead.note(features, step, gradients, one_by_one=(
-                has_pool or micro_batches > 1 or settings.recompute_layers
-                or settings.freeze_layers > 0))
+                made.has_pool or settings.gradient_accumulation_steps > 1
+                or settings.recompute_layers or settings.freeze_layers > 0))
         train_op = optimization.create_train_op(
             gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
-            loss_scale=built["loss_scale"], transfer_dtype=tf.as_dtype(settings.gradient_transfer),
+            loss_scale=made.loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
             # A pool's examples may have any number of sequences, too.
-            most_rows=None if has_pool else most_rows, compiled=_compiles_update(run),
+            most_rows=None if made.has_pool else most_rows, compiled=_compiles_update(run),
             bias_correction=settings.adam_bias_correction)
         _skip_report_of_uninitialized_variables()
         if devices.peers.others:
