@@ -67,17 +67,20 @@ def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
 
 def _set(flag: flags.Flag, value: Any, output_dir: str) -> None:
     try:
-        flag.value = value if value is flag.default else flag.parser.parse(value)
+        flag.value = flag.parser.parse(value)
     except (TypeError, ValueError) as error:
         raise UserError(f"{os.path.join(output_dir, _FILE)}: {value!r} is no value of "
                         f"--{flag.name} ({error}); give that flag") from error
 
 
 def _resumed_settings(output_dir: Optional[str]) -> Dict[str, Any]:
-    """The recorded settings of the run that a training in this directory resumes; or else none."""
+    """The recorded settings of the run that a training in this directory resumes; or else none.
+
+    None is no value: the run had no use for the setting, and its flag keeps its default.
+    """
     record = load(output_dir) if output_dir and checkpoints.latest(output_dir) else None
     return {name: value for name, value in record.settings.items()
-            if name.startswith("--")} if record else {}
+            if name.startswith("--") and value is not None} if record else {}
 
 
 def check(output_dir: str, facts: Mapping[str, Any]) -> None:

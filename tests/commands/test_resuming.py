@@ -1,0 +1,61 @@
+"""Every command that trains is interrupted and repeated, with the flags of its page."""
+
+import re
+import signal
+
+import processes
+from commands import arguments, results_in
+from pages import blocks
+from processes import step_of, wait_until
+from reproducible_model import write_model
+from toy_runs import RUNS, flags_of, module_of
+
+PAGES = {"run_classifier": "fine-tuning", "run_squad": "reading"}  # others are named as their room
+# It can be interrupted after any step, of which there are few.
+CHANGES = dict(save_checkpoints_steps=1, num_cpu_replicas=1, train_batch_size=16)
+
+
+def switches_of(run):
+    """The flags without a value, such as --do_eval, of the training on a command's page."""
+    command = run.split(" ")[0]
+    shell = "".join(blocks(f"docs/{PAGES.get(command, command.split('.')[0])}.md", "shell"))
+    stage, = re.findall(r"--stage=\w+", run) or [""]
+    training = next(line for line in shell.replace("\\\n", "").splitlines()
+                    if re.match(rf"python (-m )?{command}(\.py)? ", line)
+                    and "--do_train" in line and stage in line)
+    return {name: True for name in re.findall(r"--(\w+)(?= |$)", training)}
+
+
+def measured(output_dir):
+    return results_in(output_dir) if (output_dir / "eval_results.txt").exists() else None
+
+
+def test_a_signal_a_repetition_and_more_steps_lose_nothing(tmp_path):
+    tiny_model = write_model(tmp_path / "model")  # which is also a teacher
+    for run in RUNS:
+        flags = {**flags_of(run, tmp_path, tiny_model), **switches_of(run), **CHANGES}
+        assert flags["do_train"]
+        output_dir = flags["output_dir"]
+
+        def start(**changes):
+            return processes.start(["-m", module_of(run).__name__, *arguments({**flags, **changes})])
+
+        def ended(process):
+            said = process.communicate()[1]
+            assert process.returncode == 0, f"{run}: {said}"
+            return said
+
+        process = start()
+        wait_until(process, lambda: step_of(output_dir))
+        process.send_signal(signal.SIGTERM)
+        said, step = process.communicate()[1], step_of(output_dir)
+        assert process.returncode == 128 + signal.SIGTERM, f"{run}: {said}"
+        assert f"has a checkpoint at step {step} of " in said.splitlines()[-1]
+        assert f"Resuming from {output_dir}/model.ckpt-{step}" in ended(start())
+        end, results = step_of(output_dir), measured(output_dir)
+        assert f"already trained to step {end}" in ended(start())
+        assert measured(output_dir) == results and step_of(output_dir) == end > step
+        length = "num_train_epochs" if "num_train_epochs" in flags else "num_train_steps"
+        assert f"Resuming from {output_dir}/model.ckpt-{end}" in ended(
+            start(**{length: flags[length] * 3 // 2 + 1}))
+        assert step_of(output_dir) > end
