@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from engine.checkpoints import checkpoints
+from engine.checkpoints import checkpoint_files, checkpoints
 from engine.data import batches
 from engine.data.batches import Features
 from engine.data.plan import InferenceBatch, inference_plan
@@ -100,7 +100,8 @@ class Predictor:
             self._build(source)
         if self._restored is not self.checkpoint:
             checkpoints.check_matches(self.checkpoint, self._variables)
-            self._saver.restore(self._session, self.checkpoint.path)
+            with checkpoint_files.reading(self.checkpoint.path):
+                self._saver.restore(self._session, self.checkpoint.path)
             self._session.run(self._casts)
             self._restored = self.checkpoint
         self._feed.source = source

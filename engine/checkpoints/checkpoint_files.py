@@ -36,12 +36,13 @@ def exists(prefix: str) -> bool:
     return os.path.isfile(f"{prefix}.index")
 
 
-def write_list(directory: str) -> None:
+def write_list(directory: str, without: Sequence[str] = ()) -> None:
     """Writes the file `checkpoint`, from which Estimator and other programs know the newest one.
 
     Without any checkpoint, removes it.
     """
-    names, path = list_checkpoints(directory), os.path.join(directory, "checkpoint")
+    names = [name for name in list_checkpoints(directory) if name not in without]
+    path = os.path.join(directory, "checkpoint")
     if not names:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
@@ -65,14 +66,14 @@ def save(saver: tf.train.Saver, session, prefix: str) -> None:
 
 
 def remove(directory: str, names: Sequence[str]) -> None:
-    """Removes checkpoints, and their names from the file `checkpoint`."""
+    """Removes checkpoints, and before it their names from the file `checkpoint`."""
+    write_list(directory, without=names)
     for name in names:
         prefix = os.path.join(directory, name)
         meta_graph = glob.glob(f"{glob.escape(prefix)}.meta")  # of other programs
         for path in meta_graph + files_of(prefix):  # the index last: until then it is listed
             os.remove(path)
     files.sync(directory)
-    write_list(directory)
 
 
 @contextlib.contextmanager
@@ -85,6 +86,18 @@ def writing(path: str) -> Iterator[None]:
         if number is None:
             raise
         raise OSError(number, os.strerror(number), path) from error
+
+
+@contextlib.contextmanager
+def reading(prefix: str) -> Iterator[None]:
+    """Turns any error of reading a checkpoint that was whole, and no longer is, into a UserError."""
+    try:
+        yield
+    except Exception as error:
+        if not damage(prefix):
+            raise
+        raise UserError(f"{prefix} was removed or changed after it had been found ({damage(prefix)}): "
+                        "run the same command again") from error
 
 
 def damage(prefix: str) -> str:

@@ -42,7 +42,8 @@ class Checkpoint(NamedTuple):
         """The step it was saved at; 0 if it has no global step, like released models."""
         if tf.GraphKeys.GLOBAL_STEP not in self.shapes:
             return 0
-        return int(tf.train.load_variable(self.path, tf.GraphKeys.GLOBAL_STEP))
+        with checkpoint_files.reading(self.path):
+            return int(tf.train.load_variable(self.path, tf.GraphKeys.GLOBAL_STEP))
 
     def describe(self) -> str:
         """The path, and the step if it has one."""

@@ -5,6 +5,7 @@ module can be imported by programs with other flags.
 """
 
 import io
+import itertools
 import os
 import signal
 import sys
@@ -43,6 +44,7 @@ def run(main: Callable[[flags.FlagValues], None],
     the run are notified, and exit, too.
     """
     argv = sys.argv if argv is None else argv
+    files.output_folders.clear()
     if not sys.warnoptions:
         # Libraries' warnings are for programmers, and would bury the command's own messages.
         warnings.simplefilter("ignore")
@@ -65,7 +67,7 @@ def run(main: Callable[[flags.FlagValues], None],
         _leave(0, "")
     except flags.UnrecognizedFlagError as error:
         exit_with(foreign_flags.explain(argv, flag_values) or error)
-    except (flags.Error, UserError) as error:
+    except flags.Error as error:
         exit_with(error)
     except BrokenPipeError:
         # The reader of our output has exited, as `head` does: not an error. Without this, the
@@ -82,6 +84,11 @@ def run(main: Callable[[flags.FlagValues], None],
     except cluster.PeerLost as error:
         exit_with(error, cluster.PEER_LOST_STATUS)
     except Exception as error:
+        for path in itertools.filterfalse(os.path.isdir, files.output_folders):
+            exit_with(f"{files.output_folders[path]}={path} was removed or renamed while the command "
+                      "ran: put it back, and the same command goes on with what it holds")
+        if isinstance(error, UserError):
+            exit_with(error)
         if not files.disk_errno(error):
             _leave(1, f"{type(error).__name__}: {error}")
             raise

@@ -91,6 +91,7 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     num_gpus = _num_gpus(asked)
     found = devices.find_devices(
         num_gpus=num_gpus,
+        gpus_flag="--num_gpus" if asked.n_gpus is None else "--n_gpus",
         replicas_per_gpu=asked.replicas_per_gpu,
         num_cpu_replicas=asked.num_cpu_replicas,
         all_reduce=asked.all_reduce,

@@ -118,6 +118,7 @@ ALL_REDUCE = {
 
 def find_devices(*,
                  num_gpus: Optional[int] = None,
+                 gpus_flag: str = "--num_gpus",
                  replicas_per_gpu: int = 1,
                  num_cpu_replicas: Optional[int] = None,
                  all_reduce: Optional[str] = None,
@@ -127,6 +128,7 @@ def find_devices(*,
 
     Args:
         num_gpus: how many of the visible cards to use; None for all, 0 for the CPU.
+        gpus_flag: the flag that gave it, or can give it, for messages.
         replicas_per_gpu: logical devices on each card.
         num_cpu_replicas: the number of replicas on virtual CPU devices; None to use cards.
         all_reduce: a key of ALL_REDUCE; None for the best one for these devices.
@@ -141,28 +143,28 @@ def find_devices(*,
     """
     if num_gpus and num_cpu_replicas:
         raise UserError(
-            f"--num_gpus={num_gpus} and --num_cpu_replicas={num_cpu_replicas} exclude each other")
-    num_gpus = 0 if num_cpu_replicas else _num_gpus(num_gpus)
+            f"{gpus_flag}={num_gpus} and --num_cpu_replicas={num_cpu_replicas} exclude each other")
+    num_gpus = 0 if num_cpu_replicas else _num_gpus(num_gpus, gpus_flag, replicas_per_gpu)
     if replicas_per_gpu > 1 and not num_gpus:
         raise UserError(f"--replicas_per_gpu={replicas_per_gpu} needs a GPU, and this run uses the "
-                        f"CPU ({gpus.visibility()})")
+                        f"CPU ({gpus.visibility()}): give --num_cpu_replicas={replicas_per_gpu} instead")
     all_reduce = _all_reduce(all_reduce, num_gpus, replicas_per_gpu, peers.cluster)
     found = (_gpu_devices(num_gpus, replicas_per_gpu, all_reduce) if num_gpus
              else _cpu_devices(num_cpu_replicas or 1, all_reduce, training))
     return found._replace(peers=peers)
 
 
-def _num_gpus(asked: Optional[int]) -> int:
+def _num_gpus(asked: Optional[int], flag: str, replicas_per_gpu: int) -> int:
     """The number of cards to use: those asked for, or all visible ones."""
     if asked == 0:
         return 0
-    gpus.check_seen()
+    gpus.check_seen(flag)
     visible = runtime.visible_gpu_count()
     if asked and asked > visible:
         remedy = (f"ask for at most {visible}, or show it more cards; for more replicas than cards "
                   "there is --replicas_per_gpu" if visible else "show it cards, or use the CPU: "
-                  f"--num_cpu_replicas={asked}")
-        raise UserError(f"--num_gpus={asked}, but TensorFlow sees {counted(visible, 'GPUs')} "
+                  f"--num_cpu_replicas={asked * replicas_per_gpu} instead")
+        raise UserError(f"{flag}={asked}, but TensorFlow sees {counted(visible, 'GPUs')} "
                         f"({gpus.visibility()}); {remedy}")
     return asked or visible
 

@@ -65,10 +65,10 @@ def memory_mb(num_gpus: int) -> List[int]:
     return memories
 
 
-def check_seen() -> None:
+def check_seen(flag: str = "--num_gpus") -> None:
     """Raises a UserError if the machine has cards and TensorFlow sees none of them.
 
-    Accepts a CUDA_VISIBLE_DEVICES that hides all cards ("" or "-1").
+    The message names `flag`. Accepts a CUDA_VISIBLE_DEVICES that hides all cards ("" or "-1").
     """
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip()
     if runtime.visible_gpu_count() or not wanted or wanted.startswith("-"):
@@ -78,8 +78,7 @@ def check_seen() -> None:
         raise UserError(
             f"TensorFlow {tf.VERSION} sees none of this machine's GPUs ({names(cards)}; "
             f"{visibility()}): {runtime.GPU_NEEDS}; TF_CPP_MIN_LOG_LEVEL=0 in front of the command "
-            "shows what TensorFlow says; or set --num_gpus=0 to use the CPU, which is many times "
-            "slower")
+            f"shows what TensorFlow says; or set {flag}=0 to use the CPU, which is many times slower")
 
 
 def check_code(cards: Sequence[Card]) -> None:

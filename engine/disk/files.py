@@ -32,6 +32,8 @@ _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 # Names of a process's open files, which a shell may have redirected.
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
+# The folders that this process writes into → their flags.
+output_folders: Dict[str, str] = {}
 
 Types = Union[Type, Tuple[Type, ...]]
 
@@ -290,6 +292,7 @@ def make_directory(path: str, what: str) -> str:
             pass
     except OSError as error:
         raise UserError(f"{what}={path} cannot be written to: {error.strerror}") from error
+    output_folders[path] = what
     return path
 
 

@@ -7,6 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from engine import interruption
 from engine.checkpoints import checkpoint_files, checkpoints
+from engine.errors import UserError
 from engine.training.evaluations import Evaluations
 from engine.workers.coordination import NO_PEERS, Peers
 
@@ -15,9 +16,15 @@ def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
     """Cleans up after an interrupted run; returns its newest checkpoint.
 
     Removes damaged newer ones and rewrites the file `checkpoint`, so that Estimator starts from it.
+
+    Raises:
+        UserError: `checkpoint` is there, and no checkpoint.
     """
     os.makedirs(output_dir, exist_ok=True)
-    newest = checkpoints.latest(output_dir)
+    newest, listed = checkpoints.latest(output_dir), os.path.join(output_dir, "checkpoint")
+    if not newest and os.path.lexists(listed):
+        raise UserError(f"{listed} names checkpoints that are not there: put their files back "
+                        f"({checkpoint_files.PREFIX}-STEP.*), or remove it to start anew")
     if newest:
         names = checkpoint_files.list_checkpoints(output_dir)
         num_kept = names.index(os.path.basename(newest.path)) + 1

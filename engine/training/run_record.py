@@ -107,8 +107,8 @@ def check_training(output_dir: str, record: Record, *, num_train_steps: int,
                    allow_batch_change: bool) -> bool:
     """Checks the facts like `check`, and the settings of a resumed run.
 
-    Changed settings are allowed, with a warning; another global batch size only with
-    `allow_batch_change`.
+    Changed settings are allowed, with a warning; another global batch size, which also changes the
+    steps of an epoch, only with `allow_batch_change`, or if all steps are done.
 
     Returns:
         Whether there are steps left to train.
@@ -117,19 +117,19 @@ def check_training(output_dir: str, record: Record, *, num_train_steps: int,
     checkpoint, earlier = checkpoints.latest(output_dir), load(output_dir)
     if not checkpoint:
         return True
-    if checkpoint.global_step >= num_train_steps:
-        log.info(f"{output_dir} is already trained to step {checkpoint.global_step} "
-                 f"of {num_train_steps}: nothing is left to train")
-        return False
-    changes = _changes((earlier or record).settings, record.settings)
-    if GLOBAL_BATCH_SIZE in changes and not allow_batch_change:
+    changes, step = _changes((earlier or record).settings, record.settings), checkpoint.global_step
+    if GLOBAL_BATCH_SIZE in changes and not allow_batch_change and step != num_train_steps:
         raise UserError(f"--output_dir={output_dir} belongs to a run with another "
                         f"{GLOBAL_BATCH_SIZE}: {changes[GLOBAL_BATCH_SIZE]}; keep it, or set "
                         "--allow_batch_change to resume with another order of the examples")
+    if step >= num_train_steps:
+        log.info(f"{output_dir} is already trained to step {step} of {num_train_steps}: nothing is left "
+                 "to train")
+        return False
     for name, change in changes.items():
         log.warn(f"the run in {output_dir} is resumed with another {name}: {change}")
     if not earlier:
-        log.warn(f"{output_dir} has a checkpoint at step {checkpoint.global_step} of another "
+        log.warn(f"{output_dir} has a checkpoint at step {step} of another "
                  "program, such as Google's; this run resumes from it")
     return True
 

@@ -230,7 +230,7 @@ def run_settings(values: flags.FlagValues, devices: Devices, num_layers: int,
         length=from_flags(values, length),
         init_checkpoint=checkpoints.open_checkpoint(start) if start else None,
         output_dir=worker_dirs.output_directory(
-            required(values, "output_dir"), devices.peers),
+            required(values, "output_dir"), devices.peers, is_training=values.do_train),
         store_dir=_make_store_dir(values, devices))
     if "init_checkpoint" in values and values.do_train and not (
             found.init_checkpoint or checkpoints.latest(found.output_dir)):

@@ -11,22 +11,29 @@ import tempfile
 from typing import List, Optional
 
 from engine.checkpoints import checkpoint_files, checkpoints
-from engine.disk import files, scratch
+from engine.disk import files, locks, scratch
 from engine.workers import build_once
 from engine.workers.coordination import Peers
 
+LOCK = ".training.lock"  # of the process that trains in an output directory
 RUN_RECORD = "run.json"  # of a training, in its output directory
 _CHUNK_BYTES = 1 << 22
 
 
-def output_directory(path: str, us: Peers) -> str:
+def output_directory(path: str, us: Peers, *, is_training: bool) -> str:
     """Makes --output_dir; another worker than the chief gets a folder of its own instead.
 
+    A training keeps other trainings out of it until the command ends.
+
     Raises:
-        UserError: it cannot be written to.
+        UserError: it cannot be written to, or another process trains in it.
     """
     if us.is_chief:
         files.make_directory(path, "--output_dir")
+    if us.is_chief and is_training:
+        at_end = contextlib.ExitStack()
+        at_end.enter_context(locks.exclusive(os.path.join(path, LOCK), f"--output_dir={path}"))
+        us.at_end(at_end.close)
     if not us.others:
         return path
     with build_once.token(path) if us.is_chief else contextlib.nullcontext() as token:

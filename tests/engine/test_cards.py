@@ -159,6 +159,8 @@ def test_a_run_does_not_go_to_the_cpu_in_silence_where_there_are_cards(machine):
         for part in ("sees none of this machine's GPUs (2 x NVIDIA A100-SXM4-40GB; CUDA_VISIBLE_DE",
                      "CUDA 1", "TF_CPP_MIN_LOG_LEVEL=0", "--num_gpus=0"):
             assert part in str(error.value)
+    with pytest.raises(UserError, match="or set --n_gpus=0 to use the CPU"):
+        devices.find_devices(num_gpus=2, gpus_flag="--n_gpus")
     for on_cpu in (dict(num_gpus=0), dict(num_cpu_replicas=1)):
         assert devices.find_devices(**on_cpu).kind == "CPU"
     for visible in ("", "-1"):

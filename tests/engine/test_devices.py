@@ -22,8 +22,13 @@ def test_without_a_gpu_a_run_is_on_one_cpu_and_asking_for_gpus_is_an_error(monke
     for wanted in (dict(num_gpus=2), dict(replicas_per_gpu=2)):
         with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES='5,6'"):
             devices.find_devices(**wanted)
-    with pytest.raises(UserError, match="show it cards, or use the CPU: --num_cpu_replicas=2$"):
+    with pytest.raises(UserError, match="show it cards, or use the CPU: --num_cpu_replicas=2 instead$"):
         devices.find_devices(num_gpus=2)
+    values = flags.FlagValues()
+    device_flags.define(values)
+    values(["command", "--n_gpus=1", "--replicas_per_gpu=2"])
+    with pytest.raises(UserError, match="^--n_gpus=1, but .*use the CPU: --num_cpu_replicas=2 instead$"):
+        device_flags.find_devices(values, training=False)
 
 
 @pytest.mark.parametrize("choices, error", [

@@ -14,6 +14,7 @@ from commands import arguments, run_command, start_command
 from conftest import checkpoint_values, write_cola
 from engine import interruption
 from engine.checkpoints import checkpoint_files
+from engine.workers import worker_dirs
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from processes import step_of, wait_until
 
@@ -93,6 +94,27 @@ def test_before_the_first_step_a_signal_ends_the_command_at_once_and_leaves_no_c
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 143 and "interrupted by SIGTERM" in said.splitlines()
     assert not (tmp_path / "out" / "run.json").exists() and not step_of(tmp_path / "out")
+
+
+def test_a_second_training_in_the_folder_is_refused_until_the_first_dies(flags, tmp_path):
+    flags = {**flags, "output_dir": tmp_path, "eval_every_steps": None,
+             "early_stopping_patience": None}
+    first = start_command(*arguments({**flags, "num_train_epochs": 5000, "keep_checkpoint_max": 30000}))
+    wait_until(first, lambda: step_of(tmp_path))
+    for changes in (dict(seed=7), dict(seeds="1,2")):
+        second = run_command(*arguments({**flags, **changes}))
+        line = second.stderr.splitlines()[-1]
+        assert (second.returncode, "Traceback" in second.stderr) == (2, False), second.stderr
+        assert line.startswith(f"error: --output_dir={tmp_path} is being written by process "
+                               f"{first.pid} on ")
+    other = run_command(*arguments({**flags, "do_train": None}))  # which trains nothing
+    assert other.returncode == 0, other.stderr
+    first.kill()
+    first.communicate()
+    step = step_of(tmp_path)
+    more = run_command(*arguments({**flags, "num_train_epochs": (step + 2) / 6}))
+    assert more.returncode == 0 and step_of(tmp_path) == step + 2, more.stderr
+    assert not (tmp_path / worker_dirs.LOCK).exists()
 
 
 def test_an_interrupted_command_leaves_no_temporary_file(flags, tmp_path):

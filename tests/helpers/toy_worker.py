@@ -79,7 +79,7 @@ def begin(us, report, directories):
     from engine.checkpoints import checkpoint_files
     from engine.workers import worker_dirs
     index = us.cluster.index
-    own = worker_dirs.output_directory(directories[index], us)
+    own = worker_dirs.output_directory(directories[index], us, is_training=True)
     found = {name: files.hash_of_file(os.path.join(own, name)) for name in os.listdir(own)
              if os.path.isfile(os.path.join(own, name))}
     files.write_json(os.path.join(report, f"{index}.json"), [
@@ -92,7 +92,7 @@ def resume(us, directory):
     from engine.checkpoints import checkpoint_files
     from engine.training import run_record
     from engine.workers import worker_dirs
-    own = worker_dirs.output_directory(directory, us)
+    own = worker_dirs.output_directory(directory, us, is_training=True)
     with run_record.recording(own, run_record.Record({}, {}), us.is_chief):
         us.wait("resumed")
         if us.is_chief:
@@ -109,7 +109,7 @@ def train_on_a_pool(us, directory):
     from engine.devices import devices
     from engine.training import loop
     from engine.workers import worker_dirs
-    own = worker_dirs.output_directory(directory, us)
+    own = worker_dirs.output_directory(directory, us, is_training=True)
     loop.train(pools.run_of(own, devices.find_devices(num_cpu_replicas=2, peers=us), micro_batches=2,
                             learning_rate=1e-3))
 

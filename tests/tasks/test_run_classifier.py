@@ -167,6 +167,12 @@ def test_another_global_batch_goes_on_only_with_allow_batch_change(again, capsys
     other = {**again, "train_batch_size": 2, "num_train_epochs": 1}
     with ends_with_error(capsys, "another global batch size: was 8, now 4", "--allow_batch_change"):
         run_here(other)
+    # A run that is finished, and has fewer steps with a larger batch, is another one, too.
+    larger = {**other, "train_batch_size": 8}
+    with ends_with_error(capsys, "another global batch size: was 8, now 16", "--allow_batch_change"):
+        run_here(larger)
+    run_here({**larger, "allow_batch_change": True})
+    assert "already trained to step 6 of 3" in capsys.readouterr().err
     run_here({**other, "allow_batch_change": True})
     assert steps_of(again["output_dir"]) == 12
 

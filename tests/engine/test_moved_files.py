@@ -1,0 +1,82 @@
+"""Files that are moved or removed while a command uses them end it with one line."""
+
+import os
+import shutil
+
+import pytest
+
+from commands import arguments, ends_with_error, run_command, run_here, start_command
+from conftest import write_cola
+from processes import step_of, wait_until
+from runs import command as runs
+
+
+@pytest.fixture
+def flags(tiny_model, tmp_path):
+    return dict(tiny_model._asdict(), task_name="cola", max_seq_length=16, do_train=True,
+                data_dir=write_cola(tmp_path / "cola", train=48, dev=9), do_eval=True,
+                train_batch_size=8, num_cpu_replicas=1, save_checkpoints_steps=1,
+                output_dir=tmp_path / "out")
+
+
+def rename(folder):
+    os.rename(folder, f"{folder}2")
+
+
+def remove(folder):
+    while os.path.exists(folder):  # another process writes into it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("move, changes", (
+    (rename, dict()), (rename, dict(seeds="1,2")),
+    (remove, dict(save_checkpoints_steps=100, eval_every_steps=5))))
+def test_an_output_folder_that_goes_away_ends_the_training_with_one_line(
+        move, changes, flags, tmp_path):
+    flags = {**flags, **changes, "num_train_epochs": 10000}
+    out = tmp_path / "out"
+    at = out / "tries" / "lr-5e-05_seed-1" if "seeds" in flags else out
+    process = start_command(*arguments(flags))
+    wait_until(process, lambda: step_of(at))
+    move(str(out))
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 2 and "Traceback" not in said, said
+    assert said.splitlines()[-1].startswith(
+        f"error: --output_dir={out} was removed or renamed while the command ran: ")
+    assert not os.path.exists(out)
+
+
+def test_checkpoints_that_are_renamed_are_not_forgotten(flags, tmp_path, capsys):
+    run_here(dict(flags, num_train_epochs=0.5))
+    out = tmp_path / "out"
+    assert step_of(out) == 3
+    for path in out.glob("model.ckpt-*"):
+        path.rename(out / path.name.replace("model", "my"))
+    with ends_with_error(capsys, f"{out / 'checkpoint'} names checkpoints that are not there",
+                         "remove it to start anew"):
+        run_here(flags)
+    for path in out.glob("my.ckpt-*"):
+        path.rename(out / path.name.replace("my", "model"))
+    run_here(flags)
+    assert "Resuming from" in capsys.readouterr().err and step_of(out) == 18
+    for path in out.glob("*ckpt*"):
+        path.unlink()
+    (out / "checkpoint").unlink()
+    run_here(flags)
+    assert "Initialized" in capsys.readouterr().err and step_of(out) == 18
+
+
+@pytest.mark.parametrize("part", ("index", "data-00000-of-00001"))
+def test_a_checkpoint_that_is_removed_before_it_is_read_is_named(part, flags, capsys, monkeypatch):
+    run_here(flags)
+    found, trained_checkpoint = [], runs.trained_checkpoint
+
+    def find_and_lose(job):
+        found.append(trained_checkpoint(job))
+        if len(found) == 2:  # after that at the start
+            os.remove(f"{found[0].path}.{part}")
+        return found[0]
+    monkeypatch.setattr(runs, "trained_checkpoint", find_and_lose)
+    with ends_with_error(capsys, "model.ckpt-18 was removed or changed after it had been found",
+                         "run the same command again"):
+        run_here(dict(flags, do_train=None))
