@@ -18,13 +18,13 @@ def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
     Removes damaged newer ones and rewrites the file `checkpoint`, so that Estimator starts from it.
 
     Raises:
-        UserError: `checkpoint` is there, and no checkpoint.
+        UserError: `checkpoint` names one, and there is none.
     """
     os.makedirs(output_dir, exist_ok=True)
-    newest, listed = checkpoints.latest(output_dir), os.path.join(output_dir, "checkpoint")
-    if not newest and os.path.lexists(listed):
-        raise UserError(f"{listed} names checkpoints that are not there: put their files back "
-                        f"({checkpoint_files.PREFIX}-STEP.*), or remove it to start anew")
+    newest = checkpoints.latest(output_dir)
+    if not newest and tf.train.get_checkpoint_state(output_dir):
+        raise UserError(f"{output_dir}/checkpoint names checkpoints that are not there: put their files "
+                        f"back ({checkpoint_files.PREFIX}-STEP.*), or remove it to start anew")
     if newest:
         names = checkpoint_files.list_checkpoints(output_dir)
         num_kept = names.index(os.path.basename(newest.path)) + 1

@@ -15,7 +15,7 @@ from engine.disk import files, locks, scratch
 from engine.workers import build_once
 from engine.workers.coordination import Peers
 
-LOCK = ".training.lock"  # of the process that trains in an output directory
+LOCK = f"{scratch.PREFIX}training.lock"  # of the process that trains in an output directory
 RUN_RECORD = "run.json"  # of a training, in its output directory
 _CHUNK_BYTES = 1 << 22
 

@@ -23,7 +23,7 @@ def switches_of(run):
     training = next(line for line in shell.replace("\\\n", "").splitlines()
                     if re.match(rf"python (-m )?{command}(\.py)? ", line)
                     and "--do_train" in line and stage in line)
-    return {name: True for name in re.findall(r"--(\w+)(?= |$)", training)}
+    return dict.fromkeys(re.findall(r"--(\w+)(?= |$)", training), True)
 
 
 def measured(output_dir):

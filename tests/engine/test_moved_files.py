@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from commands import arguments, ends_with_error, run_command, run_here, start_command
+from commands import arguments, ends_with_error, run_here, start_command
 from conftest import write_cola
 from processes import step_of, wait_until
 from runs import command as runs
