@@ -5,7 +5,6 @@ file will be opened. A process locks its folders while it lives; unlocked leftov
 """
 
 import contextlib
-import fcntl
 import functools
 import os
 import re
@@ -13,7 +12,9 @@ import secrets
 import shutil
 import socket
 import stat
-from typing import Iterator
+from typing import ContextManager, Iterator
+
+from engine.disk import locks
 
 PREFIX = ".bert-tmp-"  # the host's name and random digits follow
 _LOCK = f"{PREFIX}lock"
@@ -31,7 +32,7 @@ def folder(directory: str) -> Iterator[str]:
     draft = f"{path}.new"
     try:
         os.mkdir(draft, 0o700)
-        with _locked(draft):
+        with _lock(draft):
             os.rename(draft, path)  # after locking, so that nobody takes it for a leftover
             yield path
     finally:
@@ -54,22 +55,12 @@ def _remove_if_unused(path: str) -> None:
     with contextlib.suppress(OSError):  # it is gone
         status = os.lstat(path)
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-            with _locked(path) as is_unused:
+            with _lock(path) as lock:
                 pass  # names are unique, and NFS removes no folder with an open file
-            if is_unused:
+            if lock.is_held:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _locked(path: str) -> Iterator[bool]:
-    """Locks a folder for this context, or until the process dies; yields whether it succeeded."""
-    # Locks a file in it: NFS locks no folders.
-    descriptor = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        is_locked = False
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_locked = True
-        yield is_locked
-    finally:
-        os.close(descriptor)
+def _lock(path: str) -> ContextManager[locks.Lock]:
+    """Locks a folder: a file in it, since NFS locks no folders."""
+    return locks.locked(os.path.join(path, _LOCK))

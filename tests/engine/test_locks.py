@@ -1,0 +1,76 @@
+"""One process at a time writes an output, and the death of a process frees what it locked."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT
+from engine.disk import locks
+from engine.errors import UserError
+
+HOLD = """
+import sys, time
+from engine.disk import locks
+with locks.exclusive(sys.argv[1], "answers.tsv"):
+    print("holds", flush=True)
+    time.sleep(600)
+"""
+# Adds 1 to a file that is read and written again, with time for others to do so in between.
+ADD = """
+import sys, time
+from engine.disk import locks
+from engine.errors import UserError
+added = 0
+while added < 20:
+    try:
+        with locks.exclusive(sys.argv[1] + ".lock", sys.argv[1]):
+            with open(sys.argv[1]) as file:
+                number = int(file.read())
+            time.sleep(0.001)
+            with open(sys.argv[1], "w") as file:
+                file.write(str(number + 1))
+            added += 1
+    except UserError:
+        pass
+"""
+
+
+def test_the_second_process_is_refused_until_the_first_dies(tmp_path):
+    path = str(tmp_path / "answers.tsv.lock")
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], cwd=ROOT, stdout=subprocess.PIPE,
+                              universal_newlines=True)
+    assert holder.stdout.readline() == "holds\n"
+    with pytest.raises(UserError, match=f"^answers.tsv is being written by process {holder.pid} on .*"
+                                        ": wait for its end, or name another output$"):
+        with locks.exclusive(path, "answers.tsv"):
+            pass
+    holder.kill()
+    holder.communicate()
+    assert os.path.exists(path)
+    with locks.exclusive(path, "answers.tsv"):
+        assert re.match(f"process {os.getpid()} on ", (tmp_path / "answers.tsv.lock").read_text())
+    assert not os.path.exists(path)
+
+
+def test_no_two_processes_are_in_it_at_a_time_although_its_file_comes_and_goes(tmp_path):
+    (tmp_path / "number").write_text("0")
+    processes = [subprocess.Popen([sys.executable, "-c", ADD, str(tmp_path / "number")], cwd=ROOT)
+                 for _ in range(3)]
+    assert [process.wait(timeout=60) for process in processes] == [0, 0, 0]
+    assert (tmp_path / "number").read_text() == "60"
+    assert os.listdir(str(tmp_path)) == ["number"]
+
+
+def test_a_disk_without_locks_is_written_without(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(38, os.strerror(38))  # ENOSYS
+
+    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    with contextlib.ExitStack() as both:
+        for _ in range(2):
+            both.enter_context(locks.exclusive(str(tmp_path / "lock"), "answers.tsv"))
+    assert not os.listdir(str(tmp_path))
