@@ -18,7 +18,7 @@ from engine import log
 from engine.checkpoints import checkpoints
 from engine.cli import command
 from engine.data.store import Column, open_or_build
-from engine.disk import files
+from engine.disk import files, provenance
 from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.training import run_record
@@ -195,7 +195,7 @@ def test_what_only_saves_time_is_made_anew(kind, tmp_path, alarm):
     (tmp_path / "train.tsv").write_text("text")
     memory = tmp_path / "hashes.json"
     PLACE[kind](str(memory))
-    digest = files.content_hash(str(tmp_path / "train.tsv"), str(memory))
+    digest = provenance.content_hash(str(tmp_path / "train.tsv"), str(memory))
     assert digest == files.hash_of(b"text") and digest in memory.read_text()
     columns = {"ids": Column("uint16", ragged=False)}
 

@@ -32,6 +32,7 @@ def test_it_begins_anew_where_its_beginning_is_gone(path):
     os.remove(f"{path}.part")
     file = ResumableFile(path, FACTS)
     assert file.num_rows == 0 and not file.is_whole
+    del file  # which locks it
     write(path, ["A\n"]).finish()
     assert content(path) == "A\n"
 
