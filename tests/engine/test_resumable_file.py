@@ -1,5 +1,6 @@
 """A file written over several runs is there only when it is whole, and is never mixed up."""
 
+import json
 import os
 
 import pytest
@@ -67,3 +68,89 @@ def test_the_header_is_written_once_and_to_an_empty_file_too(path):
     assert content(path) == "name\na\nb\n"
     write(f"{path}.2", [], header="name\n").finish()
     assert content(f"{path}.2") == "name\n"
+
+
+def as_1_0_0_left_it(path):
+    """The record without what later versions have added."""
+    with open(f"{path}.json", encoding="utf-8") as file:
+        record = json.load(file)
+    del record["content"]
+    with open(f"{path}.json", "w", encoding="utf-8") as file:
+        json.dump(record, file)
+
+
+def test_it_is_whole_with_the_recorded_content_whatever_its_time(path, capsys):
+    write(path, ["a\n", "b\n"]).finish()
+    os.utime(path, (1, 1))
+    for _ in range(2):  # read, and remembered
+        file = ResumableFile(path, FACTS)
+        assert file.is_whole and file.num_rows == 2
+        del file
+    with open(path, "r+") as file:
+        file.write("A")
+    assert not ResumableFile(path, FACTS).is_whole
+    assert f"{path} is not as it was recorded: it is written anew" in capsys.readouterr().err
+    write(path, ["a\n", "b\n"]).finish()
+    assert ResumableFile(path, FACTS).is_whole and content(path) == "a\nb\n"
+
+
+def test_one_without_rows_is_whole(path):
+    write(path, [], header="name\n").finish()
+    assert ResumableFile(path, FACTS, header="name\n").is_whole and content(path) == "name\n"
+
+
+@pytest.mark.parametrize("left", ["a\n", "A\nb\n", ""])
+def test_an_unfinished_file_that_is_not_as_recorded_is_written_anew_and_never_extended(
+        path, left, capsys):
+    write(path, ["a\n", "b\n"])
+    with open(f"{path}.part", "w") as file:
+        file.write(left)
+    file = ResumableFile(path, FACTS)
+    assert file.num_rows == 0 and "train.tsv.part is not as it was recorded" in capsys.readouterr().err
+    file.append("c\n", 1)
+    file.finish()
+    assert content(path) == "c\n"
+
+
+def test_what_another_process_has_changed_meanwhile_is_not_extended(path):
+    """Where the disk has no locks."""
+    for change in (lambda: os.truncate(f"{path}.part", 1), lambda: os.remove(f"{path}.part")):
+        file = write(path, ["a\n"])
+        change()
+        with pytest.raises(UserError, match="part was changed by another process"):
+            file.append("b\n", 1)
+        del file
+
+
+def test_records_of_1_0_0_have_the_length_alone(path):
+    write(path, ["a\n", "b\n"])
+    as_1_0_0_left_it(path)
+    file = ResumableFile(path, FACTS)
+    assert file.num_rows == 2
+    file.append("c\n", 1)
+    file.finish()
+    assert content(path) == "a\nb\nc\n"
+    del file
+    as_1_0_0_left_it(path)
+    with open(path, "r+") as file:
+        file.write("A")
+    assert ResumableFile(path, FACTS).is_whole
+    os.truncate(path, 3)
+    assert not ResumableFile(path, FACTS).is_whole
+
+
+def test_a_second_one_is_refused_until_the_first_has_published_it(path):
+    file = write(path, ["a\n"])
+    with pytest.raises(UserError, match=f"train.tsv is being written by process {os.getpid()}"):
+        ResumableFile(path, FACTS)
+    file.finish()
+    assert ResumableFile(path, FACTS).is_whole
+    assert sorted(os.listdir(os.path.dirname(path))) == ["train.tsv", "train.tsv.json"]
+
+
+def test_a_damaged_record_says_what_to_do(path):
+    write(path, ["a\n"]).finish()
+    os.truncate(f"{path}.json", 20)
+    with pytest.raises(UserError, match="train.tsv.json is not valid JSON: .*; remove it with .*train.tsv, "
+                                        "and build them again"):
+        ResumableFile(path, FACTS)
