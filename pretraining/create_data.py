@@ -191,7 +191,7 @@ def _write(assembly: Assembly, outputs: List[str], num_processes: int,
             writer.close()
             files.write_json(_facts_path(path), {
                 **facts, "num_examples": total, "num_tokens": num_tokens, "num_masked": num_masked,
-                "num_next_sentence_labels": num_labels, "content": Source(draft).fact()})
+                "num_next_sentence_labels": num_labels, "content": _content(path, draft)})
     log.info(f"{total:,} examples of {num_tokens / total:.1f} tokens, "
              f"{num_masked / num_tokens:.1%} of them masked; next_sentence_labels is 1 in "
              f"{num_labels / total:.1%}")
@@ -201,7 +201,7 @@ def _write_none(outputs: List[str], facts: Dict[str, Any]) -> None:
     with contextlib.ExitStack() as stack:
         for path, draft in zip(outputs, _drafts(stack, outputs)):
             tf.python_io.TFRecordWriter(draft).close()
-            files.write_json(_facts_path(path), {**facts, "content": Source(draft).fact(), **dict.fromkeys(
+            files.write_json(_facts_path(path), {**facts, "content": _content(path, draft), **dict.fromkeys(
                 ("num_examples", "num_tokens", "num_masked", "num_next_sentence_labels"), 0)})
     log.info("no document begins in this part: its files are empty")
 
@@ -211,6 +211,10 @@ def _drafts(stack: contextlib.ExitStack, outputs: List[str]) -> List[str]:
     for path in outputs:
         stack.enter_context(checkpoint_files.writing(path))
     return [stack.enter_context(files.atomic_path(path)) for path in outputs]
+
+
+def _content(path: str, draft: str) -> List[Any]:
+    return [os.path.abspath(path), *Source(draft).fact()[1:]]  # the time stays the same
 
 
 def _serialize(assembly: Assembly, chunk):

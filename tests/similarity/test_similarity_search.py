@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 
@@ -274,7 +275,7 @@ def forget_the_content(folder):
 
 
 @pytest.mark.parametrize("change", [
-    lambda content: content.replace(b'"', b"'"), lambda content: b"1\n" * len(DOCUMENTS)])
+    lambda content: content.replace(b'"', b"'"), lambda content: re.sub(b"[^\n]", b"1", content)])
 def test_a_text_that_is_none_is_named_in_an_index_of_1_0_0(change, flags, ask, capsys):
     ask(flags)
     forget_the_content(flags["output_dir"])
