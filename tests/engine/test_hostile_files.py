@@ -1,6 +1,7 @@
 """Links, pipes, devices, endless files and control characters where a command reads, writes and shows."""
 
 import contextlib
+import gc
 import glob
 import os
 import pathlib
@@ -140,6 +141,7 @@ def test_a_link_in_the_place_of_a_folder_is_replaced(tmp_path):
 def test_a_link_in_the_place_of_an_unfinished_file_is_replaced(tmp_path):
     (tmp_path / "victim").write_text("not to be changed")
     ResumableFile(str(tmp_path / "rows"), {}).append("a\n", 1)
+    gc.collect()  # of the object, which locks the file
     os.remove(str(tmp_path / "rows.part"))
     os.symlink(str(tmp_path / "victim"), str(tmp_path / "rows.part"))
     file = ResumableFile(str(tmp_path / "rows"), {})
