@@ -89,7 +89,8 @@ def run(values: flags.FlagValues, opened: OpenModel) -> None:
     if shard:
         shards.check(values, [job.output_file], lambda part: job._replace(
             input_file=part.part_of(values.input_file)).facts())
-        job = job._replace(input_file=shard.part_of(job.input_file), output_file=shard.output(job.output_file))
+        job = job._replace(input_file=shard.part_of(job.input_file),
+                           output_file=shard.output(job.output_file))
     extract(job)
 
 

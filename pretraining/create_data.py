@@ -110,7 +110,8 @@ def main(flag_values: flags.FlagValues) -> None:
     made = [shard.output(path) for path in outputs] if shard else outputs
     with files.written_alone(*made):
         if _is_done(made, facts):
-            log.info(f"{', '.join(made)} is there already, made with the same settings from the same files")
+            log.info(f"{', '.join(made)} is there already, made with the same settings from "
+                     "the same files")
             return
         sentences = texts.read_sentences(taken, settings.input_format)
         first = next(sentences, None)
@@ -201,8 +202,9 @@ def _write_none(outputs: List[str], facts: Dict[str, Any]) -> None:
     with contextlib.ExitStack() as stack:
         for path, draft in zip(outputs, _drafts(stack, outputs)):
             tf.python_io.TFRecordWriter(draft).close()
-            files.write_json(_facts_path(path), {**facts, "content": _content(path, draft), **dict.fromkeys(
-                ("num_examples", "num_tokens", "num_masked", "num_next_sentence_labels"), 0)})
+            files.write_json(_facts_path(path), {**facts, **dict.fromkeys(
+                ("num_examples", "num_tokens", "num_masked", "num_next_sentence_labels"), 0),
+                "content": _content(path, draft)})
     log.info("no document begins in this part: its files are empty")
 
 

@@ -161,9 +161,10 @@ def run(values: flags.FlagValues, opened: OpenModel) -> None:
     output_file, facts = values.output_file, None
     if shard:
         files.require_file(values.input_file, "--input_file")
-        model_facts = {"vocabulary": encoding.vocab_hash, "model": provenance.Source(f"{checkpoint.path}.index")}
-        shards.check(values, [output_file], lambda part: {**shards.facts_of(values, part), **model_facts})
-        facts = {**shards.facts_of(values, shard), **model_facts}
+        of_model = {"vocabulary": encoding.vocab_hash,
+                    "model": provenance.Source(f"{checkpoint.path}.index")}
+        shards.check(values, [output_file], lambda part: {**shards.facts_of(values, part), **of_model})
+        facts = {**shards.facts_of(values, shard), **of_model}
         output_file = shard.output(output_file)
     odd = OddRows("lines have no score", keeps_reasons=True, skips_lines=values.skip_bad_lines)
     read = (text_files.lines_of(arriving, "standard input", odd) if arriving else text_files.lines(

@@ -41,7 +41,7 @@ class Source:
         path = self._identity[0]
         if isinstance(was, list) and was[:3] == self._identity and was[4:] in ([], self._range):
             self._hash = was[3] if len(was) > 3 else ""
-        elif isinstance(was, list) and len(was) < 4:  # 1.0.0 recorded no index of a checkpoint, but its prefix
+        elif isinstance(was, list) and len(was) < 4:  # of 1.0.0: a checkpoint without ".index"
             if was != [os.path.splitext(path)[0], os.stat(path).st_mtime]:
                 return f"{path} has not the size and time that 1.0.0 recorded"
         elif self.fact()[3] not in (was, *(was[3:4] if isinstance(was, list) else ())):
@@ -55,7 +55,7 @@ def as_json(facts: Any) -> Any:
 
 
 def difference(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Optional[str]:
-    """The first of these facts that is another one in a record, to be read after "another"; or None."""
+    """The first of these facts that a record has otherwise, to be read after "another"; or None."""
     # Those of pretraining.create_data stand among the record's other entries.
     earlier = record["facts"] if isinstance(record.get("facts"), dict) else record
     for name, now in sorted(facts.items()):

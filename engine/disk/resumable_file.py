@@ -31,7 +31,8 @@ def array_header(num_rows: int, width: int) -> bytes:
 def record_of(path: str) -> Dict[str, Any]:
     """The record of a file: "facts", "rows" and "bytes"; raises a UserError if it is damaged.
 
-    Since 1.1 it has "content", the fact of these bytes as in `provenance.Source`; without a time until they are all.
+    Since 1.1 also "content", the fact of these bytes (`provenance.Source`); until they are all, its
+    time is 0.
     """
     try:
         return files.read_record(f"{path}.json", "the record", _RECORD_TYPES)
@@ -98,8 +99,8 @@ class ResumableFile:
         """Continues the unfinished file, if it begins with what is recorded."""
         if not 0 <= record["bytes"] <= size:
             return False
-        digest = files.digest_of(self.partial_path, record["bytes"])
-        if record.get("content", [])[3:] not in ([], [digest.hexdigest()]):
+        digest, content = files.digest_of(self.partial_path, record["bytes"]), record.get("content")
+        if isinstance(content, list) and content[3:] != [digest.hexdigest()]:
             return False
         self._digest = digest
         os.truncate(self.partial_path, record["bytes"])  # drops what a killed process did not record
