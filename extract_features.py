@@ -87,9 +87,10 @@ def run(values: flags.FlagValues, opened: OpenModel) -> None:
     job = Job(values.input_file, values.output_file, opened, values.precision,
               settings.from_flags(values, PredictionSettings).predict_batch_size, values.skip_bad_lines)
     if shard:
-        job = job._replace(input_file=shard.part_of(job.input_file))
-        shards.check(values, [job.output_file], job.facts())
-        job = job._replace(output_file=shard.output(job.output_file))
+        shards.check(values, [job.output_file], lambda part: job._replace(
+            input_file=part.part_of(values.input_file)).facts())
+        job = job._replace(input_file=shard.part_of(job.input_file),
+                           output_file=shard.output(job.output_file))
     extract(job)
 
 

@@ -30,6 +30,7 @@ from engine.data.chunks import in_chunks
 from engine.data.parts import Part
 from engine.devices.precision import FLOAT32
 from engine.disk import files
+from engine.disk.provenance import Source
 from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -216,16 +217,15 @@ def _facts(job: Job) -> Dict[str, Any]:
     """Everything that determines the output, under names for people."""
     train, values, model = job.task.train, job.values, job.model
     path = os.path.join(job.data_dir, train.file)
-    content = (files.identity if job.part else files.hash_of_file)(path)
     return {
-        "training data": [content, train.columns, train.keys],
+        "training data": [Source(job.part or path), train.columns, train.keys],
         "vocabulary": model.encoding.vocab_hash,
         "do_lower_case": model.encoding.do_lower_case,
         "max_seq_length": model.encoding.max_seq_length,
         "model config": model.config.to_dict(),
         # The index holds a checksum of every tensor.
-        "checkpoint": files.hash_of_file(f"{model.checkpoint.path}.index"),
-        "word vectors": files.hash_of_file(values.glove_embs) if values.glove_embs else None,
+        "checkpoint": Source(f"{model.checkpoint.path}.index"),
+        "word vectors": Source(values.glove_embs) if values.glove_embs else None,
         "N": values.N, "M": values.M, "p": values.p, "seed": values.seed,
         "--precision": values.precision}
 
@@ -247,14 +247,14 @@ def _job(values: flags.FlagValues, model: OpenModel) -> Job:
         raise UserError(f"--output_dir={output_dir} holds the training set itself; use "
                         "another directory")
     os.makedirs(os.path.dirname(output_file), exist_ok=True)
-    if data_dir:
-        _copy_other_sets(task, data_dir, output_dir)
     job = Job(values, task, data_dir, output_file, None, model)
     shard = shards.asked(values, inputs=None)
     if shard:
-        job = job._replace(part=shard.part_of(train_file))
-        shards.check(values, [output_file], _facts(job))
-        job = job._replace(output_file=shard.output(output_file))
+        shards.check(values, [output_file],
+                     lambda part: _facts(job._replace(part=part.part_of(train_file))))
+        job = job._replace(part=shard.part_of(train_file), output_file=shard.output(output_file))
+    if data_dir:
+        _copy_other_sets(task, data_dir, output_dir)
     return job
 
 

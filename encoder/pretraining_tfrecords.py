@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from engine.data import store
 from engine.devices import runtime
-from engine.disk import files
+from engine.disk import files, provenance
 from engine.errors import UserError
 from engine.progress import Counter
 
@@ -57,7 +57,7 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
     """
     specifications = _specifications(find(patterns, flag), flag, sizes)
     memory = os.path.join(store_dir, "hashes.json")
-    hashes = [files.content_hash(path, memory) for path in specifications]
+    hashes = [provenance.content_hash(path, memory) for path in specifications]
 
     def chunks() -> Iterator[store.Chunk]:
         with Counter(f"Preparing {patterns}", unit="examples") as counter:

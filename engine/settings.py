@@ -8,7 +8,7 @@ the run's record, the report, the model card and docs/flags.md are made from the
 import dataclasses
 import math
 from typing import (
-    Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar, get_type_hints)
+    Any, Callable, Container, Dict, List, Optional, Sequence, Tuple, Type, TypeVar, get_type_hints)
 
 from absl import flags
 
@@ -88,6 +88,12 @@ def in_range(values: flags.FlagValues, name: str, low: float, high: float) -> An
     if not low <= value <= high:
         raise UserError(f"--{name}={value}: must be between {low} and {high}")
     return value
+
+
+def as_facts(values: flags.FlagValues, without_effect: Container[str]) -> Dict[str, Any]:
+    """The flags that determine an output, by their names with --."""
+    return {f"--{name}": values[name].value for name in values
+            if name not in without_effect and "help" not in name}
 
 
 def required(values: flags.FlagValues, name: str) -> str:

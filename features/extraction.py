@@ -9,12 +9,11 @@ import modeling
 from encoder.encoding import Encoding
 from engine import log
 from engine.checkpoints import checkpoints
-from engine.data import text_files
+from engine.data import parts, text_files
 from engine.data.chunks import in_chunks
 from engine.data.odd_rows import OddRows
-from engine.data.parts import Part
 from engine.devices.devices import Devices
-from engine.disk import files
+from engine.disk.provenance import Source
 from engine.disk.resumable_file import ResumableFile, array_header
 from engine.inference import Predictor
 from engine.progress import Counter
@@ -61,16 +60,15 @@ class Job(NamedTuple):
 
     def facts(self) -> Dict[str, Any]:
         """Everything that determines the output, under names for people."""
-        is_part = isinstance(self.input_file, Part)  # of a file that may be too large to be hashed
         config, encoding, checkpoint, layers, pooling, _ = self.model
         return {
-            "--input_file": (files.identity if is_part else files.hash_of_file)(str(self.input_file)),
+            "--input_file": Source(self.input_file, parts.LINES),
             "vocabulary": encoding.vocab_hash,
             "--do_lower_case": encoding.do_lower_case,
             "--max_seq_length": encoding.max_seq_length,
             "model config": config.to_dict(),
             # The index holds a checksum of every tensor.
-            "checkpoint": files.hash_of_file(f"{checkpoint.path}.index"),
+            "checkpoint": Source(f"{checkpoint.path}.index"),
             "--precision": self.precision, "--layers": layers, "--pooling": pooling}
 
     def odd_rows(self) -> OddRows:

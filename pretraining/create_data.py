@@ -18,7 +18,7 @@ import contextlib
 import functools
 import itertools
 import os
-from typing import Any, Dict, Iterable, List
+from typing import Any, Dict, Iterable, List, Optional
 
 import numpy as np
 from absl import flags
@@ -27,8 +27,9 @@ from encoder import vocabulary
 from engine import log
 from engine.checkpoints import checkpoint_files
 from engine.cli import command, shards
-from engine.data import store
-from engine.disk import files, scratch
+from engine.data import parts, store
+from engine.disk import files, provenance, scratch
+from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import example_protos, objectives, texts, workers
@@ -94,24 +95,32 @@ def main(flag_values: flags.FlagValues) -> None:
         flag_values.vocab_file)
     paths = files.find(flag_values.input_file, "--input_file")
     outputs = _outputs(flag_values.output_file)
-    facts = {**settings._asdict(), "vocab_sha256": vocabulary.content_hash(flag_values.vocab_file),
-             "num_files": len(outputs), "inputs": [
-                 files.identity(files.require_file(path, "--input_file")) for path in paths]}
+    for path in paths:
+        files.require_file(path, "--input_file")
+    vocab_hash = vocabulary.content_hash(flag_values.vocab_file)
+
+    def facts_of(part: Optional[shards.Shard]) -> Dict[str, Any]:
+        whole = parts.LINES if settings.input_format == "pairs" else parts.DOCUMENTS
+        return {**settings._asdict(), "vocab_sha256": vocab_hash, "num_files": len(outputs),
+                "inputs": shards.sources(paths, part, whole)}
+
     shard = shards.asked(flag_values)
-    if shard:
-        shards.check(flag_values, outputs, facts)
-        paths, outputs = shard.parts_of(paths), [shard.output(path) for path in outputs]
-    if _is_done(outputs, facts):
-        log.info(f"{', '.join(outputs)} is there already, made with the same settings from "
-                 "the same files")
-        return
-    sentences = texts.read_sentences(paths, settings.input_format)
-    first = next(sentences, None)
-    if shard and not first:  # where there are more parts than documents
-        _write_none(outputs, facts)
-        return
-    create(itertools.chain([first] if first else [], sentences), outputs, settings, tokenizer,
-           flag_values.num_processes or len(os.sched_getaffinity(0)), facts)
+    shards.check(flag_values, outputs, facts_of)
+    facts, taken = facts_of(shard), shard.parts_of(paths) if shard else paths
+    made = [shard.output(path) for path in outputs] if shard else outputs
+    with files.written_alone(*made):
+        if _is_done(made, facts):
+            log.info(f"{', '.join(made)} is there already, made with the same settings from "
+                     "the same files")
+            return
+        sentences = texts.read_sentences(taken, settings.input_format)
+        first = next(sentences, None)
+        facts = provenance.as_json(facts)
+        if shard and not first:  # where there are more parts than documents
+            _write_none(made, facts)
+            return
+        create(itertools.chain([first] if first else [], sentences), made, settings, tokenizer,
+               flag_values.num_processes or len(os.sched_getaffinity(0)), facts)
 
 
 def create(sentences: Iterable[texts.Sentence], outputs: List[str], settings: Settings,
@@ -166,7 +175,8 @@ def _write(assembly: Assembly, outputs: List[str], num_processes: int,
               for start in range(0, total, _CHUNK_EXAMPLES))
     sums = np.zeros(3, np.int64)
     with contextlib.ExitStack() as stack:
-        writers = [stack.enter_context(_writer(stack, path)) for path in outputs]
+        drafts = _drafts(stack, outputs)
+        writers = [stack.enter_context(tf.python_io.TFRecordWriter(draft)) for draft in drafts]
         counter = stack.enter_context(Counter("Writing", unit="examples", total=total))
         number = 0
         serialize = functools.partial(_serialize, assembly)
@@ -178,10 +188,11 @@ def _write(assembly: Assembly, outputs: List[str], num_processes: int,
             counter.advance(len(messages))
         num_tokens, num_masked, num_labels = map(int, sums)
         # Before the files get their names: a file without its facts could not be taken up.
-        for path in outputs:
+        for path, draft, writer in zip(outputs, drafts, writers):
+            writer.close()
             files.write_json(_facts_path(path), {
-                **facts, "num_examples": total, "num_tokens": num_tokens,
-                "num_masked": num_masked, "num_next_sentence_labels": num_labels})
+                **facts, "num_examples": total, "num_tokens": num_tokens, "num_masked": num_masked,
+                "num_next_sentence_labels": num_labels, "content": _content(path, draft)})
     log.info(f"{total:,} examples of {num_tokens / total:.1f} tokens, "
              f"{num_masked / num_tokens:.1%} of them masked; next_sentence_labels is 1 in "
              f"{num_labels / total:.1%}")
@@ -189,16 +200,23 @@ def _write(assembly: Assembly, outputs: List[str], num_processes: int,
 
 def _write_none(outputs: List[str], facts: Dict[str, Any]) -> None:
     with contextlib.ExitStack() as stack:
-        for path in outputs:
-            _writer(stack, path).close()
+        for path, draft in zip(outputs, _drafts(stack, outputs)):
+            tf.python_io.TFRecordWriter(draft).close()
             files.write_json(_facts_path(path), {**facts, **dict.fromkeys(
-                ("num_examples", "num_tokens", "num_masked", "num_next_sentence_labels"), 0)})
+                ("num_examples", "num_tokens", "num_masked", "num_next_sentence_labels"), 0),
+                "content": _content(path, draft)})
     log.info("no document begins in this part: its files are empty")
 
 
-def _writer(stack: contextlib.ExitStack, path: str) -> tf.python_io.TFRecordWriter:
-    stack.enter_context(checkpoint_files.writing(path))
-    return tf.python_io.TFRecordWriter(stack.enter_context(files.atomic_path(path)))
+def _drafts(stack: contextlib.ExitStack, outputs: List[str]) -> List[str]:
+    """The temporary paths of the outputs, which are published at the end of the stack."""
+    for path in outputs:
+        stack.enter_context(checkpoint_files.writing(path))
+    return [stack.enter_context(files.atomic_path(path)) for path in outputs]
+
+
+def _content(path: str, draft: str) -> List[Any]:
+    return [os.path.abspath(path), *Source(draft).fact()[1:]]  # the time stays the same
 
 
 def _serialize(assembly: Assembly, chunk):
@@ -223,19 +241,20 @@ def _outputs(names: str) -> List[str]:
 
 def _is_done(outputs: List[str], facts: Dict[str, Any]) -> bool:
     """Whether all files are there; raises a UserError if one was made from something else."""
-    existing = [path for path in outputs if os.path.exists(path)]
+    existing, are_intact = [path for path in outputs if os.path.exists(path)], True
     for path in existing:
         if not os.path.exists(_facts_path(path)):
             raise UserError(f"--output_file={path} is there, and it is not known how it was "
                             "made: remove it, or give another name")
-        found = files.read_record(_facts_path(path), "the facts", {})
-        for name, value in facts.items():
-            if found.get(name) != value:
-                difference = ("from other files" if name == "inputs" else
-                              f"with {name} {found.get(name)}, and now it is {value}")
-                raise UserError(f"--output_file={path} is there, made {difference}: remove it, or "
-                                "give another name")
-    return len(existing) == len(outputs)
+        record = files.read_record(_facts_path(path), "the facts", {})
+        other = provenance.difference(record, facts)
+        if other:
+            raise UserError(f"--output_file={path} is there, made with another {other}; remove it, or "
+                            "give another name")
+        if not provenance.is_intact(path, record):
+            log.warn(f"{path} is not as it was written: it is made again")
+            are_intact = False
+    return are_intact and len(existing) == len(outputs)
 
 
 def _facts_path(path: str) -> str:

@@ -16,7 +16,6 @@ Memory does not grow with the text.
 import contextlib
 import json
 import math
-import os
 from typing import Iterator, List, NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ from engine.data import store, text_files
 from engine.data.batches import Features, Source
 from engine.data.chunks import ArrivingLines, in_chunks
 from engine.data.odd_rows import OddRows
-from engine.disk import files, resumable_file
+from engine.disk import files, provenance, resumable_file
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from pretraining import model
@@ -161,10 +160,11 @@ def run(values: flags.FlagValues, opened: OpenModel) -> None:
     arriving = None if values.input_file else ArrivingLines()
     output_file, facts = values.output_file, None
     if shard:
-        facts = {**shards.facts_of(values, [files.require_file(values.input_file, "--input_file")]),
-                 "vocabulary": encoding.vocab_hash,
-                 "model": [checkpoint.path, os.path.getmtime(f"{checkpoint.path}.index")]}
-        shards.check(values, [output_file], facts)
+        files.require_file(values.input_file, "--input_file")
+        of_model = {"vocabulary": encoding.vocab_hash,
+                    "model": provenance.Source(f"{checkpoint.path}.index")}
+        shards.check(values, [output_file], lambda part: {**shards.facts_of(values, part), **of_model})
+        facts = {**shards.facts_of(values, shard), **of_model}
         output_file = shard.output(output_file)
     odd = OddRows("lines have no score", keeps_reasons=True, skips_lines=values.skip_bad_lines)
     read = (text_files.lines_of(arriving, "standard input", odd) if arriving else text_files.lines(

@@ -15,7 +15,7 @@ from engine.data import store, text_columns
 from engine.data.batches import Source, token_features
 from engine.data.chunks import in_chunks
 from engine.data.store_files import chunk_of
-from engine.disk import files
+from engine.disk import files, provenance
 from engine.errors import UserError
 from engine.model import Baseline
 from engine.progress import Counter
@@ -144,7 +144,7 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
         UserError: the file is not in SQuAD's format; there is nothing to learn from.
     """
     files.require_file(path, "the file of questions")
-    content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
+    content = provenance.content_hash(path, os.path.join(store_dir, "hashes.json"))
     key = {"content": content, "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
            "is_training": is_training, **dataclasses.asdict(settings)}

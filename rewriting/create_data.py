@@ -17,7 +17,8 @@ from absl import flags
 from engine import log, settings
 from engine.cli import command
 from engine.data import store
-from engine.disk import files
+from engine.disk import files, provenance
+from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.progress import Counter
 from rewriting import bm25, slot_files, texts
@@ -76,9 +77,28 @@ def define_flags() -> flags.FlagValues:
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads the texts, and writes the slots of one set after the other."""
+    """Makes the sets, unless they are there, made from the same texts."""
     _check(values)
     output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
+    outputs = [os.path.join(output_dir, name) for name in (
+        *(split + slot_files.EXTENSIONS[values.format] for split in SPLITS), POOL, PAIRS)]
+    facts = {**settings.as_facts(values, ("input_file", "output_dir")), "--input_file": [
+        Source(files.require_file(path, "--input_file")) for path in values.input_file]}
+    with files.written_alone(*outputs):
+        recorded = [files.read_record(f"{path}.json", "the record", {})
+                    for path in outputs if os.path.exists(f"{path}.json")]
+        if len(recorded) == len(outputs) and all(
+                not provenance.difference(record, facts) and provenance.is_intact(path, record)
+                for path, record in zip(outputs, recorded)):
+            log.info(f"{', '.join(outputs)} are whole: nothing is left to do")
+            return
+        facts = provenance.as_json(facts)
+        _create(values, output_dir)
+        for path in outputs:
+            files.write_json(f"{path}.json", {"facts": facts, "content": Source(path).fact()})
+
+
+def _create(values: flags.FlagValues, output_dir: str) -> None:
     texts_of: Dict[str, List[_Text]] = {split: [] for split in SPLITS}
     with Counter("Reading", unit="texts") as counter:
         for text, category in itertools.chain.from_iterable(

@@ -11,7 +11,7 @@ from engine.data import store, text_columns
 from engine.data.batches import Source
 from engine.data.chunks import in_chunks
 from engine.data.odd_rows import OddRows
-from engine.disk import files
+from engine.disk import files, provenance
 from engine.errors import UserError
 from engine.progress import Counter
 from rewriting import pairs, slot_files
@@ -107,7 +107,7 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
             none of its phrases.
     """
     files.require_file(path, "the set")
-    content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
+    content = provenance.content_hash(path, os.path.join(store_dir, "hashes.json"))
     key = {"content": content, "format": os.path.splitext(path)[1], "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
            "labelled": labelled}

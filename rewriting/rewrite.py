@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -21,6 +22,7 @@ from engine.cli.shards import Shard
 from engine.data import text_files
 from engine.data.chunks import ArrivingLines, in_chunks
 from engine.disk import files, resumable_file
+from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
@@ -113,7 +115,6 @@ class OpenModel(NamedTuple):
     predictor: Predictor
     rewrites: rewriter.Rewriter
     pool_hash: str
-    store_dir: str
 
 
 @contextlib.contextmanager
@@ -131,7 +132,7 @@ def open_model(values: flags.FlagValues) -> Iterator[OpenModel]:
     with Predictor(head.forward_of(model), devices) as predictor:
         predictor.restore(checkpoint)
         yield OpenModel(checkpoint.path, predictor, rewriter.Rewriter(model.encoding, phrases, **limits),
-                        phrases.content_hash, store_dir)
+                        phrases.content_hash)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -147,12 +148,12 @@ def run(values: flags.FlagValues, opened: OpenModel) -> None:
     shard = shards.asked(values)
     arriving = None if values.input_file else ArrivingLines()
     read = _texts(values, arriving, shard)
-    facts = _facts(values, opened.checkpoint, opened.pool_hash, opened.store_dir, shard)
     output_file = values.output_file
+    facts = _facts(values, opened, shard) if values.input_file and output_file else None
     if shard:
-        shards.check(values, [output_file], facts)
+        shards.check(values, [output_file], functools.partial(_facts, values, opened))
         output_file = shard.output(output_file)
-    with resumable_file.opened(output_file, facts if values.input_file and output_file else None,
+    with resumable_file.opened(output_file, facts,
                                _HEADERS[form], "texts") as (num_done, append), \
             Counter("Scoring", unit="pairs") as counter:
 
@@ -187,18 +188,12 @@ def _texts(values: flags.FlagValues, arriving: Optional[ArrivingLines],
     return (line for _, line in text_files.lines_of(arriving, "standard input"))
 
 
-def _facts(values: flags.FlagValues, checkpoint: str, pool_hash: str,
-           store_dir: str, shard: Optional[Shard]) -> Dict[str, Any]:
+def _facts(values: flags.FlagValues, opened: OpenModel, shard: Optional[Shard]) -> Dict[str, Any]:
     """Everything that determines the rewrites, under names for people."""
-    model = {"checkpoint": [checkpoint, os.path.getmtime(f"{checkpoint}.index")], "pool": pool_hash}
+    model = {"checkpoint": Source(f"{opened.checkpoint}.index"), "pool": opened.pool_hash}
     if shard:
-        return {**shards.facts_of(values, [values.input_file]), **model}
-    given = {f"--{name}": values[name].value for name in values
-             if name not in _WITHOUT_EFFECT and "help" not in name}
-    content = values.input_file and files.content_hash(
-        files.require_file(values.input_file, "--input_file"),
-        os.path.join(store_dir, "hashes.json"))
-    return {**given, **model, "input": content}
+        return {**shards.facts_of(values, shard), **model}
+    return {**settings.as_facts(values, _WITHOUT_EFFECT), **model, "input": Source(values.input_file)}
 
 
 if __name__ == "__main__":

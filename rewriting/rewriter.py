@@ -9,7 +9,7 @@ from encoder.encoding import Encoding
 from engine import log
 from engine.data import store, text_columns
 from engine.data.chunks import in_chunks
-from engine.disk import files
+from engine.disk import files, provenance
 from engine.errors import UserError
 from engine.progress import Counter
 from rewriting import bm25, data, pairs
@@ -41,7 +41,7 @@ def load_pool(path: str, encoding: Encoding, store_dir: str) -> Pool:
         UserError: the file holds no phrase, or none that the model can read.
     """
     files.require_file(path, "--pool_file")
-    content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
+    content = provenance.content_hash(path, os.path.join(store_dir, "hashes.json"))
     key = {"content": content, "format": os.path.splitext(path)[1],
            "vocab": encoding.vocab_hash, "do_lower_case": encoding.do_lower_case}
     columns = {"text": text_columns.COLUMN, **bm25.COLUMNS,

@@ -5,7 +5,6 @@
 
 import itertools
 import json
-import os
 from typing import Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from absl import flags
@@ -16,6 +15,7 @@ from engine.data import text_files
 from engine.data.chunks import ArrivingLines, ahead, in_chunks
 from engine.data.odd_rows import OddRows, attempt
 from engine.disk import files, resumable_file
+from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import Counter
@@ -88,9 +88,9 @@ def run(values: flags.FlagValues, model: OpenModel) -> None:
         "have no prediction", keeps_reasons=True, skips_lines=shards.skips_lines(values))
     output_file, facts = values.output_file, None
     if shard:
-        facts = {**shards.facts_of(values, [values.input_file]), "models": [
-            [checkpoint.path, os.path.getmtime(f"{checkpoint.path}.index")] for checkpoint in model.checkpoints]}
-        shards.check(values, [output_file], facts)
+        models = [Source(f"{checkpoint.path}.index") for checkpoint in model.checkpoints]
+        shards.check(values, [output_file], lambda part: {**shards.facts_of(values, part), "models": models})
+        facts = {**shards.facts_of(values, shard), "models": models}
         output_file = shard.output(output_file)
     examples, are_pairs = _open_input(values, reader, arriving, odd, shard)
     names = are_pairs and reader.pair_columns or reader.columns

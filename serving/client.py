@@ -21,6 +21,7 @@ from engine.cli import command, shards
 from engine.data.chunks import in_chunks
 from engine.data.odd_rows import OddRows
 from engine.disk import files, resumable_file
+from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.progress import Counter, counted
 from engine.settings import required
@@ -83,7 +84,7 @@ def main(values: flags.FlagValues) -> None:
     roles = columns.find(table, columns.Roles(values.text_column, values.text_pair_column),
                          labelled=False, takes_pairs=info["takes_pairs"])
     examples = read_split(columns.split_of(table, roles), "", odd=odd)
-    facts = {"model": [info["model_id"], info["model_sha"]], "input": files.identity(path),
+    facts = {"model": [info["model_id"], info["model_sha"]], "input": Source(path),
              "--truncate": values.truncate, "columns": roles._asdict()}
     with resumable_file.opened(output, facts, "", "texts") as (num_done, append), \
             Counter("Asking", unit="texts") as counter:

@@ -12,7 +12,7 @@ from engine import log
 from engine.data import store
 from engine.data.batches import Features, Source, token_features
 from engine.data.chunks import in_chunks
-from engine.disk import files
+from engine.disk import files, provenance
 from engine.progress import Counter
 from similarity.files import Example, TextFile
 
@@ -152,7 +152,7 @@ def load(file: TextFile, encoding: Encoding, query_prefix: str, store_dir: str, 
     Raises:
         UserError: the file is not what its first rows say.
     """
-    content = [files.content_hash(file.path, os.path.join(store_dir, "hashes.json")), *file[1:],
+    content = [provenance.content_hash(file.path, os.path.join(store_dir, "hashes.json")), *file[1:],
                query_prefix]
     key = {"content": content, "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length}

@@ -12,7 +12,8 @@ from typing import Iterator, Set
 import numpy as np
 
 from engine.data.chunks import in_chunks
-from engine.disk import files
+from engine.disk import files, provenance
+from engine.disk.provenance import Source
 from engine.disk.resumable_file import ResumableFile, array_header, record_of
 from engine.errors import UserError
 from engine.progress import Counter
@@ -60,7 +61,7 @@ def build(folder: str, file: TextFile, encoder: Encoder) -> None:
         Interrupted: SIGTERM or Ctrl-C.
     """
     files.make_directory(folder, "--output_dir")
-    facts = {"--documents": files.hash_of_file(file.path), "columns": list(file[1:])}
+    facts = {"--documents": Source(file.path), "columns": list(file[1:])}
     texts = ResumableFile(os.path.join(folder, _TEXTS), facts)
     with texts.completing("documents"):
         left = itertools.islice(documents_of(file), texts.num_rows, None)
@@ -128,16 +129,18 @@ class Index:
         if not is_there(folder):
             raise UserError(f"--output_dir={folder} holds no complete index; build it with "
                             "--documents")
-        record = record_of(path)
-        for name, value in json.loads(json.dumps(encoder.facts())).items():
-            if record["facts"].get(name) != value:
-                raise UserError(f"--output_dir={folder} is an index of vectors of another model: "
-                                f"{name} differs; give the --model_dir and the flags that built it")
-        self.texts = _Texts(files.require_file(os.path.join(folder, _TEXTS), "texts"))
+        texts_path = os.path.join(folder, _TEXTS)
+        record, of_texts = record_of(path), record_of(texts_path)
+        other = provenance.difference(record, encoder.facts())
+        if other:
+            raise UserError(f"--output_dir={folder} is an index of vectors of another model: another "
+                            f"{other}; give the --model_dir and the flags that built it")
+        self.texts = _Texts(files.require_file(texts_path, "texts"))
         header = array_header(record["rows"], encoder.size)
         size = len(header) + 4 * record["rows"] * encoder.size
         if not size == os.path.getsize(path) == record["bytes"] or not (
-                0 < record["rows"] == len(self.texts)):
+                0 < record["rows"] == len(self.texts)) or not (
+                provenance.is_intact(path, record) and provenance.is_intact(texts_path, of_texts)):
             raise UserError(f"--output_dir={folder} is damaged: {_VECTORS} and {_TEXTS} are not as "
                             "their records say; remove the folder and build it again")
         self.vectors = np.memmap(path, np.float32, "r", len(header), (record["rows"], encoder.size))

@@ -15,7 +15,7 @@ from engine.data import store
 from engine.data.batches import Features, Source, token_features
 from engine.data.chunks import in_chunks
 from engine.data.store_files import chunk_of
-from engine.disk import files
+from engine.disk import files, provenance
 from engine.errors import UserError
 from engine.model import Baseline
 from engine.progress import Counter
@@ -146,7 +146,7 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
     Raises:
         UserError: the file has a tag that the model does not know, or is not in its format.
     """
-    content = [files.content_hash(file.path, os.path.join(store_dir, "hashes.json")),
+    content = [provenance.content_hash(file.path, os.path.join(store_dir, "hashes.json")),
                type(file).__name__, file.layout, file.has_tags]
     key = {"content": content, "words": _WORDS_VERSION, "tags": [tags.types, tags.scheme],
            "vocab": encoding.vocab_hash, "do_lower_case": encoding.do_lower_case,

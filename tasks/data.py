@@ -12,7 +12,7 @@ from engine import log
 from engine.data import store
 from engine.data.batches import Source, token_features
 from engine.data.chunks import in_chunks
-from engine.disk import files
+from engine.disk import files, provenance
 from engine.progress import Counter
 from runs import label_types
 from runs.rows import Example, Split, read_split
@@ -148,11 +148,11 @@ def read_examples(task: Task, split: AnySplit, data_dir: str) -> Iterator[Exampl
 
 
 def content_of(split: AnySplit, data_dir: str, memory_path: str) -> List[Any]:
-    """What identifies a set's content, as JSON values. `memory_path`: see `files.content_hash`."""
+    """What identifies a set's content, as JSON values. `memory_path`: see `provenance.content_hash`."""
     if isinstance(split, processors.ProcessorSplit):
         return [processors.digest(split, data_dir), split.columns, (), "processor"]
     path = files.require_file(os.path.join(data_dir, split.file), "the task's file")
-    return [files.content_hash(path, memory_path), split.columns, split.keys, split.format]
+    return [provenance.content_hash(path, memory_path), split.columns, split.keys, split.format]
 
 
 def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str, *,

@@ -4,17 +4,17 @@ The parts need no knowledge of each other: SLURM arrays, indexed Jobs of Kuberne
 them anywhere. Each writes an output file, and beside it a record of its input, model and flags.
 """
 
-import json
 import os
 import re
 import sys
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from absl import flags
 
-from engine import log
+from engine import log, settings
 from engine.data import parts, text_files
-from engine.disk import files
+from engine.disk import files, provenance
+from engine.disk.provenance import Source
 from engine.errors import UserError
 
 HELP_TOPIC = "Parts of the input"  # of the flags defined here
@@ -125,25 +125,32 @@ def num_lines(values: flags.FlagValues) -> int:
     return files.read_json(path, "the record").get("rows", 0) if os.path.exists(path) else 0
 
 
-def facts_of(values: flags.FlagValues, inputs: Sequence[str]) -> Dict[str, Any]:
-    """What a part's output depends on, but for the model: flags, and the whole input by path, size and time."""
-    given = {f"--{name}": values[name].value for name in values
-             if name not in _WITHOUT_EFFECT and "help" not in name}
-    return {**given, "input": [files.identity(path) for path in inputs]}
+def facts_of(values: flags.FlagValues, shard: Shard) -> Dict[str, Any]:
+    """What a part's output depends on, but for the model: flags, and its records of --input_file."""
+    return {**settings.as_facts(values, _WITHOUT_EFFECT),
+            "input": [Source(shard.part_of(values.input_file))]}
 
 
-def check(values: flags.FlagValues, outputs: Sequence[str], facts: Mapping[str, Any]) -> None:
+def sources(paths: Sequence[str], shard: Optional[Shard], whole: str) -> List[Source]:
+    """The files, or of each the part that is taken, perhaps nothing. `whole`: see `Source`."""
+    taken = {part.path: part for part in shard.parts_of(paths)} if shard else dict(zip(paths, paths))
+    return [Source(taken.get(path, parts.Part(path, *2 * [os.path.getsize(path)])), whole)
+            for path in paths]
+
+
+def check(values: flags.FlagValues, outputs: Sequence[str],
+          facts: Callable[[Shard], Mapping[str, Any]]) -> None:
     """If --check_shards is set, lists the parts to be made (again) on standard output, and exits.
 
     Args:
         outputs: of the command without --shard; beside each part is its record, NAME.json.
-        facts: what the parts must have been made from.
+        facts: what a part must have been made from.
     """
-    count, facts = values.check_shards, json.loads(json.dumps(facts))  # as in a record: lists
+    count = values.check_shards
     if not count:
         return
-    reasons = {index: _what_is_wrong([Shard(index, count).output(path) for path in outputs], facts)
-               for index in range(count)}
+    reasons = {index: _what_is_wrong([Shard(index, count).output(path) for path in outputs],
+                                     facts(Shard(index, count))) for index in range(count)}
     odd = {index: reason for index, reason in reasons.items() if reason}
     for index, reason in odd.items():
         print(f"{index}/{count}\t{reason}")
@@ -152,6 +159,7 @@ def check(values: flags.FlagValues, outputs: Sequence[str], facts: Mapping[str, 
                  "--shard=I/N makes each of them")
         sys.exit(1)
     log.info(f"all {count:,} parts are there")
+    sys.exit()
 
 
 def _what_is_wrong(outputs: Sequence[str], facts: Mapping[str, Any]) -> str:
@@ -160,9 +168,13 @@ def _what_is_wrong(outputs: Sequence[str], facts: Mapping[str, Any]) -> str:
             return "begun" if os.path.exists(f"{path}.part") else "missing"
         if not os.path.exists(f"{path}.json"):
             return f"not of this command: {path}"
-        record = files.read_json(f"{path}.json", "the record")
-        found = record.get("facts", record)
-        other = next((name for name in facts if found.get(name) != facts[name]), None)
+        try:
+            record = files.read_record(f"{path}.json", "the record", {})
+        except UserError as error:
+            return str(error)
+        other = provenance.difference(record, facts)
         if other:
-            return f"made with another {other}: {path}"
+            return f"{path} was made with another {other}"
+        if not provenance.is_intact(path, record):
+            return f"{path} is not as it was written"
     return ""

@@ -3,9 +3,10 @@
 A part is found without reading what is before it, except in CSV, whose quotes must be counted.
 """
 
+import hashlib
 import os
 from functools import lru_cache
-from typing import BinaryIO, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import BinaryIO, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 # What a part has whole: lines, rows of CSV, or documents with blank lines between them.
 LINES, CSV_ROWS, DOCUMENTS = "lines", "rows of CSV", "documents"
@@ -76,6 +77,16 @@ def lines_in(file: BinaryIO, part: Part, records: str) -> Iterator[Tuple[object,
         yield (LineNumber(part.path, offset, index) if offset else index), line
         position += len(line)
         in_quotes ^= records == CSV_ROWS and line.count(b'"') % 2 == 1
+
+
+def hash_of(part: Part, records: Optional[str]) -> str:
+    """SHA-256 of the lines of a part's records, in hex. `records`: None: by the name of the file."""
+    records = records or (CSV_ROWS if part.path.lower().endswith(".csv") else LINES)
+    digest = hashlib.sha256()
+    with open(part, "rb") as file:
+        for _, line in lines_in(file, part, records):
+            digest.update(line)
+    return digest.hexdigest()
 
 
 def _first_record(file: BinaryIO, part: Part, records: str) -> int:

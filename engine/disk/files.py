@@ -16,7 +16,7 @@ import stat
 import sys
 from typing import Any, Dict, IO, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
-from engine.disk import scratch
+from engine.disk import locks, scratch
 from engine.errors import UserError
 
 _READ_BYTES = 1 << 20
@@ -314,36 +314,23 @@ def hash_of(content: bytes) -> str:
 
 def hash_of_file(path: str) -> str:
     """SHA-256 of a file's content, in hex."""
+    return digest_of(path).hexdigest()
+
+
+def digest_of(path: str, num_bytes: float = math.inf) -> "hashlib._Hash":
+    """SHA-256 of the first bytes of a file, to be continued."""
     digest = hashlib.sha256()
     with open_regular(path, "file") as file:
-        for block in iter(lambda: file.read(_READ_BYTES), b""):
+        for block in iter(lambda: file.read(int(min(_READ_BYTES, num_bytes - file.tell()))), b""):
             digest.update(block)
-    return digest.hexdigest()
-
-
-def identity(path: str) -> List[Any]:
-    """What shows that a file has changed, without reading it: path, size and modification time."""
-    status = os.stat(path)
-    return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
-
-
-def content_hash(path: str, memory_path: str) -> str:
-    """SHA-256 of a file's content, in hex; cached by path, size and modification time.
-
-    Args:
-        path: the file.
-        memory_path: a JSON file that caches the hashes, so that a large file is read once.
-    """
-    status = os.stat(path)
-    os.makedirs(os.path.dirname(memory_path), exist_ok=True)
-    identity = [status.st_size, status.st_mtime_ns]
-    known: Dict[str, Any] = {}
-    with contextlib.suppress(UserError):  # it only saves time: an unreadable cache counts as empty
-        known = read_record(memory_path, "the memory", {})
-    entry = known.get(os.path.realpath(path))
-    if isinstance(entry, list) and len(entry) == 3 and entry[:2] == identity:
-        return entry[2]
-    digest = hash_of_file(path)
-    known[os.path.realpath(path)] = identity + [digest]
-    write_json(memory_path, known)
     return digest
+
+
+@contextlib.contextmanager
+def written_alone(*paths: str) -> Iterator[None]:
+    """A context in which no other process writes these outputs; raises a UserError if one does."""
+    with contextlib.ExitStack() as stack:
+        for folder, name in map(os.path.split, paths):  # hidden: a folder may be the input of others
+            stack.enter_context(locks.exclusive(
+                os.path.join(folder, f".{name}.lock"), os.path.join(folder, name)))
+        yield

@@ -14,7 +14,7 @@ from augmentation import word_vectors
 from encoder import pretraining_tfrecords
 from encoder.config import load_config
 from engine.checkpoints import checkpoint_files, checkpoints
-from engine.disk import files
+from engine.disk import files, provenance
 from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf
@@ -121,7 +121,7 @@ def test_a_memory_of_hashes_that_is_damaged_is_the_same_as_none(tmp_path):
     path = os.path.realpath(str(tmp_path / "a.txt"))
     for memory in ("[1]", "{", json.dumps({path: 3}), json.dumps({path: [1]})):
         (tmp_path / "hashes.json").write_text(memory)
-        assert files.content_hash(path, str(tmp_path / "hashes.json")) == files.hash_of(b"a")
+        assert provenance.content_hash(path, str(tmp_path / "hashes.json")) == files.hash_of(b"a")
 
 
 # --- Numbers in files, before anything is allocated by them --------------------------------

@@ -1,8 +1,11 @@
 """--shard: the parts of a command's input, run anywhere and in any order, have what one run has."""
 
+import contextlib
+import io
 import json
 import math
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -54,8 +57,21 @@ def run_parts(module, flags, count):
     """Runs all parts, the last one first; returns their files, in order."""
     for index in reversed(range(count)):
         run_here({**flags, "shard": f"{index}/{count}"}, module)
+    assert_all_there(module, flags, count)
     name, extension = os.path.splitext(str(flags["output_file"]))
     return [f"{name}-{index:05}-of-{count:05}{extension}" for index in range(count)]
+
+
+def assert_all_there(module, flags, count):
+    """--check_shards finds no part missing, and does nothing else."""
+    folder = pathlib.Path(str(flags.get("output_file") or flags["output_dir"] / "file")).parent
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    with contextlib.redirect_stdout(io.StringIO()) as listed, \
+            contextlib.redirect_stderr(io.StringIO()) as said, pytest.raises(SystemExit) as ended:
+        run_here({**flags, "check_shards": count}, module)
+    assert not ended.value.code and not listed.getvalue()
+    assert said.getvalue().splitlines()[-1] == f"all {count} parts are there"
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
 def rows_in(paths):
@@ -145,6 +161,7 @@ def test_augmented_rows(language_model, folder, tmp_path):
     run_here({**flags, "output_dir": tmp_path / "whole"}, augment)
     for index in range(3):
         run_here({**flags, "output_dir": tmp_path / "cut", "shard": f"{index}/3"}, augment)
+    assert_all_there(augment, {**flags, "output_dir": tmp_path / "cut"}, 3)
     whole = (tmp_path / "whole" / "train.tsv").read_text()
     assert "".join((tmp_path / "cut" / f"train-{index:05}-of-00003.tsv").read_text()
                    for index in range(3)) == whole and whole
@@ -183,11 +200,38 @@ def test_a_part_that_is_there_is_left_as_it_is_and_one_of_something_else_is_refu
     assert path.stat().st_mtime_ns == time
     with ends_with_error(capsys, "was made with another --predict_batch_size"):
         run_here(dict(flags, predict_batch_size=3), predict)
-    with lines.open("a") as file:
-        file.write("one more\n")
-    with ends_with_error(capsys, "was made with another input"):
+    text = lines.read_bytes()
+    lines.write_bytes(text.replace(text[-30:], b"y" * 29 + b"\n"))
+    with ends_with_error(capsys, f"was made with another input: {lines} has another content"):
         run_here(flags, predict)
+    run_here(dict(flags, shard="0/2"), predict)
+    lines.write_bytes(text)  # at another time
+    run_here(flags, predict)
+    run_here(dict(flags, shard="0/2"), predict)  # it never had those lines
     assert path.stat().st_mtime_ns == time
+    assert_all_there(predict, dict(flags, shard=None), 2)
+
+
+def test_a_part_of_1_0_0_is_known_by_the_time_of_its_input(classifier, tmp_path, capsys):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{text}\n" for text in sentences(9)))
+    flags = dict(classifier, input_file=texts, output_file=tmp_path / "found.tsv", header=False,
+                 shard="0/2")
+    run_here(flags, predict)
+    path = tmp_path / "found-00000-of-00002.tsv.json"
+    record = json.loads(path.read_text())
+    del record["content"]
+    (index, *_), = record["facts"]["models"]
+    record["facts"].update(
+        input=[[str(texts), texts.stat().st_size, texts.stat().st_mtime_ns]],
+        models=[[index[:-len(".index")], os.path.getmtime(index)]])
+    path.write_text(json.dumps(record))
+    capsys.readouterr()
+    run_here(flags, predict)
+    assert "found-00000-of-00002.tsv is whole" in capsys.readouterr().err
+    os.utime(str(texts), (1, 1))
+    with ends_with_error(capsys, f"{texts} has not the size and time that 1.0.0 recorded"):
+        run_here(flags, predict)
 
 
 def test_missing_parts_and_those_of_something_else_are_listed(classifier, tmp_path, capsys):
@@ -207,10 +251,22 @@ def test_missing_parts_and_those_of_something_else_are_listed(classifier, tmp_pa
                   str(tmp_path / f"found-00001-of-00003.{ending}"))
     with pytest.raises(SystemExit):
         run_here(dict(flags, check_shards=3), predict)
-    assert "1/3\tmade with another --format" in capsys.readouterr().out
+    assert "found-00001-of-00003.tsv was made with another --format: was jsonl, now None" in (
+        capsys.readouterr().out)
     os.remove(str(tmp_path / "found-00001-of-00003.tsv"))
     run_here(dict(flags, shard="1/3"), predict)
-    run_here(dict(flags, check_shards=3), predict)
+    assert_all_there(predict, flags, 3)
+    content = (tmp_path / "found-00001-of-00003.tsv").read_bytes()
+    (tmp_path / "found-00001-of-00003.tsv").write_bytes(content[:-9] + bytes(9))
+    os.truncate(str(tmp_path / "found-00002-of-00003.tsv.json"), 30)
+    with pytest.raises(SystemExit):
+        run_here(dict(flags, check_shards=3), predict)
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[0] for line in listed] == ["1/3", "2/3"]
+    assert "00001-of-00003.tsv is not as it was written" in listed[0]
+    assert "00002-of-00003.tsv.json is not valid JSON" in listed[1]
+    run_here(dict(flags, shard="1/3"), predict)  # writes it anew
+    assert (tmp_path / "found-00001-of-00003.tsv").read_bytes() == content
 
 
 def test_a_killed_part_goes_on_where_it_was(classifier, tmp_path):

@@ -1,6 +1,7 @@
 """Links, pipes, devices, endless files and control characters where a command reads, writes and shows."""
 
 import contextlib
+import gc
 import glob
 import os
 import pathlib
@@ -18,7 +19,7 @@ from engine import log
 from engine.checkpoints import checkpoints
 from engine.cli import command
 from engine.data.store import Column, open_or_build
-from engine.disk import files
+from engine.disk import files, provenance
 from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.training import run_record
@@ -140,6 +141,7 @@ def test_a_link_in_the_place_of_a_folder_is_replaced(tmp_path):
 def test_a_link_in_the_place_of_an_unfinished_file_is_replaced(tmp_path):
     (tmp_path / "victim").write_text("not to be changed")
     ResumableFile(str(tmp_path / "rows"), {}).append("a\n", 1)
+    gc.collect()  # of the object, which locks the file
     os.remove(str(tmp_path / "rows.part"))
     os.symlink(str(tmp_path / "victim"), str(tmp_path / "rows.part"))
     file = ResumableFile(str(tmp_path / "rows"), {})
@@ -195,7 +197,7 @@ def test_what_only_saves_time_is_made_anew(kind, tmp_path, alarm):
     (tmp_path / "train.tsv").write_text("text")
     memory = tmp_path / "hashes.json"
     PLACE[kind](str(memory))
-    digest = files.content_hash(str(tmp_path / "train.tsv"), str(memory))
+    digest = provenance.content_hash(str(tmp_path / "train.tsv"), str(memory))
     assert digest == files.hash_of(b"text") and digest in memory.read_text()
     columns = {"ids": Column("uint16", ragged=False)}
 

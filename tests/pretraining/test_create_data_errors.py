@@ -50,9 +50,9 @@ def test_text_that_the_vocabulary_hardly_knows_is_warned_of(tiny_model, tmp_path
 def test_output_of_other_settings_is_not_overwritten(tiny_model, tmp_path, capsys):
     create(tmp_path, tiny_model.vocab_file, TEXT)
     content = (tmp_path / "out.tfrecord").read_bytes()
-    with ends_with_error(capsys, "masked_lm_prob 0.15, and now it is 0.2"):
+    with ends_with_error(capsys, "made with another masked_lm_prob: was 0.15, now 0.2"):
         create(tmp_path, tiny_model.vocab_file, masked_lm_prob=0.2)
-    with ends_with_error(capsys, "other files"):
+    with ends_with_error(capsys, "made with another inputs: ", "text.txt has another content"):
         create(tmp_path, tiny_model.vocab_file, TEXT + b"more\n")
     os.remove(str(tmp_path / "out.tfrecord.json"))
     with ends_with_error(capsys, "out.tfrecord"):
@@ -63,9 +63,17 @@ def test_output_of_other_settings_is_not_overwritten(tiny_model, tmp_path, capsy
 def test_output_that_is_there_already_is_not_made_again(tiny_model, tmp_path, capsys):
     create(tmp_path, tiny_model.vocab_file, TEXT)
     made = os.stat(str(tmp_path / "out.tfrecord")).st_mtime_ns
-    text_time = os.stat(str(tmp_path / "text.txt")).st_mtime_ns
-    (tmp_path / "text.txt").write_bytes(TEXT)
-    os.utime(str(tmp_path / "text.txt"), ns=(text_time, text_time))
+    os.utime(str(tmp_path / "text.txt"), (1, 1))  # the same content
     create(tmp_path, tiny_model.vocab_file)
     assert os.stat(str(tmp_path / "out.tfrecord")).st_mtime_ns == made
     assert "same settings" in capsys.readouterr().err
+
+
+def test_output_that_has_changed_since_it_was_written_is_made_again(tiny_model, tmp_path, capsys):
+    create(tmp_path, tiny_model.vocab_file, TEXT)
+    path = tmp_path / "out.tfrecord"
+    content = path.read_bytes()
+    path.write_bytes(content[:-100] + bytes(100))
+    create(tmp_path, tiny_model.vocab_file)
+    assert path.read_bytes() == content
+    assert "out.tfrecord is not as it was written: it is made again" in capsys.readouterr().err

@@ -1,14 +1,16 @@
 """`python -m rewriting.create_data`: every clause once, no text in two sets, always the same."""
 
 import json
+import os
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands import ends_with_error
+from commands import ends_with_error, run_here
 from engine.cli import command
 from engine.errors import UserError
+from pretraining import create_data as pretraining_data
 from rewriting import create_data, slot_files
 from rewriting.slot_files import SlotExample, read_slots
 from rewriting.texts import Slot, slots
@@ -72,6 +74,32 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_other_sets(texts_fil
     first = contents("first", 1)
     assert contents("again", 1) == first
     assert contents("other", 2)["dev"] != first["dev"]
+
+
+def test_a_chain_that_is_run_again_leaves_its_files_as_they_are(
+        texts_file, tiny_model, tmp_path, capsys):
+    def run_chain(**flags):
+        create_here(input_file=texts_file, output_dir=tmp_path / "slots", **flags)
+        run_here(dict(input_file=tmp_path / "slots" / "pairs.tsv", vocab_file=tiny_model.vocab_file,
+                      output_file=tmp_path / "slots" / "pairs.tfrecord", max_seq_length=32,
+                      objective="span", input_format="pairs", dupe_factor=1, num_processes=1),
+                 pretraining_data)
+
+    def state():
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / "slots").iterdir()}
+    run_chain()
+    before = state()
+    os.utime(str(texts_file), (1, 1))
+    run_chain()
+    assert state() == before
+    said = capsys.readouterr().err
+    assert "pairs.tsv are whole: nothing is left to do" in said and "is there already" in said
+    (tmp_path / "slots" / "dev.jsonl").write_text("{}")
+    run_chain()  # writes the sets again, with the same bytes
+    assert "is there already" in capsys.readouterr().err
+    with ends_with_error(capsys, "pairs.tfrecord is there, made with another inputs: ",
+                         "pairs.tsv has another content"):
+        run_chain(seed=7)
 
 
 def test_a_longer_clause_is_no_slot(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 
@@ -259,17 +260,49 @@ def test_an_index_of_something_else_is_not_replaced(
 
 def damage(folder, name, change):
     path = folder / name
-    path.write_bytes(change(path.read_bytes()))
+    content = path.read_bytes()
+    path.unlink()
+    if change:
+        path.write_bytes(change(content))
+
+
+def forget_the_content(folder):
+    """Leaves the records of an index as 1.0.0 wrote them."""
+    for name in ("texts.jsonl.json", "vectors.npy.json"):
+        record = json.loads((folder / name).read_text())
+        del record["content"]
+        (folder / name).write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("change", [
+    lambda content: content.replace(b'"', b"'"), lambda content: re.sub(b"[^\n]", b"1", content)])
+def test_a_text_that_is_none_is_named_in_an_index_of_1_0_0(change, flags, ask, capsys):
+    ask(flags)
+    forget_the_content(flags["output_dir"])
+    damage(flags["output_dir"], "texts.jsonl", change)
+    with ends_with_error(capsys, "texts.jsonl, line", "JSON string"):
+        ask({**flags, "documents": None})
+
+
+def test_damaged_vectors_are_built_again_from_the_documents(flags, ask, capsys):
+    expected = ask(flags)
+    damage(flags["output_dir"], "vectors.npy", lambda content: content[:-400] + bytes(400))
+    assert ask(flags) == expected
+    assert "vectors.npy is not as it was recorded: it is written anew" in capsys.readouterr().err
+    assert ask({**flags, "documents": None}) == expected
 
 
 @pytest.mark.parametrize("name, change, words", [
     ("texts.jsonl", lambda content: content + b'"one more"\n', ("are not as their records say",)),
-    ("texts.jsonl", lambda content: content.replace(b'"', b"'"), ("texts.jsonl, line", "JSON string")),
-    ("texts.jsonl", lambda content: b"1\n" * len(DOCUMENTS), ("texts.jsonl, line", "JSON string")),
+    ("texts.jsonl", lambda content: content.replace(b"a", b"b"), ("are not as their records say",)),
     ("vectors.npy", lambda content: content[:-1], ("are not as their records say",)),
+    ("vectors.npy", lambda content: content[:-400] + bytes(400), (
+        "are not as their records say", "build it again")),
     ("vectors.npy.json", lambda content: content.replace(b'"rows": 40', b'"rows": -1'),
      ("are not as their records say",)),
-    ("vectors.npy.json", lambda content: b"{}", ("vectors.npy.json", "damaged"))])
+    ("vectors.npy.json", lambda content: b"{}", ("vectors.npy.json", "damaged", "build them again")),
+    ("vectors.npy.json", lambda content: content[:50], ("vectors.npy.json", "build them again")),
+    ("texts.jsonl.json", None, ("texts.jsonl.json: No such file", "build them again"))])
 def test_a_damaged_index_is_named(name, change, words, flags, ask, capsys):
     ask(flags)
     damage(flags["output_dir"], name, change)
@@ -279,6 +312,7 @@ def test_a_damaged_index_is_named(name, change, words, flags, ask, capsys):
 
 def test_vectors_that_are_no_numbers_are_found_last(flags, ask):
     ask(flags)
+    forget_the_content(flags["output_dir"])
     damage(flags["output_dir"], "vectors.npy",
            lambda content: content[:-64] + np.full(16, np.nan, np.float32).tobytes())
     found = [json.loads(line) for line in ask({**flags, "documents": None, "top_k": 40})]

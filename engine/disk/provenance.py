@@ -1,0 +1,103 @@
+"""The record NAME.json of an output NAME: what it was made from, and its content."""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+from typing import Any, Dict, List, Mapping, Optional
+
+from engine import log
+from engine.data import parts
+from engine.data.text_files import Path
+from engine.disk import files
+from engine.errors import UserError
+
+_HASH = re.compile("[0-9a-f]{64}")
+
+
+class Source:
+    """A file, or a part of one, whose content counts, as a fact of what is made from it.
+
+    Args:
+        whole: what a part has whole, see `parts`; default: by the name of the file.
+    """
+
+    def __init__(self, path: Path, whole: Optional[str] = None):
+        status = os.stat(path)
+        self._path, self._whole, self._hash = path, whole, ""
+        # What 1.0.0 recorded. The same size and time save reading the file.
+        self._identity = [os.path.abspath(path), status.st_size, status.st_mtime_ns]
+        self._range = [path.start, path.stop] if isinstance(path, parts.Part) else []
+
+    def fact(self) -> List[Any]:
+        """For a record: path, size, time, SHA-256 of the content; of a part also its range."""
+        self._hash = self._hash or (parts.hash_of(self._path, self._whole) if self._range
+                                    else files.hash_of_file(self._path))
+        return [*self._identity, self._hash, *self._range]
+
+    def difference(self, was: Any) -> str:
+        """How it differs from what was recorded; empty if it does not."""
+        path = self._identity[0]
+        if isinstance(was, list) and was[:3] == self._identity and was[4:] in ([], self._range):
+            self._hash = was[3] if len(was) > 3 else ""
+        elif isinstance(was, list) and len(was) < 4:  # of 1.0.0: a checkpoint without ".index"
+            if was != [os.path.splitext(path)[0], os.stat(path).st_mtime]:
+                return f"{path} has not the size and time that 1.0.0 recorded"
+        elif self.fact()[3] not in (was, *(was[3:4] if isinstance(was, list) else ())):
+            return f"{path} has another content"
+        return ""
+
+
+def as_json(facts: Any) -> Any:
+    """Facts as in a record."""
+    return json.loads(json.dumps(facts, default=Source.fact))
+
+
+def difference(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Optional[str]:
+    """The first of these facts that a record has otherwise, to be read after "another"; or None."""
+    # Those of pretraining.create_data stand among the record's other entries.
+    earlier = record["facts"] if isinstance(record.get("facts"), dict) else record
+    for name, now in sorted(facts.items()):
+        how = _difference(earlier.get(name), now)
+        if how:
+            return name if _HASH.fullmatch(str(now)) else f"{name}: {how}"
+    return None
+
+
+def _difference(was: Any, now: Any) -> str:
+    if isinstance(now, Source):
+        return now.difference(was)
+    if isinstance(was, list) and isinstance(now, list) and Source in map(type, now):
+        return next(filter(None, itertools.starmap(_difference, itertools.zip_longest(was, now))), "")
+    return "" if was == as_json(now) else f"was {log.brief(was)}, now {log.brief(now)}"
+
+
+def is_intact(path: str, record: Mapping[str, Any]) -> bool:
+    """Whether an output has the recorded content or, as 1.0.0 recorded none, the length."""
+    if not os.path.isfile(path) or record.get("bytes") not in (None, os.path.getsize(path)):
+        return False
+    content, was = Source(path), record.get("content")
+    if was and content.difference(was):
+        return False
+    if was and content.fact() != was:
+        with contextlib.suppress(OSError):  # where nothing can be written, it is read each time
+            files.write_json(f"{path}.json", {**record, "content": content.fact()})
+    return True
+
+
+def content_hash(path: str, memory_path: str) -> str:
+    """SHA-256 of a file's content, in hex.
+
+    Args:
+        path: the file.
+        memory_path: a JSON file that caches the hashes, so that a large file is read once.
+    """
+    os.makedirs(os.path.dirname(memory_path), exist_ok=True)
+    known: Dict[str, Any] = {}
+    with contextlib.suppress(UserError):  # it only saves time: an unreadable cache counts as empty
+        known = files.read_record(memory_path, "the memory", {})
+    content, name = Source(path), os.path.realpath(path)
+    if content.difference(known.get(name)) or content.fact() != known.get(name):
+        files.write_json(memory_path, {**known, name: content.fact()})
+    return content.fact()[3]
