@@ -23,6 +23,7 @@ _READ_BYTES = 1 << 20
 # The largest file of each kind that is read as a whole. JSON takes up to 100 times its size in memory.
 _RECORD_BYTES = 1 << 24
 VOCABULARY_BYTES = 1 << 26
+DOCUMENT_BYTES = 1 << 30  # a data set that is one JSON value
 # Disk errors, which are no bugs: full, read-only, forbidden, faulty.
 _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES,
                    errno.EPERM)
@@ -196,14 +197,13 @@ def write_json(path: str, value: Any) -> None:
 
 def read_json(path: str, what: str) -> Any:
     """The JSON value of a file; raises a UserError that begins with `what` if it has none."""
-    content = read_whole(path, what)
+    text = read_text(path, what)
     try:
-        value = json.loads(content.decode("utf-8"))
+        value = json.loads(text)
         if HALF_CHARACTER.search(json.dumps(value, ensure_ascii=False)):
             raise ValueError("it spells half a character, which UTF-8 cannot hold")
         return value
-    # JSONDecodeError, UnicodeDecodeError; deep nesting
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # the last: deep nesting
         raise UserError(f"{what} {path} is not valid JSON: {error}") from error
 
 
@@ -266,6 +266,15 @@ def read_whole(path: str, what: str, max_bytes: int = _RECORD_BYTES) -> bytes:
     """The content of a file; raises a UserError as `require_file` does."""
     with open_regular(path, what, max_bytes) as file:
         return file.read(max_bytes)
+
+
+def read_text(path: str, what: str, max_bytes: int = _RECORD_BYTES) -> str:
+    """The text of a file in UTF-8, without a byte order mark; raises a UserError as `read_whole` does."""
+    try:
+        return read_whole(path, what, max_bytes).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{what} {path} is not UTF-8 ({error}); convert the file, for example with "
+                        "iconv") from error
 
 
 def open_regular(path: str, what: str, max_bytes: float = math.inf) -> IO[bytes]:
