@@ -16,6 +16,7 @@ import stat
 import sys
 from typing import Any, Dict, IO, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
+from engine import log
 from engine.disk import scratch
 from engine.errors import UserError
 
@@ -232,26 +233,51 @@ def find(patterns: str, flag: str) -> List[str]:
     Raises:
         UserError: one of them names no file.
     """
-    matches = {}
+    matches: Dict[Any, str] = {}
+    repeated: List[str] = []
     for pattern in filter(None, map(str.strip, patterns.split(","))):
         # The name of an existing file may hold characters that are special in a pattern.
         paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
-        names = [name for path in paths for name in _files_at(path)]
+        names = [name for path in paths for name in _files_at(path, repeated)]
         if not names:
             raise UserError(f"{flag}: {pattern} is no file, no directory with files and no "
                             "pattern that matches one")
-        matches.update(dict.fromkeys(names))
+        repeated += [name for name in names if name != matches.setdefault(
+            (_folder_id(os.path.dirname(name) or "."), os.path.basename(name)), name)]
     if not matches:
         raise UserError(f"{flag} names no file")
-    return list(matches)
+    if repeated:
+        log.warn(f"{flag}: {len(repeated):,} paths or links lead to files or folders that are read "
+                 f"already, and are left out; the first: {repeated[0]}")
+    return list(matches.values())
 
 
-def _files_at(path: str) -> List[str]:
-    """The file itself, or all files below a directory in sorted order, without hidden ones."""
+def _files_at(path: str, repeated: List[str]) -> List[str]:
+    """The file itself, or all files below a directory in sorted order, without hidden ones.
+
+    Adds to `repeated` the links to folders that it has read already, such as their own.
+    """
     if not os.path.isdir(path):
         return [path]
-    paths = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
-    return sorted(filter(os.path.isfile, paths))
+    found, read, tops = [], set(), [path]
+    for top in tops:  # links to folders are added meanwhile, so that folders keep their own names
+        if _folder_id(top) in read:
+            repeated.append(top)
+            continue
+        for folder, folders, names in os.walk(top):
+            if _folder_id(folder) in read:  # a link has led to it before
+                folders.clear()
+                continue
+            read.add(_folder_id(folder))
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            found += [os.path.join(folder, name) for name in names if not name.startswith(".")]
+            tops += filter(os.path.islink, (os.path.join(folder, name) for name in folders))
+    return sorted(filter(os.path.isfile, found))
+
+
+def _folder_id(path: str) -> Tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def require_file(path: str, what: str, max_bytes: float = math.inf) -> str:

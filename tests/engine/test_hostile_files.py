@@ -207,6 +207,30 @@ def test_what_only_saves_time_is_made_anew(kind, tmp_path, alarm):
     assert build().flat("ids").tolist() == [0, 1, 2]
 
 
+@pytest.fixture
+def linked(tmp_path):
+    """A folder of texts with links to itself, to a folder in it and to one beside it, which has one back."""
+    for name in ("in/a.txt", "in/z/b.txt", "beside/c.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("the cat\n")
+    for name, target in (("again", "."), ("latest", "z"), ("more", "../beside"), ("z/top", ".."),
+                         ("none", "none"), ("copy.txt", "a.txt"), ("../beside/back", "../in")):
+        os.symlink(target, str(tmp_path / "in" / name))
+    return tmp_path / "in"
+
+
+def test_each_folder_of_texts_is_read_once_whatever_links_lead_to_it(linked, capsys, alarm):
+    assert files.find(str(linked), "--input_file") == [
+        str(linked / name) for name in ("a.txt", "copy.txt", "more/c.txt", "z/b.txt")]
+    for patterns in (f"{linked}", f"{linked}/[!n]*", f"{linked}/more, {linked}", f"{linked}/latest",
+                     f"{linked}/a.txt, {linked}"):
+        capsys.readouterr()
+        found = files.find(patterns, "--input_file")
+        assert sorted(map(os.path.basename, found)) == ["a.txt", "b.txt", "c.txt", "copy.txt"]
+        warnings = capsys.readouterr().err.splitlines()
+        assert len(warnings) == 1 and "--input_file: " in warnings[0] and "the first: " in warnings[0]
+
+
 # --- What is shown --------------------------------------------------------------------------
 
 
