@@ -11,6 +11,7 @@ from typing import Iterator, Set
 
 import numpy as np
 
+from engine.data import parts
 from engine.data.chunks import in_chunks
 from engine.disk import files
 from engine.disk.resumable_file import ResumableFile, array_header, record_of
@@ -90,8 +91,9 @@ class _Texts:
 
     def __init__(self, path: str):
         self._path = path
-        self._file = open(path, "rb")
-        self._ends = np.cumsum(np.fromiter(map(len, self._file), np.int64))
+        self._file = files.open_regular(path, "texts")
+        lines = (parts.read_line(self._file, path, number) for number in itertools.count(1))
+        self._ends = np.cumsum(np.fromiter(map(len, itertools.takewhile(len, lines)), np.int64))
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -133,7 +135,7 @@ class Index:
             if record["facts"].get(name) != value:
                 raise UserError(f"--output_dir={folder} is an index of vectors of another model: "
                                 f"{name} differs; give the --model_dir and the flags that built it")
-        self.texts = _Texts(files.require_file(os.path.join(folder, _TEXTS), "texts"))
+        self.texts = _Texts(os.path.join(folder, _TEXTS))
         header = array_header(record["rows"], encoder.size)
         size = len(header) + 4 * record["rows"] * encoder.size
         if not size == os.path.getsize(path) == record["bytes"] or not (
