@@ -242,6 +242,8 @@ def find(patterns: str, flag: str) -> List[str]:
         if not names:
             raise UserError(f"{flag}: {pattern} is no file, no directory with files and no "
                             "pattern that matches one")
+        for name in filter(HALF_CHARACTER.search, names):
+            raise UserError(f"{flag}: {name} is not UTF-8: rename it")
         repeated += [name for name in names if name != matches.setdefault(
             (_folder_id(os.path.dirname(name) or "."), os.path.basename(name)), name)]
     if not matches:
@@ -372,10 +374,11 @@ def content_hash(path: str, memory_path: str) -> str:
     known: Dict[str, Any] = {}
     with contextlib.suppress(UserError):  # it only saves time: an unreadable cache counts as empty
         known = read_record(memory_path, "the memory", {})
-    entry = known.get(os.path.realpath(path))
+    name = log.visible(os.path.realpath(path))  # a link may lead to a name that is not UTF-8
+    entry = known.get(name)
     if isinstance(entry, list) and len(entry) == 3 and entry[:2] == identity:
         return entry[2]
     digest = hash_of_file(path)
-    known[os.path.realpath(path)] = identity + [digest]
+    known[name] = identity + [digest]
     write_json(memory_path, known)
     return digest
