@@ -35,7 +35,6 @@ class ArrivingLines:
 
     def readline(self, size: int) -> bytes:
         """The next line with its end; b"" at the end. One of over `parts.LINE_BYTES` comes in pieces."""
-        del size  # as a file's function has it
         while not self._lines and self._is_open:
             self._read()
         return self._lines.popleft() if self._lines else b""

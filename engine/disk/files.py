@@ -233,7 +233,7 @@ def find(patterns: str, flag: str) -> List[str]:
     Raises:
         UserError: one of them names no file.
     """
-    matches: Dict[Any, str] = {}
+    matches: Dict[str, str] = {}  # by their paths without links to folders
     repeated: List[str] = []
     for pattern in filter(None, map(str.strip, patterns.split(","))):
         # The name of an existing file may hold characters that are special in a pattern.
@@ -244,8 +244,8 @@ def find(patterns: str, flag: str) -> List[str]:
                             "pattern that matches one")
         for name in filter(HALF_CHARACTER.search, names):
             raise UserError(f"{flag}: {name} is not UTF-8: rename it")
-        repeated += [name for name in names if name != matches.setdefault(
-            (_folder_id(os.path.dirname(name) or "."), os.path.basename(name)), name)]
+        repeated += [name for name in names if name != matches.setdefault(os.path.join(
+            os.path.realpath(os.path.dirname(name)), os.path.basename(name)), name)]
     if not matches:
         raise UserError(f"{flag} names no file")
     if repeated:
@@ -257,29 +257,22 @@ def find(patterns: str, flag: str) -> List[str]:
 def _files_at(path: str, repeated: List[str]) -> List[str]:
     """The file itself, or all files below a directory in sorted order, without hidden ones.
 
-    Adds to `repeated` the links to folders that it has read already, such as their own.
+    Adds to `repeated` the links to folders that are read already, such as one that leads back.
     """
     if not os.path.isdir(path):
         return [path]
-    found, read, tops = [], set(), [path]
-    for top in tops:  # links to folders are added meanwhile, so that folders keep their own names
-        if _folder_id(top) in read:
-            repeated.append(top)
+    found, read = [], set()
+    for folder, folders, names in os.walk(path, followlinks=True):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in read:
+            repeated.append(folder)
+            folders.clear()
             continue
-        for folder, folders, names in os.walk(top):
-            if _folder_id(folder) in read:  # a link has led to it before
-                folders.clear()
-                continue
-            read.add(_folder_id(folder))
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            found += [os.path.join(folder, name) for name in names if not name.startswith(".")]
-            tops += filter(os.path.islink, (os.path.join(folder, name) for name in folders))
+        read.add((status.st_dev, status.st_ino))
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders.sort(key=lambda name: (os.path.islink(os.path.join(folder, name)), name))
+        found += [os.path.join(folder, name) for name in names if not name.startswith(".")]
     return sorted(filter(os.path.isfile, found))
-
-
-def _folder_id(path: str) -> Tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
 
 
 def require_file(path: str, what: str, max_bytes: float = math.inf) -> str:
