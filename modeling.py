@@ -73,7 +73,7 @@ class BertConfig:
     @classmethod
     def from_json_file(cls, json_file: str) -> "BertConfig":
         """Reads a JSON file; see `from_dict`."""
-        with open(json_file, encoding="utf-8") as reader:
+        with open(json_file, encoding="utf-8-sig") as reader:
             return cls.from_dict(json.load(reader))
 
     def to_dict(self) -> Dict[str, Any]:

@@ -77,12 +77,14 @@ def printable_text(text: Text) -> str:
 def load_vocab(vocab_file: Path) -> "collections.OrderedDict[str, int]":
     """Token -> id, the number of its line from 0, or of its last line if it has several.
 
+    A byte order mark at the beginning of the file is no part of the first token.
+
     Raises ValueError if the file cannot be read, is empty or is not UTF-8.
     """
     path = os.fsdecode(vocab_file)
     try:
         with open(path, "rb") as stream:
-            lines = stream.read().decode("utf-8").split("\n")
+            lines = stream.read().decode("utf-8-sig").split("\n")
     except OSError as error:
         raise ValueError(_vocab_message(path, f"cannot be read ({error.strerror})")) from error
     except UnicodeDecodeError as error:

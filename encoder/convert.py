@@ -348,6 +348,7 @@ def _write_onnx(values: flags.FlagValues) -> None:
     if not saved_model.is_there(source):
         raise UserError(f"--from_tensorflow={source} is no export (it has no {saved_model.GRAPH_FILE}), and "
                         "--to_onnx needs one: the command that trained the model writes it with --do_export")
+    checkpoints.open_checkpoint(source, "--from_tensorflow")  # TensorFlow's own reader checks too little
     files.check_output(values.to_onnx, "--to_onnx", [])
     onnx_file.write(values.to_onnx, source)
 

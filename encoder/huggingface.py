@@ -3,6 +3,7 @@
 Only models of BERT's shape are read. No pickle is ever loaded.
 """
 
+import json
 import os
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
@@ -15,6 +16,7 @@ from engine.errors import UserError
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 _PICKLE = "pytorch_model.bin"
+_HEADER_BYTES = 1 << 20  # some 10,000 tensors
 
 # Models whose tensors are named and shaped like BERT's; the names of some begin with the type.
 _TYPES = ("bert", "ernie")
@@ -59,15 +61,19 @@ def open_weights(folder: str) -> Weights:
     """
     path = os.path.join(folder, WEIGHTS)
     _refuse_pickle(folder)
-    files.require_file(path, "weights")
+    with files.open_regular(path, "weights") as file:
+        header = file.read(min(int.from_bytes(file.read(8), "little"), _HEADER_BYTES + 1))
+    if len(header) > _HEADER_BYTES:
+        raise UserError(f"{path} describes its tensors in over {_HEADER_BYTES:,} bytes: they are no BERT's")
     try:
         file = safetensors.safe_open(path, "np")
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is truncated or not a safetensors file: {error}") from error
+    tensors = json.loads(header)  # the package takes as long to look up one as to read all
     names = {_current_name(name): name for name in file.keys()}
 
     def read(name: str) -> np.ndarray:
-        dtype = file.get_slice(names[name]).get_dtype()
+        dtype = tensors[names[name]]["dtype"]
         if dtype not in ("F16", "F32", "F64"):
             raise UserError(f"{path}: {name} is of type {dtype}; save the weights as F32 or F16")
         return file.get_tensor(names[name]).astype(np.float32)
@@ -75,7 +81,7 @@ def open_weights(folder: str) -> Weights:
     copies = [name for name, original in _TIED.items()
               if name in names and original in names
               and np.array_equal(read(name), read(original))]
-    shapes = {name: tuple(file.get_slice(its_name).get_shape())
+    shapes = {name: tuple(tensors[its_name]["shape"])
               for name, its_name in names.items()
               if name not in copies and not name.endswith(_UNREAD)}
     return Weights(path, shapes, read)

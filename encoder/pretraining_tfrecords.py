@@ -5,23 +5,19 @@ Features are padded to a fixed length in the files; in the chunks they are not.
 
 import contextlib
 import os
-import struct
-import sys
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
 from google.protobuf import message
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine.data import store
+from engine.data import record_lengths, store
 from engine.devices import runtime
 from engine.disk import files, provenance
 from engine.errors import UserError
 from engine.progress import Counter
 
 _CHUNK_RECORDS = 1024
-_LENGTH = struct.Struct("<Q")  # of a record in bytes, before each
-_FRAME_BYTES = 16  # of a record: its length, and a checksum each of its length and its content
 
 # The features of a record. One without the label has a single text.
 _TOKENS = ("input_ids", "input_mask", "segment_ids")
@@ -120,7 +116,7 @@ def _specification(path: str, sizes: Sizes) -> Optional[Specification]:
 
 def _lengths_of_first(path: str) -> Optional[Dict[str, int]]:
     """Number of values of each feature in the first record; None if there is none."""
-    _check_lengths(path, num_records=1)
+    record_lengths.check(path, num_records=1)
     with _damage_as_user_error(path):
         serialized = next(tf.io.tf_record_iterator(path), None)
         if serialized is None:
@@ -130,28 +126,6 @@ def _lengths_of_first(path: str) -> Optional[Dict[str, int]]:
             for name, value in features.items() if value.WhichOneof("kind")}
 
 
-def _check_lengths(path: str, num_records: int = sys.maxsize) -> None:
-    """Compares the lengths that stand before the (first) records with the file's size.
-
-    TensorFlow allocates as much as such a length says, before it reads the record.
-    """
-    files.require_file(path, "file")
-    try:
-        size = os.path.getsize(path)
-        start = number = 0
-        with open(path, "rb", buffering=0) as file:
-            while start + _LENGTH.size <= size and number < num_records:
-                file.seek(start)
-                length, = _LENGTH.unpack(file.read(_LENGTH.size))
-                start += length + _FRAME_BYTES
-                number += 1
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    if start > size:
-        raise UserError(f"{path} is no TFRecord file, or is damaged: a record goes {start - size:,} "
-                        "bytes beyond its end")
-
-
 def read_chunks(path: str, specification: Specification,
                 vocab_size: int) -> Iterator[store.Chunk]:
     """The records of a file, checked, with the columns of the store.
@@ -159,7 +133,7 @@ def read_chunks(path: str, specification: Specification,
     Raises:
         UserError: a record is damaged, or not an example for a model of this size.
     """
-    _check_lengths(path)
+    record_lengths.check(path)
     num_read = 0
     for batch in _parsed(path, specification):
         yield _chunk(batch, vocab_size, f"{path}, records from {num_read + 1:,} on")

@@ -71,12 +71,9 @@ def _tokens(path: str) -> List[str]:
     vocab_file = os.path.join(path, FILE) if os.path.isdir(path) else path
     if os.path.exists(tokenizer) and not os.path.exists(vocab_file):
         return _tokens_of_tokenizer(tokenizer)
-    content = files.read_whole(vocab_file, "vocabulary", files.VOCABULARY_BYTES)
-    try:
-        # Only \n ends a line: some vocabularies hold other line ends of Unicode as tokens.
-        tokens = content.decode("utf-8").rstrip("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"vocabulary {vocab_file} is not UTF-8: {error}") from error
+    text = files.read_text(vocab_file, "vocabulary", files.VOCABULARY_BYTES)
+    # Only \n ends a line: some vocabularies hold other line ends of Unicode as tokens.
+    tokens = text.rstrip("\n").split("\n")
     if tokens == [""]:
         raise UserError(f"vocabulary {vocab_file} is empty")
     return tokens

@@ -6,12 +6,14 @@ line, `label TAB anything TAB text TAB text`.
 """
 
 import gzip
+import os
 import re
 import zlib
 from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
 from engine.data import parts, text_files
 from engine.data.odd_rows import OddRows
+from engine.disk import files
 from engine.errors import UserError
 
 _PAIR_FIELDS = 4
@@ -48,7 +50,7 @@ def read_lines(path: text_files.Path, records: str = parts.LINES) -> Iterator[Tu
         yield from text_files.lines(path, records)
         return
     try:
-        with gzip.open(path) as file:
+        with files.open_regular(os.fspath(path), "file") as packed, gzip.open(packed) as file:
             yield from text_files.lines_of(file, path)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read as a gzip file: {error}") from error

@@ -143,7 +143,7 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
     Raises:
         UserError: the file is not in SQuAD's format; there is nothing to learn from.
     """
-    files.require_file(path, "the file of questions")
+    files.require_file(path, "the file of questions", files.DOCUMENT_BYTES)
     content = provenance.content_hash(path, os.path.join(store_dir, "hashes.json"))
     key = {"content": content, "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,

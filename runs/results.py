@@ -38,9 +38,8 @@ def write(output_dir: str, results: Mapping[str, float], details: Mapping[str, A
 
 def read(output_dir: str) -> Dict[str, float]:
     """The metrics that `write` has written; NaN for one that is not a number."""
-    with open(os.path.join(output_dir, FILES[0]), encoding="utf-8") as file:
-        pairs = [line.split(" = ") for line in file]
-    return {name: float(value) for name, value in pairs}
+    lines = files.read_text(os.path.join(output_dir, FILES[0]), "the results").splitlines()
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
 
 
 def _in_order(results: Dict[str, float]) -> Dict[str, float]:

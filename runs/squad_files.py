@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 import numpy as np
 
 from engine.data.text_files import whole_characters
+from engine.disk import files
 from engine.errors import UserError
 
 # What Google's run_squad.py splits at. Other spaces of Unicode are parts of words.
@@ -67,10 +68,9 @@ def paragraphs(path: str) -> Iterator[Paragraph]:
 def _load(path: str) -> Any:
     """The value of a JSON file, of SQuAD's 42 MB in 200 MB of memory."""
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            return json.load(file)
+        return json.loads(files.read_text(path, "the file of questions", files.DOCUMENT_BYTES))
     except (ValueError, RecursionError) as error:  # RecursionError: of lists within lists
-        raise UserError(f"{path}: not JSON in UTF-8 ({error})") from error
+        raise UserError(f"{path}: not JSON ({error})") from error
 
 
 def _question(value: Any, where: str) -> Question:

@@ -284,5 +284,4 @@ def _check_length(some: Encoded, limit: int) -> None:
 def _read_card(path: str) -> str:
     if not os.path.exists(path):
         return ""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
+    return files.read_whole(path, "model card").decode("utf-8", "replace")

@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 from engine import log
 from engine.data import text_files
+from engine.disk import files
 from engine.errors import UserError
 from engine.progress import counted
 from runs import columns, squad_files
@@ -204,7 +205,8 @@ def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
         UserError: it cannot be read, a column is missing, or the columns do not fit together.
     """
     if path.lower().endswith(".json"):
-        file = TextFile(path, QUESTIONS, 2)
+        file = TextFile(
+            files.require_file(path, "file of questions", files.DOCUMENT_BYTES), QUESTIONS, 2)
         log.info(f"{path}: {file.describe()}")
         return file
     table = columns.read_head(path, given.header, _HEADER_NAMES)

@@ -11,6 +11,7 @@ from typing import Iterator, Set
 
 import numpy as np
 
+from engine.data import parts
 from engine.data.chunks import in_chunks
 from engine.disk import files, provenance
 from engine.disk.provenance import Source
@@ -91,8 +92,9 @@ class _Texts:
 
     def __init__(self, path: str):
         self._path = path
-        self._file = open(path, "rb")
-        self._ends = np.cumsum(np.fromiter(map(len, self._file), np.int64))
+        self._file = files.open_regular(path, "texts")
+        lines = (parts.read_line(self._file, path, number) for number in itertools.count(1))
+        self._ends = np.cumsum(np.fromiter(map(len, itertools.takewhile(len, lines)), np.int64))
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -135,7 +137,7 @@ class Index:
         if other:
             raise UserError(f"--output_dir={folder} is an index of vectors of another model: another "
                             f"{other}; give the --model_dir and the flags that built it")
-        self.texts = _Texts(files.require_file(texts_path, "texts"))
+        self.texts = _Texts(texts_path)
         header = array_header(record["rows"], encoder.size)
         size = len(header) + 4 * record["rows"] * encoder.size
         if not size == os.path.getsize(path) == record["bytes"] or not (

@@ -15,6 +15,7 @@ from typing import Dict, Iterator, List, Sequence, Tuple
 import tensorflow.compat.v1 as tf
 
 from engine import log
+from engine.checkpoints import checkpoint_index
 from engine.disk import files
 from engine.errors import UserError
 
@@ -33,7 +34,7 @@ def list_checkpoints(directory: str) -> List[str]:
 
 def exists(prefix: str) -> bool:
     """Whether a checkpoint has its index, the last file saved."""
-    return os.path.isfile(f"{prefix}.index")
+    return os.path.lexists(f"{prefix}.index")
 
 
 def write_list(directory: str, without: Sequence[str] = ()) -> None:
@@ -115,19 +116,19 @@ def damage(prefix: str) -> str:
 def _state_of(prefix: str) -> Tuple:
     """The sizes and modification times of a checkpoint's files."""
     return (prefix, *((path, os.path.getsize(path), os.stat(path).st_mtime_ns)
-                      for path in files_of(prefix)))
+                      for path in files_of(prefix) if os.path.exists(path)))  # not a link to itself
 
 
 def _find_damage(prefix: str) -> str:
     try:
-        reader = tf.train.load_checkpoint(prefix)
-        shapes, dtypes = (reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map())
-        held = sum(os.path.getsize(path) for path in files_of(prefix)
-                   if not path.endswith(".index"))
-        needed = sum(_num_bytes(shapes[name], dtypes[name]) for name in shapes)
+        entries = checkpoint_index.read(f"{prefix}.index")
+        held = sum(os.path.getsize(files.require_file(path, "its file"))
+                   for path in files_of(prefix)[:-1])
+        needed = sum(entry.size for entry in entries.values())
         if held < needed:
             return f"cut short: its .data files have {held:,} bytes of {needed:,}"
-        for name in shapes:
+        reader = tf.train.load_checkpoint(prefix)
+        for name in entries:
             reader.get_tensor(name)
     except Exception as error:
         # The reader raises exceptions of any class, for a disk fault too.
@@ -135,14 +136,6 @@ def _find_damage(prefix: str) -> str:
             raise UserError(f"{prefix} cannot be read: {_reason(error)}") from error
         return _reason(error)
     return ""
-
-
-def _num_bytes(shape: Sequence[int], dtype: tf.DType) -> int:
-    """The size of a variable's values; 0 for texts, whose length is unknown."""
-    if dtype == tf.string:
-        return 0
-    # Python's integers: a product of NumPy's may wrap around.
-    return functools.reduce(lambda product, size: product * size, shape, dtype.size)
 
 
 @functools.lru_cache(maxsize=None)

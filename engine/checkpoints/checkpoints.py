@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine.checkpoints import checkpoint_files
+from engine.checkpoints import checkpoint_files, checkpoint_index
 from engine.disk import files
 from engine.errors import UserError
 from multigpu_optimizer import UPDATES
@@ -123,9 +123,11 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
 
 def describe(prefix: str) -> Checkpoint:
     """The checkpoint with this prefix, without checking it for damage."""
-    reader = tf.train.load_checkpoint(prefix)
-    return Checkpoint(prefix, reader.get_variable_to_shape_map(),
-                      reader.get_variable_to_dtype_map())
+    entries = checkpoint_index.read(f"{prefix}.index")
+    return Checkpoint(
+        prefix, {name: [dimension.size for dimension in entry.shape.dim]
+                 for name, entry in entries.items()},
+        {name: tf.as_dtype(entry.dtype) for name, entry in entries.items()})
 
 
 def write_checkpoint(prefix: str, variables: Mapping[str, np.ndarray]) -> None:

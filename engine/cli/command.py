@@ -4,13 +4,14 @@ A command defines its flags in a `FlagValues` of its own when it runs, not at im
 module can be imported by programs with other flags.
 """
 
+import contextlib
 import io
 import itertools
 import os
 import signal
 import sys
 import warnings
-from typing import Callable, Dict, List, Optional, Union
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from absl import flags
 
@@ -52,6 +53,8 @@ def run(main: Callable[[flags.FlagValues], None],
         sys.stdout.reconfigure(encoding="utf-8")  # like all input, whatever the locale
     try:
         _print_what_is_asked(argv, usage, flag_values)
+        argv = [argv[0], *_with_flag_files(argv[1:])]
+        _require_utf8(argv[1:])
         positional = flag_values(argv)[1:]
         if positional:
             raise UserError(
@@ -109,6 +112,30 @@ def _print_what_is_asked(argv: List[str], usage: str, values: flags.FlagValues) 
     if "--version" in argv[1:]:
         print(VERSION, flush=True)
         sys.exit(0)
+
+
+def _with_flag_files(arguments: Sequence[str], within: Tuple[str, ...] = ()) -> Iterator[str]:
+    """The arguments; in the place of each --flagfile the lines of that file, as absl reads them."""
+    rest = iter(arguments)
+    for argument in rest:
+        flag, equals, path = argument.partition("=")
+        if flag not in ("--flagfile", "-flagfile"):
+            yield argument
+            continue
+        path = os.path.expanduser(path if equals else next(rest, ""))
+        if path in within:
+            raise UserError(f"--flagfile={path} is read from itself")
+        lines = map(str.strip, files.read_text(path, "--flagfile").split("\n"))
+        yield from _with_flag_files(
+            [line for line in lines if line and not line.startswith(("#", "//"))], (*within, path))
+
+
+def _require_utf8(arguments: List[str]) -> None:
+    """Raises a UserError for a name that no record, message or file of TensorFlow could hold."""
+    with contextlib.suppress(FileNotFoundError):  # the working directory is removed
+        arguments = [*arguments, f"the working directory {os.getcwd()}"]
+    for argument in filter(files.HALF_CHARACTER.search, arguments):
+        raise UserError(f"{argument} is not UTF-8: rename it, or give a link whose name is")
 
 
 def _help(values: flags.FlagValues) -> str:

@@ -4,10 +4,13 @@ Lines of standard input come as they arrive, so that a single line is answered a
 """
 
 import collections
+import io
 import os
 import select
 from concurrent import futures
 from typing import Callable, Deque, Iterable, Iterator, List, Optional, TypeVar
+
+from engine.data.parts import LINE_BYTES
 
 _READ_BYTES = 1 << 20
 
@@ -15,9 +18,9 @@ Item = TypeVar("Item")
 
 
 class ArrivingLines:
-    """The lines of a pipe, a terminal or a file, in bytes, without their ends.
+    """The lines of a pipe, a terminal or a file, in bytes.
 
-    An iterator. `must_wait` tells its caller to process the collected lines before it reads on; it
+    `must_wait` tells its caller to process the collected lines before it reads on; it
     is never true for a regular file.
 
     Args:
@@ -27,15 +30,14 @@ class ArrivingLines:
     def __init__(self, descriptor: int = 0):
         self._descriptor = descriptor
         self._lines: Deque[bytes] = collections.deque()
-        self._begun: List[bytes] = []  # parts of an incomplete line
+        self._begun = bytearray()  # an incomplete line
         self._is_open = True
 
-    def __iter__(self) -> Iterator[bytes]:
-        while self._lines or self._is_open:
-            if self._lines:
-                yield self._lines.popleft()
-            else:
-                self._read()
+    def readline(self, size: int) -> bytes:
+        """The next line with its end; b"" at the end. One of over `parts.LINE_BYTES` comes in pieces."""
+        while not self._lines and self._is_open:
+            self._read()
+        return self._lines.popleft() if self._lines else b""
 
     def must_wait(self) -> bool:
         """Whether the next line, or the end, has not arrived yet."""
@@ -48,12 +50,12 @@ class ArrivingLines:
     def _read(self) -> None:
         block = os.read(self._descriptor, _READ_BYTES)
         self._is_open = bool(block)
-        first, *others = block.split(b"\n")
-        self._begun.append(first)
-        if others or not block and any(self._begun):
-            self._lines.append(b"".join(self._begun))
-            self._lines.extend(others[:-1])
-            self._begun = others[-1:]
+        self._begun += block
+        if b"\n" in block or len(self._begun) > LINE_BYTES or not block:
+            lines = io.BytesIO(self._begun).readlines()
+            is_begun = block and not lines[-1].endswith(b"\n") and len(lines[-1]) <= LINE_BYTES
+            self._begun = bytearray(lines.pop() if is_begun else b"")
+            self._lines.extend(lines)
 
 
 def in_chunks(items: Iterable[Item], size: int,

@@ -1,4 +1,4 @@
-"""Parts of text files: ranges of bytes that begin and end where records do.
+"""Lines of text files, and parts: ranges of bytes that begin and end where records do.
 
 A part is found without reading what is before it, except in CSV, whose quotes must be counted.
 """
@@ -8,9 +8,12 @@ import os
 from functools import lru_cache
 from typing import BinaryIO, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from engine.errors import UserError
+
 # What a part has whole: lines, rows of CSV, or documents with blank lines between them.
 LINES, CSV_ROWS, DOCUMENTS = "lines", "rows of CSV", "documents"
 
+LINE_BYTES = 1 << 24  # the longest line: a file without line ends would fill the memory
 _BLOCK_BYTES = 1 << 20
 
 
@@ -39,6 +42,20 @@ class LineNumber:
 
     def __str__(self) -> str:
         return str(int(self))
+
+
+def read_line(file: BinaryIO, path: str, number: object) -> bytes:
+    """The next line with its end; b"" at the end of the file.
+
+    Args:
+        file: an open file, or whatever has a `readline`.
+        path, number: of the file and of the line, for the UserError if the line is over LINE_BYTES.
+    """
+    line = file.readline(LINE_BYTES + 1)
+    if len(line) > LINE_BYTES:
+        raise UserError(f"{path}, line {number}: longer than {LINE_BYTES:,} bytes; put line ends "
+                        "between its texts")
+    return line
 
 
 def parts_of(paths: Sequence[str], index: int, count: int) -> List[Part]:
@@ -70,11 +87,12 @@ def lines_in(file: BinaryIO, part: Part, records: str) -> Iterator[Tuple[object,
     offset = position = _first_record(file, part, records)
     in_quotes, index = False, 0
     while position < part.stop or in_quotes or records == DOCUMENTS:
-        line = file.readline()
+        index += 1
+        number = LineNumber(part.path, offset, index) if offset else index
+        line = read_line(file, part.path, number)
         if not line or records == DOCUMENTS and position >= part.stop and not line.strip():
             return
-        index += 1
-        yield (LineNumber(part.path, offset, index) if offset else index), line
+        yield number, line
         position += len(line)
         in_quotes ^= records == CSV_ROWS and line.count(b'"') % 2 == 1
 
@@ -91,19 +109,22 @@ def hash_of(part: Part, records: Optional[str]) -> str:
 
 def _first_record(file: BinaryIO, part: Part, records: str) -> int:
     """Moves the file to the part's first record; returns the offset, or `part.stop` at the end of the file."""
+    def skipped() -> bytes:
+        return read_line(file, part.path, f"at byte {position:,}")
+
     if part.start == 0:
         return 0
-    file.seek(part.start - 1)
-    position = part.start - 1 + len(file.readline())
+    position = file.seek(part.start - 1)
+    position += len(skipped())
     if records == CSV_ROWS:
         in_quotes = _count(part.path, position, b'"') % 2 == 1
         while in_quotes:
-            line = file.readline()
+            line = skipped()
             position += len(line)
             in_quotes = bool(line) and line.count(b'"') % 2 == 0
     while records == DOCUMENTS:
         is_outside = position >= part.stop
-        line = file.readline()
+        line = skipped()
         position += len(line)
         if is_outside or not line:
             file.seek(0, os.SEEK_END)

@@ -5,11 +5,12 @@ Every row comes with its line number, from 1. The caller interprets it.
 
 import csv
 import json
+import itertools
 import os
-import sys
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, BinaryIO, Callable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from engine.data import parts
+from engine.data.chunks import ArrivingLines
 from engine.data.odd_rows import OddRows, attempt
 from engine.disk import files
 from engine.errors import UserError
@@ -30,7 +31,7 @@ def input_format(path: str) -> str:
     form = FORMATS.get(os.path.splitext(path)[1].lower())
     if form:
         return form
-    with open(path, "rb") as file:
+    with files.open_regular(path, "file") as file:
         start = file.read(1024)
     if b"\0" in start or start.lstrip()[:1] in (b"{", b"["):
         raise UserError(f"{path} does not hold lines of text; if it holds one of these formats, "
@@ -66,7 +67,7 @@ def csv_rows(path: Path) -> Iterator[Row]:
 
     The number of a row is that of its first line.
     """
-    csv.field_size_limit(sys.maxsize)  # texts may be long
+    csv.field_size_limit(parts.LINE_BYTES)  # without its quote at the end, one would take all lines
     begun: List[int] = []  # the lines of the next row
 
     def texts() -> Iterator[str]:
@@ -156,7 +157,7 @@ def lines(path: Path, records: str = parts.LINES, odd: Optional[OddRows] = None
         odd: counts the lines that are not UTF-8, if it skips lines; they yield None.
     """
     try:
-        with open(path, "rb") as file:
+        with files.open_regular(os.fspath(path), "file") as file:
             if isinstance(path, parts.Part):
                 for line_number, line in parts.lines_in(file, path, records):
                     yield line_number, _decoded(odd, str(path), line_number, line)
@@ -166,11 +167,14 @@ def lines(path: Path, records: str = parts.LINES, odd: Optional[OddRows] = None
         raise UserError(f"{path}: {error.strerror}") from error
 
 
-def lines_of(read: Iterable[bytes], name: str, odd: Optional[OddRows] = None
+def lines_of(file: Union[BinaryIO, ArrivingLines], name: str, odd: Optional[OddRows] = None
              ) -> Iterator[Tuple[int, Optional[str]]]:
     """Like `lines`, for an open file or `ArrivingLines`."""
     # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
-    for line_number, line in enumerate(read, start=1):
+    for line_number in itertools.count(1):
+        line = parts.read_line(file, name, line_number)
+        if not line:
+            return
         yield line_number, _decoded(odd, name, line_number, line)
 
 

@@ -16,6 +16,7 @@ import stat
 import sys
 from typing import Any, Dict, IO, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
+from engine import log
 from engine.disk import locks, scratch
 from engine.errors import UserError
 
@@ -23,6 +24,7 @@ _READ_BYTES = 1 << 20
 # The largest file of each kind that is read as a whole. JSON takes up to 100 times its size in memory.
 _RECORD_BYTES = 1 << 24
 VOCABULARY_BYTES = 1 << 26
+DOCUMENT_BYTES = 1 << 30  # a data set that is one JSON value
 # Disk errors, which are no bugs: full, read-only, forbidden, faulty.
 _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES,
                    errno.EPERM)
@@ -198,14 +200,13 @@ def write_json(path: str, value: Any) -> None:
 
 def read_json(path: str, what: str) -> Any:
     """The JSON value of a file; raises a UserError that begins with `what` if it has none."""
-    content = read_whole(path, what)
+    text = read_text(path, what)
     try:
-        value = json.loads(content.decode("utf-8"))
+        value = json.loads(text)
         if HALF_CHARACTER.search(json.dumps(value, ensure_ascii=False)):
             raise ValueError("it spells half a character, which UTF-8 cannot hold")
         return value
-    # JSONDecodeError, UnicodeDecodeError; deep nesting
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # the last: deep nesting
         raise UserError(f"{what} {path} is not valid JSON: {error}") from error
 
 
@@ -234,26 +235,46 @@ def find(patterns: str, flag: str) -> List[str]:
     Raises:
         UserError: one of them names no file.
     """
-    matches = {}
+    matches: Dict[str, str] = {}  # by their paths without links to folders
+    repeated: List[str] = []
     for pattern in filter(None, map(str.strip, patterns.split(","))):
         # The name of an existing file may hold characters that are special in a pattern.
         paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
-        names = [name for path in paths for name in _files_at(path)]
+        names = [name for path in paths for name in _files_at(path, repeated)]
         if not names:
             raise UserError(f"{flag}: {pattern} is no file, no directory with files and no "
                             "pattern that matches one")
-        matches.update(dict.fromkeys(names))
+        for name in filter(HALF_CHARACTER.search, names):
+            raise UserError(f"{flag}: {name} is not UTF-8: rename it")
+        repeated += [name for name in names if name != matches.setdefault(os.path.join(
+            os.path.realpath(os.path.dirname(name)), os.path.basename(name)), name)]
     if not matches:
         raise UserError(f"{flag} names no file")
-    return list(matches)
+    if repeated:
+        log.warn(f"{flag}: {len(repeated):,} paths or links lead to files or folders that are read "
+                 f"already, and are left out; the first: {repeated[0]}")
+    return list(matches.values())
 
 
-def _files_at(path: str) -> List[str]:
-    """The file itself, or all files below a directory in sorted order, without hidden ones."""
+def _files_at(path: str, repeated: List[str]) -> List[str]:
+    """The file itself, or all files below a directory in sorted order, without hidden ones.
+
+    Adds to `repeated` the links to folders that are read already, such as one that leads back.
+    """
     if not os.path.isdir(path):
         return [path]
-    paths = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
-    return sorted(filter(os.path.isfile, paths))
+    found, read = [], set()
+    for folder, folders, names in os.walk(path, followlinks=True):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in read:
+            repeated.append(folder)
+            folders.clear()
+            continue
+        read.add((status.st_dev, status.st_ino))
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders.sort(key=lambda name: (os.path.islink(os.path.join(folder, name)), name))
+        found += [os.path.join(folder, name) for name in names if not name.startswith(".")]
+    return sorted(filter(os.path.isfile, found))
 
 
 def require_file(path: str, what: str, max_bytes: float = math.inf) -> str:
@@ -268,6 +289,15 @@ def read_whole(path: str, what: str, max_bytes: int = _RECORD_BYTES) -> bytes:
     """The content of a file; raises a UserError as `require_file` does."""
     with open_regular(path, what, max_bytes) as file:
         return file.read(max_bytes)
+
+
+def read_text(path: str, what: str, max_bytes: int = _RECORD_BYTES) -> str:
+    """The text of a file in UTF-8, without a byte order mark; raises a UserError as `read_whole` does."""
+    try:
+        return read_whole(path, what, max_bytes).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{what} {path} is not UTF-8 ({error}); convert the file, for example with "
+                        "iconv") from error
 
 
 def open_regular(path: str, what: str, max_bytes: float = math.inf) -> IO[bytes]:

@@ -5,11 +5,10 @@ import itertools
 import json
 import os
 import re
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Union
 
 from engine import log
 from engine.data import parts
-from engine.data.text_files import Path
 from engine.disk import files
 from engine.errors import UserError
 
@@ -23,7 +22,7 @@ class Source:
         whole: what a part has whole, see `parts`; default: by the name of the file.
     """
 
-    def __init__(self, path: Path, whole: Optional[str] = None):
+    def __init__(self, path: Union[str, parts.Part], whole: Optional[str] = None):
         status = os.stat(path)
         self._path, self._whole, self._hash = path, whole, ""
         # What 1.0.0 recorded. The same size and time save reading the file.
@@ -97,7 +96,8 @@ def content_hash(path: str, memory_path: str) -> str:
     known: Dict[str, Any] = {}
     with contextlib.suppress(UserError):  # it only saves time: an unreadable cache counts as empty
         known = files.read_record(memory_path, "the memory", {})
-    content, name = Source(path), os.path.realpath(path)
+    content = Source(path)
+    name = log.visible(os.path.realpath(path))  # a link may lead to a name that is not UTF-8
     if content.difference(known.get(name)) or content.fact() != known.get(name):
         files.write_json(memory_path, {**known, name: content.fact()})
     return content.fact()[3]

@@ -14,8 +14,11 @@ from typing import Dict, Iterator, List, Mapping, Tuple
 
 import tensorflow.compat.v1 as tf
 
+from engine import log
+from engine.data import record_lengths
 from engine.devices import memory
 from engine.devices.devices import Devices
+from engine.errors import UserError
 from engine.training.step_hook import Step, finite_mean
 from engine.training.throughput import Throughput
 
@@ -24,6 +27,7 @@ from engine.training.throughput import Throughput
 # A point takes less than a millisecond.
 _FIRST_STEPS = 20
 _MAX_POINTS = 1000
+_EVENT_BYTES = 1 << 28  # the longest event that a killed run may have left unfinished
 
 History = Dict[str, List[Tuple[int, float]]]  # name -> (step, value), by step
 
@@ -130,6 +134,11 @@ def _summary(values: Mapping[str, float]) -> tf.Summary:
 
 def _events(path: str) -> Iterator[tf.Event]:
     """The events of a file that affect the curves."""
+    try:
+        record_lengths.check(path, beyond=_EVENT_BYTES)
+    except UserError as error:
+        log.warn(f"{error}: its curves are left out")
+        return
     with contextlib.suppress(tf.errors.DataLossError):  # the event that a killed run was writing
         for event in tf.train.summary_iterator(path):
             if event.WhichOneof("what") in ("summary", "session_log"):

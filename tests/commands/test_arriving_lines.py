@@ -25,7 +25,8 @@ def pipe():
 
 
 def chunks_of(lines, size=100):
-    return in_chunks(lines, size, arriving=lines)
+    read = iter(lambda: lines.readline(-1), b"")
+    return in_chunks((line.rstrip(b"\n") for line in read), size, arriving=lines)
 
 
 def test_a_chunk_is_what_has_arrived_and_a_line_ends_where_its_end_arrives(pipe):

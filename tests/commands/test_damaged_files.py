@@ -6,16 +6,19 @@
 import itertools
 import json
 import os
+import signal
 import struct
 
 import pytest
 
 from augmentation import word_vectors
-from encoder import pretraining_tfrecords
+from checkpoint_index import crc32c, entry, masked, write as write_index
+from encoder import huggingface, pretraining_tfrecords
 from encoder.config import load_config
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files, provenance
 from engine.errors import UserError
+from engine.training import summaries
 
 import tensorflow.compat.v1 as tf
 
@@ -48,6 +51,15 @@ def trained(tmp_path):
             name = checkpoints.checkpoint_name(number)
             checkpoint_files.save(saver, session, str(tmp_path / name))
     return tmp_path
+
+
+@pytest.fixture
+def alarm():
+    """What hangs fails."""
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
 
 
 def data_of(folder, step: int):
@@ -112,6 +124,107 @@ def test_in_the_place_of_a_damaged_best_the_next_best_is_taken(trained, capsys):
 def test_the_name_of_the_best_leads_nowhere_else(trained, tmp_path):
     evaluated(trained, best_checkpoint="../elsewhere/model.ckpt-2")
     assert checkpoints.best(str(trained)).path == str(trained / "model.ckpt-2")
+
+
+def replaced_by(make):
+    """A change of a file: it is another thing."""
+    def change(path):
+        path.unlink()
+        make(str(path))
+    return change
+
+
+@pytest.mark.parametrize("change, said", [
+    (replaced_by(os.mkfifo), "is no regular file"),
+    (replaced_by(lambda path: os.symlink("/dev/zero", path)), "is no regular file"),
+    (replaced_by(lambda path: os.symlink(path, path)), "symbolic links"),
+    (replaced_by(os.mkdir), "Is a directory")])
+@pytest.mark.parametrize("place", ["index", "data-00000-of-00001"])
+def test_no_pipe_device_or_link_to_itself_stands_for_a_file_of_a_checkpoint(
+        place, change, said, trained, capsys, alarm):
+    path = trained / f"model.ckpt-3.{place}"
+    change(path)
+    assert newest_of(trained) == 2
+    assert f"model.ckpt-3 is damaged (" in capsys.readouterr().err
+    with pytest.raises(UserError, match=f"model.ckpt-3 is no TensorFlow checkpoint.*{path}.*{said}"):
+        checkpoints.open_checkpoint(str(trained / "model.ckpt-3"))
+
+
+# What TensorFlow's reader ends the process for, or reads as objects.
+FOREIGN = {
+    "more elements than can be counted": entry([2**62, 4]),
+    "more elements, and none of them": entry([2**62, 4, 0]),
+    "fewer elements than none": entry([-1]),
+    "too many dimensions": entry([1] * 255),
+    "more bytes than memory": entry([2**38], size=2**40),
+    "a reference": entry([2], dtype=101, size=8),
+    "objects": entry([1], dtype=20, size=200),
+    "no type": entry([2], dtype=0, size=8),
+    "a type of the future": entry([2], dtype=99, size=8),
+    "a slice twice": entry([4], slices=[[(0, 2)], [(0, 2)]])}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_variable_that_cannot_be_is_damage(name, trained, capsys):
+    write_index(str(trained / "model.ckpt-3"), {"a/kernel": FOREIGN[name]}, bytes(64))
+    os.truncate(str(data_of(trained, 3)), 1 << 40)
+    assert newest_of(trained) == 2
+    with pytest.raises(UserError, match="model.ckpt-3.index: a/kernel is no whole array of numbers"):
+        checkpoints.open_checkpoint(str(trained / "model.ckpt-3"))
+
+
+@pytest.mark.parametrize("name", [b"a" * 2000, b"\xff/kernel"])
+def test_names_in_an_index_are_bounded_text(name, trained):
+    write_index(str(trained / "model.ckpt-3"), {name: entry([-1])})
+    with pytest.raises(UserError, match="model.ckpt-3.index(: \ufffd/kernel is no| is no index of a)"):
+        checkpoints.open_checkpoint(str(trained / "model.ckpt-3"))
+
+
+@pytest.mark.parametrize("changes", [dict(compression=1), dict(restarts=(0, 3))])
+def test_an_index_that_two_readers_would_read_in_two_ways_is_none(changes, trained):
+    write_index(str(trained / "model.ckpt-3"), {"a": entry([0])}, **changes)
+    with pytest.raises(UserError, match="model.ckpt-3.index is no index of a checkpoint"):
+        checkpoints.open_checkpoint(str(trained / "model.ckpt-3"))
+
+
+def test_texts_in_a_checkpoint_are_not_read(trained):
+    """Their lengths stand in the file of values, and TensorFlow allocates as much."""
+    write_index(str(trained / "model.ckpt-3"), {"a": entry([2**40], dtype=7, size=9)}, bytes(9))
+    assert checkpoints.open_checkpoint(str(trained / "model.ckpt-3")).shapes == {}
+
+
+def test_variables_are_those_that_tensorflow_lists(trained, two_layers):
+    for prefix in (str(trained / "model.ckpt-3"), two_layers.init_checkpoint):
+        found = checkpoints.describe(prefix)
+        assert sorted((name, list(found.shapes[name])) for name in found.shapes) == [
+            (name, shape) for name, shape in tf.train.list_variables(prefix)]
+        assert found.dtypes == tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
+
+
+# --- Curves and weights of others ------------------------------------------------------------
+
+
+def test_curves_whose_lengths_cannot_be_are_left_out(tmp_path, capsys, alarm):
+    summaries.write_evaluation(str(tmp_path), {"loss": 3.0}, 7)
+    length = struct.pack("<Q", 2**62)
+    (tmp_path / "eval" / "events.out.tfevents.1").write_bytes(
+        length + struct.pack("<I", masked(crc32c(length))) + bytes(50))
+    os.mkfifo(str(tmp_path / "eval" / "events.out.tfevents.2"))
+    assert summaries.read_history(str(tmp_path / "eval")) == {"loss": [(7, 3.0)]}
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 2 and all(line.endswith("its curves are left out") for line in warnings)
+
+
+@pytest.mark.parametrize("count", [15_000, 20_000])
+def test_tensors_that_no_bert_has_take_no_time(count, tmp_path, alarm):
+    header = json.dumps({f"a{number}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+                         for number in range(count)}).encode()
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    if count == 15_000:
+        assert len(huggingface.open_weights(str(tmp_path)).shapes) == count
+        return
+    with pytest.raises(UserError, match="model.safetensors describes its tensors in over 1,048,576"):
+        huggingface.open_weights(str(tmp_path))
 
 
 # --- Records -------------------------------------------------------------------------------

@@ -47,6 +47,22 @@ def test_modules_are_loaded_on_use_by_the_table_of_kinds_and_by_the_workers_of_r
     assert users_of("import_module") == {"runs/kinds.py", "engine/cli/on_ray.py"}
 
 
+def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
+    """A pipe would wait for ever, a device may be endless. The others open files of this repository,
+    parts of files that are open, what has been looked at (stores, unfinished outputs), and files of
+    Google's interface."""
+    def reads(node):
+        modes = [str(getattr(part, "value", "")) for part in (
+            *node.args[1:2], *(word.value for word in node.keywords if word.arg == "mode"))]
+        return getattr(node.func, "id", "") == "open" and not any(
+            letter in mode for mode in modes for letter in "wax")
+    assert {name for name in python_files() if room_of(name) in ROOMS for node in ast.walk(syntax_of(name))
+            if isinstance(node, ast.Call) and reads(node)} == {
+                "engine/disk/files.py", "engine/cli/foreign_flags.py", "serving/app.py",
+                "engine/data/parts.py", "engine/data/store_files.py", "modeling.py", "tokenization.py",
+                "engine/disk/resumable_file.py"}
+
+
 def test_specs_are_made_by_the_training_loop_and_for_the_estimators_of_other_programs():
     assert users_of("EstimatorSpec") == {"engine/training/loop.py", "tasks/google_interface.py"}
 

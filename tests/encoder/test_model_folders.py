@@ -1,5 +1,6 @@
 """What a model folder holds after pretraining, and what commands find in one."""
 
+import codecs
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from encoder import model_files, model_flags, vocabulary
 from engine.disk import files
 from engine.errors import UserError
 from masked_lm import write_tiny_masked_lm
+from modeling import BertConfig
 from pretraining import run as pretraining, score
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from shell_scripts import assert_one_error_line, run
@@ -135,6 +137,23 @@ def test_a_checkpoint_that_is_no_bert_or_several_are_one_clear_line(released):
         model_files.open_model(str(released), "--init_checkpoint")
     with pytest.raises(UserError, match="holds no checkpoint, so it is no trained model"):
         model_files.open_model(str(released.parent), "--init_checkpoint")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_vocabulary_or_a_config(tuned):
+    """Editors of Windows begin each text file that they save with one."""
+    plain = model_files.open_model(str(tuned), "--init_checkpoint")
+    encoding, config = plain.encoding(16), plain.config().to_dict()
+    description, casing = plain.description(), tuned / vocabulary.CASING_FILE
+    casing.write_text('{"model_max_length": 24}')
+    names = ("vocab.txt", "bert_config.json", "task.json", vocabulary.CASING_FILE)
+    for name in names:
+        (tuned / name).write_bytes(codecs.BOM_UTF8 + (tuned / name).read_bytes())
+    marked = model_files.open_model(str(tuned), "--init_checkpoint")
+    assert marked.encoding(16).tokenizer.vocab == encoding.tokenizer.vocab
+    assert marked.config().to_dict() == config and marked.description() == description
+    assert vocabulary.read_tokens(str(tuned), 99) == list(encoding.tokenizer.vocab)
+    assert vocabulary.longest_input(str(tuned), 40) == 24
+    assert BertConfig.from_json_file(marked.file("bert_config.json")).to_dict() == config
 
 
 @pytest.fixture

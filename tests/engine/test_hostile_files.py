@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import glob
+import gzip
 import os
 import pathlib
 import signal
@@ -12,18 +13,25 @@ import time
 import numpy as np
 import pytest
 
-from commands import arguments, start_command
+from augmentation import word_vectors
+from commands import arguments, ends_with_error, run_here, start_command
 from encoder import huggingface, label_config, vocabulary
 from encoder.config import load_config
 from engine import log
 from engine.checkpoints import checkpoints
 from engine.cli import command
+from engine.data import parts, text_files
+from engine.data.chunks import ArrivingLines
+from engine.data.odd_rows import OddRows
 from engine.data.store import Column, open_or_build
 from engine.disk import files, provenance
 from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.training import run_record
-from runs import model_card
+from pretraining import create_data, texts
+from runs import columns, model_card, squad_files
+from similarity import index
+from tagging.formats import Layout, open_file
 
 ESCAPE = "\x1b[31m"  # makes a terminal's text red
 LINKS = ("checkpoint", "model.ckpt-3.data-00000-of-00001")
@@ -169,6 +177,7 @@ READERS = {
     "evaluations.json": [lambda path: checkpoints.read_evaluations(os.path.dirname(path))],
     "model.safetensors": [lambda path: huggingface.open_weights(os.path.dirname(path))],
     "tokenizer.json": [lambda path: vocabulary.read_tokens(os.path.dirname(path), 10)],
+    "questions.json": [lambda path: next(squad_files.paragraphs(path))],
     "rows.json": [lambda path: ResumableFile(path[:-len(".json")], {})]}
 
 
@@ -207,6 +216,94 @@ def test_what_only_saves_time_is_made_anew(kind, tmp_path, alarm):
     os.remove(description)
     PLACE[kind](description)
     assert build().flat("ids").tolist() == [0, 1, 2]
+
+
+@pytest.fixture
+def linked(tmp_path):
+    """A folder of texts with links to itself, to a folder in it and to one beside it, which has one back."""
+    for name in ("in/a.txt", "in/z/b.txt", "beside/c.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("the cat\n")
+    for name, target in (("again", "."), ("latest", "z"), ("more", "../beside"), ("z/top", ".."),
+                         ("none", "none"), ("copy.txt", "a.txt"), ("../beside/back", "../in")):
+        os.symlink(target, str(tmp_path / "in" / name))
+    return tmp_path / "in"
+
+
+def test_each_folder_of_texts_is_read_once_whatever_links_lead_to_it(linked, capsys, alarm):
+    assert files.find(str(linked), "--input_file") == [
+        str(linked / name) for name in ("a.txt", "copy.txt", "more/c.txt", "z/b.txt")]
+    for patterns in (f"{linked}", f"{linked}/[!n]*", f"{linked}/more, {linked}", f"{linked}/latest",
+                     f"{linked}/a.txt, {linked}"):
+        capsys.readouterr()
+        found = files.find(patterns, "--input_file")
+        assert sorted(map(os.path.basename, found)) == ["a.txt", "b.txt", "c.txt", "copy.txt"]
+        warnings = capsys.readouterr().err.splitlines()
+        assert len(warnings) == 1 and "--input_file: " in warnings[0] and "the first: " in warnings[0]
+
+
+def part_of(path, index, records=parts.LINES):
+    return list(text_files.lines(parts.parts_of([path], index, 3)[0], records))
+
+
+# Whoever reads lines.
+LINE_READERS = {
+    "tsv": lambda path: list(text_files.tsv_rows(path, OddRows("", skips_lines=True))),
+    "csv": lambda path: list(text_files.csv_rows(path)),
+    "head": lambda path: columns.read_head(path, None),
+    "tags": lambda path: list(open_file(path, Layout(), has_tags=False).sentences()),
+    "text": lambda path: list(texts.read_lines(path)),
+    "vectors": word_vectors.load,
+    "documents": lambda path: list(index._Texts(path)),
+    "first part": lambda path: part_of(path, 0)}
+
+
+@pytest.mark.parametrize("name", LINE_READERS)
+def test_a_line_without_an_end_is_refused_with_file_and_line(name, tmp_path, alarm):
+    path = tmp_path / "texts.tsv"
+    path.write_bytes(b"cat 1\n")
+    os.truncate(str(path), 1 << 40)
+    with pytest.raises(UserError, match="texts.tsv, line 2: longer than 16,777,216 bytes"):
+        LINE_READERS[name](str(path))
+
+
+@pytest.mark.parametrize("records", [parts.LINES, parts.CSV_ROWS, parts.DOCUMENTS])
+def test_a_part_that_begins_within_such_a_line_says_where_without_reading_what_is_before_it(
+        records, tmp_path, alarm):
+    sparse(str(tmp_path / "texts.tsv"))
+    with pytest.raises(UserError, match="texts.tsv, line at byte 366,503,875,924: longer than"):
+        part_of(str(tmp_path / "texts.tsv"), 1, records)
+
+
+def test_a_small_file_that_unpacks_to_a_line_without_an_end_is_refused(tiny_model, tmp_path, capsys):
+    path = tmp_path / "texts.txt.gz"
+    with gzip.open(str(path), "wb", 1) as file:
+        file.write(b"the cat\n" + b"a" * (parts.LINE_BYTES + 1))
+    with ends_with_error(capsys, f"{path}, line 2: longer than"):
+        run_here(dict(input_file=path, output_file=tmp_path / "out", num_processes=1,
+                      vocab_file=tiny_model.vocab_file), create_data)
+
+
+def test_a_quote_that_is_never_closed_does_not_take_the_whole_file(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_bytes(b'text\n"' + (b"a" * 999 + b"\n") * 17_000)
+    with pytest.raises(UserError, match="texts.csv, line 2: this row is not CSV .*field limit"):
+        list(text_files.csv_rows(str(path)))
+
+
+@pytest.mark.parametrize("length", [parts.LINE_BYTES - 1, parts.LINE_BYTES + 1])
+def test_standard_input_has_the_limit_of_a_file(length, tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes(b"first\n" + b"a" * length + b"\nlast")
+    with open(str(path), "rb") as file:
+        arriving = ArrivingLines(file.fileno())
+        lines = text_files.lines_of(arriving, "standard input")
+        assert next(lines) == (1, "first") and not arriving.must_wait()
+        if length < parts.LINE_BYTES:
+            assert [(number, len(line)) for number, line in lines] == [(2, length), (3, 4)]
+        else:
+            with pytest.raises(UserError, match="standard input, line 2: longer than"):
+                next(lines)
 
 
 # --- What is shown --------------------------------------------------------------------------

@@ -46,9 +46,9 @@ CONTEXT = {"context": "the cat", "qas": []}
 
 
 @pytest.mark.parametrize("content, message", [
-    ("{\"data\": [1,\n2,\n  {\"a\" 3}]}", "not JSON in UTF-8 (Expecting ':' delimiter: line 3"),
+    ("{\"data\": [1,\n2,\n  {\"a\" 3}]}", "not JSON (Expecting ':' delimiter: line 3"),
     ("[" * 100_000, "recursion"),
-    ("\udcff", "not JSON in UTF-8 ('utf-8' codec can't decode byte"),
+    ("\udcff", "is not UTF-8 ('utf-8' codec can't decode byte"),
     ("[]", "must be a JSON object"),
     ("{}", "has no 'data'"),
     ("{\"data\": [7]}", "article 1: must be a JSON object"),

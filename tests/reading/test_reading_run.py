@@ -225,7 +225,7 @@ UNANSWERED = text_of(("the cat", [{"id": "7", "question": "the"}]))
     (dict(max_query_length=30), None, "leaves no room for a context"),
     (dict(doc_stride=0), None, "--doc_stride=0"),
     (dict(do_train=False, do_predict=True), None, "does not answer questions"),
-    (dict(train_file="bad.json"), "", "not JSON in UTF-8 (Expecting value: line 1 column 1"),
+    (dict(train_file="bad.json"), "", "not JSON (Expecting value: line 1 column 1"),
     (dict(predict_file="bad.json", do_eval=True), UNANSWERED, "does not have the answers of all")])
 def test_bad_input_is_an_error_of_one_line_and_nothing_is_trained(
         changes, content, message, tiny_model, files, tmp_path, capsys, monkeypatch):
