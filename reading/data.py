@@ -147,7 +147,8 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
     content = files.content_hash(path, os.path.join(store_dir, "hashes.json"))
     key = {"content": content, "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
-           "is_training": is_training, "ids": "differ", **dataclasses.asdict(settings)}
+           "is_training": is_training, "differing_ids": not is_training,
+           **dataclasses.asdict(settings)}
     prepare = _Preparation(path, encoding, settings, is_training, dict.fromkeys(_COUNTS, 0))
     name = os.path.splitext(os.path.basename(path))[0]
     records = store.open_or_build(

@@ -181,10 +181,7 @@ def are_mostly_numbers(values: Iterable[str]) -> bool:
 
 def are_numbers(values: Iterable[str]) -> bool:
     """Whether all values are finite numbers."""
-    try:
-        return all(math.isfinite(float(value)) for value in values)
-    except ValueError:
-        return False
+    return all(form_of(value) <= INTEGER for value in values)
 
 
 def _first(rows: Iterable) -> Iterable:

@@ -21,8 +21,7 @@ from tokenization import IDEOGRAPHS
 
 EXTENSIONS = (".txt", ".tsv", ".conll", ".bio", ".bmes", ".bioes", ".iob", ".json", ".jsonl")
 
-# In CoNLL-2003's lines between documents.
-_DOCUMENT = re.compile(r"(?:^|[ \t])-DOCSTART-(?![^ \t(])")
+_DOCUMENT = re.compile(r"(?:^|[ \t])-DOCSTART-(?![^ \t(])")  # in CoNLL-2003 between documents
 _JSON = (".json", ".jsonl")
 _KEYS = ("entities", "spans", "label")  # of the entities in an object
 _SPACES = " \t"  # between columns; other spaces of Unicode may be words

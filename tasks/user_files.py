@@ -190,9 +190,10 @@ def _are_fractions(counts: Counter[str], lines: Dict[str, int], file: str) -> bo
                         f"{of_numbers}: write this one like 1234.5 or leave the line out, or set "
                         "--label_kind=classes (multi_label for lists)")
     if odd is None and fractions:  # a few may be mistakes in classes
+        line = next(lines[label] for label in lines if forms[label] == columns.FRACTION)
         (log.warn if 10 * fractions < whole else log.info)(
-            f"{file}: {of_numbers}, {fractions:,} with a fraction, so this is a regression; to "
-            "change that, set --label_kind")
+            f"{file}: {of_numbers}, {fractions:,} with a fraction (the first on line {line}), so this "
+            "is a regression; to change that, set --label_kind")
     return odd is None and fractions > 0
 
 

@@ -150,7 +150,7 @@ def test_numbers_that_cannot_be_read_are_no_classes_unless_the_flag_says_so(labe
 
 def test_a_few_fractions_among_classes_are_told(tmp_path, capsys):
     assert not make_task(tmp_path, {"train.tsv": labelled([*STARS, "3.5"])}).kind.labels
-    assert "WARNING" in capsys.readouterr().err
+    assert re.search("WARNING: .* 1 with a fraction .*on line 32", capsys.readouterr().err)
     assert make_task(tmp_path, {"train.tsv": labelled([*"abcabc", "1.5"])}).kind.labels == (
         "1.5", "a", "b", "c")
     assert "1 of 4 labels have one example each" in capsys.readouterr().err
