@@ -109,9 +109,9 @@ def read_casing(folder: str, tokens: List[str]) -> Tuple[bool, List[str]]:
 
 
 def has_capitals(tokens: Iterable[str]) -> bool:
-    """Whether a vocabulary has words with capital letters."""
-    return any(token != token.lower() for token in tokens
-               if token[:1] not in ("[", "<"))  # [CLS], <S>
+    """Whether over a hundredth of a vocabulary's words, more than a few added ones, have capitals."""
+    cased = [token != token.lower() for token in tokens if token[:1] not in ("[", "<")]  # [CLS], <S>
+    return 100 * sum(cased) > len(cased)
 
 
 def longest_input(folder: str, num_positions: int) -> int:

@@ -50,8 +50,8 @@ class Candidate(NamedTuple):
     first_character: int = 0  # of the words in the context that it is cut out of
 
 
-# What the original predicts where no span is possible.
-NONE_POSSIBLE = Candidate("empty", 0.0, 0.0)
+# Where no span is possible. The original predicts the word "empty".
+NONE_POSSIBLE = Candidate("", 0.0, 0.0)
 
 
 class Answers(NamedTuple):

@@ -147,7 +147,8 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
     content = provenance.content_hash(path, os.path.join(store_dir, "hashes.json"))
     key = {"content": content, "vocab": encoding.vocab_hash,
            "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
-           "is_training": is_training, **dataclasses.asdict(settings)}
+           "is_training": is_training, "differing_ids": not is_training,
+           **dataclasses.asdict(settings)}
     prepare = _Preparation(path, encoding, settings, is_training, dict.fromkeys(_COUNTS, 0))
     name = os.path.splitext(os.path.basename(path))[0]
     records = store.open_or_build(
@@ -197,10 +198,22 @@ class _Preparation(NamedTuple):
         """All questions, in chunks of bounded size."""
         self.counts.update(dict.fromkeys(_COUNTS, 0))
         with Counter(f"Preparing {self.path}", unit="questions") as counter:
-            for some in in_chunks(squad_files.paragraphs(self.path), _CHUNK_CHARACTERS,
+            for some in in_chunks(self._paragraphs(), _CHUNK_CHARACTERS,
                                   lambda paragraph: len(paragraph.context)):
                 yield self.chunk(some)
                 counter.advance(sum(len(paragraph.questions) for paragraph in some))
+
+    def _paragraphs(self) -> Iterator[Paragraph]:
+        """The paragraphs of the file. Only questions to learn from may share an id, unlike answers."""
+        seen: Dict[str, str] = {}
+        for paragraph in squad_files.paragraphs(self.path):
+            for question in () if self.is_training else paragraph.questions:
+                this = f"question {len(seen) + 1:,} ({log.brief(repr(question.text))})"
+                other = seen.setdefault(question.id, this)
+                if other is not this:
+                    raise UserError(f"{self.path}: {other} and {this} have the same id, "
+                                    f"{question.id!r}: their answers need different ones")
+            yield paragraph
 
     def chunk(self, paragraphs: Iterable[Paragraph]) -> store.Chunk:
         """The questions of some paragraphs."""

@@ -45,6 +45,9 @@ def measure(job: Job, questions: QuestionSet, predict: Predict,
                 predicted, probability = found.chosen()
                 misses.append(Miss(question.id, predicted, probability * (1 - agreement.f1)))
     if not questions.is_labelled:
+        if any(one.has_answer for one in answered):
+            log.warn(f"{questions.path}: {questions.records.facts['num_unlabelled']:,} of "
+                     f"{len(answered):,} questions lack \"answers\", so there are no scores")
         return Measured({})
     return Measured(scores.results(answered, may_have_none=may_have_none),
                     table=scores.table(answered, may_have_none=may_have_none),

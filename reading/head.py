@@ -150,14 +150,11 @@ def _reader(trained: Model) -> Reader:
 
 def result(found: Answers) -> Result:
     """The answer to a question, as a line of predictions."""
-    # 'empty' is Google's placeholder for no possible span.
-    text, probability = found.text, found.chosen()[1]
-    if answers.NONE_POSSIBLE in found.candidates:
-        text, probability = "", 0.0
+    probability = 0.0 if found.candidates[0] is answers.NONE_POSSIBLE else found.chosen()[1]
     numbers = {"probability": probability, "null_odds": found.null_odds}
     shown = {name: f"{value:.9g}" for name, value in numbers.items() if value is not None}
-    return Result([text, *shown.values()],
-                  {"answer": text, **{name: float(number) for name, number in shown.items()}})
+    return Result([found.text, *shown.values()],
+                  {"answer": found.text, **{name: float(number) for name, number in shown.items()}})
 
 
 HEAD = Head(

@@ -3,8 +3,10 @@
 Detection goes by the names of the columns, then by the values in the first rows.
 """
 
+import collections
 import itertools
 import math
+import re
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from engine import log
@@ -25,6 +27,11 @@ _HEADER_NAMES = {*itertools.chain(*_NAMES.values()), "id", "index", "idx", "guid
 _NUM_HEAD_ROWS = 1000
 _MAX_DISTINCT_SHARE = 0.9  # from this share on, the number of distinct values is not compared
 _MIN_NUMBERS = 10  # below a word, for it to be the name of the column
+
+# What a value is as a number; MISWRITTEN is a decimal comma, thousands, a percentage or unit.
+FRACTION, INTEGER, MISSING, MISWRITTEN, WORD = range(5)
+_NO_VALUE = ("", "na", "nan", "none", "null")  # without marks, as of n/a
+_MISWRITTEN = re.compile(r"\W{0,3}\d*(?:[.,'\s]\d+|%)+\W{0,2}[^\W\d_]{0,4}")
 
 
 class Roles(NamedTuple):
@@ -137,28 +144,44 @@ def read_head(path: str, header: Optional[bool], more_names: Sequence[str] = ())
     if header is None:
         # The first line of a plain text file is a text, even if it is a word like "text".
         is_plain_text = not path.lower().endswith((".tsv", ".csv")) and len(rows[0]) == 1
-        header = not is_plain_text and _is_header(rows[0], rows[1:], more_names)
+        others = [row for row in rows if row != rows[0]]  # a header may be repeated
+        header = not is_plain_text and _is_header(rows[0], others, more_names)
     names = tuple(name.strip() for name in rows[0]) if header else ()
     return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows)
 
 
 def _is_header(first: List[str], others: List[List[str]], more_names: Sequence[str]) -> bool:
-    """Whether a field is a common column name not repeated below, or a word above numbers only."""
+    """Whether a field is not repeated below, and a common column name or a word above numbers."""
     for position, field in enumerate(first):
         below = [row[position] for row in others if position < len(row)]
-        if field.strip().lower() in (*_HEADER_NAMES, *more_names) and field not in below:
-            return True
-        if len(below) >= _MIN_NUMBERS and are_numbers(below) and not are_numbers([field]):
+        if field not in below and (field.strip().lower() in (*_HEADER_NAMES, *more_names) or (
+                len(below) >= _MIN_NUMBERS and are_mostly_numbers(below)
+                and form_of(field) == WORD and any(map(str.isalpha, field)))):
             return True
     return False
 
 
+def form_of(value: str) -> int:
+    """What a value is as a number, one of FRACTION to WORD."""
+    try:
+        number = float(value)
+    except ValueError:
+        if re.sub(r"[^\w+]", "", value).lower() in _NO_VALUE:
+            return MISSING
+        return MISWRITTEN if _MISWRITTEN.fullmatch(value.strip()) else WORD
+    return (MISSING if not math.isfinite(number) else
+            INTEGER if number.is_integer() else FRACTION)
+
+
+def are_mostly_numbers(values: Iterable[str]) -> bool:
+    """Whether there are numbers, and at least nine for each word."""
+    forms = collections.Counter(map(form_of, values))
+    return 0 < forms[FRACTION] + forms[INTEGER] + forms[MISWRITTEN] >= 9 * forms[WORD]
+
+
 def are_numbers(values: Iterable[str]) -> bool:
     """Whether all values are finite numbers."""
-    try:
-        return all(math.isfinite(float(value)) for value in values)
-    except ValueError:
-        return False
+    return all(form_of(value) <= INTEGER for value in values)
 
 
 def _first(rows: Iterable) -> Iterable:

@@ -190,7 +190,7 @@ class Regression(Kind):
         except ValueError:
             number = math.nan
         if not abs(number) <= _LARGEST_NUMBER:  # nor NaN
-            raise ValueError("a finite number of 32 bits")
+            raise ValueError("a finite number of 32 bits, such as 1234.5")
         return number
 
     def losses(self, logits, labels):

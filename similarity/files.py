@@ -10,6 +10,7 @@
 A question of a file in SQuAD's format (.json) is an anchor, and its paragraph the positive.
 """
 
+import collections
 import itertools
 import math
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -186,7 +187,7 @@ class TextFile(NamedTuple):
             score = math.nan
         if not math.isfinite(score):
             raise UserError(f"{self.path}, line {line_number}: the score is "
-                            f"{log.brief(repr(text))}, and must be a number")
+                            f"{log.brief(repr(text))}, and must be a number such as 1234.5")
         return score
 
 
@@ -222,8 +223,10 @@ def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
         places[-1] if len(read) > len(texts) else None, bool(table.names),
         len(keys) or table.width, keys)
     if layout == ENTAILMENT and file.label is not None:
-        relations = set(map(str, table.values(label)))
-        file = file._replace(num_texts=3 if _CONTRADICTED in relations else 2)
+        relations = collections.Counter(map(str, table.values(label)))
+        # A few contradictions are too few: premises without one would be left out.
+        has_hard = 2 * relations[_CONTRADICTED] >= max(1, relations[_ENTAILED])
+        file = file._replace(num_texts=3 if has_hard else 2)
     _report(file, table, texts, label)
     return file
 
@@ -269,7 +272,7 @@ def _detected_label(table: Table, names: Sequence[str], free: Sequence[int],
     named = [names.index(name) for name in _LABELS if name in names and names.index(name) in free]
     if named or knows_texts or table.width < 2:
         return named[0] if named else None
-    found = [position for position in free if _are_labels(table.values(position))]
+    found = [position for position in free if table.rows and _layout_of(table.values(position))]
     if len(found) > 1:
         raise UserError(f"{table.path}: several columns have nothing but numbers or labels; "
                         f"{table.describe()}; name those to read with --text_column and "
@@ -277,17 +280,19 @@ def _detected_label(table: Table, names: Sequence[str], free: Sequence[int],
     return found[0] if found else None
 
 
-def _are_labels(values: Sequence[Any]) -> bool:
-    texts = {str(value).strip() for value in values}
-    return bool(texts) and (texts <= _RELATIONS or columns.are_numbers(texts))
+def _layout_of(labels: Sequence[Any]) -> Optional[str]:
+    """What nearly all labels say of pairs; reading the file reports the others. None: nothing."""
+    texts = [str(label).strip() for label in labels]
+    if 10 * sum(text in _RELATIONS for text in texts) >= 9 * len(texts):
+        return ENTAILMENT
+    return SCORES if columns.are_mostly_numbers(texts) else None
 
 
 def _layout_of_labels(table: Table, texts: Sequence[int], label: int) -> str:
-    labels = {str(value).strip() for value in table.values(label)}
-    if labels <= _RELATIONS:
-        return ENTAILMENT
-    if columns.are_numbers(labels):
-        return SCORES
+    labels = [str(value).strip() for value in table.values(label)]
+    layout = _layout_of(labels)
+    if layout:
+        return layout
     odd = next(text for text in sorted(labels) if not columns.are_numbers([text]))
     raise UserError(f"{table.path}: column {table.column(label)} has {log.brief(repr(odd))}, and "
                     "labels are numbers or entailment, neutral and contradiction; name another one with "

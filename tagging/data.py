@@ -23,7 +23,7 @@ from tagging import schemes
 from tagging.formats import Sentence, TaggedFile
 
 _SENTENCES_AT_A_TIME = 4096
-_WORDS_VERSION = 3  # of how files are cut into words and windows: other stores are prepared anew
+_WORDS_VERSION = 4  # of how files are cut into words and windows: other stores are prepared anew
 
 
 class TagSet(NamedTuple):

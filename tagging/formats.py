@@ -21,7 +21,7 @@ from tokenization import IDEOGRAPHS
 
 EXTENSIONS = (".txt", ".tsv", ".conll", ".bio", ".bmes", ".bioes", ".iob", ".json", ".jsonl")
 
-_DOCUMENT = "-DOCSTART-"  # CoNLL-2003's line between documents
+_DOCUMENT = re.compile(r"(?:^|[ \t])-DOCSTART-(?![^ \t(])")  # in CoNLL-2003 between documents
 _JSON = (".json", ".jsonl")
 _KEYS = ("entities", "spans", "label")  # of the entities in an object
 _SPACES = " \t"  # between columns; other spaces of Unicode may be words
@@ -87,13 +87,12 @@ def open_file(path: str, layout: Layout, *, has_tags: bool) -> TaggedFile:
 class Columns(TaggedFile):
     """A word a line, in columns between tabs or else spaces; a blank line ends a sentence.
 
-    Lines of CoNLL-2003 between documents (-DOCSTART-) are no words.
+    Lines of CoNLL-2003 between documents (-DOCSTART-) are no words, whatever columns they have.
     """
 
     def __init__(self, path: str, layout: Layout, has_tags: bool):
         super().__init__(path, layout, has_tags)
-        first = next(((number, line) for number, line in text_files.lines(path)
-                      if line.strip(_SPACES)), None)
+        first = next((line[:2] for line in self._lines() if line[2]), None)
         if first is None:
             raise UserError(f"{path} holds no sentences")
         number, line = first
@@ -104,6 +103,11 @@ class Columns(TaggedFile):
         if self._tag == self._word:
             raise UserError(f"{path}, line {number}: {self._num_columns} columns, and words and "
                             "tags need one each; give them with --word_column and --tag_column")
+
+    def _lines(self) -> Iterator[Tuple[int, str, bool]]:
+        """Number and text of each line, and whether it has a word."""
+        for number, line in text_files.lines(self.path, marks=text_files.MARKS_OF_COLUMNS):
+            yield number, line, bool(line.strip(_SPACES)) and not _DOCUMENT.search(line)
 
     def _split(self, line: str) -> List[str]:
         return (line.split(self._separator) if self._separator else
@@ -118,9 +122,9 @@ class Columns(TaggedFile):
         return index
 
     def _rows(self) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
-        """Number, text and columns of each line; None for a blank one."""
-        for number, line in text_files.lines(self.path):
-            yield number, line, self._fields(number, line) if line.strip(_SPACES) else None
+        """Number, text and columns of each line; None for one without a word."""
+        for number, line, has_word in self._lines():
+            yield number, line, self._fields(number, line) if has_word else None
 
     def _fields(self, number: int, line: str) -> List[str]:
         fields = self._split(line)
@@ -135,8 +139,7 @@ class Columns(TaggedFile):
 
     def sentences(self) -> Iterator[Sentence]:
         """See `TaggedFile`."""
-        for is_sentence, rows in itertools.groupby(
-                self._rows(), lambda row: row[2] and row[2][self._word] != _DOCUMENT):
+        for is_sentence, rows in itertools.groupby(self._rows(), lambda row: bool(row[2])):
             if is_sentence:
                 numbers, _, fields = zip(*rows)
                 yield Sentence([some[self._word] for some in fields], numbers,
@@ -146,8 +149,8 @@ class Columns(TaggedFile):
         """See `TaggedFile`."""
         flat = (tag for some in tags for tag in some)
         for _, line, fields in self._rows():
-            if fields:
-                tag = schemes.OUTSIDE if fields[self._word] == _DOCUMENT else next(flat)
+            if line.strip(_SPACES):
+                tag = next(flat) if fields else schemes.OUTSIDE
                 row = line if self._separator else line.rstrip(_SPACES)
                 line = f"{row}{self._separator or ' '}{tag}"
             yield line

@@ -3,7 +3,8 @@
 What the flags do not give is detected from the training file and logged.
 """
 
-from typing import Dict, Optional, Sequence, Set, Tuple
+import collections
+from typing import Counter, Dict, Optional, Sequence, Tuple
 
 from absl import flags
 
@@ -127,23 +128,33 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
     several = values.label_kind == label_types.MultiLabel.name or (
         values.label_kind is None and _holds_lists(table, split))
     separator = (values.label_separator or _DEFAULT_SEPARATOR) if several else ""
-    labels = {label for *_, example in read_rows(_AsWritten(separator), split, "")
-              for label in example.label}
-    if values.label_kind is None and not several and _have_fractions(labels):
-        log.info(f"{split.file}: the labels are numbers with fractions, so this is a regression; "
-                 "to change that, set --label_kind")
+    counts: Counter[str] = collections.Counter()
+    lines: Dict[str, int] = {}  # of the first example with each label
+    for line, fields, example in read_rows(_AsWritten(separator), split, ""):
+        if table.names == tuple(fields):
+            raise UserError(f"{split.file}, line {line}: the header again; remove this line")
+        for label in example.label:
+            counts[label] += 1
+            lines.setdefault(label, line)
+    if values.label_kind is None and not several and _are_fractions(counts, lines, split.file):
         return label_types.Regression()
-    _check_number(labels, split.file)
-    label_config.check_labels(labels, f"{split.file} (is --label_column right?)")
-    labels = _sorted_labels(labels)
+    _check_number(counts, split.file)
+    label_config.check_labels(counts, f"{split.file} (is --label_column right?)")
+    labels = _sorted_labels(counts)
     shown = ", ".join(label[:40] for label in labels[:10]) + (", ..." if len(labels) > 10 else "")
+    basis = f" (detected: {'some are lists' if several else 'few are fractions'}; see --label_kind)"
     log.info(f"{split.file}: {len(labels):,} labels ({shown}), "
              + (f"any number for each example, separated by {separator!r}" if several
-                else "one for each example"))
+                else "one for each example") + ("" if values.label_kind else basis))
+    single = [label for label in lines if counts[label] == 1]
+    if single:
+        log.warn(f"{split.file}: {len(single):,} of {len(labels):,} labels have one example each, "
+                 f"too few to learn from, such as {log.brief(repr(single[0]))} on line "
+                 f"{lines[single[0]]}; are --label_column and --label_kind right?")
     return label_types.MultiLabel(labels, separator) if several else label_types.SingleLabel(labels)
 
 
-def _check_number(labels: Set[str], file: str) -> None:
+def _check_number(labels: Counter[str], file: str) -> None:
     """Raises a UserError if a column's values are no classes to learn."""
     if not labels:
         raise UserError(f"{file} holds no examples with a label; is --label_column right?")
@@ -159,14 +170,34 @@ def _holds_lists(table: columns.Table, split: Split) -> bool:
     if table.format != "jsonl":
         return False
     position = table.names.index(split.keys[split.columns.label])
-    return any(isinstance(value, list) for value in table.values(position))
+    values = table.values(position)
+    num_lists = sum(isinstance(value, list) for value in values)
+    if 0 < 2 * num_lists < len(values):
+        log.warn(f"{table.path}: only {num_lists:,} of the first {len(values):,} labels are lists")
+    return num_lists > 0
 
 
-def _have_fractions(labels: Set[str]) -> bool:
-    return columns.are_numbers(labels) and not all(float(label).is_integer() for label in labels)
+def _are_fractions(counts: Counter[str], lines: Dict[str, int], file: str) -> bool:
+    """Whether the labels are numbers, some with a fraction; a UserError if only most of them are."""
+    forms = {label: columns.form_of(label) for label in lines}
+    rows = collections.Counter(forms[label] for label in counts.elements())
+    fractions, whole = rows[columns.FRACTION] + rows[columns.MISWRITTEN], rows[columns.INTEGER]
+    of_numbers = f"{fractions + whole:,} of {sum(rows.values()):,} labels are written as numbers"
+    odd = next((label for label in lines if forms[label] > columns.INTEGER), None)
+    if odd is not None and (fractions and fractions + whole > rows[columns.WORD]
+                            or whole > rows[columns.MISSING] and not rows[columns.WORD]):
+        raise UserError(f"{file}, line {lines[odd]}: the label is {log.brief(repr(odd))}, and "
+                        f"{of_numbers}: write this one like 1234.5 or leave the line out, or set "
+                        "--label_kind=classes (multi_label for lists)")
+    if odd is None and fractions:  # a few may be mistakes in classes
+        line = next(lines[label] for label in lines if forms[label] == columns.FRACTION)
+        (log.warn if 10 * fractions < whole else log.info)(
+            f"{file}: {of_numbers}, {fractions:,} with a fraction (the first on line {line}), so this "
+            "is a regression; to change that, set --label_kind")
+    return odd is None and fractions > 0
 
 
-def _sorted_labels(labels: Set[str]) -> Tuple[str, ...]:
+def _sorted_labels(labels: Counter[str]) -> Tuple[str, ...]:
     """The labels in the order of their values if all are numbers, else in alphabetical order."""
     if columns.are_numbers(labels):
         return tuple(sorted(labels, key=lambda label: (float(label), label)))

@@ -4,10 +4,12 @@ Every row comes with its line number, from 1. The caller interprets it.
 """
 
 import csv
-import json
 import itertools
+import json
 import os
-from typing import Any, BinaryIO, Callable, Iterator, List, Optional, Sequence, Tuple, Union
+import re
+from typing import (
+    Any, BinaryIO, Callable, Iterator, List, Optional, Pattern, Sequence, Tuple, Union)
 
 from engine.data import parts
 from engine.data.chunks import ArrivingLines
@@ -20,6 +22,10 @@ Row = Tuple[int, List[str]]
 
 # Extension of the file's name → format.
 FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
+
+# Byte order marks of a line: in concatenated files also a later one has them.
+_MARKS = re.compile("\ufeff*")
+MARKS_OF_COLUMNS = re.compile("(?:\ufeff+(?![ \t]))?")  # not one that is a column
 
 
 def input_format(path: str) -> str:
@@ -145,44 +151,45 @@ def _as_text(path: str, line_number: int, name: str, value: Any, may_be_list: bo
     if may_be_list and isinstance(value, list):
         return [_as_text(path, line_number, name, item, False) for item in value]
     raise UserError(f"{path}, line {line_number}: {name!r} is {json.dumps(value)[:40]}, and it "
-                    f"must be a text{' or a list of texts' if may_be_list else ''}")
+                    f"must be a text{', a number or a list' if may_be_list else ' or a number'}")
 
 
-def lines(path: Path, records: str = parts.LINES, odd: Optional[OddRows] = None
-          ) -> Iterator[Tuple[int, Optional[str]]]:
+def lines(path: Path, records: str = parts.LINES, odd: Optional[OddRows] = None,
+          marks: Pattern = _MARKS) -> Iterator[Tuple[int, Optional[str]]]:
     """The number and the text of each line, without line ends and byte order marks.
 
     Args:
         records: what a part of a file has whole; see `parts`.
         odd: counts the lines that are not UTF-8, if it skips lines; they yield None.
+        marks: the byte order marks to leave out, also MARKS_OF_COLUMNS.
     """
     try:
         with files.open_regular(os.fspath(path), "file") as file:
             if isinstance(path, parts.Part):
                 for line_number, line in parts.lines_in(file, path, records):
-                    yield line_number, _decoded(odd, str(path), line_number, line)
+                    yield line_number, _decoded(odd, str(path), line_number, line, marks)
             else:
-                yield from lines_of(file, path, odd)
+                yield from lines_of(file, path, odd, marks)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
 
 
-def lines_of(file: Union[BinaryIO, ArrivingLines], name: str, odd: Optional[OddRows] = None
-             ) -> Iterator[Tuple[int, Optional[str]]]:
+def lines_of(file: Union[BinaryIO, ArrivingLines], name: str, odd: Optional[OddRows] = None,
+             marks: Pattern = _MARKS) -> Iterator[Tuple[int, Optional[str]]]:
     """Like `lines`, for an open file or `ArrivingLines`."""
     # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
     for line_number in itertools.count(1):
         line = parts.read_line(file, name, line_number)
         if not line:
             return
-        yield line_number, _decoded(odd, name, line_number, line)
+        yield line_number, _decoded(odd, name, line_number, line, marks)
 
 
 def _decoded(odd: Optional[OddRows], *line: Any) -> Optional[str]:
     return attempt(odd if odd and odd.skips_lines else None, None, _decode, *line)
 
 
-def _decode(path: str, line_number: int, line: bytes) -> str:
+def _decode(path: str, line_number: int, line: bytes, marks: Pattern) -> str:
     if b"\0" in line or (line_number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff")):
         raise UserError(f"{path}, line {line_number}: holds a NUL byte or the mark of UTF-16; "
                         "texts must be UTF-8: convert the file, for example with iconv")
@@ -191,5 +198,4 @@ def _decode(path: str, line_number: int, line: bytes) -> str:
     except UnicodeDecodeError as error:
         raise UserError(f"{path}, line {line_number}: not UTF-8 ({error.reason}); convert the "
                         "file, for example with iconv") from error
-    # In concatenated files a byte order mark may also begin a later line.
-    return text.lstrip("\ufeff").rstrip("\r\n")
+    return text[marks.match(text).end():].rstrip("\r\n")

@@ -70,6 +70,9 @@ CASES = {
     "more labels than classes can be": Case(
         content("train.tsv", HEADER + "".join(f"{i}\tthe cat\n" for i in range(100_001))),
         ("train.tsv", "100,000", "--label_column", "--label_kind=regression")),
+    "one label that is no number among fractions": Case(
+        content("train.tsv", HEADER + "0.5\tcat\nnan\tdog\n1.5\tbird\n"),
+        ("train.tsv, line 3", "'nan'", "2 of 3", "--label_kind=classes")),
     "a number that is a word": Case(numbers("high"), ("train.tsv, line 3", "'high'", "number")),
     "a number without end": Case(numbers("inf"), ("train.tsv, line 3", "'inf'", "finite")),
     "a separator without several labels": Case(

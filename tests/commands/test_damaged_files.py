@@ -145,7 +145,7 @@ def test_no_pipe_device_or_link_to_itself_stands_for_a_file_of_a_checkpoint(
     path = trained / f"model.ckpt-3.{place}"
     change(path)
     assert newest_of(trained) == 2
-    assert f"model.ckpt-3 is damaged (" in capsys.readouterr().err
+    assert "model.ckpt-3 is damaged (" in capsys.readouterr().err
     with pytest.raises(UserError, match=f"model.ckpt-3 is no TensorFlow checkpoint.*{path}.*{said}"):
         checkpoints.open_checkpoint(str(trained / "model.ckpt-3"))
 

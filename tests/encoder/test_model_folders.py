@@ -129,6 +129,12 @@ def test_a_cased_model_is_not_lower_cased_in_silence(released, capsys):
     assert not loaded(cased, do_lower_case=False)
 
 
+def test_a_few_added_words_with_capitals_do_not_make_a_vocabulary_cased():
+    words = ["[UNK]", "<S>", *(f"word{number}" for number in range(300))]
+    assert not vocabulary.has_capitals([*words, "Anna", "DNA"])
+    assert vocabulary.has_capitals([*words, *(f"Word{number}" for number in range(30))])
+
+
 def test_a_checkpoint_that_is_no_bert_or_several_are_one_clear_line(released):
     for name in os.listdir(str(released)):
         if name.startswith("bert_model.ckpt"):

@@ -120,8 +120,9 @@ def test_a_window_without_room_for_an_answer_has_none():
     question = Asked("", "", [], np.zeros(0, np.int32), [], 2, windows.over(0, 5, 2))
     settings = AnswerSettings()
     found = answers.find(question, [], [], settings, None, may_have_none=False)
-    assert found.text == "empty", "as in the files of Google's code"
+    assert found.text == "" and [entry["text"] for entry in found.n_best()] == [""]
     assert head.result(found).entry == {"answer": "", "probability": 0}
     found = answers.find(question, [], [], settings, None, may_have_none=True)
     assert found.text == "" and found.null_odds > 0
     assert [entry["probability"] for entry in found.n_best()] == [1.0]
+    assert head.result(found).entry["probability"] == 1

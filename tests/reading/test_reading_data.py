@@ -42,6 +42,15 @@ def test_answers_that_are_not_where_they_say_are_counted_and_not_learned(
     assert len(held_out.records) == 4
 
 
+def test_questions_to_be_answered_have_different_ids(tiny_model, tmp_path):
+    path = write(tmp_path / "q.json", ("the cat", [question("1", "who ?", [("cat", 4)])]), (
+        "a dog", [question("2", "what ?", [("dog", 2)]), question(1, "where ?", [("dog", 2)])]))
+    with pytest.raises(UserError, match=r"question 1 \('who \?'\) and question 3 \('where \?'\) have "
+                       "the same id, '1'"):
+        load(path, tiny_model, tmp_path, is_training=False)
+    assert len(load(path, tiny_model, tmp_path)) == 3, "answers of a training set are not written"
+
+
 CONTEXT = {"context": "the cat", "qas": []}
 
 

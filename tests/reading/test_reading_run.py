@@ -15,7 +15,7 @@ from engine.model import INFERENCE
 from exports import run_saved_model
 from pages import Page
 from reading import model
-from reading_files import load, text_of, write_made_up
+from reading_files import load, question, text_of, write, write_made_up
 from runs import kinds, predict
 
 import tensorflow.compat.v1 as tf
@@ -204,6 +204,20 @@ def test_contexts_without_words_have_no_answers(trained, tmp_path):
     assert [entry["answer"] for entry in found] == ["", ""]
 
 
+@on_tensorflow_2
+def test_files_of_predictions_have_no_answer_where_a_context_has_no_token(trained, tmp_path, capsys):
+    contexts = ["the cat", "", " ", "\u200b\u200d", "\udbb9", "\u00ad \u0301", "\n\n"]
+    asked = [(context, [question(str(number), "what ?", [(context[:3], 0)])])
+             for number, context in enumerate(contexts)]
+    del asked[-1][1][0]["answers"]
+    shutil.copytree(str(trained), str(tmp_path / "copy"))
+    run_here(dict(output_dir=tmp_path / "copy", predict_file=write(tmp_path / "q.json", *asked),
+                  version_2_with_negative=False, do_predict=True, num_cpu_replicas=1), run_squad)
+    first, *others = json.loads((tmp_path / "copy" / "predictions.json").read_text()).values()
+    assert first and others == [""] * 6
+    assert "1 of 7 questions lack \"answers\", so there are no scores" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("entry, message", [
     ({"kind": "poems"}, "task.json names the kind 'poems'"),
     ({"n_best_size": None}, "'n_best_size' is null"),
@@ -217,6 +231,7 @@ def test_a_description_that_does_not_fit_is_an_error_of_one_line(entry, message,
 
 
 UNANSWERED = text_of(("the cat", [{"id": "7", "question": "the"}]))
+SAME_ID = text_of(*[("the cat", [question(7, "the", [("cat", 4)])])] * 2)
 
 
 @pytest.mark.parametrize("changes, content, message", [
@@ -226,7 +241,8 @@ UNANSWERED = text_of(("the cat", [{"id": "7", "question": "the"}]))
     (dict(doc_stride=0), None, "--doc_stride=0"),
     (dict(do_train=False, do_predict=True), None, "does not answer questions"),
     (dict(train_file="bad.json"), "", "not JSON (Expecting value: line 1 column 1"),
-    (dict(predict_file="bad.json", do_eval=True), UNANSWERED, "does not have the answers of all")])
+    (dict(predict_file="bad.json", do_eval=True), UNANSWERED, "does not have the answers of all"),
+    (dict(predict_file="bad.json", do_predict=True), SAME_ID, "have the same id, '7'")])
 def test_bad_input_is_an_error_of_one_line_and_nothing_is_trained(
         changes, content, message, tiny_model, files, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)

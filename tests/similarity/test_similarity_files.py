@@ -83,6 +83,12 @@ def test_an_entailment_is_the_positive_and_a_contradiction_the_hard_negative(tmp
         ("p", "e1"), ("p", "e2"), ("q", "e")]
 
 
+def test_a_few_contradictions_do_not_leave_out_the_other_premises(tmp_path):
+    rows = [(f"p{n}", "e", "entailment") for n in range(9)]
+    file = opened(tmp_path, "train.tsv", lines(*rows, ("p0", "c", "contradiction")))
+    assert len(list(file.examples())) == 9 and file.num_texts == 2
+
+
 def test_a_question_and_its_paragraph_are_a_pair(tmp_path):
     content = dict(data=[dict(paragraphs=[dict(context="a cat sees the dog", qas=[
         dict(id="1", question="who ?"), dict(id="2", question="what ?")])])])
@@ -103,6 +109,11 @@ def test_of_scores_the_upper_half_are_pairs(tmp_path, capsys):
 @pytest.mark.parametrize("name, content, given, parts", [
     ("train.tsv", lines(PAIR, ["a cat", " "]), {}, ("train.tsv, line 2", "a text is empty")),
     ("train.txt", lines(["a cat"], [""]), {}, ("train.txt, line 2", "a text is empty")),
+    *(("train.tsv", lines(*header, *[[*PAIR, 0.5]] * 12, [*PAIR, odd]), {},
+       (f"line {13 + len(header)}: the score is '{odd}'", "a number such as 1234.5"))
+      for odd in ("nan", "NA", "1,5", "high") for header in ([], [["text_a", "text_b", "score"]])),
+    ("train.tsv", lines(*[[*PAIR, f"0,{n}"] for n in range(9)]), {}, ("line 1: the score is '0,0'",)),
+    ("train.tsv", lines(*[[*PAIR, "neutral"]] * 12, [*PAIR, "NA"]), {}, ("line 13: the label is 'NA'",)),
     ("train.tsv", lines(PAIR, TRIPLE), {}, ("line 2: 3 columns", "2")),
     ("train.tsv", lines(*[[*PAIR, 1]] * 1000, [*PAIR, "much"]), {}, ("line 1001", "'much'", "a number")),
     ("train.tsv", lines(*[[*PAIR, "neutral"]] * 1000, [*PAIR, "no"]), {},

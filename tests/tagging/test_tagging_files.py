@@ -73,6 +73,42 @@ def test_columns_are_read_and_every_line_is_kept(tmp_path):
         "-DOCSTART- -X- O O", "", "the DT O O", "cat NN I-X O", "  ", "", "river  NN I-X I-Y"]
 
 
+@pytest.mark.parametrize("by", [" ", "\t"])
+@pytest.mark.parametrize("columns, document", [
+    (2, "-DOCSTART-"), (2, "-DOCSTART- (1)"), (4, "-DOCSTART-"), (4, "-DOCSTART- O"),
+    (4, "-DOCSTART- -X- -X- O"), (2, "-DOCSTART- -X- -X- O"), (2, "-DOCSTART- (1 EU)"),
+    (2, " -DOCSTART- "), (3, "-DOCSTART-(1) O"), (1, "-DOCSTART-")])
+def test_lines_between_documents_have_any_columns(columns, document, by, tmp_path):
+    rows = [by.join((word, *["NN"] * (columns - 2), tag)[:columns])
+            for word, tag in (("Anna", "B-PER"), ("runs", "O"), ("Bob", "B-PER"))]
+    for document in {document, document.replace(" ", by)}:
+        path = tmp_path / "a.txt"
+        path.write_text("\n".join((document, "", *rows[:2], document, rows[2], "", document)) + "\n")
+        file = formats.open_file(str(path), Layout(), has_tags=columns > 1)
+        assert [sentence.words for sentence in file.sentences()] == [["Anna", "runs"], ["Bob"]]
+        assert [sentence.lines for sentence in file.sentences()] == [(3, 4), (6,)]
+        written = list(file.with_predictions(iter([["O", "X"], ["Y"]])))
+        assert [line.split()[-1:] for line in written] == [
+            ["O"], [], ["O"], ["X"], ["O"], ["Y"], [], ["O"]]
+        path.write_text("\n".join(written) + "\n")  # as conlleval gets it, it can be read again
+        assert len(list(formats.open_file(str(path), Layout(), has_tags=False).sentences())) == 2
+
+
+def test_a_file_of_lines_between_documents_holds_no_sentences(tmp_path):
+    with pytest.raises(UserError, match="holds no sentences"):
+        read(tmp_path / "a.txt", "-DOCSTART- -X- O\n\n")
+
+
+@pytest.mark.parametrize("by", [" ", "\t"])
+def test_a_mark_of_unicode_may_be_a_word(by, tmp_path):
+    words = ["\ufeff", "Paris", "\ufeff", "\u0085", "\u200b", "\u2028", "\u00a0"]
+    text = "".join(f"{word}{by}O\n" for word in words)
+    file = read(tmp_path / "a.txt", text + "\n\ufeff\n\ufeffRome O\n".replace(" ", by))
+    assert [sentence.words for sentence in file.sentences()] == [words, ["Rome"]]
+    written = list(file.with_predictions(iter([["A"] * len(words), ["A"]])))
+    assert written[:len(words)] == [f"{word}{by}O{by}A" for word in words]
+
+
 def test_columns_are_chosen_and_words_between_tabs_may_have_spaces(tmp_path):
     file = read(tmp_path / "a.tsv", "B-X\tNew York\t1\nO\tis\t2\n", word_column=2, tag_column=1)
     assert [(one.words, one.tags) for one in file.sentences()] == [

@@ -4,6 +4,8 @@ Losses are compared with TensorFlow's, scores with scikit-learn's, and data proc
 the equivalent file or row of the task table.
 """
 
+import json
+import re
 from typing import Dict, List, Tuple
 
 import numpy as np
@@ -91,6 +93,102 @@ def test_columns_header_and_kind_are_detected_and_logged(name, tmp_path, capsys)
     assert said[0].startswith(f"{tmp_path / file}: ") and "(detected)" in said[0]
     assert "so this is a regression" in said[1] if not task.kind.labels else (
         f"{len(task.kind.labels)} labels ({', '.join(task.kind.labels)})" in said[1])
+
+
+FRACTIONS = [f"{number / 7:.6f}" for number in range(1, 31)]
+STARS = [str(number % 5 + 1) for number in range(30)]
+
+
+def labelled(labels, header: str = "text\tscore\n") -> str:
+    return header + "".join(f"film number {i}\t{label}\n" for i, label in enumerate(labels))
+
+
+def csv_of(labels) -> str:
+    return "text,score\n" + "".join(f'"film, {i}","{label}"\n' for i, label in enumerate(labels))
+
+
+def json_of(labels) -> str:
+    return "".join(json.dumps({"text": f"film {i}", "score": label}) + "\n"
+                   for i, label in enumerate(labels))
+
+
+@pytest.mark.parametrize("odd", [
+    "nan", "NA", "None", "n/a", "<NA>", "?", "-", "", "inf", "1,5", "3.0.0", "1,234.5", "3.5 kg", "80%",
+    "\u22120.5", "high", "score"])
+def test_an_odd_label_among_fractions_is_an_error_with_its_line(odd, tmp_path):
+    labels = [*FRACTIONS[:7], odd, *FRACTIONS[7:]]
+    for name, text, line in (("train.tsv", labelled(labels), 9), ("train.csv", csv_of(labels), 9),
+                             ("train.tsv", labelled(labels, header=""), 8),
+                             ("train.tsv", labelled(labels, header="Kommentar\tNote\n"), 9)):
+        with pytest.raises(UserError, match=f"{name}, line {line}: the label is ") as error:
+            make_task(tmp_path, {name: text})
+        assert repr(odd) in str(error.value)
+        if odd:
+            assert "of 31 labels are written as numbers" in str(error.value)
+            assert "--label_kind=classes" in str(error.value)
+        (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize("labels, line", [
+    ([*FRACTIONS, None], 31), ([*map(float, FRACTIONS), "n/a"], 31), ([0.5, float("nan"), 2, 3], 2),
+    (["NA", *map(float, FRACTIONS)], 1), ([1, 2, 3, "null", 5], 4)])
+def test_so_it_is_in_json_lines(labels, line, tmp_path):
+    with pytest.raises(UserError, match=f"train.jsonl, line {line}: "):
+        make_task(tmp_path, {"train.jsonl": json_of(labels)})
+
+
+@pytest.mark.parametrize("labels, line", [
+    ([label.replace(".", ",") for label in FRACTIONS], 2), ([f"{n},005" for n in range(9)], 2),
+    ([f"{label} kg" for label in FRACTIONS], 2), ([f"{n}%" for n in range(30)], 2),
+    ([*FRACTIONS[:9], *["NA"] * 20], 11), ([*STARS, "nan"], 32), ([*STARS, "1,5"], 32)])
+def test_numbers_that_cannot_be_read_are_no_classes_unless_the_flag_says_so(labels, line, tmp_path):
+    files = {"train.tsv": labelled(labels)}
+    with pytest.raises(UserError, match=f"line {line}: .* write this one like 1234.5 .*multi_label"):
+        make_task(tmp_path, files)
+    assert set(make_task(tmp_path, files, label_kind="classes").kind.labels) == set(labels)
+
+
+def test_a_few_fractions_among_classes_are_told(tmp_path, capsys):
+    assert not make_task(tmp_path, {"train.tsv": labelled([*STARS, "3.5"])}).kind.labels
+    assert re.search("WARNING: .* 1 with a fraction .*on line 32", capsys.readouterr().err)
+    assert make_task(tmp_path, {"train.tsv": labelled([*"abcabc", "1.5"])}).kind.labels == (
+        "1.5", "a", "b", "c")
+    assert "1 of 4 labels have one example each" in capsys.readouterr().err
+    assert make_task(tmp_path, {"train.tsv": labelled("-0+-0+")}).kind.labels == ("+", "-", "0")
+
+
+@pytest.mark.parametrize("labels, told", [
+    ([f"id{n}" for n in range(12)], "12 of 12 labels have one example each, .* 'id0' on line 2;"),
+    (range(12), "12 of 12 labels have one example each"),
+    ([*STARS, "other"], "1 of 6 labels have one example each, .* 'other' on line 32;"),
+    ([*"abab"], None)])
+def test_labels_with_one_example_are_told(labels, told, tmp_path, capsys):
+    make_task(tmp_path, {"train.tsv": labelled(labels)})
+    said = capsys.readouterr().err
+    assert "(detected: few are fractions; see --label_kind)" in said
+    assert re.search(f"WARNING: .*{told}", said) if told else "WARNING" not in said
+
+
+def test_a_header_is_one_although_it_is_there_again_and_an_odd_label_is_none(tmp_path):
+    with pytest.raises(UserError, match="train.tsv, line 6: the header again"):
+        make_task(tmp_path, {"train.tsv": 2 * labelled("abab")})
+    with pytest.raises(UserError, match="train.tsv, line 1: the label is 'nan'"):
+        make_task(tmp_path, {"train.tsv": labelled(["nan", *FRACTIONS], header="")})
+
+
+def test_a_few_lists_among_texts_are_told(tmp_path, capsys):
+    files = {"train.jsonl": json_of([*"abab", ["a", "b"]])}
+    assert make_task(tmp_path, files).kind.name == "multi_label"
+    assert "WARNING" in capsys.readouterr().err
+    with pytest.raises(UserError, match="line 5: 'score' is .* a text or a number"):
+        make_task(tmp_path, files, label_kind="classes")
+
+
+@pytest.mark.parametrize("odd", ["nan", "1,5", ""])
+def test_an_odd_label_of_the_dev_set_is_an_error_with_its_line(odd, tmp_path):
+    task = make_task(tmp_path, {"train.tsv": labelled(FRACTIONS), "dev.tsv": labelled(["1.5", odd])})
+    with pytest.raises(UserError, match="dev.tsv, line 3: the label is .* a finite number"):
+        rows_of(task, "dev")
 
 
 SAID = {
