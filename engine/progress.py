@@ -1,6 +1,8 @@
 """Shows the progress of a run: a bar on a terminal, log lines at intervals elsewhere."""
 
 import numbers
+import os
+import sys
 import time
 from typing import Optional
 
@@ -94,6 +96,11 @@ def rate(per_second: float, unit: str) -> str:
 
 
 def bar(**arguments) -> tqdm:
-    """A progress bar that vanishes when closed; disabled unless standard error is a terminal."""
-    off = log.is_quiet() or None  # None: unless it is a terminal
-    return tqdm(leave=False, disable=off, dynamic_ncols=True, **arguments)
+    """A progress bar that vanishes when closed; disabled where there is no room for one."""
+    return tqdm(leave=False, disable=log.is_quiet() or not _has_room(), dynamic_ncols=True, **arguments)
+
+
+def _has_room() -> bool:
+    """Whether standard error is a terminal of known size (`script` may make one of 0 x 0)."""
+    return (sys.stderr.isatty()
+            and min(os.get_terminal_size(sys.stderr.fileno())) > 2)  # tqdm hides bars in two lines
