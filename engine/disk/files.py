@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import pathlib
 import re
 import stat
 import sys
@@ -32,6 +33,9 @@ _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 # Names of a process's open files, which a shell may have redirected.
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
+
+# The directories that this process has created, parents first.
+_made: List[pathlib.Path] = []
 
 Types = Union[Type, Tuple[Type, ...]]
 
@@ -285,12 +289,21 @@ def open_regular(path: str, what: str, max_bytes: float = math.inf) -> IO[bytes]
 def make_directory(path: str, what: str) -> str:
     """Creates `path` if it does not exist; raises a UserError if it is not writable."""
     try:
+        whole = pathlib.Path(path).absolute()
+        _made.extend(folder for folder in (*reversed(whole.parents), whole) if not folder.exists())
         os.makedirs(path, exist_ok=True)
         with scratch.folder(path):
             pass
     except OSError as error:
         raise UserError(f"{what}={path} cannot be written to: {error.strerror}") from error
     return path
+
+
+def remove_empty_directories() -> None:
+    """Removes what `make_directory` has created, but for what is in use."""
+    while _made:
+        with contextlib.suppress(OSError):
+            _made.pop().rmdir()
 
 
 @contextlib.contextmanager
