@@ -172,10 +172,7 @@ def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) 
     with Counter(f"Augmenting {job.task.train.file}", unit="examples",
                  total=total - file.num_rows, contents="words") as counter:
         for some in _in_chunks(rows, job.model):
-            found = candidates.of_texts(
-                [text for row in some for text in row.texts],
-                lambda num_words: counter.advance(0, contents=num_words))
-            lines = list(_augmented(some, found, job.values))
+            lines = list(_augmented(some, candidates, job.values, counter))
             num_variants += len(lines) - len(some)
             file.append("".join(lines), len(some))
             counter.advance(len(some))
@@ -200,10 +197,11 @@ def _texts_of(row: Row) -> List[str]:
     return [text for text in (row.example.text_a, row.example.text_b) if text is not None]
 
 
-def _augmented(rows: Sequence[ParsedRow], candidates: Iterable[List[Sequence[str]]],
-               values: flags.FlagValues) -> Iterator[str]:
-    """The lines that the rows become, from the candidates for each word of each of their texts."""
-    found = iter(candidates)
+def _augmented(rows: Sequence[ParsedRow], candidates: Candidates, values: flags.FlagValues,
+               counter: Counter) -> Iterator[str]:
+    """The lines that the rows become."""
+    found = iter(candidates.of_texts([text for row in rows for text in row.texts],
+                                     lambda num_words: counter.advance(0, contents=num_words)))
     for row, texts in rows:
         text_a, text_b = row.example.text_a, row.example.text_b
         # Each text has a generator of its own: its variants do not depend on other texts.

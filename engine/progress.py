@@ -97,12 +97,8 @@ def rate(per_second: float, unit: str) -> str:
 
 
 def bar(**arguments) -> tqdm:
-    """A progress bar that vanishes when closed; disabled where there is no room for one."""
-    return tqdm(leave=False, disable=log.is_quiet() or not _has_room(), dynamic_ncols=True,
+    """A progress bar that vanishes when closed; disabled unless standard error is a terminal with room."""
+    # `script` may make a terminal of 0 x 0, and tqdm draws nothing in two lines.
+    has_room = sys.stderr.isatty() and min(os.get_terminal_size(sys.stderr.fileno())) > 2
+    return tqdm(leave=False, disable=log.is_quiet() or not has_room, dynamic_ncols=True,
                 miniters=0, **arguments)  # 0: drawn for contents alone, too
-
-
-def _has_room() -> bool:
-    """Whether standard error is a terminal of known size (`script` may make one of 0 x 0)."""
-    return (sys.stderr.isatty()
-            and min(os.get_terminal_size(sys.stderr.fileno())) > 2)  # tqdm hides bars in two lines

@@ -39,7 +39,6 @@ class LearningCheck:
                  plan: TrainingPlan, baseline: Baseline):
         self._output_dir = output_dir
         self._settings = settings
-        self._num_train_steps = schedule.num_train_steps
         self._plan = plan
         self._baseline = baseline
         self._span = schedule.num_train_steps // 10
@@ -82,10 +81,10 @@ class LearningCheck:
             value for number, value in summaries.read_history(self._output_dir).get("loss", ())
             if min(self._due) - self._span < number <= step - self._span] or [math.nan])
         rises = losses.mean() - earlier.mean() > _CLEARLY * earlier.std() / math.sqrt(len(losses))
-        many, high = self._num_train_steps >= _MANY_STEPS, self._settings.learning_rate >= _HIGH_RATE
+        many, high = max(self._due) >= _MANY_STEPS, self._settings.learning_rate >= _HIGH_RATE
         remedies = {
             "a lower --learning_rate, since the loss rises": rises,
-            f"more steps than {self._num_train_steps:,}, such as more epochs": not many,
+            f"more steps than {max(self._due):,}, such as more epochs": not many,
             "--adam_bias_correction": high and not self._settings.adam_bias_correction,
             "a lower --learning_rate": (many or high) and not rises,
             "a look at the data, for labels or columns that are mixed up": True}
