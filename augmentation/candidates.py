@@ -5,7 +5,7 @@ the masked LM predicts there. The model predicts no word of several WordPieces: 
 for those are their nearest neighbours among the word vectors.
 """
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -49,9 +49,10 @@ class Candidates:
         self._vectors = vectors
         self._neighbours: Dict[str, Sequence[str]] = {}  # of all words seen so far
 
-    def of_texts(self, texts: Sequence[Text]) -> List[List[Sequence[str]]]:
-        """The candidates for each word of each text."""
-        predicted = iter(self._model.candidates(_word_positions(texts)))
+    def of_texts(self, texts: Sequence[Text], advance: Callable[[int], None] = lambda count: None
+                 ) -> List[List[Sequence[str]]]:
+        """The candidates for each word of each text; see `MaskedLanguageModel.candidates`."""
+        predicted = iter(self._model.candidates(_word_positions(texts), advance))
         return [[self._of_word(word, next(predicted) if position is not None else None)
                  for word, position in zip(text.words, text.positions)]
                 for text in texts]

@@ -6,7 +6,7 @@ that doubles the tokens, halves what fits of a long text, and the prediction is 
 word itself. A text that is too long for the model is cut to what fits around the word.
 """
 
-from typing import Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -76,25 +76,28 @@ class MaskedLanguageModel:
     def __exit__(self, *exception) -> None:
         self._predictor.__exit__(*exception)
 
-    def candidates(self, words: WordPositions) -> np.ndarray:
+    def candidates(self, words: WordPositions,
+                   advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
         """The ids of the likeliest words but the word itself, ascending, [n, num_candidates].
 
         In float32 the candidates for a word depend neither on its batch nor on the number of
         replicas: an input for which rounding could decide about the last candidate is run again,
-        alone.
+        alone. `advance` is called with the number of words of each finished step.
         """
         if not len(words.positions):
             return np.zeros([0, self.num_candidates], np.int32)
-        ids, margins = self._best(words)
+        ids, margins = self._best(words, advance)
         for index in np.flatnonzero(margins < _SCORE_TOLERANCE):
             alone = WordPositions(
                 words.token_ids, *(values[index:index + 1] for values in words[1:]))
             ids[index] = self._best(alone)[0][0]
         return np.sort(ids, axis=1)
 
-    def _best(self, words: WordPositions) -> Tuple[np.ndarray, np.ndarray]:
+    def _best(self, words: WordPositions,
+              advance: Callable[[int], None] = lambda count: None
+              ) -> Tuple[np.ndarray, np.ndarray]:
         """The ids of the best other words, [n, num_candidates], and the margin to the next, [n]."""
-        best = self._predictor.predict(self._source(words), self._batch_size)
+        best = self._predictor.predict(self._source(words), self._batch_size, advance)
         own = words.token_ids[words.starts + words.positions]
         # The others first, in their order.
         order = np.argsort(best["ids"] == own[:, np.newaxis], axis=1, kind="stable")

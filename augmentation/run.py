@@ -38,7 +38,6 @@ from engine.progress import Counter
 from runs.rows import read_split
 from tasks import task_flags, user_files
 from tasks.table import Task, find_task
-from tokenization import BatchTokenizer
 
 USAGE = """Augments a task's training set, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
@@ -54,8 +53,9 @@ same command resumes where it was."""
 _ROUNDS = 20
 _ROUNDS_OF_TASK = {"cola": 30, "mrpc": 30, "rte": 30, "sts-b": 30, "wnli": 30,
                    "sst-2": 20, "qnli": 20, "mnli": 10, "qqp": 10, "xnli": 10}
-# Words that may be replaced in one chunk of rows; a row without any counts as one.
-_WORDS_AT_A_TIME = 8192
+# Words that may be replaced in one chunk of rows, for each step that runs at a time: a chunk takes a
+# BERT-Base seconds. A row without any counts as one.
+_WORDS_AT_A_TIME = {"GPU": 4096, "CPU": 256}
 
 
 class OpenModel(contextlib.ExitStack):
@@ -71,6 +71,8 @@ class OpenModel(contextlib.ExitStack):
         settings.positive(values, "M")
         self._batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
         self._devices = device_flags.find_devices(values, training=False)
+        self.chunk_words = (_WORDS_AT_A_TIME[self._devices.kind] * len(self._devices.names)
+                            * self._devices.concurrent_steps)
         self._candidates: Optional[Candidates] = None
 
     def candidates(self) -> Candidates:
@@ -169,9 +171,9 @@ def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) 
     rows = itertools.islice(_rows(job), file.num_rows, None)
     num_variants = 0
     with Counter(f"Augmenting {job.task.train.file}", unit="examples",
-                 total=total - file.num_rows) as counter:
-        for some in _in_chunks(rows, job.model.encoding.tokenizer):
-            lines = list(_augmented(some, candidates, job.values))
+                 total=total - file.num_rows, contents="words") as counter:
+        for some in _in_chunks(rows, job.model):
+            lines = list(_augmented(some, candidates, job.values, counter))
             num_variants += len(lines) - len(some)
             file.append("".join(lines), len(some))
             counter.advance(len(some))
@@ -184,10 +186,11 @@ class ParsedRow(NamedTuple):
     texts: List[Text]  # of text_a and, of a pair, text_b
 
 
-def _in_chunks(rows: Iterable[Row], tokenizer: BatchTokenizer) -> Iterator[List[ParsedRow]]:
+def _in_chunks(rows: Iterable[Row], model: OpenModel) -> Iterator[List[ParsedRow]]:
     """The rows in chunks with a bounded number of words."""
-    parsed = (ParsedRow(row, [parse(text, tokenizer) for text in _texts_of(row)]) for row in rows)
-    return in_chunks(parsed, _WORDS_AT_A_TIME,
+    parsed = (ParsedRow(row, [parse(text, model.encoding.tokenizer) for text in _texts_of(row)])
+              for row in rows)
+    return in_chunks(parsed, model.chunk_words,
                      lambda row: 1 + sum(len(text.words) for text in row.texts))
 
 
@@ -195,10 +198,11 @@ def _texts_of(row: Row) -> List[str]:
     return [text for text in (row.example.text_a, row.example.text_b) if text is not None]
 
 
-def _augmented(rows: Sequence[ParsedRow], candidates: Candidates,
-               values: flags.FlagValues) -> Iterator[str]:
+def _augmented(rows: Sequence[ParsedRow], candidates: Candidates, values: flags.FlagValues,
+               counter: Counter) -> Iterator[str]:
     """The lines that the rows become."""
-    found = iter(candidates.of_texts([text for row in rows for text in row.texts]))
+    found = iter(candidates.of_texts([text for row in rows for text in row.texts],
+                                     lambda num_words: counter.advance(0, contents=num_words)))
     for row, texts in rows:
         text_a, text_b = row.example.text_a, row.example.text_b
         # Each text has a generator of its own: its variants do not depend on other texts.

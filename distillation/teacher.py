@@ -73,7 +73,8 @@ def load_encoder(directory: str, max_seq_length: int) -> Teacher:
 
 
 def with_outputs(teacher: Teacher, source: Source, inputs: Source, content: str, devices: Devices,
-                 *, per_replica_batch_size: Optional[int], store_dir: str) -> Source:
+                 *, used: np.ndarray, per_replica_batch_size: Optional[int],
+                 store_dir: str) -> Source:
     """A source that also has the teacher's "teacher_logits" or "teacher_vectors", [b, outputs].
 
     They are computed once, on all replicas, and kept in a store, so that the student's graph does
@@ -82,18 +83,23 @@ def with_outputs(teacher: Teacher, source: Source, inputs: Source, content: str,
     Args:
         inputs: the same records as the encoder reads them, without labels.
         content: identifies the records.
+        used: the numbers of those that the training sees, ascending; the others get no outputs.
     """
     name = teacher.outputs
     outputs = store.open_or_build(
         store_dir, "teacher-outputs",
         {"texts": content, "teacher": teacher.digest, "config": teacher.config.to_dict(),
          **(teacher.head.describe(teacher.own) if name == "vectors" else {}),
-         **({} if devices.dtype == tf.float32 else {"type": devices.dtype.name})},
+         **({} if devices.dtype == tf.float32 else {"type": devices.dtype.name}),
+         **({} if len(used) == len(inputs.lengths) else {"used": files.hash_of(used.tobytes())})},
         {name: store.Column("float32", ragged=True)},
-        lambda: _outputs(teacher, inputs, devices, per_replica_batch_size))
+        lambda: _outputs(teacher, inputs._replace(
+            lengths=inputs.lengths[used],
+            fetch=lambda indices, length: inputs.fetch(used[indices], length)),
+            devices, per_replica_batch_size))
 
     def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
-        found, _ = outputs.values(name, indices)
+        found, _ = outputs.values(name, np.searchsorted(used, indices))
         return {**source.fetch(indices, length),
                 f"teacher_{name}": found.reshape(len(indices), -1)}
 

@@ -11,6 +11,7 @@ from distillation.teacher import Teacher
 from encoder import pretraining_tfrecords
 from encoder.encoding import Encoding
 from engine.data.batches import Features, Source, token_features
+from engine.data.plan import TrainingPlan
 from engine.disk import files
 from engine.settings import setting
 from modeling import BertConfig
@@ -73,13 +74,19 @@ class Distillation(NamedTuple):
             return plain._replace(**self._learning_states(job.model.config))
         return plain._replace(
             forward=model.similarity(job.head.forward(job.model)),
-            make_source=lambda: self._with_outputs(job, source, source, texts.store_name),
+            make_source=lambda: self._with_outputs(job, source, source, texts),
             facts=self.facts())
 
-    def _with_outputs(self, job: Job, source: Source, inputs: Source, content: str) -> Source:
+    def _with_outputs(self, job: Job, source: Source, inputs: Source, examples: Any) -> Source:
+        used, num_replicas = np.arange(len(source.lengths)), job.devices.num_replicas
+        steps = job.settings.schedule(len(examples), num_replicas).num_train_steps
+        batch_size = job.settings.global_batch_size(num_replicas)
+        if steps * batch_size < len(used):  # less than an epoch, in which no example comes twice
+            plan = TrainingPlan(source.lengths, batch_size, job.settings.training.seed, source.keys)
+            used = np.sort(np.concatenate([plan.global_batch(step) for step in range(steps)]))
         return teachers.with_outputs(
-            self.teacher, source, inputs, content, job.devices, store_dir=job.settings.store_dir,
-            per_replica_batch_size=self.predict_batch_size)
+            self.teacher, source, inputs, examples.store_name, job.devices, used=used,
+            store_dir=job.settings.store_dir, per_replica_batch_size=self.predict_batch_size)
 
     def _of_labels(self, job: Job, examples: TrainingSet) -> Training:
         # A stage's loss is not that of the labels, so their baseline does not apply.
@@ -94,8 +101,7 @@ class Distillation(NamedTuple):
                 of_labels.forward, job.model.own.kind, temperature=settings.temperature,
                 label_weight=settings.label_weight),
             make_source=lambda: self._with_outputs(
-                job, examples.source(with_labels=True), examples.source(with_labels=False),
-                examples.store_name),
+                job, examples.source(with_labels=True), examples.source(with_labels=False), examples),
             facts=self.facts())
 
     def general_training(self, job: Job, texts: pretraining_tfrecords.Opened) -> Training:

@@ -1,6 +1,8 @@
 """Shows the progress of a run: a bar on a terminal, log lines at intervals elsewhere."""
 
 import numbers
+import os
+import sys
 import time
 from typing import Optional
 
@@ -40,7 +42,7 @@ class Counter:
         return self
 
     def advance(self, count: int, *, contents: int = 0) -> None:
-        """Adds `count` to the units done, and what they contained."""
+        """Adds `count` to the units done, and `contents` of them or of the next ones."""
         self._count += count
         self._num_contents += contents
         if contents:
@@ -66,7 +68,8 @@ class Counter:
         done, left = f"{self._count:,}", ""
         if self._total:
             done += f"/{self._total:,}"
-            seconds = self._seconds() * (self._total / max(self._count, 1) - 1)
+        if self._total and self._count:
+            seconds = self._seconds() * (self._total / self._count - 1)
             left = f", {self._bar.format_interval(seconds)} left"
         log.info(f"{self._description}: {done} {self._unit}, {self._rate()}{left}")
         self._last_line_time = time.time()
@@ -94,6 +97,8 @@ def rate(per_second: float, unit: str) -> str:
 
 
 def bar(**arguments) -> tqdm:
-    """A progress bar that vanishes when closed; disabled unless standard error is a terminal."""
-    off = log.is_quiet() or None  # None: unless it is a terminal
-    return tqdm(leave=False, disable=off, dynamic_ncols=True, **arguments)
+    """A progress bar that vanishes when closed; disabled unless standard error is a terminal with room."""
+    # `script` may make a terminal of 0 x 0, and tqdm draws nothing in two lines.
+    has_room = sys.stderr.isatty() and min(os.get_terminal_size(sys.stderr.fileno())) > 2
+    return tqdm(leave=False, disable=log.is_quiet() or not has_room, dynamic_ncols=True,
+                miniters=0, **arguments)  # 0: drawn for contents alone, too

@@ -193,9 +193,11 @@ def _write(assembly: Assembly, outputs: List[str], num_processes: int,
             files.write_json(_facts_path(path), {
                 **facts, "num_examples": total, "num_tokens": num_tokens, "num_masked": num_masked,
                 "num_next_sentence_labels": num_labels, "content": _content(path, draft)})
+    least = ", the least: one in each example" if num_masked == total else ""
+    labels = "" if assembly.settings.objective == "mlm" else (
+        f"; next_sentence_labels is 1 in {num_labels / total:.1%}")
     log.info(f"{total:,} examples of {num_tokens / total:.1f} tokens, "
-             f"{num_masked / num_tokens:.1%} of them masked; next_sentence_labels is 1 in "
-             f"{num_labels / total:.1%}")
+             f"{num_masked / num_tokens:.1%} of them masked{least}{labels}")
 
 
 def _write_none(outputs: List[str], facts: Dict[str, Any]) -> None:

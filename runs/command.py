@@ -197,22 +197,23 @@ def _score(job: Job, sets: Sets, predictor: Predictor,
     """
     head, checkpoint, first = job.head, trained_checkpoint(job), None
     models = ensemble.members(job.settings.output_dir) or [checkpoint]
-    log.info(f"{head.verb} with {'the mean of ' if len(models) > 1 else ''}"
+    # What is predicted for a set of both is measured on the way.
+    dev_alone = {suffix: dev for suffix, dev in sets.dev.items() if dev is not sets.test.get(suffix)}
+    log.info(f"{'Evaluating' if dev_alone else head.verb} with {'the mean of ' if len(models) > 1 else ''}"
              f"{', '.join(model.describe() for model in models)}")
 
-    def visibly(some: Any, batch_size: int, call: Callable, *arguments: Any) -> Optional[Measured]:
-        with Counter(head.verb, unit=head.unit, total=len(some)) as counter:
-            return call(job, some, *arguments,
+    def visibly(verb: str, some: Any, batch_size: int, call: Callable, *more: Any) -> Optional[Measured]:
+        with Counter(verb, unit=head.unit, total=len(some)) as counter:
+            return call(job, some, *more,
                         _predict(job, predictor, models, batch_size, counter.advance))
 
     batch_size = job.settings.evaluation.eval_batch_size
-    # What is predicted for a set of both is measured on the way.
-    measured = {suffix: visibly(dev, batch_size, head.measure) for suffix, dev in sets.dev.items()
-                if dev is not sets.test.get(suffix)}
+    measured = {suffix: visibly("Evaluating", dev, batch_size, head.measure)
+                for suffix, dev in dev_alone.items()}
     if measured:
         first = _write_results(job, measured, models, checkpoint, of_tries)
     for suffix, test in sets.test.items():
-        found = visibly(test, job.predict_batch_size, head.write, suffix)
+        found = visibly(head.verb, test, job.predict_batch_size, head.write, suffix)
         if found and found.results:
             first = _write_results(job, {"": found}, models, checkpoint, of_tries)
     return first

@@ -138,7 +138,7 @@ class Card(NamedTuple):
 
 class Head(NamedTuple):
     """What a capability puts on the encoder. Errors that the functions raise are UserErrors."""
-    verb: str  # "Tagging", for the log
+    verb: str  # "Tagging", for the log of predictions
     unit: str  # of a set's records: "windows"
 
     # The model: what identifies a run; what is wrong with flags or a checkpoint.

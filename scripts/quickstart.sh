@@ -50,7 +50,9 @@ report() {
   printf '\nEvaluation:\n'
   print_metrics <"$results/eval_results.txt"
   if has_test_set; then
-    printf '\nThe first rows of the test set, with their predictions:\n'
+    printf '\nThe first rows of the test set, with their predictions'
+    [[ -n ${DATA_DIR:-} ]] || printf ' (1: a sentence, 0: its words are scrambled)'
+    printf ':\n'
     show_predictions "$results/predict.txt" "$data_dir"/*test*.tsv
   fi
   printf '\nAll results: %s\n' "$results"
@@ -59,9 +61,12 @@ report() {
   printf '  cd %q && %q -m serving.run --model=%q\n' "$repository" "$python" "$results"
 }
 
-# show_predictions FILE TEST_SET...: prints three predictions beside the rows, which may have a header.
+# show_predictions FILE TEST_SET...: prints three predictions beside the rows, below the columns' names.
 show_predictions() {
-  paste "$1" <(tail -n "$(wc -l <"$1")" "$2") | sed -n '1,3s/^/  /p'
+  local count names=row
+  count=$(wc -l <"$1")
+  if (($(wc -l <"$2") > count)); then names=$(head -n 1 "$2"); fi
+  paste <(echo prediction && cat "$1") <(echo "$names" && tail -n "$count" "$2") | sed -n '1,4s/^/  /p'
 }
 
 main "$@"

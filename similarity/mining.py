@@ -45,10 +45,11 @@ def mine(pairs: TextFile, index: Index, encoder: Encoder, nearest: Nearest, mini
     for example in pairs.examples():
         num_pairs += 1
         positives.setdefault(digest_of(example.texts[0]), set()).add(digest_of(example.texts[1]))
-    with Counter("Mining", unit="pairs", total=num_pairs) as counter:
+    with Counter("Mining", unit="pairs", total=num_pairs, contents="texts") as counter:
         for chunk in in_chunks(pairs.examples(), _CHUNK_PAIRS):
             for example, negatives in zip(chunk, _negatives(
-                    chunk, positives, index, encoder, nearest, mining)):
+                    chunk, positives, index, encoder, nearest, mining,
+                    lambda num_texts: counter.advance(0, contents=num_texts))):
                 if len(negatives) == mining.count:
                     write([*example.texts[:2], *negatives])
                     num_written += 1
@@ -64,10 +65,11 @@ def mine(pairs: TextFile, index: Index, encoder: Encoder, nearest: Nearest, mini
 
 
 def _negatives(chunk: List[Example], positives: Dict[bytes, Set[bytes]], index: Index,
-               encoder: Encoder, nearest: Nearest, mining: Mining) -> Iterator[List[str]]:
+               encoder: Encoder, nearest: Nearest, mining: Mining,
+               advance: Callable[[int], None]) -> Iterator[List[str]]:
     """The negatives of each pair, the most similar first, at most as many as are wanted."""
-    anchors = encoder.of_queries([example.texts[0] for example in chunk])
-    of_positives = encoder.of_texts([example.texts[1] for example in chunk])
+    anchors = encoder.of_queries([example.texts[0] for example in chunk], advance)
+    of_positives = encoder.of_texts([example.texts[1] for example in chunk], advance)
     limits = np.einsum("nd,nd->n", anchors, of_positives) - mining.margin
     first, last = mining.ranks
     scores, numbers = nearest(anchors, index.vectors, last)

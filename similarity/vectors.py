@@ -55,17 +55,20 @@ class Encoder:
             "pooling": self._model.own.pooling, "--precision": self._precision,
             "--vector_size": self.size}
 
-    def of_queries(self, texts: Sequence[str]) -> np.ndarray:
+    def of_queries(self, texts: Sequence[str],
+                   advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
         """Vectors [n, D] of queries, before which the model may want a prefix."""
-        return self.of_texts([self._model.own.query_prefix + text for text in texts])
+        return self.of_texts([self._model.own.query_prefix + text for text in texts], advance)
 
     def of_texts(self, texts: Sequence[str],
                  advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
-        """Vectors, float32 [n, D]; at least one text. See `Predictor.predict` for `advance`."""
+        """Vectors, float32 [n, D]; at least one text. `advance` gets the numbers of finished texts."""
         encoded = data.encode([Example((text,)) for text in texts], self._model.encoding, "")
         self._num_cut += encoded.num_cut
         self._num_texts += len(texts)
-        vectors = self._predictor.predict(encoded.source(), self._batch_size, advance)["vectors"]
+        source = encoded.source()
+        vectors = self._predictor.predict(source, self._batch_size, advance)["vectors"]
+        advance(len(texts) - len(source.lengths))  # those that equal others
         return shortened(vectors, self.size)[encoded.numbers[:, 0]]
 
     def report_cut(self) -> None:

@@ -164,6 +164,7 @@ def exit_with(error: Union[Exception, str], status: int = USER_ERROR_STATUS) -> 
     """Prints the error in one line, whatever the message holds, and exits."""
     line = log.visible(" ".join(str(error).split()))
     _leave(status, line)
+    files.remove_empty_directories()
     sys.stderr.write(f"error: {line}\n")
     sys.exit(status)
 

@@ -63,7 +63,7 @@ def define_for_training(values: flags.FlagValues) -> None:
 def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     """The devices that the flags select.
 
-    Warns if it falls back to the CPU for lack of a GPU, and of float16 on the CPU.
+    Warns if a training falls back to the CPU for lack of a GPU, and of float16 on the CPU.
 
     With --xla, prepares XLA before TensorFlow initializes the devices.
 
@@ -100,7 +100,8 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     if is_compiled and found.kind == "GPU":
         xla_tools.check(os.environ.get("XLA_FLAGS", ""), os.environ.get("PATH", ""),
                         runtime.CUDA_FOLDERS, runtime.XLA_NEEDS_PTXAS)
-    if found.kind == "CPU" and num_gpus is None and not asked.num_cpu_replicas:
+    is_chosen = num_gpus is not None or asked.num_cpu_replicas or gpus.are_hidden()
+    if training and found.kind == "CPU" and not is_chosen:
         log.warn(f"no GPU is visible to TensorFlow ({gpus.visibility()}): running on the CPU, which "
                  "is many times slower")
     if tensor_float_32 and found.has_ampere:

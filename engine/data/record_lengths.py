@@ -25,5 +25,5 @@ def check(path: str, *, num_records: int = sys.maxsize, beyond: int = 0) -> None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     if start > size + beyond:
-        raise UserError(f"{path} is no TFRecord file, or is damaged: a record goes {start - size:,} "
-                        "bytes beyond its end")
+        is_what = "no TFRecord file, leave it out" if number == 1 else "damaged"
+        raise UserError(f"{path} is {is_what}: record {number:,} goes {start - size:,} bytes beyond its end")

@@ -65,13 +65,18 @@ def memory_mb(num_gpus: int) -> List[int]:
     return memories
 
 
-def check_seen(flag: str = "--num_gpus") -> None:
-    """Raises a UserError if the machine has cards and TensorFlow sees none of them.
-
-    The message names `flag`. Accepts a CUDA_VISIBLE_DEVICES that hides all cards ("" or "-1").
-    """
+def are_hidden() -> bool:
+    """Whether CUDA_VISIBLE_DEVICES hides all cards, as "" and "-1" do."""
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip()
-    if runtime.visible_gpu_count() or not wanted or wanted.startswith("-"):
+    return not wanted or wanted.startswith("-")
+
+
+def check_seen(flag: str = "--num_gpus") -> None:
+    """Raises a UserError if the machine has cards that are not hidden, and TensorFlow sees none.
+
+    The message names `flag`.
+    """
+    if runtime.visible_gpu_count() or are_hidden():
         return
     cards = on_machine()
     if cards:

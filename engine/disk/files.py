@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import pathlib
 import re
 import stat
 import sys
@@ -36,6 +37,9 @@ HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 # The folders that this process writes into → their flags.
 output_folders: Dict[str, str] = {}
+
+# The directories that this process has created, parents first.
+_made: List[pathlib.Path] = []
 
 Types = Union[Type, Tuple[Type, ...]]
 
@@ -317,6 +321,8 @@ def open_regular(path: str, what: str, max_bytes: float = math.inf) -> IO[bytes]
 def make_directory(path: str, what: str) -> str:
     """Creates `path` if it does not exist; raises a UserError if it is not writable."""
     try:
+        whole = pathlib.Path(path).absolute()
+        _made.extend(folder for folder in (*reversed(whole.parents), whole) if not folder.exists())
         os.makedirs(path, exist_ok=True)
         with scratch.folder(path):
             pass
@@ -324,6 +330,13 @@ def make_directory(path: str, what: str) -> str:
         raise UserError(f"{what}={path} cannot be written to: {error.strerror}") from error
     output_folders[path] = what
     return path
+
+
+def remove_empty_directories() -> None:
+    """Removes what `make_directory` has created, but for what is in use."""
+    while _made:
+        with contextlib.suppress(OSError):
+            _made.pop().rmdir()
 
 
 @contextlib.contextmanager

@@ -12,15 +12,16 @@ from engine import log
 from engine.data.plan import TrainingPlan
 from engine.model import Baseline
 from engine.training import run_record, summaries
-from engine.training.settings import Schedule
+from engine.training.settings import Schedule, TrainingSettings
 from engine.training.step_hook import Step
 
 _MIN_STEPS = 50  # of a run that is judged; a shorter one may have had no time to learn
 
 _CLEARLY = 2.0  # standard errors of the mean
 
-_REMEDIES = ("try, in this order: a lower --learning_rate; --adam_bias_correction; more steps, such "
-             "as more epochs; a look at the data, for labels or columns that are mixed up")
+# Of docs/results.md's trainings those that fail have up to 125 steps, or a rate of 2e-4, at which
+# --adam_bias_correction and a lower rate help.
+_MANY_STEPS, _HIGH_RATE = 200, 2e-4
 
 
 class LearningCheck:
@@ -34,9 +35,10 @@ class LearningCheck:
         plan: the examples of each step.
     """
 
-    def __init__(self, output_dir: str, schedule: Schedule, plan: TrainingPlan,
-                 baseline: Baseline):
+    def __init__(self, output_dir: str, settings: TrainingSettings, schedule: Schedule,
+                 plan: TrainingPlan, baseline: Baseline):
         self._output_dir = output_dir
+        self._settings = settings
         self._plan = plan
         self._baseline = baseline
         self._span = schedule.num_train_steps // 10
@@ -58,7 +60,7 @@ class LearningCheck:
             self._warn(f"this training does not learn: its mean loss over the steps "
                        f"{step.number - self._span + 1:,} to {step.number:,} is "
                        f"{losses.mean():.4g}, and {self._baseline.description} has "
-                       f"{bounds.mean():.4g} there; {_REMEDIES}")
+                       f"{bounds.mean():.4g} there; {self._remedies(step.number, losses)}")
         elif excess.mean() < -_CLEARLY * excess.std() / math.sqrt(len(excess)):
             run_record.write_warning(self._output_dir, None)
 
@@ -72,6 +74,21 @@ class LearningCheck:
         """Whether the loss was not below the baseline's at the previous check."""
         losses, bounds = self._tenth_before(step)
         return step in self._due and not (losses - bounds).mean() < 0
+
+    def _remedies(self, step: int, losses: np.ndarray) -> str:
+        """What helps after what was seen: a loss that rose to these last ones, few steps, a high rate."""
+        earlier = np.array([
+            value for number, value in summaries.read_history(self._output_dir).get("loss", ())
+            if min(self._due) - self._span < number <= step - self._span] or [math.nan])
+        rises = losses.mean() - earlier.mean() > _CLEARLY * earlier.std() / math.sqrt(len(losses))
+        many, high = max(self._due) >= _MANY_STEPS, self._settings.learning_rate >= _HIGH_RATE
+        remedies = {
+            "a lower --learning_rate, since the loss rises": rises,
+            f"more steps than {max(self._due):,}, such as more epochs": not many,
+            "--adam_bias_correction": high and not self._settings.adam_bias_correction,
+            "a lower --learning_rate": (many or high) and not rises,
+            "a look at the data, for labels or columns that are mixed up": True}
+        return f"try, in this order: {'; '.join(name for name, helps in remedies.items() if helps)}"
 
     def _tenth_before(self, last: int) -> Tuple[np.ndarray, np.ndarray]:
         """The losses of the training and of the baseline, one for each point of the curve [n].

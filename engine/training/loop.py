@@ -112,7 +112,8 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
         evaluations, peers)
     listeners = [curves.add, progress.add]
     if run.baseline and peers.is_chief:
-        listeners.append(learning.LearningCheck(output_dir, run.schedule, plan, run.baseline).add)
+        listeners.append(learning.LearningCheck(
+            output_dir, settings, run.schedule, plan, run.baseline).add)
     if settings.precision != precision.FLOAT16:  # which skips such a step instead
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
     hooks = [_ModelCheck(initial_values, earlier),

@@ -31,19 +31,20 @@ def flags(model, tmp_path_factory):
             "num_cpu_replicas": 2, "predict_batch_size": 8}
 
 
-# Chunks of some 60 words: as the command is, a test would need a large set to be killed amid it.
+# Small chunks: as the command is, a test would need a large set to be killed amid it.
 PROGRAM = """
 import sys
 from augmentation import run
 from engine.cli import command
-run._WORDS_AT_A_TIME = 60
+run._WORDS_AT_A_TIME = {"CPU": %d}
 command.run(run.main, run.define_flags(), usage="", argv=sys.argv)
 """
 
 
-def start(flags, output_dir) -> subprocess.Popen:
-    return processes.start(["-c", PROGRAM, *arguments({**flags, "output_dir": output_dir})],
-                           env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+def start(flags, output_dir, chunk_words=30) -> subprocess.Popen:
+    return processes.start(
+        ["-c", PROGRAM % chunk_words, *arguments({**flags, "output_dir": output_dir})],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
 
 
 def num_lines(path) -> int:
@@ -67,7 +68,7 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
     assert f"of {NUM_ROWS} examples are done; the same command goes on" in said
     assert "Traceback" not in said
     done = int(said.splitlines()[-1].split(": ")[1].split(" ")[0])
-    process = start(flags, out)
+    process = start(flags, out, chunk_words=200)  # as a version with other chunks goes on
     said = process.communicate()[1]
     assert process.returncode == 0, said
     assert f"Augmenting train.tsv: {NUM_ROWS - done} examples in " in said  # and none again

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from augmentation import masked_lm, run
 from augmentation.masked_lm import MaskedLanguageModel, WordPositions
 from augmentations import SETTINGS, augment_here, write_cola
 from conftest import cpu_devices, on_tensorflow_2
+from engine import progress
 from engine.checkpoints import checkpoints
 from masked_lm import OneAtATime, write_tiny_masked_lm
 from task_files import user_task
@@ -108,11 +110,24 @@ def test_it_is_the_plain_algorithm(model, glove, tmp_path):
     assert len(lines) > 3 * len(TEXTS)
 
 
+def test_its_progress_is_shown_by_words_and_kept_every_few_hundred_of_them(
+        model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LINE_SECONDS", -1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})  # a chunk for each core
+    write_cola(tmp_path / "cola", ["old small house"] * 300)
+    augment_here(model, tmp_path / "out", task_name="cola", data_dir=tmp_path / "cola")
+    said = capsys.readouterr().err
+    shown = re.findall(r"Augmenting train\.tsv: (\d+)/300 examples, [\d.,]+ examples/s, "
+                       r"[\d.,]+ words/s", said)
+    assert shown.count("0") > 2 and sorted(set(map(int, shown))) == [0, 64, 128, 192, 256]
+    assert re.search(r"train\.tsv: 300 examples in .* words/s", said)
+
+
 def test_replicas_batches_and_pieces_of_work_change_no_byte(model, glove, tmp_path, monkeypatch):
     write_cola(tmp_path / "cola", TEXTS * 3)
     flags = {"task_name": "cola", "data_dir": tmp_path / "cola", "glove_embs": glove}
     expected = augment_here(model, tmp_path / "expected", num_cpu_replicas=2, **flags)
-    monkeypatch.setattr(run, "_WORDS_AT_A_TIME", 20)
+    monkeypatch.setattr(run, "_WORDS_AT_A_TIME", {"CPU": 5})
     assert expected == augment_here(model, tmp_path / "out", num_cpu_replicas=3,
                                     predict_batch_size=1, **flags)
     assert expected != augment_here(model, tmp_path / "other", **{**flags, "seed": 8})

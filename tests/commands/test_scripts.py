@@ -138,6 +138,34 @@ def test_a_recipe_refuses_a_folder_that_is_no_model(
 
 
 @on_tensorflow_2
+def test_the_quickstart_shows_predictions_below_a_heading(tiny_model, forking_python, tmp_path):
+    result = run(
+        os.environ, "scripts/quickstart.sh --max_seq_length=16 --num_train_epochs=0.02",
+        MODEL=os.path.dirname(tiny_model.vocab_file), OUTPUT_DIR=str(tmp_path / "out"),
+        PYTHON=forking_python, CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 0, result.stderr
+    shown = result.stdout.split("first rows of the test set")[1].splitlines()
+    assert shown[0] == ", with their predictions (1: a sentence, 0: its words are scrambled):"
+    assert shown[1] == "  prediction\tindex\tsentence"
+    assert [re.match(r"  [01]\t(\d)\t", line).group(1) for line in shown[2:5]] == ["0", "1", "2"]
+    assert shown[5] == ""
+
+
+@on_tensorflow_2
+def test_a_recipe_without_a_training_set_leaves_no_folder_of_results(
+        tiny_model, forking_python, tmp_path):
+    (tmp_path / "cola").mkdir()
+    (tmp_path / "cola" / "dev.tsv").write_text("x\t1\t\ta cat\n")
+    result = run(
+        os.environ, "scripts/quickstart.sh --max_seq_length=16", TASK="cola",
+        MODEL=os.path.dirname(tiny_model.vocab_file), OUTPUT_DIR=str(tmp_path / "out"),
+        DATA_DIR=str(tmp_path / "cola"), PYTHON=forking_python, CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 2
+    assert "train.tsv: No such file" in result.stderr.splitlines()[-1], result.stderr
+    assert os.listdir(str(tmp_path / "out")) == []
+
+
+@on_tensorflow_2
 def test_distilling_ends_with_the_metrics_and_does_each_step_once(
         tiny_model, forking_python, tmp_path):
     model, masked_lm = (os.path.dirname(files.vocab_file) for files in (

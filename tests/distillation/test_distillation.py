@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -246,7 +247,8 @@ def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
     for asked in (True, False):
         source = teacher.with_outputs(
             taught, texts.source(with_labels=True), texts.source(with_labels=False),
-            texts.store_name, cpu_devices(2), per_replica_batch_size=4, store_dir=str(tmp_path))
+            texts.store_name, cpu_devices(2), used=np.arange(48), per_replica_batch_size=4,
+            store_dir=str(tmp_path))
         assert ("Computing the teacher's logits" in capsys.readouterr().err) == asked
         features = source.fetch(indices, LONGEST)
         with tf.Graph().as_default(), tf.Session() as session:
@@ -256,6 +258,21 @@ def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
             tf.train.Saver().restore(session, taught.checkpoint.path)
             expected = session.run(logits)
         np.testing.assert_allclose(features["teacher_logits"], expected, atol=1e-5)
+
+
+def test_in_less_than_an_epoch_only_the_examples_that_are_used_get_outputs_and_those_of_a_whole_one(
+        flags, first_stage, tmp_path, capsys):
+    folders = {}
+    for epochs, count in ((0.5, 24), (1, 48)):
+        folders[epochs] = tmp_path / str(epochs)
+        run_here({**flags, **ON_TWO, "stage": "prediction", "student": first_stage,
+                  "store_dir": tmp_path / "store", "lr_schedule": "constant", "warmup_proportion": 0, "num_train_epochs": epochs,
+                  "output_dir": folders[epochs], "save_checkpoints_steps": 3,
+                  "keep_checkpoint_max": 9}, run)
+        assert re.search(rf"Computing the teacher's logits: {count} examples", capsys.readouterr().err)
+    half, same = (checkpoint_values(str(folders[epochs] / "model.ckpt-3")) for epochs in (0.5, 1))
+    for name, value in half.items():
+        np.testing.assert_array_equal(value, same[name], err_msg=name)
 
 
 # Their formulas: tests/distillation/test_distillation_losses.py.

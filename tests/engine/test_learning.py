@@ -11,7 +11,7 @@ from encoder import classifier
 from engine.data.plan import TrainingPlan
 from engine.model import Baseline, Outputs
 from engine.training import learning, run_record, summaries
-from engine.training.settings import Schedule
+from engine.training.settings import Schedule, TrainingSettings
 from engine.training.step_hook import Step
 from engine.training.throughput import Throughput
 from trainings import run_loop, settings, training_source
@@ -26,10 +26,10 @@ def judge(tmp_path, capsys):
     """(losses above the baseline, of consecutive steps) → the lines of warnings in the log."""
     run_record.write(str(tmp_path), run_record.Record({}, {}))
 
-    def run(excess, first=1, num_train_steps=100, warmup=10):
+    def run(excess, first=1, num_train_steps=100, warmup=10, **changes):
         plan = TrainingPlan(LENGTHS, 4, seed=7)
         check = learning.LearningCheck(
-            str(tmp_path), Schedule(num_train_steps, warmup), plan, BASELINE)
+            str(tmp_path), TrainingSettings(**changes), Schedule(num_train_steps, warmup), plan, BASELINE)
         with summaries.TrainingSummaries(
                 str(tmp_path), num_train_steps, cpu_devices(1), Throughput()) as curves:
             for number, value in enumerate(excess, first):
@@ -45,9 +45,30 @@ def judge(tmp_path, capsys):
 def test_a_loss_that_stays_at_the_baseline_is_reported_once(judge):
     warnings = judge([0.001] * 100)
     assert len(warnings) == 1
-    for part in ("does not learn", "41 to 50", "guessing", "a lower --learning_rate; --adam_bias_correction"):
+    for part in ("does not learn", "41 to 50", "guessing", "try, in this order: "):
         assert part in warnings[0]
     assert "91 to 100" in judge.recorded() and "guessing" in judge.recorded()
+
+
+MORE, LOWER = "more steps than {}, such as more epochs", "a lower --learning_rate"
+CORRECTED, RISES = "--adam_bias_correction", "a lower --learning_rate, since the loss rises"
+DATA = "a look at the data, for labels or columns that are mixed up"
+FLAT, RISING = [0.5] * 100, [-0.5] * 70 + [1.5] * 30
+
+
+@pytest.mark.parametrize("excess, settings, remedies", [
+    (FLAT, {}, [MORE, DATA]),
+    (FLAT[:53], dict(num_train_steps=53), [MORE, DATA]),
+    (FLAT, dict(learning_rate=2e-4), [MORE, CORRECTED, LOWER, DATA]),
+    (FLAT, dict(learning_rate=2e-4, adam_bias_correction=True), [MORE, LOWER, DATA]),
+    (RISING, {}, [RISES, MORE, DATA]),
+    (RISING * 5, dict(num_train_steps=500), [RISES, DATA]),
+    (RISING * 5, dict(num_train_steps=500, learning_rate=3e-4), [RISES, CORRECTED, DATA]),
+    (FLAT * 5, dict(num_train_steps=500), [LOWER, DATA])])
+def test_what_to_try_follows_from_what_was_seen(excess, settings, remedies, judge):
+    judge(excess, **settings)
+    assert judge.recorded().split("try, in this order: ")[1] == "; ".join(remedies).format(
+        settings.get("num_train_steps", 100))
 
 
 @pytest.mark.parametrize("excess, settings", [

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -266,3 +267,13 @@ def test_googles_run_pretraining_reads_the_file(tiny_model, tmp_path):
     assert sorted(batch.files) == sorted(ours[0])
     for name in batch.files:
         assert np.allclose(batch[name], [example[name] for example in ours[:4]]), name
+
+
+@pytest.mark.parametrize("flags, rest", [
+    (dict(objective="mlm", masked_lm_prob=0.5), ""),
+    (dict(objective="mlm", masked_lm_prob=0), ", the least: one in each example"),
+    (dict(objective="mlm_nsp"), "; next_sentence_labels is 1 in ")])
+def test_what_it_says_of_masks_and_labels_is_what_there_is(flags, rest, tiny_model, tmp_path, capsys):
+    create(tmp_path, tiny_model.vocab_file, "a cat likes\nthe old dog\n\nthe small house\na tree\n", **flags)
+    said, = re.findall(r"of them masked(.*)", capsys.readouterr().err)
+    assert said.startswith(rest) and bool(said) == bool(rest)

@@ -105,7 +105,7 @@ def damaged(path):
 @pytest.mark.parametrize("changes, mentions", [
     (dict(input_file="{}/none*"), ("--input_file", "none*")),
     (dict(input_file="{}/empty.tfrecord"), ("--input_file", "no record")),
-    (dict(input_file="{}/text.txt"), ("text.txt", "no TFRecord")),
+    (dict(input_file="{}/text.txt"), ("text.txt is no TFRecord file, leave it out",)),
     (dict(input_file="{}/typed.json"), ("typed.json", "leave .json out")),
     (dict(input_file="{}/typed", vocab_file="{}/text.txt"), ("typed.json", "description", "'vocab_sha256'")),
     (dict(input_file="{}/cut.tfrecord"), ("cut.tfrecord", "damaged")),

@@ -12,7 +12,7 @@ import pytest
 import processes
 from commands import ends_with_error, run_here
 from conftest import plain_session, sentences
-from engine import interruption
+from engine import interruption, progress
 from engine.data import chunks
 from engine.disk.resumable_file import ResumableFile
 from modeling import BertModel
@@ -215,6 +215,18 @@ def test_negatives_come_from_other_documents_where_there_is_an_index_of_them(
     header, *rows = (line.split("\t") for line in mine(flags, tmp_path, negative_ranks="1-40"))
     assert header == ["anchor", "positive", "negative_1"]
     assert rows == expected_negatives(vector_of, DOCUMENTS, (1, 40), 0.0, 1)
+
+
+def test_the_progress_of_vectors_is_shown_within_a_chunk_and_equal_texts_count(
+        flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LINE_SECONDS", -1)
+    flags["documents"].write_text("".join(f"{text}\n" for text in [*DOCUMENTS, *DOCUMENTS[:9]]))
+    mine({**flags, "predict_batch_size": 1}, tmp_path, documents=flags["documents"])
+    said = capsys.readouterr().err
+    shown = re.findall(r"Encoding: (\d+)/49 documents", said)
+    assert len(shown) > 5 and "40" in shown, "40 differ"
+    assert re.search(r"Encoding: 49 documents", said)
+    assert len(re.findall(r"Mining: 0/14 pairs, 0\.0 pairs/s, [\d.,]+ texts/s", said)) > 2
 
 
 # --- Wrong input -------------------------------------------------------------------------

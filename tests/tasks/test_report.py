@@ -86,6 +86,12 @@ def measured(path, *flags: str) -> dict:
 document.querySelector("iframe").onload = event => {{
   const page = event.target.contentDocument, style = getComputedStyle(page.body);
   document.body.dataset.measured = JSON.stringify({{
+    broken: [...page.querySelectorAll(".metrics dt, .facts dt, th")].flatMap(
+      name => [...name.childNodes]).filter(part => {{
+        const range = page.createRange();
+        range.selectNodeContents(part);
+        return part.data && !part.data.includes(" ") && range.getClientRects().length > 1;
+      }}).map(part => part.data),
     hidden: [...page.querySelectorAll(".classes")].map(
       table => table.parentNode.scrollWidth - table.parentNode.clientWidth),
     width: page.documentElement.scrollWidth, paper: style.backgroundColor, ink: style.color}});
@@ -140,6 +146,17 @@ def test_a_page_is_no_wider_than_a_phone(content, tmp_path):
     path.write_text(path.read_text(encoding="utf-8").replace(
         "</body>", '<div style="width: 500px">too wide</div></body>'), encoding="utf-8")
     assert measured(path)["width"] > 390, "the measurement does not see what is too wide"
+
+
+@on_tensorflow_2
+def test_a_name_breaks_between_its_words(tmp_path):
+    content = WIDE._replace(
+        evaluation=[("matthews_correlation", 0.5), ("eval_loss", 0.3)], facts={"Settings": {
+            "--gradient_accumulation_steps": 1, "--adam_bias_correction": True}})
+    found = measured(written(tmp_path, content))
+    assert found["broken"] == [] and found["width"] == 390
+    longest = content._replace(evaluation=[("w" * 90, 0.5)])
+    assert measured(written(tmp_path, longest))["broken"] == ["w" * 90], "it would not be seen"
 
 
 @pytest.mark.parametrize("name, title, top, num_lines", (

@@ -11,6 +11,7 @@ from commands import arguments, ends_with_error, results_in, run_command, run_he
 from conftest import (TinyModel, assert_same_training, checkpoint_values, sentences,
                       write_cola)
 from engine.checkpoints import checkpoints
+from engine.devices import gpus
 
 TRAIN, DEV, TEST = 48, 21, 13
 
@@ -106,15 +107,34 @@ def test_predictions_are_a_row_of_probabilities_and_a_label_per_example(finished
 def test_one_replica_without_a_card_says_so_loudly_and_gives_the_numbers_of_two(
         base_flags, finished, tmp_path):
     one = {**base_flags, "num_cpu_replicas": None, "train_batch_size": 8, "output_dir": tmp_path}
-    process = run_command("--do_train", "--do_eval", "--do_predict", *arguments(one))
+    if gpus.on_machine():
+        pytest.skip("this machine has a card")
+    process = run_command("--do_train", "--do_eval", "--do_predict", *arguments(one), cards="0")
     assert process.returncode == 0, process.stderr
-    assert re.search(r"^WARNING: no GPU is visible to TensorFlow .*\(CUDA_VISIBLE_DEVICES=''\): "
+    assert re.search(r"^WARNING: no GPU is visible to TensorFlow .*\(CUDA_VISIBLE_DEVICES='0'\): "
                      "running on the CPU", process.stderr, re.M)
     assert "Training on CPU:0: 1 replica x 8 = 8 examples per step" in process.stderr
     assert_same_training(checkpoint_values(str(finished[0])), checkpoint_values(str(tmp_path)))
     assert results_in(tmp_path) == pytest.approx(results_in(finished[0]), abs=1e-5)
     np.testing.assert_allclose(
         probabilities(tmp_path), probabilities(finished[0]), atol=1e-5)
+
+
+@pytest.mark.parametrize("cards, work", [("0", "do_eval"), ("", "do_train"), ("-1", "do_train")])
+def test_a_prediction_and_a_training_that_hides_the_cards_are_not_warned_of_the_cpu(
+        cards, work, base_flags, finished, tmp_path, monkeypatch, capsys):
+    if gpus.on_machine():
+        pytest.skip("this machine has a card")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", cards)
+    folder = finished[0] if work == "do_eval" else tmp_path
+    run_here({**base_flags, "num_cpu_replicas": None, work: True, "output_dir": folder})
+    assert "no GPU" not in capsys.readouterr().err
+
+
+def test_an_evaluation_says_so_and_a_prediction_too(finished):
+    for line in (r"Evaluating with .*\(step 6\)", rf"Evaluating: {DEV} examples.*",
+                 rf"Predicting: {TEST} examples.*"):
+        assert re.search(f"^{line}$", finished[1], re.M), finished[1]
 
 
 def test_steps_and_examples_are_counted_with_accumulation(base_flags, tmp_path, capsys):
