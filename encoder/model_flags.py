@@ -72,15 +72,18 @@ def load_config_of_flags(values: flags.FlagValues,
             not by a file beside it that nobody has named.
 
     Raises:
-        UserError: the model has fewer positions or more layers, or there is no such file.
+        UserError: the model has fewer positions or more layers, or lacks a part of the encoder; or
+            there is no such file.
     """
     found = find_file(values, "bert_config_file", model_files.CONFIG)
     if not (found or values.init_checkpoint) and "do_train" in values and not values.do_train:
         raise UserError(f"--output_dir={required(values, 'output_dir')} has no trained model; give "
                         "the folder of one, or --init_checkpoint")
     config = load_config(found or required(values, "bert_config_file"))
-    if model and not values.bert_config_file and not _trained(values):
-        model_files.check_layers(model.checkpoint, config, model.flag)
+    if model and not _trained(values):
+        if not values.bert_config_file:
+            model_files.check_layers(model.checkpoint, config, model.flag)
+        model_files.check_encoder(model.checkpoint, config, model.flag)
     length = _longest_input(values)
     if length and length > config.max_position_embeddings:
         raise UserError(f"--max_seq_length={length}: the model has only "

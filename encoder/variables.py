@@ -4,7 +4,8 @@ Only names and shapes, no files. A checkpoint consists of parts, each complete o
 the encoder is required.
 """
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+import re
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from engine.errors import UserError
 
@@ -14,8 +15,16 @@ MASKED_LM_HEAD = "masked-LM head"
 NEXT_SENTENCE_HEAD = "next-sentence head"
 CLASSIFIER = "classifier"
 
+WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+
 # A name in one of these scopes that is not in the table belongs to another model or config.
 _OWN_SCOPES = ("bert/", "bert.", "cls/predictions/", "cls.predictions.")
+
+# How other code names the variables of a BERT: below another scope, and as transformers spells them.
+_SPELLINGS = (
+    (r"^(.*?/)?(?=(embeddings|encoder|pooler)/)", "bert/"), (r"/layer_\._(?=\d+/)", "/layer_"),
+    (r"LayerNorm/weight(?=/|$)", "LayerNorm/gamma"), (r"LayerNorm/bias(?=/|$)", "LayerNorm/beta"),
+    (r"_embeddings/(weight|embeddings)(?=/|$)", "_embeddings"))
 
 
 class Row(NamedTuple):
@@ -67,6 +76,22 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], fram
     if POOLER not in parts:
         warnings.append("no pooler among the weights: fine-tuning starts it at random")
     return Match(rows, parts, warnings)
+
+
+def known_names(names: Iterable[str]) -> Dict[str, str]:
+    """Our names of a BERT's variables that have others in a checkpoint: {our name: its name}.
+
+    Empty if they have ours, or are not known.
+    """
+    ours = {}
+    for name in names:
+        our_name = name
+        for pattern, spelling in _SPELLINGS:
+            our_name = re.sub(pattern, spelling, our_name)
+        if ours.setdefault(our_name, name) != name:
+            return {}  # several models
+    is_known = WORD_EMBEDDINGS in ours and any(name != ours[name] for name in ours)
+    return ours if is_known else {}
 
 
 def correspondence(config: Mapping[str, Any],
