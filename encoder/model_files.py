@@ -53,9 +53,11 @@ class ModelFiles(NamedTuple):
 
     def encoding(self, max_seq_length: int) -> Encoding:
         """The vocabulary with its casing, checked against the config."""
+        config = self.config()
         return load_encoding(
             self.file(vocabulary.FILE), do_lower_case=vocabulary.is_lower_cased(self.folder),
-            max_seq_length=max_seq_length, vocab_size=self.config().vocab_size)
+            max_seq_length=max_seq_length, vocab_size=config.vocab_size,
+            type_vocab_size=config.type_vocab_size)
 
     def description(self) -> Optional[Dict[str, Any]]:
         """The content of `task.json`; None if there is none."""

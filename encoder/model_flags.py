@@ -115,6 +115,7 @@ def load_model(values: flags.FlagValues,
     do_lower_case = _casing(values, recorded)
     encoding = load_encoding(
         vocab_file, do_lower_case=do_lower_case, vocab_size=config.vocab_size,
+        type_vocab_size=config.type_vocab_size,
         max_seq_length=_longest_input(values) or config.max_position_embeddings)
     try:
         tokenization.validate_case_matches_checkpoint(

@@ -4,8 +4,9 @@ Only names and shapes, no files. A checkpoint consists of parts, each complete o
 the encoder is required.
 """
 
+import functools
 import re
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from engine.errors import UserError
 
@@ -78,19 +79,11 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], fram
     return Match(rows, parts, warnings)
 
 
-def known_names(names: Iterable[str]) -> Dict[str, str]:
-    """Our names of a BERT's variables that have others in a checkpoint: {our name: its name}.
-
-    Empty if they have ours, or are not known.
-    """
-    ours = {}
-    for name in names:
-        our_name = name
-        for pattern, spelling in _SPELLINGS:
-            our_name = re.sub(pattern, spelling, our_name)
-        if ours.setdefault(our_name, name) != name:
-            return {}  # several models
-    is_known = WORD_EMBEDDINGS in ours and any(name != ours[name] for name in ours)
+def known_names(names: Collection[str]) -> Dict[str, str]:
+    """{our name: its name} for a BERT's variables under known names of other code; else {}."""
+    ours = {functools.reduce(lambda text, spelling: re.sub(*spelling, text), _SPELLINGS, name): name
+            for name in names}
+    is_known = WORD_EMBEDDINGS in ours and len(ours) == len(names) and ours.keys() != set(names)
     return ours if is_known else {}
 
 

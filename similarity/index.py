@@ -82,7 +82,7 @@ def _append_all(vectors: ResumableFile, texts_path: str, total: int, encoder: En
         for chunk in in_chunks(left, _CHUNK_TEXTS):
             vectors.append(encoder.of_texts(chunk).tobytes(), len(chunk))
             counter.advance(len(chunk))
-    encoder.report_cut()
+    encoder.report("the documents")
 
 
 class _Texts:
