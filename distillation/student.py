@@ -32,7 +32,9 @@ def find(value: str, teacher: Teacher) -> Student:
                         "hidden,heads,intermediate, such as 4,312,12,1200")
     model = model_files.open_model(value, "--student")
     _check_vocabulary(model.file(vocabulary.FILE), teacher)
-    return Student(model.config(), model.checkpoint)
+    config = model.config()
+    model_files.check_encoder(model.checkpoint, config, model.flag)
+    return Student(config, model.checkpoint)
 
 
 def _config_of_shape(value: str, teacher: modeling.BertConfig) -> modeling.BertConfig:

@@ -10,7 +10,8 @@ and tokenizer_config.json; a model folder holds bert_config.json, a checkpoint, 
 tokenizer_config.json. A classifier keeps its head, and its labels in task.json; a model of
 sentence-transformers keeps its pooling (modules.json there, task.json here). --from_checkpoint
 is for a classifier that other code has fine-tuned: --labels names its outputs in their order
-(none for a regression). No pickle is ever loaded. float32 weights are copied bit by bit.
+(none for a regression); and for any BERT whose variables have other code's names, if they are
+known. No pickle is ever loaded. float32 weights are copied bit by bit.
 --to_onnx writes what an export computes as one file for other programs, such as onnxruntime.
 """
 
@@ -108,12 +109,12 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
                             max_seq_length: Optional[int] = None,
                             bert_config_file: Optional[str] = None,
                             vocab_file: Optional[str] = None) -> Conversion:
-    """Writes a classifier that other code has fine-tuned as a model folder.
+    """Writes a classifier that other code has fine-tuned, or its encoder, as a model folder.
 
     Args:
         source: the prefix of a checkpoint, or the folder of a training.
         output_dir: new or empty; written completely or not at all.
-        labels: of the classifier's outputs, in their order; none for a regression.
+        labels: of the classifier's outputs, in their order; none for a regression or an encoder.
         label_kind: one of `label_config.KINDS`; default: a single label, or a regression.
         do_lower_case: default: as the files beside the vocabulary or its tokens say.
         max_seq_length: the longest input in tokens; default: 128, or all positions if fewer.
@@ -123,7 +124,7 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
         UserError: a file is missing or damaged, the model is no classifier, or the labels do
             not fit it.
     """
-    model = model_files.open_model(source, "--from_checkpoint", model_files.CLASSIFIER)
+    model = model_files.open_model(source, "--from_checkpoint", model_files.FOREIGN)
     config = load_config(bert_config_file or model.file(model_files.CONFIG))
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config.vocab_size)
@@ -135,12 +136,13 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
                         f"{config.max_position_embeddings} positions")
     load_encoding(vocab_file, do_lower_case=do_lower_case, max_seq_length=length,
                   vocab_size=config.vocab_size)  # checks that it is a vocabulary of the model's
-    num_outputs, = model.checkpoint.shapes["output_bias"]
+    num_outputs, = model.checkpoint.shapes.get("output_bias", [0])
     description = {**label_config.of_labels(labels, label_kind, num_outputs, "--labels"),
                    "takes_pairs": takes_pairs, "do_lower_case": do_lower_case,
-                   "max_seq_length": length}
+                   "max_seq_length": length} if num_outputs or labels or label_kind else None
     held = _weights_of(model.checkpoint)
-    matched = variables.match(held.shapes, config.to_dict(), "tensorflow", held.path, num_outputs)
+    matched = variables.match(held.shapes, config.to_dict(), "tensorflow", held.path,
+                              num_outputs or None)
     values = {row.tensorflow: held.read(row.tensorflow) for row in matched.rows}
     return _write_model_folder(output_dir, values, config.to_dict(), tokens, do_lower_case,
                                description, warnings + matched.warnings)
@@ -262,7 +264,8 @@ def _weights_of(checkpoint: checkpoints.Checkpoint) -> Weights:
     """A checkpoint's variables, without the optimizer's and the step."""
     def read(name: str) -> np.ndarray:
         try:
-            return tf.train.load_variable(checkpoint.path, name).astype(np.float32)
+            stored_name = checkpoint.stored_names.get(name, name)
+            return tf.train.load_variable(checkpoint.path, stored_name).astype(np.float32)
         except tf.errors.OpError as error:
             raise UserError(f"checkpoint {checkpoint.path} cannot be read: {error}") from error
 
@@ -281,8 +284,8 @@ def define_flags() -> flags.FlagValues:
     for name, text in (
             ("from_huggingface", "Folder with config.json, model.safetensors and vocab.txt."),
             ("from_tensorflow", "Model folder, prefix of a checkpoint, or an export."),
-            ("from_checkpoint", "A classifier that other code has fine-tuned: the folder of its "
-             "training, or the prefix of its checkpoint."),
+            ("from_checkpoint", "A classifier that other code has fine-tuned, or an encoder with "
+             "other code's names: the folder of its training, or the prefix of its checkpoint."),
             ("to_onnx", "With --from_tensorflow, an export: the ONNX file to write, in place of "
              "--output_dir; needs encoder/requirements.txt."),
             ("bert_config_file", "Default: bert_config.json beside the checkpoint."),

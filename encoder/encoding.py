@@ -4,12 +4,13 @@ Layout, as in the original: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]. If the token
 longer text is cut, by default at its end. If b has no tokens, it has no [SEP] either.
 """
 
-from typing import List, NamedTuple, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from encoder import vocabulary
 from encoder.long_texts import LongTexts
+from encoder.text_counts import FACT, TextCounts, describe
 from engine import log
 from engine.data import store
 from engine.errors import UserError
@@ -17,6 +18,8 @@ from tokenization import BatchTokenizer
 
 # Some models round their vocab_size up to a multiple of this.
 _VOCAB_PADDING = 128
+ONE_SEGMENT = ("type_vocab_size is 1: of pairs, the second text gets zeros in place of the embedding "
+               "of its segment")
 
 
 class Encoding(NamedTuple):
@@ -27,6 +30,32 @@ class Encoding(NamedTuple):
     do_lower_case: bool
     max_seq_length: int
     long_texts: LongTexts = LongTexts()
+    counts: Optional[TextCounts] = None  # None without a tokenizer
+    type_vocab_size: int = 2
+
+    def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
+        """As `BatchTokenizer.encode_batch`; counts the texts."""
+        ids, lengths = self.tokenizer.encode_batch(texts)
+        self.counts.add(texts, ids, lengths)
+        return ids, lengths
+
+    def report(self, name: str, facts: Optional[Mapping[str, Any]] = None) -> None:
+        """Logs how many texts of a set are cut; warns of those that the model cannot tell apart.
+
+        Args:
+            facts: of the set's store; default: of the texts that were encoded since the last call.
+        """
+        counts = (self.counts.take() if facts is None else facts).get(FACT, {})
+        if counts.get("cut"):
+            log.info(f"{name}: " + self.long_texts.describe(
+                counts["cut"], counts["rows"], self.max_seq_length))
+        found = [ONE_SEGMENT] if counts.get("pairs") and self.type_vocab_size == 1 else []
+        if describe(counts):
+            found.append(f"{name}: {describe(counts)}: the vocabulary knows little of them; take a "
+                         "model for their language, with the right --do_lower_case")
+        for warning in sorted(set(found) - set(self.counts.warnings)):
+            self.counts.warnings.append(warning)
+            log.warn(warning)
 
     @property
     def id_dtype(self) -> str:
@@ -35,7 +64,7 @@ class Encoding(NamedTuple):
 
 
 def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
-                  vocab_size: int) -> Encoding:
+                  vocab_size: int, type_vocab_size: int = 2) -> Encoding:
     """Loads the vocabulary and checks it against the model's `vocab_size`.
 
     Raises:
@@ -47,7 +76,8 @@ def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
                         "token and [SEP]")
     _check_vocab_size(vocab_file, tokenizer.largest_id + 1, vocab_size)
     return Encoding(tokenizer, vocab_file, vocabulary.content_hash(vocab_file), do_lower_case,
-                    max_seq_length)
+                    max_seq_length, counts=TextCounts(tokenizer.vocab["[UNK]"]),
+                    type_vocab_size=type_vocab_size)
 
 
 def _check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int) -> None:
@@ -75,7 +105,7 @@ def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],
     Args:
         texts_a, texts_b: texts and second texts; an empty second text means that there is none.
     """
-    encode, ways = encoding.tokenizer.encode_batch, encoding.long_texts
+    encode, ways = encoding.encode, encoding.long_texts
     ids_a, lengths_a = encode(texts_a)
     ids_b, lengths_b = encode(texts_b)
     kept_a, kept_b = truncated_lengths(
@@ -99,6 +129,7 @@ def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],
         _copy(ids, (first + its_lengths - tails)[texts], tails[texts],
               input_ids, targets + heads[texts])
     left_out = lengths_a - kept_a + lengths_b - kept_b
+    encoding.counts.add_rows(len(texts_a), (left_out > 0).sum(), (lengths_b > 0).sum())
     return {"input_ids": (input_ids, lengths), "first_segment_length": first_segment_lengths,
             "num_left_out": left_out[texts], "text": texts}
 

@@ -10,10 +10,11 @@ import shutil
 from typing import Any, Dict, NamedTuple, Optional
 
 import modeling
-from encoder import huggingface, label_config, vocabulary
+from encoder import huggingface, label_config, variables, vocabulary
 from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
 from encoder.pretraining_heads import require_masked_lm_head
+from engine import log
 from engine.checkpoints import checkpoints, saved_model
 from engine.disk import files
 from engine.errors import UserError
@@ -21,10 +22,11 @@ from engine.errors import UserError
 CONFIG = "bert_config.json"
 
 # What commands need: any BERT; one that predicts words; one that is fine-tuned, its labels known
-# from the task; one that is fine-tuned and knows its labels itself.
-ENCODER, MASKED_LM, CLASSIFIER, LABELS = NEEDS = ("encoder", "masked-LM", "classifier", "labels")
+# from the task; one that is fine-tuned and knows its labels itself; one that is fine-tuned, or any
+# BERT whose variables have known names of other code, which are replaced by ours.
+ENCODER, MASKED_LM, CLASSIFIER, LABELS, FOREIGN = NEEDS = (
+    "encoder", "masked-LM", "classifier", "labels", "foreign")
 
-_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _HEAD = ("output_weights", "output_bias")
 
 
@@ -51,9 +53,11 @@ class ModelFiles(NamedTuple):
 
     def encoding(self, max_seq_length: int) -> Encoding:
         """The vocabulary with its casing, checked against the config."""
+        config = self.config()
         return load_encoding(
             self.file(vocabulary.FILE), do_lower_case=vocabulary.is_lower_cased(self.folder),
-            max_seq_length=max_seq_length, vocab_size=self.config().vocab_size)
+            max_seq_length=max_seq_length, vocab_size=config.vocab_size,
+            type_vocab_size=config.type_vocab_size)
 
     def description(self) -> Optional[Dict[str, Any]]:
         """The content of `task.json`; None if there is none."""
@@ -75,6 +79,8 @@ def open_model(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
         raise UserError(f"{flag}={path} is a Hugging Face folder: python -m encoder.convert "
                         f"--from_huggingface={path} --output_dir=... makes a model folder of it")
     checkpoint = checkpoints.open_checkpoint(path, flag)
+    names = needs == FOREIGN and variables.known_names(checkpoint.shapes)
+    checkpoint = checkpoint.renamed(names) if names else checkpoint
     model = ModelFiles(path, flag, folder_of(checkpoint.path), checkpoint)
     _check(model, needs)
     return model
@@ -98,17 +104,18 @@ def folder_of(path: str) -> str:
 def _check(model: ModelFiles, needs: str) -> None:
     if needs == MASKED_LM:
         require_masked_lm_head(model.checkpoint)
-    if needs in (CLASSIFIER, LABELS):
+    if needs in (CLASSIFIER, LABELS) or needs == FOREIGN and not model.checkpoint.stored_names:
         require_classifier(model.checkpoint, model.flag)
         description = model.description()
         if description:
             label_config.require_classifier(description, f"{model.flag}={model.path}")
         elif needs == LABELS:
             raise unknown_labels(model)
-    if _EMBEDDINGS not in model.checkpoint.shapes:
+    if variables.WORD_EMBEDDINGS not in model.checkpoint.shapes:
         examples = ", ".join(model.checkpoint.parameters()[:3])
         raise UserError(f"{model.flag}={model.checkpoint.path} is not a BERT: it has none of the "
-                        f"model's variables, such as {_EMBEDDINGS}; it has {examples} ...")
+                        f"model's variables, such as {variables.WORD_EMBEDDINGS}; it has "
+                        f"{examples} ...{_conversion(model.checkpoint)}")
 
 
 def require_classifier(checkpoint: checkpoints.Checkpoint, flag: str) -> None:
@@ -135,6 +142,35 @@ def check_layers(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfig
     if surplus:
         raise UserError(f"{flag}={checkpoint.path} has {surplus}, and the model's {CONFIG} names "
                         f"{config.num_hidden_layers} layers: one of them is not of this model")
+
+
+def check_encoder(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfig,
+                  flag: str) -> None:
+    """Warns if a checkpoint to start from lacks variables of the encoder.
+
+    Raises:
+        UserError: it has nothing of a layer or of a part of all layers, such as the norms.
+    """
+    table = variables.correspondence(config.to_dict())[variables.ENCODER]
+    names = [row.tensorflow for row in table]
+    missing = [name for name in names if name not in checkpoint.shapes]
+    if not missing:
+        return
+    lacks = (f"{flag}={checkpoint.path} lacks {len(missing)} of the {len(names)} variables of the "
+             f"model's encoder, such as {missing[0]}")
+    layers = (f"/layer_{number}/" for number in range(config.num_hidden_layers))
+    for part in ("/embeddings/", "/LayerNorm/", "/attention/", "/intermediate/", *layers):
+        if all(name in missing for name in names if part in name):
+            raise UserError(f"{lacks}, and all of {part[1:-1]}: it is no whole BERT of this {CONFIG}"
+                            + _conversion(checkpoint))
+    log.warn(f"{lacks}: a training starts them at random")
+
+
+def _conversion(checkpoint: checkpoints.Checkpoint) -> str:
+    """What converts a checkpoint, if it has known names of other code."""
+    return ("; its names are other code's: python -m encoder.convert --from_checkpoint="
+            f"{checkpoint.path} --output_dir=... makes a model folder of it"
+            if variables.known_names(checkpoint.shapes) else "")
 
 
 def unknown_labels(model: ModelFiles) -> UserError:

@@ -72,15 +72,18 @@ def load_config_of_flags(values: flags.FlagValues,
             not by a file beside it that nobody has named.
 
     Raises:
-        UserError: the model has fewer positions or more layers, or there is no such file.
+        UserError: the model has fewer positions or more layers, or lacks a part of the encoder; or
+            there is no such file.
     """
     found = find_file(values, "bert_config_file", model_files.CONFIG)
     if not (found or values.init_checkpoint) and "do_train" in values and not values.do_train:
         raise UserError(f"--output_dir={required(values, 'output_dir')} has no trained model; give "
                         "the folder of one, or --init_checkpoint")
     config = load_config(found or required(values, "bert_config_file"))
-    if model and not values.bert_config_file and not _trained(values):
-        model_files.check_layers(model.checkpoint, config, model.flag)
+    if model and not _trained(values):
+        if not values.bert_config_file:
+            model_files.check_layers(model.checkpoint, config, model.flag)
+        model_files.check_encoder(model.checkpoint, config, model.flag)
     length = _longest_input(values)
     if length and length > config.max_position_embeddings:
         raise UserError(f"--max_seq_length={length}: the model has only "
@@ -112,6 +115,7 @@ def load_model(values: flags.FlagValues,
     do_lower_case = _casing(values, recorded)
     encoding = load_encoding(
         vocab_file, do_lower_case=do_lower_case, vocab_size=config.vocab_size,
+        type_vocab_size=config.type_vocab_size,
         max_seq_length=_longest_input(values) or config.max_position_embeddings)
     try:
         tokenization.validate_case_matches_checkpoint(

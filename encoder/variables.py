@@ -4,7 +4,9 @@ Only names and shapes, no files. A checkpoint consists of parts, each complete o
 the encoder is required.
 """
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+import functools
+import re
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from engine.errors import UserError
 
@@ -14,8 +16,16 @@ MASKED_LM_HEAD = "masked-LM head"
 NEXT_SENTENCE_HEAD = "next-sentence head"
 CLASSIFIER = "classifier"
 
+WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+
 # A name in one of these scopes that is not in the table belongs to another model or config.
 _OWN_SCOPES = ("bert/", "bert.", "cls/predictions/", "cls.predictions.")
+
+# How other code names the variables of a BERT: below another scope, and as transformers spells them.
+_SPELLINGS = (
+    (r"^(.*?/)?(?=(embeddings|encoder|pooler)/)", "bert/"), (r"/layer_\._(?=\d+/)", "/layer_"),
+    (r"LayerNorm/weight(?=/|$)", "LayerNorm/gamma"), (r"LayerNorm/bias(?=/|$)", "LayerNorm/beta"),
+    (r"_embeddings/(weight|embeddings)(?=/|$)", "_embeddings"))
 
 
 class Row(NamedTuple):
@@ -67,6 +77,14 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], fram
     if POOLER not in parts:
         warnings.append("no pooler among the weights: fine-tuning starts it at random")
     return Match(rows, parts, warnings)
+
+
+def known_names(names: Collection[str]) -> Dict[str, str]:
+    """{our name: its name} for a BERT's variables under known names of other code; else {}."""
+    ours = {functools.reduce(lambda text, spelling: re.sub(*spelling, text), _SPELLINGS, name): name
+            for name in names}
+    is_known = WORD_EMBEDDINGS in ours and len(ours) == len(names) and ours.keys() != set(names)
+    return ours if is_known else {}
 
 
 def correspondence(config: Mapping[str, Any],

@@ -96,13 +96,12 @@ def extract(job: Job) -> None:
 def _append_all(job: Job, file: ResumableFile, total: int) -> None:
     # Whole chunks are appended: a resumed run computes the same batches, with the same roundings.
     chunk_size = max(1, min(_CHUNK_TEXTS, _CHUNK_VALUES // job.model.values_per_text))
-    num_left, num_cut, odd = total - file.num_rows, 0, job.odd_rows()
+    num_left, odd = total - file.num_rows, job.odd_rows()
     left = odd.after(read_texts(job.input_file, odd), file.num_rows)
     encoding = job.model.encoding
     with Counter("Extracting", unit="texts", total=num_left) as counter:
         for chunk in in_chunks(left, chunk_size):
             texts = Texts.of(chunk, encoding)
-            num_cut += texts.num_cut
             predictions = job.model.predictor.predict(
                 texts.source(), job.per_replica_batch_size, counter.advance)
             rows = _rows(job, texts, predictions["states"], file.num_rows)
@@ -111,8 +110,7 @@ def _append_all(job: Job, file: ResumableFile, total: int) -> None:
                     text is None and odd.next_error() for text in chunk))
             file.append(rows, len(chunk))
     odd.report(num_left, may_be_all=True)
-    if num_cut:
-        log.info(encoding.long_texts.describe(num_cut, num_left, encoding.max_seq_length))
+    encoding.report(str(job.input_file))
 
 
 def _rows(job: Job, texts: Texts, states: np.ndarray, first_number: int) -> bytes:

@@ -38,11 +38,6 @@ class Texts(NamedTuple):
         chunk = encode_texts_and_pairs(list(first), list(second), encoding)
         return cls(store.Records.of_chunk(chunk), encoding)
 
-    @property
-    def num_cut(self) -> int:
-        """How many of the texts did not fit."""
-        return int((self.records.scalars("num_left_out") > 0).sum())
-
     def source(self) -> Source:
         """Batches of input_ids, input_mask and segment_ids."""
         records = self.records

@@ -1,10 +1,12 @@
 """Sentences → token ids in flat arrays on disk: a corpus of any size in little memory."""
 
+import collections
 import functools
-from typing import Iterable, Iterator, List, NamedTuple, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
+from encoder import text_counts
 from engine import log
 from engine.data import store
 from engine.data.chunks import in_chunks
@@ -16,9 +18,8 @@ from tokenization import BatchTokenizer
 
 _CHUNK_CHARACTERS = 1 << 18  # of text that a process tokenizes at a time
 _BLOCK_SENTENCES = 1 << 20  # that are looked at in one go for where documents begin
-# Shares of [UNK]: if the vocabulary has another language or casing than the text, most tokens
-# are [UNK].
-_UNKNOWN_WARNING, _UNKNOWN_ERROR = 0.05, 0.5
+# Of tokens that are [UNK]: in a vocabulary of another language or casing than the text, most are.
+_UNKNOWN_ERROR = 0.5
 
 
 class Corpus(NamedTuple):
@@ -56,20 +57,19 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
                "label": store.Column("uint8", ragged=False)}
     sentence_chunks = in_chunks(sentences, _CHUNK_CHARACTERS, lambda sentence: len(sentence.text))
     encode = functools.partial(_encode, tokenizer=tokenizer)
-    unknown = 0
+    counts: Dict[str, int] = collections.Counter()
 
     def chunks() -> Iterator[store.Chunk]:
-        nonlocal unknown
         with Counter("Tokenizing", unit="sentences") as counter:
             for chunk in workers.in_order(encode, sentence_chunks, num_processes):
-                unknown += np.count_nonzero(chunk["ids"][0] == tokenizer.vocab["[UNK]"])
+                counts.update(chunk[text_counts.FACT])
                 counter.advance(len(chunk["document"]))
                 yield chunk
 
     tokenized = store.open_or_build(directory, "sentences", {}, columns, chunks)
     if not len(tokenized):
         raise UserError("--input_file: there is no text in it")
-    _check_unknown(unknown / len(tokenized.flat("ids")))
+    _check_unknown(counts)
     return Corpus(tokenized, store.open_or_build(
         directory, "documents", {}, {"first_sentence": store.Column("int64", ragged=False)},
         functools.partial(_first_sentences, tokenized.scalars("document"))))
@@ -80,8 +80,10 @@ def _encode(sentences: List[Sentence], tokenizer: BatchTokenizer) -> store.Chunk
     documents, texts, labels = zip(*sentences)
     ids, lengths = tokenizer.encode_batch(texts)
     kept = lengths > 0
+    counts = text_counts.TextCounts(tokenizer.vocab["[UNK]"])
+    counts.add(texts, ids, lengths)
     return {"ids": (ids, lengths[kept]), "document": np.array(documents, np.int64)[kept],
-            "label": np.array(labels, np.uint8)[kept]}
+            "label": np.array(labels, np.uint8)[kept], **counts.take()}
 
 
 @functools.lru_cache(maxsize=1)
@@ -102,10 +104,11 @@ def _first_sentences(documents: np.ndarray) -> Iterator[store.Chunk]:
         yield {"first_sentence": start + changes}
 
 
-def _check_unknown(share: float) -> None:
-    if share >= _UNKNOWN_ERROR:
-        raise UserError(f"--vocab_file knows too little of the text: {share:.0%} of its tokens are "
-                        "[UNK]; give a vocabulary for the text's language, with the right "
-                        "--do_lower_case, or make one with pretraining.create_vocab")
-    if share >= _UNKNOWN_WARNING:
-        log.warn(f"{share:.1%} of the tokens are [UNK]: the vocabulary knows little of the text")
+def _check_unknown(counts: Dict[str, int]) -> None:
+    found = text_counts.describe(counts)
+    if counts["unknown"] >= _UNKNOWN_ERROR * counts["tokens"]:
+        raise UserError(f"--vocab_file knows too little of the text: {found}; give a vocabulary for "
+                        "the text's language, with the right --do_lower_case, or make one with "
+                        "pretraining.create_vocab")
+    if found:
+        log.warn(f"{found}: the vocabulary knows little of the text")

@@ -6,6 +6,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 import numpy as np
 from absl import flags
 
+from encoder.encoding import ONE_SEGMENT
 from encoder.pretraining_heads import require_masked_lm_head
 from encoder.pretraining_tfrecords import Sizes
 from engine import log
@@ -76,7 +77,10 @@ def _load(job: Job, values: flags.FlagValues) -> Sets:
 def _training(job: Job, records: RecordSet) -> Training:
     if not records.has_next_sentences:
         log.info("All examples have the same next_sentence_label: only masked tokens are learned")
-    config = job.model.config
+    config, stored = job.model.config, records.records
+    if config.type_vocab_size == 1 and (
+            stored.lengths("input_ids") > stored.scalars("first_segment_length")).any():
+        log.warn(ONE_SEGMENT)
     return Training(
         len(records), records.content_hash,
         model.forward_of(config, next_sentences=records.has_next_sentences),

@@ -153,7 +153,9 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
     name = os.path.splitext(os.path.basename(path))[0]
     records = store.open_or_build(
         store_dir, f"{'train' if is_training else 'questions'}-{name}", key,
-        _columns(encoding, is_training), prepare.chunks, facts=lambda: prepare.counts)
+        _columns(encoding, is_training), prepare.chunks,
+        facts=lambda: {**prepare.counts, **encoding.counts.take()})
+    encoding.report(path, records.facts)
     found = QuestionSet(path, records, content, encoding, settings, dynamic_padding)
     counts, num_questions = records.facts, f"{records.facts['num_questions']:,} questions"
     if is_training and counts["num_misplaced"]:
@@ -222,11 +224,12 @@ class _Preparation(NamedTuple):
 
     def _rows(self, paragraph: Paragraph) -> Iterator[Dict[str, Any]]:
         """The records of a paragraph's questions."""
-        tokenize = self.encoding.tokenizer.encode_batch
         words = squad_files.words_of(paragraph.context)
-        context = _Context(words, *tokenize(words.texts))
+        context = _Context(words, *self.encoding.tokenizer.encode_batch(words.texts))
+        self.encoding.counts.add_rows(1, num_pairs=1)
+        self.encoding.counts.add([paragraph.context], context.ids, context.lengths.sum(keepdims=True))
         token_words = np.repeat(np.arange(len(context.lengths)), context.lengths)
-        queries = _split(*tokenize([question.text for question in paragraph.questions]))
+        queries = _split(*self.encoding.encode([question.text for question in paragraph.questions]))
         for question, query in zip(paragraph.questions, queries):
             self.counts["num_questions"] += 1
             self.counts["num_unlabelled"] += question.answers is None

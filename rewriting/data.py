@@ -126,7 +126,9 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
                 counter.advance(len(some))
 
     name = os.path.splitext(os.path.basename(path))[0]
-    records = store.open_or_build(store_dir, f"slots-{name}", key, columns, chunks)
+    records = store.open_or_build(store_dir, f"slots-{name}", key, columns, chunks,
+                                  facts=encoding.counts.take)
+    encoding.report(path, records.facts)
     found = _slot_set(records, content, encoding, dynamic_padding)._replace(path=path)
     if labelled:
         return _readable(found, encoding)
@@ -153,10 +155,11 @@ def unread(encoding: Encoding) -> str:
 def _encode(some: Sequence[SlotExample], encoding: Encoding) -> store.Chunk:
     """Tokenizes slots with all their phrases; those that the model cannot read have no tokens."""
     num_phrases = np.array([len(slot.phrases) for slot in some])
-    ids, lengths = encoding.tokenizer.encode_batch(
+    ids, lengths = encoding.encode(
         [phrase for slot in some for phrase in slot.phrases])
     is_short = lengths <= pairs.longest_phrase(encoding.max_seq_length)
     ids, lengths = ids[np.repeat(is_short, lengths)], np.where(is_short, lengths, 0)
+    encoding.counts.add_rows(len(some), num_pairs=len(some))
     slot_ends = np.cumsum(num_phrases)
     id_ends = np.concatenate([[0], np.cumsum(lengths)])[np.concatenate([[0], slot_ends])]
     contexts = pairs.encode_contexts([slot.before for slot in some],

@@ -41,8 +41,8 @@ def context_columns(encoding: Encoding) -> Dict[str, Column]:
 def encode_contexts(before: Sequence[str], after: Sequence[str], encoding: Encoding) -> Chunk:
     """The token ids around slots, at most `max_seq_length` on each side."""
     most = encoding.max_seq_length
-    return {"before": _cut(encoding.tokenizer.encode_batch(before), most, keep_end=True),
-            "after": _cut(encoding.tokenizer.encode_batch(after), most, keep_end=False)}
+    return {"before": _cut(encoding.encode(before), most, keep_end=True),
+            "after": _cut(encoding.encode(after), most, keep_end=False)}
 
 
 def _cut(rows: RaggedChunk, most: int, *, keep_end: bool) -> RaggedChunk:

@@ -51,10 +51,12 @@ def load_pool(path: str, encoding: Encoding, store_dir: str) -> Pool:
         with Counter(f"Preparing {path}", unit="phrases") as counter:
             for some in in_chunks(_different(path), _PHRASES_AT_A_TIME):
                 yield {"text": text_columns.to_chunk(some), **bm25.encode(some),
-                       "ids": encoding.tokenizer.encode_batch(some)}
+                       "ids": encoding.encode(some)}
                 counter.advance(len(some))
 
-    records = store.open_or_build(store_dir, "pool", key, columns, chunks)
+    records = store.open_or_build(store_dir, "pool", key, columns, chunks,
+                                  facts=encoding.counts.take)
+    encoding.report(path, records.facts)
     lengths, most = records.lengths("ids"), pairs.longest_phrase(encoding.max_seq_length)
     num_too_long = int((lengths > most).sum())
     if num_too_long:

@@ -108,7 +108,6 @@ class Encoded(NamedTuple):
     source: Source
     # (predictions for all records, each [n, ...]) → a result for each text, in order.
     decode: Callable[[Dict[str, np.ndarray]], Iterable[AnyResult]]
-    num_cut: int = 0  # the texts that are longer than the model's input
     num_left_out: Sequence[int] = ()  # the tokens of each text that the model does not read; (): none
 
 
@@ -118,13 +117,11 @@ class Reader(NamedTuple):
     encode: Callable[[List[Example]], Encoded]
     takes_pairs: Optional[bool]  # None: texts or pairs, as the input has them
     columns: Sequence[str]  # the names of the fields of a result
-    # (texts that are longer than the input, all texts) → what became of them, for a log line.
-    # None for a model that reads texts of any length as a whole.
-    describe_cut: Optional[Callable[[int, int], str]] = None
     trained_columns: Optional[Trained] = None  # of the texts in the training's file
     mean: Optional[Mean] = None  # of an ensemble
     pair_columns: Sequence[str] = ()  # the names of the fields for pairs, if `takes_pairs` is None
     ranks_first: bool = False  # of the pairs of a query and texts, the texts stand first
+    report: Callable[[str], None] = lambda name: None  # see `Encoding.report`; set by `runs.kinds`
 
 
 class Card(NamedTuple):

@@ -56,7 +56,7 @@ def open_reader(model_dir: str, flag: str = "--output_dir") -> Tuple[ModelFiles,
     if not head.reader:
         raise UserError(f"{flag}={model_dir}: a model of the kind {kind!r} reads no plain texts")
     model = head.open(trained)
-    reader = head.reader(model)
+    reader = head.reader(model)._replace(report=model.encoding.report)
     if head.ensemble and ensemble.members(model_dir):
         reader = reader._replace(forward=head.ensemble.forward(model),
                                  mean=functools.partial(head.ensemble.mean, model))

@@ -113,14 +113,12 @@ def run(values: flags.FlagValues, model: OpenModel) -> None:
 def _predict(model: OpenModel, chunks: Iterator[Tuple[List[Example], Encoded]],
              write: Callable[[Iterable[Tuple[Example, AnyResult]]], None], odd: OddRows, *,
              may_be_odd: bool) -> None:
-    num_texts = num_cut = 0
+    num_texts = 0
     with Counter("Predicting", unit="texts") as counter:
         for examples, some in chunks:
             write(zip(examples, model.predict(some, counter.advance)))
             num_texts += len(examples)
-            num_cut += some.num_cut
-    if num_cut and model.reader.describe_cut:
-        log.info(model.reader.describe_cut(num_cut, num_texts))
+    model.reader.report("the input")
     odd.report(num_texts, may_be_all=may_be_odd)
 
 

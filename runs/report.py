@@ -24,6 +24,7 @@ def write(job: Job, measured: Optional[Measured], of_tries: Optional[Measured] =
         of_tries: what was measured of several tries; `shown` is a section of the page.
     """
     output_dir, task_name = job.settings.output_dir, job.head.facts(job.model)["task"]
+    of_texts = getattr(job.model.encoding and job.model.encoding.counts, "warnings", [])
     history, record = summaries.read_history(output_dir), run_record.load(output_dir)
     memory = {"peak memory": f"{history['peak_memory_gb'][-1][1]:,.1f} GB"
               } if history.get("peak_memory_gb") else {}
@@ -34,7 +35,7 @@ def write(job: Job, measured: Optional[Measured], of_tries: Optional[Measured] =
                                "replicas": job.devices.num_replicas,
                                **memory, **environment()}},
         history=history,
-        warning=record and record.warning,
+        warnings=list(filter(None, [record and record.warning, *of_texts])),
         tries=of_tries and of_tries.shown,
         # Google's run_classifier writes "eval_loss" a second time as "loss".
         evaluation=[(name, value) for name, value in (measured.results if measured else {}).items()

@@ -91,7 +91,7 @@ class Report(NamedTuple):
     plots: Optional[Plots] = None
     mistakes: Sequence[Mistake] = ()  # the most confident first
     marked: Optional[MarkedTexts] = None
-    warning: Optional[str] = None  # above all else
+    warnings: Sequence[str] = ()  # above all else
 
 
 class _Chart(NamedTuple):

@@ -8,7 +8,6 @@ from typing import Dict, Iterator, Optional, Sequence, Tuple
 import numpy as np
 
 from encoder.encoding import Encoding, encode_texts_and_pairs
-from engine import log
 from engine.data import store
 from engine.data.batches import Features, Source, token_features
 from engine.data.chunks import in_chunks
@@ -82,11 +81,6 @@ class TextSet:
     def store_name(self) -> str:
         """The name of the store that `load` has opened; it identifies the tokens."""
         return os.path.basename(self.records.directory)
-
-    @property
-    def num_cut(self) -> int:
-        """The number of texts that do not fit."""
-        return int((self.records.scalars("num_left_out") > 0).sum())
 
     def source(self) -> Source:
         """Batches of distinct texts: input_ids, input_mask and segment_ids."""
@@ -164,13 +158,11 @@ def load(file: TextFile, encoding: Encoding, query_prefix: str, store_dir: str, 
                 counter.advance(len(examples))
 
     name = os.path.splitext(os.path.basename(file.path))[0]
-    records = store.open_or_build(store_dir, f"texts-{name}", key, _columns(encoding), chunks)
+    records = store.open_or_build(store_dir, f"texts-{name}", key, _columns(encoding), chunks,
+                                  facts=encoding.counts.take)
+    encoding.report(file.path, records.facts)
     digest = files.hash_of(json.dumps(content).encode("utf-8"))
-    found = TextSet(records, file.num_texts, encoding, digest, dynamic_padding, file)
-    if found.num_cut:
-        log.info(f"{file.path}: " + encoding.long_texts.describe(
-            found.num_cut, len(records), encoding.max_seq_length))
-    return found
+    return TextSet(records, file.num_texts, encoding, digest, dynamic_padding, file)
 
 
 def encode(examples: Sequence[Example], encoding: Encoding, query_prefix: str) -> TextSet:

@@ -171,21 +171,15 @@ padding; `segment_ids`, all 0.""",
 
 
 def _reader(trained: Model) -> Reader:
-    encoding = trained.encoding
-
     def encode(examples: List[Example]) -> Encoded:
         is_pair = any(example.text_b is not None for example in examples)
         texts = data.encode([files.Example(
             (example.text_a, example.text_b or "") if is_pair else (example.text_a,))
-            for example in examples], encoding, trained.own.query_prefix)
+            for example in examples], trained.encoding, trained.own.query_prefix)
         return Encoded(texts.source(), lambda predictions: _results(texts, predictions["vectors"]),
-                       texts.num_cut, texts.num_left_out)
+                       texts.num_left_out)
 
-    def describe_cut(num_cut: int, num_texts: int) -> str:
-        return encoding.long_texts.describe(num_cut, num_texts, encoding.max_seq_length)
-
-    return Reader(_forward(trained), encode, None, ["vector"], describe_cut,
-                  pair_columns=["similarity"])
+    return Reader(_forward(trained), encode, None, ["vector"], pair_columns=["similarity"])
 
 
 def _results(texts: TextSet, vectors: np.ndarray) -> Iterator[Result]:

@@ -83,7 +83,7 @@ def _append_all(vectors: ResumableFile, texts_path: str, total: int, encoder: En
         # Whole chunks are appended: a resumed run computes the same batches, so the same roundings.
         for chunk in in_chunks(left, _CHUNK_TEXTS):
             vectors.append(encoder.of_texts(chunk, counter.advance).tobytes(), len(chunk))
-    encoder.report_cut()
+    encoder.report("the documents")
 
 
 class _Texts:

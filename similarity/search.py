@@ -17,6 +17,7 @@ from engine import log, settings
 from engine.cli import command, device_flags
 from engine.data import text_files
 from engine.data.chunks import ArrivingLines, in_chunks
+from engine.data.odd_rows import OddRows
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -155,14 +156,24 @@ def _answer(found: Index, encoder: Encoder, nearest: Nearest, top_k: int, form: 
     """Writes the nearest documents of each line of standard input."""
     log.info(f"Searching {len(found.texts):,} documents: standard input has a query a line")
     arriving, write = ArrivingLines(), _writer(found, form, file)
-    lines = text_files.lines_of(arriving, "standard input")
+    odd, num_queries = OddRows("queries have no answer", keeps_reasons=True, skips_lines=True), 0
+    lines = text_files.lines_of(arriving, "standard input", odd)
     with Counter("Searching", unit="lines") as counter:
         for chunk in in_chunks((line for _, line in lines), _CHUNK_QUERIES, arriving=arriving):
-            scores, numbers = nearest(encoder.of_queries(chunk), found.vectors, top_k)
-            for query, some_scores, some in zip(chunk, scores, numbers):
-                write(query, some_scores, some)
+            queries = [line for line in chunk if line is not None]
+            answers = zip(queries, *nearest(encoder.of_queries(queries), found.vectors, top_k)
+                          ) if queries else iter(())
+            for line in chunk:
+                if line is None:
+                    entry = json.dumps(odd.next_error(), ensure_ascii=False)
+                    file.write((entry if form == "jsonl" else "\t" * 4) + "\n")
+                else:
+                    write(*next(answers))
             file.flush()
             counter.advance(len(chunk))
+            num_queries += len(chunk)
+    encoder.report("the queries")
+    odd.report(num_queries)
 
 
 def _writer(found: Index, form: str, file: IO[str]

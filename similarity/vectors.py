@@ -5,7 +5,6 @@ from typing import Any, Callable, Dict, Optional, Sequence
 import numpy as np
 
 from encoder.model_files import ModelFiles
-from engine import log
 from engine.devices.devices import Devices
 from engine.disk import files
 from engine.errors import UserError
@@ -38,7 +37,6 @@ class Encoder:
         self._predictor = Predictor(
             model.forward_of(self._model.config, self._model.own.pooling), devices)
         self._predictor.restore(trained.checkpoint)
-        self._num_cut = self._num_texts = 0
 
     def __enter__(self) -> "Encoder":
         return self
@@ -64,16 +62,11 @@ class Encoder:
                  advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
         """Vectors, float32 [n, D]; at least one text. `advance` gets the numbers of finished texts."""
         encoded = data.encode([Example((text,)) for text in texts], self._model.encoding, "")
-        self._num_cut += encoded.num_cut
-        self._num_texts += len(texts)
         source = encoded.source()
         vectors = self._predictor.predict(source, self._batch_size, advance)["vectors"]
         advance(len(texts) - len(source.lengths))  # those that equal others
         return shortened(vectors, self.size)[encoded.numbers[:, 0]]
 
-    def report_cut(self) -> None:
-        """Logs how many texts were longer than the model's input, if there were any."""
-        if self._num_cut:
-            encoding = self._model.encoding
-            log.info(encoding.long_texts.describe(
-                self._num_cut, self._num_texts, encoding.max_seq_length))
+    def report(self, name: str) -> None:
+        """See `Encoding.report`."""
+        self._model.encoding.report(name)

@@ -164,7 +164,8 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
     name = os.path.splitext(os.path.basename(file.path))[0]
     records = store.open_or_build(
         store_dir, f"tags-{name}", key, _columns(encoding, has_tags=file.has_tags), chunks,
-        facts=lambda: {"missed": missed})
+        facts=lambda: {"missed": missed, **encoding.counts.take()})
+    encoding.report(file.path, records.facts)
     if not len(records):
         raise UserError(f"{file.path} holds no sentences")
     digest = files.hash_of(json.dumps(content).encode("utf-8"))
@@ -206,6 +207,7 @@ def _encode(sentences: List[Sentence], tags: TagSet, encoding: Encoding,
                           stride)  # more in a word, and a window might have the beginning of none
     label_of = {label: index for index, label in enumerate(tags.labels)}
     rows: List[Dict[str, Any]] = []
+    sizes: List[int] = []
     word = piece = 0
     for sentence in sentences:
         lengths = counts[word:word + len(sentence.words)]
@@ -215,6 +217,8 @@ def _encode(sentences: List[Sentence], tags: TagSet, encoding: Encoding,
                          windows.over(num_pieces, room, stride), encoding)
         word += len(lengths)
         piece += num_pieces
+        sizes.append(num_pieces)
+    encoding.counts.add([" ".join(each.words) for each in sentences], ids, np.array(sizes))
     return chunk_of(rows, _columns(encoding, has_tags=tagged_file is not None))
 
 

@@ -8,7 +8,6 @@ from typing import Any, Dict, Iterator, List, Optional, Union
 import numpy as np
 
 from encoder.encoding import Encoding, encode_texts_and_pairs
-from engine import log
 from engine.data import store
 from engine.data.batches import Source, token_features
 from engine.data.chunks import in_chunks
@@ -89,11 +88,6 @@ class TextSet(TrainingSet):
         return self.records.scalars("num_left_out", self._starts)
 
     @property
-    def num_cut(self) -> int:
-        """The number of texts that do not fit into one example."""
-        return int((self.num_left_out > 0).sum())
-
-    @property
     def labels(self) -> np.ndarray:
         """The labels of all texts, [texts] or [texts, classes]."""
         return self.targets(self._starts)
@@ -109,11 +103,6 @@ class TextSet(TrainingSet):
         counts = np.diff(np.append(self._starts, len(self)))
         sums = np.add.reduceat(logits.astype(np.float64), self._starts)
         return (sums / counts[:, np.newaxis]).astype(logits.dtype)
-
-    def describe_cut(self) -> str:
-        """For a log line: how many of the texts do not fit, and what becomes of them."""
-        return self.encoding.long_texts.describe(
-            self.num_cut, self.num_texts, self.encoding.max_seq_length)
 
     @property
     def store_name(self) -> str:
@@ -187,12 +176,10 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
                 counter.advance(len(examples))
 
     name = os.path.splitext(os.path.basename(split.file))[0]
-    records = store.open_or_build(store_dir, name, key, columns, chunks)
+    records = store.open_or_build(store_dir, name, key, columns, chunks, facts=encoding.counts.take)
+    encoding.report(split.file, records.facts)
     digest = files.hash_of(json.dumps(content).encode("utf-8"))
-    texts = TextSet(records, task.kind, digest, encoding, dynamic_padding)
-    if texts.num_cut:
-        log.info(f"{split.file}: {texts.describe_cut()}")
-    return texts
+    return TextSet(records, task.kind, digest, encoding, dynamic_padding)
 
 
 def encode_texts(examples: List[Example], kind: label_types.Kind,

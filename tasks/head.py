@@ -250,14 +250,10 @@ def _reader(model: Model) -> Reader:
         return Encoded(
             texts.source(with_labels=False),
             lambda predictions: results_of(kind, texts.combined(predictions["logits"])),
-            texts.num_cut,
             () if encoding.long_texts.long_texts == WINDOWS else texts.num_left_out)
 
-    def describe_cut(num_cut: int, num_texts: int) -> str:
-        return encoding.long_texts.describe(num_cut, num_texts, encoding.max_seq_length)
-
     return Reader(forward_of(model), encode, model.own.takes_pairs, ["label", *kind.labels],
-                  describe_cut, model.own.trained_columns)
+                  model.own.trained_columns)
 
 
 def results_of(kind: Kind, logits: np.ndarray) -> Iterator[Result]:

@@ -367,10 +367,6 @@ class _ModelCheck(tf.train.SessionRunHook):
 
     def _report_warm_start(self) -> None:
         values, path = self._initial_values, self._initial_values.checkpoint.path
-        if not values.found:
-            examples = ", ".join(values.checkpoint.parameters()[:3])
-            raise UserError(f"--init_checkpoint={path} has none of the model's variables; it has, "
-                            f"for example, {examples}")
         log.info(f"Initialized {len(values.found)} variables from {path}")
         if values.not_found:
             log.info(f"  not in the checkpoint, initialized at random: "

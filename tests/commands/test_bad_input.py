@@ -12,7 +12,7 @@ import pytest
 from bad_input import (
     CSV_GOOD, CSV_HEADER, DATA, GOOD, HEADER, INDEX, JSON_GOOD, PROCESSOR, Case,
     assert_nothing_half_written, assert_refused, config, content, csv, cut, directory, flags_set,
-    in_turn, jsonl, missing, numbers, processor, returning, row, variables)
+    in_turn, jsonl, missing, numbers, processor, returning, row, variables, with_outputs)
 from commands import ends_with_error, run_here
 from conftest import TinyModel
 
@@ -159,8 +159,7 @@ CASES = {
     "a checkpoint of another size": Case(
         config(hidden_size=32), ("bert_model.ckpt", "[33, 16]", "[33, 32]")),
     "a checkpoint with another number of labels": Case(
-        variables(bert__embeddings__word_embeddings=[33, 16], output_weights=[3, 16],
-                  output_bias=[3]),
+        with_outputs(3),
         ("--init_checkpoint", "bert_model.ckpt", "3 outputs", "labels need 2")),
     "evaluation of a model that is not fine-tuned": Case(
         flags_set(do_train=False, task_name="cola"),

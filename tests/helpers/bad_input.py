@@ -6,7 +6,11 @@ import pathlib
 import re
 from typing import Callable, NamedTuple, Tuple
 
+import numpy as np
+
 from commands import Flags, ends_with_error, run_here
+from conftest import checkpoint_values
+from engine.checkpoints import checkpoints
 
 import tensorflow.compat.v1 as tf
 
@@ -112,6 +116,16 @@ def variables(**shapes) -> Callable:
             session.run(tf.global_variables_initializer())
             tf.train.Saver().save(session, str(folder / "bert_model.ckpt"), write_state=False,
                                   write_meta_graph=False)
+    return damage
+
+
+def with_outputs(count: int) -> Callable:
+    """Makes the checkpoint that of a classifier with so many outputs."""
+    def damage(folder, flags):
+        prefix = str(folder / "bert_model.ckpt")
+        checkpoints.write_checkpoint(prefix, {
+            **checkpoint_values(prefix), "output_weights": np.zeros([count, 16], np.float32),
+            "output_bias": np.zeros([count], np.float32)})
     return damage
 
 

@@ -34,8 +34,8 @@ def test_answers_that_are_not_where_they_say_are_counted_and_not_learned(
         question("second", "the cat", [("dog", 1), ("dog", 15)]),
         question("outside", "the cat", [("dog", 99)])]))
     questions = load(path, tiny_model, tmp_path)
-    assert questions.records.facts == {"num_questions": 4, "num_unlabelled": 0,
-                                       "num_left_out": 2, "num_misplaced": 3}
+    counted = {"num_questions": 4, "num_unlabelled": 0, "num_left_out": 2, "num_misplaced": 3}
+    assert {name: questions.records.facts[name] for name in counted} == counted
     assert features(questions, True)["start_positions"].tolist() == [5, 8]
     assert "3 answers are not where" in "".join(capsys.readouterr())
     held_out = load(path, tiny_model, tmp_path, is_training=False)

@@ -65,12 +65,37 @@ def flags(model_dir, tmp_path):
 def ask(tmp_path, monkeypatch):
     """Runs the command with these lines on standard input; returns the lines of its output."""
     def run(flags, queries=QUERIES):
-        (tmp_path / "queries").write_text("".join(f"{query}\n" for query in queries))
+        (tmp_path / "queries").write_bytes("".join(f"{query}\n" for query in queries).encode(
+            "utf-8", "surrogateescape"))
         with open(str(tmp_path / "queries")) as file, monkeypatch.context() as patch:
             patch.setattr(search, "ArrivingLines", lambda: chunks.ArrivingLines(file.fileno()))
             run_here(flags, search)
         return flags["output_file"].read_text(encoding="utf-8").splitlines()
     return run
+
+
+@pytest.mark.parametrize("form", ["jsonl", "tsv"])
+def test_a_query_that_is_no_text_gets_its_error_and_the_others_their_answers(
+        flags, ask, form, capsys):
+    flags["output_file"] = flags["output_file"].with_name("found." + form)
+    expected = ask({**flags, "top_k": 1}, QUERIES)
+    found = ask({**flags, "top_k": 1}, [*QUERIES[:2], "a\0cat", "\udcff", *QUERIES[2:]])
+    first = 2 + (form == "tsv")
+    odd, found[first:first + 2] = found[first:first + 2], []
+    assert found == expected
+    if form == "tsv":
+        assert odd == ["\t\t\t\t"] * 2
+    else:
+        assert "line 3: holds a NUL byte" in json.loads(odd[0])["error"]
+        assert "line 4: not UTF-8" in json.loads(odd[1])["error"]
+    said = "WARNING: 2 of 8 queries have no answer; the first: standard input, line 3: holds a NUL"
+    assert said in capsys.readouterr().err
+
+
+def test_queries_of_which_none_is_text_are_an_error(flags, ask, capsys):
+    with ends_with_error(capsys, "standard input, line 1: holds a NUL byte"):
+        ask(flags, ["a\0cat"] * 3)
+    assert not flags["output_file"].exists()
 
 
 def test_the_nearest_documents_of_a_query_come_in_order_with_their_cosines(flags, ask, vector_of):

@@ -123,7 +123,7 @@ def test_a_text_that_looks_like_html_stays_text(tmp_path):
 
 
 def test_a_warning_comes_first(tmp_path):
-    text = Page(written(tmp_path, FULL._replace(warning=f"it learns nothing {HOSTILE}"))
+    text = Page(written(tmp_path, FULL._replace(warnings=[f"it learns nothing {HOSTILE}"]))
                 .read_text(encoding="utf-8")).text
     assert text.index(f"it learns nothing {HOSTILE}") < text.index("eval_accuracy")
 

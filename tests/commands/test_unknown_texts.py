@@ -1,0 +1,140 @@
+"""Texts of another language than the vocabulary: every command that tokenizes a set says so."""
+
+import html
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import extract_features
+import toy_runs
+from commands import run_here
+from conftest import WORDS, sentences
+from encoder.encoding import encode_texts_and_pairs
+from engine.data import chunks
+from pretraining import create_data
+from runs import predict
+from similarity import search
+
+UNKNOWN = "of the tokens are [UNK]"
+STRANGE = "of the texts have no word that the vocabulary knows"
+MERGED = "of the texts have the tokens of one with other words"
+ONE_SEGMENT = "type_vocab_size is 1"
+EMOJI = ["😀 😀", "😡", "😱", " 😡 "] * 5
+RUNS = [run for run in toy_runs.RUNS if "distillation" not in run and "pretraining" not in run]
+
+
+@pytest.fixture
+def foreign(tiny_model, tmp_path):
+    """A model that knows other words than those of the texts, but punctuation marks."""
+    folder = tmp_path / "foreign"
+    shutil.copytree(os.path.dirname(tiny_model.vocab_file), str(folder))
+    words = [f"ж{number}" if word.strip("#").isalpha() else word
+             for number, word in enumerate(WORDS)]
+    text = (folder / "vocab.txt").read_text().split("\n")[:5] + words
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in text))
+    return tiny_model._replace(vocab_file=str(folder / "vocab.txt"),
+                               init_checkpoint=str(folder / "bert_model.ckpt"))
+
+
+def warnings_in(capsys, *parts):
+    return [line for line in capsys.readouterr().err.splitlines()
+            if line.startswith("WARNING") and any(part in line for part in parts)]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_training_says_so_each_time_and_its_report_does(run, foreign, tmp_path, capsys):
+    """The second command finds the tokens in the store."""
+    for _ in range(2):
+        toy_runs.train(run, tmp_path, foreign, train_batch_size=40, num_train_epochs=1,
+                       num_cpu_replicas=1)
+        warning, *_ = warnings_in(capsys, UNKNOWN)
+        assert f"{tmp_path}" in warning or warning.startswith("WARNING: train.tsv: ")
+        assert STRANGE in warning or run == "run_squad"  # where some words are known
+        page = html.unescape((tmp_path / run / "report.html").read_text())
+        assert warning.split(": ", 1)[1] in page
+
+
+def test_a_known_text_is_not_said_to_be_unknown(tiny_model, tmp_path, capsys):
+    toy_runs.train("run_classifier", tmp_path, tiny_model, train_batch_size=40, num_train_epochs=1)
+    said = capsys.readouterr().err
+    assert "WARNING" not in said
+    assert 'class="card warning"' not in (
+        tmp_path / "run_classifier" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["predict", "features", "create_data"])
+def test_a_command_that_reads_texts_says_so(name, tiny_classifier, tiny_model, tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in EMOJI + ["the cat"] * 10))
+    given = dict(input_file=tmp_path / "texts.txt", num_cpu_replicas=1)
+    if name == "predict":
+        run_here(dict(given, output_dir=tiny_classifier, output_file=tmp_path / "out.tsv"), predict)
+    elif name == "features":
+        run_here(dict(given, **tiny_model._asdict(), max_seq_length=16, layers="-1",
+                      output_file=tmp_path / "out.jsonl"), extract_features)
+    else:
+        (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in (
+            EMOJI + ["the cat and the dog"] * 20)))
+        run_here(dict(input_file=tmp_path / "texts.txt", vocab_file=tiny_model.vocab_file,
+                      output_file=tmp_path / "out.tfrecord", max_seq_length=16, objective="mlm"),
+                 create_data)
+    warning, = warnings_in(capsys, UNKNOWN)
+    assert STRANGE in warning and MERGED in warning
+
+
+def test_a_search_says_so_of_documents_and_queries(tiny_model, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "model"
+    shutil.copytree(os.path.dirname(tiny_model.vocab_file), str(folder))
+    (folder / "task.json").write_text(json.dumps({
+        "kind": "similarity", "pooling": "mean", "query_prefix": "", "matryoshka": [],
+        "do_lower_case": True, "max_seq_length": 24}))
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in EMOJI))
+    with open(str(tmp_path / "texts.txt")) as file:
+        monkeypatch.setattr(search, "ArrivingLines", lambda: chunks.ArrivingLines(file.fileno()))
+        run_here(dict(model_dir=folder, documents=tmp_path / "texts.txt", num_cpu_replicas=1,
+                      output_dir=tmp_path / "index", output_file=tmp_path / "out.tsv"), search)
+    said = warnings_in(capsys, UNKNOWN)
+    assert ["documents" in said[0], "queries" in said[1]] == [True, True]
+
+
+@pytest.mark.parametrize("texts, said", [
+    (EMOJI, [UNKNOWN, STRANGE, MERGED]),
+    (["the cat"] * 39 + ["😀"], []),
+    (["the cat and a dog"] * 12 + ["the cat 😀 and a dog", "the cat 😡 and a dog"] * 2, [MERGED]),
+    (["the cát", "The  cat", "the dog"], [MERGED]),
+    (["the cat", "THE CAT ", "The\tcat", "", "  "], []),
+    (["", "the cat", "\ue000\ue001"], [STRANGE])])
+def test_the_shares_are_those_of_texts_as_written(texts, said, tiny_model, capsys):
+    """Case and spaces make no other words; blank texts do not count."""
+    encoding = tiny_model.encoding()
+    encode_texts_and_pairs(texts, [""] * len(texts), encoding)
+    encoding.report("the texts")
+    warning = "".join(warnings_in(capsys, ""))
+    assert [part for part in (UNKNOWN, STRANGE, MERGED) if part in warning] == said
+    assert len(encoding.counts.warnings) == bool(said)
+
+
+def test_the_counts_are_those_of_counting_one_by_one(tiny_model):
+    texts = sentences(50) + ["unheard", "the unheard cat", "😀", "", "the cát"]
+    encoding = tiny_model.encoding()
+    ids, lengths = encoding.encode(texts)
+    unknown = encoding.tokenizer.vocab["[UNK]"]
+    rows = np.split(ids, np.cumsum(lengths)[:-1])
+    counts = encoding.counts.take()["texts"]
+    assert counts["tokens"] == len(ids) and counts["unknown"] == (ids == unknown).sum()
+    assert counts["texts"] == sum(map(bool, texts))
+    assert counts["strange"] == sum(
+        bool(text) and (row == unknown).all() for text, row in zip(texts, rows))
+
+
+@pytest.mark.parametrize("run, is_said", [
+    ("rewriting.run", True), ("run_squad", True), ("pretraining.run", True),
+    ("run_classifier", False), ("tagging.run --crf", False), ("similarity.run", False)])
+def test_a_model_of_one_segment_is_told_of_pairs_once(
+        run, is_said, tiny_model, tmp_path, capsys):
+    model = tiny_model.with_config(tmp_path / "config.json", type_vocab_size=1)
+    toy_runs.train(run, tmp_path, model._replace(init_checkpoint=None), train_batch_size=40,
+                   **({} if "pretraining" in run else {"num_train_epochs": 1}))
+    assert len(warnings_in(capsys, ONE_SEGMENT)) == is_said
