@@ -13,7 +13,7 @@ import numpy as np
 from encoder import label_config
 from engine.data.store import Column, Records
 
-_TINY = 1e-9  # the share of a label that no example has
+_TINY = 1e-9  # the examples of a label that no example has, so that its logit is finite
 
 
 class Kind:
@@ -24,6 +24,9 @@ class Kind:
     labels: Tuple[str, ...] = ()  # names of the classes; empty for a regression
     separator: str = ""  # between the labels of one example; empty if it has exactly one
     aliases: Mapping[str, str] = {}  # other names that a file may give a label → the label
+    # Of the numbers that a regression learned. Its model learns (label - mean) / deviation.
+    mean: float = 0.0
+    deviation: float = 1.0
 
     def parse(self, text: str) -> Any:
         """Parses a label. Raises ValueError, whose message completes "the label must be"."""
@@ -41,8 +44,12 @@ class Kind:
         """The loss of each example, [n], from logits [n, num_outputs]."""
         raise NotImplementedError
 
-    def best_constant(self, labels: np.ndarray) -> np.ndarray:
-        """The logits, [num_outputs], that have the least mean loss if all examples get the same."""
+    def best_constant(self, labels: np.ndarray, least_count: float = _TINY) -> np.ndarray:
+        """The logits, [num_outputs], that have the least mean loss if all examples get the same.
+
+        Args:
+            least_count: the examples that each label has at least.
+        """
         raise NotImplementedError
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
@@ -93,8 +100,9 @@ class SingleLabel(Kind):
     def losses(self, logits, labels):
         return -log_softmax(logits)[np.arange(len(labels)), labels]
 
-    def best_constant(self, labels):
-        return np.log(np.bincount(labels, minlength=self.num_outputs) + _TINY)
+    def best_constant(self, labels, least_count=_TINY):
+        counts = np.bincount(labels, minlength=self.num_outputs)
+        return np.log(np.maximum(counts, least_count) / len(labels))
 
     def scores(self, logits):
         return np.exp(log_softmax(logits))
@@ -150,9 +158,10 @@ class MultiLabel(Kind):
         # -log sigmoid(x) for a label that the example has, -log sigmoid(-x) for the others.
         return np.logaddexp(0.0, np.where(labels > 0, -logits, logits)).mean(axis=1)
 
-    def best_constant(self, labels):
-        shares = labels.mean(axis=0, dtype=np.float64)
-        return np.log(shares + _TINY) - np.log(1.0 - shares + _TINY)
+    def best_constant(self, labels, least_count=_TINY):
+        counts = labels.sum(axis=0, dtype=np.float64)
+        counts = np.clip(counts, least_count, len(labels) - least_count)
+        return np.log(counts) - np.log(len(labels) - counts)
 
     def scores(self, logits):
         return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
@@ -184,6 +193,9 @@ class Regression(Kind):
     column = Column("float32", ragged=False)
     num_outputs = 1
 
+    def __init__(self, mean: float = 0.0, deviation: float = 1.0):
+        self.mean, self.deviation = mean, deviation
+
     def parse(self, text: str) -> float:
         try:
             number = float(text)
@@ -196,7 +208,7 @@ class Regression(Kind):
     def losses(self, logits, labels):
         return (logits[:, 0].astype(np.float64) - labels) ** 2
 
-    def best_constant(self, labels):
+    def best_constant(self, labels, least_count=_TINY):
         return np.mean(labels, dtype=np.float64, keepdims=True)
 
     def scores(self, logits):
@@ -217,8 +229,9 @@ class Regression(Kind):
 
 def to_json(kind: Kind) -> Dict[str, Any]:
     """The kind as JSON values, for `from_json`."""
-    return {"kind": kind.name, "labels": list(kind.labels),
-            "label_separator": kind.separator}
+    standardized = (kind.mean, kind.deviation) != (0.0, 1.0)
+    return {"kind": kind.name, "labels": list(kind.labels), "label_separator": kind.separator,
+            **({"mean": kind.mean, "deviation": kind.deviation} if standardized else {})}
 
 
 def from_json(values: Mapping[str, Any], where: str) -> Kind:
@@ -229,7 +242,7 @@ def from_json(values: Mapping[str, Any], where: str) -> Kind:
     """
     label_config.require_classifier(values, where)
     if values["kind"] == Regression.name:
-        return Regression()
+        return Regression(*label_config.scale(values))
     if values["kind"] == MultiLabel.name:
         return MultiLabel(values["labels"], values["label_separator"])
     cls = Scorer if values["kind"] == Scorer.name else SingleLabel

@@ -2,7 +2,8 @@
 
 import functools
 import os
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import (
+    Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple)
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -12,8 +13,10 @@ from encoder import classifier, model_files
 from encoder.long_texts import WINDOWS
 from encoder.model_files import ModelFiles
 from engine import log
+from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Source
+from engine.errors import UserError
 from engine.model import Baseline, Forward, Mode
 from runs import kinds, label_types, model_card, results, sets
 from runs.head import (
@@ -25,7 +28,8 @@ from tasks.data import TextSet, TrainingSet, encode_texts, load_texts
 from tasks.model_folder import INDEX, LABEL_FORMS, NAME
 
 HELP_TOPIC = "Prediction"  # of the flags defined here
-_MAX_COUNTED = 100_000  # examples whose labels are counted for the baseline
+_MAX_COUNTED = 100_000  # examples whose labels are counted
+_LEAST_COUNT = 0.5  # of the examples of a class, where its output begins
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -85,12 +89,50 @@ def _load_with_mismatched(job: Job, split: Split,
 
 def training_of(job: Job, examples: TrainingSet) -> Training:
     """The training of a classifier on its labels."""
+    kind, initial_bias = _start(job, examples)
+    labels = label_types.to_json(kind)
     return Training(
         len(examples), examples.content_hash,
-        classifier.forward_of(job.model.config, job.model.own.kind.num_outputs),
+        _forward(job.model, kind, initial_bias),
         functools.partial(examples.source, with_labels=True),
-        description=model_folder.entries(examples.has_pairs, job.model.own.trained_columns),
-        baseline=_baseline(examples))
+        facts={f"labels' {name}": labels[name] for name in ("mean", "deviation") if name in labels},
+        description={
+            **labels, **model_folder.entries(examples.has_pairs, job.model.own.trained_columns)},
+        baseline=_baseline(examples), loss_unit=kind.deviation**2)
+
+
+def _start(job: Job, examples: TrainingSet) -> Tuple[Kind, Optional[np.ndarray]]:
+    """The kind of labels with the mean and deviation to learn, and the bias of a new output layer.
+
+    Raises:
+        UserError: all labels of a regression are equal.
+    """
+    initial = job.settings.init_checkpoint
+    is_new = not (initial and model_files.has_output_layer(initial))
+    kind = examples.kind
+    if kind.labels:
+        return kind, (
+            kind.best_constant(_some_labels(examples), _LEAST_COUNT) if is_new else None)
+
+    def scale() -> List[float]:
+        earlier = checkpoints.latest(job.settings.output_dir) or initial
+        if earlier and model_files.has_output_layer(earlier):
+            learned = model_folder.kind_of(earlier, kind)
+            return [learned.mean, learned.deviation]
+        labels = examples.targets(slice(None)).astype(np.float64)
+        if not np.ptp(labels):
+            raise UserError(f"{job.model.own.task.train.file}: every label is {labels[0]:g}, so there is "
+                            "nothing to learn; is it the right column?")
+        return [float(labels.mean()), float(labels.std())]
+
+    # Other workers do not have the chief's output directory.
+    return label_types.Regression(*job.devices.peers.from_chief("labels to learn", scale)), None
+
+
+def _some_labels(examples: TrainingSet) -> np.ndarray:
+    """Enough labels for their frequencies."""
+    count = len(examples)
+    return examples.targets(np.linspace(0, count - 1, min(count, _MAX_COUNTED)).astype(np.int64))
 
 
 def _baseline(examples: TrainingSet) -> Baseline:
@@ -99,9 +141,7 @@ def _baseline(examples: TrainingSet) -> Baseline:
 
     @functools.lru_cache(maxsize=None)
     def constant() -> np.ndarray:
-        count = len(examples)
-        return kind.best_constant(examples.targets(
-            np.linspace(0, count - 1, min(count, _MAX_COUNTED)).astype(np.int64)))
+        return kind.best_constant(_some_labels(examples))
 
     def loss(indices: np.ndarray) -> float:
         logits = np.broadcast_to(constant(), (len(indices), kind.num_outputs))
@@ -110,9 +150,16 @@ def _baseline(examples: TrainingSet) -> Baseline:
     return Baseline("always predicting the labels' " + ("frequencies" if kind.labels else "mean"), loss)
 
 
-def forward_of(model: Model, *_: Any) -> Forward:
-    """The classifier and its loss."""
-    return classifier.forward_of(model.config, model.own.kind.num_outputs)
+def forward_of(model: Model, _: Sequence[TextSet] = (),
+               checkpoint: Optional[Checkpoint] = None) -> Forward:
+    """The classifier and its loss; see `runs.head.Head.forward`."""
+    kind = model.own.kind
+    return _forward(model, model_folder.kind_of(checkpoint, kind) if checkpoint else kind)
+
+
+def _forward(model: Model, kind: Kind, initial_bias: Optional[np.ndarray] = None) -> Forward:
+    return classifier.forward_of(model.config, kind.num_outputs, initial_bias=initial_bias,
+                                 mean=kind.mean, deviation=kind.deviation)
 
 
 def _mean(model: Model, _: Source, found: List[Dict[str, np.ndarray]]) -> Dict[str, np.ndarray]:
