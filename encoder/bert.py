@@ -1,8 +1,7 @@
 """BERT's encoder as the capabilities build it: from a batch's features, in a mode."""
 
-from typing import Dict, Optional
+from typing import Dict
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
@@ -32,17 +31,11 @@ def build(config: modeling.BertConfig, features: Dict[str, tf.Tensor], mode: Mod
 
 
 def scores(states: tf.Tensor, num_outputs: int, config: modeling.BertConfig,
-           mode: Mode, initial_bias: Optional[np.ndarray] = None) -> tf.Tensor:
-    """The output layer of a fine-tuned model: scores [n, num_outputs] of states [..., D].
-
-    Args:
-        initial_bias: [num_outputs], by default zeros. With that of the best constant prediction, a
-            training need not move it there first (Lin et al., "Focal Loss", 2017, section 4.1).
-    """
+           mode: Mode) -> tf.Tensor:
+    """The output layer of a fine-tuned model: scores [n, num_outputs] of states [..., D]."""
     weights = tf.get_variable("output_weights", [num_outputs, config.hidden_size],
                               initializer=modeling.create_initializer())
-    bias = tf.get_variable("output_bias", [num_outputs], initializer=(
-        tf.zeros_initializer() if initial_bias is None else tf.constant_initializer(initial_bias)))
+    bias = tf.get_variable("output_bias", [num_outputs], initializer=tf.zeros_initializer())
     states = modeling.dropout(states, config.hidden_dropout_prob if mode.is_training else 0.0,
                               dropout_seed=mode.dropout_seed)
     states = modeling.reshape_to_matrix(states)

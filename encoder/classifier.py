@@ -1,8 +1,7 @@
 """The head on BERT's pooled output: class probabilities, or one number in a regression."""
 
-from typing import Dict, Optional
+from typing import Dict
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
@@ -10,8 +9,7 @@ from encoder import bert
 from engine.model import Forward, Mode, Outputs
 
 
-def forward_of(config: modeling.BertConfig, num_outputs: int, *,
-               initial_bias: Optional[np.ndarray] = None, mean: float = 0.0,
+def forward_of(config: modeling.BertConfig, num_outputs: int, *, mean: float = 0.0,
                deviation: float = 1.0) -> Forward:
     """A model with `num_outputs` outputs: the number of classes, or 1 for a regression.
 
@@ -21,14 +19,13 @@ def forward_of(config: modeling.BertConfig, num_outputs: int, *,
     Its prediction is "logits", [b, num_outputs].
 
     Args:
-        initial_bias: see `bert.scores`.
         mean, deviation: of a regression's labels. The output layer learns (label - mean) / deviation,
             so that labels of any unit take as many steps; the loss is that of these numbers, and the
             logits have the label's unit.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         pooled = bert.build(config, features, mode).get_pooled_output()
-        logits = bert.scores(pooled, num_outputs, config, mode, initial_bias)
+        logits = bert.scores(pooled, num_outputs, config, mode)
         loss, labels = None, features.get("label_ids")
         if (mean, deviation) != (0.0, 1.0):
             labels = labels if labels is None else (labels - mean) / deviation

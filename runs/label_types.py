@@ -13,7 +13,7 @@ import numpy as np
 from encoder import label_config
 from engine.data.store import Column, Records
 
-_TINY = 1e-9  # the examples of a label that no example has, so that its logit is finite
+_TINY = 1e-9  # the share of a label that no example has
 
 
 class Kind:
@@ -44,12 +44,8 @@ class Kind:
         """The loss of each example, [n], from logits [n, num_outputs]."""
         raise NotImplementedError
 
-    def best_constant(self, labels: np.ndarray, least_count: float = _TINY) -> np.ndarray:
-        """The logits, [num_outputs], that have the least mean loss if all examples get the same.
-
-        Args:
-            least_count: the examples that each label has at least.
-        """
+    def best_constant(self, labels: np.ndarray) -> np.ndarray:
+        """The logits, [num_outputs], that have the least mean loss if all examples get the same."""
         raise NotImplementedError
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
@@ -100,9 +96,8 @@ class SingleLabel(Kind):
     def losses(self, logits, labels):
         return -log_softmax(logits)[np.arange(len(labels)), labels]
 
-    def best_constant(self, labels, least_count=_TINY):
-        counts = np.bincount(labels, minlength=self.num_outputs)
-        return np.log(np.maximum(counts, least_count) / len(labels))
+    def best_constant(self, labels):
+        return np.log(np.bincount(labels, minlength=self.num_outputs) + _TINY)
 
     def scores(self, logits):
         return np.exp(log_softmax(logits))
@@ -158,10 +153,9 @@ class MultiLabel(Kind):
         # -log sigmoid(x) for a label that the example has, -log sigmoid(-x) for the others.
         return np.logaddexp(0.0, np.where(labels > 0, -logits, logits)).mean(axis=1)
 
-    def best_constant(self, labels, least_count=_TINY):
-        counts = labels.sum(axis=0, dtype=np.float64)
-        counts = np.clip(counts, least_count, len(labels) - least_count)
-        return np.log(counts) - np.log(len(labels) - counts)
+    def best_constant(self, labels):
+        shares = labels.mean(axis=0, dtype=np.float64)
+        return np.log(shares + _TINY) - np.log(1.0 - shares + _TINY)
 
     def scores(self, logits):
         return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
@@ -208,7 +202,7 @@ class Regression(Kind):
     def losses(self, logits, labels):
         return (logits[:, 0].astype(np.float64) - labels) ** 2
 
-    def best_constant(self, labels, least_count=_TINY):
+    def best_constant(self, labels):
         return np.mean(labels, dtype=np.float64, keepdims=True)
 
     def scores(self, logits):

@@ -88,14 +88,10 @@ class SentenceSet:
         ends = np.cumsum(count)[self.records.scalars("closes") == 1]
         return np.split(decided, ends[:-1])
 
-    def frequencies(self) -> np.ndarray:
-        """The logarithm of each tag's share of the words, [tags]; one that is missing counts as one word."""
-        counts = np.bincount(self.records.flat("labels"), minlength=len(self.tags.labels))
-        return np.log(np.maximum(counts, 1) / counts.sum())
-
     def baseline(self) -> Baseline:
         """Always predicting the frequencies of the tags."""
-        losses = -self.frequencies()
+        counts = np.bincount(self.records.flat("labels"), minlength=len(self.tags.labels))
+        losses = np.log(counts.sum()) - np.log(np.maximum(counts, 1))
         return Baseline("always predicting the tags' frequencies", lambda indices: float(
             losses[self.records.values("labels", indices)[0]].mean()))
 

@@ -60,8 +60,7 @@ def _load(job: Job, values: flags.FlagValues) -> Sets:
 def _training(job: Job, sentences: SentenceSet) -> Training:
     own, config = job.model.own, job.model.config
     return Training(
-        len(sentences), sentences.content_hash,
-        model.forward_of(config, own, initial_bias=sentences.frequencies()), sentences.source,
+        len(sentences), sentences.content_hash, model.forward_of(config, own), sentences.source,
         baseline=sentences.baseline())
 
 

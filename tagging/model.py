@@ -23,17 +23,15 @@ class Tagger(NamedTuple):
     crf: bool  # trains the scores of transitions, and the likelihood of whole sequences
 
 
-def forward_of(config: modeling.BertConfig, tagger: Tagger, *, gives_probabilities: bool = False,
-               initial_bias: Optional[np.ndarray] = None) -> Forward:
+def forward_of(config: modeling.BertConfig, tagger: Tagger, *, gives_probabilities: bool = False) -> Forward:
     """The model and its loss. Its features are those of `data.SentenceSet.source`.
 
     Its predictions: "labels", int32 [b, t], the best sequence that the scheme allows, and "loss",
     float32 [b], the sum of the losses of a window's words. For an ensemble, also "probabilities",
     float32 [b, t, tags], of each word's tags; with a CRF they are the marginals of its sequences.
-    `initial_bias`: see `bert.scores`.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        words, trained = words_of(config, tagger, features, mode, initial_bias)
+        words, trained = words_of(config, tagger, features, mode)
         losses = _losses(words, features["label_ids"], trained)
         loss = tf.reduce_mean(losses * features["weights"])
         if mode.is_training:
@@ -71,8 +69,7 @@ def _decoded_part(tagger: Tagger, source: Source, emissions: np.ndarray,
 
 
 def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf.Tensor],
-             mode: Mode, initial_bias: Optional[np.ndarray] = None
-             ) -> Tuple[Words, Optional[Scores]]:
+             mode: Mode) -> Tuple[Words, Optional[Scores]]:
     """The words of windows with the emissions of their labels, and the trained scores of a CRF.
 
     Args:
@@ -81,7 +78,7 @@ def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf
     num_labels = len(tagger.tags.labels)
     encoder = bert.build(config, features, mode)
     states = encoder.get_sequence_output_at(features["first_pieces"])
-    emissions = bert.scores(states, num_labels, config, mode, initial_bias)
+    emissions = bert.scores(states, num_labels, config, mode)
     emissions = tf.reshape(emissions, tf.concat([tf.shape(states)[:2], [num_labels]], axis=0))
     words = Words(emissions, features["num_words"], features["opens"], features["closes"])
     return words, decoding.crf_scores(num_labels) if tagger.crf else None

@@ -2,8 +2,7 @@
 
 import functools
 import os
-from typing import (
-    Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple)
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -28,8 +27,7 @@ from tasks.data import TextSet, TrainingSet, encode_texts, load_texts
 from tasks.model_folder import INDEX, LABEL_FORMS, NAME
 
 HELP_TOPIC = "Prediction"  # of the flags defined here
-_MAX_COUNTED = 100_000  # examples whose labels are counted
-_LEAST_COUNT = 0.5  # of the examples of a class, where its output begins
+_MAX_COUNTED = 100_000  # examples whose labels are counted for the baseline
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -89,11 +87,10 @@ def _load_with_mismatched(job: Job, split: Split,
 
 def training_of(job: Job, examples: TrainingSet) -> Training:
     """The training of a classifier on its labels."""
-    kind, initial_bias = _start(job, examples)
+    kind = _learned_kind(job, examples)
     labels = label_types.to_json(kind)
     return Training(
-        len(examples), examples.content_hash,
-        _forward(job.model, kind, initial_bias),
+        len(examples), examples.content_hash, _forward_of(job.model, kind),
         functools.partial(examples.source, with_labels=True),
         facts={f"labels' {name}": labels[name] for name in ("mean", "deviation") if name in labels},
         description={
@@ -101,23 +98,22 @@ def training_of(job: Job, examples: TrainingSet) -> Training:
         baseline=_baseline(examples), loss_unit=kind.deviation**2)
 
 
-def _start(job: Job, examples: TrainingSet) -> Tuple[Kind, Optional[np.ndarray]]:
-    """The kind of labels with the mean and deviation to learn, and the bias of a new output layer.
+def _learned_kind(job: Job, examples: TrainingSet) -> Kind:
+    """The kind of labels; of a regression, with the mean and deviation to learn.
+
+    They are those of the training set, unless the training starts from an output layer.
 
     Raises:
         UserError: all labels of a regression are equal.
     """
-    initial = job.settings.init_checkpoint
-    is_new = not (initial and model_files.has_output_layer(initial))
     kind = examples.kind
     if kind.labels:
-        return kind, (
-            kind.best_constant(_some_labels(examples), _LEAST_COUNT) if is_new else None)
+        return kind
 
     def scale() -> List[float]:
-        earlier = checkpoints.latest(job.settings.output_dir) or initial
-        if earlier and model_files.has_output_layer(earlier):
-            learned = model_folder.kind_of(earlier, kind)
+        start = checkpoints.latest(job.settings.output_dir) or job.settings.init_checkpoint
+        if start and model_files.has_output_layer(start):
+            learned = model_folder.kind_of(start, kind)
             return [learned.mean, learned.deviation]
         labels = examples.targets(slice(None)).astype(np.float64)
         if not np.ptp(labels):
@@ -126,13 +122,7 @@ def _start(job: Job, examples: TrainingSet) -> Tuple[Kind, Optional[np.ndarray]]
         return [float(labels.mean()), float(labels.std())]
 
     # Other workers do not have the chief's output directory.
-    return label_types.Regression(*job.devices.peers.from_chief("labels to learn", scale)), None
-
-
-def _some_labels(examples: TrainingSet) -> np.ndarray:
-    """Enough labels for their frequencies."""
-    count = len(examples)
-    return examples.targets(np.linspace(0, count - 1, min(count, _MAX_COUNTED)).astype(np.int64))
+    return label_types.Regression(*job.devices.peers.from_chief("labels to learn", scale))
 
 
 def _baseline(examples: TrainingSet) -> Baseline:
@@ -141,7 +131,9 @@ def _baseline(examples: TrainingSet) -> Baseline:
 
     @functools.lru_cache(maxsize=None)
     def constant() -> np.ndarray:
-        return kind.best_constant(_some_labels(examples))
+        count = len(examples)
+        return kind.best_constant(examples.targets(
+            np.linspace(0, count - 1, min(count, _MAX_COUNTED)).astype(np.int64)))
 
     def loss(indices: np.ndarray) -> float:
         logits = np.broadcast_to(constant(), (len(indices), kind.num_outputs))
@@ -154,12 +146,11 @@ def forward_of(model: Model, _: Sequence[TextSet] = (),
                checkpoint: Optional[Checkpoint] = None) -> Forward:
     """The classifier and its loss; see `runs.head.Head.forward`."""
     kind = model.own.kind
-    return _forward(model, model_folder.kind_of(checkpoint, kind) if checkpoint else kind)
+    return _forward_of(model, model_folder.kind_of(checkpoint, kind) if checkpoint else kind)
 
 
-def _forward(model: Model, kind: Kind, initial_bias: Optional[np.ndarray] = None) -> Forward:
-    return classifier.forward_of(model.config, kind.num_outputs, initial_bias=initial_bias,
-                                 mean=kind.mean, deviation=kind.deviation)
+def _forward_of(model: Model, kind: Kind) -> Forward:
+    return classifier.forward_of(model.config, kind.num_outputs, mean=kind.mean, deviation=kind.deviation)
 
 
 def _mean(model: Model, _: Source, found: List[Dict[str, np.ndarray]]) -> Dict[str, np.ndarray]:
