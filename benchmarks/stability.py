@@ -1,12 +1,13 @@
-"""How many trainings fail, and what the others reach, with Adam's bias correction and without it.
+"""How good short trainings on few examples get, and how many fail: small sets, two rates, five seeds.
 
   python -m benchmarks.stability --model=MINILM_TF --data=SHARED_DATA --work_dir=DIR --minutes=60 \\
     --huggingface_model=MINILM_HF --huggingface_python=PYTHON
+  python -m benchmarks.stability ... --variants before corrected --rates 2e-4 --before=TREE
 
-Small sets at two learning rates with five seeds, and beside them the peer's AdamW, which corrects. Some
-seeds of a set at a rate are a cell, whose result is WORK_DIR/<cell>.json: the same command goes on with
-the cells that have none, the most valuable first, and ends with the table of those that have one.
-A training has failed if its record has the warning that it does not learn.
+A variant is what is compared: the update (Google's, or with Adam's bias correction), another checkout
+(--before), batches of another order, or the peer. A set with a variant at a rate is a cell, whose result is
+WORK_DIR/<cell>.json: the same command goes on with the cells that have none, and ends with the table of
+those that have one. A training has failed if its record has the warning that it does not learn.
 """
 
 import argparse
@@ -19,65 +20,192 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
 from benchmarks import report
-from benchmarks.agreement import METRICS, remembered
+from benchmarks.agreement import remembered
+from engine.data import plan
 from engine.disk import files
 from engine.training import run_record
 from runs import results, tries
 
-PLAIN, CORRECTED, PEER = "plain", "corrected", "huggingface"
-UPDATES = {PLAIN: "Google's", CORRECTED: "`--adam_bias_correction`", PEER: "Hugging Face's AdamW"}
-RATES = (2e-4, 5e-5)
-EXAMPLES, QUESTIONS, EPOCHS_OF_READING = 2000, 2000, 0.5
-RESUME, NEW_WIKI = "resume", "new-wiki"
-GLUE = {"cola": "CoLA", "sst-2": "SST-2", "sts-b": "STS-B"}
-EPOCHS = {"cola": 2.0, "sst-2": 1.0, "sts-b": 1.0, RESUME: 3.0, NEW_WIKI: EPOCHS_OF_READING}
-HEADERS = {"cola": 0, "sst-2": 1, "sts-b": 1}  # lines
-PEERS_SETS = ("cola", "sts-b")
+EXAMPLES, QUESTIONS = 2000, 2000
+FOLDER = "{folder}"  # in a flag: where the parts of a set are
+
+
+class Variant(NamedTuple):
+    """How a set is trained on."""
+    title: str
+    corrected: bool = False  # with Adam's bias correction
+    is_before: bool = False  # in the checkout of --before
+    window: int = plan.WINDOW_BATCHES  # in batches
+    peer: Tuple[str, ...] = ()  # flags of the peer, which trains in place of ours
+
+
+VARIANTS = {
+    "plain": Variant("Google's update"),
+    "corrected": Variant("`--adam_bias_correction`", corrected=True),
+    "before": Variant("before", is_before=True),
+    "before_corrected": Variant("before, `--adam_bias_correction`", corrected=True, is_before=True),
+    **{f"window_{count}": Variant(f"windows of {count}", window=count) for count in (16, 8, 1)},
+    **{f"window_{count}_corrected": Variant(f"windows of {count}, `--adam_bias_correction`", window=count,
+                                            corrected=True) for count in (16, 8, 1)},
+    "huggingface": Variant("Hugging Face", peer=("--optimizer=adamw",)),
+    "huggingface_bias": Variant("Hugging Face, bias at the labels' mean", peer=("--initial_bias",)),
+}
+
+
+class DataSet(NamedTuple):
+    """A small training set, with its dev set."""
+    flags: Tuple[str, ...]  # of our command, which they begin with
+    metric: str
+    epochs: float
+    write: Callable[[str, str], None] = lambda data, folder: None  # writes its parts, from those of --data
+
+
+# --- The sets ----------------------------------------------------------------------------
+
+
+def _lines(path: str) -> List[str]:
+    with open(path, encoding="utf-8", newline="\n") as file:
+        return file.readlines()
+
+
+def _write(path: str, lines: Sequence[str]) -> None:
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(lines)
+
+
+def _part_of_glue(name: str, num_headers: int, label: Callable[[float], Any] = None
+                  ) -> Callable[[str, str], None]:
+    """Some examples, and the dev set; `label` makes other labels of those in the last column."""
+    def relabelled(line: str) -> str:
+        *cells, last = line.rstrip("\n").split("\t")
+        return "\t".join([*cells, f"{label(float(last))}\n"])
+
+    def write(data: str, folder: str) -> None:
+        for part in ("train", "dev"):
+            lines = _lines(f"{data}/glue/{name}/{part}.tsv")
+            header, rows = lines[:num_headers], lines[num_headers:]
+            if part == "train":
+                rows = random.Random(0).sample(rows, EXAMPLES)
+            _write(f"{folder}/{part}.tsv", header + (list(map(relabelled, rows)) if label else rows))
+    return write
+
+
+def _write_articles(data: str, folder: str) -> None:
+    """Questions, with the article that they are about: 15 classes, each 0.85 times as large as the last."""
+    questions: Dict[str, List[str]] = {}
+    for name in ("squad2_train", "squad2_dev", "newwiki_train"):
+        with open(f"{data}/qa_en/{name}.json", encoding="utf-8") as file:
+            for article in json.load(file)["data"]:
+                questions[article["title"]] = sorted({
+                    " ".join(each["question"].split()) for paragraph in article["paragraphs"]
+                    for each in paragraph["qas"]})
+    rng, rows = random.Random(0), {"train": ["text\tlabel\n"], "dev": ["text\tlabel\n"]}
+    largest = sorted(questions, key=lambda title: -len(questions[title]))[:15]
+    for place, title in enumerate(largest):
+        some = rng.sample(questions[title], int(300 * 0.85**place))
+        for part, texts in (("dev", some[:len(some) // 4]), ("train", some[len(some) // 4:])):
+            rows[part] += [f"{text}\t{title}\n" for text in texts]
+    for part, lines in rows.items():
+        _write(f"{folder}/{part}.tsv", lines)
+
+
+def _write_questions(data: str, folder: str) -> None:
+    """Some paragraphs of New-Wiki, with so many questions."""
+    with open(f"{data}/qa_en/newwiki_train.json", encoding="utf-8") as file:
+        squad = json.load(file)
+    paragraphs = [paragraph for article in squad["data"] for paragraph in article["paragraphs"]]
+    random.Random(0).shuffle(paragraphs)
+    ends = np.cumsum([len(paragraph["qas"]) for paragraph in paragraphs])
+    part = paragraphs[:np.searchsorted(ends, QUESTIONS, side="right")]
+    files.write_json(os.path.join(folder, "train.json"),
+                     {"version": "1.1", "data": [{"title": "part", "paragraphs": part}]})
+
+
+def _write_cluener(data: str, folder: str) -> None:
+    _write(f"{folder}/train.json", _lines(f"{data}/ner_zh/cluener_train_first5000.json")[:1000])
+    _write(f"{folder}/dev.json", _lines(f"{data}/ner_zh/cluener_dev.json")[:600])
+
+
+def _classifier(task: str, *more: str) -> Tuple[str, ...]:
+    return ("run_classifier.py", f"--task_name={task}", f"--data_dir={FOLDER}", "--train_batch_size=32", *more)
+
+
+def _tagger(train: str, dev: str) -> Tuple[str, ...]:
+    return ("-m", "tagging.run", f"--train_file={train}", f"--dev_file={dev}", "--train_batch_size=16")
+
+
+_RESUME = "{data}/ner_zh/resume_"
+SETS = {
+    "cola": DataSet(_classifier("cola"), "matthews_correlation", 2, _part_of_glue("CoLA", 0)),
+    "sst-2": DataSet(_classifier("sst-2"), "eval_accuracy", 1, _part_of_glue("SST-2", 1)),
+    "sts-b": DataSet(_classifier("sts-b"), "pearson", 1, _part_of_glue("STS-B", 1)),
+    "sts-b × 1,000 + 10,000": DataSet(_classifier("sts-b"), "pearson", 1, _part_of_glue(
+        "STS-B", 1, lambda score: score * 1000 + 10000)),
+    "sts-b ÷ 1,000": DataSet(_classifier("sts-b"), "pearson", 1, _part_of_glue(
+        "STS-B", 1, lambda score: score / 1000)),
+    # Pairs with the same meaning, or not: as MRPC's.
+    "sts-b, score ≥ 4": DataSet(_classifier(
+        "file", "--text_column=sentence1", "--text_pair_column=sentence2", "--label_column=score"),
+        "macro_f1", 1, _part_of_glue("STS-B", 1, lambda score: int(score >= 4))),
+    "articles": DataSet(_classifier("file"), "macro_f1", 3, _write_articles),
+    "resume": DataSet(_tagger(f"{_RESUME}train_first1000.char.bmes", f"{_RESUME}dev.char.bmes"), "eval_f1", 3),
+    "cluener": DataSet(_tagger(f"{FOLDER}/train.json", f"{FOLDER}/dev.json"), "eval_f1", 3, _write_cluener),
+    "new-wiki": DataSet(("run_squad.py", "--train_batch_size=16", "--max_seq_length=192", "--doc_stride=96",
+                         "--max_query_length=32", f"--train_file={FOLDER}/train.json",
+                         "--predict_file={data}/qa_en/newwiki_dev.json"), "f1", 0.5, _write_questions),
+}
+
+
+# --- The trainings -----------------------------------------------------------------------
 
 
 class Cell(NamedTuple):
     """Trainings that differ in their seeds alone."""
-    rate: float
-    seeds: Tuple[int, ...]
     data: str
-    update: str
+    rate: float
+    variant: str
 
     @property
     def name(self) -> str:
-        return f"{self.data}-{self.rate}-{self.update}-{'-'.join(map(str, sorted(self.seeds)))}"
-
-
-def cells() -> List[Cell]:
-    """All cells, the most valuable first."""
-    first, more = [(3, 1, 2)], [(4, 5)]  # Resume's third seed is known to fail
-    ours = [list(itertools.starmap(Cell, itertools.product([rate], seeds, EPOCHS, (PLAIN, CORRECTED))))
-            for seeds in (first, more) for rate in RATES]
-    peers = [list(itertools.starmap(Cell, itertools.product([rate], first, PEERS_SETS, [PEER])))
-             for rate in RATES]
-    return [*ours[0], *peers[0], *ours[1], *peers[1], *ours[2], *ours[3]]
+        return f"{self.data}-{self.rate}-{self.variant}".replace(" ", "_").replace(",", "")
 
 
 def run_cell(args: argparse.Namespace, cell: Cell) -> Dict[str, Any]:
-    run = run_huggingface if cell.update == PEER else run_ours
+    run = run_huggingface if VARIANTS[cell.variant].peer else run_ours
     start = time.time()
     return {"tries": run(args, cell), "seconds": time.time() - start, "commit": report.commit()}
 
 
+def folder_of(args: argparse.Namespace, data: str) -> str:
+    """The folder with the parts of a set, which are written if they are not there."""
+    folder = os.path.join(args.work_dir, "data", Cell(data, 0, "").name)
+    if not os.path.exists(folder):
+        with files.atomic_folder(folder) as draft:
+            SETS[data].write(args.data, draft)
+    return folder
+
+
 def run_ours(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
-    output_dir = os.path.join(args.work_dir, cell.name)
+    output_dir, (data, variant) = os.path.join(args.work_dir, cell.name), (SETS[cell.data], VARIANTS[cell.variant])
+    command = [flag.format(folder=folder_of(args, cell.data), data=args.data) for flag in data.flags]
+    if variant.window != plan.WINDOW_BATCHES:
+        path, command = (command[0], command[1:]) if command[0] != "-m" else (command[1], command[2:])
+        command = ["-c", f"""import runpy; from engine.data import plan; plan.WINDOW_BATCHES = {variant.window}
+runpy.run_module({path.replace(".py", "")!r}, run_name="__main__")""", *command]
     with open(f"{output_dir}.log", "w") as log:
         subprocess.run(
-            [sys.executable, *command_of(args, cell), "--do_train", "--do_eval", "--num_cpu_replicas=1",
-             f"--init_checkpoint={args.model}", f"--output_dir={output_dir}",
-             f"--seeds={','.join(map(str, cell.seeds))}", f"--learning_rates={cell.rate}",
-             f"--num_train_epochs={EPOCHS[cell.data]}", f"--store_dir={args.work_dir}/store",
-             f"--adam_bias_correction={cell.update == CORRECTED}"],
-            cwd=report.ROOT, stdout=log, stderr=log, check=True)
+            [sys.executable, *command, "--do_train", "--do_eval", "--num_cpu_replicas=1",
+             f"--init_checkpoint={args.model}", f"--vocab_file={args.model}/vocab.txt",
+             f"--bert_config_file={args.model}/bert_config.json", f"--output_dir={output_dir}",
+             f"--seeds={','.join(map(str, args.seeds))}", f"--learning_rates={cell.rate}",
+             f"--num_train_epochs={data.epochs}", f"--store_dir={args.work_dir}/store",
+             f"--adam_bias_correction={variant.corrected}"],
+            cwd=args.before if variant.is_before else report.ROOT, stdout=log, stderr=log, check=True)
     found = tries_of(args, cell)
     shutil.rmtree(output_dir)
     return found
@@ -88,124 +216,76 @@ def tries_of(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
     found = []
     for path in sorted(glob.glob(f"{args.work_dir}/{cell.name}/{tries.FOLDER}/*/eval_results.json")):
         folder = os.path.dirname(path)
-        found.append({"try": os.path.basename(folder),
-                      "metric": results.read(folder).get(metric_of(cell.data)),
-                      "failed": run_record.load(folder).warning is not None})
+        measured = results.read(folder)
+        found.append({"try": os.path.basename(folder), "metric": measured.get(SETS[cell.data].metric),
+                      "r2": measured.get("r2"), "failed": run_record.load(folder).warning is not None})
     return found
 
 
-def command_of(args: argparse.Namespace, cell: Cell) -> List[str]:
-    folder = os.path.join(args.work_dir, "data", cell.data)
-    if cell.data == RESUME:
-        return ["-m", "tagging.run", "--train_batch_size=16",
-                *[f"--{part}_file={args.data}/ner_zh/{name}.char.bmes"
-                  for part, name in (("train", "resume_train_first1000"), ("dev", "resume_dev"))]]
-    if cell.data == NEW_WIKI:
-        return ["run_squad.py", "--train_batch_size=16", "--max_seq_length=192", "--doc_stride=96",
-                "--max_query_length=32", f"--train_file={folder}/train.json",
-                f"--predict_file={args.data}/qa_en/newwiki_dev.json"]
-    return ["run_classifier.py", "--train_batch_size=32", f"--task_name={cell.data}",
-            f"--data_dir={folder}", f"--vocab_file={args.model}/vocab.txt",
-            f"--bert_config_file={args.model}/bert_config.json"]
-
-
-def metric_of(data: str) -> str:
-    """The name of a set's metric in our results."""
-    metric = METRICS[data][-1 if data == "cola" else 0] if data in METRICS else "f1"
-    return f"eval_{metric}" if metric == "accuracy" or data == RESUME else metric
-
-
 def run_huggingface(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
-    answers = [subprocess.run(
-        [args.huggingface_python, "-m", "benchmarks.peers.huggingface", f"--seed={seed}",
-         f"--model_dir={args.huggingface_model}", f"--task={cell.data}",
-         f"--data_dir={args.work_dir}/data/{cell.data}", f"--learning_rate={cell.rate}",
-         f"--epochs={EPOCHS[cell.data]}"],
-        cwd=report.ROOT, check=True, stdout=subprocess.PIPE, universal_newlines=True)
-        for seed in cell.seeds]
-    return [{"failed": None, "metric": json.loads(answer.stdout.splitlines()[-1])[metric_of(cell.data)]}
-            for answer in answers]
+    data, found = SETS[cell.data], []
+    for seed in args.seeds:
+        answer = subprocess.run(
+            [args.huggingface_python, "-m", "benchmarks.peers.huggingface", f"--seed={seed}",
+             f"--model_dir={args.huggingface_model}", f"--task={cell.data.split(' ')[0]}",
+             f"--data_dir={folder_of(args, cell.data)}", f"--learning_rate={cell.rate}",
+             f"--epochs={data.epochs}", *VARIANTS[cell.variant].peer],
+            cwd=report.ROOT, check=True, stdout=subprocess.PIPE, universal_newlines=True)
+        measured = json.loads(answer.stdout.splitlines()[-1])
+        found.append({"failed": None, "r2": measured.get("r2"),
+                      "metric": measured[data.metric.replace("eval_", "")]})
+    return found
 
 
-def write_parts(args: argparse.Namespace) -> None:
-    """Writes the part of each larger training set that is used, if it is not there."""
-    for data in set(args.sets).intersection(GLUE):
-        folder, name = os.path.join(args.work_dir, "data", data), GLUE[data]
-        if os.path.exists(folder):
-            continue
-        with open(f"{args.data}/glue/{name}/train.tsv", encoding="utf-8", newline="\n") as file:
-            lines = file.readlines()
-        header, rows = lines[:HEADERS[data]], lines[HEADERS[data]:]
-        with files.atomic_folder(folder) as draft:
-            with open(f"{draft}/train.tsv", "w", encoding="utf-8", newline="\n") as file:
-                file.writelines(header + random.Random(0).sample(rows, EXAMPLES))
-            shutil.copy(f"{args.data}/glue/{name}/dev.tsv", draft)
-    if NEW_WIKI in args.sets:
-        write_questions(args)
-
-
-def write_questions(args: argparse.Namespace) -> None:
-    """Writes some paragraphs of New-Wiki with so many questions."""
-    with open(f"{args.data}/qa_en/newwiki_train.json", encoding="utf-8") as file:
-        squad = json.load(file)
-    paragraphs = [paragraph for article in squad["data"] for paragraph in article["paragraphs"]]
-    random.Random(0).shuffle(paragraphs)
-    ends = np.cumsum([len(paragraph["qas"]) for paragraph in paragraphs])
-    part = paragraphs[:np.searchsorted(ends, QUESTIONS, side="right")]
-    os.makedirs(os.path.join(args.work_dir, "data", NEW_WIKI), exist_ok=True)
-    files.write_json(os.path.join(args.work_dir, "data", NEW_WIKI, "train.json"),
-                     {"version": "1.1", "data": [{"title": "part", "paragraphs": part}]})
-
-
-def rows_of(measured: Dict[Cell, List[Dict[str, Any]]]) -> List[Dict[str, str]]:
-    rows = []
-    for data, rate, update in itertools.product(EPOCHS, RATES, UPDATES):
-        ended = [each for cell, found in measured.items()
-                 if (cell.data, cell.rate, cell.update) == (data, rate, update) for each in found]
-        if ended:
-            # A correlation with a constant is no number.
-            values = np.nan_to_num(np.array([each["metric"] for each in ended], float))
-            failed = "–" if update == PEER else f"{sum(each['failed'] for each in ended)} of {len(ended)}"
-            rows.append({"set, metric": f"{data}, {metric_of(data)}", "rate": f"{rate:g}",
-                         "update": UPDATES[update], "failed": failed,
-                         "mean": f"{np.mean(values):.3f}", "worst": f"{min(values):.3f}",
-                         "best": f"{max(values):.3f}",
-                         "each seed": ", ".join(f"{value:.3f}" for value in values)})
-    return rows
+def row_of(cell: Cell, ended: List[Dict[str, Any]]) -> Dict[str, str]:
+    # A correlation with a constant is no number.
+    values = np.nan_to_num(np.array([each["metric"] for each in ended], float))
+    of_r2 = [each["r2"] for each in ended if each.get("r2") is not None]
+    failed = "–" if ended[0]["failed"] is None else f"{sum(each['failed'] for each in ended)} of {len(ended)}"
+    return {"set, metric": f"{cell.data}, {SETS[cell.data].metric}", "rate": f"{cell.rate:g}",
+            "variant": VARIANTS[cell.variant].title, "failed": failed,
+            "mean ± deviation": report.mean_and_deviation(values) if len(values) > 1 else f"{values[0]:.3f}",
+            "worst": f"{min(values):.3f}", "best": f"{max(values):.3f}",
+            "each seed": ", ".join(f"{value:.3f}" for value in values),
+            "R²": report.mean_and_deviation(of_r2) if len(of_r2) > 1 else ""}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("model", "data", "work_dir", "huggingface_model", "huggingface_python"):
+    for name in ("model", "data", "work_dir"):
         parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
-    parser.add_argument("--sets", nargs="+", choices=list(EPOCHS), default=list(EPOCHS),
-                        help="to train on; several calls with different ones can run side by side")
-    parser.add_argument("--updates", nargs="+", choices=list(UPDATES), default=list(UPDATES),
-                        help="likewise")
+    for name in ("huggingface_model", "before"):
+        parser.add_argument(f"--{name}", type=os.path.abspath)
+    parser.add_argument("--huggingface_python")
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=[
+        "cola", "sst-2", "sts-b", "resume", "new-wiki"], help="several calls can run side by side")
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=["plain", "corrected"])
+    parser.add_argument("--rates", nargs="+", type=float, default=[2e-4, 5e-5])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--minutes", type=float, default=60,
                         help="after which no cell starts; 0: only the table")
     args = parser.parse_args()
-    end = time.time() + 60 * args.minutes
-    write_parts(args)
-    measured: Dict[Cell, List[Dict[str, Any]]] = {}
-    for cell in cells():
+    end, rows = time.time() + 60 * args.minutes, []
+    for cell in itertools.starmap(Cell, itertools.product(args.sets, args.rates, args.variants)):
         path = os.path.join(args.work_dir, f"{cell.name}.json")
-        is_asked = cell.data in args.sets and cell.update in args.updates
-        if os.path.exists(path) or is_asked and time.time() < end:
-            measured[cell] = remembered(path, lambda: run_cell(args, cell))["tries"]
+        if os.path.exists(path) or time.time() < end:
+            ended = remembered(path, lambda: run_cell(args, cell))["tries"]
         else:
-            measured[cell] = tries_of(args, cell)
-        print(cell.name, measured[cell] or "has no result yet", flush=True)
-    if not any(measured.values()):
+            ended = tries_of(args, cell)
+        print(cell.name, ended or "has no result yet", flush=True)
+        rows += [row_of(cell, ended)] if ended else []
+    if not rows:
         sys.exit("No training has ended yet.")
+    versions = {"TensorFlow": report.version_of(sys.executable, "tensorflow")}
+    if args.huggingface_python:
+        versions.update({name: report.version_of(args.huggingface_python, package)
+                         for name, package in (("PyTorch", "torch"), ("transformers", "transformers"))})
     report.append(
-        f"Trainings with and without Adam's bias correction: {EXAMPLES:,} examples of CoLA (2 epochs), "
-        "SST-2 and STS-B (1 epoch), 32 a step; Resume (1,000, 3 epochs) and New-Wiki "
-        f"({QUESTIONS:,} questions, half an epoch), 16 a step; MiniLM encoder", rows_of(measured),
-        command="python -m benchmarks.stability",
-        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"),
-                  "PyTorch": report.version_of(args.huggingface_python, "torch"),
-                  "transformers": report.version_of(args.huggingface_python, "transformers")})
+        f"Short trainings: {EXAMPLES:,} examples of CoLA (2 epochs), SST-2 and STS-B (1 epoch), questions "
+        "about 15 articles (1,330, 3 epochs), 32 a step; Resume and CLUENER (1,000, 3 epochs), New-Wiki "
+        f"({QUESTIONS:,} questions, half an epoch), 16 a step; MiniLM encoder", rows,
+        command="python -m benchmarks.stability " + " ".join(sys.argv[sys.argv.index("--variants"):]
+                if "--variants" in sys.argv else []), versions=versions)
 
 
 if __name__ == "__main__":

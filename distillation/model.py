@@ -93,7 +93,7 @@ def similarity(encode: Forward) -> Forward:
 
 
 def prediction(classify: Forward, kind: label_types.Kind, *, temperature: float,
-               label_weight: float) -> Forward:
+               label_weight: float, loss_unit: float = 1.0) -> Forward:
     """The student's classifier with a loss against the teacher's logits.
 
     The features are the classifier's and "teacher_logits", [b, outputs].
@@ -101,11 +101,12 @@ def prediction(classify: Forward, kind: label_types.Kind, *, temperature: float,
     Args:
         classify: the classifier and its loss against the labels.
         label_weight: weight of the loss against the labels; the other loss has 1 - label_weight.
+        loss_unit: of the losses of logits; a regression's labels are standardized.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         outputs = classify(features, mode)
         loss = _OUTPUT_LOSSES[kind.name](
-            outputs.predictions["logits"], features["teacher_logits"], temperature)
+            outputs.predictions["logits"], features["teacher_logits"], temperature) / loss_unit
         if label_weight:
             loss = (1.0 - label_weight) * loss + label_weight * outputs.loss
         return Outputs(loss=loss, predictions=outputs.predictions)

@@ -99,10 +99,10 @@ class Distillation(NamedTuple):
         return of_labels._replace(
             forward=model.prediction(
                 of_labels.forward, job.model.own.kind, temperature=settings.temperature,
-                label_weight=settings.label_weight),
+                label_weight=settings.label_weight, loss_unit=of_labels.loss_unit),
             make_source=lambda: self._with_outputs(
                 job, examples.source(with_labels=True), examples.source(with_labels=False), examples),
-            facts=self.facts())
+            facts={**of_labels.facts, **self.facts()})
 
     def general_training(self, job: Job, texts: pretraining_tfrecords.Opened) -> Training:
         """The training of the student on texts without labels."""
@@ -117,7 +117,7 @@ class Distillation(NamedTuple):
         return {
             "forward": model.intermediate(config, self.teacher,
                                           attention=self.settings.attention_loss),
-            "facts": self.facts()}
+            "facts": self.facts(), "loss_unit": 1.0}
 
 
 def source_of_texts(texts: pretraining_tfrecords.Opened, encoding: Encoding, *,

@@ -9,20 +9,30 @@ from encoder import bert
 from engine.model import Forward, Mode, Outputs
 
 
-def forward_of(config: modeling.BertConfig, num_outputs: int) -> Forward:
+def forward_of(config: modeling.BertConfig, num_outputs: int, *, mean: float = 0.0,
+               deviation: float = 1.0) -> Forward:
     """A model with `num_outputs` outputs: the number of classes, or 1 for a regression.
 
     Its features are input_ids, input_mask, segment_ids, int32 [b, t], and, for a loss,
     label_ids: one class, int32 [b]; several classes, float32 [b, classes]; or a number,
     float32 [b]. The loss is a mean.
     Its prediction is "logits", [b, num_outputs].
+
+    Args:
+        mean, deviation: of a regression's labels. The output layer learns (label - mean) / deviation,
+            so that labels of any unit take as many steps; the loss is that of these numbers, and the
+            logits have the label's unit.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         pooled = bert.build(config, features, mode).get_pooled_output()
         logits = bert.scores(pooled, num_outputs, config, mode)
-        loss = None
-        if "label_ids" in features:
-            loss = tf.reduce_mean(_losses(logits, features["label_ids"]))
+        loss, labels = None, features.get("label_ids")
+        if (mean, deviation) != (0.0, 1.0):
+            labels = labels if labels is None else (labels - mean) / deviation
+        if labels is not None:
+            loss = tf.reduce_mean(_losses(logits, labels))
+        if (mean, deviation) != (0.0, 1.0):
+            logits = mean + deviation * logits
         return Outputs(loss=loss, predictions={"logits": logits})
     return forward
 

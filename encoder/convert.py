@@ -199,8 +199,10 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
         warnings.append("it is a classifier whose labels are not known: --from_checkpoint and "
                         "--labels make a model folder of it, which keeps its head")
     with files.new_folder(output_dir, "--output_dir") as folder:
-        save_file({row.huggingface: _transposed(row, weights.read(row.tensorflow))
-                   for row in matched.rows},
+        scale = label_config.scale(description or {})
+        save_file({row.huggingface: _transposed(
+            row, _in_the_labels_unit(row.tensorflow, weights.read(row.tensorflow), *scale))
+            for row in matched.rows},
                   os.path.join(folder, huggingface.WEIGHTS), metadata={"format": "pt"})
         files.write_json(os.path.join(folder, huggingface.CONFIG),
                          {"architectures": [_architecture(matched.parts)], **config, **labels})
@@ -258,6 +260,13 @@ def _architecture(parts: List[str]) -> str:
 
 def _transposed(row: variables.Row, values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values.T) if row.transposed else values
+
+
+def _in_the_labels_unit(name: str, values: np.ndarray, mean: float, deviation: float) -> np.ndarray:
+    """The values of an output layer without the standardization that a regression has beside it here."""
+    if (mean, deviation) == (0.0, 1.0) or name not in ("output_weights", "output_bias"):
+        return values
+    return (values * deviation + (mean if name == "output_bias" else 0.0)).astype(np.float32)
 
 
 def _weights_of(checkpoint: checkpoints.Checkpoint) -> Weights:

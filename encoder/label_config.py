@@ -4,9 +4,10 @@
 of other kinds than classifiers have other entries; which kinds there are is in runs/kinds.py.
 """
 
+import math
 import os
 import re
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from engine.disk import files
 from engine.errors import UserError
@@ -51,6 +52,11 @@ def _check_labels_of(description: Mapping[str, Any], path: str) -> None:
     check_labels(labels, path)
     if kind == "multi_label" and not description["label_separator"]:
         raise UserError(f"{path} is damaged: it has no label_separator")
+    mean, deviation = scale(description)
+    if not (type(mean) in (int, float) and type(deviation) in (int, float)
+            and math.isfinite(mean) and 0 < deviation < math.inf):
+        raise UserError(f"{path} is damaged: its labels have the mean {str(mean)[:40]} and the "
+                        f"deviation {str(deviation)[:40]}")
 
 
 def require_classifier(description: Mapping[str, Any], where: str) -> None:
@@ -63,6 +69,11 @@ def require_classifier(description: Mapping[str, Any], where: str) -> None:
         raise UserError(f"{where} is no classifier of texts: its {FILE} names the kind "
                         f"{description['kind']!r}, and classifiers are of one of "
                         f"{', '.join(CLASSIFIERS)}")
+
+
+def scale(description: Mapping[str, Any]) -> Tuple[float, float]:
+    """Mean and deviation of the labels of a regression, which learns (label - mean) / deviation."""
+    return description.get("mean", 0.0), description.get("deviation", 1.0)
 
 
 def names_labels(description: Mapping[str, Any]) -> bool:

@@ -118,9 +118,14 @@ def _check(model: ModelFiles, needs: str) -> None:
                         f"{examples} ...{_conversion(model.checkpoint)}")
 
 
+def has_output_layer(checkpoint: checkpoints.Checkpoint) -> bool:
+    """Whether a checkpoint has the output layer of a fine-tuned model."""
+    return all(name in checkpoint.shapes for name in _HEAD)
+
+
 def require_classifier(checkpoint: checkpoints.Checkpoint, flag: str) -> None:
     """Raises a UserError if a checkpoint has no classification layer."""
-    if any(name not in checkpoint.shapes for name in _HEAD):
+    if not has_output_layer(checkpoint):
         raise UserError(f"{flag}={checkpoint.path} has no classification layer (output_weights): "
                         "it is not fine-tuned; train it first (--do_train), or give a fine-tuned "
                         "one")

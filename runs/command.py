@@ -150,6 +150,7 @@ def train(job: Job, data: Training, evaluate: Callable) -> None:
         config=job.model.config,
         ties_embeddings=data.ties_embeddings,
         baseline=data.baseline,
+        loss_unit=data.loss_unit,
         evaluate=evaluate,
         save_description=lambda: save_description(
             job.settings.output_dir, job.model,

@@ -57,6 +57,7 @@ class Training(NamedTuple):
     description: Mapping[str, Any] = {}  # entries of task.json that only the data determine
     ties_embeddings: bool = False  # the word embeddings are output weights, too
     baseline: Optional[Baseline] = None  # a training whose loss is not below it learns nothing
+    loss_unit: float = 1.0  # see `loop.Run`
 
 
 def facts_of(job: Job, data: Training) -> Dict[str, Any]:

@@ -24,6 +24,9 @@ class Kind:
     labels: Tuple[str, ...] = ()  # names of the classes; empty for a regression
     separator: str = ""  # between the labels of one example; empty if it has exactly one
     aliases: Mapping[str, str] = {}  # other names that a file may give a label → the label
+    # Of the numbers that a regression learned. Its model learns (label - mean) / deviation.
+    mean: float = 0.0
+    deviation: float = 1.0
 
     def parse(self, text: str) -> Any:
         """Parses a label. Raises ValueError, whose message completes "the label must be"."""
@@ -184,6 +187,9 @@ class Regression(Kind):
     column = Column("float32", ragged=False)
     num_outputs = 1
 
+    def __init__(self, mean: float = 0.0, deviation: float = 1.0):
+        self.mean, self.deviation = mean, deviation
+
     def parse(self, text: str) -> float:
         try:
             number = float(text)
@@ -217,8 +223,9 @@ class Regression(Kind):
 
 def to_json(kind: Kind) -> Dict[str, Any]:
     """The kind as JSON values, for `from_json`."""
-    return {"kind": kind.name, "labels": list(kind.labels),
-            "label_separator": kind.separator}
+    standardized = (kind.mean, kind.deviation) != (0.0, 1.0)
+    return {"kind": kind.name, "labels": list(kind.labels), "label_separator": kind.separator,
+            **({"mean": kind.mean, "deviation": kind.deviation} if standardized else {})}
 
 
 def from_json(values: Mapping[str, Any], where: str) -> Kind:
@@ -229,7 +236,7 @@ def from_json(values: Mapping[str, Any], where: str) -> Kind:
     """
     label_config.require_classifier(values, where)
     if values["kind"] == Regression.name:
-        return Regression()
+        return Regression(*label_config.scale(values))
     if values["kind"] == MultiLabel.name:
         return MultiLabel(values["labels"], values["label_separator"])
     cls = Scorer if values["kind"] == Scorer.name else SingleLabel

@@ -12,8 +12,10 @@ from encoder import classifier, model_files
 from encoder.long_texts import WINDOWS
 from encoder.model_files import ModelFiles
 from engine import log
+from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Source
+from engine.errors import UserError
 from engine.model import Baseline, Forward, Mode
 from runs import kinds, label_types, model_card, results, sets
 from runs.head import (
@@ -85,12 +87,42 @@ def _load_with_mismatched(job: Job, split: Split,
 
 def training_of(job: Job, examples: TrainingSet) -> Training:
     """The training of a classifier on its labels."""
+    kind = _learned_kind(job, examples)
+    labels = label_types.to_json(kind)
     return Training(
-        len(examples), examples.content_hash,
-        classifier.forward_of(job.model.config, job.model.own.kind.num_outputs),
+        len(examples), examples.content_hash, _forward_of(job.model, kind),
         functools.partial(examples.source, with_labels=True),
-        description=model_folder.entries(examples.has_pairs, job.model.own.trained_columns),
-        baseline=_baseline(examples))
+        facts={f"labels' {name}": labels[name] for name in ("mean", "deviation") if name in labels},
+        description={
+            **labels, **model_folder.entries(examples.has_pairs, job.model.own.trained_columns)},
+        baseline=_baseline(examples), loss_unit=kind.deviation**2)
+
+
+def _learned_kind(job: Job, examples: TrainingSet) -> Kind:
+    """The kind of labels; of a regression, with the mean and deviation to learn.
+
+    They are those of the training set, unless the training starts from an output layer.
+
+    Raises:
+        UserError: all labels of a regression are equal.
+    """
+    kind = examples.kind
+    if kind.labels:
+        return kind
+
+    def scale() -> List[float]:
+        start = checkpoints.latest(job.settings.output_dir) or job.settings.init_checkpoint
+        if start and model_files.has_output_layer(start):
+            learned = model_folder.kind_of(start, kind)
+            return [learned.mean, learned.deviation]
+        labels = examples.targets(slice(None)).astype(np.float64)
+        if not np.ptp(labels):
+            raise UserError(f"{job.model.own.task.train.file}: every label is {labels[0]:g}, so there is "
+                            "nothing to learn; is it the right column?")
+        return [float(labels.mean()), float(labels.std())]
+
+    # Other workers do not have the chief's output directory.
+    return label_types.Regression(*job.devices.peers.from_chief("labels to learn", scale))
 
 
 def _baseline(examples: TrainingSet) -> Baseline:
@@ -110,9 +142,15 @@ def _baseline(examples: TrainingSet) -> Baseline:
     return Baseline("always predicting the labels' " + ("frequencies" if kind.labels else "mean"), loss)
 
 
-def forward_of(model: Model, *_: Any) -> Forward:
-    """The classifier and its loss."""
-    return classifier.forward_of(model.config, model.own.kind.num_outputs)
+def forward_of(model: Model, _: Sequence[TextSet] = (),
+               checkpoint: Optional[Checkpoint] = None) -> Forward:
+    """The classifier and its loss; see `runs.head.Head.forward`."""
+    kind = model.own.kind
+    return _forward_of(model, model_folder.kind_of(checkpoint, kind) if checkpoint else kind)
+
+
+def _forward_of(model: Model, kind: Kind) -> Forward:
+    return classifier.forward_of(model.config, kind.num_outputs, mean=kind.mean, deviation=kind.deviation)
 
 
 def _mean(model: Model, _: Source, found: List[Dict[str, np.ndarray]]) -> Dict[str, np.ndarray]:

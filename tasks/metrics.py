@@ -36,12 +36,19 @@ def _correlation(name: str, function: str) -> Metric:
     return Metric(name, score)
 
 
+def _r2(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """1 - squared error / variance: 1 if all are right, 0 for the mean; NaN if all labels are equal."""
+    import sklearn.metrics
+    return sklearn.metrics.r2_score(labels, predicted) if np.ptp(labels) else math.nan
+
+
 accuracy = _of_classes("eval_accuracy", "accuracy_score")
 matthews_correlation = _of_classes("matthews_correlation", "matthews_corrcoef")
 f1 = _of_classes("f1", "f1_score", zero_division=0)
 micro_f1 = _of_classes("micro_f1", "f1_score", average="micro", zero_division=0)
 # The mean over the classes that occur in the labels or the predictions.
 macro_f1 = _of_classes("macro_f1", "f1_score", average="macro", zero_division=0)
+r2 = Metric("r2", _r2)
 pearson = _correlation("pearson", "pearsonr")
 spearman = _correlation("spearman", "spearmanr")
 

@@ -78,6 +78,14 @@ def saved(path: str) -> Optional[Classification]:
     return _classification(description, path) if description else None
 
 
+def kind_of(checkpoint: checkpoints.Checkpoint, kind: label_types.Kind) -> label_types.Kind:
+    """The task's kind of labels; of a regression, with the mean and deviation that the model learned."""
+    if kind.labels:
+        return kind
+    description = label_config.read(model_files.folder_of(checkpoint.path)) or {}
+    return label_types.Regression(*label_config.scale(description))
+
+
 def check_labels_beside(checkpoint: checkpoints.Checkpoint, task_kind: label_types.Kind,
                         flag: str) -> None:
     """Raises a UserError if the folder of a checkpoint names other labels than the task's."""

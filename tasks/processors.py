@@ -118,7 +118,7 @@ def make_task(specification: str) -> Task:
     labels = tuple(str(name).strip() for name in processor.get_labels() or () if name is not None)
     label_config.check_labels(labels, f"--processor={specification}: get_labels()")
     labelled, unlabelled = Columns(text_a=0, label=1), Columns(text_a=0)
-    metrics = (scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman)
+    metrics = (scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman, scores.r2)
     kind = label_types.SingleLabel(labels) if labels else label_types.Regression()
     return Task(kind, metrics, *(
         ProcessorSplit(processor, name, labelled if name != "test" else unlabelled)

@@ -62,7 +62,7 @@ TASKS = {
     "rte": _glue(_ENTAILMENT, _PAIR, _PAIR._replace(label=None)),
     "sst-2": _glue(_BINARY, Columns(text_a=0, label=1), Columns(text_a=1)),
     "sts-b": _glue(label_types.Regression(), Columns(text_a=7, text_b=8, label=-1),
-                   Columns(text_a=7, text_b=8), scores.pearson, scores.spearman),
+                   Columns(text_a=7, text_b=8), scores.pearson, scores.spearman, scores.r2),
     "wnli": _glue(_BINARY, _PAIR, _PAIR._replace(label=None)),
     "xnli": Task(
         SingleLabel(_NLI_LABELS, {"contradictory": "contradiction"}), (scores.accuracy,),

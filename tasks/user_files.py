@@ -29,7 +29,7 @@ _DEFAULT_SEPARATOR = ","  # between the labels of an example
 _METRICS = {
     label_types.SingleLabel.name: (scores.accuracy, scores.macro_f1, scores.micro_f1),
     label_types.MultiLabel.name: (scores.accuracy, scores.macro_f1, scores.micro_f1),
-    label_types.Regression.name: (scores.pearson, scores.spearman)}
+    label_types.Regression.name: (scores.pearson, scores.spearman, scores.r2)}
 
 
 def define_flags(values: flags.FlagValues) -> None:

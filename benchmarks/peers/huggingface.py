@@ -17,7 +17,7 @@ import time
 import numpy as np
 import torch
 from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, matthews_corrcoef
+from sklearn.metrics import accuracy_score, matthews_corrcoef, r2_score
 from transformers import (AutoModelForSequenceClassification, AutoTokenizer,
                           get_linear_schedule_with_warmup)
 
@@ -31,7 +31,8 @@ TASKS = {
                              "matthews_correlation": matthews_corrcoef}),
     "sst-2": ((0,), 1, 1, 2, {"accuracy": accuracy_score}),
     "sts-b": ((7, 8), -1, 1, 1, {"pearson": lambda labels, values: pearsonr(labels, values)[0],
-                                 "spearman": lambda labels, values: spearmanr(labels, values)[0]})}
+                                 "spearman": lambda labels, values: spearmanr(labels, values)[0],
+                                 "r2": r2_score})}
 
 
 def read(path, task):
@@ -168,6 +169,8 @@ def main():
                         help="batches of similar length in random order, as here")
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
+    parser.add_argument("--initial_bias", action="store_true",
+                        help="starts a regression at the labels' mean")
     parser.add_argument("--autocast", action="store_true", help="products in bfloat16")
     parser.add_argument("--max_steps", type=int, default=0,
                         help="for timing: so many steps and no evaluation; 0: all epochs")
@@ -175,7 +178,10 @@ def main():
     torch.manual_seed(args.seed)
     tokenizer = AutoTokenizer.from_pretrained(args.model_dir)
     model = AutoModelForSequenceClassification.from_pretrained(args.model_dir, num_labels=TASKS[args.task][3])
-    rate = train(model, tokenizer, *read(os.path.join(args.data_dir, "train.tsv"), args.task), args)
+    texts, labels = read(os.path.join(args.data_dir, "train.tsv"), args.task)
+    if args.initial_bias:
+        torch.nn.init.constant_(model.classifier.bias, np.mean(labels))
+    rate = train(model, tokenizer, texts, labels, args)
     results = {"examples_per_second": rate}
     if not args.max_steps:
         texts, labels = read(os.path.join(args.data_dir, "dev.tsv"), args.task)

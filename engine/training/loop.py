@@ -46,6 +46,7 @@ class Run(NamedTuple):
     # The word embeddings are also output weights, so their gradient has all rows.
     ties_embeddings: bool = False
     baseline: Optional[Baseline] = None  # to warn of a run that does not learn; None: unknown
+    loss_unit: float = 1.0  # that the loss is shown in, as by `baseline` and evaluations
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
     # Called before the first step; writes the model's files besides checkpoints.
     save_description: Callable[[], None] = lambda: None
@@ -117,7 +118,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     if settings.precision != precision.FLOAT16:  # which skips such a step instead
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
     hooks = [_ModelCheck(initial_values, earlier),
-             step_hook.StepHook(first_step, run.global_batch_size, listeners), saver, *more_hooks]
+             step_hook.StepHook(first_step, run.global_batch_size, listeners, run.loss_unit), saver, *more_hooks]
     if settings.xla and runtime.SHARES_PROGRAMS:
         hooks.insert(0, _compile_ahead(run, source, plan, range(first_step, last_step)))
     if peers.others:  # first of all: it ends a worker whose session is made anew

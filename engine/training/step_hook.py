@@ -52,13 +52,15 @@ class StepHook(tf.train.SessionRunHook):
 
     Args:
         listeners: called with each step, in their order.
+        loss_unit: by which the loss is multiplied.
     """
 
     def __init__(self, first_step: int, global_batch_size: int,
-                 listeners: Sequence[Callable[[Step], None]]):
+                 listeners: Sequence[Callable[[Step], None]], loss_unit: float = 1.0):
         self._step = first_step
         self._global_batch_size = global_batch_size
         self._listeners = listeners
+        self._loss_unit = loss_unit
 
     def begin(self) -> None:
         """Finds the values of a step in the graph."""
@@ -73,5 +75,6 @@ class StepHook(tf.train.SessionRunHook):
         """Calls the listeners."""
         self._step += 1
         step = Step(self._step, self._global_batch_size, **run_values.results)
+        step = step._replace(loss=step.loss * self._loss_unit)
         for listener in self._listeners:
             listener(step)
