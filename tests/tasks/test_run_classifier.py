@@ -120,7 +120,7 @@ def test_one_replica_without_a_card_says_so_loudly_and_gives_the_numbers_of_two(
         probabilities(tmp_path), probabilities(finished[0]), atol=1e-5)
 
 
-@pytest.mark.parametrize("cards, work", [("0", "do_eval"), ("", "do_train"), ("-1", "do_train")])
+@pytest.mark.parametrize("cards, work", [("0", "do_eval"), ("", "do_train")])
 def test_a_prediction_and_a_training_that_hides_the_cards_are_not_warned_of_the_cpu(
         cards, work, base_flags, finished, tmp_path, monkeypatch, capsys):
     if gpus.on_machine():
