@@ -6,7 +6,6 @@
 import itertools
 import json
 import os
-import signal
 import struct
 
 import pytest
@@ -51,15 +50,6 @@ def trained(tmp_path):
             name = checkpoints.checkpoint_name(number)
             checkpoint_files.save(saver, session, str(tmp_path / name))
     return tmp_path
-
-
-@pytest.fixture
-def alarm():
-    """What hangs fails."""
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
 
 
 def data_of(folder, step: int):
@@ -145,7 +135,7 @@ def test_no_pipe_device_or_link_to_itself_stands_for_a_file_of_a_checkpoint(
     path = trained / f"model.ckpt-3.{place}"
     change(path)
     assert newest_of(trained) == 2
-    assert f"model.ckpt-3 is damaged (" in capsys.readouterr().err
+    assert "model.ckpt-3 is damaged (" in capsys.readouterr().err
     with pytest.raises(UserError, match=f"model.ckpt-3 is no TensorFlow checkpoint.*{path}.*{said}"):
         checkpoints.open_checkpoint(str(trained / "model.ckpt-3"))
 
