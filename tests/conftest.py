@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import random
+import signal
 import sys
 from typing import NamedTuple
 
@@ -77,6 +78,15 @@ class TinyModel(NamedTuple):
 def fresh_graph():
     with tf.Graph().as_default():
         yield
+
+
+@pytest.fixture
+def alarm():
+    """What hangs fails."""
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
 
 
 @pytest.fixture(scope="session")

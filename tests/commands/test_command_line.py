@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 
 import pytest
 
@@ -15,15 +14,6 @@ from pretraining import create_data
 from runs import predict
 
 LATIN_1 = os.fsdecode(b"n\xe9")
-
-
-@pytest.fixture
-def alarm():
-    """What hangs fails."""
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
 
 
 # --- Files of flags --------------------------------------------------------------------------

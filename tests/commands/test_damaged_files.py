@@ -6,7 +6,6 @@
 import itertools
 import json
 import os
-import signal
 import struct
 
 import pytest
@@ -51,15 +50,6 @@ def trained(tmp_path):
             name = checkpoints.checkpoint_name(number)
             checkpoint_files.save(saver, session, str(tmp_path / name))
     return tmp_path
-
-
-@pytest.fixture
-def alarm():
-    """What hangs fails."""
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
 
 
 def data_of(folder, step: int):

@@ -11,6 +11,7 @@ import run_squad
 from commands import ends_with_error, run_here
 from conftest import ROOT
 from encoder import convert
+from engine.checkpoints import checkpoints
 from exports import run_saved_model
 from huggingface_folders import (
     classifier_tensors, config_entries, write_huggingface)
@@ -85,7 +86,9 @@ def test_a_model_that_is_not_exported_is_refused(tmp_path, capsys):
 
 def test_an_export_that_is_damaged_is_refused(tmp_path, capsys):
     pytest.importorskip("tf2onnx")
-    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "variables").mkdir(parents=True)
+    checkpoints.write_checkpoint(
+        str(tmp_path / "export" / checkpoints.EXPORTED), {"step": np.zeros(2)})
     (tmp_path / "export" / "saved_model.pb").write_bytes(b"no graph")
     with ends_with_error(capsys, str(tmp_path / "export"), "cannot be read"):
         run_here(dict(from_tensorflow=tmp_path / "export", to_onnx=tmp_path / "model.onnx"), convert)

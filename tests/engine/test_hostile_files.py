@@ -6,7 +6,6 @@ import glob
 import gzip
 import os
 import pathlib
-import signal
 import socket
 import time
 
@@ -179,15 +178,6 @@ READERS = {
     "tokenizer.json": [lambda path: vocabulary.read_tokens(os.path.dirname(path), 10)],
     "questions.json": [lambda path: next(squad_files.paragraphs(path))],
     "rows.json": [lambda path: ResumableFile(path[:-len(".json")], {})]}
-
-
-@pytest.fixture
-def alarm():
-    """What hangs fails."""
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.alarm(20)
-    yield
-    signal.alarm(0)
 
 
 @pytest.mark.parametrize("name", READERS)
