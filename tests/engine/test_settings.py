@@ -45,7 +45,7 @@ def test_a_new_setting_is_in_help_record_report_model_card_and_page(
     assert "resumed with another --made_up: was 3, now 5" in capsys.readouterr().err
     assert run_record.load(str(output_dir)).settings["--made_up"] == 5
     for page in ("report.html", "export/README.md"):
-        assert "--made_up" in (output_dir / page).read_text()
+        assert "--made_up" in (output_dir / page).read_text().replace("<wbr>", "")
 
     with ends_with_error(capsys, "--made_up=10: must be between 0 and 9"):
         run_here({**given, "output_dir": tmp_path / "other", "made_up": 10})

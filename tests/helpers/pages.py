@@ -26,6 +26,8 @@ class Page(HTMLParser):
         self.feed(source)
 
     def handle_starttag(self, tag, attributes):
+        if tag == "wbr":  # where a word may break
+            return
         self.elements.append((tag, dict(attributes)))
         if tag == "tr":
             self.rows.append([])
