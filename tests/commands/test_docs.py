@@ -26,8 +26,8 @@ PAGES = ["README.md"] + sorted(os.path.join("docs", name)
                                for name in os.listdir(os.path.join(ROOT, "docs"))
                                if name.endswith(".md"))
 # absl's, TensorBoard's, Docker's, SLURM's (as far as the first hyphen)
-OTHER_FLAGS = {"help", "logdir", "gpus", "shm", "ulimit", "nodes", "ntasks", "array", "wrap",
-               "build", "model_config_file", "enable_batching", "batching_parameters_file"}
+OTHER_FLAGS = {"help", "flagfile", "logdir", "gpus", "shm", "ulimit", "nodes", "ntasks", "array",
+               "wrap", "build", "model_config_file", "enable_batching", "batching_parameters_file"}
 
 
 def anchors(page):
