@@ -12,7 +12,7 @@ import secrets
 import shutil
 import socket
 import stat
-from typing import ContextManager, Iterator
+from typing import Iterator
 
 from engine.disk import locks
 
@@ -32,7 +32,7 @@ def folder(directory: str) -> Iterator[str]:
     draft = f"{path}.new"
     try:
         os.mkdir(draft, 0o700)
-        with _lock(draft):
+        with locks.locked(os.path.join(draft, _LOCK)):  # NFS locks no folders
             os.rename(draft, path)  # after locking, so that nobody takes it for a leftover
             yield path
     finally:
@@ -55,12 +55,7 @@ def _remove_if_unused(path: str) -> None:
     with contextlib.suppress(OSError):  # it is gone
         status = os.lstat(path)
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-            with _lock(path) as lock:
+            with locks.locked(os.path.join(path, _LOCK)) as (_, is_unused):
                 pass  # names are unique, and NFS removes no folder with an open file
-            if lock.is_held:
+            if is_unused:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _lock(path: str) -> ContextManager[locks.Lock]:
-    """Locks a folder: a file in it, since NFS locks no folders."""
-    return locks.locked(os.path.join(path, _LOCK))
