@@ -154,7 +154,7 @@ class _Worker:
         values.ray_address, values.shards, values.shard = None, None, f"{index}/{count}"
         reason, num_done = "", shards.num_lines(values)
         try:
-            self._run(values)
+            self._run_when_free(values)
         except UserError as error:
             reason = str(error)
         except Exception as error:
@@ -162,6 +162,15 @@ class _Worker:
                 raise
             reason = str(error)
         return index, reason, shards.num_lines(values) - num_done
+
+    def _run_when_free(self, values: flags.FlagValues) -> None:
+        """Waits for a process that still writes the part: Ray ends those of a killed command late."""
+        for _ in range(int(_SECONDS_TO_NOTICE)):
+            with contextlib.suppress(files.Held):
+                self._run(values)
+                return
+            time.sleep(1.0)
+        self._run(values)
 
     def _run(self, values: flags.FlagValues) -> None:
         if not hasattr(self._module, "open_model"):

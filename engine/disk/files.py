@@ -44,6 +44,10 @@ _made: List[pathlib.Path] = []
 Types = Union[Type, Tuple[Type, ...]]
 
 
+class Held(UserError):
+    """Another process writes an output."""
+
+
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
     """Yields a temporary path; on success its file replaces `path`, even a link."""
@@ -371,9 +375,12 @@ def digest_of(path: str, num_bytes: float = math.inf) -> "hashlib._Hash":
 
 @contextlib.contextmanager
 def written_alone(*paths: str) -> Iterator[None]:
-    """A context in which no other process writes these outputs; raises a UserError if one does."""
+    """A context in which no other process writes these outputs; raises `Held` if one does."""
     with contextlib.ExitStack() as stack:
-        for folder, name in map(os.path.split, paths):  # hidden: a folder may be the input of others
-            stack.enter_context(locks.exclusive(
-                os.path.join(folder, f".{name}.lock"), os.path.join(folder, name)))
+        for folder, name in map(os.path.split, paths):
+            lock = os.path.join(folder, f".{name}.lock")  # hidden: a folder may be an input
+            try:
+                stack.enter_context(locks.exclusive(lock, os.path.join(folder, name)))
+            except UserError as error:
+                raise Held(str(error)) from error
         yield

@@ -11,6 +11,7 @@ import pytest
 import processes
 from commands import arguments, ends_with_error, run_here
 from conftest import on_tensorflow_1, sentences, write_cola
+from engine.disk import files
 from masked_lm import write_tiny_masked_lm
 from pretraining import score
 from runs import predict
@@ -127,7 +128,10 @@ def test_a_line_that_cannot_be_read_fails_its_part_alone(cluster, tiny_model, tm
     flags = dict(write_tiny_masked_lm(tiny_model, tmp_path / "lm")._asdict(), num_cpu_replicas=1,
                  max_seq_length=16, input_file=tmp_path / "lines.txt")
     output_file = tmp_path / "scores.jsonl"
+    # Another process still writes a part: it is waited for.
     with started(cluster, flags, output_file, "pretraining.score") as driver:
+        with files.written_alone(str(parts_of(output_file)[1])):
+            wait_for_parts(driver, output_file, 1)
         output, errors = driver.communicate()
     assert driver.returncode == 2, errors
     assert output.startswith(f"0/{COUNT}\t") and output.count("\n") == 1 and "line 1" in output

@@ -67,8 +67,9 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_other_sets(texts_fil
     def contents(folder, seed):
         create_here(input_file=texts_file, output_dir=tmp_path / folder, seed=seed,
                     negatives="random,bm25")
-        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == [
-            "dev.jsonl", "pairs.tsv", "pool.txt", "test.jsonl", "train.jsonl"]
+        names = ["dev.jsonl", "pairs.tsv", "pool.txt", "test.jsonl", "train.jsonl"]
+        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == sorted(
+            [*names, *(f"{name}.json" for name in names)])
         return {name: (tmp_path / folder / f"{name}.jsonl").read_bytes() for name in SETS}
 
     first = contents("first", 1)
