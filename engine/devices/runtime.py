@@ -32,21 +32,27 @@ if not IS_TENSORFLOW_1:
 
 ComputeCapability = Tuple[int, int]  # an A100 has (8, 0)
 
+
+def _cuda_version() -> str:
+    """The CUDA that this TensorFlow was built for: NVIDIA's builds of 1.15 have a newer one."""
+    return str(getattr(build_info, "cuda_version_number", None) or "10.0")
+
+
 # What TensorFlow needs to see a card.
 GPU_NEEDS = (
-    "it needs a driver from 410 on, and CUDA 10.0 and cuDNN 7 in LD_LIBRARY_PATH"
+    f"it needs CUDA {_cuda_version()}, its cuDNN in LD_LIBRARY_PATH and a driver that knows this CUDA"
     if IS_TENSORFLOW_1 else "it needs a driver from 525 on, and CUDA 12, which "
     f'pip install "tensorflow[and-cuda]=={tf.VERSION}" brings')
 
 # Where TensorFlow looks for the parts of CUDA with which XLA compiles for cards, what brings them, and
 # whether it aborts without ptxas: 1.15 then lets the driver compile.
 _PACKAGES = os.path.dirname(tf.sysconfig.get_lib())
-CUDA_FOLDERS = ("/usr/local/cuda-10.0", "/usr/local/cuda", ".") if IS_TENSORFLOW_1 else (
+CUDA_FOLDERS = (f"/usr/local/cuda-{_cuda_version()}", "/usr/local/cuda", ".") if IS_TENSORFLOW_1 else (
     "/usr/local/cuda-12.2", "/usr/local/cuda", "/opt/cuda",
     os.path.join(_PACKAGES, "nvidia", "cuda_nvcc"),
     os.path.join(os.path.dirname(_PACKAGES), "nvidia", "cuda_nvcc"), ".")
 XLA_PARTS = (
-    "install the CUDA 10.0 toolkit" if IS_TENSORFLOW_1 else
+    f"install the CUDA {_cuda_version()} toolkit" if IS_TENSORFLOW_1 else
     f'pip install "tensorflow[and-cuda]=={tf.VERSION}" brings them')
 XLA_NEEDS_PTXAS = not IS_TENSORFLOW_1
 
@@ -70,7 +76,7 @@ def check_code(name: str, capability: ComputeCapability) -> bool:
 
 def _is_built_by_nvidia() -> bool:
     """Whether this TensorFlow 1.15 is a build of NVIDIA's, with a newer CUDA than 10.0."""
-    return float(getattr(build_info, "cuda_version_number", None) or 0) >= 11
+    return int(_cuda_version().split(".")[0]) >= 11
 
 
 def allow_tensor_float_32(allowed: bool) -> bool:

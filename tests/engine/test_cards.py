@@ -143,7 +143,7 @@ def test_cards_from_ampere_on_are_refused_by_1_15_and_taken_by_nvidias_build(mac
         devices.find_devices()
     assert "no code for NVIDIA A100-SXM4-40GB, a card of compute capability 8.0" in str(error.value)
     assert "TensorFlow 2.15" in str(error.value) and "NVIDIA's container" in str(error.value)
-    monkeypatch.setattr(runtime.build_info, "cuda_version_number", "12.1")
+    monkeypatch.setattr(runtime.build_info, "cuda_version_number", "12.1.0")
     assert devices.find_devices().num_replicas == 2
 
 
@@ -191,7 +191,7 @@ def test_tensor_float_32_is_switched_where_tensorflow_knows_it(monkeypatch):
     if runtime.IS_TENSORFLOW_1:
         assert not runtime.allow_tensor_float_32(True) and not runtime.allow_tensor_float_32(False)
         assert "NVIDIA_TF32_OVERRIDE" not in os.environ
-        monkeypatch.setattr(runtime.build_info, "cuda_version_number", "12.1")
+        monkeypatch.setattr(runtime.build_info, "cuda_version_number", "12.1.0")
         assert runtime.allow_tensor_float_32(True)
         monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "")
         assert not runtime.allow_tensor_float_32(False)
