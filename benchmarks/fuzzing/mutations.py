@@ -9,9 +9,6 @@ from typing import Any, Callable, Dict, List
 
 import tensorflow.compat.v1 as tf
 
-from engine.checkpoints import checkpoint_index
-from engine.errors import UserError
-
 # What stands in the place of a value, a cell or a word.
 _JSON_VALUES = (None, True, -1, 0, 1e308, 10**9, 10**30, 0.5, "", "w1", "\ud800", "<script>", [], {},
                 [[]], float("nan"), "x" * 5000)
@@ -172,39 +169,7 @@ def _change_safetensors(content: bytes, generator: random.Random):
     return struct.pack("<Q", len(header)) + header + content[8 + length:], what
 
 
-def _change_index(content: bytes, generator: random.Random):
-    """Of a checkpoint: the type, the shape or the size of a variable, with checksums that are right."""
-    import checkpoint_index as index_writer  # in tests/helpers, which toy_scenes adds
-    with tempfile.TemporaryDirectory() as folder:
-        prefix = os.path.join(folder, "model.ckpt")
-        with open(f"{prefix}.index", "wb") as file:
-            file.write(content)
-        try:
-            entries = checkpoint_index.read(f"{prefix}.index")
-        except UserError as error:
-            raise ValueError from error
-        name = generator.choice(sorted(entries))
-        entry = entries[name]
-        what = generator.choice(("type", "dimension", "dimensions", "size", "place", "slice"))
-        if what == "type":
-            entry.dtype = generator.choice((0, 20, 21, 25, 101, 10**6))
-        elif what == "dimension" and entry.shape.dim:
-            generator.choice(entry.shape.dim).size = generator.choice((-1, 0, 2**31, 2**62))
-        elif what.startswith("dimension"):
-            for _ in range(generator.choice((1, 300))):
-                entry.shape.dim.add(size=generator.choice((2, 2**40)))
-        elif what == "slice":
-            entry.slices.add().extent.add(start=generator.choice((-1, 0)), length=2**40)
-        else:
-            setattr(entry, "size" if what == "size" else "offset",
-                    generator.choice((-1, 0, 2**40, 2**62)))
-        index_writer.write(prefix, entries)
-        with open(f"{prefix}.index", "rb") as file:
-            return file.read(), f"{name}: {what}"
-
-
 _STRUCTURED: Dict[str, Callable] = {
     ".json": _change_json, ".jsonl": _change_json_lines, ".txt": _change_table,
     ".tsv": _change_table, ".csv": _change_table, ".conll": _change_table,
-    ".tfrecord": _change_record, ".safetensors": _change_safetensors, ".index": _change_index,
-    "": _change_table}
+    ".tfrecord": _change_record, ".safetensors": _change_safetensors, "": _change_table}

@@ -122,8 +122,7 @@ def test_a_worker_for_pairs_lives_on_after_an_odd_line(scorer):
                            "tree\ta ““““."])
     assert ["error" in answer for answer in answers] == [True, False, True, False, False]
     assert "standard input, line 1" in answers[0]["error"]
-    warning, = [line for line in errors.splitlines() if line.startswith("WARNING")]
-    assert "2 of 5 have no prediction; the first: standard input, line 1" in warning
+    assert "2 of 5 have no prediction; the first: standard input, line 1" in errors
 
 
 @on_tensorflow_2

@@ -270,7 +270,7 @@ def test_a_record_longer_than_its_file_is_refused(count, tmp_path):
     content = bytearray(path.read_bytes())
     content[-26:-18] = struct.pack("<Q", 2**62)  # the length of the last one
     path.write_bytes(bytes(content))
-    with pytest.raises(UserError, match="a record goes .* bytes beyond its end"):
+    with pytest.raises(UserError, match=f"record {count} goes .* bytes beyond its end"):
         next(pretraining_tfrecords.read_chunks(str(path), {}, 9))
 
 
