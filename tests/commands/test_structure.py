@@ -52,7 +52,7 @@ def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
     parts of files that are open, what has been looked at (stores, unfinished outputs), and files of
     Google's interface."""
     def reads(node):
-        modes = [str(getattr(part, "value", "")) for part in (
+        modes = [str(getattr(part, "value", getattr(part, "s", ""))) for part in (  # .s: Python 3.7
             *node.args[1:2], *(word.value for word in node.keywords if word.arg == "mode"))]
         return getattr(node.func, "id", "") == "open" and not any(
             letter in mode for mode in modes for letter in "wax")
